@@ -1,0 +1,143 @@
+"""Multi-head attention with one weight tensor a role and a head axis ("Attention Is All You Need", section 3.2)."""
+
+from typing import Any, NamedTuple
+
+import keras
+from keras import ops
+
+
+class KeyValue(NamedTuple):
+    """What queries attend to, projected: a cache of past tokens, or the encoder's output."""
+
+    key: Any  # (B, H, S, K)
+    value: Any  # (B, H, S, V)
+
+    def append(self, newer: "KeyValue") -> "KeyValue":
+        """Return both, one after the other in time."""
+        return KeyValue(ops.concatenate([self.key, newer.key], axis=2), ops.concatenate([self.value, newer.value], axis=2))
+
+
+class Attended(NamedTuple):
+    """The result of an attention layer, or of a layer that holds one."""
+
+    output: Any  # (B, T, D)
+    weights: Any  # float32 (B, H, T, S), each row a distribution over S
+
+
+@keras.saving.register_keras_serializable(package="tfk_transformer")
+class MultiHeadAttention(keras.layers.Layer):
+    """Attend with H heads: softmax(Q K^T / sqrt(K) + mask) V, heads joined and projected.
+
+    Weights: `query` (H, D, K), `key` (H, D, K), `value` (H, D, V), `output` (H*V, D), and with `use_bias` a bias each.
+    Scores, mask and softmax are float32 whatever the compute dtype, so that -1e9 is representable and a fully masked row
+    gives finite numbers.
+
+    Args:
+        num_heads: H.
+        key_dim: K, width of a query or key head.
+        value_dim: V, width of a value head; None: K.
+        use_bias: whether the four projections have biases.
+        dropout: probability of dropping an attention weight while training.
+        **kwargs: of `keras.layers.Layer`.
+    """
+
+    def __init__(self, num_heads, key_dim, value_dim=None, use_bias=False, dropout=0.0, **kwargs):
+        # Autocast would turn a float32 mask's -1e9 into float16's -inf; inputs and weights are cast where they are projected.
+        super().__init__(autocast=False, **kwargs)
+        self.num_heads = num_heads
+        self.key_dim = key_dim
+        self.value_dim = value_dim or key_dim
+        self.use_bias = use_bias
+        self.dropout = dropout
+        self.weight_dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
+
+    def build(self, query_shape, context_shape=None, attention_mask_shape=None):
+        """Make the weights for inputs (…, D)."""
+        model_dim = query_shape[-1]
+        for role, width in (("query", self.key_dim), ("key", self.key_dim), ("value", self.value_dim)):
+            self._add_projection(role, (self.num_heads, model_dim, width), (self.num_heads, 1, width))
+        self._add_projection("output", (self.num_heads * self.value_dim, model_dim), (model_dim,))
+
+    def _add_projection(self, role, shape, bias_shape):
+        # Glorot's limit of the projection as the one matrix it is, D x (H * width); Keras's own fans would read the head axis as a filter size.
+        fan_in, fan_out = shape[-2], shape[-1] * (shape[0] if len(shape) == 3 else 1)
+        limit = (6.0 / (fan_in + fan_out)) ** 0.5
+        initializer = keras.initializers.RandomUniform(-limit, limit)
+        setattr(self, f"{role}_weight", self.add_weight(name=role, shape=shape, initializer=initializer))
+        bias = self.add_weight(name=f"{role}_bias", shape=bias_shape, initializer="zeros") if self.use_bias else None
+        setattr(self, f"{role}_bias", bias)
+
+    def project_query(self, query):
+        """Project (B, T, D) to heads (B, H, T, K)."""
+        return self._split_heads(query, ["query"])[0]
+
+    def project_context(self, context) -> KeyValue:
+        """Project (B, S, D) to keys (B, H, S, K) and values (B, H, S, V)."""
+        return KeyValue(*self._split_heads(context, ["key", "value"]))
+
+    def project_self(self, x) -> tuple[Any, KeyValue]:
+        """Project (B, T, D) to queries, and keys and values, of self-attention in one matrix product."""
+        query, key, value = self._split_heads(x, ["query", "key", "value"])
+        return query, KeyValue(key, value)
+
+    def attend(self, query, context: KeyValue, attention_mask=None, training=None) -> Attended:
+        """Attend from projected queries to projected keys and values.
+
+        Args:
+            query: (B, H, T, K).
+            context: keys (B, H, S, K) and values (B, H, S, V).
+            attention_mask: additive, broadcastable to (B, H, T, S); None hides nothing.
+            training: whether dropout is on.
+
+        Returns:
+            Output (B, T, D) and weights (B, H, T, S).
+        """
+        scores = ops.matmul(query * self.key_dim**-0.5, ops.swapaxes(context.key, -1, -2))  # (B, H, T, S)
+        scores = ops.cast(scores, "float32")
+        weights = ops.softmax(scores if attention_mask is None else scores + attention_mask, axis=-1)
+        dropped = self.weight_dropout(ops.cast(weights, query.dtype), training=training)
+        heads = ops.matmul(dropped, context.value)  # (B, H, T, V)
+        return Attended(self._join_heads(heads), weights)
+
+    def call(self, query, context=None, attention_mask=None, training=None) -> Attended:
+        """Attend from `query` (B, T, D) to `context` (B, S, D), or to itself if there is none; see `attend`."""
+        if context is None:
+            return self.attend(*self.project_self(query), attention_mask=attention_mask, training=training)
+        return self.attend(self.project_query(query), self.project_context(context), attention_mask=attention_mask, training=training)
+
+    def _split_heads(self, x, roles):
+        """Project (B, T, D) by the weights of `roles` in one product; a list of (B, H, T, width)."""
+        batch, length, model_dim = ops.shape(x)
+        weights = [getattr(self, f"{role}_weight") for role in roles]
+        kernel = ops.concatenate([_as_matrix(weight) for weight in weights], axis=1)  # (D, sum of H*width)
+        rows = ops.reshape(ops.cast(x, self.compute_dtype), (-1, model_dim))  # one plain matrix product: (B*T, D)
+        projected = ops.matmul(rows, ops.cast(kernel, rows.dtype))
+        if self.use_bias:
+            biases = [_as_matrix(getattr(self, f"{role}_bias")) for role in roles]
+            projected = projected + ops.cast(ops.concatenate(biases, axis=1), rows.dtype)
+        widths = [weight.shape[-1] for weight in weights]
+        parts = [projected] if len(roles) == 1 else ops.split(projected, self._offsets(widths), axis=-1)
+        split = [ops.reshape(part, (batch, length, self.num_heads, width)) for part, width in zip(parts, widths, strict=True)]
+        return [ops.transpose(part, (0, 2, 1, 3)) for part in split]  # (B, H, T, width)
+
+    def _offsets(self, widths):
+        return [self.num_heads * sum(widths[: i + 1]) for i in range(len(widths) - 1)]
+
+    def _join_heads(self, heads):
+        batch, _, length = ops.shape(heads)[:3]
+        joined = ops.transpose(heads, (0, 2, 1, 3))  # (B, T, H, V)
+        rows = ops.reshape(joined, (-1, self.num_heads * self.value_dim))
+        output = ops.matmul(rows, ops.cast(self.output_weight, rows.dtype))
+        if self.use_bias:
+            output = output + ops.cast(self.output_bias, output.dtype)
+        return ops.reshape(output, (batch, length, self.output_weight.shape[1]))  # (B, T, D)
+
+    def get_config(self):
+        own = {name: getattr(self, name) for name in ("num_heads", "key_dim", "value_dim", "use_bias", "dropout")}
+        return {**super().get_config(), **own}
+
+
+def _as_matrix(weight):
+    """(H, D, width) -> (D, H*width), heads side by side."""
+    heads, rows, width = weight.shape
+    return ops.reshape(ops.transpose(weight, (1, 0, 2)), (rows, heads * width))

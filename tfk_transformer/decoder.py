@@ -1,0 +1,137 @@
+"""The decoder: one stack with two ways through it, the full pass of training and the cached step of search."""
+
+from typing import Any, NamedTuple
+
+import keras
+from keras import ops
+
+from tfk_transformer.attention import KeyValue
+from tfk_transformer.encoder import ConfiguredLayer
+
+
+class Decoded(NamedTuple):
+    """What a decoder layer or the stack gives; for the stack, one entry a layer in the lists."""
+
+    output: Any  # (B, T, D)
+    self_weights: Any  # float32 (B, H, T, T)
+    cross_weights: Any  # float32 (B, H, T, S)
+
+
+class Stepped(NamedTuple):
+    """What a cached step gives; for the stack, one cache a layer in a list."""
+
+    output: Any  # (B, M, D)
+    cache: Any  # KeyValue of (B*M, H, t+1, …)
+
+
+@keras.saving.register_keras_serializable(package="tfk_transformer")
+class DecoderLayer(ConfiguredLayer):
+    """Causal self-attention, attention to the encoder's output, feed-forward, each inside a residual connection.
+
+    Args:
+        config: the model's sizes and options.
+        **kwargs: of `keras.layers.Layer`.
+    """
+
+    def __init__(self, config, **kwargs):
+        super().__init__(config, **kwargs)
+        self.self_attention = self._attention("self_attention")
+        self.self_residual = self._residual("self_residual")
+        self.cross_attention = self._attention("cross_attention")
+        self.cross_residual = self._residual("cross_residual")
+        self.feed_forward = self._feed_forward()
+        self.ff_residual = self._residual("ff_residual")
+
+    def build(self, x_shape, memory_shape=None, attention_mask_shape=None, memory_mask_shape=None):
+        """Make all weights."""
+        self._build_all(self.self_attention, self.self_residual, self.cross_attention, self.cross_residual)
+        self._build_all(self.feed_forward, self.ff_residual)
+
+    def call(self, x, memory, attention_mask=None, memory_mask=None, training=None) -> Decoded:
+        """Decode all positions at once.
+
+        Args:
+            x: (B, T, D).
+            memory: the encoder's output, projected: keys (B, H, S, K) and values (B, H, S, V).
+            attention_mask: additive, broadcastable to (B, H, T, T).
+            memory_mask: additive, broadcastable to (B, H, T, S).
+            training: whether dropout is on.
+        """
+        query, own = self.self_attention.project_self(self.self_residual.enter(x))
+        attended = self.self_attention.attend(query, own, attention_mask=attention_mask, training=training)
+        x = self.self_residual(x, attended.output, training=training)
+        x, cross_weights = self._read_memory(x, memory, memory_mask, training)
+        return Decoded(x, attended.weights, cross_weights)
+
+    def step(self, x, past: KeyValue, memory: KeyValue, memory_mask=None) -> Stepped:
+        """Decode one position more for M beams a sentence.
+
+        In self-attention each beam is a row of its own, with its own past. In cross-attention the beams of a sentence are
+        its queries, so that the sentence's keys and values stand once however many beams there are.
+
+        Args:
+            x: (B, M, D).
+            past: keys (B*M, H, t, K) and values (B*M, H, t, V).
+            memory: keys (B, H, S, K) and values (B, H, S, V).
+            memory_mask: additive, broadcastable to (B, H, M, S).
+        """
+        batch, beams, model_dim = ops.shape(x)
+        rows = ops.reshape(self.self_residual.enter(x), (batch * beams, 1, model_dim))
+        query, new = self.self_attention.project_self(rows)
+        cache = past.append(new)
+        attended = self.self_attention.attend(query, cache).output  # (B*M, 1, D)
+        x = self.self_residual(x, ops.reshape(attended, (batch, beams, model_dim)))
+        return Stepped(self._read_memory(x, memory, memory_mask)[0], cache)
+
+    def _read_memory(self, x, memory, memory_mask, training=None):
+        query = self.cross_attention.project_query(self.cross_residual.enter(x))
+        attended = self.cross_attention.attend(query, memory, attention_mask=memory_mask, training=training)
+        x = self.cross_residual(x, attended.output, training=training)
+        y = self.feed_forward(self.ff_residual.enter(x), training=training)
+        return self.ff_residual(x, y, training=training), attended.weights
+
+
+@keras.saving.register_keras_serializable(package="tfk_transformer")
+class Decoder(ConfiguredLayer):
+    """A stack of decoder layers over embedded tokens.
+
+    Args:
+        config: the model's sizes and options.
+        **kwargs: of `keras.layers.Layer`.
+    """
+
+    def __init__(self, config, **kwargs):
+        super().__init__(config, **kwargs)
+        self.layers = [DecoderLayer(config, dtype=self.dtype_policy, name=f"layer_{i}") for i in range(config.decoder_layers)]
+        self.final_norm = self._final_norm()
+
+    def build(self, x_shape, encoded_shape=None, attention_mask_shape=None, memory_mask_shape=None):
+        """Make all weights."""
+        self._build_all(*self.layers, self.final_norm)
+
+    def project_memory(self, encoded) -> list[KeyValue]:
+        """Project the encoder's output (B, S, D) once for each layer."""
+        return [layer.cross_attention.project_context(encoded) for layer in self.layers]
+
+    def empty_cache(self, rows) -> list[KeyValue]:
+        """Return each layer's cache before the first step: keys (rows, H, 0, K), values (rows, H, 0, V)."""
+        c = self.config
+        widths = (c.query_width, c.value_width)
+        return [KeyValue(*(ops.zeros((rows, c.num_heads, 0, width), dtype=self.compute_dtype) for width in widths)) for _ in self.layers]
+
+    def call(self, x, encoded, attention_mask=None, memory_mask=None, training=None) -> Decoded:
+        """Decode all positions at once; see `DecoderLayer.call`, with `encoded` (B, S, D) the encoder's output."""
+        self_weights, cross_weights = [], []
+        for layer, memory in zip(self.layers, self.project_memory(encoded), strict=True):
+            x, own, cross = layer(x, memory, attention_mask=attention_mask, memory_mask=memory_mask, training=training)
+            self_weights.append(own)
+            cross_weights.append(cross)
+        return Decoded(self.final_norm(x), self_weights, cross_weights)
+
+    def step(self, x, cache: list[KeyValue], memory: list[KeyValue], memory_mask=None) -> Stepped:
+        """Decode one position more for M beams a sentence; see `DecoderLayer.step`."""
+        grown = []
+        for layer, past, layer_memory in zip(self.layers, cache, memory, strict=True):
+            x, layer_cache = layer.step(x, past, layer_memory, memory_mask)
+            grown.append(layer_cache)
+        return Stepped(self.final_norm(x), grown)

@@ -1,0 +1,62 @@
+"""The training loss."""
+
+import keras
+from keras import ops
+
+from tfk_transformer.config import PAD_ID
+
+
+def token_crossentropy(labels, logits, label_smoothing=0.0):
+    """Compute the cross-entropy of each token with smoothed labels, in float32.
+
+    The smoothed label puts 1 - e on the true token and spreads e evenly over the vocabulary (arXiv:1512.00567, section 7),
+    so the loss is logsumexp(z) - (1 - e) z_true - e mean(z).
+
+    Args:
+        labels: ids (B, T).
+        logits: (B, T, vocab_size).
+        label_smoothing: e in [0, 1).
+
+    Returns:
+        float32 (B, T); what stands at padding is meaningless.
+    """
+    logits = ops.cast(logits, "float32")
+    true = ops.take_along_axis(logits, ops.cast(labels, "int32")[..., None], axis=-1)[..., 0]
+    normalizer = ops.logsumexp(logits, axis=-1)
+    if not label_smoothing:
+        return normalizer - true
+    return normalizer - (1.0 - label_smoothing) * true - label_smoothing * ops.mean(logits, axis=-1)
+
+
+def real_tokens(labels):
+    """Return float32 (B, T): 1 for tokens, 0 for padding."""
+    return ops.cast(ops.not_equal(labels, PAD_ID), "float32")
+
+
+@keras.saving.register_keras_serializable(package="tfk_transformer")
+class LabelSmoothedCrossentropy(keras.losses.Loss):
+    """Average the cross-entropy over the real tokens of a batch; padding counts for nothing at all.
+
+    Args:
+        label_smoothing: share of the probability spread evenly over the vocabulary; the paper has 0.1 (section 5.4).
+        name: of the loss.
+        **kwargs: of `keras.losses.Loss`.
+
+    Raises:
+        ValueError: if `label_smoothing` is not in [0, 1).
+    """
+
+    def __init__(self, label_smoothing=0.1, name="crossentropy", **kwargs):
+        super().__init__(name=name, **kwargs)
+        if not 0 <= label_smoothing < 1:
+            raise ValueError(f"label_smoothing: expected a number in [0, 1), got {label_smoothing}; the paper uses 0.1.")
+        self.label_smoothing = label_smoothing
+
+    def call(self, y_true, y_pred):
+        """Return the mean over real tokens, a float32 scalar; 0 for a batch without any."""
+        weights = real_tokens(y_true)
+        losses = token_crossentropy(y_true, y_pred, self.label_smoothing) * weights
+        return ops.sum(losses) / ops.maximum(ops.sum(weights), 1.0)
+
+    def get_config(self):
+        return {**super().get_config(), "label_smoothing": self.label_smoothing}

@@ -1,0 +1,35 @@
+"""Metrics that count each real token once, however the batches were cut."""
+
+import keras
+from keras import ops
+
+from tfk_transformer.losses import real_tokens, token_crossentropy
+
+
+@keras.saving.register_keras_serializable(package="tfk_transformer")
+class TokenAccuracy(keras.metrics.Mean):
+    """Share of real tokens whose most probable prediction is the true one."""
+
+    def __init__(self, name="accuracy", **kwargs):
+        super().__init__(name=name, **kwargs)
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        """Add labels (B, T) and logits (B, T, vocab_size)."""
+        correct = ops.equal(ops.cast(y_true, "int32"), ops.cast(ops.argmax(y_pred, axis=-1), "int32"))
+        super().update_state(ops.cast(correct, "float32"), sample_weight=real_tokens(y_true))
+
+
+@keras.saving.register_keras_serializable(package="tfk_transformer")
+class Perplexity(keras.metrics.Mean):
+    """The exponential of the mean cross-entropy of the real tokens, without label smoothing."""
+
+    def __init__(self, name="perplexity", **kwargs):
+        super().__init__(name=name, **kwargs)
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        """Add labels (B, T) and logits (B, T, vocab_size)."""
+        super().update_state(token_crossentropy(y_true, y_pred), sample_weight=real_tokens(y_true))
+
+    def result(self):
+        """Return exp(nats a token), a scalar."""
+        return ops.exp(super().result())

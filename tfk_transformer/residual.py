@@ -1,0 +1,44 @@
+"""The connection around each sublayer: where the norm and the dropout stand."""
+
+import keras
+
+
+@keras.saving.register_keras_serializable(package="tfk_transformer")
+class Residual(keras.layers.Layer):
+    """Connect a sublayer's output to its input.
+
+    "pre":  x + dropout(sublayer(norm(x)))   (arXiv:2002.04745)
+    "post": norm(x + dropout(sublayer(x)))   ("Attention Is All You Need", section 5.4)
+
+    The sublayer is run between the two halves: `y = sublayer(residual.enter(x)); x = residual(x, y)`.
+
+    Args:
+        norm: "pre" or "post".
+        dropout: probability of dropping an element of the sublayer's output while training.
+        epsilon: of the layer norm.
+        **kwargs: of `keras.layers.Layer`.
+    """
+
+    def __init__(self, norm="pre", dropout=0.0, epsilon=1e-6, **kwargs):
+        super().__init__(**kwargs)
+        self.norm = norm
+        self.dropout = dropout
+        self.epsilon = epsilon
+        self.layer_norm = keras.layers.LayerNormalization(epsilon=epsilon, dtype=self.dtype_policy, name="norm")
+        self.output_dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
+
+    def build(self, x_shape, output_shape=None):
+        """Make the norm's weights for inputs (…, D)."""
+        self.layer_norm.build(x_shape)
+
+    def enter(self, x):
+        """Return what the sublayer reads: norm(x) or x, (B, T, D)."""
+        return self.layer_norm(x) if self.norm == "pre" else x
+
+    def call(self, x, output, training=None):
+        """Join the sublayer's input `x` and its `output`, both (B, T, D)."""
+        total = x + self.output_dropout(output, training=training)
+        return total if self.norm == "pre" else self.layer_norm(total)
+
+    def get_config(self):
+        return {**super().get_config(), "norm": self.norm, "dropout": self.dropout, "epsilon": self.epsilon}

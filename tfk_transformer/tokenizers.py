@@ -1,0 +1,126 @@
+"""SentencePiece subwords: text to ids and back, in Python and inside TensorFlow graphs."""
+
+import functools
+import io
+import itertools
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import sentencepiece
+
+from tfk_transformer.config import END_ID, PAD_ID, START_ID, UNKNOWN_ID
+
+MAX_TRAINING_TEXTS = 2_000_000
+
+
+class SubwordTokenizer:
+    """A SentencePiece model with this project's ids: pad 0, start 1, end 2, unknown 3.
+
+    Args:
+        model: a serialized SentencePiece model.
+
+    Raises:
+        ValueError: if the bytes are no SentencePiece model, or its special ids differ.
+    """
+
+    def __init__(self, model: bytes):
+        self.model = model
+        try:
+            self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        except RuntimeError as error:
+            raise ValueError(f"tokenizer model: expected a SentencePiece model, got {len(model)} bytes that are none ({error}).") from None
+        p = self._processor
+        ids = (p.pad_id(), p.bos_id(), p.eos_id(), p.unk_id())
+        if ids != (PAD_ID, START_ID, END_ID, UNKNOWN_ID):
+            raise ValueError(
+                f"tokenizer model: expected ids 0, 1, 2, 3 for pad, start, end, unknown, got {ids}; train it with SubwordTokenizer.train."
+            )
+
+    @classmethod
+    def train(cls, texts: Iterable[str], vocab_size: int = 8000, model_type: str = "unigram") -> "SubwordTokenizer":
+        """Learn a vocabulary from texts; both sides of a parallel corpus give a joint one.
+
+        Args:
+            texts: sentences; the first two million are used.
+            vocab_size: pieces wanted, special ones included; text too plain for so many gives fewer ("unigram").
+            model_type: "unigram" (arXiv:1804.10959) or "bpe" (arXiv:1508.07909).
+
+        Raises:
+            ValueError: if there is no text, or too little or too varied text for `vocab_size`.
+        """
+        texts = iter(texts)
+        first = next(texts, None)
+        if first is None:
+            raise ValueError("texts: expected sentences to learn a vocabulary from, got none.")
+        model = io.BytesIO()
+        try:
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=itertools.islice(itertools.chain([first], texts), MAX_TRAINING_TEXTS),
+                model_writer=model,
+                vocab_size=vocab_size,
+                model_type=model_type,
+                hard_vocab_limit=model_type != "unigram",
+                character_coverage=1.0,
+                pad_id=PAD_ID,
+                bos_id=START_ID,
+                eos_id=END_ID,
+                unk_id=UNKNOWN_ID,
+                num_threads=2,  # fixed, since the sums over threads decide ties in the vocabulary
+                minloglevel=2,
+            )
+        except RuntimeError as error:
+            raise ValueError(f"vocab_size: {vocab_size} does not suit these texts; SentencePiece says: {error}") from None
+        return cls(model.getvalue())
+
+    @classmethod
+    def load(cls, path) -> "SubwordTokenizer":
+        """Read a model file."""
+        return cls(Path(path).read_bytes())
+
+    def save(self, path) -> None:
+        """Write the model file."""
+        Path(path).write_bytes(self.model)
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of pieces, special ones included."""
+        return self._processor.vocab_size()
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the ids of each text, without start and end."""
+        return self._processor.encode(list(texts))
+
+    def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
+        """Return the text of each row of ids, which ends before the first end or padding; see `graph_decode`."""
+        return [self._processor.decode([int(i) for i in itertools.takewhile(_is_text, row)]).strip() for row in ids]
+
+    def pieces(self) -> list[str]:
+        """Return every piece's text as `decode` writes it: a blank for the word mark, nothing for control pieces."""
+        p = self._processor
+        texts = ["" if p.is_control(i) else p.id_to_piece(i).replace("\u2581", " ") for i in range(self.vocab_size)]
+        texts[UNKNOWN_ID] = p.decode([UNKNOWN_ID])
+        return texts
+
+    @functools.cached_property
+    def graph(self):
+        """The same model as a TensorFlow Text tokenizer, which gives int32 ids with the end token."""
+        import tensorflow as tf
+        import tensorflow_text
+
+        return tensorflow_text.SentencepieceTokenizer(self.model, out_type=tf.int32, add_eos=True)
+
+    def graph_encode(self, texts):
+        """Turn string texts (B,) into int32 ids (B, S) in the graph: tokens, end, padding."""
+        return self.graph.tokenize(texts).to_tensor(PAD_ID)
+
+    def graph_decode(self, ids):
+        """Turn int32 ids (B, T) into string texts (B,) in the graph, up to the first end; blanks around are stripped."""
+        import tensorflow as tf
+
+        ended = tf.cumsum(tf.cast(tf.less_equal(ids, END_ID), tf.int32), axis=1)
+        rows = tf.ragged.boolean_mask(ids, tf.equal(ended, 0))
+        return tf.strings.strip(self.graph.detokenize(rows))
+
+
+def _is_text(token) -> bool:
+    return token > END_ID
