@@ -133,6 +133,7 @@ class MultiHeadAttention(keras.layers.Layer):
         return ops.reshape(output, (batch, length, self.output_weight.shape[1]))  # (B, T, D)
 
     def get_config(self):
+        """Return what the constructor needs to make the same layer again."""
         own = {name: getattr(self, name) for name in ("num_heads", "key_dim", "value_dim", "use_bias", "dropout")}
         return {**super().get_config(), **own}
 

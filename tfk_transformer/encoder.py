@@ -26,10 +26,12 @@ class ConfiguredLayer(keras.layers.Layer):
         self.config = config
 
     def get_config(self):
+        """Return what the constructor needs to make the same layer again."""
         return {**super().get_config(), "config": self.config.model_dump()}
 
     @classmethod
     def from_config(cls, config):
+        """Make the layer from what `get_config` returned."""
         return cls(**{**config, "config": TransformerConfig(**config["config"])})
 
     def _attention(self, name):

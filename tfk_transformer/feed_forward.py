@@ -37,4 +37,5 @@ class FeedForward(keras.layers.Layer):
         return ops.reshape(rows, ops.shape(x))
 
     def get_config(self):
+        """Return what the constructor needs to make the same layer again."""
         return {**super().get_config(), "ff_dim": self.ff_dim, "dropout": self.dropout, "activation": self.activation}

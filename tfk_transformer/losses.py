@@ -59,4 +59,5 @@ class LabelSmoothedCrossentropy(keras.losses.Loss):
         return ops.sum(losses) / ops.maximum(ops.sum(weights), 1.0)
 
     def get_config(self):
+        """Return what the constructor needs to make the same object again."""
         return {**super().get_config(), "label_smoothing": self.label_smoothing}

@@ -66,4 +66,5 @@ class Positions(keras.layers.Layer):
         return ops.cast(ops.convert_to_tensor(self.table), dtype)
 
     def get_config(self):
+        """Return what the constructor needs to make the same layer again."""
         return {**super().get_config(), "kind": self.kind, "max_length": self.max_length}

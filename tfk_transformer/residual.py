@@ -41,4 +41,5 @@ class Residual(keras.layers.Layer):
         return total if self.norm == "pre" else self.layer_norm(total)
 
     def get_config(self):
+        """Return what the constructor needs to make the same layer again."""
         return {**super().get_config(), "norm": self.norm, "dropout": self.dropout, "epsilon": self.epsilon}

@@ -39,4 +39,5 @@ class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
         return self.peak * ops.minimum(step / self.warmup_steps, ops.sqrt(self.warmup_steps / step))
 
     def get_config(self):
+        """Return what the constructor needs to make the same object again."""
         return {"peak": self.peak, "warmup_steps": self.warmup_steps}

@@ -133,8 +133,10 @@ class Transformer(keras.Model):
         return embedding(ids) * self.config.model_dim**0.5
 
     def get_config(self):
+        """Return what the constructor needs to make the same layer again."""
         return {**super().get_config(), "config": self.config.model_dump()}
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
+        """Make the layer from what `get_config` returned."""
         return cls(**{**config, "config": TransformerConfig(**config["config"])})

@@ -1,0 +1,118 @@
+"""ONNX: the whole search as one graph over ids, and the same graph with tokenizers at both ends."""
+
+import contextlib
+import logging
+
+import numpy as np
+import onnx_ir as ir
+from onnx_ir import tape
+
+from tfk_transformer.config import SearchSettings
+from tfk_transformer.export.optimize import optimize
+from tfk_transformer.export.signatures import GENERATE, TEXT, TRANSLATE, Tensor
+from tfk_transformer.translator import Translator
+
+OPSET = 18  # the newest that tf2onnx 1.17 knows
+TEXT_OPERATORS = "ai.onnx.contrib"  # the domain of onnxruntime-extensions
+
+
+def generate_graph(translator: Translator) -> ir.Model:
+    """Convert the search to a graph from source ids to target ids, `signatures.GENERATE`, with standard operators alone."""
+    import tf2onnx
+
+    from tfk_transformer.export.functions import specs, traced
+
+    with quietly("tf2onnx"):
+        proto, _ = tf2onnx.convert.from_function(traced(translator.graph, "generate"), input_signature=specs(GENERATE), opset=OPSET)
+    model = optimize(ir.from_proto(proto))
+    by_name = {value.name: value for value in model.graph.inputs}
+    model.graph.inputs.clear()
+    for tensor in GENERATE.inputs:
+        model.graph.inputs.append(_declare(by_name[tensor.name], tensor))
+    by_name = {value.name: value for value in model.graph.outputs}
+    model.graph.outputs.clear()
+    for tensor in GENERATE.outputs:
+        model.graph.outputs.append(_declare(by_name[tensor.name], tensor))
+    _set_defaults(model.graph)
+    model.producer_name, model.graph.name = "tfk_transformer", "generate"
+    return model
+
+
+def translate_graph(generate: ir.Model, translator: Translator) -> ir.Model:
+    """Join tokenizers to a clone of the graph over ids: `signatures.TRANSLATE`, with operators of onnxruntime-extensions."""
+    model = generate.clone()
+    graph = model.graph
+    graph.name = "translate"
+    op = tape.Tape(graph)
+    text, source_ids = _declare(ir.Value(), TEXT), graph.inputs[0]
+    ir.convenience.replace_all_uses_with(source_ids, _encode(op, text, translator.source_tokenizer.model))
+    graph.inputs[0] = text
+    graph.outputs[0] = _declare(_decode(op, graph.outputs[0], translator.target_tokenizer.pieces()), TRANSLATE.outputs[0])
+    graph.sort()
+    model.opset_imports[TEXT_OPERATORS] = 1
+    return model
+
+
+def _encode(op: tape.Tape, text, tokenizer: bytes):
+    """Tokenize texts (N,) to int32 ids (N, S): tokens, end, padding."""
+    zero, one, last = (_constant(op, name, [value]) for name, value in (("zero", 0), ("one", 1), ("last", -1)))
+    no, yes = _constant(op, "no", [False]), _constant(op, "yes", [True])
+    alpha = _constant(op, "alpha", np.zeros(1, "float32"))
+    tokens, starts, _ = op.op_multi_out(
+        "SentencepieceTokenizer",
+        [text, zero, alpha, no, yes, no, no],  # nbest_size, alpha, add_bos, add_eos, reverse, fairseq
+        attributes={"model": ir.Attr("model", ir.AttributeType.STRING, tokenizer)},
+        num_outputs=3,
+        domain=TEXT_OPERATORS,
+    )
+    # starts: the place of each text's first token in `tokens`, and at the end the number of tokens.
+    first = op.op("Unsqueeze", [op.op("Slice", [starts, zero, last]), one])  # (N, 1)
+    after = op.op("Unsqueeze", [op.op("Slice", [starts, one, _constant(op, "to_the_end", [2**62])]), one])
+    longest = op.op("ReduceMax", [op.op("Sub", [after, first])], {"keepdims": 0})
+    steps = op.op("Range", [_constant(op, "zero_scalar", 0), longest, _constant(op, "one_scalar", 1)])
+    places = op.op("Add", [first, steps])  # (N, S)
+    padded = op.op("Concat", [tokens, _constant(op, "padding", np.zeros(1, "int32"))], {"axis": 0})  # its last element is padding
+    return op.op("Gather", [padded, op.op("Where", [op.op("Less", [places, after]), places, last])])
+
+
+def _decode(op: tape.Tape, ids, pieces: list[str]):
+    """Join the pieces of ids (N, n_best, T) to texts (N, n_best); pieces of end and padding are empty."""
+    texts = op.op("Gather", [_constant(op, "pieces", np.array(pieces, object)), ids])
+    joined = op.op("StringJoin", [texts, _constant(op, "no_separator", np.array([""], object)), _constant(op, "last_axis", [2])], domain=TEXT_OPERATORS)
+    return op.op("StringStrip", [joined], domain=TEXT_OPERATORS)
+
+
+def _constant(op: tape.Tape, name: str, value):
+    value = np.asarray(value)
+    if value.dtype == object:
+        tensor = ir.StringTensor(np.vectorize(str.encode, otypes=[object])(value), shape=ir.Shape(value.shape))
+    else:
+        tensor = ir.tensor(value)
+    return op.initializer(tensor, name=f"text/{name}")
+
+
+def _declare(value: ir.Value, tensor: Tensor) -> ir.Value:
+    value.name, value.shape = tensor.name, ir.Shape(tensor.shape)
+    value.dtype = {"string": ir.DataType.STRING, "int32": ir.DataType.INT32, "float32": ir.DataType.FLOAT}[tensor.dtype]
+    return value
+
+
+def _set_defaults(graph: ir.Graph) -> None:
+    """Make the search settings optional: an input that is an initializer too has it as its default."""
+    defaults = SearchSettings().model_dump()
+    for value in graph.inputs:
+        if value.name in defaults:
+            value.const_value = ir.tensor(np.array(defaults[value.name], value.dtype.numpy()), name=value.name)
+            graph.register_initializer(value)
+
+
+@contextlib.contextmanager
+def quietly(name: str):
+    """Keep a library's notes and warnings off the terminal."""
+    logger = logging.getLogger(name)
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

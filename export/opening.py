@@ -1,0 +1,29 @@
+"""Open whatever translates, told apart by what it is."""
+
+from pathlib import Path
+
+
+def open_translator(path):
+    """Open a bundle, a SavedModel folder or an ONNX file; only the first two load TensorFlow.
+
+    Returns:
+        A translator with `translate(texts, **settings)`.
+
+    Raises:
+        ValueError: if there is nothing at `path`, or nothing of this project.
+    """
+    path = Path(path)
+    if path.suffix == ".onnx" or path.is_file():
+        from tfk_transformer.export.runtime import OnnxTranslator
+
+        return OnnxTranslator(path)
+    if (path / "saved_model.pb").is_file():
+        from tfk_transformer.export.saved_model import SavedModelTranslator
+
+        return SavedModelTranslator(path)
+    if (path / "config.json").is_file():
+        from tfk_transformer.translator import Translator
+
+        return Translator.load(path)
+    got = f"a folder without any of these files ({path})" if path.is_dir() else f"{path}, which is not there"
+    raise ValueError(f"MODEL: expected a bundle (with config.json), a SavedModel folder (with saved_model.pb) or an .onnx file, got {got}.")

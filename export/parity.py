@@ -1,0 +1,68 @@
+"""The same sentences through Keras, SavedModel and ONNX: no artefact leaves that does not agree."""
+
+import numpy as np
+
+from tfk_transformer.config import END_ID, UNKNOWN_ID
+from tfk_transformer.translator import Translator
+
+PROBES = 100
+SCORE_TOLERANCE = 1e-3
+SETTINGS = ({"beam_size": 1}, {})  # greedy, and the defaults
+
+
+class ParityError(ValueError):
+    """An artefact that does not agree with the model it was made from."""
+
+
+def probe_texts(translator: Translator) -> list[str]:
+    """Return at least `PROBES` source texts: the translator's own, and if these are too few, made ones of random pieces."""
+    random = np.random.default_rng(0)
+    missing = max(0, PROBES - len(translator.probes))
+    vocab_size = translator.source_tokenizer.vocab_size
+    made = [random.integers(UNKNOWN_ID + 1, vocab_size, size=random.integers(1, 9)) for _ in range(missing)]
+    return translator.probes + [text or "?" for text in translator.source_tokenizer.decode(made)]
+
+
+def probe_ids(translator: Translator, texts: list[str]) -> np.ndarray:
+    """Return int32 ids (N, S) of texts, tokens and end, padded; shortened to what the model reads."""
+    longest = translator.model.config.max_length
+    rows = [[*ids[: longest - 1], END_ID] for ids in translator.source_tokenizer.encode(texts)]
+    ids = np.zeros((len(rows), max(map(len, rows))), "int32")
+    for row, values in zip(ids, rows, strict=True):
+        row[: len(values)] = values
+    return ids
+
+
+def check_ids(name: str, expected: tuple, got: tuple) -> float:
+    """Compare (ids, scores) of an artefact with the model's; return the largest difference of a score.
+
+    Raises:
+        ParityError: if any id differs, or a score by more than `SCORE_TOLERANCE`.
+    """
+    (ids, scores), (other_ids, other_scores) = expected, got
+    if ids.shape == other_ids.shape:
+        different = int(np.sum(np.any(ids != other_ids, axis=(1, 2))))
+    else:
+        different = len(ids)
+    difference = float(np.max(np.abs(scores - other_scores), initial=0.0))
+    if different or not difference <= SCORE_TOLERANCE:
+        raise ParityError(
+            f"{name}: expected the model's translations of {len(ids)} probe sentences, got {different} with other ids "
+            f"and scores up to {difference:.2g} apart (at most {SCORE_TOLERANCE:g} allowed); nothing was written."
+        )
+    return difference
+
+
+def check_texts(name: str, expected: list, got: list) -> None:
+    """Compare translations of text.
+
+    Raises:
+        ParityError: if any text differs, naming the first.
+    """
+    different = [(a, b) for a, b in zip(expected, got, strict=True) if a.text != b.text]
+    if different:
+        first, other = different[0]
+        raise ParityError(
+            f"{name}: expected the model's translations, got {len(different)} of {len(expected)} that differ, "
+            f"'{first.source}' for one: '{first.text}' became '{other.text}'; nothing was written."
+        )

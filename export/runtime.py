@@ -1,0 +1,105 @@
+"""Translate with an exported ONNX file; needs numpy, onnxruntime and onnxruntime-extensions, and never TensorFlow or Keras."""
+
+import ctypes
+import importlib.util
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+
+from tfk_transformer.texts import Translation, check_texts, in_batches, to_translations
+
+METADATA = "tfk_transformer"
+DTYPES = {"beam_size": "int32", "n_best": "int32", "length_penalty": "float32", "max_length": "int32"}
+
+
+class OnnxTranslator:
+    """Translate with `translate.onnx`.
+
+    Args:
+        path: the file.
+        threads: used inside operators; None: as many as there are cores.
+
+    Raises:
+        ValueError: if it is no ONNX file of this project that takes text.
+    """
+
+    def __init__(self, path, threads: int | None = None):
+        self._session = open_session(path, threads, text_operators=True)
+        self.metadata = read_metadata(self._session, path)
+        if "text" not in [value.name for value in self._session.get_inputs()]:
+            raise ValueError(f"ONNX: expected a file that takes text, got {path}, which takes ids; use translate.onnx of the same export.")
+        self.max_length = self.metadata["config"]["max_length"]
+
+    def translate(self, texts: Sequence[str], batch_size: int = 64, **settings) -> list[Translation]:
+        """Translate texts; see `Translator.translate`."""
+        check_texts(texts)
+        scalars = scalar_inputs(settings)
+
+        def run(batch):
+            return self._session.run(["translations", "scores"], {"text": np.array(batch, object), **scalars})
+
+        return to_translations(texts, in_batches(texts, batch_size, run), self.max_length)
+
+
+def scalar_inputs(settings: dict) -> dict[str, np.ndarray]:
+    """Turn search settings into the graph's inputs; what is not given has its default in the file.
+
+    Raises:
+        ValueError: for an unknown or impossible setting.
+    """
+    unknown = sorted(set(settings) - set(DTYPES))
+    if unknown:
+        raise ValueError(f"settings: expected {', '.join(DTYPES)}, got {', '.join(unknown)}.")
+    for name, value in settings.items():
+        if not value >= (0 if name == "length_penalty" else 1):
+            raise ValueError(f"{name}: expected at least {0 if name == 'length_penalty' else 1}, got {value}.")
+    if settings.get("n_best", 1) > settings.get("beam_size", settings.get("n_best", 1)):
+        raise ValueError(f"n_best: expected at most beam_size {settings['beam_size']}, got {settings['n_best']}.")
+    return {name: np.array(value, DTYPES[name]) for name, value in settings.items()}
+
+
+def open_session(path, threads: int | None = None, text_operators: bool = False) -> onnxruntime.InferenceSession:
+    """Open an ONNX file on the CPU, with the operators of onnxruntime-extensions at hand or with stock ones alone."""
+    path = Path(path)
+    if not path.is_file():
+        raise ValueError(f"ONNX: expected a file, got {path}, which is not there.")
+    options = onnxruntime.SessionOptions()
+    if text_operators:
+        options.register_custom_ops_library(_text_operators())
+    options.log_severity_level = 4  # errors come as exceptions
+    if threads:
+        options.intra_op_num_threads = threads
+    try:
+        return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime's exceptions share no base but Exception
+        raise ValueError(f"ONNX: {path} does not load: {str(error).splitlines()[0]}") from None
+
+
+def _text_operators() -> str:
+    """Return the path of onnxruntime-extensions' library, loaded such that it lives with TensorFlow in one process.
+
+    TensorFlow puts its symbols, protobuf's among them, before everybody's. A library that is loaded after it and has
+    protobuf inside calls TensorFlow's copy and crashes, unless it is bound to its own symbols first.
+    """
+    if "onnxruntime_extensions" not in sys.modules and hasattr(os, "RTLD_DEEPBIND"):
+        found = importlib.util.find_spec("onnxruntime_extensions")
+        for library in Path(found.origin).parent.glob("_extensions_pydll*.so") if found else ():
+            ctypes.CDLL(str(library), os.RTLD_NOW | os.RTLD_DEEPBIND)
+    try:
+        import onnxruntime_extensions
+    except ImportError:
+        raise ImportError("translate.onnx needs onnxruntime-extensions: pip install onnxruntime-extensions") from None
+    return onnxruntime_extensions.get_library_path()
+
+
+def read_metadata(session: onnxruntime.InferenceSession, path) -> dict:
+    """Return what the export wrote into the file."""
+    found = session.get_modelmeta().custom_metadata_map.get(METADATA)
+    if found is None:
+        raise ValueError(f"ONNX: expected a file that tfk-transformer exported, got {path}, which has no metadata of it.")
+    return json.loads(found)

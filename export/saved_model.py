@@ -1,0 +1,79 @@
+"""SavedModel: strings in, strings out, with stock TensorFlow and TensorFlow Text operators."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from tfk_transformer.config import SearchSettings
+from tfk_transformer.texts import Translation, check_texts, in_batches, to_translations
+from tfk_transformer.translator import Translator
+
+
+def write_saved_model(translator: Translator, folder) -> None:
+    """Write a SavedModel with every signature of `signatures.SAVED_MODEL`.
+
+    Args:
+        translator: what to export.
+        folder: where to; it must not exist.
+    """
+    import tensorflow as tf
+
+    from tfk_transformer.export.functions import traced
+    from tfk_transformer.export.signatures import SAVED_MODEL
+
+    module = tf.Module()
+    # Plain variables and tokenizers, not the Keras model: nothing of Keras or of this package is needed to load it.
+    module.weights = [variable.value for variable in translator.model.variables]
+    module.tokenizers = [translator.source_tokenizer.graph, translator.target_tokenizer.graph]
+    module.max_length = tf.function(lambda: tf.constant(translator.model.config.max_length), input_signature=[])
+    signatures = {name: traced(translator.graph, name).get_concrete_function() for name in SAVED_MODEL}
+    tf.saved_model.save(module, str(folder), signatures=signatures)
+
+
+class SavedModelTranslator:
+    """Translate with an exported SavedModel.
+
+    Args:
+        path: its folder.
+
+    Raises:
+        ValueError: if it is no SavedModel of this project.
+    """
+
+    def __init__(self, path):
+        import tensorflow as tf
+        import tensorflow_text  # noqa: F401 (registers the operators)
+
+        if not (Path(path) / "saved_model.pb").is_file():
+            raise ValueError(f"SavedModel: expected a folder with saved_model.pb, got {path}.")
+        try:
+            self._model = tf.saved_model.load(str(path))
+        except (OSError, tf.errors.OpError) as error:
+            raise ValueError(f"SavedModel: {path} does not load: {str(error).splitlines()[0]}") from None
+        if "translate" not in self._model.signatures:
+            raise ValueError(f"SavedModel: expected the signature 'translate', got {sorted(self._model.signatures)} in {path}; export it again.")
+        self.max_length = int(self._model.max_length())
+
+    def translate(self, texts: Sequence[str], batch_size: int = 64, **settings) -> list[Translation]:
+        """Translate texts; see `Translator.translate`."""
+        import tensorflow as tf
+
+        limits = SearchSettings(**settings).model_dump()
+        check_texts(texts)
+        scalars = {name: tf.constant(value, tf.float32 if name == "length_penalty" else tf.int32) for name, value in limits.items()}
+
+        def run(batch):
+            found = self._model.signatures["translate"](text=tf.constant(batch), **scalars)
+            return found["translations"].numpy(), found["scores"].numpy()
+
+        return to_translations(texts, in_batches(texts, batch_size, run), self.max_length)
+
+    def generate(self, source_ids: np.ndarray, **settings) -> tuple[np.ndarray, np.ndarray]:
+        """Translate int32 ids (N, S) to ids (N, n_best, T) and scores (N, n_best)."""
+        import tensorflow as tf
+
+        limits = SearchSettings(**settings).model_dump()
+        scalars = {name: tf.constant(value, tf.float32 if name == "length_penalty" else tf.int32) for name, value in limits.items()}
+        found = self._model.signatures["generate"](source_ids=tf.constant(source_ids, tf.int32), **scalars)
+        return found["ids"].numpy(), found["scores"].numpy()

@@ -1,0 +1,39 @@
+"""The names, dtypes and shapes of every exported function, in one place.
+
+N texts, S source tokens, T target tokens; n_best hypotheses a text.
+"""
+
+from typing import NamedTuple
+
+from tfk_transformer.config import SearchSettings
+
+
+class Tensor(NamedTuple):
+    """An input or an output."""
+
+    name: str
+    dtype: str  # "string", "int32" or "float32"
+    shape: tuple  # letters stand for sizes known at run time
+
+
+class Signature(NamedTuple):
+    """An exported function."""
+
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+
+
+TEXT = Tensor("text", "string", ("N",))
+SOURCE_IDS = Tensor("source_ids", "int32", ("N", "S"))
+SETTINGS = tuple(Tensor(name, "float32" if name == "length_penalty" else "int32", ()) for name in SearchSettings.model_fields)
+SCORES = Tensor("scores", "float32", ("N", "n_best"))
+
+SERVING_DEFAULT = Signature((TEXT,), (Tensor("translation", "string", ("N",)), Tensor("score", "float32", ("N",))))
+TRANSLATE = Signature((TEXT, *SETTINGS), (Tensor("translations", "string", ("N", "n_best")), SCORES))
+GENERATE = Signature((SOURCE_IDS, *SETTINGS), (Tensor("ids", "int32", ("N", "n_best", "T")), SCORES))
+SCORE = Signature(
+    (Tensor("source", "string", ("N",)), Tensor("target", "string", ("N",))), (Tensor("log_probability", "float32", ("N",)),)
+)
+
+SAVED_MODEL = {"serving_default": SERVING_DEFAULT, "translate": TRANSLATE, "generate": GENERATE, "score": SCORE}
+ONNX = {"generate.onnx": GENERATE, "translate.onnx": TRANSLATE}

@@ -1,0 +1,213 @@
+"""The command line: the outermost shell, which alone knows both the library and `export/`.
+
+Heavy imports stand inside the commands, so that `--help` is quick and an ONNX file is run without TensorFlow.
+"""
+
+import itertools
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from tfk_transformer import __version__
+from tfk_transformer.config import PRESETS, SearchSettings
+from tfk_transformer.startup import load_tensorflow
+
+LINES_AT_ONCE = 2000
+
+app = typer.Typer(
+    name="tfk-transformer",
+    help="Train encoder-decoder Transformers with Keras, export them to SavedModel and ONNX, and translate with all three.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+console = Console(highlight=False, soft_wrap=True)
+
+Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A bundle, a SavedModel folder or an .onnx file, told apart by itself.")]
+BeamSize = Annotated[int, typer.Option(help="Open hypotheses a sentence; 1 is greedy search.")]
+Data = Annotated[
+    str,
+    typer.Option(help="numbers:en-de | files:SOURCE,TARGET | folder:DIR:de-en | tfds:NAME:pt-en. Files are plain or .gz."),
+]
+DEFAULT_BEAM = SearchSettings.model_fields["beam_size"].default
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        console.print(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def train(
+    data: Data,
+    out: Annotated[Path, typer.Option(help="Folder of the bundle; it must not exist.")],
+    preset: Annotated[str, typer.Option(help=f"Size of the model: {', '.join(PRESETS)}.")] = "small",
+    validation_data: Annotated[str | None, typer.Option(help="Like --data. Default: its validation split, if it has one.")] = None,
+    epochs: Annotated[int, typer.Option(help="Passes over the data.")] = 10,
+    batch_tokens: Annotated[int, typer.Option(help="Tokens a batch and side, padding included.")] = 4096,
+    vocab_size: Annotated[int, typer.Option(help="Subwords of the joint vocabulary; plain text gives fewer.")] = 8000,
+    max_length: Annotated[int, typer.Option(help="Longest side of a pair in tokens; longer pairs are dropped and counted.")] = 256,
+    dropout: Annotated[float | None, typer.Option(help="Default: the preset's.")] = None,
+    learning_rate: Annotated[float, typer.Option(help="Peak of the inverse square root schedule.")] = 1e-3,
+    warmup_steps: Annotated[int, typer.Option(help="Steps of its linear rise.")] = 1000,
+    label_smoothing: Annotated[float, typer.Option(help="Share of the probability spread over the vocabulary.")] = 0.1,
+    dtype: Annotated[str, typer.Option(help="float32, mixed_bfloat16 or mixed_float16.")] = "float32",
+    seed: Annotated[int, typer.Option(help="Of weights, shuffling and dropout.")] = 0,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue an unfinished training after its last whole epoch.")] = False,
+) -> None:
+    """Train a model on text pairs and leave a bundle: configuration, tokenizers, weights, history."""
+    settings = {name: value for name, value in locals().items() if name not in ("out", "resume")}
+    load_tensorflow()
+    from tfk_transformer.training import Recipe
+    from tfk_transformer.training import train as run
+
+    run(Recipe(**settings), out, resume=resume, say=console.print)
+    console.print(f"bundle: {out}")
+
+
+@app.command()
+def translate(
+    model: Model,
+    text: Annotated[list[str] | None, typer.Argument(metavar="[TEXT …]", help="Sentences. Default: lines of --input.")] = None,
+    input: Annotated[Path | None, typer.Option(help="File with a sentence a line. Default: standard input.")] = None,
+    output: Annotated[Path | None, typer.Option(help="File for the translations. Default: standard output.")] = None,
+    beam_size: BeamSize = DEFAULT_BEAM,
+) -> None:
+    """Translate sentences, a line each, in their order; a blank line stays blank."""
+    from tfk_transformer.bundle import written_whole
+
+    translations = _translations(_open(model), _given_texts(text, input), beam_size)
+    if output is None:
+        for line in translations:
+            print(line, flush=True)
+        return
+    with written_whole(output) as new:
+        new.write_text("".join(f"{line}\n" for line in translations), encoding="utf-8")
+
+
+@app.command()
+def evaluate(
+    model: Model,
+    data: Data,
+    split: Annotated[str, typer.Option(help="Split to evaluate on.")] = "test",
+    beam_size: BeamSize = DEFAULT_BEAM,
+    json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    output: Annotated[Path | None, typer.Option(help="File for the translations.")] = None,
+) -> None:
+    """Measure BLEU, chrF (sacreBLEU), exact match and speed on a split."""
+    from tfk_transformer import datasets
+    from tfk_transformer.bundle import written_whole
+    from tfk_transformer.evaluation import evaluate as run
+
+    report = datasets.Report()
+    pairs = list(datasets.load(data).pairs(split, report))
+    found, translations = run(_open(model), pairs, beam_size=beam_size)
+    if output is not None:
+        with written_whole(output) as new:
+            new.write_text("".join(f"{line}\n" for line in translations), encoding="utf-8")
+    if json_output:
+        print(json.dumps({**found._asdict(), "dropped": report.dropped, "beam_size": beam_size}, indent=2))
+        return
+    for line in report.lines():
+        console.print(line)
+    console.print(_table(found))
+
+
+@app.command()
+def export(
+    bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="What `train` left.")],
+    out: Annotated[Path, typer.Option(help="Folder of the artefacts; it must not exist.")],
+    format: Annotated[list[str] | None, typer.Option(help="saved_model or onnx; may be repeated. Default: both.")] = None,
+) -> None:
+    """Export a bundle to SavedModel and ONNX, after checking that each gives the same translations."""
+    load_tensorflow()
+    from tfk_transformer.translator import Translator
+
+    translator = Translator.load(bundle)
+    from tfk_transformer.export.exporting import FORMATS
+    from tfk_transformer.export.exporting import export as run
+
+    figures = run(translator, out, format or FORMATS)
+    for name in sorted(path.name for path in out.iterdir()):
+        console.print(out / name)
+    console.print(f"the same ids as Keras on {figures['sentences']} sentences, greedy and beam {DEFAULT_BEAM}")
+
+
+def _open(model: Path):
+    """Open MODEL, with TensorFlow only where it is needed."""
+    from tfk_transformer.export.opening import open_translator
+
+    if model.is_dir():
+        load_tensorflow()
+    return open_translator(model)
+
+
+def _given_texts(text: list[str] | None, input: Path | None):
+    """Return the texts to translate, from the arguments or streamed from a file or standard input."""
+    if not text:
+        return _lines(input)
+    if input is not None:
+        raise ValueError("TEXT: expected sentences or --input, got both; give one.")
+    blank = [number for number, sentence in enumerate(text, 1) if not sentence.strip()]
+    if blank:
+        raise ValueError(f"TEXT: expected a sentence, got blank text as number {blank[0]}.")
+    return iter(text)
+
+
+def _lines(input: Path | None):
+    """Stream the lines of a file or of standard input, as UTF-8."""
+    name = "standard input" if input is None else str(input)
+    with sys.stdin.buffer if input is None else input.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            try:
+                yield line.decode("utf-8").removesuffix("\n").removesuffix("\r")
+            except UnicodeDecodeError as error:
+                raise ValueError(f"{name}:{number}: expected UTF-8, got byte 0x{line[error.start]:02x} at column {error.start + 1}.") from None
+
+
+def _translations(translator, lines, beam_size: int):
+    """Translate a stream, some thousand lines at a time."""
+    seen = False
+    while chunk := list(itertools.islice(lines, LINES_AT_ONCE)):
+        seen = True
+        yield from (translation.text for translation in translator.translate(chunk, beam_size=beam_size))
+    if not seen:
+        raise ValueError("input: expected a sentence a line, got nothing.")
+
+
+def _table(found) -> Table:
+    table = Table(show_header=False, box=None, pad_edge=False)
+    table.add_row("sentences", f"{found.sentences:,}")
+    table.add_row("BLEU", f"{found.bleu:.2f}", found.bleu_signature)
+    table.add_row("chrF", f"{found.chrf:.2f}", found.chrf_signature)
+    table.add_row("exact match", f"{found.exact_match:.1f} %")
+    table.add_row("speed", f"{found.sentences_per_second:.1f} sentences/s")
+    return table
+
+
+def main() -> None:
+    """Run the command line; a wrong input is one line on standard error and exit status 1."""
+    try:
+        app()
+    except (ValueError, OSError, ImportError) as error:
+        Console(stderr=True, highlight=False, soft_wrap=True).print(f"[bold red]error:[/] {_one_line(error)}")
+        sys.exit(1)
+
+
+def _one_line(error: Exception) -> str:
+    from rich.markup import escape
+
+    return escape(" ".join(str(error).split()))

@@ -1,0 +1,76 @@
+"""What every translator does around its model: check texts, batch them by length, put results back in order."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+NO_HYPOTHESIS = -5e8  # where a search found fewer hypotheses than asked for, the rest score -1e9
+
+
+class Hypothesis(NamedTuple):
+    """One translation of a text."""
+
+    text: str
+    score: float  # log-probability / length penalty
+
+
+class Translation(NamedTuple):
+    """The result for one text."""
+
+    source: str
+    hypotheses: list[Hypothesis]  # best first, at least one
+
+    @property
+    def text(self) -> str:
+        """The best translation."""
+        return self.hypotheses[0].text
+
+    @property
+    def score(self) -> float:
+        """The score of the best translation."""
+        return self.hypotheses[0].score
+
+
+def check_texts(texts: Sequence[str]) -> None:
+    """Refuse a lone string, and what is no string."""
+    if isinstance(texts, str):
+        raise ValueError(f"texts: expected a list of strings, got one string; write [{texts[:20]!r}].")
+    for number, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise ValueError(f"texts: expected strings, got {type(text).__name__} at index {number}.")
+
+
+def in_batches(texts: Sequence[str], batch_size: int, run: Callable) -> list[tuple]:
+    """Run texts of like length together; return each text's (texts, scores) rows in the order of `texts`."""
+    if batch_size < 1:
+        raise ValueError(f"batch_size: expected at least 1, got {batch_size}.")
+    order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
+    results = [None] * len(texts)
+    for first in range(0, len(order), batch_size):
+        chosen = order[first : first + batch_size]
+        rows = zip(*run([texts[i] for i in chosen]), strict=True)
+        for i, row in zip(chosen, rows, strict=True):
+            results[i] = row
+    return results
+
+
+def to_translations(texts: Sequence[str], rows: Sequence[tuple], max_length: int) -> list[Translation]:
+    """Turn rows of texts and scores into translations.
+
+    Raises:
+        ValueError: if a score is NaN: the graph's sign for a source that is too long.
+    """
+    too_long = [i for i, (_, scores) in enumerate(rows) if math.isnan(scores[0])]
+    if too_long:
+        named = ", ".join(f"number {i + 1} ('{texts[i][:30]}…', {len(texts[i].split())} words)" for i in too_long[:3])
+        raise ValueError(f"texts: expected at most {max_length} tokens each, got more in {len(too_long)}: {named}; split them into sentences.")
+    return [Translation(text, _hypotheses(*row)) for text, row in zip(texts, rows, strict=True)]
+
+
+def _hypotheses(texts, scores) -> list[Hypothesis]:
+    found = [Hypothesis(_decoded(text), float(score)) for text, score in zip(texts, scores, strict=True)]
+    return found[:1] + [hypothesis for hypothesis in found[1:] if hypothesis.score > NO_HYPOTHESIS]
+
+
+def _decoded(text) -> str:
+    return text.decode("utf-8") if isinstance(text, bytes) else str(text)

@@ -1,0 +1,146 @@
+"""Model and tokenizers together: text to text, saved and loaded as a bundle."""
+
+import functools
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from tfk_transformer.bundle import written_whole
+from tfk_transformer.config import SearchSettings, TransformerConfig
+from tfk_transformer.texts import Translation, check_texts, in_batches, to_translations
+from tfk_transformer.tokenizers import SubwordTokenizer
+
+CONFIG, WEIGHTS, SOURCE_TOKENIZER, TARGET_TOKENIZER = "config.json", "model.weights.h5", "source.model", "target.model"
+HISTORY, METRICS, PROBES = "history.json", "metrics.json", "probes.txt"
+
+
+class Translator:
+    """A fitted Transformer with its tokenizers.
+
+    Args:
+        model: a built Transformer.
+        source_tokenizer: of the texts to translate.
+        target_tokenizer: of the translations; None: the same.
+        probes: source texts on which exports are compared with the model.
+
+    Raises:
+        ValueError: if a tokenizer and the model differ in vocabulary size.
+    """
+
+    def __init__(self, model, source_tokenizer: SubwordTokenizer, target_tokenizer: SubwordTokenizer | None = None, probes: Sequence[str] = ()):
+        self.model = model
+        self.source_tokenizer = source_tokenizer
+        self.target_tokenizer = target_tokenizer or source_tokenizer
+        self.probes = list(probes)
+        for side, tokenizer in (("source", self.source_tokenizer), ("target", self.target_tokenizer)):
+            wanted = getattr(model.config, f"{side}_vocab_size")
+            if wanted != tokenizer.vocab_size:
+                raise ValueError(f"{side}_tokenizer: expected {wanted} pieces, the model's {side}_vocab_size, got {tokenizer.vocab_size}.")
+
+    def translate(self, texts: Sequence[str], batch_size: int = 64, **settings) -> list[Translation]:
+        """Translate texts, in their order; those of like length go together.
+
+        Args:
+            texts: sentences; a blank one has the blank translation, with score 0.
+            batch_size: texts translated at once; it does not change the result.
+            **settings: of `SearchSettings`: beam_size, n_best, length_penalty, max_length.
+
+        Raises:
+            ValueError: if a text is too long for the model, or a setting is invalid.
+        """
+        limits = SearchSettings(**settings)
+        check_texts(texts)
+
+        def run(batch):
+            found = self._translate(np.array(batch, object), *limits.model_dump().values())
+            return found.texts.numpy(), found.scores.numpy()
+
+        return to_translations(texts, in_batches(texts, batch_size, run), self.model.config.max_length)
+
+    def score(self, sources: Sequence[str], targets: Sequence[str]) -> np.ndarray:
+        """Return the log-probability of each target given its source, float32 (N,), by the full masked pass."""
+        return self._score(np.array(sources, object), np.array(targets, object)).numpy()
+
+    @functools.cached_property
+    def graph(self):
+        """The translator as TensorFlow graph functions."""
+        from tfk_transformer.graphs import TranslationGraph
+
+        return TranslationGraph(self.model, self.source_tokenizer, self.target_tokenizer)
+
+    @functools.cached_property
+    def _translate(self):
+        import tensorflow as tf
+
+        from tfk_transformer.search import Limits
+
+        @tf.function(autograph=False, input_signature=[tf.TensorSpec([None], tf.string), *limit_specs().values()])
+        def translate(texts, *limits):
+            return self.graph.translate(texts, Limits(*limits))
+
+        return translate
+
+    @functools.cached_property
+    def _score(self):
+        import tensorflow as tf
+
+        return tf.function(self.graph.score, autograph=False, input_signature=[tf.TensorSpec([None], tf.string)] * 2)
+
+    def save(self, path, history: dict | None = None, metrics: dict | None = None) -> None:
+        """Write the bundle: whole, or not at all.
+
+        Args:
+            path: of the folder; one that is there is replaced at the very end.
+            history: what `model.fit` recorded, lists by name.
+            metrics: figures of the finished model, by name.
+        """
+        with written_whole(path) as folder:
+            folder.mkdir()
+            (folder / CONFIG).write_text(self.model.config.to_json())
+            self.source_tokenizer.save(folder / SOURCE_TOKENIZER)
+            self.target_tokenizer.save(folder / TARGET_TOKENIZER)
+            (folder / PROBES).write_text("".join(f"{text}\n" for text in self.probes), encoding="utf-8")
+            for name, content in ((HISTORY, history or {}), (METRICS, metrics or {})):
+                (folder / name).write_text(json.dumps(content, indent=2, sort_keys=True) + "\n")
+            self._uncompiled().save_weights(folder / WEIGHTS)
+
+    def _uncompiled(self):
+        """Return the model without its optimizer, whose moments would make up two thirds of the file."""
+        from tfk_transformer.transformer import Transformer
+
+        model = Transformer(self.model.config, dtype="float32")
+        model.build()
+        model.set_weights(self.model.get_weights())
+        return model
+
+    @classmethod
+    def load(cls, path) -> "Translator":
+        """Read a bundle; it holds data alone, and no code of it is run.
+
+        Raises:
+            ValueError: if files are missing, or do not fit together.
+        """
+        folder = Path(path)
+        missing = [name for name in (CONFIG, WEIGHTS, SOURCE_TOKENIZER, TARGET_TOKENIZER) if not (folder / name).is_file()]
+        if missing:
+            raise ValueError(f"bundle: expected a folder that `train` wrote, got {folder} without {', '.join(missing)}.")
+        from tfk_transformer.transformer import Transformer
+
+        model = Transformer(TransformerConfig.from_json((folder / CONFIG).read_text()), dtype="float32")
+        model.build()
+        try:
+            model.load_weights(folder / WEIGHTS)
+        except (OSError, ValueError, KeyError) as error:
+            raise ValueError(f"bundle: the weights in {folder / WEIGHTS} do not load: {str(error).splitlines()[0]}") from None
+        probes = (folder / PROBES).read_text(encoding="utf-8").split("\n")[:-1] if (folder / PROBES).is_file() else []
+        tokenizers = [SubwordTokenizer.load(folder / name) for name in (SOURCE_TOKENIZER, TARGET_TOKENIZER)]
+        return cls(model, *tokenizers, probes=probes)
+
+
+def limit_specs() -> dict:
+    """Return the search settings as TensorFlow scalars by name, in the order of `SearchSettings`."""
+    import tensorflow as tf
+
+    return {name: tf.TensorSpec([], tf.float32 if name == "length_penalty" else tf.int32, name) for name in SearchSettings.model_fields}
