@@ -8,7 +8,7 @@ import onnx_ir as ir
 
 import tfk_transformer
 from tfk_transformer.bundle import written_whole
-from tfk_transformer.config import END_ID, PAD_ID, START_ID, UNKNOWN_ID
+from tfk_transformer.config import END_ID, PAD_ID, START_ID, UNKNOWN_ID, SearchSettings
 from tfk_transformer.export import onnx_graph, parity
 from tfk_transformer.export.functions import traced
 from tfk_transformer.export.runtime import METADATA, OnnxTranslator, open_session, scalar_inputs
@@ -63,9 +63,13 @@ class _Probes:
         generate = traced(translator.graph, "generate")
         self.expected = []
         for settings in parity.SETTINGS:
-            found = generate(self.ids, *_all_settings(settings))
+            found = generate(self.ids, *SearchSettings(**settings).model_dump().values())
             self.expected.append((found["ids"].numpy(), found["scores"].numpy()))
-        self.readable = [text for text, ids in zip(self.texts, translator.source_tokenizer.encode(self.texts), strict=True) if len(ids) < self.ids.shape[1]]
+        self.readable = [
+            text
+            for text, ids in zip(self.texts, translator.source_tokenizer.encode(self.texts), strict=True)
+            if len(ids) < self.ids.shape[1]
+        ]
         self.translations = translator.translate(self.readable)
 
     def check(self, name: str, generate, translate) -> dict:
@@ -90,7 +94,7 @@ def _onnx(translator: Translator, folder: Path, probes: _Probes) -> dict:
     session = open_session(folder / "generate.onnx")
 
     def run(ids, settings):
-        return session.run(["ids", "scores"], {"source_ids": ids, **scalar_inputs(settings)})
+        return session.run(["ids", "scores"], {"source_ids": ids, **scalar_inputs(settings, SearchSettings().model_dump())})
 
     figures = probes.check("ONNX", run, OnnxTranslator(folder / "translate.onnx").translate)
     for name, model in models.items():
@@ -106,15 +110,10 @@ def _save(model: ir.Model, path: Path, translator: Translator, figures: dict | N
             "config": translator.model.config.model_dump(),
             "ids": {"pad": PAD_ID, "start": START_ID, "end": END_ID, "unknown": UNKNOWN_ID},
             "opset": onnx_graph.OPSET,
+            "search": SearchSettings().model_dump(),
             "parity": figures or {},
         },
         sort_keys=True,
     )
     with onnx_graph.quietly("onnx_ir.serde"):  # which warns that a SentencePiece model is no UTF-8; the operator wants it so
         ir.save(model, path)
-
-
-def _all_settings(settings: dict) -> list:
-    from tfk_transformer.config import SearchSettings
-
-    return list(SearchSettings(**settings).model_dump().values())

@@ -78,7 +78,9 @@ def _encode(op: tape.Tape, text, tokenizer: bytes):
 def _decode(op: tape.Tape, ids, pieces: list[str]):
     """Join the pieces of ids (N, n_best, T) to texts (N, n_best); pieces of end and padding are empty."""
     texts = op.op("Gather", [_constant(op, "pieces", np.array(pieces, object)), ids])
-    joined = op.op("StringJoin", [texts, _constant(op, "no_separator", np.array([""], object)), _constant(op, "last_axis", [2])], domain=TEXT_OPERATORS)
+    joined = op.op(
+        "StringJoin", [texts, _constant(op, "no_separator", np.array([""], object)), _constant(op, "last_axis", [2])], domain=TEXT_OPERATORS
+    )
     return op.op("StringStrip", [joined], domain=TEXT_OPERATORS)
 
 

@@ -14,7 +14,6 @@ import onnxruntime
 from tfk_transformer.texts import Translation, check_texts, in_batches, to_translations
 
 METADATA = "tfk_transformer"
-DTYPES = {"beam_size": "int32", "n_best": "int32", "length_penalty": "float32", "max_length": "int32"}
 
 
 class OnnxTranslator:
@@ -38,7 +37,7 @@ class OnnxTranslator:
     def translate(self, texts: Sequence[str], batch_size: int = 64, **settings) -> list[Translation]:
         """Translate texts; see `Translator.translate`."""
         check_texts(texts)
-        scalars = scalar_inputs(settings)
+        scalars = scalar_inputs(settings, self.metadata["search"])
 
         def run(batch):
             return self._session.run(["translations", "scores"], {"text": np.array(batch, object), **scalars})
@@ -46,21 +45,27 @@ class OnnxTranslator:
         return to_translations(texts, in_batches(texts, batch_size, run), self.max_length)
 
 
-def scalar_inputs(settings: dict) -> dict[str, np.ndarray]:
+def scalar_inputs(settings: dict, defaults: dict) -> dict[str, np.ndarray]:
     """Turn search settings into the graph's inputs; what is not given has its default in the file.
+
+    Args:
+        settings: by name.
+        defaults: of the file, by name.
 
     Raises:
         ValueError: for an unknown or impossible setting.
     """
-    unknown = sorted(set(settings) - set(DTYPES))
+    unknown = sorted(set(settings) - set(defaults))
     if unknown:
-        raise ValueError(f"settings: expected {', '.join(DTYPES)}, got {', '.join(unknown)}.")
+        raise ValueError(f"settings: expected some of {', '.join(defaults)}, got {', '.join(unknown)}.")
     for name, value in settings.items():
-        if not value >= (0 if name == "length_penalty" else 1):
-            raise ValueError(f"{name}: expected at least {0 if name == 'length_penalty' else 1}, got {value}.")
-    if settings.get("n_best", 1) > settings.get("beam_size", settings.get("n_best", 1)):
-        raise ValueError(f"n_best: expected at most beam_size {settings['beam_size']}, got {settings['n_best']}.")
-    return {name: np.array(value, DTYPES[name]) for name, value in settings.items()}
+        kind, least = ((int, float), 0) if isinstance(defaults[name], float) else (int, 1)
+        if not isinstance(value, kind) or not value >= least:
+            raise ValueError(f"{name}: expected a number of at least {least}, got {value!r}.")
+    chosen = {**defaults, **settings}
+    if chosen["n_best"] > chosen["beam_size"]:
+        raise ValueError(f"n_best: expected at most beam_size, got n_best {chosen['n_best']} and beam_size {chosen['beam_size']}.")
+    return {name: np.array(value, "float32" if isinstance(defaults[name], float) else "int32") for name, value in settings.items()}
 
 
 def open_session(path, threads: int | None = None, text_operators: bool = False) -> onnxruntime.InferenceSession:

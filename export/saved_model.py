@@ -52,7 +52,9 @@ class SavedModelTranslator:
         except (OSError, tf.errors.OpError) as error:
             raise ValueError(f"SavedModel: {path} does not load: {str(error).splitlines()[0]}") from None
         if "translate" not in self._model.signatures:
-            raise ValueError(f"SavedModel: expected the signature 'translate', got {sorted(self._model.signatures)} in {path}; export it again.")
+            raise ValueError(
+                f"SavedModel: expected the signature 'translate', got {sorted(self._model.signatures)} in {path}; export it again."
+            )
         self.max_length = int(self._model.max_length())
 
     def translate(self, texts: Sequence[str], batch_size: int = 64, **settings) -> list[Translation]:

@@ -31,9 +31,7 @@ SCORES = Tensor("scores", "float32", ("N", "n_best"))
 SERVING_DEFAULT = Signature((TEXT,), (Tensor("translation", "string", ("N",)), Tensor("score", "float32", ("N",))))
 TRANSLATE = Signature((TEXT, *SETTINGS), (Tensor("translations", "string", ("N", "n_best")), SCORES))
 GENERATE = Signature((SOURCE_IDS, *SETTINGS), (Tensor("ids", "int32", ("N", "n_best", "T")), SCORES))
-SCORE = Signature(
-    (Tensor("source", "string", ("N",)), Tensor("target", "string", ("N",))), (Tensor("log_probability", "float32", ("N",)),)
-)
+SCORE = Signature((Tensor("source", "string", ("N",)), Tensor("target", "string", ("N",))), (Tensor("log_probability", "float32", ("N",)),))
 
 SAVED_MODEL = {"serving_default": SERVING_DEFAULT, "translate": TRANSLATE, "generate": GENERATE, "score": SCORE}
 ONNX = {"generate.onnx": GENERATE, "translate.onnx": TRANSLATE}

@@ -1,5 +1,6 @@
 """Multi-head attention with one weight tensor a role and a head axis ("Attention Is All You Need", section 3.2)."""
 
+import warnings
 from typing import Any, NamedTuple
 
 import keras
@@ -94,7 +95,7 @@ class MultiHeadAttention(keras.layers.Layer):
         """
         scores = ops.matmul(query * self.key_dim**-0.5, ops.swapaxes(context.key, -1, -2))  # (B, H, T, S)
         scores = ops.cast(scores, "float32")
-        weights = ops.softmax(scores if attention_mask is None else scores + attention_mask, axis=-1)
+        weights = _softmax(scores if attention_mask is None else scores + attention_mask)
         dropped = self.weight_dropout(ops.cast(weights, query.dtype), training=training)
         heads = ops.matmul(dropped, context.value)  # (B, H, T, V)
         return Attended(self._join_heads(heads), weights)
@@ -136,6 +137,13 @@ class MultiHeadAttention(keras.layers.Layer):
         """Return what the constructor needs to make the same layer again."""
         own = {name: getattr(self, name) for name in ("num_heads", "key_dim", "value_dim", "use_bias", "dropout")}
         return {**super().get_config(), **own}
+
+
+def _softmax(scores):
+    with warnings.catch_warnings():
+        # Keras takes a softmax over a single key for a mistake; the first step of a search has just one.
+        warnings.filterwarnings("ignore", message="You are using a softmax over axis")
+        return ops.softmax(scores, axis=-1)
 
 
 def _as_matrix(weight):

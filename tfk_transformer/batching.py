@@ -66,7 +66,9 @@ class TokenBatches:
         seed: int = 0,
     ):
         if batch_tokens < max_length:
-            raise ValueError(f"batch_tokens: expected at least max_length={max_length}, or the longest pairs fit no batch, got {batch_tokens}.")
+            raise ValueError(
+                f"batch_tokens: expected at least max_length={max_length}, or the longest pairs fit no batch, got {batch_tokens}."
+            )
         self.data = data
         self.split = split
         self.source_tokenizer = source_tokenizer
@@ -94,10 +96,11 @@ class TokenBatches:
             for pair in itertools.compress(chunk, map(operator.not_, fits)):
                 if report is not None:
                     report.drop(f"over {self.max_length} tokens", pair.where)
-            yield (
-                [[*source, END_ID] for source in itertools.compress(sources, fits)],
-                [[START_ID, *target, END_ID] for target in itertools.compress(targets, fits)],
-            )
+            if any(fits):  # TensorFlow makes no ragged tensor of nothing
+                yield (
+                    [[*source, END_ID] for source in itertools.compress(sources, fits)],
+                    [[START_ID, *target, END_ID] for target in itertools.compress(targets, fits)],
+                )
 
     def survey(self) -> Survey:
         """Read the split once, to count pairs, tokens, batches and what is dropped.

@@ -23,8 +23,18 @@ def written_whole(path) -> Iterator[Path]:
     try:
         new = holder / path.name
         yield new
-        if path.is_dir():
-            os.replace(path, holder / "old")
-        os.replace(new, path)
+        _put(new, path, aside=holder / f"{path.name}.old")
     finally:
         shutil.rmtree(holder, ignore_errors=True)
+
+
+def _put(new: Path, path: Path, aside: Path) -> None:
+    """Move `new` to `path`; a folder that stands there goes aside, and back if anything fails."""
+    try:
+        if path.is_dir():
+            os.replace(path, aside)
+        os.replace(new, path)
+    except BaseException:
+        if aside.exists() and not path.exists():
+            os.replace(aside, path)
+        raise

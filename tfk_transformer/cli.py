@@ -175,7 +175,9 @@ def _lines(input: Path | None):
             try:
                 yield line.decode("utf-8").removesuffix("\n").removesuffix("\r")
             except UnicodeDecodeError as error:
-                raise ValueError(f"{name}:{number}: expected UTF-8, got byte 0x{line[error.start]:02x} at column {error.start + 1}.") from None
+                raise ValueError(
+                    f"{name}:{number}: expected UTF-8, got byte 0x{line[error.start]:02x} at column {error.start + 1}."
+                ) from None
 
 
 def _translations(translator, lines, beam_size: int):

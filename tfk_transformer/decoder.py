@@ -33,6 +33,8 @@ class DecoderLayer(ConfiguredLayer):
         **kwargs: of `keras.layers.Layer`.
     """
 
+    # No argument is named after another with "_mask" behind: Keras fills such arguments with its own implicit masks.
+
     def __init__(self, config, **kwargs):
         super().__init__(config, **kwargs)
         self.self_attention = self._attention("self_attention")
@@ -42,28 +44,28 @@ class DecoderLayer(ConfiguredLayer):
         self.feed_forward = self._feed_forward()
         self.ff_residual = self._residual("ff_residual")
 
-    def build(self, x_shape, memory_shape=None, attention_mask_shape=None, memory_mask_shape=None):
+    def build(self, x_shape, memory_shape=None, attention_mask_shape=None, cross_attention_mask_shape=None):
         """Make all weights."""
         self._build_all(self.self_attention, self.self_residual, self.cross_attention, self.cross_residual)
         self._build_all(self.feed_forward, self.ff_residual)
 
-    def call(self, x, memory, attention_mask=None, memory_mask=None, training=None) -> Decoded:
+    def call(self, x, memory, attention_mask=None, cross_attention_mask=None, training=None) -> Decoded:
         """Decode all positions at once.
 
         Args:
             x: (B, T, D).
             memory: the encoder's output, projected: keys (B, H, S, K) and values (B, H, S, V).
             attention_mask: additive, broadcastable to (B, H, T, T).
-            memory_mask: additive, broadcastable to (B, H, T, S).
+            cross_attention_mask: additive, broadcastable to (B, H, T, S).
             training: whether dropout is on.
         """
         query, own = self.self_attention.project_self(self.self_residual.enter(x))
         attended = self.self_attention.attend(query, own, attention_mask=attention_mask, training=training)
         x = self.self_residual(x, attended.output, training=training)
-        x, cross_weights = self._read_memory(x, memory, memory_mask, training)
+        x, cross_weights = self._read_memory(x, memory, cross_attention_mask, training)
         return Decoded(x, attended.weights, cross_weights)
 
-    def step(self, x, past: KeyValue, memory: KeyValue, memory_mask=None) -> Stepped:
+    def step(self, x, past: KeyValue, memory: KeyValue, cross_attention_mask=None) -> Stepped:
         """Decode one position more for M beams a sentence.
 
         In self-attention each beam is a row of its own, with its own past. In cross-attention the beams of a sentence are
@@ -73,7 +75,7 @@ class DecoderLayer(ConfiguredLayer):
             x: (B, M, D).
             past: keys (B*M, H, t, K) and values (B*M, H, t, V).
             memory: keys (B, H, S, K) and values (B, H, S, V).
-            memory_mask: additive, broadcastable to (B, H, M, S).
+            cross_attention_mask: additive, broadcastable to (B, H, M, S).
         """
         batch, beams, model_dim = ops.shape(x)
         rows = ops.reshape(self.self_residual.enter(x), (batch * beams, 1, model_dim))
@@ -81,11 +83,11 @@ class DecoderLayer(ConfiguredLayer):
         cache = past.append(new)
         attended = self.self_attention.attend(query, cache).output  # (B*M, 1, D)
         x = self.self_residual(x, ops.reshape(attended, (batch, beams, model_dim)))
-        return Stepped(self._read_memory(x, memory, memory_mask)[0], cache)
+        return Stepped(self._read_memory(x, memory, cross_attention_mask)[0], cache)
 
-    def _read_memory(self, x, memory, memory_mask, training=None):
+    def _read_memory(self, x, memory, cross_attention_mask, training=None):
         query = self.cross_attention.project_query(self.cross_residual.enter(x))
-        attended = self.cross_attention.attend(query, memory, attention_mask=memory_mask, training=training)
+        attended = self.cross_attention.attend(query, memory, attention_mask=cross_attention_mask, training=training)
         x = self.cross_residual(x, attended.output, training=training)
         y = self.feed_forward(self.ff_residual.enter(x), training=training)
         return self.ff_residual(x, y, training=training), attended.weights
@@ -105,7 +107,7 @@ class Decoder(ConfiguredLayer):
         self.layers = [DecoderLayer(config, dtype=self.dtype_policy, name=f"layer_{i}") for i in range(config.decoder_layers)]
         self.final_norm = self._final_norm()
 
-    def build(self, x_shape, encoded_shape=None, attention_mask_shape=None, memory_mask_shape=None):
+    def build(self, x_shape, encoded_shape=None, attention_mask_shape=None, cross_attention_mask_shape=None):
         """Make all weights."""
         self._build_all(*self.layers, self.final_norm)
 
@@ -119,19 +121,19 @@ class Decoder(ConfiguredLayer):
         widths = (c.query_width, c.value_width)
         return [KeyValue(*(ops.zeros((rows, c.num_heads, 0, width), dtype=self.compute_dtype) for width in widths)) for _ in self.layers]
 
-    def call(self, x, encoded, attention_mask=None, memory_mask=None, training=None) -> Decoded:
+    def call(self, x, encoded, attention_mask=None, cross_attention_mask=None, training=None) -> Decoded:
         """Decode all positions at once; see `DecoderLayer.call`, with `encoded` (B, S, D) the encoder's output."""
         self_weights, cross_weights = [], []
         for layer, memory in zip(self.layers, self.project_memory(encoded), strict=True):
-            x, own, cross = layer(x, memory, attention_mask=attention_mask, memory_mask=memory_mask, training=training)
+            x, own, cross = layer(x, memory, attention_mask=attention_mask, cross_attention_mask=cross_attention_mask, training=training)
             self_weights.append(own)
             cross_weights.append(cross)
         return Decoded(self.final_norm(x), self_weights, cross_weights)
 
-    def step(self, x, cache: list[KeyValue], memory: list[KeyValue], memory_mask=None) -> Stepped:
+    def step(self, x, cache: list[KeyValue], memory: list[KeyValue], cross_attention_mask=None) -> Stepped:
         """Decode one position more for M beams a sentence; see `DecoderLayer.step`."""
         grown = []
         for layer, past, layer_memory in zip(self.layers, cache, memory, strict=True):
-            x, layer_cache = layer.step(x, past, layer_memory, memory_mask)
+            x, layer_cache = layer.step(x, past, layer_memory, cross_attention_mask)
             grown.append(layer_cache)
         return Stepped(self.final_norm(x), grown)

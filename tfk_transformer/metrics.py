@@ -16,7 +16,7 @@ class TokenAccuracy(keras.metrics.Mean):
     def update_state(self, y_true, y_pred, sample_weight=None):
         """Add labels (B, T) and logits (B, T, vocab_size)."""
         correct = ops.equal(ops.cast(y_true, "int32"), ops.cast(ops.argmax(y_pred, axis=-1), "int32"))
-        super().update_state(ops.cast(correct, "float32"), sample_weight=real_tokens(y_true))
+        super().update_state(_flat(ops.cast(correct, "float32")), sample_weight=_flat(real_tokens(y_true)))
 
 
 @keras.saving.register_keras_serializable(package="tfk_transformer")
@@ -28,8 +28,13 @@ class Perplexity(keras.metrics.Mean):
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         """Add labels (B, T) and logits (B, T, vocab_size)."""
-        super().update_state(token_crossentropy(y_true, y_pred), sample_weight=real_tokens(y_true))
+        super().update_state(_flat(token_crossentropy(y_true, y_pred)), sample_weight=_flat(real_tokens(y_true)))
 
     def result(self):
         """Return exp(nats a token), a scalar."""
         return ops.exp(super().result())
+
+
+def _flat(values):
+    """(B, T) -> (B*T,): of anything longer than a vector, Keras first takes the mean of each row, and short rows gain weight."""
+    return ops.reshape(values, (-1,))

@@ -4,7 +4,7 @@ import difflib
 import json
 from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 
 def nearest(word: str, known) -> str:
@@ -16,21 +16,24 @@ def nearest(word: str, known) -> str:
 class Record(BaseModel):
     """Base of every configuration: frozen, strict about unknown keys, all problems in one `ValueError`."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     def __init__(self, **values: Any):
         try:
             super().__init__(**values)
         except ValidationError as error:
-            raise ValueError(_describe(type(self).__name__, error)) from None
+            raise ValueError(f"{type(self).__name__}: " + "; ".join(self._problem(item) for item in error.errors())) from None
 
-    @model_validator(mode="before")
     @classmethod
-    def _refuse_unknown_keys(cls, values: Any) -> Any:
-        unknown = [key for key in values if key not in cls.model_fields] if isinstance(values, dict) else []
-        if unknown:
-            raise ValueError("; ".join(f"unknown key '{key}'.{nearest(key, cls.model_fields)}" for key in unknown))
-        return values
+    def _problem(cls, item) -> str:
+        """Say one problem: which key, which rule, what came."""
+        key = ".".join(str(part) for part in item["loc"])
+        message = item["msg"].removeprefix("Value error, ")
+        if item["type"] == "extra_forbidden":
+            return f"unknown key '{key}'.{nearest(key, cls.model_fields)}"
+        if item["type"] == "missing":
+            return f"{key}: {message}"
+        return f"{key}: {message}, got {item['input']!r}" if key else message
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -50,13 +53,3 @@ class Record(BaseModel):
     def replace(self, **changes: Any) -> Self:
         """Return a copy with `changes`, validated again."""
         return type(self)(**{**self.model_dump(), **changes})
-
-
-def _describe(name: str, error: ValidationError) -> str:
-    """Say every problem of one record in one message: which key, which rule, what came."""
-    problems = []
-    for item in error.errors():
-        message = item["msg"].removeprefix("Value error, ")
-        key = ".".join(str(part) for part in item["loc"])
-        problems.append(f"{key}: {message}, got {item['input']!r}" if key else message)
-    return f"{name}: " + "; ".join(problems)

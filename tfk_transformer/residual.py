@@ -29,7 +29,8 @@ class Residual(keras.layers.Layer):
 
     def build(self, x_shape, output_shape=None):
         """Make the norm's weights for inputs (…, D)."""
-        self.layer_norm.build(x_shape)
+        if not self.layer_norm.built:  # `enter` has already run
+            self.layer_norm.build(x_shape)
 
     def enter(self, x):
         """Return what the sublayer reads: norm(x) or x, (B, T, D)."""

@@ -63,7 +63,9 @@ def to_translations(texts: Sequence[str], rows: Sequence[tuple], max_length: int
     too_long = [i for i, (_, scores) in enumerate(rows) if math.isnan(scores[0])]
     if too_long:
         named = ", ".join(f"number {i + 1} ('{texts[i][:30]}…', {len(texts[i].split())} words)" for i in too_long[:3])
-        raise ValueError(f"texts: expected at most {max_length} tokens each, got more in {len(too_long)}: {named}; split them into sentences.")
+        raise ValueError(
+            f"texts: expected at most {max_length} tokens each, got more in {len(too_long)}: {named}; split them into sentences."
+        )
     return [Translation(text, _hypotheses(*row)) for text, row in zip(texts, rows, strict=True)]
 
 

@@ -3,6 +3,7 @@
 import functools
 import io
 import itertools
+import string
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -46,8 +47,10 @@ class SubwordTokenizer:
             model_type: "unigram" (arXiv:1804.10959) or "bpe" (arXiv:1508.07909).
 
         Raises:
-            ValueError: if there is no text, or too little or too varied text for `vocab_size`.
+            ValueError: for another `model_type`; if there is no text, or too little or too varied text for `vocab_size`.
         """
+        if model_type not in ("unigram", "bpe"):
+            raise ValueError(f"model_type: expected 'unigram' or 'bpe', got '{model_type}'.")
         texts = iter(texts)
         first = next(texts, None)
         if first is None:
@@ -91,8 +94,11 @@ class SubwordTokenizer:
         return self._processor.encode(list(texts))
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
-        """Return the text of each row of ids, which ends before the first end or padding; see `graph_decode`."""
-        return [self._processor.decode([int(i) for i in itertools.takewhile(_is_text, row)]).strip() for row in ids]
+        """Return the text of each row of ids, which ends before the first end or padding; see `graph_decode`.
+
+        Blanks of ASCII alone are stripped, as TensorFlow does: to Python, U+0085 is one too.
+        """
+        return [self._processor.decode([int(i) for i in itertools.takewhile(_is_text, row)]).strip(string.whitespace) for row in ids]
 
     def pieces(self) -> list[str]:
         """Return every piece's text as `decode` writes it: a blank for the word mark, nothing for control pieces."""
@@ -107,7 +113,8 @@ class SubwordTokenizer:
         import tensorflow as tf
         import tensorflow_text
 
-        return tensorflow_text.SentencepieceTokenizer(self.model, out_type=tf.int32, add_eos=True)
+        with tf.init_scope():  # a resource of its own, even if a graph that is being traced asks for it first
+            return tensorflow_text.SentencepieceTokenizer(self.model, out_type=tf.int32, add_eos=True)
 
     def graph_encode(self, texts):
         """Turn string texts (B,) into int32 ids (B, S) in the graph: tokens, end, padding."""

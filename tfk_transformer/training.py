@@ -16,6 +16,7 @@ from tfk_transformer.batching import TokenBatches
 from tfk_transformer.config import PRESETS, TransformerConfig
 from tfk_transformer.losses import LabelSmoothedCrossentropy
 from tfk_transformer.metrics import Perplexity, TokenAccuracy
+from tfk_transformer.plots import training_curve
 from tfk_transformer.records import Record
 from tfk_transformer.schedules import InverseSquareRoot
 from tfk_transformer.tokenizers import SubwordTokenizer
@@ -23,14 +24,17 @@ from tfk_transformer.transformer import Transformer
 from tfk_transformer.translator import Translator
 
 PROBE_COUNT = 128
-RECIPE, TOKENIZER, LOG, BACKUP = "recipe.json", "tokenizer.model", "log.csv", "backup"
+RECIPE, CURVE = "recipe.json", "curve.png"
+TOKENIZER, LOG, BACKUP = "tokenizer.model", "log.csv", "backup"
 
 
 class Recipe(Record):
     """Everything that decides how a model is trained."""
 
     data: str = Field(description="spec of the training pairs, see `datasets.load`")
-    validation_data: str | None = Field(default=None, description="spec of the validation pairs; None: the validation split of `data`, if any")
+    validation_data: str | None = Field(
+        default=None, description="spec of the validation pairs; None: the validation split of `data`, if any"
+    )
     preset: Literal[tuple(PRESETS)] = "small"
     vocab_size: int = Field(default=8000, gt=4, description="subwords of the joint vocabulary; plain text gives fewer")
     dropout: float | None = Field(default=None, ge=0, lt=1, description="None: the preset's")
@@ -76,6 +80,7 @@ def train(recipe: Recipe, out, resume: bool = False, callbacks: Sequence = (), s
         batches.dataset(),
         validation_data=validation.dataset() if validation else None,
         epochs=recipe.epochs,
+        shuffle=False,  # the batches come shuffled
         verbose=1 if sys.stdout.isatty() else 2,  # a bar on a terminal, a line an epoch in a log
         callbacks=[
             keras.callbacks.CSVLogger(str(work / LOG), append=resume),
@@ -85,7 +90,8 @@ def train(recipe: Recipe, out, resume: bool = False, callbacks: Sequence = (), s
     )
     history = _history(work / LOG)
     translator = Translator(model, tokenizer, probes=_probes(validation or batches))
-    translator.save(out, history, {name: values[-1] for name, values in history.items()} | {"parameters": model.count_params()})
+    figures = {name: values[-1] for name, values in history.items()} | {"parameters": model.count_params()}
+    translator.save(out, history, figures, more=lambda folder: _add_records(folder, recipe, history))
     shutil.rmtree(work)
     return Translator.load(out)
 
@@ -169,9 +175,17 @@ def _introduce(say, model, tokenizer, batches: TokenBatches, validation: TokenBa
 
 
 def _history(log: Path) -> dict[str, list[float]]:
+    """Return what CSVLogger wrote, a list a column; of an epoch run again after an interruption, the last."""
     with log.open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    return {name: [float(row[name]) for row in rows] for name in rows[0]}
+        rows = list({row["epoch"]: row for row in csv.DictReader(file)}.values())
+    # Without validation data Keras writes "NA" columns.
+    return {name: [float(row[name]) for row in rows] for name in rows[0] if rows[0][name] != "NA"}
+
+
+def _add_records(folder: Path, recipe: Recipe, history) -> None:
+    """Add to a bundle how it came about."""
+    (folder / RECIPE).write_text(recipe.to_json())
+    training_curve(history).savefig(folder / CURVE, dpi=120)
 
 
 def _probes(batches: TokenBatches) -> list[str]:

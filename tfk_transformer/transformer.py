@@ -126,7 +126,9 @@ class Transformer(keras.Model):
         embedded = self.embedding_dropout(embedded, training=training)
         # Target padding stands at the end, where the causal mask alone hides it from every real token.
         attention_mask = causal_mask(ops.shape(target)[1])
-        decoded = self.decoder(embedded, encoded.output, attention_mask=attention_mask, memory_mask=padding_mask(source), training=training)
+        decoded = self.decoder(
+            embedded, encoded.output, attention_mask=attention_mask, cross_attention_mask=padding_mask(source), training=training
+        )
         return encoded, decoded
 
     def _scaled(self, embedding, ids):

@@ -2,7 +2,7 @@
 
 import functools
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +29,9 @@ class Translator:
         ValueError: if a tokenizer and the model differ in vocabulary size.
     """
 
-    def __init__(self, model, source_tokenizer: SubwordTokenizer, target_tokenizer: SubwordTokenizer | None = None, probes: Sequence[str] = ()):
+    def __init__(
+        self, model, source_tokenizer: SubwordTokenizer, target_tokenizer: SubwordTokenizer | None = None, probes: Sequence[str] = ()
+    ):
         self.model = model
         self.source_tokenizer = source_tokenizer
         self.target_tokenizer = target_tokenizer or source_tokenizer
@@ -88,13 +90,14 @@ class Translator:
 
         return tf.function(self.graph.score, autograph=False, input_signature=[tf.TensorSpec([None], tf.string)] * 2)
 
-    def save(self, path, history: dict | None = None, metrics: dict | None = None) -> None:
+    def save(self, path, history: dict | None = None, metrics: dict | None = None, more: Callable[[Path], None] | None = None) -> None:
         """Write the bundle: whole, or not at all.
 
         Args:
             path: of the folder; one that is there is replaced at the very end.
             history: what `model.fit` recorded, lists by name.
             metrics: figures of the finished model, by name.
+            more: writes further files into the folder, before it is put in place.
         """
         with written_whole(path) as folder:
             folder.mkdir()
@@ -105,6 +108,8 @@ class Translator:
             for name, content in ((HISTORY, history or {}), (METRICS, metrics or {})):
                 (folder / name).write_text(json.dumps(content, indent=2, sort_keys=True) + "\n")
             self._uncompiled().save_weights(folder / WEIGHTS)
+            if more:
+                more(folder)
 
     def _uncompiled(self):
         """Return the model without its optimizer, whose moments would make up two thirds of the file."""

@@ -1,0 +1,65 @@
+"""What several tests share: one model trained for real, its bundle and its export."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+REPOSITORY = Path(__file__).parents[1]
+
+
+def write_number_files(folder: Path, numbers) -> str:
+    """Write English and German number words as parallel files; return their spec."""
+    from tfk_transformer.datasets.numbers import spell
+
+    for language in ("en", "de"):
+        (folder / f"{language}.txt").write_text("".join(f"{spell(n, language)}\n" for n in numbers), encoding="utf-8")
+    return f"files:{folder / 'en.txt'},{folder / 'de.txt'}"
+
+
+@pytest.fixture(scope="session")
+def recipe(tmp_path_factory):
+    """A recipe that takes seconds: the numbers below 200."""
+    from tfk_transformer.training import Recipe
+
+    data = write_number_files(tmp_path_factory.mktemp("numbers"), range(200))
+    return Recipe(
+        data=data,
+        preset="tiny",
+        vocab_size=80,
+        max_length=32,
+        batch_tokens=512,
+        epochs=25,
+        learning_rate=3e-3,
+        warmup_steps=30,
+        label_smoothing=0.0,
+    )
+
+
+@pytest.fixture(scope="session")
+def bundle(recipe, tmp_path_factory):
+    """The bundle of that recipe."""
+    from tfk_transformer.training import train
+
+    path = tmp_path_factory.mktemp("bundle") / "numbers"
+    train(recipe, path, say=lambda line: None)
+    return path
+
+
+@pytest.fixture(scope="session")
+def translator(bundle):
+    """That bundle, loaded."""
+    from tfk_transformer.translator import Translator
+
+    return Translator.load(bundle)
+
+
+@pytest.fixture(scope="session")
+def exported(translator, tmp_path_factory):
+    """Its SavedModel and ONNX files."""
+    from tfk_transformer.export.exporting import export
+
+    path = tmp_path_factory.mktemp("export") / "numbers"
+    export(translator, path)
+    return path

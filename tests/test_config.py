@@ -1,0 +1,166 @@
+import re
+
+import pytest
+
+from tfk_transformer.config import END_ID, PAD_ID, PRESETS, START_ID, UNKNOWN_ID, SearchSettings, TransformerConfig
+
+VOCABULARIES = {"source_vocab_size": 29, "target_vocab_size": 31}
+
+
+def config(**changes):
+    return TransformerConfig(**{**VOCABULARIES, **changes})
+
+
+def test_special_ids():
+    assert (PAD_ID, START_ID, END_ID, UNKNOWN_ID) == (0, 1, 2, 3)
+
+
+def test_defaults_are_the_papers_base_model_but_for_the_norm():
+    assert config().model_dump() == {
+        **VOCABULARIES,
+        "model_dim": 512,
+        "ff_dim": 2048,
+        "num_heads": 8,
+        "key_dim": None,
+        "value_dim": None,
+        "encoder_layers": 6,
+        "decoder_layers": 6,
+        "dropout": 0.1,
+        "attention_dropout": 0.0,
+        "ff_dropout": 0.0,
+        "norm": "pre",
+        "norm_epsilon": 1e-6,
+        "attention_bias": False,
+        "positions": "sinusoidal",
+        "tie_embeddings": "none",
+        "max_length": 256,
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "model_dim", "ff_dim", "num_heads", "layers", "dropout"),
+    [
+        ("tiny", 128, 512, 4, 2, 0.0),
+        ("small", 256, 1024, 4, 3, 0.2),
+        ("base", 512, 2048, 8, 6, 0.1),
+        ("big", 1024, 4096, 16, 6, 0.3),
+    ],
+)
+def test_presets(name, model_dim, ff_dim, num_heads, layers, dropout):
+    sizes = {"model_dim": model_dim, "ff_dim": ff_dim, "num_heads": num_heads, "dropout": dropout}
+    assert TransformerConfig.preset(name, **VOCABULARIES) == config(**sizes, encoder_layers=layers, decoder_layers=layers)
+
+
+def test_the_presets_are_these_four():
+    assert list(PRESETS) == ["tiny", "small", "base", "big"]
+
+
+def test_a_preset_takes_changes():
+    assert TransformerConfig.preset("base", **VOCABULARIES, ff_dim=37, norm="post") == config(ff_dim=37, norm="post")
+
+
+def test_an_unknown_preset_names_those_there_are():
+    with pytest.raises(ValueError, match=r"^preset: expected one of tiny, small, base, big, got 'smal'\. Did you mean 'small'\?$"):
+        TransformerConfig.preset("smal", **VOCABULARIES)
+
+
+def test_a_preset_needs_the_vocabularies():
+    with pytest.raises(ValueError, match="^TransformerConfig: target_vocab_size: Field required$"):
+        TransformerConfig.preset("base", source_vocab_size=29)
+
+
+def test_head_widths_follow_the_model_unless_given():
+    assert (config(model_dim=22, num_heads=11).query_width, config(model_dim=22, num_heads=11).value_width) == (2, 2)
+    assert (config(key_dim=13).query_width, config(key_dim=13).value_width) == (13, 64)
+    assert (config(value_dim=17).query_width, config(value_dim=17).value_width) == (64, 17)
+
+
+def test_json_gives_the_same_configuration_back():
+    made = config(key_dim=13, norm="post", positions="learned", tie_embeddings="target", dropout=0.1)
+    assert TransformerConfig.from_json(made.to_json()) == made
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("source_vocab_size", 3),
+        ("target_vocab_size", 3),
+        ("model_dim", 0),
+        ("ff_dim", 0),
+        ("num_heads", 0),
+        ("key_dim", 0),
+        ("value_dim", 0),
+        ("encoder_layers", 0),
+        ("decoder_layers", 0),
+        ("dropout", 1.0),
+        ("dropout", -0.1),
+        ("attention_dropout", 1.0),
+        ("attention_dropout", -0.1),
+        ("ff_dropout", 1.0),
+        ("ff_dropout", -0.1),
+        ("norm", "middle"),
+        ("norm_epsilon", 0.0),
+        ("positions", "halves"),
+        ("tie_embeddings", "source"),
+        ("max_length", 1),
+        ("ff_dim", 2.5),
+        ("attention_bias", "perhaps"),
+    ],
+)
+def test_values_out_of_range_are_refused_by_name(key, value):
+    with pytest.raises(ValueError, match=rf"^TransformerConfig: {key}: Input should be .*, got {re.escape(repr(value))}$"):
+        config(**{key: value})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"source_vocab_size": 4},
+        {"max_length": 2},
+        {"dropout": 0.999},
+        {"model_dim": 23, "num_heads": 11, "key_dim": 13, "value_dim": 17, "positions": "learned"},
+        {"model_dim": 22, "num_heads": 5, "key_dim": 13, "value_dim": 17},
+        {"source_vocab_size": 31, "tie_embeddings": "all"},
+        {"tie_embeddings": "target"},
+    ],
+)
+def test_values_at_the_edge_are_accepted(changes):
+    assert {key: getattr(config(**changes), key) for key in changes} == changes
+
+
+HEADS = "model_dim must be a multiple of num_heads unless key_dim and value_dim are given, got "
+EVEN = "model_dim must be even for sinusoidal positions, got "
+ONE_VOCABULARY = "tie_embeddings='all' needs one vocabulary on both sides, got source_vocab_size 29 and target_vocab_size 31"
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"model_dim": 22, "num_heads": 5}, HEADS + "22 and 5"),
+        ({"model_dim": 22, "num_heads": 5, "key_dim": 13}, HEADS + "22 and 5"),
+        ({"model_dim": 22, "num_heads": 5, "value_dim": 17}, HEADS + "22 and 5"),
+        ({"model_dim": 33, "num_heads": 11}, EVEN + "33"),
+        ({"model_dim": 33, "num_heads": 11, "positions": "sinusoidal_halves"}, EVEN + "33"),
+        ({"tie_embeddings": "all"}, ONE_VOCABULARY),
+        ({"model_dim": 23, "num_heads": 5, "tie_embeddings": "all"}, f"{HEADS}23 and 5; {EVEN}23; {ONE_VOCABULARY}"),
+    ],
+)
+def test_values_that_do_not_fit_together_are_refused_all_at_once(changes, problem):
+    with pytest.raises(ValueError, match=f"^{re.escape('TransformerConfig: ' + problem)}$"):
+        config(**changes)
+
+
+def test_search_defaults_are_the_papers():
+    assert SearchSettings().model_dump() == {"beam_size": 4, "n_best": 1, "length_penalty": 0.6, "max_length": 256}
+
+
+@pytest.mark.parametrize(("key", "value"), [("beam_size", 0), ("n_best", 0), ("length_penalty", -0.1), ("max_length", 0)])
+def test_search_settings_out_of_range_are_refused_by_name(key, value):
+    with pytest.raises(ValueError, match=rf"^SearchSettings: {key}: Input should be .*, got {value}$"):
+        SearchSettings(**{key: value})
+
+
+def test_a_search_returns_no_more_than_its_beams():
+    assert SearchSettings(beam_size=3, n_best=3, length_penalty=0, max_length=1).n_best == 3
+    with pytest.raises(ValueError, match="^SearchSettings: n_best must not exceed beam_size, got n_best 5 and beam_size 3$"):
+        SearchSettings(beam_size=3, n_best=5)

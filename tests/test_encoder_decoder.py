@@ -1,0 +1,95 @@
+import keras
+import numpy as np
+import pytest
+
+from tfk_transformer.config import TransformerConfig
+from tfk_transformer.decoder import Decoder, DecoderLayer
+from tfk_transformer.encoder import Encoder, EncoderLayer
+from tfk_transformer.masks import causal_mask, padding_mask
+
+B, T, S, D = 2, 3, 5, 22
+CONFIG = TransformerConfig(
+    source_vocab_size=29,
+    target_vocab_size=31,
+    model_dim=D,
+    ff_dim=37,
+    num_heads=11,
+    key_dim=13,
+    value_dim=17,
+    encoder_layers=2,
+    decoder_layers=3,
+    dropout=0.0,
+)
+
+
+def inputs(*shape, seed=1):
+    return np.random.default_rng(seed).normal(size=shape).astype("float32")
+
+
+def built(layer):
+    layer.build((None, None, D))
+    return layer
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_encoder_layer_is_attention_then_feed_forward(norm):
+    layer = built(EncoderLayer(CONFIG.replace(norm=norm)))
+    x, mask = inputs(B, S, D), padding_mask(np.array([[5, 5, 5, 5, 5], [5, 5, 5, 0, 0]]))
+    first, second = layer.attention_residual.layer_norm, layer.ff_residual.layer_norm
+    if norm == "pre":
+        y = x + layer.attention(first(x), attention_mask=mask).output
+        expected = y + layer.feed_forward(second(y))
+    else:
+        y = first(x + layer.attention(x, attention_mask=mask).output)
+        expected = second(y + layer.feed_forward(y))
+    np.testing.assert_allclose(layer(x, attention_mask=mask).output, expected, atol=1e-6)
+
+
+def test_encoder_ends_with_a_norm_only_where_layers_do_not():
+    def is_normal(norm):
+        output = np.array(built(Encoder(CONFIG.replace(norm=norm)))(inputs(B, S, D)).output)
+        return np.allclose(output.mean(-1), 0, atol=1e-5) and np.allclose(output.std(-1), 1, atol=1e-2)
+
+    assert is_normal("pre") and is_normal("post")
+    assert "final_norm" not in {w.path.split("/")[-2] for w in built(Encoder(CONFIG.replace(norm="post"))).weights}
+
+
+def test_stacks_return_the_weights_of_every_layer():
+    encoded = built(Encoder(CONFIG))(inputs(B, S, D))
+    assert [tuple(w.shape) for w in encoded.weights] == [(B, 11, S, S)] * 2
+    decoded = built(Decoder(CONFIG))(inputs(B, T, D), encoded.output, attention_mask=causal_mask(T))
+    assert [tuple(w.shape) for w in decoded.self_weights] == [(B, 11, T, T)] * 3
+    assert [tuple(w.shape) for w in decoded.cross_weights] == [(B, 11, T, S)] * 3
+    np.testing.assert_array_equal(np.triu(decoded.self_weights[0][0, 0], 1), 0.0)
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_decoder_steps_equal_the_full_pass(norm):
+    decoder = built(Decoder(CONFIG.replace(norm=norm)))
+    x, encoded = inputs(B, T, D), inputs(B, S, D, seed=2)
+    mask = padding_mask(np.array([[5, 5, 5, 5, 0], [5, 5, 0, 0, 0]]))
+    full = np.array(decoder(x, encoded, attention_mask=causal_mask(T), cross_attention_mask=mask).output)
+    cache, memory = decoder.empty_cache(B), decoder.project_memory(encoded)
+    for t in range(T):
+        output, cache = decoder.step(x[:, t : t + 1], cache, memory, mask)
+        np.testing.assert_allclose(output[:, 0], full[:, t], atol=1e-5)
+    assert tuple(cache[0].key.shape) == (B, 11, T, 13)
+    assert tuple(cache[0].value.shape) == (B, 11, T, 17)
+
+
+def test_beams_of_a_sentence_do_not_see_each_other():
+    decoder, beams = built(Decoder(CONFIG)), 3
+    x, encoded = inputs(B, beams, D), inputs(B, S, D, seed=2)
+    memory = decoder.project_memory(encoded)
+    together = np.array(decoder.step(x, decoder.empty_cache(B * beams), memory).output)
+    for beam in range(beams):
+        alone = decoder.step(x[:, beam : beam + 1], decoder.empty_cache(B), memory).output
+        np.testing.assert_allclose(together[:, beam : beam + 1], alone, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [EncoderLayer, Encoder, DecoderLayer, Decoder])
+def test_config_makes_the_same_layer(kind):
+    made = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(kind(CONFIG, dtype="mixed_bfloat16")))
+    assert type(made) is kind
+    assert made.config == CONFIG
+    assert made.dtype_policy.name == "mixed_bfloat16"

@@ -1,0 +1,214 @@
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import tensorflow as tf
+
+from tfk_transformer.export import parity
+from tfk_transformer.export.exporting import export
+from tfk_transformer.export.opening import open_translator
+from tfk_transformer.export.runtime import OnnxTranslator, open_session
+from tfk_transformer.export.saved_model import SavedModelTranslator
+from tfk_transformer.translator import Translator
+
+TEXTS = ["forty-two", "one hundred ninety-nine", "", "seven", "no number at all", "Ünïcödé ﬁ ½ 中"]
+
+
+@pytest.fixture(scope="module")
+def opened(bundle, exported):
+    """All three kinds, opened from their paths."""
+    return {path.name: open_translator(path) for path in (bundle, exported / "saved_model", exported / "translate.onnx")}
+
+
+def test_a_path_tells_what_it_is(opened):
+    assert [type(t) for t in opened.values()] == [Translator, SavedModelTranslator, OnnxTranslator]
+
+
+@pytest.mark.parametrize("settings", [{}, {"beam_size": 1}, {"beam_size": 3, "n_best": 3, "length_penalty": 0.0}, {"max_length": 2}])
+def test_keras_saved_model_and_onnx_give_the_same(opened, settings):
+    expected, *others = [translator.translate(TEXTS, **settings) for translator in opened.values()]
+    for found in others:
+        for one, other in zip(expected, found, strict=True):
+            assert [h.text for h in one.hypotheses] == [h.text for h in other.hypotheses]
+            np.testing.assert_allclose([h.score for h in one.hypotheses], [h.score for h in other.hypotheses], atol=1e-4)
+
+
+def test_the_saved_model_serves_text_and_scores(exported, translator):
+    signatures = tf.saved_model.load(str(exported / "saved_model")).signatures
+    found = signatures["serving_default"](text=tf.constant(["forty-two", ""]))
+    assert found["translation"].numpy().tolist() == [b"zweiundvierzig", b""]
+    scored = signatures["score"](source=tf.constant(["forty-two"]), target=tf.constant(["zweiundvierzig"]))["log_probability"]
+    np.testing.assert_allclose(scored, translator.score(["forty-two"], ["zweiundvierzig"]), atol=1e-5)
+
+
+def test_the_saved_models_score_graph_has_a_band_part(exported):
+    graph = tf.saved_model.load(str(exported / "saved_model")).signatures["score"].graph.as_graph_def()
+    operators = {node.op for function in graph.library.function for node in function.node_def}
+    assert "MatrixBandPart" in operators
+
+
+def test_the_saved_model_needs_nothing_of_this_package(exported):
+    """TensorFlow and TensorFlow Text alone load it, seen from a fresh process."""
+    code = """
+import sys
+sys.modules["tfk_transformer"] = None
+import tensorflow as tf, tensorflow_text
+model = tf.saved_model.load(sys.argv[1])
+print(model.signatures["serving_default"](text=tf.constant(["forty-two"]))["translation"].numpy()[0].decode())
+"""
+    done = subprocess.run([sys.executable, "-c", code, exported / "saved_model"], capture_output=True, text=True, cwd=Path(__file__).parent)
+    assert done.stdout.split() == ["zweiundvierzig"], done.stderr
+
+
+def test_the_onnx_runtime_needs_neither_tensorflow_nor_keras(exported):
+    code = """
+import sys
+for name in ("tensorflow", "keras", "tensorflow_text", "tf2onnx", "onnx", "pydantic"):
+    sys.modules[name] = None
+from tfk_transformer import OnnxTranslator
+print(OnnxTranslator(sys.argv[1]).translate(["forty-two"])[0].text)
+"""
+    done = subprocess.run([sys.executable, "-c", code, exported / "translate.onnx"], capture_output=True, text=True)
+    assert done.stdout.split() == ["zweiundvierzig"], done.stderr
+
+
+@pytest.mark.parametrize("order", ["tensorflow, onnxruntime", "onnxruntime, tensorflow", "onnxruntime_extensions, tensorflow"])
+def test_tensorflow_and_the_text_operators_live_in_one_process(exported, order):
+    """They crash each other unless loaded with care: two copies of protobuf."""
+    code = f"""
+import sys, {order}
+from tfk_transformer import OnnxTranslator
+print(OnnxTranslator(sys.argv[1]).translate(["forty-two"])[0].text)
+"""
+    done = subprocess.run([sys.executable, "-c", code, exported / "translate.onnx"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout.split()) == (0, ["zweiundvierzig"]), done.stderr
+
+
+def test_generate_runs_on_stock_onnxruntime_with_defaults(exported, translator):
+    session = open_session(exported / "generate.onnx")
+    source = parity.probe_ids(translator, ["forty-two", "seven"])
+    ids, scores = session.run(["ids", "scores"], {"source_ids": source})
+    assert ids.dtype == np.int32 and ids.shape[:2] == scores.shape == (2, 1)
+    assert translator.target_tokenizer.decode(ids[:, 0]) == ["zweiundvierzig", "sieben"]
+    settings = {value.name for value in session.get_overridable_initializers()}
+    assert {"beam_size", "n_best", "length_penalty", "max_length"} <= settings
+
+
+def test_generate_has_standard_operators_alone_and_one_copy_of_each_weight(exported, translator):
+    model = onnx.load(exported / "generate.onnx")
+    onnx.checker.check_model(model)
+    assert {node.domain for node in model.graph.node} <= {""}
+    (loop,) = [node for node in model.graph.node if node.op_type == "Loop"]
+    body = next(attribute.g for attribute in loop.attribute if attribute.name == "body")
+    assert {node.domain for node in body.node} <= {""}
+    weights = 4 * (translator.model.count_params() + translator.model.config.max_length * translator.model.config.model_dim)
+    assert (exported / "generate.onnx").stat().st_size < 1.1 * weights + 300_000
+    # Counter, condition, and what changes: no weight and no source key or value is handed through the loop.
+    assert len(loop.input) == 2 + 7 + 2 * translator.model.config.decoder_layers
+
+
+def test_metadata_tells_where_a_file_comes_from(exported, translator):
+    metadata = OnnxTranslator(exported / "translate.onnx").metadata
+    assert metadata["config"] == translator.model.config.model_dump()
+    assert metadata["ids"] == {"pad": 0, "start": 1, "end": 2, "unknown": 3}
+    assert metadata["parity"]["sentences"] >= 100
+    assert metadata["parity"]["ids"] == "equal"
+    assert metadata["parity"]["largest_score_difference"] < parity.SCORE_TOLERANCE
+
+
+def test_parity_figures_stand_beside_the_artefacts(exported):
+    figures = json.loads((exported / "parity.json").read_text())
+    assert figures["sentences"] >= 100 and figures["ids"] == "equal"
+    assert {"saved_model", "onnx"} <= set(figures)
+
+
+def test_probes_are_made_up_where_there_are_too_few(translator):
+    lone = Translator(translator.model, translator.source_tokenizer, probes=["seven"])
+    texts = parity.probe_texts(lone)
+    assert len(texts) == 100 and texts[0] == "seven" and all(texts)
+
+
+def test_an_artefact_that_differs_is_not_written(translator, tmp_path, monkeypatch):
+    """The export of another model's weights is refused, and leaves nothing."""
+    from tfk_transformer.export import exporting
+
+    def write_another(other, folder):
+        model = type(other.model)(other.model.config)
+        model.build()
+        exporting_write(Translator(model, other.source_tokenizer), folder)
+
+    exporting_write = exporting.write_saved_model
+    monkeypatch.setattr(exporting, "write_saved_model", write_another)
+    with pytest.raises(parity.ParityError, match="SavedModel: expected the model's translations of .* nothing was written"):
+        export(translator, tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_parity_compares_ids_and_scores():
+    ids, scores = np.array([[[4, 2]], [[5, 2]]]), np.array([[-1.0], [-2.0]])
+    assert parity.check_ids("x", (ids, scores), (ids, scores + 1e-4)) == pytest.approx(1e-4)
+    with pytest.raises(parity.ParityError, match="got 1 with other ids"):
+        parity.check_ids("x", (ids, scores), (np.array([[[4, 2]], [[6, 2]]]), scores))
+    with pytest.raises(parity.ParityError, match="scores up to 0.01 apart"):
+        parity.check_ids("x", (ids, scores), (ids, scores + 0.01))
+    with pytest.raises(parity.ParityError):
+        parity.check_ids("x", (ids, scores), (ids, scores * np.nan))
+
+
+@pytest.mark.parametrize(("formats", "kept"), [(["onnx"], ["generate.onnx", "parity.json", "translate.onnx"])])
+def test_one_format_alone(translator, tmp_path, formats, kept):
+    export(translator, tmp_path / "out", formats)
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == kept
+
+
+def test_bad_exports_are_refused(translator, tmp_path):
+    with pytest.raises(ValueError, match="formats: expected some of saved_model, onnx, got tflite"):
+        export(translator, tmp_path / "out", ["tflite"])
+    with pytest.raises(ValueError, match="which exists; choose another name"):
+        export(translator, tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["saved_model", "translate.onnx"])
+def test_too_long_text_is_named(opened, kind):
+    with pytest.raises(ValueError, match="at most 32 tokens each, got more in 1: number 2"):
+        opened[kind].translate(["two", "one " * 10000])
+
+
+@pytest.mark.parametrize("kind", ["saved_model", "translate.onnx"])
+@pytest.mark.parametrize("settings", [{"beam_size": 0}, {"n_best": 9}, {"beamsize": 2}, {"beam_size": 2, "n_best": 3}])
+def test_bad_settings_are_refused(opened, kind, settings):
+    with pytest.raises(ValueError, match="beam_size|beamsize"):
+        opened[kind].translate(["one"], **settings)
+
+
+def test_files_that_are_none_of_ours_are_refused(exported, tmp_path):
+    cut = tmp_path / "cut.onnx"
+    cut.write_bytes((exported / "translate.onnx").read_bytes()[:5000])
+    foreign = tmp_path / "foreign.onnx"
+    node = onnx.helper.make_node("Identity", ["x"], ["y"])
+    values = [onnx.helper.make_tensor_value_info(name, 1, [1]) for name in "xy"]
+    graph = onnx.helper.make_graph([node], "g", values[:1], values[1:])
+    onnx.save(onnx.helper.make_model(graph, ir_version=8, opset_imports=[onnx.helper.make_opsetid("", 18)]), foreign)
+    broken = shutil.copytree(exported / "saved_model", tmp_path / "broken")
+    (broken / "saved_model.pb").write_bytes(b"nothing")
+    for path, message in (
+        (tmp_path / "none.onnx", "which is not there"),
+        (tmp_path / "none", "which is not there"),
+        (tmp_path, "without any of these files"),
+        (cut, "cut.onnx does not load"),
+        (foreign, "no metadata"),
+        (exported / "generate.onnx", "which takes ids; use translate.onnx"),
+        (broken, "does not load"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            open_translator(path)
+
+
+def test_a_bare_import_of_export_is_refused():
+    done = subprocess.run([sys.executable, "-c", "import export"], capture_output=True, text=True, cwd=Path(__file__).parents[1])
+    assert "import this package as 'tfk_transformer.export'" in done.stderr

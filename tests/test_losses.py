@@ -1,0 +1,122 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import ops
+
+from tfk_transformer.losses import LabelSmoothedCrossentropy, real_tokens, token_crossentropy
+
+B, T, VOCAB_SIZE = 3, 5, 7
+LABELS = np.array([[4, 1, 6, 2, 0], [3, 2, 0, 0, 0], [5, 5, 3, 4, 2]], "int32")
+REAL = LABELS != 0
+
+
+def logits(seed=1, scale=3.0):
+    return (scale * np.random.default_rng(seed).normal(size=(B, T, VOCAB_SIZE))).astype("float32")
+
+
+def reference(labels, z, label_smoothing):
+    """The cross-entropy with the smoothed one-hot distribution written out, float64 (B, T)."""
+    wanted = (1 - label_smoothing) * np.eye(VOCAB_SIZE)[labels] + label_smoothing / VOCAB_SIZE
+    z = z.astype("float64")
+    log_probabilities = z - np.log(np.exp(z).sum(-1, keepdims=True))
+    return -(wanted * log_probabilities).sum(-1)
+
+
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1, 0.7])
+def test_each_token_equals_the_smoothed_one_hot_formula(label_smoothing):
+    losses = token_crossentropy(LABELS, logits(), label_smoothing)
+    np.testing.assert_allclose(losses, reference(LABELS, logits(), label_smoothing), rtol=1e-5, atol=1e-5)
+
+
+def test_a_token_by_hand():
+    # p = (1/2, 1/4, 1/4): -log p of token 1 is log 4; smoothed by 0.3, it is 0.8 log 4 + 0.1 log 2 + 0.1 log 4 = 1.9 log 2.
+    z = np.log([[[0.5, 0.25, 0.25]]])
+    assert float(token_crossentropy([[1]], z)[0, 0]) == pytest.approx(2 * np.log(2))
+    assert float(token_crossentropy([[1]], z, 0.3)[0, 0]) == pytest.approx(1.9 * np.log(2))
+
+
+def test_large_logits_do_not_overflow():
+    z = np.zeros((1, 1, VOCAB_SIZE), "float32")
+    z[0, 0, 3] = 1e4
+    np.testing.assert_allclose(token_crossentropy([[4]], z), [[1e4]])
+    np.testing.assert_allclose(token_crossentropy([[3]], z), [[0.0]])
+
+
+def test_real_tokens_are_all_but_padding():
+    weights = real_tokens(LABELS)
+    assert keras.backend.standardize_dtype(weights.dtype) == "float32"
+    np.testing.assert_array_equal(weights, [[1, 1, 1, 1, 0], [1, 1, 0, 0, 0], [1, 1, 1, 1, 1]])
+
+
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
+def test_the_loss_is_the_mean_over_real_tokens(label_smoothing):
+    expected = reference(LABELS, logits(), label_smoothing)[REAL].mean()
+    assert float(LabelSmoothedCrossentropy(label_smoothing)(LABELS, logits())) == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_papers_smoothing_is_the_default():
+    assert float(LabelSmoothedCrossentropy()(LABELS, logits())) == pytest.approx(reference(LABELS, logits(), 0.1)[REAL].mean(), rel=1e-5)
+
+
+def test_logits_at_padding_change_nothing_bit_for_bit():
+    others = np.where(REAL[..., None], logits(), 100 * logits(seed=2))
+    assert (others != logits()).any()
+    loss = LabelSmoothedCrossentropy(0.1)
+    assert float(loss(LABELS, others)) == float(loss(LABELS, logits()))
+
+
+def test_rows_and_columns_of_padding_change_nothing():
+    labels = np.pad(LABELS, [(0, 8), (0, 6)])
+    z = np.pad(logits(), [(0, 8), (0, 6), (0, 0)], constant_values=11.0)
+    loss = LabelSmoothedCrossentropy(0.1)
+    assert float(loss(labels, z)) == pytest.approx(float(loss(LABELS, logits())), rel=1e-6)
+
+
+def test_a_batch_without_real_tokens_has_loss_zero_and_no_gradient():
+    z = tf.constant(logits())
+    with tf.GradientTape() as tape:
+        tape.watch(z)
+        loss = LabelSmoothedCrossentropy(0.1)(np.zeros_like(LABELS), z)
+    assert float(loss) == 0.0
+    np.testing.assert_array_equal(tape.gradient(loss, z), np.zeros((B, T, VOCAB_SIZE)))
+
+
+def test_the_gradient_is_probabilities_less_labels_and_exactly_zero_at_padding():
+    z = tf.constant(logits())
+    with tf.GradientTape() as tape:
+        tape.watch(z)
+        loss = LabelSmoothedCrossentropy(0.1)(LABELS, z)
+    gradient = np.array(tape.gradient(loss, z))
+    np.testing.assert_array_equal(gradient[~REAL], np.zeros((4, VOCAB_SIZE)))
+    exponentials = np.exp(logits().astype("float64"))
+    probabilities = exponentials / exponentials.sum(-1, keepdims=True)
+    expected = (probabilities - 0.9 * np.eye(VOCAB_SIZE)[LABELS] - 0.1 / VOCAB_SIZE) / REAL.sum()
+    np.testing.assert_allclose(gradient[REAL], expected[REAL], atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision_logits_give_a_float32_loss(dtype):
+    halves = ops.cast(logits(), dtype)
+    exact = np.array(ops.cast(halves, "float32"))
+    losses = token_crossentropy(LABELS, halves, 0.1)
+    loss = LabelSmoothedCrossentropy(0.1).call(LABELS, halves)
+    assert [keras.backend.standardize_dtype(x.dtype) for x in (losses, loss)] == ["float32", "float32"]
+    # As near as float32 comes: nothing was computed in half precision.
+    np.testing.assert_allclose(losses, reference(LABELS, exact, 0.1), rtol=1e-5, atol=1e-5)
+    assert float(loss) == pytest.approx(reference(LABELS, exact, 0.1)[REAL].mean(), rel=1e-5)
+
+
+@pytest.mark.parametrize("label_smoothing", [-0.1, 1.0, float("nan")])
+def test_a_smoothing_out_of_range_is_refused(label_smoothing):
+    with pytest.raises(ValueError, match=rf"^label_smoothing: expected a number in \[0, 1\), got {label_smoothing}; the paper uses 0.1.$"):
+        LabelSmoothedCrossentropy(label_smoothing)
+
+
+def test_config_makes_the_same_loss():
+    original = LabelSmoothedCrossentropy(0.3, name="nats")
+    made = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(original))
+    assert type(made) is LabelSmoothedCrossentropy
+    assert (made.label_smoothing, made.name) == (0.3, "nats")
+    assert LabelSmoothedCrossentropy.from_config(original.get_config()).label_smoothing == 0.3
+    assert float(made(LABELS, logits())) == float(original(LABELS, logits()))

@@ -1,0 +1,66 @@
+import keras
+import numpy as np
+import pytest
+
+from tfk_transformer.schedules import InverseSquareRoot
+
+STEPS = np.array([1, 2, 13, 1999, 3999, 4000, 4001, 16_000, 100_000])  # as the paper counts, from 1
+
+
+def rates(schedule, steps):
+    return [float(schedule(int(step) - 1)) for step in steps]  # as Keras counts, from 0
+
+
+@pytest.mark.parametrize(("model_dim", "warmup_steps"), [(512, 4000), (1024, 16_000), (37, 11)])
+def test_paper_equals_equation_3(model_dim, warmup_steps):
+    expected = [model_dim**-0.5 * min(s**-0.5, s * warmup_steps**-1.5) for s in STEPS.tolist()]
+    np.testing.assert_allclose(rates(InverseSquareRoot.paper(model_dim, warmup_steps), STEPS), expected, rtol=1e-5)
+
+
+def test_paper_by_hand():
+    # 1 / sqrt(512 * 4000) = 6.9877e-4 at the peak, half of it at a half and at four times the peak's step.
+    np.testing.assert_allclose(
+        rates(InverseSquareRoot.paper(512), [1, 2000, 4000, 16_000, 400_000]),
+        [1.746928e-7, 3.493856e-4, 6.987712e-4, 3.493856e-4, 6.987712e-5],
+        rtol=1e-5,
+    )
+
+
+def test_the_rate_rises_linearly_to_its_peak_and_falls():
+    steps = np.arange(1, 50)
+    found = np.array(rates(InverseSquareRoot(peak=0.7, warmup_steps=7), steps))
+    np.testing.assert_allclose(found[:7], [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7], rtol=1e-6)
+    np.testing.assert_allclose(found[7:], 0.7 * np.sqrt(7 / steps[7:]), rtol=1e-6)
+    assert steps[found.argmax()] == 7
+
+
+def test_one_step_of_warmup_starts_at_the_peak():
+    np.testing.assert_allclose(rates(InverseSquareRoot(peak=0.3, warmup_steps=1), [1, 4, 9]), [0.3, 0.15, 0.1], rtol=1e-6)
+
+
+def test_an_optimizer_reads_it_at_each_step():
+    optimizer = keras.optimizers.SGD(InverseSquareRoot(peak=0.7, warmup_steps=7))
+    weight = keras.Variable(1.0)
+    optimizer.build([weight])
+    for _ in range(3):
+        optimizer.apply([keras.ops.ones(())], [weight])
+    assert float(weight.value) == pytest.approx(1 - 0.1 - 0.2 - 0.3)
+    assert float(optimizer.learning_rate) == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize("peak", [0.0, -1e-3])
+def test_a_peak_that_is_not_positive_is_refused(peak):
+    with pytest.raises(ValueError, match=f"^peak: expected a positive learning rate, got {peak}.$"):
+        InverseSquareRoot(peak)
+
+
+def test_a_warmup_below_one_step_is_refused():
+    with pytest.raises(ValueError, match="^warmup_steps: expected at least 1, got 0.$"):
+        InverseSquareRoot(1e-3, warmup_steps=0)
+
+
+def test_config_makes_the_same_schedule():
+    schedules = keras.optimizers.schedules
+    made = schedules.deserialize(schedules.serialize(InverseSquareRoot(peak=0.7, warmup_steps=7)))
+    assert type(made) is InverseSquareRoot
+    assert (made.peak, made.warmup_steps) == (0.7, 7)

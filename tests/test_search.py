@@ -1,0 +1,178 @@
+import itertools
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tfk_transformer.config import END_ID, SearchSettings, TransformerConfig
+from tfk_transformer.search import IMPOSSIBLE, Limits, beam_search, penalty
+from tfk_transformer.transformer import Transformer
+
+VOCAB = 5
+SCRIPT = st.integers(0, 2**32 - 1)
+
+
+def scripted_step(table):
+    """A "model" whose logits depend on the sentence, the position and the last token alone: table (B, T, V, V)."""
+
+    def step(tokens, position, cache):
+        return tf.gather(table[:, position], tokens, batch_dims=1), cache  # (B, M, V)
+
+    return step
+
+
+def no_cache(rows):
+    return [tf.zeros([rows, 1, 0, 1])]
+
+
+def searched(table, beam_size, n_best=1, length_penalty=0.0, max_length=4):
+    table = tf.constant(table, tf.float32)
+    limits = Limits(beam_size, n_best, length_penalty, max_length)
+    return beam_search(scripted_step(table), no_cache(len(table) * beam_size), len(table), limits)
+
+
+def all_hypotheses(table, length_penalty, max_length):
+    """Every sequence that ends, or is cut at max_length, with its score, best first; table (T, V, V)."""
+    log_probs = table.astype("float64") - np.log(np.exp(table.astype("float64")).sum(-1, keepdims=True))
+    found = []
+    for length in range(1, max_length + 1):
+        for tokens in itertools.product(range(VOCAB), repeat=length):
+            if END_ID in tokens[:-1] or (length < max_length and tokens[-1] != END_ID):
+                continue
+            total = sum(log_probs[t, last, token] for t, (last, token) in enumerate(itertools.pairwise((1, *tokens))))
+            found.append((total / ((5 + length) / 6) ** length_penalty, tokens))
+    return sorted(found, reverse=True)
+
+
+def random_table(seed, sentences=1, max_length=4):
+    return np.random.default_rng(seed).normal(size=(sentences, max_length, VOCAB, VOCAB), scale=2).astype("float32")
+
+
+def test_scripted_logits_give_the_scripted_ids():
+    table = np.full((1, 4, VOCAB, VOCAB), -9.0, "float32")
+    for position, (last, token) in enumerate([(1, 4), (4, 3), (3, END_ID)]):
+        table[0, position, last, token] = 9.0
+    for beam_size in (1, 2, 3):
+        found = searched(table, beam_size)
+        np.testing.assert_array_equal(found.ids, [[[4, 3, END_ID]]])
+        assert found.scores.numpy()[0, 0] == pytest.approx(0.0, abs=1e-5)
+
+
+def test_beam_finds_what_greedy_misses():
+    table = np.full((1, 4, VOCAB, VOCAB), -99.0, "float32")
+    table[0, 0, 1, [3, 4]] = np.log([0.6, 0.4])
+    table[0, 1, 3, [3, 4]] = np.log([0.5, 0.5])
+    table[0, 1, 4, END_ID] = 0.0
+    table[0, 2:, :, END_ID] = 0.0
+    greedy, beam = searched(table, 1), searched(table, 2)
+    np.testing.assert_array_equal(greedy.ids, [[[3, 3, END_ID]]])
+    np.testing.assert_array_equal(beam.ids[0, 0], [4, END_ID])
+    assert greedy.scores.numpy()[0, 0] == pytest.approx(np.log(0.3), abs=1e-5)
+    assert beam.scores.numpy()[0, 0] == pytest.approx(np.log(0.4), abs=1e-5)
+
+
+def test_finished_hypotheses_collect_no_more_score():
+    table = np.full((1, 4, VOCAB, VOCAB), -9.0, "float32")
+    table[0, 0, 1, [END_ID, 4]] = np.log([0.5, 0.5])
+    table[0, 1:, 4, 4] = 1.0
+    found = searched(table, 2, n_best=2)
+    ended = found.scores.numpy()[0][np.array(found.ids)[0, :, 0] == END_ID]
+    assert ended == pytest.approx([np.log(0.5)], abs=1e-3)
+
+
+@pytest.mark.parametrize("length_penalty", [0.0, 0.6, 1.0])
+@pytest.mark.parametrize("seed", range(5))
+def test_a_beam_that_covers_everything_equals_exhaustive_search(seed, length_penalty):
+    table, n_best = random_table(seed), 7
+    found = searched(table, beam_size=VOCAB**4, n_best=n_best, length_penalty=length_penalty)
+    expected = all_hypotheses(table[0], length_penalty, 4)[:n_best]
+    np.testing.assert_allclose(found.scores[0], [score for score, _ in expected], atol=1e-5)
+    assert [tuple(row) for row in found.ids.numpy()[0]] == [tokens + (0,) * (4 - len(tokens)) for _, tokens in expected]
+
+
+@settings(max_examples=15, deadline=None)
+@given(SCRIPT, st.integers(1, 3), st.floats(0, 1.5), st.integers(1, 4))
+def test_scores_are_the_log_probabilities_of_the_ids(seed, beam_size, length_penalty, max_length):
+    table = random_table(seed)
+    found = searched(table, beam_size, beam_size, length_penalty, max_length)
+    scores = {tokens: score for score, tokens in all_hypotheses(table[0], length_penalty, max_length)}
+    for row, score in zip(found.ids.numpy()[0], found.scores.numpy()[0], strict=True):
+        if score > IMPOSSIBLE / 2:
+            tokens = tuple(row[: list(row).index(END_ID) + 1]) if END_ID in row else tuple(row)
+            assert score == pytest.approx(scores[tokens], abs=1e-4)
+    assert list(found.scores[0]) == sorted(found.scores.numpy()[0], reverse=True)
+
+
+@settings(max_examples=10, deadline=None)
+@given(SCRIPT, st.integers(1, 3))
+def test_a_sentence_gives_alone_what_it_gives_in_a_batch(seed, beam_size):
+    table = random_table(seed, sentences=3)
+    together = searched(table, beam_size, beam_size, 0.6)
+    for sentence in range(3):
+        alone = searched(table[sentence : sentence + 1], beam_size, beam_size, 0.6)
+        length = alone.ids.shape[2]
+        np.testing.assert_array_equal(together.ids[sentence, :, :length], alone.ids[0])
+        np.testing.assert_array_equal(together.ids[sentence, :, length:], 0)
+        np.testing.assert_allclose(together.scores[sentence], alone.scores[0], atol=1e-5)
+
+
+def test_greedy_takes_the_most_probable_token_each_time():
+    table, tokens = random_table(3, max_length=4), [1]
+    while len(tokens) < 5 and tokens[-1] != END_ID:
+        tokens.append(int(table[0, len(tokens) - 1, tokens[-1]].argmax()))
+    found = searched(table, 1)
+    assert list(found.ids.numpy()[0, 0]) == tokens[1:]
+
+
+def test_a_hypothesis_cut_at_max_length_has_no_end_token():
+    table = np.full((1, 4, VOCAB, VOCAB), -9.0, "float32")
+    table[..., 4] = 9.0
+    np.testing.assert_array_equal(searched(table, 2).ids, [[[4, 4, 4, 4]]])
+
+
+def test_penalty_is_googles():
+    assert penalty(7, 0.6).numpy() == pytest.approx(2.0**0.6)
+    assert penalty(7, 0.0).numpy() == 1.0
+
+
+def test_the_decoders_cache_is_reordered_with_the_beams():
+    """With real caches, each hypothesis's score is that of the full pass over its tokens."""
+    config = TransformerConfig(
+        source_vocab_size=11,
+        target_vocab_size=11,
+        model_dim=14,
+        ff_dim=13,
+        num_heads=2,
+        key_dim=3,
+        value_dim=5,
+        encoder_layers=1,
+        decoder_layers=2,
+    )
+    keras.utils.set_random_seed(1)
+    model = Transformer(config)
+    model.build()
+    # Sharpened, so that hypotheses differ early and beams change places.
+    model.set_weights([weight * 3 for weight in model.get_weights()])
+    source, beams = np.array([[5, 7, 2, 0], [6, 4, 9, 2]], "int32"), 4
+    memory = model.remember(source)
+    found = beam_search(
+        lambda tokens, position, cache: model.step(tokens, position, cache, memory),
+        model.decoder.empty_cache(2 * beams),
+        2,
+        Limits(beams, beams, 0.0, 6),
+    )
+    for sentence, beam in itertools.product(range(2), range(beams)):
+        ids = found.ids.numpy()[sentence, beam]
+        length = list(ids).index(END_ID) + 1 if END_ID in ids else len(ids)
+        target = np.concatenate([[1], ids[: length - 1]])[None].astype("int32")
+        log_probs = tf.nn.log_softmax(model({"source": source[sentence : sentence + 1], "target": target}))[0]
+        total = sum(float(log_probs[t, ids[t]]) for t in range(length))
+        assert found.scores.numpy()[sentence, beam] == pytest.approx(total, abs=1e-4)
+
+
+def test_settings_refuse_more_results_than_beams():
+    with pytest.raises(ValueError, match="n_best must not exceed beam_size, got n_best 5 and beam_size 4"):
+        SearchSettings(n_best=5)

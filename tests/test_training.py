@@ -1,0 +1,104 @@
+import json
+
+import keras
+import numpy as np
+import pytest
+
+from tfk_transformer.training import Recipe, train
+from tfk_transformer.translator import Translator
+
+
+def test_training_learns_and_leaves_a_whole_bundle(bundle, recipe, translator):
+    assert sorted(path.name for path in bundle.iterdir()) == [
+        "config.json",
+        "curve.png",
+        "history.json",
+        "metrics.json",
+        "model.weights.h5",
+        "probes.txt",
+        "recipe.json",
+        "source.model",
+        "target.model",
+    ]
+    assert Recipe.from_json((bundle / "recipe.json").read_text()) == recipe
+    history = json.loads((bundle / "history.json").read_text())
+    assert len(history["loss"]) == recipe.epochs
+    assert history["loss"][-1] < 0.1 < 3 < history["loss"][0]
+    assert json.loads((bundle / "metrics.json").read_text())["parameters"] == translator.model.count_params()
+    assert not bundle.with_name("numbers.training").exists()
+
+
+def test_an_existing_bundle_is_not_written_over(bundle, recipe):
+    with pytest.raises(ValueError, match="out: expected a new folder, got .*, which exists"):
+        train(recipe, bundle)
+
+
+def stop_after(epochs):
+    """Break a training off at the end of an epoch, as Ctrl-C would."""
+
+    def stop(epoch, logs):
+        if epoch + 1 == epochs:
+            raise KeyboardInterrupt
+
+    return keras.callbacks.LambdaCallback(on_epoch_end=stop)
+
+
+# Keras's CSVLogger leaves its file open when a training breaks off.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_an_interrupted_training_resumes_after_its_last_whole_epoch(recipe, tmp_path):
+    short, out, said = recipe.replace(epochs=3), tmp_path / "bundle", []
+    with pytest.raises(KeyboardInterrupt):
+        train(short, out, callbacks=[stop_after(2)], say=said.append)
+    assert not out.exists()
+    with pytest.raises(ValueError, match="holds an unfinished training; resume it, or remove it"):
+        train(short, out)
+    with pytest.raises(ValueError, match="which had seed=0"):
+        train(short.replace(seed=1), out, resume=True)
+    translator = train(short, out, resume=True, say=said.append)
+    history = json.loads((out / "history.json").read_text())
+    assert history["epoch"] == [0.0, 1.0, 2.0]
+    assert history["loss"][2] < history["loss"][1] < history["loss"][0]
+    assert isinstance(translator, Translator)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bundle"]
+
+
+def test_nothing_to_resume_is_said(recipe, tmp_path):
+    with pytest.raises(ValueError, match="resume: expected an unfinished training in .*bundle.training, got none"):
+        train(recipe, tmp_path / "bundle", resume=True)
+
+
+def test_broken_data_leaves_nothing_behind(recipe, tmp_path):
+    (tmp_path / "a.txt").write_text("one\ntwo\n")
+    (tmp_path / "b.txt").write_text("eins\n")
+    with pytest.raises(ValueError, match="unequal line counts"):
+        train(recipe.replace(data=f"files:{tmp_path / 'a.txt'},{tmp_path / 'b.txt'}"), tmp_path / "bundle")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt", "b.txt"]
+
+
+def test_what_is_dropped_is_said(recipe, tmp_path):
+    (tmp_path / "a.txt").write_text("one\n\n" + "two " * 99 + "\nthree\nfour\n")
+    (tmp_path / "b.txt").write_text("eins\nnichts\nzwei\ndrei\nvier\n")
+    said = []
+    data = f"files:{tmp_path / 'a.txt'},{tmp_path / 'b.txt'}"
+    train(recipe.replace(data=data, epochs=1, vocab_size=40), tmp_path / "bundle", say=said.append)
+    assert any("over 32 tokens (a.txt:3)" in line for line in said)
+    assert any("with an empty side (a.txt:2" in line for line in said)
+
+
+def test_the_same_seed_gives_the_same_weights(recipe, tmp_path):
+    first, second = (train(recipe.replace(epochs=1), tmp_path / name, say=lambda line: None) for name in "ab")
+    for one, other in zip(first.model.get_weights(), second.model.get_weights(), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"preset": "huge"}, "preset: .*'huge'"),
+        ({"epochs": 0}, "epochs: .*greater than 0, got 0"),
+        ({"lerning_rate": 1.0}, "unknown key 'lerning_rate'. Did you mean 'learning_rate'?"),
+    ],
+)
+def test_a_bad_recipe_is_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        Recipe(**{"data": "numbers:en-de", **changes})

@@ -1,0 +1,101 @@
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfk_transformer.config import TransformerConfig
+from tfk_transformer.tokenizers import SubwordTokenizer
+from tfk_transformer.transformer import Transformer
+from tfk_transformer.translator import Translator
+
+
+def test_it_translates_what_it_was_trained_on(translator):
+    texts = ["forty-two", "seven", "one hundred ninety-nine"]
+    assert [t.text for t in translator.translate(texts)] == ["zweiundvierzig", "sieben", "einhundertneunundneunzig"]
+
+
+def test_results_do_not_depend_on_the_batch(translator):
+    texts = ["one", "one hundred twenty-three", "", "seventeen", "ninety"]
+    whole, single = translator.translate(texts), translator.translate(texts, batch_size=1)
+    assert [t.source for t in whole] == texts
+    assert [t.text for t in whole] == [t.text for t in single]
+    np.testing.assert_allclose([t.score for t in whole], [t.score for t in single], atol=1e-5)
+
+
+def test_n_best_gives_different_hypotheses_best_first(translator):
+    found = translator.translate(["sixty-six"], beam_size=4, n_best=3)[0].hypotheses
+    assert len({h.text for h in found}) == 3
+    assert [h.score for h in found] == sorted((h.score for h in found), reverse=True)
+
+
+def test_the_score_of_a_translation_is_what_scoring_it_gives(translator):
+    found = translator.translate(["eighty-one"], length_penalty=0.0)[0]
+    np.testing.assert_allclose(found.score, translator.score(["eighty-one"], [found.text])[0], atol=1e-4)
+
+
+def test_the_score_graph_is_the_full_masked_pass(translator):
+    operations = {op.type for op in translator._score.get_concrete_function().graph.get_operations()}
+    assert "MatrixBandPart" in operations
+
+
+def test_blank_text_gives_blank_text(translator):
+    assert [(t.text, t.score) for t in translator.translate(["", "  "])] == [("", 0.0)] * 2
+
+
+def test_text_that_is_too_long_is_named(translator):
+    with pytest.raises(ValueError, match=r"at most 32 tokens each, got more in 1: number 2 \('one one .*', 10000 words\)"):
+        translator.translate(["two", "one " * 10000])
+
+
+def test_a_source_that_is_too_long_spoils_no_other_in_the_graph(translator):
+    found = translator._translate(tf.constant(["forty-two", "one " * 99]), 4, 1, 0.6, 32)
+    assert found.texts.numpy().tolist() == [["zweiundvierzig".encode()], [b""]]
+    assert np.isnan(found.scores.numpy()).tolist() == [[False], [True]]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"beam_size": 0}, "beam_size: .*greater than or equal to 1, got 0"),
+        ({"n_best": 9}, "n_best must not exceed beam_size"),
+        ({"beamsize": 2}, "unknown key 'beamsize'. Did you mean 'beam_size'?"),
+    ],
+)
+def test_bad_settings_are_refused(translator, settings, message):
+    with pytest.raises(ValueError, match=message):
+        translator.translate(["one"], **settings)
+
+
+def test_saved_and_loaded_it_gives_the_same(translator, tmp_path):
+    translator.save(tmp_path / "again")
+    loaded = Translator.load(tmp_path / "again")
+    for one, other in zip(translator.model.get_weights(), loaded.model.get_weights(), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert loaded.probes == translator.probes
+    assert loaded.translate(["eleven"]) == translator.translate(["eleven"])
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.weights.h5", "source.model", "target.model"])
+def test_a_bundle_without_a_file_is_refused(bundle, tmp_path, name):
+    copy = shutil.copytree(bundle, tmp_path / "copy")
+    (copy / name).unlink()
+    with pytest.raises(ValueError, match=f"expected a folder that `train` wrote, got .*copy without {name}"):
+        Translator.load(copy)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"), [("config.json", "expected JSON"), ("model.weights.h5", "do not load"), ("source.model", "SentencePiece")]
+)
+def test_a_truncated_file_is_named(bundle, tmp_path, name, message):
+    copy = shutil.copytree(bundle, tmp_path / "copy")
+    (copy / name).write_bytes((copy / name).read_bytes()[:50])
+    with pytest.raises(ValueError, match=message):
+        Translator.load(copy)
+
+
+def test_tokenizer_and_model_must_fit():
+    tokenizer = SubwordTokenizer.train(["one two three"] * 9, vocab_size=12)
+    model = Transformer(TransformerConfig.preset("tiny", source_vocab_size=tokenizer.vocab_size, target_vocab_size=99))
+    with pytest.raises(ValueError, match="target_tokenizer: expected 99 pieces"):
+        Translator(model, tokenizer)

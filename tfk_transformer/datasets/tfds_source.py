@@ -1,0 +1,80 @@
+"""The source behind `tfds:NAME:pt-en`."""
+
+import os
+import textwrap
+from collections.abc import Iterator
+from functools import cached_property
+
+from tfk_transformer.datasets.optional import require, require_tfds
+from tfk_transformer.datasets.pairs import Pair, Source, usual_first
+from tfk_transformer.datasets.spelling import name_and_languages
+from tfk_transformer.records import nearest
+
+
+class TfdsSource(Source):
+    """A TFDS translation dataset, downloaded and prepared by TFDS when its splits or pairs are first asked for."""
+
+    def __init__(self, spec: str, rest: str):
+        self._dataset, source, target = name_and_languages(spec, rest)
+        super().__init__(spec, source, target)
+        self._builder = _open_builder(self._dataset)
+        _check_languages(self._dataset, self._builder.info.features, (source, target))
+
+    @cached_property
+    def splits(self) -> tuple[str, ...]:
+        """The names `pairs` takes."""
+        _prepare(self._dataset, self._builder)
+        return usual_first(self._builder.info.splits)
+
+    def _read(self, split: str) -> Iterator[Pair]:
+        tfds = require_tfds()
+        examples = tfds.as_numpy(self._builder.as_dataset(split=split, read_config=_read_config(tfds)))
+        for place, example in enumerate(examples, start=1):
+            source, target = example[self.source_language], example[self.target_language]
+            yield Pair(source.decode("utf-8"), target.decode("utf-8"), f"{self._dataset} {split} {place}")
+
+
+def _open_builder(dataset: str):
+    """Return the TFDS builder of a dataset; nothing is downloaded."""
+    tfds = require_tfds()
+    try:
+        # TFDS reads the variable once, when it is imported; given here, a later change counts too.
+        return tfds.builder(dataset, data_dir=os.environ.get("TFDS_DATA_DIR"))
+    except tfds.core.DatasetNotFoundError as error:
+        known = tfds.list_builders(with_community_datasets=False)
+        raise ValueError(f"tfds: no dataset '{dataset}'.{nearest(dataset.partition('/')[0], known)}") from error
+    except (ValueError, TypeError, AssertionError) as error:
+        raise ValueError(f"tfds: '{dataset}' cannot be opened: {_one_line(error)}") from error
+
+
+def _check_languages(dataset: str, features, languages: tuple[str, str]) -> None:
+    tfds = require_tfds()
+    if not isinstance(features, tfds.features.Translation):
+        raise ValueError(
+            f"tfds: '{dataset}' is no translation dataset: expected tfds.features.Translation, its features are {type(features).__name__}."
+        )
+    missing = [language for language in languages if language not in features.languages]
+    if missing:
+        raise ValueError(f"tfds: '{dataset}' has the languages {', '.join(features.languages)}, not {' and '.join(missing)}.")
+
+
+def _prepare(dataset: str, builder) -> None:
+    """Download and prepare a dataset unless that is done."""
+    tfds = require_tfds()
+    failures = (OSError, AssertionError, tfds.download.DownloadError)
+    try:
+        builder.download_and_prepare()
+    except failures as error:
+        raise ValueError(f"tfds: '{dataset}' could not be downloaded and prepared: {_one_line(error)}") from error
+
+
+def _read_config(tfds):
+    """Return settings for reading in a fixed order, with neither a cache in memory nor the autotuner."""
+    options = require("tensorflow", "tensorflow").data.Options()
+    # With the autotuner on, the end of an iterator waits for its period, up to a minute.
+    options.autotune.enabled = False
+    return tfds.ReadConfig(options=options, try_autocache=False)
+
+
+def _one_line(error: Exception) -> str:
+    return textwrap.shorten(str(error), width=400, placeholder=" …") or type(error).__name__
