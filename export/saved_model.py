@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tfk_transformer.config import SearchSettings
+from tfk_transformer.config import SETTING_DTYPES, SearchSettings
 from tfk_transformer.texts import Translation, check_texts, in_batches, to_translations
 from tfk_transformer.translator import Translator
 
@@ -61,9 +61,8 @@ class SavedModelTranslator:
         """Translate texts; see `Translator.translate`."""
         import tensorflow as tf
 
-        limits = SearchSettings(**settings).model_dump()
+        scalars = _scalars(settings)
         check_texts(texts)
-        scalars = {name: tf.constant(value, tf.float32 if name == "length_penalty" else tf.int32) for name, value in limits.items()}
 
         def run(batch):
             found = self._model.signatures["translate"](text=tf.constant(batch), **scalars)
@@ -75,7 +74,12 @@ class SavedModelTranslator:
         """Translate int32 ids (N, S) to ids (N, n_best, T) and scores (N, n_best)."""
         import tensorflow as tf
 
-        limits = SearchSettings(**settings).model_dump()
-        scalars = {name: tf.constant(value, tf.float32 if name == "length_penalty" else tf.int32) for name, value in limits.items()}
-        found = self._model.signatures["generate"](source_ids=tf.constant(source_ids, tf.int32), **scalars)
+        found = self._model.signatures["generate"](source_ids=tf.constant(source_ids, tf.int32), **_scalars(settings))
         return found["ids"].numpy(), found["scores"].numpy()
+
+
+def _scalars(settings: dict) -> dict:
+    """Check search settings and turn them, with the defaults of the others, into the signatures' inputs."""
+    import tensorflow as tf
+
+    return {name: tf.constant(value, SETTING_DTYPES[name]) for name, value in SearchSettings(**settings).model_dump().items()}

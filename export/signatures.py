@@ -5,7 +5,7 @@ N texts, S source tokens, T target tokens; n_best hypotheses a text.
 
 from typing import NamedTuple
 
-from tfk_transformer.config import SearchSettings
+from tfk_transformer.config import SETTING_DTYPES
 
 
 class Tensor(NamedTuple):
@@ -25,7 +25,7 @@ class Signature(NamedTuple):
 
 TEXT = Tensor("text", "string", ("N",))
 SOURCE_IDS = Tensor("source_ids", "int32", ("N", "S"))
-SETTINGS = tuple(Tensor(name, "float32" if name == "length_penalty" else "int32", ()) for name in SearchSettings.model_fields)
+SETTINGS = tuple(Tensor(name, dtype, ()) for name, dtype in SETTING_DTYPES.items())
 SCORES = Tensor("scores", "float32", ("N", "n_best"))
 
 SERVING_DEFAULT = Signature((TEXT,), (Tensor("translation", "string", ("N",)), Tensor("score", "float32", ("N",))))

@@ -30,8 +30,8 @@ def no_cache(rows):
 
 def searched(table, beam_size, n_best=1, length_penalty=0.0, max_length=4):
     table = tf.constant(table, tf.float32)
-    limits = Limits(beam_size, n_best, length_penalty, max_length)
-    return beam_search(scripted_step(table), no_cache(len(table) * beam_size), len(table), limits)
+    longest = tf.broadcast_to(max_length, [len(table)])
+    return beam_search(scripted_step(table), no_cache(len(table) * beam_size), longest, beam_size, n_best, length_penalty)
 
 
 def all_hypotheses(table, length_penalty, max_length):
@@ -133,6 +133,17 @@ def test_a_hypothesis_cut_at_max_length_has_no_end_token():
     np.testing.assert_array_equal(searched(table, 2).ids, [[[4, 4, 4, 4]]])
 
 
+def test_each_sentence_has_a_greatest_length_of_its_own():
+    table = np.full((3, 4, VOCAB, VOCAB), -9.0, "float32")
+    table[..., 4] = 9.0
+    np.testing.assert_array_equal(searched(table, 2, max_length=[2, 4, 1]).ids[:, 0], [[4, 4, 0, 0], [4, 4, 4, 4], [4, 0, 0, 0]])
+
+
+def test_the_greatest_length_follows_the_source():
+    limits = Limits(1, 1, 0.0, max_length=30, max_length_factor=1.5)
+    np.testing.assert_array_equal(limits.longest(tf.constant([1, 4, 5, 90])), [12, 16, 18, 30])
+
+
 def test_penalty_is_googles():
     assert penalty(7, 0.6).numpy() == pytest.approx(2.0**0.6)
     assert penalty(7, 0.0).numpy() == 1.0
@@ -161,8 +172,10 @@ def test_the_decoders_cache_is_reordered_with_the_beams():
     found = beam_search(
         lambda tokens, position, cache: model.step(tokens, position, cache, memory),
         model.decoder.empty_cache(2 * beams),
-        2,
-        Limits(beams, beams, 0.0, 6),
+        tf.constant([6, 6]),
+        beams,
+        beams,
+        0.0,
     )
     for sentence, beam in itertools.product(range(2), range(beams)):
         ids = found.ids.numpy()[sentence, beam]

@@ -11,7 +11,6 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from tfk_transformer import __version__
 from tfk_transformer.config import PRESETS, SearchSettings
@@ -123,7 +122,7 @@ def evaluate(
         return
     for line in report.lines():
         console.print(line)
-    console.print(_table(found))
+    _print_figures(found)
 
 
 @app.command()
@@ -190,14 +189,12 @@ def _translations(translator, lines, beam_size: int):
         raise ValueError("input: expected a sentence a line, got nothing.")
 
 
-def _table(found) -> Table:
-    table = Table(show_header=False, box=None, pad_edge=False)
-    table.add_row("sentences", f"{found.sentences:,}")
-    table.add_row("BLEU", f"{found.bleu:.2f}", found.bleu_signature)
-    table.add_row("chrF", f"{found.chrf:.2f}", found.chrf_signature)
-    table.add_row("exact match", f"{found.exact_match:.1f} %")
-    table.add_row("speed", f"{found.sentences_per_second:.1f} sentences/s")
-    return table
+def _print_figures(found) -> None:
+    console.print(f"sentences    {found.sentences:,}")
+    console.print(f"BLEU         {found.bleu:.2f}  {found.bleu_signature}")
+    console.print(f"chrF         {found.chrf:.2f}  {found.chrf_signature}")
+    console.print(f"exact match  {found.exact_match:.1f} %")
+    console.print(f"speed        {found.sentences_per_second:.1f} sentences/s")
 
 
 def main() -> None:

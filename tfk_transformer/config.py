@@ -99,9 +99,14 @@ class SearchSettings(Record):
     n_best: int = Field(default=1, ge=1, description="hypotheses returned a sentence, best first")
     length_penalty: float = Field(default=0.6, ge=0, description="alpha of ((5 + length) / 6) ** alpha")
     max_length: int = Field(default=256, ge=1, description="longest target in tokens, the end token included")
+    max_length_factor: float = Field(default=2.0, ge=0, description="longest target as a multiple of its source's tokens, plus ten")
 
     @model_validator(mode="after")
     def _check_n_best(self) -> Self:
         if self.n_best > self.beam_size:
             raise ValueError(f"n_best must not exceed beam_size, got n_best {self.n_best} and beam_size {self.beam_size}")
         return self
+
+
+# How the settings stand in graphs and files, in their order.
+SETTING_DTYPES = {name: "float32" if field.annotation is float else "int32" for name, field in SearchSettings.model_fields.items()}

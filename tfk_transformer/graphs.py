@@ -49,8 +49,8 @@ class TranslationGraph:
         lengths = tf.math.count_nonzero(source, axis=1, dtype=tf.int32)
         fits = (lengths <= max_length)[:, None]
         readable = tf.where(fits, source, PAD_ID)[:, :max_length]
-        limits = limits._replace(max_length=tf.minimum(limits.max_length, max_length))
-        found = self._search(readable, limits)
+        longest = tf.minimum(limits.longest(lengths), max_length)
+        found = self._search(readable, longest, limits)
         translated = fits & (lengths > 1)[:, None]
         unsaid = tf.where(fits, 0.0, float("nan"))  # (B, 1)
         return Hypotheses(tf.where(translated[:, :, None], found.ids, PAD_ID), tf.where(translated, found.scores, unsaid))
@@ -73,12 +73,11 @@ class TranslationGraph:
         logits = self.model.call({"source": source, "target": target}, training=False)
         return -tf.reduce_sum(token_crossentropy(labels, logits) * real_tokens(labels), axis=1)
 
-    def _search(self, source, limits) -> Hypotheses:
-        batch_size = tf.shape(source)[0]
+    def _search(self, source, longest, limits: Limits) -> Hypotheses:
         memory = self.model.remember(source)
 
         def step(tokens, position, cache):
             return self.model.step(tokens, position, cache, memory)
 
-        cache = self.model.decoder.empty_cache(batch_size * limits.beam_size)
-        return beam_search(step, cache, batch_size, limits)
+        cache = self.model.decoder.empty_cache(tf.size(longest) * limits.beam_size)
+        return beam_search(step, cache, longest, limits.beam_size, limits.n_best, limits.length_penalty)

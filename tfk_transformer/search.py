@@ -2,7 +2,8 @@
 
 The search keeps M open hypotheses a sentence. In each step the best 2M continuations are looked at: those among the
 first M that end are finished and frozen, and the best M that do not end stay open. A sentence is done when it has M
-finished hypotheses, or when no open one can still enter its best `n_best`. With M = 1 this is greedy search.
+finished hypotheses, when no open one can still enter its best `n_best`, or when it has reached its greatest length, where
+open hypotheses are cut and compete with the finished ones. With M = 1 this is greedy search.
 
 The sentences of a batch do not influence each other, and the loop carries plain tensors alone, so that it becomes one
 ONNX `Loop`.
@@ -15,6 +16,7 @@ import tensorflow as tf
 
 from tfk_transformer.config import END_ID, PAD_ID, START_ID
 
+LENGTH_ALLOWANCE = 10  # tokens that a target may have more than max_length_factor says
 IMPOSSIBLE = -1e9  # a log-probability that no hypothesis has; below half of it there is no hypothesis
 
 
@@ -32,6 +34,21 @@ class Limits(NamedTuple):
     n_best: Any
     length_penalty: Any
     max_length: Any
+    max_length_factor: Any
+
+    def longest(self, source_lengths):
+        """Return the greatest target length (B,) for sources of so many tokens (B,)."""
+        allowed = tf.math.ceil(tf.cast(source_lengths, tf.float32) * self.max_length_factor)
+        return tf.minimum(self.max_length, tf.cast(allowed, tf.int32) + LENGTH_ALLOWANCE)
+
+
+class _Rules(NamedTuple):
+    """What stays the same in all steps."""
+
+    beam_size: Any
+    n_best: Any
+    length_penalty: Any
+    longest: Any  # int32 (B,)
 
 
 class _State(NamedTuple):
@@ -60,25 +77,29 @@ def penalty(length, alpha):
     return tf.pow((5.0 + tf.cast(length, tf.float32)) / 6.0, tf.cast(alpha, tf.float32))
 
 
-def beam_search(step: Callable, cache, batch_size, limits: Limits) -> Hypotheses:
+def beam_search(step: Callable, cache, longest, beam_size, n_best, length_penalty) -> Hypotheses:
     """Search for the best translations of a batch.
 
     Args:
         step: (tokens (B, M), position (), cache) -> (logits (B, M, vocab_size), cache), with the cache's first axis B*M.
         cache: the cache before the first step; its tensors grow along axis 2.
-        batch_size: B.
-        limits: the settings.
+        longest: int32 (B,), the greatest length of each sentence's hypotheses, in tokens.
+        beam_size: M.
+        n_best: hypotheses to return a sentence.
+        length_penalty: alpha of `penalty`.
 
     Returns:
         The n_best hypotheses of each sentence.
     """
+    rules = _Rules(beam_size, n_best, length_penalty, longest)
     state = tf.while_loop(
-        lambda s: _is_open(s, limits),
-        lambda s: (_advance(step, s, limits),),
-        (_first_state(cache, batch_size, limits.beam_size),),
+        lambda s: tf.logical_not(tf.reduce_all(s.done)),
+        lambda s: (_advance(step, s, rules),),
+        (_first_state(cache, tf.size(longest), beam_size),),
         shape_invariants=(_invariants(cache),),
     )[0]
-    return _best(state, limits)
+    scores = state.finished_scores[:, :n_best]
+    return Hypotheses(tf.where((scores > IMPOSSIBLE / 2)[:, :, None], state.finished_ids[:, :n_best], PAD_ID), scores)
 
 
 def _first_state(cache, batch_size, beams) -> _State:
@@ -96,28 +117,33 @@ def _invariants(cache) -> _State:
     return _State(tf.TensorShape([]), scores, ids, scores, grown, ids, scores, tf.TensorShape([None]))
 
 
-def _is_open(state: _State, limits: Limits):
-    return tf.logical_and(state.length < limits.max_length, tf.logical_not(tf.reduce_all(state.done)))
-
-
-def _advance(step, state: _State, limits: Limits) -> _State:
+def _advance(step, state: _State, rules: _Rules) -> _State:
     """Extend every open hypothesis by a token."""
     logits, cache = step(state.last, state.length, state.cache)
-    candidates = _best_continuations(state.log_probs, tf.nn.log_softmax(tf.cast(logits, tf.float32)), limits.beam_size)
+    candidates = _best_continuations(state.log_probs, tf.nn.log_softmax(tf.cast(logits, tf.float32)), rules.beam_size)
     ids = tf.concat([tf.gather(state.ids, candidates.beams, batch_dims=1), candidates.tokens[:, :, None]], axis=2)  # (B, 2M, length+1)
     ending = tf.equal(candidates.tokens, END_ID)
-    finished_ids, finished_scores = _finish(state, candidates, ids, ending, limits)
-    log_probs, kept = tf.math.top_k(tf.where(ending, IMPOSSIBLE, candidates.log_probs), k=limits.beam_size)
-    beams = tf.gather(candidates.beams, kept, batch_dims=1)
+    log_probs, kept = tf.math.top_k(tf.where(ending, IMPOSSIBLE, candidates.log_probs), k=rules.beam_size)
+    open_ids = tf.gather(ids, kept, batch_dims=1)
+    reached = state.length + 1 >= rules.longest
+    leading = tf.range(2 * rules.beam_size) < rules.beam_size
+    finished_ids, finished_scores = _finish(
+        state,
+        tf.concat([ids, open_ids], axis=1),
+        tf.concat(
+            [tf.where(ending & leading, candidates.log_probs, IMPOSSIBLE), tf.where(reached[:, None], log_probs, IMPOSSIBLE)], axis=1
+        ),
+        rules,
+    )
     return _State(
         length=state.length + 1,
         last=tf.gather(candidates.tokens, kept, batch_dims=1),
-        ids=tf.gather(ids, kept, batch_dims=1),
+        ids=open_ids,
         log_probs=log_probs,
-        cache=_reorder(cache, beams, limits.beam_size),
+        cache=_reorder(cache, tf.gather(candidates.beams, kept, batch_dims=1), rules.beam_size),
         finished_ids=finished_ids,
         finished_scores=finished_scores,
-        done=tf.logical_or(state.done, _cannot_improve(finished_scores, log_probs, limits)),
+        done=state.done | reached | _cannot_improve(finished_scores, log_probs, rules),
     )
 
 
@@ -130,19 +156,20 @@ def _best_continuations(open_log_probs, token_log_probs, beams) -> _Candidates:
     return _Candidates(log_probs, flat // vocab_size, flat % vocab_size)
 
 
-def _finish(state: _State, candidates: _Candidates, ids, ending, limits: Limits):
-    """Merge the candidates that end into the finished hypotheses and keep the best M; done sentences stay as they are."""
-    leading = tf.range(2 * limits.beam_size) < limits.beam_size
-    accepted = ending & leading & tf.logical_not(state.done)[:, None] & (candidates.log_probs > IMPOSSIBLE / 2)
-    scores = tf.where(accepted, candidates.log_probs / penalty(state.length + 1, limits.length_penalty), IMPOSSIBLE)
+def _finish(state: _State, ids, log_probs, rules: _Rules):
+    """Merge newly finished hypotheses into the finished ones and keep the best M; done sentences stay as they are.
+
+    Args:
+        state: before this step.
+        ids: (B, n, length+1), hypotheses of this step.
+        log_probs: (B, n), impossible for those that are not finished.
+        rules: of the search.
+    """
+    finished = (log_probs > IMPOSSIBLE / 2) & tf.logical_not(state.done)[:, None]
+    scores = tf.where(finished, log_probs / penalty(state.length + 1, rules.length_penalty), IMPOSSIBLE)
     older = tf.pad(state.finished_ids, [[0, 0], [0, 0], [0, 1]], constant_values=PAD_ID)
-    return _merge(older, state.finished_scores, ids, scores, limits.beam_size)
-
-
-def _merge(ids, scores, other_ids, other_scores, count):
-    """Return the `count` best of two lists of hypotheses."""
-    best, chosen = tf.math.top_k(tf.concat([scores, other_scores], axis=1), k=count)
-    return tf.gather(tf.concat([ids, other_ids], axis=1), chosen, batch_dims=1), best
+    best, chosen = tf.math.top_k(tf.concat([state.finished_scores, scores], axis=1), k=rules.beam_size)
+    return tf.gather(tf.concat([older, ids], axis=1), chosen, batch_dims=1), best
 
 
 def _reorder(cache, beams, beam_size):
@@ -152,22 +179,13 @@ def _reorder(cache, beams, beam_size):
     return tf.nest.map_structure(lambda t: tf.gather(t, rows), cache)
 
 
-def _cannot_improve(finished_scores, log_probs, limits: Limits):
+def _cannot_improve(finished_scores, log_probs, rules: _Rules):
     """Tell which sentences have M finished hypotheses, or n_best that no open one can pass.
 
-    An open hypothesis only loses probability, and its penalty grows at most to that of max_length, so its best possible
-    score is known.
+    An open hypothesis only loses probability, and its penalty grows at most to that of its greatest length, so its best
+    possible score is known.
     """
     full = finished_scores[:, -1] > IMPOSSIBLE / 2
-    attainable = log_probs[:, 0] / penalty(limits.max_length, limits.length_penalty)
-    worst_returned = tf.gather(finished_scores, limits.n_best - 1, axis=1)
+    attainable = log_probs[:, 0] / penalty(rules.longest, rules.length_penalty)
+    worst_returned = tf.gather(finished_scores, rules.n_best - 1, axis=1)
     return full | (worst_returned >= attainable)
-
-
-def _best(state: _State, limits: Limits) -> Hypotheses:
-    """Let hypotheses cut at max_length compete with the finished ones; return the n_best."""
-    cut = tf.where(state.done[:, None], IMPOSSIBLE, state.log_probs / penalty(state.length, limits.length_penalty))
-    cut = tf.where(state.log_probs > IMPOSSIBLE / 2, cut, IMPOSSIBLE)
-    ids, scores = _merge(state.finished_ids, state.finished_scores, state.ids, cut, limits.n_best)
-    real = scores > IMPOSSIBLE / 2
-    return Hypotheses(tf.where(real[:, :, None], ids, PAD_ID), tf.where(real, scores, IMPOSSIBLE))

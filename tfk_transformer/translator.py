@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from tfk_transformer.bundle import written_whole
-from tfk_transformer.config import SearchSettings, TransformerConfig
+from tfk_transformer.config import SETTING_DTYPES, SearchSettings, TransformerConfig
 from tfk_transformer.texts import Translation, check_texts, in_batches, to_translations
 from tfk_transformer.tokenizers import SubwordTokenizer
 
@@ -47,7 +47,7 @@ class Translator:
         Args:
             texts: sentences; a blank one has the blank translation, with score 0.
             batch_size: texts translated at once; it does not change the result.
-            **settings: of `SearchSettings`: beam_size, n_best, length_penalty, max_length.
+            **settings: of `SearchSettings`.
 
         Raises:
             ValueError: if a text is too long for the model, or a setting is invalid.
@@ -148,4 +148,4 @@ def limit_specs() -> dict:
     """Return the search settings as TensorFlow scalars by name, in the order of `SearchSettings`."""
     import tensorflow as tf
 
-    return {name: tf.TensorSpec([], tf.float32 if name == "length_penalty" else tf.int32, name) for name in SearchSettings.model_fields}
+    return {name: tf.TensorSpec([], tf.as_dtype(dtype), name) for name, dtype in SETTING_DTYPES.items()}
