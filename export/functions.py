@@ -1,9 +1,9 @@
 """A translator's graph functions under the names and shapes of `signatures`."""
 
 import tensorflow as tf
+from tfk_transformer.export.signatures import SAVED_MODEL, Signature
 
 from tfk_transformer.config import SearchSettings
-from tfk_transformer.export.signatures import SAVED_MODEL, Signature
 from tfk_transformer.search import Limits
 
 

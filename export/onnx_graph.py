@@ -6,10 +6,10 @@ import logging
 import numpy as np
 import onnx_ir as ir
 from onnx_ir import tape
-
-from tfk_transformer.config import SearchSettings
 from tfk_transformer.export.optimize import optimize
 from tfk_transformer.export.signatures import GENERATE, TEXT, TRANSLATE, Tensor
+
+from tfk_transformer.config import SearchSettings
 from tfk_transformer.translator import Translator
 
 OPSET = 18  # the newest that tf2onnx 1.17 knows
@@ -19,7 +19,6 @@ TEXT_OPERATORS = "ai.onnx.contrib"  # the domain of onnxruntime-extensions
 def generate_graph(translator: Translator) -> ir.Model:
     """Convert the search to a graph from source ids to target ids, `signatures.GENERATE`, with standard operators alone."""
     import tf2onnx
-
     from tfk_transformer.export.functions import specs, traced
 
     with quietly("tf2onnx"):

@@ -2,7 +2,7 @@ import re
 
 import pytest
 
-from tfk_transformer.config import END_ID, PAD_ID, PRESETS, START_ID, UNKNOWN_ID, SearchSettings, TransformerConfig
+from tfk_transformer.config import END_ID, PAD_ID, PRESETS, SETTING_DTYPES, START_ID, UNKNOWN_ID, SearchSettings, TransformerConfig
 
 VOCABULARIES = {"source_vocab_size": 29, "target_vocab_size": 31}
 
@@ -150,11 +150,29 @@ def test_values_that_do_not_fit_together_are_refused_all_at_once(changes, proble
         config(**changes)
 
 
-def test_search_defaults_are_the_papers():
-    assert SearchSettings().model_dump() == {"beam_size": 4, "n_best": 1, "length_penalty": 0.6, "max_length": 256}
+def test_search_defaults():
+    assert SearchSettings().model_dump() == {
+        "beam_size": 4,
+        "n_best": 1,
+        "length_penalty": 0.6,
+        "max_length": 256,
+        "max_length_factor": 2.0,
+    }
 
 
-@pytest.mark.parametrize(("key", "value"), [("beam_size", 0), ("n_best", 0), ("length_penalty", -0.1), ("max_length", 0)])
+def test_every_search_setting_has_a_dtype_in_graphs_in_its_order():
+    assert list(SETTING_DTYPES.items()) == [
+        ("beam_size", "int32"),
+        ("n_best", "int32"),
+        ("length_penalty", "float32"),
+        ("max_length", "int32"),
+        ("max_length_factor", "float32"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("beam_size", 0), ("n_best", 0), ("length_penalty", -0.1), ("max_length", 0), ("max_length_factor", -0.1)]
+)
 def test_search_settings_out_of_range_are_refused_by_name(key, value):
     with pytest.raises(ValueError, match=rf"^SearchSettings: {key}: Input should be .*, got {value}$"):
         SearchSettings(**{key: value})

@@ -58,6 +58,7 @@ def test_mixed_precision_computes_in_the_compute_dtype(policy, dtype):
     feed_forward, x = layer(dtype=policy), inputs(B, T, D)
     output = feed_forward(x)
     assert keras.backend.standardize_dtype(output.dtype) == dtype
+    assert {part.compute_dtype for part in (feed_forward.inner, feed_forward.inner_dropout, feed_forward.outer)} == {dtype}
     assert {w.dtype for w in feed_forward.weights} == {"float32"}
     np.testing.assert_allclose(keras.ops.cast(output, "float32"), reference(feed_forward, x), rtol=0.05, atol=0.15)
 

@@ -45,6 +45,12 @@ def test_a_unigram_vocabulary_has_at_most_the_size_asked_for():
     assert 53 < SubwordTokenizer.train(TEXTS, 5000).vocab_size < 1000
 
 
+def test_every_text_is_learned_from():
+    tokenizer = SubwordTokenizer.train(iter(["Ж", *TEXTS, "Я"]), 80)
+    (ids,) = tokenizer.encode(["Ж Я"])
+    assert 3 not in ids
+
+
 def test_special_ids_come_first(tokenizer):
     names = [sentencepiece.SentencePieceProcessor(model_proto=tokenizer.model).id_to_piece(i) for i in range(4)]
     assert names == ["<pad>", "<s>", "</s>", "<unk>"]

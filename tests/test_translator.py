@@ -50,7 +50,7 @@ def test_text_that_is_too_long_is_named(translator):
 
 def test_a_source_that_is_too_long_spoils_no_other_in_the_graph(translator):
     found = translator._translate(tf.constant(["forty-two", "one " * 99]), 4, 1, 0.6, 32, 2.0)
-    assert found.texts.numpy().tolist() == [["zweiundvierzig".encode()], [b""]]
+    assert found.texts.numpy().tolist() == [[b"zweiundvierzig"], [b""]]
     assert np.isnan(found.scores.numpy()).tolist() == [[False], [True]]
 
 

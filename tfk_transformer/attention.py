@@ -60,7 +60,7 @@ class MultiHeadAttention(keras.layers.Layer):
         self._add_projection("output", (self.num_heads * self.value_dim, model_dim), (model_dim,))
 
     def _add_projection(self, role, shape, bias_shape):
-        # Glorot's limit of the projection as the one matrix it is, D x (H * width); Keras's own fans would read the head axis as a filter size.
+        # Glorot's limit of the projection as one matrix, D x (H * width); Keras's own fans would take the head axis for a filter's.
         fan_in, fan_out = shape[-2], shape[-1] * (shape[0] if len(shape) == 3 else 1)
         limit = (6.0 / (fan_in + fan_out)) ** 0.5
         initializer = keras.initializers.RandomUniform(-limit, limit)

@@ -141,7 +141,7 @@ class TokenBatches:
         return _without_autotuning(batches.prefetch(8))
 
     def _read(self):
-        """Return each pair's ids as a dataset; they come over from Python by the thousand, since each crossing costs a tenth of a millisecond."""
+        """Return each pair's ids as a dataset; they come from Python by the thousand: a crossing costs a tenth of a millisecond."""
         import tensorflow as tf
 
         def ragged():

@@ -53,7 +53,8 @@ class TransformerConfig(Record):
         problems = []
         if self.model_dim % self.num_heads and None in (self.key_dim, self.value_dim):
             problems.append(
-                f"model_dim must be a multiple of num_heads unless key_dim and value_dim are given, got {self.model_dim} and {self.num_heads}"
+                "model_dim must be a multiple of num_heads unless key_dim and value_dim are given, "
+                f"got {self.model_dim} and {self.num_heads}"
             )
         if self.positions != "learned" and self.model_dim % 2:
             problems.append(f"model_dim must be even for sinusoidal positions, got {self.model_dim}")
@@ -93,7 +94,7 @@ class TransformerConfig(Record):
 
 
 class SearchSettings(Record):
-    """Say how translations are searched for; the defaults are the paper's (section 6.1: beam 4, length penalty 0.6)."""
+    """Say how translations are searched for; beam size and length penalty default to the paper's (section 6.1)."""
 
     beam_size: int = Field(default=4, ge=1, description="open hypotheses a sentence; 1 is greedy search")
     n_best: int = Field(default=1, ge=1, description="hypotheses returned a sentence, best first")

@@ -5,8 +5,6 @@ from typing import NamedTuple
 
 from sacrebleu.metrics import BLEU, CHRF
 
-from tfk_transformer.datasets import Report
-
 
 class Evaluation(NamedTuple):
     """Quality of a translator on pairs it was not trained on."""
@@ -21,13 +19,12 @@ class Evaluation(NamedTuple):
     sentences_per_second: float
 
 
-def evaluate(translator, pairs, report: Report | None = None, **settings) -> tuple[Evaluation, list[str]]:
+def evaluate(translator, pairs, **settings) -> tuple[Evaluation, list[str]]:
     """Translate the sources of pairs and compare with the targets.
 
     Args:
         translator: anything with `translate(texts, **settings)`.
         pairs: of `datasets`.
-        report: counts pairs too long for the translator.
         **settings: of the search.
 
     Returns:

@@ -76,6 +76,7 @@ def train(recipe: Recipe, out, resume: bool = False, callbacks: Sequence = (), s
     validation = _validation(recipe, data, tokenizer)
     model = _model(recipe, tokenizer)
     _introduce(say, model, tokenizer, batches, validation)
+    _prepare_to_resume(recipe, tokenizer, work)
     model.fit(
         batches.dataset(),
         validation_data=validation.dataset() if validation else None,
@@ -119,12 +120,14 @@ def _tokenizer(recipe: Recipe, data, work: Path) -> SubwordTokenizer:
     if (work / TOKENIZER).is_file():
         return SubwordTokenizer.load(work / TOKENIZER)
     texts = itertools.chain.from_iterable((pair.source, pair.target) for pair in data.pairs("train"))
-    tokenizer = SubwordTokenizer.train(texts, recipe.vocab_size)
-    # Only now, with the data read once, is there anything worth resuming.
-    work.mkdir(parents=True)
+    return SubwordTokenizer.train(texts, recipe.vocab_size)
+
+
+def _prepare_to_resume(recipe: Recipe, tokenizer: SubwordTokenizer, work: Path) -> None:
+    """Keep what a resumed training needs; only now, with model made and data read, is there anything worth resuming."""
+    work.mkdir(parents=True, exist_ok=True)
     tokenizer.save(work / TOKENIZER)
     (work / RECIPE).write_text(recipe.to_json())
-    return tokenizer
 
 
 def _batches(recipe: Recipe, data, split: str, tokenizer: SubwordTokenizer, shuffle=False) -> TokenBatches:

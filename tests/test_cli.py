@@ -1,0 +1,148 @@
+import io
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tfk_transformer import __version__, cli
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Run the command line in this process; gives (exit status, standard output, standard error)."""
+
+    def call(*arguments, stdin=b""):
+        monkeypatch.setattr(sys, "argv", ["tfk-transformer", *map(str, arguments)])
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8"))
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+            raise SystemExit(0)
+        return end.value.code, *capsys.readouterr()
+
+    return call
+
+
+@pytest.fixture(params=["bundle", "saved_model", "translate.onnx"])
+def model(request, bundle, exported):
+    """Each kind of MODEL."""
+    return bundle if request.param == "bundle" else exported / request.param
+
+
+def test_arguments_are_translated_in_their_order(run, model):
+    assert run("translate", model, "forty-two", "seven") == (0, "zweiundvierzig\nsieben\n", "")
+
+
+def test_lines_of_standard_input_keep_their_order_and_blanks(run, model):
+    given = b"one hundred ninety-nine\n\nseven\r\nforty-two"
+    assert run("translate", model, "--beam-size", 1, stdin=given) == (0, "einhundertneunundneunzig\n\nsieben\nzweiundvierzig\n", "")
+
+
+def test_a_file_is_translated_to_a_file(run, exported, tmp_path):
+    (tmp_path / "in.txt").write_text("seven\nforty-two\n")
+    assert run("translate", exported / "translate.onnx", "--input", tmp_path / "in.txt", "--output", tmp_path / "out.txt") == (0, "", "")
+    assert (tmp_path / "out.txt").read_text() == "sieben\nzweiundvierzig\n"
+
+
+def test_evaluate_prints_bleu_with_its_signature(run, model, recipe):
+    status, out, _ = run("evaluate", model, "--data", recipe.data, "--json")
+    figures = json.loads(out)
+    assert status == 0
+    assert figures["sentences"] == 200
+    assert figures["exact_match"] > 90
+    assert figures["bleu_signature"].startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:")
+    assert {"bleu", "chrf", "chrf_signature", "sentences_per_second", "beam_size", "dropped"} <= set(figures)
+
+
+def test_evaluate_prints_lines_and_writes_translations(run, exported, recipe, tmp_path):
+    status, out, _ = run("evaluate", exported / "translate.onnx", "--data", recipe.data, "--output", tmp_path / "out.txt")
+    assert status == 0
+    assert [line.split()[0] for line in out.splitlines()] == ["sentences", "BLEU", "chrF", "exact", "speed"]
+    assert len((tmp_path / "out.txt").read_text().splitlines()) == 200
+
+
+def test_export_writes_what_was_asked_for(run, bundle, tmp_path):
+    status, out, _ = run("export", bundle, "--out", tmp_path / "out", "--format", "saved_model")
+    assert status == 0
+    assert "the same ids as Keras on 128 sentences" in out
+    assert (tmp_path / "out" / "saved_model" / "saved_model.pb").is_file()
+
+
+def test_train_leaves_a_bundle_that_translates(run, recipe, tmp_path):
+    arguments = ["--preset", "tiny", "--epochs", 1, "--vocab-size", 80, "--max-length", 32, "--batch-tokens", 512, "--warmup-steps", 10]
+    status, out, _ = run("train", "--data", recipe.data, "--validation-data", recipe.data, "--out", tmp_path / "b", *arguments)
+    assert status == 0
+    assert "train: 200 pairs" in out and "validation: 200 pairs" in out and "80 subwords" in out
+    assert run("translate", tmp_path / "b", "one")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["translate", "{bundle}", ""], "TEXT: expected a sentence, got blank text as number 1"),
+        (["translate", "{bundle}", "one", "--input", "x"], "expected sentences or --input, got both"),
+        (["translate", "{bundle}"], "input: expected a sentence a line, got nothing"),
+        (["translate", "{bundle}", "one " * 10000], "at most 32 tokens each, got more in 1"),
+        (["translate", "{bundle}", "--input", "{tmp}/none.txt"], "No such file or directory: '{tmp}/none.txt'"),
+        (["translate", "{bundle}", "one", "--beam-size", "0"], "beam_size: Input should be greater than or equal to 1, got 0"),
+        (["translate", "{onnx}", "one", "--beam-size", "0"], "beam_size: expected a number of at least 1, got 0"),
+        (["translate", "{tmp}/none", "one"], "MODEL: expected a bundle .* which is not there"),
+        (["translate", "{tmp}", "one"], "MODEL: .* a folder without any of these files"),
+        (["translate", "{tmp}/corrupt.onnx", "one"], "corrupt.onnx does not load"),
+        (["evaluate", "{bundle}", "--data", "numbers:en-xx"], "expected a code of num2words, got 'xx'"),
+        (["evaluate", "{bundle}", "--data", "folder:{tmp}/none:de-en"], "folder {tmp}/none: not found"),
+        (["evaluate", "{bundle}", "--data", "letters:en-de"], "expected numbers:en-de, files:SOURCE,TARGET"),
+        (["evaluate", "{bundle}", "--data", "numbers:en-de", "--split", "tests"], "got 'tests'. Did you mean 'test'?"),
+        (["train", "--data", "numbers:en-de", "--preset", "tinny", "--out", "{tmp}/new"], "preset: .*'tinny'"),
+        (["train", "--data", "files:{tmp}/a,{tmp}/b", "--out", "{tmp}/new"], "{tmp}/a: not found; {tmp}/b: not found"),
+        (["train", "--data", "numbers:en-de", "--out", "{tmp}"], "out: expected a new folder, got {tmp}, which exists"),
+        (["train", "--data", "numbers:en-de", "--out", "{tmp}/new", "--resume"], "resume: expected an unfinished training"),
+        (["train", "--data", "numbers:en-de", "--out", "{tmp}/new", "--batch-tokens", "9"], "batch_tokens: .* at least max_length=256"),
+        (["export", "{tmp}/none", "--out", "{tmp}/new"], "bundle: expected a folder that `train` wrote"),
+        (["export", "{bundle}", "--out", "{tmp}/new", "--format", "tflite"], "formats: expected some of saved_model, onnx, got tflite"),
+    ],
+)
+def test_bad_input_is_one_line_and_leaves_nothing(run, bundle, exported, tmp_path, arguments, message):
+    (tmp_path / "corrupt.onnx").write_bytes(b"corrupt")
+    names = {"bundle": bundle, "onnx": exported / "translate.onnx", "tmp": tmp_path}
+    status, out, error = run(*(argument.format(**names) for argument in arguments))
+    assert status == 1
+    assert out == ""
+    assert error.count("\n") == 1 and error.startswith("error: ")
+    assert re.search(message.replace("{tmp}", re.escape(str(tmp_path))), error)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["corrupt.onnx"]
+
+
+def test_undecodable_lines_are_named_and_no_output_is_left(run, bundle, tmp_path):
+    status, _, error = run("translate", bundle, "--output", tmp_path / "out.txt", stdin=b"one\nt\xffo\n")
+    assert status == 1
+    assert error == "error: standard input:2: expected UTF-8, got byte 0xff at column 2.\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_wrong_usage_is_said_by_the_parser(run):
+    status, _, error = run("translate")
+    assert status == 2 and "Missing argument 'MODEL'" in error
+
+
+def test_version(run):
+    assert run("--version") == (0, f"{__version__}\n", "")
+
+
+def test_help_names_every_command(run):
+    _, out, _ = run("--help")
+    assert all(command in out for command in ("train", "translate", "evaluate", "export"))
+
+
+def test_the_module_runs_and_an_onnx_file_needs_no_tensorflow(exported):
+    """In a process of its own, without TensorFlow's notes on the terminal."""
+    code = "import runpy, sys; sys.modules['tensorflow'] = sys.modules['keras'] = None; runpy.run_module('tfk_transformer')"
+    command = [sys.executable, "-c", code, "translate", exported / "translate.onnx", "forty-two"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "zweiundvierzig\n", "")
+
+
+def test_tensorflows_start_up_notes_stay_off_the_terminal(bundle):
+    done = subprocess.run([sys.executable, "-m", "tfk_transformer", "translate", bundle, "seven"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "sieben\n", "")
