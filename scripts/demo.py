@@ -1,0 +1,59 @@
+"""The whole journey on built-in data: fit, export, compare, translate with onnxruntime."""
+
+import argparse
+import time
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from tfk_transformer import OnnxTranslator, datasets
+from tfk_transformer.startup import load_tensorflow
+
+DATA = "numbers:en-de"
+console = Console(highlight=False, soft_wrap=True)
+
+
+def size(path: Path) -> str:
+    """Return the size of a file or folder."""
+    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
+    return f"{sum(file.stat().st_size for file in files) / 1e6:.1f} MB"
+
+
+def main() -> None:
+    """Run the demo."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--out", type=Path, default=Path("runs") / f"demo-{time.strftime('%Y%m%d-%H%M%S')}", help="new folder for the results"
+    )
+    parser.add_argument("--epochs", type=int, default=8)
+    options = parser.parse_args()
+    load_tensorflow()
+    from tfk_transformer.export.exporting import export
+    from tfk_transformer.export.opening import open_translator
+
+    from tfk_transformer.evaluation import evaluate
+    from tfk_transformer.training import Recipe, train
+
+    console.rule(f"1. Train: {DATA}")
+    tuned = {"vocab_size": 400, "max_length": 64, "learning_rate": 2e-3, "warmup_steps": 400, "label_smoothing": 0.0}
+    translator = train(Recipe(data=DATA, preset="tiny", epochs=options.epochs, **tuned), options.out / "bundle", say=console.print)
+    console.rule("2. Export, and check that all agree")
+    figures = export(translator, options.out / "export")
+    console.print(f"Keras, SavedModel and ONNX give the same ids for {figures['sentences']} sentences, greedy and beam 4.")
+    console.rule("3. Translate unseen numbers with onnxruntime")
+    pairs = list(datasets.load(DATA).pairs("test"))
+    for translation in OnnxTranslator(options.out / "export" / "translate.onnx").translate([pair.source for pair in pairs[:4]]):
+        console.print(f"{translation.source}\n  → {translation.text}")
+    console.rule(f"4. {len(pairs):,} unseen numbers, greedy")
+    table = Table("", "exact match", "size", "ms a sentence")
+    paths = {"Keras": "bundle", "SavedModel": "export/saved_model", "ONNX": "export/translate.onnx"}
+    for name, path in paths.items():
+        found, _ = evaluate(open_translator(options.out / path), pairs, beam_size=1)
+        table.add_row(name, f"{found.exact_match:.1f} %", size(options.out / path), f"{1000 * found.seconds / found.sentences:.2f}")
+    console.print(table)
+    console.print(f"Try it: .venv/bin/tfk-transformer translate {options.out / 'export' / 'translate.onnx'} 'forty-two'")
+
+
+if __name__ == "__main__":
+    main()

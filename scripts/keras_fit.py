@@ -1,0 +1,41 @@
+"""The Keras user: build, compile and fit on number words in plain Keras, then keep the translator as a bundle.
+
+python scripts/keras_fit.py OUT [EPOCHS]
+"""
+
+import sys
+
+import keras
+
+from tfk_transformer import (
+    InverseSquareRoot,
+    LabelSmoothedCrossentropy,
+    Perplexity,
+    SubwordTokenizer,
+    TokenAccuracy,
+    TokenBatches,
+    Transformer,
+    TransformerConfig,
+    Translator,
+    datasets,
+)
+
+out, epochs = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 8
+
+data = datasets.load("numbers:en-de")
+tokenizer = SubwordTokenizer.train((text for pair in data.pairs("train") for text in (pair.source, pair.target)), vocab_size=400)
+training, validation = (TokenBatches(data, split, tokenizer, tokenizer, shuffle=split == "train") for split in ("train", "validation"))
+
+sizes = {"source_vocab_size": tokenizer.vocab_size, "target_vocab_size": tokenizer.vocab_size}
+model = Transformer(TransformerConfig.preset("tiny", tie_embeddings="all", **sizes))
+model.compile(
+    optimizer=keras.optimizers.Adam(InverseSquareRoot(2e-3, warmup_steps=400), beta_2=0.98),
+    loss=LabelSmoothedCrossentropy(0.0),
+    metrics=[TokenAccuracy(), Perplexity()],
+    jit_compile=False,
+)
+model.fit(training.dataset(), validation_data=validation.dataset(), epochs=epochs, shuffle=False)
+
+translator = Translator(model, tokenizer, probes=[pair.source for pair in data.pairs("validation")])
+translator.save(out)
+print(translator.translate(["three hundred twenty-one"])[0].text)
