@@ -22,9 +22,8 @@ def write_saved_model(translator: Translator, folder) -> None:
     from tfk_transformer.export.signatures import SAVED_MODEL
 
     module = tf.Module()
-    # Plain variables and tokenizers, not the Keras model: nothing of Keras or of this package is needed to load it.
+    # Plain variables, not the Keras model: nothing of Keras or of this package is needed to load it.
     module.weights = [variable.value for variable in translator.model.variables]
-    module.tokenizers = [translator.source_tokenizer.graph, translator.target_tokenizer.graph]
     module.max_length = tf.function(lambda: tf.constant(translator.model.config.max_length), input_signature=[])
     signatures = {name: traced(translator.graph, name).get_concrete_function() for name in SAVED_MODEL}
     tf.saved_model.save(module, str(folder), signatures=signatures)

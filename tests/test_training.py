@@ -4,7 +4,11 @@ import keras
 import numpy as np
 import pytest
 
+from tfk_transformer import datasets
+from tfk_transformer.batching import TokenBatches
+from tfk_transformer.losses import LabelSmoothedCrossentropy
 from tfk_transformer.training import Recipe, train
+from tfk_transformer.transformer import Transformer
 from tfk_transformer.translator import Translator
 
 
@@ -89,6 +93,20 @@ def test_the_same_seed_gives_the_same_weights(recipe, tmp_path):
     first, second = (train(recipe.replace(epochs=1), tmp_path / name, say=lambda line: None) for name in "ab")
     for one, other in zip(first.model.get_weights(), second.model.get_weights(), strict=True):
         np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+def test_xla_trains_to_the_same_loss(recipe, translator):
+    """Every batch shape compiles; there are no more of them than length buckets."""
+    data, tokenizer = datasets.load(recipe.data), translator.source_tokenizer
+    losses = []
+    for jit_compile in (False, True):
+        keras.utils.set_random_seed(0)
+        batches = TokenBatches(data, "train", tokenizer, tokenizer, batch_tokens=512, max_length=16)
+        model = Transformer(translator.model.config.replace(encoder_layers=1, decoder_layers=1))
+        model.compile("adam", LabelSmoothedCrossentropy(), jit_compile=jit_compile)
+        losses.append(model.fit(batches.dataset(), epochs=2, verbose=0, shuffle=False).history["loss"])
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-4)
+    assert losses[0][1] < losses[0][0]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 import shutil
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -13,6 +14,15 @@ from tfk_transformer.translator import Translator
 def test_it_translates_what_it_was_trained_on(translator):
     texts = ["forty-two", "seven", "one hundred ninety-nine"]
     assert [t.text for t in translator.translate(texts)] == ["zweiundvierzig", "sieben", "einhundertneunundneunzig"]
+
+
+def test_a_new_seed_and_another_tokenizer_do_not_disturb_it(translator):
+    """Setting a seed drops TensorFlow's eager kernels, and the tokenizers that they own."""
+    before = translator.translate(["forty-two"]), translator.score(["seven"], ["sieben"])
+    keras.utils.set_random_seed(1)
+    other = SubwordTokenizer.train(["one two three four"] * 9, vocab_size=20)
+    assert other.decode(other.graph_encode(["one two"]).numpy()) == ["one two"]
+    assert (translator.translate(["forty-two"]), translator.score(["seven"], ["sieben"])) == before
 
 
 def test_results_do_not_depend_on_the_batch(translator):

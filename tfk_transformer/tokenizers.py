@@ -1,6 +1,5 @@
 """SentencePiece subwords: text to ids and back, in Python and inside TensorFlow graphs."""
 
-import functools
 import io
 import itertools
 import string
@@ -107,18 +106,20 @@ class SubwordTokenizer:
         texts[UNKNOWN_ID] = p.decode([UNKNOWN_ID])
         return texts
 
-    @functools.cached_property
-    def graph(self):
-        """The same model as a TensorFlow Text tokenizer, which gives int32 ids with the end token."""
+    def _graph_tokenizer(self):
+        """Return the same model as a TensorFlow Text tokenizer, which gives int32 ids with the end token.
+
+        It is made anew in each graph that uses it, so that the graph holds the model. One made outside is owned by an eager
+        kernel, which `keras.utils.set_random_seed` drops.
+        """
         import tensorflow as tf
         import tensorflow_text
 
-        with tf.init_scope():  # a resource of its own, even if a graph that is being traced asks for it first
-            return tensorflow_text.SentencepieceTokenizer(self.model, out_type=tf.int32, add_eos=True)
+        return tensorflow_text.SentencepieceTokenizer(self.model, out_type=tf.int32, add_eos=True)
 
     def graph_encode(self, texts):
         """Turn string texts (B,) into int32 ids (B, S) in the graph: tokens, end, padding."""
-        return self.graph.tokenize(texts).to_tensor(PAD_ID)
+        return self._graph_tokenizer().tokenize(texts).to_tensor(PAD_ID)
 
     def graph_decode(self, ids):
         """Turn int32 ids (B, T) into string texts (B,) in the graph, up to the first end; blanks around are stripped."""
@@ -126,7 +127,7 @@ class SubwordTokenizer:
 
         ended = tf.cumsum(tf.cast(tf.less_equal(ids, END_ID), tf.int32), axis=1)
         rows = tf.ragged.boolean_mask(ids, tf.equal(ended, 0))
-        return tf.strings.strip(self.graph.detokenize(rows))
+        return tf.strings.strip(self._graph_tokenizer().detokenize(rows))
 
 
 def _is_text(token) -> bool:
