@@ -98,7 +98,10 @@ def test_train_leaves_a_bundle_that_translates(run, recipe, tmp_path):
         (["train", "--data", "files:{tmp}/a,{tmp}/b", "--out", "{tmp}/new"], "{tmp}/a: not found; {tmp}/b: not found"),
         (["train", "--data", "numbers:en-de", "--out", "{tmp}"], "out: expected a new folder, got {tmp}, which exists"),
         (["train", "--data", "numbers:en-de", "--out", "{tmp}/new", "--resume"], "resume: expected an unfinished training"),
-        (["train", "--data", "numbers:en-de", "--out", "{tmp}/new", "--batch-tokens", "9"], "batch_tokens: .* at least max_length=256"),
+        (
+            ["train", "--data", "numbers:en-de", "--out", "{tmp}/new", "--batch-tokens", "9"],
+            "batch_tokens must be at least max_length, .* 9 and 256",
+        ),
         (["export", "{tmp}/none", "--out", "{tmp}/new"], "bundle: expected a folder that `train` wrote"),
         (["export", "{bundle}", "--out", "{tmp}/new", "--format", "tflite"], "formats: expected some of saved_model, onnx, got tflite"),
     ],

@@ -6,10 +6,10 @@ import shutil
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
 import keras
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from tfk_transformer import datasets
 from tfk_transformer.batching import TokenBatches
@@ -46,6 +46,15 @@ class Recipe(Record):
     label_smoothing: float = Field(default=0.1, ge=0, lt=1)
     dtype: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
     seed: int = Field(default=0, ge=0)
+
+    @model_validator(mode="after")
+    def _check_batch_holds_a_pair(self) -> Self:
+        if self.batch_tokens < self.max_length:
+            raise ValueError(
+                "batch_tokens must be at least max_length, or the longest pairs fit no batch, "
+                f"got {self.batch_tokens} and {self.max_length}"
+            )
+        return self
 
 
 def train(recipe: Recipe, out, resume: bool = False, callbacks: Sequence = (), say: Callable[[str], None] = print) -> Translator:
