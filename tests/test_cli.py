@@ -1,6 +1,7 @@
 import io
 import json
 import re
+import signal
 import subprocess
 import sys
 
@@ -75,6 +76,30 @@ def test_train_leaves_a_bundle_that_translates(run, recipe, tmp_path):
     assert status == 0
     assert "train: 200 pairs" in out and "validation: 200 pairs" in out and "80 subwords" in out
     assert run("translate", tmp_path / "b", "one")[0] == 0
+
+
+@pytest.mark.journey
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGKILL])
+def test_a_stopped_training_is_resumed(recipe, tmp_path, stop):
+    """In processes of their own, stopped by Ctrl-C or killed outright."""
+    command = [sys.executable, "-m", "tfk_transformer", "train", "--data", recipe.data, "--out", tmp_path / "b", "--preset", "tiny"]
+    command += ["--vocab-size", "80", "--max-length", "32", "--batch-tokens", "512", "--warmup-steps", "10"]
+    with subprocess.Popen([*command, "--epochs", "500"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as training:
+        while "Epoch 4/" not in training.stdout.readline():
+            assert training.poll() is None
+        training.send_signal(stop)
+        rest = training.stdout.read()
+    assert training.returncode == (130 if stop == signal.SIGINT else -signal.SIGKILL)
+    assert ("--resume continues" in rest) == (stop == signal.SIGINT)
+    assert not (tmp_path / "b").exists()
+    whole = json.loads((tmp_path / "b.training" / "backup" / "training_metadata.json").read_text())["epoch"]
+    assert whole >= 3
+    resumed = subprocess.run([*command, "--epochs", str(whole + 2), "--resume"], capture_output=True, text=True)
+    assert resumed.returncode == 0, resumed.stderr
+    assert f"Epoch {whole + 1}/{whole + 2}" in resumed.stdout and f"Epoch {whole}/" not in resumed.stdout
+    history = json.loads((tmp_path / "b" / "history.json").read_text())
+    assert history["epoch"] == list(range(whole + 2))
+    assert history["loss"][-1] < history["loss"][0]
 
 
 @pytest.mark.parametrize(

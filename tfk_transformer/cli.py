@@ -73,7 +73,11 @@ def train(
     from tfk_transformer.training import Recipe
     from tfk_transformer.training import train as run
 
-    run(Recipe(**settings), out, resume=resume, say=console.print)
+    try:
+        run(Recipe(**settings), out, resume=resume, say=console.print)
+    except KeyboardInterrupt:
+        console.print("interrupted; the same command with --resume continues after the last whole epoch")
+        raise typer.Exit(130) from None
     console.print(f"bundle: {out}")
 
 
