@@ -44,12 +44,14 @@ def main() -> None:
     options = parser.parse_args()
     models = {"Keras": options.bundle, "SavedModel": options.export / "saved_model", "ONNX": options.export / "translate.onnx"}
     rounds = [{name: measure(path, options) for name, path in models.items()} for _ in range(options.rounds)]
-    table = Table("", "BLEU", "sentences/s", "× Keras", title=f"{options.data}, beam {options.beam_size}, median of {options.rounds}")
+    table = Table("", "BLEU", "sentences/s", "× Keras")
     for name in models:
         speeds = [found[name]["sentences_per_second"] for found in rounds]
         ratio = statistics.median(found[name]["sentences_per_second"] / found["Keras"]["sentences_per_second"] for found in rounds)
         table.add_row(name, f"{rounds[0][name]['bleu']:.2f}", f"{statistics.median(speeds):.1f}", f"{ratio:.2f}")
-    Console().print(table)
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(f"{options.data}, beam {options.beam_size}, median of {options.rounds}")
+    console.print(table)
 
 
 if __name__ == "__main__":

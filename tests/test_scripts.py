@@ -47,6 +47,16 @@ def test_keras_fit_in_plain_keras_leaves_a_bundle(tmp_path):
 
 
 @pytest.mark.journey
+def test_the_readmes_python_runs(tmp_path):
+    """Its one Python example, word for word but for the number of epochs."""
+    (code,) = re.findall(r"```python\n(.*?)```", (SCRIPTS.parent / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    assert "epochs=8" in code
+    (tmp_path / "readme.py").write_text(code.replace("epochs=8", "epochs=1"), encoding="utf-8")
+    run(tmp_path / "readme.py", cwd=tmp_path)
+    assert (tmp_path / "numbers" / "config.json").is_file()
+
+
+@pytest.mark.journey
 def test_the_demo_ends_with_a_table_of_all_three(tmp_path):
     """With one epoch the model is poor; that all three are equally so is what counts here."""
     output = run("demo.py", "--out", tmp_path / "demo", "--epochs", 1)
