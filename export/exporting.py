@@ -23,7 +23,8 @@ def export(translator: Translator, out, formats: Sequence[str] = FORMATS) -> dic
     """Write a translator as files that need none of this code.
 
     "saved_model" gives the folder `saved_model/`; "onnx" gives `generate.onnx` (ids) and `translate.onnx` (text). Each is
-    run on at least 100 probe sentences, and nothing is written unless every id is the Keras model's.
+    run on at least 100 probe sentences, and nothing is written unless every id is the Keras model's. A model that computes
+    in a half precision is exported, and compared, in float32.
 
     Args:
         translator: what to export.
@@ -42,6 +43,7 @@ def export(translator: Translator, out, formats: Sequence[str] = FORMATS) -> dic
         raise ValueError(f"formats: expected some of {', '.join(FORMATS)}, got {', '.join(unknown) or 'none'}.")
     if Path(out).exists():
         raise ValueError(f"out: expected a new folder, got {out}, which exists; choose another name or remove it.")
+    translator = translator.in_float32()
     probes = _Probes(translator)
     with written_whole(out) as folder:
         folder.mkdir()

@@ -14,6 +14,7 @@ from tfk_transformer.export.opening import open_translator
 from tfk_transformer.export.runtime import OnnxTranslator, open_session
 from tfk_transformer.export.saved_model import SavedModelTranslator
 
+from tfk_transformer.transformer import Transformer
 from tfk_transformer.translator import Translator
 
 TEXTS = ["forty-two", "one hundred ninety-nine", "", "seven", "no number at all", "Ünïcödé ﬁ ½ 中"]
@@ -163,6 +164,18 @@ def test_parity_compares_ids_and_scores():
 def test_one_format_alone(translator, tmp_path, formats, kept):
     export(translator, tmp_path / "out", formats)
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == kept
+
+
+@pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
+def test_a_half_precision_model_translates_and_is_exported_in_float32(translator, exported, tmp_path, dtype):
+    model = Transformer(translator.model.config, dtype=dtype)
+    model.build()
+    model.set_weights(translator.model.get_weights())
+    half = Translator(model, translator.source_tokenizer, probes=translator.probes)
+    assert half.translate(["forty-two"])[0].text == "zweiundvierzig"
+    export(half, tmp_path / "out", ["saved_model"])
+    found, expected = (SavedModelTranslator(path / "saved_model").translate(TEXTS) for path in (tmp_path / "out", exported))
+    assert found == expected
 
 
 def test_bad_exports_are_refused(translator, tmp_path):

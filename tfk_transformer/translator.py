@@ -107,18 +107,15 @@ class Translator:
             (folder / PROBES).write_text("".join(f"{text}\n" for text in self.probes), encoding="utf-8")
             for name, content in ((HISTORY, history or {}), (METRICS, metrics or {})):
                 (folder / name).write_text(json.dumps(content, indent=2, sort_keys=True) + "\n")
-            self._uncompiled().save_weights(folder / WEIGHTS)
+            _plain_copy(self.model).save_weights(folder / WEIGHTS)
             if more:
                 more(folder)
 
-    def _uncompiled(self):
-        """Return the model without its optimizer, whose moments would make up two thirds of the file."""
-        from tfk_transformer.transformer import Transformer
-
-        model = Transformer(self.model.config, dtype="float32")
-        model.build()
-        model.set_weights(self.model.get_weights())
-        return model
+    def in_float32(self) -> "Translator":
+        """Return this translator, or one of the same weights that computes in float32, as every exported file does."""
+        if self.model.compute_dtype == "float32":
+            return self
+        return Translator(_plain_copy(self.model), self.source_tokenizer, self.target_tokenizer, self.probes)
 
     @classmethod
     def load(cls, path) -> "Translator":
@@ -149,3 +146,13 @@ def limit_specs() -> dict:
     import tensorflow as tf
 
     return {name: tf.TensorSpec([], tf.as_dtype(dtype), name) for name, dtype in SETTING_DTYPES.items()}
+
+
+def _plain_copy(model):
+    """Return a float32 model of the same weights without an optimizer, whose moments would make up two thirds of a file."""
+    from tfk_transformer.transformer import Transformer
+
+    copy = Transformer(model.config, dtype="float32")
+    copy.build()
+    copy.set_weights(model.get_weights())
+    return copy
