@@ -5,14 +5,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import onnx_ir as ir
-from tfk_transformer.export import onnx_graph, parity
-from tfk_transformer.export.functions import traced
-from tfk_transformer.export.runtime import METADATA, OnnxTranslator, open_session, scalar_inputs
-from tfk_transformer.export.saved_model import SavedModelTranslator, write_saved_model
 
 import tfk_transformer
 from tfk_transformer.bundle import written_whole
 from tfk_transformer.config import END_ID, PAD_ID, START_ID, UNKNOWN_ID, SearchSettings
+from tfk_transformer.export import onnx_graph, parity
+from tfk_transformer.export.functions import traced
+from tfk_transformer.export.runtime import METADATA, OnnxTranslator, open_session, scalar_inputs
+from tfk_transformer.export.saved_model import SavedModelTranslator, write_saved_model
 from tfk_transformer.translator import Translator
 
 FORMATS = ("saved_model", "onnx")

@@ -1,9 +1,9 @@
 """A translator's graph functions under the names and shapes of `signatures`."""
 
 import tensorflow as tf
-from tfk_transformer.export.signatures import SAVED_MODEL, Signature
 
 from tfk_transformer.config import SearchSettings
+from tfk_transformer.export.signatures import SAVED_MODEL, Signature
 from tfk_transformer.search import Limits
 
 
@@ -14,8 +14,7 @@ def specs(signature: Signature) -> list[tf.TensorSpec]:
 
 def traced(graph, name: str):
     """Return the exported function `name` of a `TranslationGraph`, a `tf.function` from tensors to a dictionary."""
-    signature = SAVED_MODEL[name]
-    body = globals()[f"_{name}"]
+    signature, body = SAVED_MODEL[name], _BODIES[name]
 
     @tf.function(autograph=False, input_signature=specs(signature))
     def function(*inputs):
@@ -40,3 +39,6 @@ def _generate(graph, source_ids, *settings):
 
 def _score(graph, source, target):
     return (graph.score(source, target),)
+
+
+_BODIES = {"serving_default": _serving_default, "translate": _translate, "generate": _generate, "score": _score}

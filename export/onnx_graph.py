@@ -6,10 +6,10 @@ import logging
 import numpy as np
 import onnx_ir as ir
 from onnx_ir import tape
-from tfk_transformer.export.optimize import optimize
-from tfk_transformer.export.signatures import GENERATE, TEXT, TRANSLATE, Tensor
 
 from tfk_transformer.config import SearchSettings
+from tfk_transformer.export.optimize import optimize
+from tfk_transformer.export.signatures import GENERATE, TEXT, TRANSLATE, Tensor
 from tfk_transformer.translator import Translator
 
 OPSET = 18  # the newest that tf2onnx 1.17 knows
@@ -19,19 +19,14 @@ TEXT_OPERATORS = "ai.onnx.contrib"  # the domain of onnxruntime-extensions
 def generate_graph(translator: Translator) -> ir.Model:
     """Convert the search to a graph from source ids to target ids, `signatures.GENERATE`, with standard operators alone."""
     import tf2onnx
+
     from tfk_transformer.export.functions import specs, traced
 
     with quietly("tf2onnx"):
         proto, _ = tf2onnx.convert.from_function(traced(translator.graph, "generate"), input_signature=specs(GENERATE), opset=OPSET)
     model = optimize(ir.from_proto(proto))
-    by_name = {value.name: value for value in model.graph.inputs}
-    model.graph.inputs.clear()
-    for tensor in GENERATE.inputs:
-        model.graph.inputs.append(_declare(by_name[tensor.name], tensor))
-    by_name = {value.name: value for value in model.graph.outputs}
-    model.graph.outputs.clear()
-    for tensor in GENERATE.outputs:
-        model.graph.outputs.append(_declare(by_name[tensor.name], tensor))
+    _arrange(model.graph.inputs, GENERATE.inputs)
+    _arrange(model.graph.outputs, GENERATE.outputs)
     _set_defaults(model.graph)
     model.producer_name, model.graph.name = "tfk_transformer", "generate"
     return model
@@ -90,6 +85,13 @@ def _constant(op: tape.Tape, name: str, value):
     else:
         tensor = ir.tensor(value)
     return op.initializer(tensor, name=f"text/{name}")
+
+
+def _arrange(values, tensors) -> None:
+    """Put a graph's inputs or outputs into the signature's order, with its dtypes and shapes."""
+    by_name = {value.name: value for value in values}
+    values.clear()
+    values.extend(_declare(by_name[tensor.name], tensor) for tensor in tensors)
 
 
 def _declare(value: ir.Value, tensor: Tensor) -> ir.Value:

@@ -18,6 +18,7 @@ def write_saved_model(translator: Translator, folder) -> None:
         folder: where to; it must not exist.
     """
     import tensorflow as tf
+
     from tfk_transformer.export.functions import traced
     from tfk_transformer.export.signatures import SAVED_MODEL
 

@@ -34,4 +34,3 @@ GENERATE = Signature((SOURCE_IDS, *SETTINGS), (Tensor("ids", "int32", ("N", "n_b
 SCORE = Signature((Tensor("source", "string", ("N",)), Tensor("target", "string", ("N",))), (Tensor("log_probability", "float32", ("N",)),))
 
 SAVED_MODEL = {"serving_default": SERVING_DEFAULT, "translate": TRANSLATE, "generate": GENERATE, "score": SCORE}
-ONNX = {"generate.onnx": GENERATE, "translate.onnx": TRANSLATE}

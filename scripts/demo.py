@@ -29,10 +29,9 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=8)
     options = parser.parse_args()
     load_tensorflow()
+    from tfk_transformer.evaluation import evaluate
     from tfk_transformer.export.exporting import export
     from tfk_transformer.export.opening import open_translator
-
-    from tfk_transformer.evaluation import evaluate
     from tfk_transformer.training import Recipe, train
 
     console.rule(f"1. Train: {DATA}")

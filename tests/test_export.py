@@ -8,12 +8,12 @@ import numpy as np
 import onnx
 import pytest
 import tensorflow as tf
+
 from tfk_transformer.export import parity
 from tfk_transformer.export.exporting import export
 from tfk_transformer.export.opening import open_translator
 from tfk_transformer.export.runtime import OnnxTranslator, open_session
 from tfk_transformer.export.saved_model import SavedModelTranslator
-
 from tfk_transformer.transformer import Transformer
 from tfk_transformer.translator import Translator
 

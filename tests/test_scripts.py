@@ -38,6 +38,12 @@ def test_a_saved_model_is_served_to_a_client(exported, tmp_path):
     assert all(float(line.split("\t")[0]) < 0 for line in lines)
 
 
+def test_the_benchmark_prints_a_row_for_each_runtime(bundle, exported, recipe):
+    script = SCRIPTS.parent / "benchmarks" / "runtimes.py"
+    output = run(script, bundle, exported, "--data", recipe.data, "--rounds", 1)
+    assert re.findall(r"│ (Keras|SavedModel|ONNX) ", output) == ["Keras", "SavedModel", "ONNX"]
+
+
 @pytest.mark.journey
 def test_keras_fit_in_plain_keras_leaves_a_bundle(tmp_path):
     """One epoch of the script's own data."""

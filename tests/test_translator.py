@@ -44,6 +44,20 @@ def test_the_score_of_a_translation_is_what_scoring_it_gives(translator):
     np.testing.assert_allclose(found.score, translator.score(["eighty-one"], [found.text])[0], atol=1e-4)
 
 
+def test_pairs_that_cannot_be_scored_are_refused(translator):
+    with pytest.raises(ValueError, match="targets: expected one for each of 2 sources, got 1"):
+        translator.score(["one", "two"], ["eins"])
+    for sources, targets in ((["one", "two " * 99], ["eins", "zwei"]), (["one", "two"], ["eins", "zwei " * 99])):
+        with pytest.raises(ValueError, match="at most 32 tokens a side, got more in pair number 2"):
+            translator.score(sources, targets)
+
+
+def test_a_pair_that_is_too_long_spoils_no_other_score(translator):
+    scores = translator._score(tf.constant(["seven", "one " * 99]), tf.constant(["sieben", "eins"])).numpy()
+    np.testing.assert_allclose(scores[0], translator.score(["seven"], ["sieben"])[0], atol=1e-5)
+    assert np.isnan(scores[1])
+
+
 def test_the_score_graph_is_the_full_masked_pass(translator):
     operations = {op.type for op in translator._score.get_concrete_function().graph.get_operations()}
     assert "MatrixBandPart" in operations

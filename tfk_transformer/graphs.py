@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfk_transformer.config import PAD_ID
+from tfk_transformer.config import PAD_ID, START_ID
 from tfk_transformer.losses import real_tokens, token_crossentropy
 from tfk_transformer.search import Hypotheses, Limits, beam_search
 from tfk_transformer.tokenizers import SubwordTokenizer
@@ -45,11 +45,8 @@ class TranslationGraph:
         Returns:
             int32 ids (B, n_best, T) and float32 scores (B, n_best).
         """
-        max_length = self.model.config.max_length
-        lengths = tf.math.count_nonzero(source, axis=1, dtype=tf.int32)
-        fits = (lengths <= max_length)[:, None]
-        readable = tf.where(fits, source, PAD_ID)[:, :max_length]
-        longest = tf.minimum(limits.longest(lengths), max_length)
+        lengths, fits, readable = self._readable(source)
+        longest = tf.minimum(limits.longest(lengths), self.model.config.max_length)
         found = self._search(readable, longest, limits)
         translated = fits & (lengths > 1)[:, None]
         unsaid = tf.where(fits, 0.0, float("nan"))  # (B, 1)
@@ -67,11 +64,24 @@ class TranslationGraph:
         return self.score_ids(self.source_tokenizer.graph_encode(source_texts), self.target_tokenizer.graph_encode(target_texts))
 
     def score_ids(self, source, labels):
-        """Return the log-probability (B,) of target ids (B, T), tokens and end token, given source ids (B, S)."""
-        start = tf.fill([tf.shape(labels)[0], 1], 1)
+        """Return the log-probability (B,) of target ids (B, T), tokens and end token, given source ids (B, S).
+
+        It is NaN where a side is longer than `max_length`.
+        """
+        _, source_fits, source = self._readable(source)
+        _, labels_fit, labels = self._readable(labels)
+        start = tf.fill([tf.shape(labels)[0], 1], START_ID)
         target = tf.concat([start, labels[:, :-1]], axis=1)
         logits = self.model.call({"source": source, "target": target}, training=False)
-        return -tf.reduce_sum(token_crossentropy(labels, logits) * real_tokens(labels), axis=1)
+        log_probs = -tf.reduce_sum(token_crossentropy(labels, logits) * real_tokens(labels), axis=1)
+        return tf.where((source_fits & labels_fit)[:, 0], log_probs, float("nan"))
+
+    def _readable(self, ids):
+        """Return the lengths (B,) of ids (B, S), whether they fit the model (B, 1), and the ids without rows that do not."""
+        max_length = self.model.config.max_length
+        lengths = tf.math.count_nonzero(ids, axis=1, dtype=tf.int32)
+        fits = (lengths <= max_length)[:, None]
+        return lengths, fits, tf.where(fits, ids, PAD_ID)[:, :max_length]
 
     def _search(self, source, longest, limits: Limits) -> Hypotheses:
         memory = self.model.remember(source)

@@ -62,8 +62,22 @@ class Translator:
         return to_translations(texts, in_batches(texts, batch_size, run), self.model.config.max_length)
 
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> np.ndarray:
-        """Return the log-probability of each target given its source, float32 (N,), by the full masked pass."""
-        return self._score(np.array(sources, object), np.array(targets, object)).numpy()
+        """Return the log-probability of each target given its source, float32 (N,), by the full masked pass.
+
+        Raises:
+            ValueError: if the sides differ in number, or a text is too long for the model.
+        """
+        check_texts(sources)
+        check_texts(targets)
+        if len(sources) != len(targets):
+            raise ValueError(f"targets: expected one for each of {len(sources)} sources, got {len(targets)}.")
+        scores = self._score(np.array(sources, object), np.array(targets, object)).numpy()
+        too_long = np.flatnonzero(np.isnan(scores)) + 1
+        if too_long.size:
+            raise ValueError(
+                f"texts: expected at most {self.model.config.max_length} tokens a side, got more in pair number {too_long[0]}."
+            )
+        return scores
 
     @functools.cached_property
     def graph(self):
