@@ -69,6 +69,67 @@ def test_weights_have_one_tensor_a_role_with_a_head_axis():
     }
 
 
+def test_biases_can_be_chosen_role_by_role():
+    names = {w.name for w in layer(use_bias=["query", "output"]).weights if w.name.endswith("bias")}
+    assert names == {"query_bias", "output_bias"}
+    attention, x, mask = layer(use_bias=["query", "output"]), inputs(B, T, D), np.zeros((B, T, T))
+    everywhere = layer(use_bias=True)
+    chosen = {w.name: np.array(w) for w in attention.weights}
+    everywhere.set_weights([chosen.get(w.name, np.zeros(w.shape)) for w in everywhere.weights])
+    np.testing.assert_allclose(attention(x).output, reference(everywhere, x, x, mask)[0], atol=2e-5)
+
+
+def test_scores_can_be_divided_by_the_whole_width():
+    by_root, by_width, x = layer(), layer(scale="key_dim"), inputs(B, T, D)
+    by_root.query_weight.assign(by_root.query_weight / K**0.5)
+    np.testing.assert_allclose(by_width(x).weights, by_root(x).weights, atol=1e-6)
+
+
+def values_as_keys(**options):
+    made = MultiHeadAttention(H, V, keys_are_values=True, **options)
+    made.build((B, T, D))
+    return made
+
+
+def test_where_keys_are_values_queries_are_scored_against_the_values():
+    attention, plain, x = values_as_keys(use_bias=True), MultiHeadAttention(H, V, use_bias=True), inputs(B, T, D)
+    plain.build((B, T, D))
+    mine = {w.name: np.array(w) for w in attention.weights}
+    assert not any(name.startswith("key") for name in mine)
+    plain.set_weights([mine[w.name.replace("key", "value")] for w in plain.weights])
+    np.testing.assert_allclose(attention(x).output, plain(x).output, atol=1e-6)
+    np.testing.assert_allclose(attention(x, inputs(B, S, D)).weights, plain(x, inputs(B, S, D)).weights, atol=1e-6)
+
+
+def test_shared_projections_read_a_slice_a_head():
+    width = 19
+    attention = MultiHeadAttention(H, K, V, shared_projections=True, use_bias=True)
+    attention.build((B, T, H * width))
+    weight = {w.name: np.array(w, "float64") for w in attention.weights}
+    assert [weight[role].shape for role in ("query", "key", "value")] == [(1, width, K), (1, width, K), (1, width, V)]
+    x = inputs(B, T, H * width)
+    output, weights = attention(x)
+    slices = x.astype("float64").reshape(B, T, H, width)
+    heads = []
+    for h in range(H):
+        query, key, value = (slices[:, :, h] @ weight[role][0] + weight[f"{role}_bias"][0] for role in ("query", "key", "value"))
+        exponentials = np.exp(query @ key.swapaxes(-1, -2) / np.sqrt(K))
+        shares = exponentials / exponentials.sum(-1, keepdims=True)
+        np.testing.assert_allclose(weights[:, h], shares, atol=1e-6)
+        heads.append(shares @ value)
+    expected = np.concatenate(heads, axis=-1) @ weight["output"] + weight["output_bias"]
+    np.testing.assert_allclose(output, expected, atol=2e-5)
+
+
+def test_output_dropout_works_while_training_alone():
+    attention, x = layer(output_dropout=0.5), inputs(B, 101, D)
+    still = np.array(attention(x, training=False).output)
+    dropped = np.array(attention(x, training=True).output)
+    kept = dropped != 0
+    assert 0.4 < kept.mean() < 0.6
+    np.testing.assert_allclose(dropped[kept], 2 * still[kept], rtol=1e-5)
+
+
 def test_initial_weights_have_the_variance_of_glorot_for_one_matrix():
     attention = MultiHeadAttention(8, 16)
     attention.build((None, None, 64))
@@ -105,5 +166,6 @@ def test_a_cache_grows_in_time():
 
 def test_config_makes_the_same_layer():
     made = MultiHeadAttention.from_config(layer(use_bias=True, dropout=0.1, dtype="mixed_bfloat16").get_config())
-    assert (made.num_heads, made.key_dim, made.value_dim, made.use_bias, made.dropout) == (H, K, V, True, 0.1)
+    assert (made.num_heads, made.key_dim, made.value_dim, made.dropout) == (H, K, V, 0.1)
+    assert made.use_bias == ["query", "key", "value", "output"]
     assert made.dtype_policy.name == "mixed_bfloat16"

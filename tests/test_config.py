@@ -19,22 +19,36 @@ def test_defaults_are_the_papers_base_model_but_for_the_norm():
     assert config().model_dump() == {
         **VOCABULARIES,
         "model_dim": 512,
-        "ff_dim": 2048,
         "num_heads": 8,
         "key_dim": None,
         "value_dim": None,
-        "encoder_layers": 6,
-        "decoder_layers": 6,
-        "dropout": 0.1,
+        "attention_bias": (),
+        "attention_scale": "sqrt_key_dim",
+        "keys_are_values": False,
+        "shared_projections": False,
         "attention_dropout": 0.0,
+        "attention_output_dropout": 0.0,
+        "decoder_attention_dropout": None,
+        "ff_dim": None,
+        "ff_expansion": 4,
+        "ff_activation": "relu",
         "ff_dropout": 0.0,
         "norm": "pre",
         "norm_epsilon": 1e-6,
-        "attention_bias": False,
+        "encoder_final_norm": None,
+        "decoder_final_norm": None,
+        "dropout": 0.1,
+        "encoder_layers": 6,
+        "decoder_layers": 6,
         "positions": "sinusoidal",
+        "scale_embeddings": True,
+        "embedding_dropout": None,
         "tie_embeddings": "none",
+        "output_bias": False,
+        "output": "logits",
         "max_length": 256,
     }
+    assert config().ff_width == 2048
 
 
 @pytest.mark.parametrize(
@@ -51,8 +65,35 @@ def test_presets(name, model_dim, ff_dim, num_heads, layers, dropout):
     assert TransformerConfig.preset(name, **VOCABULARIES) == config(**sizes, encoder_layers=layers, decoder_layers=layers)
 
 
-def test_the_presets_are_these_four():
-    assert list(PRESETS) == ["tiny", "small", "base", "big"]
+DOCUMENTS = ["yet_another_explanation", "from_zero", "step_by_step", "transformer_details", "from_scratch_pytorch"]
+
+
+def test_the_presets_are_four_sizes_and_five_documents():
+    assert list(PRESETS) == ["tiny", "small", "base", "big", *DOCUMENTS]
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_key_of_a_preset_is_an_option(name):
+    assert set(PRESETS[name]) <= set(TransformerConfig.model_fields)
+
+
+def test_biases_are_named_or_all_or_none():
+    assert config(attention_bias=True).attention_bias == ("query", "key", "value", "output")
+    assert config(attention_bias=False).attention_bias == ()
+    assert config(attention_bias=["output", "query"]).attention_bias == ("query", "output")
+    with pytest.raises(ValueError, match="attention_bias.0: Input should be 'query', 'key', 'value' or 'output', got 'keys'"):
+        config(attention_bias=["keys"])
+
+
+def test_the_inner_width_is_given_or_a_multiple_of_the_models():
+    assert config(ff_dim=37, ff_expansion=3).ff_width == 37
+    assert config(model_dim=11, num_heads=11, ff_expansion=3).ff_width == 33
+
+
+def test_layer_options_are_those_of_the_layers_alone():
+    options = config(norm="post", key_dim=13).layer_options(attention_dropout=0.3)
+    assert (options.norm, options.key_dim, options.attention_dropout) == ("post", 13, 0.3)
+    assert not hasattr(options, "source_vocab_size")
 
 
 def test_a_preset_takes_changes():
@@ -60,7 +101,9 @@ def test_a_preset_takes_changes():
 
 
 def test_an_unknown_preset_names_those_there_are():
-    with pytest.raises(ValueError, match=r"^preset: expected one of tiny, small, base, big, got 'smal'\. Did you mean 'small'\?$"):
+    with pytest.raises(
+        ValueError, match=r"^preset: expected one of tiny, small, base, big, .*from_scratch_pytorch, got 'smal'\. Did you mean 'small'\?$"
+    ):
         TransformerConfig.preset("smal", **VOCABULARIES)
 
 
@@ -129,7 +172,7 @@ def test_values_at_the_edge_are_accepted(changes):
 
 
 HEADS = "model_dim must be a multiple of num_heads unless key_dim and value_dim are given, got "
-EVEN = "model_dim must be even for sinusoidal positions, got "
+SLICES = "model_dim must be a multiple of num_heads with shared_projections, got "
 ONE_VOCABULARY = "tie_embeddings='all' needs one vocabulary on both sides, got source_vocab_size 29 and target_vocab_size 31"
 
 
@@ -139,10 +182,10 @@ ONE_VOCABULARY = "tie_embeddings='all' needs one vocabulary on both sides, got s
         ({"model_dim": 22, "num_heads": 5}, HEADS + "22 and 5"),
         ({"model_dim": 22, "num_heads": 5, "key_dim": 13}, HEADS + "22 and 5"),
         ({"model_dim": 22, "num_heads": 5, "value_dim": 17}, HEADS + "22 and 5"),
-        ({"model_dim": 33, "num_heads": 11}, EVEN + "33"),
-        ({"model_dim": 33, "num_heads": 11, "positions": "sinusoidal_halves"}, EVEN + "33"),
+        ({"model_dim": 22, "num_heads": 5, "key_dim": 13, "value_dim": 17, "shared_projections": True}, SLICES + "22 and 5"),
+        ({"key_dim": 13, "keys_are_values": True}, "keys_are_values needs key_dim and value_dim to be equal, got 13 and 64"),
         ({"tie_embeddings": "all"}, ONE_VOCABULARY),
-        ({"model_dim": 23, "num_heads": 5, "tie_embeddings": "all"}, f"{HEADS}23 and 5; {EVEN}23; {ONE_VOCABULARY}"),
+        ({"model_dim": 23, "num_heads": 5, "tie_embeddings": "all"}, f"{HEADS}23 and 5; {ONE_VOCABULARY}"),
     ],
 )
 def test_values_that_do_not_fit_together_are_refused_all_at_once(changes, problem):

@@ -46,18 +46,38 @@ def test_encoder_layer_is_attention_then_feed_forward(norm):
 
 
 def test_encoder_ends_with_a_norm_only_where_layers_do_not():
-    def is_normal(norm):
-        output = np.array(built(Encoder(CONFIG.replace(norm=norm)))(inputs(B, S, D)).output)
+    def is_normal(norm, final_norm=None):
+        output = np.array(built(Encoder(CONFIG.replace(norm=norm), 2, final_norm))(inputs(B, S, D)).output)
         return np.allclose(output.mean(-1), 0, atol=1e-5) and np.allclose(output.std(-1), 1, atol=1e-2)
 
     assert is_normal("pre") and is_normal("post")
-    assert "final_norm" not in {w.path.split("/")[-2] for w in built(Encoder(CONFIG.replace(norm="post"))).weights}
+    assert not is_normal("pre", final_norm=False)
+
+
+@pytest.mark.parametrize(("norm", "final_norm"), [("pre", None), ("pre", False), ("post", None), ("post_dropout", None), ("post", True)])
+def test_each_stack_has_a_final_norm_or_none(norm, final_norm):
+    has_one = norm == "pre" if final_norm is None else final_norm
+    for stack in (Encoder, Decoder):
+        weights = built(stack(CONFIG.replace(norm=norm), 2, final_norm)).weights
+        assert ("final_norm" in {w.path.split("/")[-2] for w in weights}) == has_one
+
+
+def test_a_decoder_can_stand_alone():
+    decoder = built(Decoder(CONFIG, 3, cross_attention=False))
+    assert not any("cross" in w.path for w in decoder.weights)
+    x = inputs(B, T, D)
+    full = decoder(x, attention_mask=causal_mask(T))
+    assert full.cross_weights == [None] * 3
+    cache, memory = decoder.empty_cache(B), decoder.project_memory(None)
+    for t in range(T):
+        output, cache = decoder.step(x[:, t : t + 1], cache, memory)
+        np.testing.assert_allclose(output[:, 0], full.output[:, t], atol=1e-5)
 
 
 def test_stacks_return_the_weights_of_every_layer():
-    encoded = built(Encoder(CONFIG))(inputs(B, S, D))
+    encoded = built(Encoder(CONFIG, CONFIG.encoder_layers))(inputs(B, S, D))
     assert [tuple(w.shape) for w in encoded.weights] == [(B, 11, S, S)] * 2
-    decoded = built(Decoder(CONFIG))(inputs(B, T, D), encoded.output, attention_mask=causal_mask(T))
+    decoded = built(Decoder(CONFIG, CONFIG.decoder_layers))(inputs(B, T, D), encoded.output, attention_mask=causal_mask(T))
     assert [tuple(w.shape) for w in decoded.self_weights] == [(B, 11, T, T)] * 3
     assert [tuple(w.shape) for w in decoded.cross_weights] == [(B, 11, T, S)] * 3
     np.testing.assert_array_equal(np.triu(decoded.self_weights[0][0, 0], 1), 0.0)
@@ -65,7 +85,7 @@ def test_stacks_return_the_weights_of_every_layer():
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_decoder_steps_equal_the_full_pass(norm):
-    decoder = built(Decoder(CONFIG.replace(norm=norm)))
+    decoder = built(Decoder(CONFIG.replace(norm=norm), CONFIG.decoder_layers))
     x, encoded = inputs(B, T, D), inputs(B, S, D, seed=2)
     mask = padding_mask(np.array([[5, 5, 5, 5, 0], [5, 5, 0, 0, 0]]))
     full = np.array(decoder(x, encoded, attention_mask=causal_mask(T), cross_attention_mask=mask).output)
@@ -78,7 +98,7 @@ def test_decoder_steps_equal_the_full_pass(norm):
 
 
 def test_beams_of_a_sentence_do_not_see_each_other():
-    decoder, beams = built(Decoder(CONFIG)), 3
+    decoder, beams = built(Decoder(CONFIG, CONFIG.decoder_layers)), 3
     x, encoded = inputs(B, beams, D), inputs(B, S, D, seed=2)
     memory = decoder.project_memory(encoded)
     together = np.array(decoder.step(x, decoder.empty_cache(B * beams), memory).output)
@@ -87,9 +107,19 @@ def test_beams_of_a_sentence_do_not_see_each_other():
         np.testing.assert_allclose(together[:, beam : beam + 1], alone, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", [EncoderLayer, Encoder, DecoderLayer, Decoder])
-def test_config_makes_the_same_layer(kind):
-    made = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(kind(CONFIG, dtype="mixed_bfloat16")))
+@pytest.mark.parametrize(
+    ("kind", "arguments"),
+    [
+        (EncoderLayer, {}),
+        (Encoder, {"num_layers": 2, "final_norm": False}),
+        (DecoderLayer, {"cross_attention": False}),
+        (Decoder, {"num_layers": 3, "final_norm": True, "cross_attention": False}),
+    ],
+)
+def test_config_makes_the_same_layer(kind, arguments):
+    layer = kind(CONFIG.replace(attention_bias=["query"]), **arguments, dtype="mixed_bfloat16")
+    made = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(layer))
     assert type(made) is kind
-    assert made.config == CONFIG
+    assert made.options == CONFIG.layer_options(attention_bias=["query"])
+    assert {name: made.get_config()[name] for name in arguments} == arguments
     assert made.dtype_policy.name == "mixed_bfloat16"

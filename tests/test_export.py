@@ -114,7 +114,7 @@ def test_generate_has_standard_operators_alone_and_one_copy_of_each_weight(expor
 
 def test_metadata_tells_where_a_file_comes_from(exported, translator):
     metadata = OnnxTranslator(exported / "translate.onnx").metadata
-    assert metadata["config"] == translator.model.config.model_dump()
+    assert metadata["config"] == translator.model.config.model_dump(mode="json")
     assert metadata["ids"] == {"pad": 0, "start": 1, "end": 2, "unknown": 3}
     assert metadata["parity"]["sentences"] >= 100
     assert metadata["parity"]["ids"] == "equal"

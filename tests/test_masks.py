@@ -1,13 +1,19 @@
 import numpy as np
 from keras import ops
 
-from tfk_transformer.masks import causal_mask, padding_mask
+from tfk_transformer.masks import additive_mask, causal_mask, padding_mask
 
 
 def test_padding_mask_hides_zeros_with_minus_1e9():
     mask = ops.convert_to_numpy(padding_mask(np.array([[7, 5, 0], [6, 0, 0]])))
     np.testing.assert_array_equal(mask, np.array([[[[0, 0, -1e9]]], [[[0, -1e9, -1e9]]]], "float32"))
     assert mask.dtype == np.float32
+
+
+def test_a_padding_mask_of_ones_and_zeros_is_as_good_as_ids():
+    ids = np.array([[7, 5, 0], [6, 0, 0]])
+    for real in (ids != 0, (ids != 0).astype("int32"), (ids != 0).astype("float32")):
+        np.testing.assert_array_equal(additive_mask(real), padding_mask(ids))
 
 
 def test_causal_mask_lets_a_query_see_itself_and_the_past():

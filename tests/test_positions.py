@@ -50,9 +50,34 @@ def test_sinusoids_by_hand():
     np.testing.assert_allclose(sinusoids(3, 4), expected, atol=1e-7)
 
 
-def test_halves_are_the_even_columns_and_then_the_odd_ones():
-    expected = reference(7, D)
-    np.testing.assert_allclose(sinusoids(7, D, halves=True), np.concatenate([expected[:, 0::2], expected[:, 1::2]], axis=1), atol=1e-6)
+def halves(length, model_dim):
+    """tensor2tensor's formula, number by number: the last of its frequencies is 1 / 10000, the paper's is above that."""
+    pairs = model_dim // 2
+    waves = [[p / math.exp(i * math.log(10000) / (pairs - 1)) for i in range(pairs)] for p in range(length)]
+    return np.array([[*map(math.sin, row), *map(math.cos, row)] for row in waves])
+
+
+def test_halves_are_sines_and_then_cosines():
+    np.testing.assert_allclose(sinusoids(257, D, halves=True), halves(257, D), atol=1e-6)
+
+
+def test_odd_widths_end_with_a_sine_or_a_zero():
+    table = np.zeros((7, 5))
+    table[:, :4] = reference(7, 5)[:, :4]
+    table[:, 4] = [math.sin(p / 10000**0.8) for p in range(7)]
+    np.testing.assert_allclose(sinusoids(7, 5), table, atol=1e-6)
+    np.testing.assert_allclose(sinusoids(7, 5, halves=True), np.pad(halves(7, 4), [(0, 0), (0, 1)]), atol=1e-6)
+
+
+def test_embeddings_can_be_scaled_and_dropped_out():
+    x = inputs(B, T, D)
+    scaled = layer("sinusoidal", scale=True)
+    np.testing.assert_allclose(scaled(x), x * D**0.5 + reference(T, D), atol=1e-5)
+    np.testing.assert_allclose(scaled.at(x, 2), x * D**0.5 + reference(T, D)[2], atol=1e-5)
+    wide = inputs(101, T, D)
+    whole, dropped = layer("sinusoidal", dropout=0.5)(wide), np.array(layer("sinusoidal", dropout=0.5)(wide, training=True))
+    assert 0.4 < np.mean(dropped == 0) < 0.6
+    np.testing.assert_allclose(dropped[dropped != 0], 2 * np.array(whole)[dropped != 0], rtol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -66,8 +91,7 @@ def test_position_zero(kind, row):
 def test_call_adds_the_first_rows_to_every_sequence(length):
     x = inputs(B, length, D)
     np.testing.assert_allclose(layer("sinusoidal")(x), x + reference(length, D), atol=1e-6)
-    halves = np.concatenate([reference(length, D)[:, 0::2], reference(length, D)[:, 1::2]], axis=1)
-    np.testing.assert_allclose(layer("sinusoidal_halves")(x), x + halves, atol=1e-6)
+    np.testing.assert_allclose(layer("sinusoidal_halves")(x), x + halves(length, D), atol=1e-6)
     learned = layer("learned")
     np.testing.assert_array_equal(learned(x), x + learned.get_weights()[0][:length])
 
@@ -124,6 +148,8 @@ def test_lengths_may_be_unknown():
 
 
 def test_config_makes_the_same_layer():
-    made = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(layer("sinusoidal_halves", dtype="mixed_bfloat16")))
+    positions = layer("sinusoidal_halves", scale=True, dropout=0.1, dtype="mixed_bfloat16")
+    made = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(positions))
     assert type(made) is Positions
-    assert (made.kind, made.max_length, made.dtype_policy.name) == ("sinusoidal_halves", LONGEST, "mixed_bfloat16")
+    assert (made.kind, made.max_length, made.scale, made.dropout) == ("sinusoidal_halves", LONGEST, True, 0.1)
+    assert made.dtype_policy.name == "mixed_bfloat16"

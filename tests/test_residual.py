@@ -42,6 +42,14 @@ def test_post_norm_equals_the_formula():
     np.testing.assert_allclose(residual(x, sublayer(residual.enter(x))), normalized(residual, x + sublayer(x)), atol=1e-5)
 
 
+def test_dropout_can_come_after_the_norm():
+    residual, x, y = layer("post_dropout", dropout=0.5), inputs(B, 101, D), inputs(B, 101, D, seed=2)
+    np.testing.assert_allclose(residual(x, y, training=False), normalized(residual, x + y), atol=1e-5)
+    output = np.array(residual(x, y, training=True))
+    assert 0.4 < np.mean(output == 0) < 0.6
+    np.testing.assert_allclose(output[output != 0], 2 * normalized(residual, x + y)[output != 0], atol=1e-4)
+
+
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_entering_may_come_before_building(norm):
     residual, x = Residual(norm), inputs(B, T, D)

@@ -109,11 +109,20 @@ def test_xla_trains_to_the_same_loss(recipe, translator):
     assert losses[0][1] < losses[0][0]
 
 
+def test_a_recipe_names_the_model_by_preset_and_differences():
+    config = Recipe(data="numbers:en-de", preset="tiny", options={"norm": "post", "num_heads": 8}, dropout=0.3).config(29)
+    assert (config.model_dim, config.norm, config.num_heads, config.dropout, config.max_length) == (128, "post", 8, 0.3, 256)
+    assert (config.source_vocab_size, config.target_vocab_size, config.tie_embeddings) == (29, 29, "all")
+    assert Recipe(data="numbers:en-de", preset="transformer_details").config(29).tie_embeddings == "none"
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"preset": "huge"}, "preset: .*'huge'"),
         ({"epochs": 0}, "epochs: .*greater than 0, got 0"),
+        ({"options": {"nrom": "post"}}, "unknown key 'nrom'. Did you mean 'norm'?"),
+        ({"options": {"max_length": 9}}, "options: expected options of the model alone, got max_length, which the recipe itself decides"),
         ({"lerning_rate": 1.0}, "unknown key 'lerning_rate'. Did you mean 'learning_rate'?"),
     ],
 )

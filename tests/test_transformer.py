@@ -17,7 +17,9 @@ OPTIONS = [
     {},
     {"norm": "post", "attention_bias": True},
     {"positions": "learned", "tie_embeddings": "target"},
-    {"positions": "sinusoidal_halves", "tie_embeddings": "all", "target_vocab_size": 29},
+    {"positions": "sinusoidal_halves", "tie_embeddings": "all", "target_vocab_size": 29, "output_bias": True},
+    {"keys_are_values": True, "key_dim": 17, "norm": "post_dropout", "scale_embeddings": False},
+    {"shared_projections": True, "attention_bias": ["output"], "attention_scale": "key_dim", "decoder_final_norm": False},
 ]
 
 
@@ -99,6 +101,50 @@ def test_parameters_of_the_base_preset_are_the_papers():
     layers = 6 * (4 * 512 * 512 + 2 * 512 * 2048 + 512 + 2048 + 4 * 512) + 6 * (8 * 512 * 512 + 2 * 512 * 2048 + 512 + 2048 + 6 * 512)
     assert model.count_params() == 37000 * 512 + layers
     assert model.count_params() / 1e6 == pytest.approx(65, abs=3)
+
+
+def test_probabilities_are_the_softmax_of_the_logits():
+    inputs = {"source": source_with_padding(), "target": ids(B, T)}
+    logits, probabilities = built()(inputs), built(output="probabilities")(inputs)
+    np.testing.assert_allclose(probabilities, ops.softmax(logits), atol=1e-6)
+
+
+def test_a_padding_mask_can_be_given_and_is_not_lost():
+    model, source, target = built(), ids(B, S), ids(B, T, seed=1)
+    mask = np.array([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]])
+    hidden = np.array(model({"source": source, "target": target, "source_mask": mask}))
+    padded = np.where(mask, source, 0)
+    np.testing.assert_allclose(hidden, model({"source": padded, "target": target}), atol=1e-5)
+    assert np.abs(hidden - np.array(model({"source": source, "target": target})))[1].max() > 1e-3
+    with pytest.raises(ValueError, match="inputs: expected source, target, source_mask, got 'sourcemask'. Did you mean 'source_mask'?"):
+        model({"source": source, "target": target, "sourcemask": mask})
+
+
+def test_attention_dropout_can_be_the_encoders_alone():
+    model = built(attention_dropout=0.3, decoder_attention_dropout=0.0, dropout=0.0)
+    assert model.encoder.layers[0].attention.dropout == 0.3
+    assert model.decoder.layers[0].self_attention.dropout == model.decoder.layers[1].cross_attention.dropout == 0.0
+
+
+def test_weights_are_brought_over_by_name():
+    model, inputs = built(norm="post"), {"source": source_with_padding(), "target": ids(B, T)}
+    arrays = {name: np.array(weight) for name, weight in model.named_weights.items()}
+    assert arrays["encoder/layer_0/attention/query"].shape == (11, D, 13)
+    other = Transformer.from_weights(arrays, model.config)
+    np.testing.assert_array_equal(other(inputs), model(inputs))
+
+
+def test_weights_that_do_not_fit_are_all_reported_at_once():
+    model = built()
+    arrays = {name: np.array(weight) for name, weight in model.named_weights.items()}
+    arrays["output/kernal"] = arrays.pop("output/kernel")
+    arrays["decoder/layer_1/cross_attention/key"] = arrays["decoder/layer_1/cross_attention/key"].transpose(1, 0, 2)
+    with pytest.raises(ValueError) as caught:
+        Transformer.from_weights(arrays, model.config)
+    assert str(caught.value) == (
+        "weights: expected the 67 arrays of this configuration, got 'decoder/layer_1/cross_attention/key' of shape (22, 11, 13) for "
+        "(11, 22, 13); no 'output/kernel' (22, 31); an unexpected 'output/kernal' (22, 31). Did you mean 'output/kernel'?"
+    )
 
 
 def test_a_sequence_over_max_length_is_refused():

@@ -7,7 +7,7 @@ import itertools
 import json
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -53,7 +53,10 @@ def _common(
 def train(
     data: Data,
     out: Annotated[Path, typer.Option(help="Folder of the bundle; it must not exist.")],
-    preset: Annotated[str, typer.Option(help=f"Size of the model: {', '.join(PRESETS)}.")] = "small",
+    preset: Annotated[str, typer.Option(help=f"Model: {', '.join(PRESETS)}.")] = "small",
+    option: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="An option of the model that differs, as in norm=post; may be repeated.")
+    ] = None,
     validation_data: Annotated[str | None, typer.Option(help="Like --data. Default: its validation split, if it has one.")] = None,
     epochs: Annotated[int, typer.Option(help="Passes over the data.")] = 10,
     batch_tokens: Annotated[int, typer.Option(help="Tokens a batch and side, padding included.")] = 4096,
@@ -68,7 +71,8 @@ def train(
     resume: Annotated[bool, typer.Option("--resume", help="Continue an unfinished training after its last whole epoch.")] = False,
 ) -> None:
     """Train a model on text pairs and leave a bundle: configuration, tokenizers, weights, history."""
-    settings = {name: value for name, value in locals().items() if name not in ("out", "resume")}
+    settings = {name: value for name, value in locals().items() if name not in ("out", "resume", "option")}
+    settings["options"] = dict(map(_named_value, option or []))
     load_tensorflow()
     from tfk_transformer.training import Recipe
     from tfk_transformer.training import train as run
@@ -147,6 +151,17 @@ def export(
     for name in sorted(path.name for path in out.iterdir()):
         console.print(out / name)
     console.print(f"the same ids as Keras on {figures['sentences']} sentences, greedy and beam {DEFAULT_BEAM}")
+
+
+def _named_value(text: str) -> tuple[str, Any]:
+    """Read NAME=VALUE, where the value is JSON or a bare word."""
+    name, equals, value = text.partition("=")
+    if not (name and equals and value):
+        raise ValueError(f"--option: expected NAME=VALUE, as in norm=post, got '{text}'.")
+    try:
+        return name, json.loads(value)
+    except json.JSONDecodeError:
+        return name, value
 
 
 def _open(model: Path):

@@ -1,4 +1,4 @@
-"""The model's configuration and the search's settings.
+"""The options of layers and models, and the search's settings.
 
 Letters used in every docstring of this package: B batch, S source length, T target length, D model_dim, F ff_dim,
 H num_heads, K key_dim, V value_dim, L layers, M beams a sentence.
@@ -6,66 +6,65 @@ H num_heads, K key_dim, V value_dim, L layers, M beams a sentence.
 
 from typing import Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from tfk_transformer.presets import PRESETS
 from tfk_transformer.records import Record, nearest
 
 PAD_ID, START_ID, END_ID, UNKNOWN_ID = 0, 1, 2, 3
 
-PRESETS = {
-    "tiny": {"model_dim": 128, "ff_dim": 512, "num_heads": 4, "encoder_layers": 2, "decoder_layers": 2, "dropout": 0.0},
-    "small": {"model_dim": 256, "ff_dim": 1024, "num_heads": 4, "encoder_layers": 3, "decoder_layers": 3, "dropout": 0.2},
-    "base": {"model_dim": 512, "ff_dim": 2048, "num_heads": 8, "encoder_layers": 6, "decoder_layers": 6, "dropout": 0.1},
-    "big": {"model_dim": 1024, "ff_dim": 4096, "num_heads": 16, "encoder_layers": 6, "decoder_layers": 6, "dropout": 0.3},
-}
+Role = Literal["query", "key", "value", "output"]
+ROLES = Role.__args__
 
 
-class TransformerConfig(Record):
-    """Describe an encoder-decoder Transformer: "Attention Is All You Need" (arXiv:1706.03762), section 3.
+class LayerOptions(Record):
+    """What one encoder or decoder layer is made of; sizes are counts, dropouts probabilities in [0, 1)."""
 
-    Sizes are counts; dropouts are probabilities in [0, 1). We depart from the paper in the default norm placement: "pre"
-    normalises the input of each sublayer ("On Layer Normalization in the Transformer Architecture", arXiv:2002.04745).
-    """
-
-    source_vocab_size: int = Field(gt=UNKNOWN_ID)
-    target_vocab_size: int = Field(gt=UNKNOWN_ID)
     model_dim: int = Field(default=512, gt=0)
-    ff_dim: int = Field(default=2048, gt=0)
     num_heads: int = Field(default=8, gt=0)
     key_dim: int | None = Field(default=None, gt=0, description="width of a query or key head; None: model_dim / num_heads")
     value_dim: int | None = Field(default=None, gt=0, description="width of a value head; None: model_dim / num_heads")
-    encoder_layers: int = Field(default=6, gt=0)
-    decoder_layers: int = Field(default=6, gt=0)
-    dropout: float = Field(default=0.1, ge=0, lt=1, description="on embeddings and on the output of each sublayer")
-    attention_dropout: float = Field(default=0.0, ge=0, lt=1, description="on attention probabilities")
-    ff_dropout: float = Field(default=0.0, ge=0, lt=1, description="inside the feed-forward block")
-    norm: Literal["pre", "post"] = "pre"
-    norm_epsilon: float = Field(default=1e-6, gt=0)
-    attention_bias: bool = False
-    positions: Literal["sinusoidal", "sinusoidal_halves", "learned"] = "sinusoidal"
-    tie_embeddings: Literal["none", "target", "all"] = Field(
-        default="none", description="share weights: 'target' input and output; 'all' these and the source (one vocabulary)"
+    attention_bias: tuple[Role, ...] = Field(default=(), description="projections that have a bias; True: all, False: none")
+    attention_scale: Literal["sqrt_key_dim", "key_dim"] = Field(default="sqrt_key_dim", description="what scores are divided by")
+    keys_are_values: bool = Field(default=False, description="no key projection: queries are scored against the values")
+    shared_projections: bool = Field(
+        default=False, description="each head reads its slice of the input, and one query, key and value projection serves all heads"
     )
-    max_length: int = Field(default=256, gt=1, description="longest source or target in tokens, start and end included")
+    attention_dropout: float = Field(default=0.0, ge=0, lt=1, description="on attention probabilities")
+    attention_output_dropout: float = Field(default=0.0, ge=0, lt=1, description="on what attention gives, before the residual connection")
+    ff_dim: int | None = Field(default=None, gt=0, description="inner width of the feed-forward block; None: ff_expansion * model_dim")
+    ff_expansion: int = Field(default=4, gt=0, description="inner width as a multiple of model_dim, where ff_dim is None")
+    ff_activation: Literal["relu", "gelu", "silu"] = "relu"
+    ff_dropout: float = Field(default=0.0, ge=0, lt=1, description="inside the feed-forward block")
+    norm: Literal["pre", "post", "post_dropout"] = "pre"
+    norm_epsilon: float = Field(default=1e-6, gt=0)
+    dropout: float = Field(default=0.1, ge=0, lt=1, description="of each residual connection")
+
+    @field_validator("attention_bias", mode="before")
+    @classmethod
+    def _name_all_or_none(cls, value):
+        return (ROLES if value else ()) if isinstance(value, bool) else value
+
+    @field_validator("attention_bias")
+    @classmethod
+    def _sort_roles(cls, value):
+        return tuple(role for role in ROLES if role in value)
 
     @model_validator(mode="after")
-    def _check_dimensions_together(self) -> Self:
-        problems = []
-        if self.model_dim % self.num_heads and None in (self.key_dim, self.value_dim):
-            problems.append(
-                "model_dim must be a multiple of num_heads unless key_dim and value_dim are given, "
-                f"got {self.model_dim} and {self.num_heads}"
-            )
-        if self.positions != "learned" and self.model_dim % 2:
-            problems.append(f"model_dim must be even for sinusoidal positions, got {self.model_dim}")
-        if self.tie_embeddings == "all" and self.source_vocab_size != self.target_vocab_size:
-            problems.append(
-                "tie_embeddings='all' needs one vocabulary on both sides, "
-                f"got source_vocab_size {self.source_vocab_size} and target_vocab_size {self.target_vocab_size}"
-            )
-        if problems:
+    def _check_together(self) -> Self:
+        if problems := self._problems():
             raise ValueError("; ".join(problems))
         return self
+
+    def _problems(self) -> list[str]:
+        problems = []
+        uneven = self.model_dim % self.num_heads
+        if uneven and (self.shared_projections or None in (self.key_dim, self.value_dim)):
+            cure = "with shared_projections" if self.shared_projections else "unless key_dim and value_dim are given"
+            problems.append(f"model_dim must be a multiple of num_heads {cure}, got {self.model_dim} and {self.num_heads}")
+        if self.keys_are_values and self.query_width != self.value_width:
+            problems.append(f"keys_are_values needs key_dim and value_dim to be equal, got {self.query_width} and {self.value_width}")
+        return problems
 
     @property
     def query_width(self) -> int:
@@ -77,20 +76,75 @@ class TransformerConfig(Record):
         """V: the width of a value head."""
         return self.value_dim or self.model_dim // self.num_heads
 
+    @property
+    def ff_width(self) -> int:
+        """F: the inner width of the feed-forward block."""
+        return self.ff_dim or self.ff_expansion * self.model_dim
+
+    def layer_options(self, **changes) -> "LayerOptions":
+        """Return a model's options of its layers alone, with `changes`."""
+        return LayerOptions(**{**{name: getattr(self, name) for name in LayerOptions.model_fields}, **changes})
+
+
+class ModelOptions(LayerOptions):
+    """What every model adds to its layers."""
+
+    positions: Literal["sinusoidal", "sinusoidal_halves", "learned"] = "sinusoidal"
+    scale_embeddings: bool = Field(default=True, description="whether embeddings are multiplied by sqrt(model_dim)")
+    embedding_dropout: float | None = Field(default=None, ge=0, lt=1, description="on embeddings with their positions; None: dropout")
+    max_length: int = Field(default=256, gt=1, description="longest source or target in tokens, start and end included")
+
+    @property
+    def embedding_dropout_rate(self) -> float:
+        """The dropout on embeddings."""
+        return self.dropout if self.embedding_dropout is None else self.embedding_dropout
+
     @classmethod
     def preset(cls, name: str, **overrides) -> Self:
-        """Return a named configuration; `base` and `big` have the sizes of the paper's table 3.
+        """Return a named configuration, of `presets.PRESETS`.
 
         Args:
-            name: "tiny", "small", "base" or "big".
-            **overrides: any field; the two vocabulary sizes are always needed.
+            name: "tiny", "small", "base" or "big" (the last two have the sizes of the paper's table 3), or the name of a
+                document, see docs/seeds.md.
+            **overrides: any field; vocabulary sizes are always needed.
 
         Raises:
             ValueError: for an unknown preset or an invalid field.
         """
         if name not in PRESETS:
             raise ValueError(f"preset: expected one of {', '.join(PRESETS)}, got '{name}'.{nearest(name, PRESETS)}")
-        return cls(**{**PRESETS[name], **overrides})
+        options = {key: value for key, value in PRESETS[name].items() if key in cls.model_fields}
+        return cls(**{**options, **overrides})
+
+
+class TransformerConfig(ModelOptions):
+    """Describe an encoder-decoder Transformer: "Attention Is All You Need" (arXiv:1706.03762), section 3.
+
+    We depart from the paper in the default norm placement: "pre" normalises the input of each sublayer ("On Layer
+    Normalization in the Transformer Architecture", arXiv:2002.04745).
+    """
+
+    source_vocab_size: int = Field(gt=UNKNOWN_ID)
+    target_vocab_size: int = Field(gt=UNKNOWN_ID)
+    encoder_layers: int = Field(default=6, gt=0)
+    decoder_layers: int = Field(default=6, gt=0)
+    encoder_final_norm: bool | None = Field(default=None, description="norm after the encoder; None: only where norm is 'pre'")
+    decoder_final_norm: bool | None = Field(default=None, description="norm after the decoder; None: only where norm is 'pre'")
+    decoder_attention_dropout: float | None = Field(default=None, ge=0, lt=1, description="None: attention_dropout")
+    tie_embeddings: Literal["none", "target", "all"] = Field(
+        default="none", description="share weights: 'target' input and output; 'all' these and the source (one vocabulary)"
+    )
+    output_bias: bool = Field(default=False, description="whether the projection to the vocabulary has a bias")
+    output: Literal["logits", "probabilities"] = Field(default="logits", description="what a call of the model returns")
+
+    def _problems(self) -> list[str]:
+        problems = super()._problems()
+        if self.tie_embeddings == "all" and self.source_vocab_size != self.target_vocab_size:
+            problems.append(
+                "tie_embeddings='all' needs one vocabulary on both sides, "
+                f"got source_vocab_size {self.source_vocab_size} and target_vocab_size {self.target_vocab_size}"
+            )
+        return problems
 
 
 class SearchSettings(Record):

@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from tfk_transformer.attention import KeyValue
-from tfk_transformer.encoder import ConfiguredLayer
+from tfk_transformer.encoder import OptionsLayer
 
 
 class Decoded(NamedTuple):
@@ -14,7 +14,7 @@ class Decoded(NamedTuple):
 
     output: Any  # (B, T, D)
     self_weights: Any  # float32 (B, H, T, T)
-    cross_weights: Any  # float32 (B, H, T, S)
+    cross_weights: Any  # float32 (B, H, T, S); None of a layer without cross-attention
 
 
 class Stepped(NamedTuple):
@@ -25,31 +25,33 @@ class Stepped(NamedTuple):
 
 
 @keras.saving.register_keras_serializable(package="tfk_transformer")
-class DecoderLayer(ConfiguredLayer):
+class DecoderLayer(OptionsLayer):
     """Causal self-attention, attention to the encoder's output, feed-forward, each inside a residual connection.
 
     Args:
-        config: the model's sizes and options.
+        options: of the layer.
+        cross_attention: whether there is an encoder to attend to; False makes the layer of a decoder that stands alone.
         **kwargs: of `keras.layers.Layer`.
     """
 
     # No argument is named after another with "_mask" behind: Keras fills such arguments with its own implicit masks.
 
-    def __init__(self, config, **kwargs):
-        super().__init__(config, **kwargs)
+    def __init__(self, options, cross_attention=True, **kwargs):
+        super().__init__(options, **kwargs)
         self.self_attention = self._attention("self_attention")
         self.self_residual = self._residual("self_residual")
-        self.cross_attention = self._attention("cross_attention")
-        self.cross_residual = self._residual("cross_residual")
+        self.cross_attention = self._attention("cross_attention") if cross_attention else None
+        self.cross_residual = self._residual("cross_residual") if cross_attention else None
         self.feed_forward = self._feed_forward()
         self.ff_residual = self._residual("ff_residual")
 
     def build(self, x_shape, memory_shape=None, attention_mask_shape=None, cross_attention_mask_shape=None):
         """Make all weights."""
-        self._build_all(self.self_attention, self.self_residual, self.cross_attention, self.cross_residual)
-        self._build_all(self.feed_forward, self.ff_residual)
+        self._build_all(self.self_attention, self.self_residual, self.feed_forward, self.ff_residual)
+        if self.cross_attention:
+            self._build_all(self.cross_attention, self.cross_residual)
 
-    def call(self, x, memory, attention_mask=None, cross_attention_mask=None, training=None) -> Decoded:
+    def call(self, x, memory=None, attention_mask=None, cross_attention_mask=None, training=None) -> Decoded:
         """Decode all positions at once.
 
         Args:
@@ -63,9 +65,9 @@ class DecoderLayer(ConfiguredLayer):
         attended = self.self_attention.attend(query, own, attention_mask=attention_mask, training=training)
         x = self.self_residual(x, attended.output, training=training)
         x, cross_weights = self._read_memory(x, memory, cross_attention_mask, training)
-        return Decoded(x, attended.weights, cross_weights)
+        return Decoded(self._feed(x, training), attended.weights, cross_weights)
 
-    def step(self, x, past: KeyValue, memory: KeyValue, cross_attention_mask=None) -> Stepped:
+    def step(self, x, past: KeyValue, memory: KeyValue | None = None, cross_attention_mask=None) -> Stepped:
         """Decode one position more for M beams a sentence.
 
         In self-attention each beam is a row of its own, with its own past. In cross-attention the beams of a sentence are
@@ -83,45 +85,59 @@ class DecoderLayer(ConfiguredLayer):
         cache = past.append(new)
         attended = self.self_attention.attend(query, cache).output  # (B*M, 1, D)
         x = self.self_residual(x, ops.reshape(attended, (batch, beams, model_dim)))
-        return Stepped(self._read_memory(x, memory, cross_attention_mask)[0], cache)
+        return Stepped(self._feed(self._read_memory(x, memory, cross_attention_mask)[0]), cache)
 
     def _read_memory(self, x, memory, cross_attention_mask, training=None):
+        if self.cross_attention is None:
+            return x, None
         query = self.cross_attention.project_query(self.cross_residual.enter(x))
         attended = self.cross_attention.attend(query, memory, attention_mask=cross_attention_mask, training=training)
-        x = self.cross_residual(x, attended.output, training=training)
+        return self.cross_residual(x, attended.output, training=training), attended.weights
+
+    def _feed(self, x, training=None):
         y = self.feed_forward(self.ff_residual.enter(x), training=training)
-        return self.ff_residual(x, y, training=training), attended.weights
+        return self.ff_residual(x, y, training=training)
+
+    def get_config(self):
+        """Return what the constructor needs to make the same layer again."""
+        return {**super().get_config(), "cross_attention": self.cross_attention is not None}
 
 
 @keras.saving.register_keras_serializable(package="tfk_transformer")
-class Decoder(ConfiguredLayer):
+class Decoder(OptionsLayer):
     """A stack of decoder layers over embedded tokens.
 
     Args:
-        config: the model's sizes and options.
+        options: of each layer.
+        num_layers: how many there are.
+        final_norm: whether the stack's output is normalised; None: only where norm is "pre".
+        cross_attention: whether there is an encoder to attend to.
         **kwargs: of `keras.layers.Layer`.
     """
 
-    def __init__(self, config, **kwargs):
-        super().__init__(config, **kwargs)
-        self.layers = [DecoderLayer(config, dtype=self.dtype_policy, name=f"layer_{i}") for i in range(config.decoder_layers)]
-        self.final_norm = self._final_norm()
+    def __init__(self, options, num_layers, final_norm=None, cross_attention=True, **kwargs):
+        super().__init__(options, **kwargs)
+        self.num_layers = num_layers
+        self.normalised = final_norm
+        self.cross_attention = cross_attention
+        self.layers = [DecoderLayer(options, cross_attention, dtype=self.dtype_policy, name=f"layer_{i}") for i in range(num_layers)]
+        self.final_norm = self._final_norm(final_norm)
 
     def build(self, x_shape, encoded_shape=None, attention_mask_shape=None, cross_attention_mask_shape=None):
         """Make all weights."""
         self._build_all(*self.layers, self.final_norm)
 
-    def project_memory(self, encoded) -> list[KeyValue]:
+    def project_memory(self, encoded) -> list[KeyValue | None]:
         """Project the encoder's output (B, S, D) once for each layer."""
-        return [layer.cross_attention.project_context(encoded) for layer in self.layers]
+        return [layer.cross_attention.project_context(encoded) if self.cross_attention else None for layer in self.layers]
 
     def empty_cache(self, rows) -> list[KeyValue]:
         """Return each layer's cache before the first step: keys (rows, H, 0, K), values (rows, H, 0, V)."""
-        c = self.config
-        widths = (c.query_width, c.value_width)
-        return [KeyValue(*(ops.zeros((rows, c.num_heads, 0, width), dtype=self.compute_dtype) for width in widths)) for _ in self.layers]
+        o = self.options
+        widths = (o.query_width, o.value_width)
+        return [KeyValue(*(ops.zeros((rows, o.num_heads, 0, width), dtype=self.compute_dtype) for width in widths)) for _ in self.layers]
 
-    def call(self, x, encoded, attention_mask=None, cross_attention_mask=None, training=None) -> Decoded:
+    def call(self, x, encoded=None, attention_mask=None, cross_attention_mask=None, training=None) -> Decoded:
         """Decode all positions at once; see `DecoderLayer.call`, with `encoded` (B, S, D) the encoder's output."""
         self_weights, cross_weights = [], []
         for layer, memory in zip(self.layers, self.project_memory(encoded), strict=True):
@@ -130,10 +146,15 @@ class Decoder(ConfiguredLayer):
             cross_weights.append(cross)
         return Decoded(self.final_norm(x), self_weights, cross_weights)
 
-    def step(self, x, cache: list[KeyValue], memory: list[KeyValue], cross_attention_mask=None) -> Stepped:
+    def step(self, x, cache: list[KeyValue], memory: list[KeyValue | None], cross_attention_mask=None) -> Stepped:
         """Decode one position more for M beams a sentence; see `DecoderLayer.step`."""
         grown = []
         for layer, past, layer_memory in zip(self.layers, cache, memory, strict=True):
             x, layer_cache = layer.step(x, past, layer_memory, cross_attention_mask)
             grown.append(layer_cache)
         return Stepped(self.final_norm(x), grown)
+
+    def get_config(self):
+        """Return what the constructor needs to make the same layer again."""
+        own = {"num_layers": self.num_layers, "final_norm": self.normalised, "cross_attention": self.cross_attention}
+        return {**super().get_config(), **own}

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import keras
 
 from tfk_transformer.attention import Attended, MultiHeadAttention
-from tfk_transformer.config import TransformerConfig
+from tfk_transformer.config import LayerOptions
 from tfk_transformer.feed_forward import FeedForward
 from tfk_transformer.residual import Residual
 
@@ -17,57 +17,74 @@ class Encoded(NamedTuple):
     weights: list  # a float32 (B, H, S, S) for each layer
 
 
-class ConfiguredLayer(keras.layers.Layer):
-    """Base of the layers that a whole `TransformerConfig` describes; it rides along as a plain dictionary when saved."""
+class OptionsLayer(keras.layers.Layer):
+    """Base of the layers that `LayerOptions` describe; these ride along as a plain dictionary when saved.
 
-    def __init__(self, config: TransformerConfig, **kwargs):
+    Args:
+        options: of the layer; of a model's configuration, the layers' options alone are kept.
+        **kwargs: of `keras.layers.Layer`.
+    """
+
+    def __init__(self, options: LayerOptions, **kwargs):
         # Autocast would turn a float32 mask's -1e9 into float16's -inf.
         super().__init__(autocast=False, **kwargs)
-        self.config = config
+        self.options = options.layer_options()
 
     def get_config(self):
         """Return what the constructor needs to make the same layer again."""
-        return {**super().get_config(), "config": self.config.model_dump()}
+        return {**super().get_config(), "options": self.options.model_dump(mode="json")}
 
     @classmethod
     def from_config(cls, config):
         """Make the layer from what `get_config` returned."""
-        return cls(**{**config, "config": TransformerConfig(**config["config"])})
+        return cls(**{**config, "options": LayerOptions(**config["options"])})
 
     def _attention(self, name):
-        c = self.config
+        o = self.options
         return MultiHeadAttention(
-            c.num_heads, c.query_width, c.value_width, c.attention_bias, c.attention_dropout, dtype=self.dtype_policy, name=name
+            num_heads=o.num_heads,
+            key_dim=o.query_width,
+            value_dim=o.value_width,
+            use_bias=o.attention_bias,
+            dropout=o.attention_dropout,
+            output_dropout=o.attention_output_dropout,
+            scale=o.attention_scale,
+            keys_are_values=o.keys_are_values,
+            shared_projections=o.shared_projections,
+            dtype=self.dtype_policy,
+            name=name,
         )
 
     def _feed_forward(self):
-        return FeedForward(self.config.ff_dim, self.config.ff_dropout, dtype=self.dtype_policy, name="feed_forward")
+        o = self.options
+        return FeedForward(o.ff_width, o.ff_dropout, o.ff_activation, dtype=self.dtype_policy, name="feed_forward")
 
     def _residual(self, name):
-        return Residual(self.config.norm, self.config.dropout, self.config.norm_epsilon, dtype=self.dtype_policy, name=name)
+        o = self.options
+        return Residual(o.norm, o.dropout, o.norm_epsilon, dtype=self.dtype_policy, name=name)
 
-    def _final_norm(self):
-        """Return the norm after a stack: pre-norm layers leave their sum unnormalised, post-norm layers do not."""
-        if self.config.norm == "post":
-            return keras.layers.Identity(dtype=self.dtype_policy, name="final_norm")
-        return keras.layers.LayerNormalization(epsilon=self.config.norm_epsilon, dtype=self.dtype_policy, name="final_norm")
+    def _final_norm(self, wanted):
+        """Return the norm after a stack; unless told otherwise, only pre-norm layers need one: they leave a bare sum."""
+        if wanted or (wanted is None and self.options.norm == "pre"):
+            return keras.layers.LayerNormalization(epsilon=self.options.norm_epsilon, dtype=self.dtype_policy, name="final_norm")
+        return keras.layers.Identity(dtype=self.dtype_policy, name="final_norm")
 
     def _build_all(self, *layers):
         for layer in layers:
-            layer.build((None, None, self.config.model_dim))
+            layer.build((None, None, self.options.model_dim))
 
 
 @keras.saving.register_keras_serializable(package="tfk_transformer")
-class EncoderLayer(ConfiguredLayer):
+class EncoderLayer(OptionsLayer):
     """Self-attention, then feed-forward, each inside a residual connection.
 
     Args:
-        config: the model's sizes and options.
+        options: of the layer.
         **kwargs: of `keras.layers.Layer`.
     """
 
-    def __init__(self, config, **kwargs):
-        super().__init__(config, **kwargs)
+    def __init__(self, options, **kwargs):
+        super().__init__(options, **kwargs)
         self.attention = self._attention("attention")
         self.attention_residual = self._residual("attention_residual")
         self.feed_forward = self._feed_forward()
@@ -86,18 +103,22 @@ class EncoderLayer(ConfiguredLayer):
 
 
 @keras.saving.register_keras_serializable(package="tfk_transformer")
-class Encoder(ConfiguredLayer):
+class Encoder(OptionsLayer):
     """A stack of encoder layers over embedded tokens.
 
     Args:
-        config: the model's sizes and options.
+        options: of each layer.
+        num_layers: how many there are.
+        final_norm: whether the stack's output is normalised; None: only where norm is "pre".
         **kwargs: of `keras.layers.Layer`.
     """
 
-    def __init__(self, config, **kwargs):
-        super().__init__(config, **kwargs)
-        self.layers = [EncoderLayer(config, dtype=self.dtype_policy, name=f"layer_{i}") for i in range(config.encoder_layers)]
-        self.final_norm = self._final_norm()
+    def __init__(self, options, num_layers, final_norm=None, **kwargs):
+        super().__init__(options, **kwargs)
+        self.num_layers = num_layers
+        self.normalised = final_norm
+        self.layers = [EncoderLayer(options, dtype=self.dtype_policy, name=f"layer_{i}") for i in range(num_layers)]
+        self.final_norm = self._final_norm(final_norm)
 
     def build(self, x_shape, attention_mask_shape=None):
         """Make all weights."""
@@ -116,3 +137,7 @@ class Encoder(ConfiguredLayer):
             x, layer_weights = layer(x, attention_mask=attention_mask, training=training)
             weights.append(layer_weights)
         return Encoded(self.final_norm(x), weights)
+
+    def get_config(self):
+        """Return what the constructor needs to make the same layer again."""
+        return {**super().get_config(), "num_layers": self.num_layers, "final_norm": self.normalised}

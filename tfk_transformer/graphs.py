@@ -72,7 +72,7 @@ class TranslationGraph:
         _, labels_fit, labels = self._readable(labels)
         start = tf.fill([tf.shape(labels)[0], 1], START_ID)
         target = tf.concat([start, labels[:, :-1]], axis=1)
-        logits = self.model.call({"source": source, "target": target}, training=False)
+        logits = self.model.logits(self.model.decode({"source": source, "target": target}, training=False).output)
         log_probs = -tf.reduce_sum(token_crossentropy(labels, logits) * real_tokens(labels), axis=1)
         return tf.where((source_fits & labels_fit)[:, 0], log_probs, float("nan"))
 

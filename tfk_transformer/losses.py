@@ -5,8 +5,10 @@ from keras import ops
 
 from tfk_transformer.config import PAD_ID
 
+SMALLEST = 1e-30  # of a probability whose logarithm is taken
 
-def token_crossentropy(labels, logits, label_smoothing=0.0):
+
+def token_crossentropy(labels, predicted, label_smoothing=0.0, from_logits=True):
     """Compute the cross-entropy of each token with smoothed labels, in float32.
 
     The smoothed label puts 1 - e on the true token and spreads e evenly over the vocabulary (arXiv:1512.00567, section 7),
@@ -14,13 +16,16 @@ def token_crossentropy(labels, logits, label_smoothing=0.0):
 
     Args:
         labels: ids (B, T).
-        logits: (B, T, vocab_size).
+        predicted: logits z, or probabilities, (B, T, vocab_size).
         label_smoothing: e in [0, 1).
+        from_logits: False if `predicted` are probabilities.
 
     Returns:
         float32 (B, T); what stands at padding is meaningless.
     """
-    logits = ops.cast(logits, "float32")
+    logits = ops.cast(predicted, "float32")
+    if not from_logits:
+        logits = ops.log(ops.maximum(logits, SMALLEST))  # log-probabilities are logits whose logsumexp is 0
     true = ops.take_along_axis(logits, ops.cast(labels, "int32")[..., None], axis=-1)[..., 0]
     normalizer = ops.logsumexp(logits, axis=-1)
     if not label_smoothing:
@@ -39,6 +44,7 @@ class LabelSmoothedCrossentropy(keras.losses.Loss):
 
     Args:
         label_smoothing: share of the probability spread evenly over the vocabulary; the paper has 0.1 (section 5.4).
+        from_logits: False for a model that returns probabilities.
         name: of the loss.
         **kwargs: of `keras.losses.Loss`.
 
@@ -46,18 +52,19 @@ class LabelSmoothedCrossentropy(keras.losses.Loss):
         ValueError: if `label_smoothing` is not in [0, 1).
     """
 
-    def __init__(self, label_smoothing=0.1, name="crossentropy", **kwargs):
+    def __init__(self, label_smoothing=0.1, from_logits=True, name="crossentropy", **kwargs):
         super().__init__(name=name, **kwargs)
         if not 0 <= label_smoothing < 1:
             raise ValueError(f"label_smoothing: expected a number in [0, 1), got {label_smoothing}; the paper uses 0.1.")
         self.label_smoothing = label_smoothing
+        self.from_logits = from_logits
 
     def call(self, y_true, y_pred):
         """Return the mean over real tokens, a float32 scalar; 0 for a batch without any."""
         weights = real_tokens(y_true)
-        losses = token_crossentropy(y_true, y_pred, self.label_smoothing) * weights
+        losses = token_crossentropy(y_true, y_pred, self.label_smoothing, self.from_logits) * weights
         return ops.sum(losses) / ops.maximum(ops.sum(weights), 1.0)
 
     def get_config(self):
         """Return what the constructor needs to make the same object again."""
-        return {**super().get_config(), "label_smoothing": self.label_smoothing}
+        return {**super().get_config(), "label_smoothing": self.label_smoothing, "from_logits": self.from_logits}

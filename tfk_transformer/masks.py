@@ -1,7 +1,8 @@
-"""Additive attention masks, made from ids: 0 keeps a position, -1e9 hides it.
+"""Additive attention masks, made from ids or padding masks: 0 keeps a position, -1e9 hides it.
 
 Masks are float32 whatever the compute dtype: -1e9 does not exist in float16. They are made here alone and handed to
-the layers as tensors; Keras's implicit masks are not used, since they are lost silently along the way.
+the layers as tensors; Keras's implicit masks are not used, since they are lost silently along the way. Nor is a score
+ever multiplied by 0 to hide it: a softmax gives a score of 0 the weight exp(0) before it is normalised, and not none.
 """
 
 import keras
@@ -21,8 +22,19 @@ def padding_mask(ids):
     Returns:
         float32 (B, 1, 1, S), to be added to attention scores (B, H, T, S).
     """
-    hidden = ops.cast(ops.equal(ids, PAD_ID), "float32") * HIDDEN
-    return hidden[:, None, None, :]
+    return additive_mask(ops.not_equal(ids, PAD_ID))
+
+
+def additive_mask(real):
+    """Hide from every query what a padding mask marks.
+
+    Args:
+        real: (B, S), 1 or True for a real token, 0 or False for padding.
+
+    Returns:
+        float32 (B, 1, 1, S), to be added to attention scores (B, H, T, S).
+    """
+    return ((1.0 - ops.cast(real, "float32")) * HIDDEN)[:, None, None, :]
 
 
 def causal_mask(length):

@@ -21,18 +21,30 @@ class TokenAccuracy(keras.metrics.Mean):
 
 @keras.saving.register_keras_serializable(package="tfk_transformer")
 class Perplexity(keras.metrics.Mean):
-    """The exponential of the mean cross-entropy of the real tokens, without label smoothing."""
+    """The exponential of the mean cross-entropy of the real tokens, without label smoothing.
 
-    def __init__(self, name="perplexity", **kwargs):
+    Args:
+        from_logits: False for a model that returns probabilities.
+        name: of the metric.
+        **kwargs: of `keras.metrics.Mean`.
+    """
+
+    def __init__(self, from_logits=True, name="perplexity", **kwargs):
         super().__init__(name=name, **kwargs)
+        self.from_logits = from_logits
 
     def update_state(self, y_true, y_pred, sample_weight=None):
-        """Add labels (B, T) and logits (B, T, vocab_size)."""
-        super().update_state(_flat(token_crossentropy(y_true, y_pred)), sample_weight=_flat(real_tokens(y_true)))
+        """Add labels (B, T) and logits or probabilities (B, T, vocab_size)."""
+        losses = token_crossentropy(y_true, y_pred, from_logits=self.from_logits)
+        super().update_state(_flat(losses), sample_weight=_flat(real_tokens(y_true)))
 
     def result(self):
         """Return exp(nats a token), a scalar."""
         return ops.exp(super().result())
+
+    def get_config(self):
+        """Return what the constructor needs to make the same object again."""
+        return {**super().get_config(), "from_logits": self.from_logits}
 
 
 def _flat(values):

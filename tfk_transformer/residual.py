@@ -7,14 +7,15 @@ import keras
 class Residual(keras.layers.Layer):
     """Connect a sublayer's output to its input.
 
-    "pre":  x + dropout(sublayer(norm(x)))   (arXiv:2002.04745)
-    "post": norm(x + dropout(sublayer(x)))   ("Attention Is All You Need", section 5.4)
+    "pre":          x + dropout(sublayer(norm(x)))   (arXiv:2002.04745)
+    "post":         norm(x + dropout(sublayer(x)))   ("Attention Is All You Need", section 5.4)
+    "post_dropout": dropout(norm(x + sublayer(x)))
 
     The sublayer is run between the two halves: `y = sublayer(residual.enter(x)); x = residual(x, y)`.
 
     Args:
-        norm: "pre" or "post".
-        dropout: probability of dropping an element of the sublayer's output while training.
+        norm: "pre", "post" or "post_dropout".
+        dropout: probability of dropping an element while training.
         epsilon: of the layer norm.
         **kwargs: of `keras.layers.Layer`.
     """
@@ -38,6 +39,8 @@ class Residual(keras.layers.Layer):
 
     def call(self, x, output, training=None):
         """Join the sublayer's input `x` and its `output`, both (B, T, D)."""
+        if self.norm == "post_dropout":
+            return self.output_dropout(self.layer_norm(x + output), training=training)
         total = x + self.output_dropout(output, training=training)
         return total if self.norm == "pre" else self.layer_norm(total)
 

@@ -6,7 +6,7 @@ import shutil
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import keras
 from pydantic import Field, model_validator
@@ -38,6 +38,7 @@ class Recipe(Record):
     preset: Literal[tuple(PRESETS)] = "small"
     vocab_size: int = Field(default=8000, gt=4, description="subwords of the joint vocabulary; plain text gives fewer")
     dropout: float | None = Field(default=None, ge=0, lt=1, description="None: the preset's")
+    options: dict[str, Any] = Field(default={}, description="options of the model that differ from the preset's, by name")
     max_length: int = Field(default=256, gt=1, description="longest side of a pair in tokens; longer pairs are dropped and counted")
     batch_tokens: int = Field(default=4096, gt=0, description="tokens a batch and side")
     epochs: int = Field(default=10, gt=0)
@@ -55,6 +56,21 @@ class Recipe(Record):
                 f"got {self.batch_tokens} and {self.max_length}"
             )
         return self
+
+    @model_validator(mode="after")
+    def _check_the_model(self) -> Self:
+        own = sorted({"max_length", "dropout", "source_vocab_size", "target_vocab_size"} & set(self.options))
+        if own:
+            raise ValueError(f"options: expected options of the model alone, got {', '.join(own)}, which the recipe itself decides")
+        self.config(self.vocab_size)
+        return self
+
+    def config(self, vocab_size: int) -> TransformerConfig:
+        """Return the model's configuration for a joint vocabulary of so many pieces; embeddings are shared if no preset says otherwise."""
+        chosen = {} if self.dropout is None else {"dropout": self.dropout}
+        sizes = {"source_vocab_size": vocab_size, "target_vocab_size": vocab_size, "max_length": self.max_length}
+        shared = {} if "tie_embeddings" in PRESETS[self.preset] else {"tie_embeddings": "all"}
+        return TransformerConfig.preset(self.preset, **{**shared, **sizes, **chosen, **self.options})
 
 
 def train(recipe: Recipe, out, resume: bool = False, callbacks: Sequence = (), say: Callable[[str], None] = print) -> Translator:
@@ -152,17 +168,15 @@ def _validation(recipe: Recipe, data, tokenizer) -> TokenBatches | None:
 
 
 def _model(recipe: Recipe, tokenizer: SubwordTokenizer) -> Transformer:
-    chosen = {} if recipe.dropout is None else {"dropout": recipe.dropout}
-    sizes = {"source_vocab_size": tokenizer.vocab_size, "target_vocab_size": tokenizer.vocab_size}
-    config = TransformerConfig.preset(recipe.preset, **sizes, tie_embeddings="all", max_length=recipe.max_length, **chosen)
-    model = Transformer(config, dtype=recipe.dtype)
+    model = Transformer(recipe.config(tokenizer.vocab_size), dtype=recipe.dtype)
     model.build()
+    from_logits = model.config.output == "logits"
     model.compile(
         optimizer=keras.optimizers.Adam(
             InverseSquareRoot(recipe.learning_rate, recipe.warmup_steps), beta_2=0.98, epsilon=1e-9, global_clipnorm=1.0
         ),
-        loss=LabelSmoothedCrossentropy(recipe.label_smoothing),
-        metrics=[TokenAccuracy(), Perplexity()],
+        loss=LabelSmoothedCrossentropy(recipe.label_smoothing, from_logits),
+        metrics=[TokenAccuracy(), Perplexity(from_logits)],
         jit_compile=_has_gpu(),
     )
     return model

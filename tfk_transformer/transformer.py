@@ -1,4 +1,4 @@
-"""The Keras model: embeddings, encoder, decoder, and the projection to the vocabulary."""
+"""The encoder-decoder model: embeddings, encoder, decoder, and the projection to the vocabulary."""
 
 from typing import Any, NamedTuple
 
@@ -7,10 +7,14 @@ from keras import ops
 
 from tfk_transformer.attention import KeyValue
 from tfk_transformer.config import TransformerConfig
-from tfk_transformer.decoder import Decoder, Stepped
-from tfk_transformer.encoder import Encoder
-from tfk_transformer.masks import causal_mask, padding_mask
-from tfk_transformer.positions import Positions
+from tfk_transformer.decoder import Decoded, Decoder, Stepped
+from tfk_transformer.encoder import Encoded, Encoder
+from tfk_transformer.masks import additive_mask, causal_mask, padding_mask
+from tfk_transformer.model import ConfiguredModel
+from tfk_transformer.projection import VocabularyProjection
+from tfk_transformer.records import nearest
+
+INPUTS = ("source", "target", "source_mask")
 
 
 class Memory(NamedTuple):
@@ -29,69 +33,66 @@ class AttentionMaps(NamedTuple):
 
 
 @keras.saving.register_keras_serializable(package="tfk_transformer")
-class Transformer(keras.Model):
+class Transformer(ConfiguredModel):
     """The encoder-decoder Transformer of "Attention Is All You Need" (arXiv:1706.03762).
 
     Called on {"source": ids (B, S), "target": ids (B, T)} it returns the logits (B, T, target_vocab_size) of the token
-    after each target position, in the compute dtype. Id 0 is padding on both sides.
+    after each target position, in the compute dtype; with `output="probabilities"` their softmax, float32. Id 0 is padding
+    on both sides; "source_mask" (B, S), 1 for real tokens, may say otherwise of the source.
 
     Args:
         config: sizes and options.
         **kwargs: of `keras.Model`, for instance `dtype="mixed_bfloat16"`.
     """
 
+    config_type = TransformerConfig
+
     def __init__(self, config: TransformerConfig, **kwargs):
-        super().__init__(**kwargs)
-        self.config = config
-        self.source_embedding = self._embedding("source_embedding", config.source_vocab_size, tied=True)
+        super().__init__(config, **kwargs)
+        c, dtype = config, {"dtype": self.dtype_policy}
+        tied = c.tie_embeddings != "none"
+        self.source_embedding = self._embedding("source_embedding", c.source_vocab_size, tied=c.tie_embeddings == "all")
         self.target_embedding = self.source_embedding
-        if config.tie_embeddings != "all":
-            self.target_embedding = self._embedding("target_embedding", config.target_vocab_size, tied=config.tie_embeddings == "target")
+        if c.tie_embeddings != "all":
+            self.target_embedding = self._embedding("target_embedding", c.target_vocab_size, tied)
         self.source_positions = self._positions("source_positions")
         self.target_positions = self._positions("target_positions")
-        self.embedding_dropout = keras.layers.Dropout(config.dropout, dtype=self.dtype_policy)
-        self.encoder = Encoder(config, dtype=self.dtype_policy, name="encoder")
-        self.decoder = Decoder(config, dtype=self.dtype_policy, name="decoder")
-
-    def _embedding(self, name, vocab_size, tied):
-        # Unit variance after scaling by sqrt(D), and logits of unit variance from normalised activations where tied.
-        scale = keras.initializers.RandomNormal(stddev=self.config.model_dim**-0.5)
-        return keras.layers.ReversibleEmbedding(
-            vocab_size,
-            self.config.model_dim,
-            tie_weights=tied,
-            embeddings_initializer=scale,
-            reverse_dtype=self.compute_dtype,
-            dtype=self.dtype_policy,
-            name=name,
-        )
-
-    def _positions(self, name):
-        return Positions(self.config.positions, self.config.max_length, dtype=self.dtype_policy, name=name)
+        decoder_options = c
+        if c.decoder_attention_dropout is not None:
+            decoder_options = c.layer_options(attention_dropout=c.decoder_attention_dropout)
+        self.encoder = Encoder(c, c.encoder_layers, c.encoder_final_norm, **dtype, name="encoder")
+        self.decoder = Decoder(decoder_options, c.decoder_layers, c.decoder_final_norm, **dtype, name="decoder")
+        self.projection = VocabularyProjection(c.target_vocab_size, tied, c.output_bias, **dtype, name="output")
 
     def build(self, input_shape=None):
         """Make all weights; their shapes come from the configuration alone."""
         embedded = (None, None, self.config.model_dim)
         for embedding in {id(e): e for e in (self.source_embedding, self.target_embedding)}.values():
             embedding.build((None, None))
-        for layer in (self.source_positions, self.target_positions, self.encoder, self.decoder):
+        for layer in (self.source_positions, self.target_positions, self.encoder, self.decoder, self.projection):
             layer.build(embedded)
 
     def call(self, inputs, training=None):
-        """Return logits (B, T, target_vocab_size)."""
-        encoded, decoded = self._run(inputs, training)
-        return self.logits(decoded.output)
+        """Return logits or probabilities (B, T, target_vocab_size)."""
+        logits = self.logits(self.decode(inputs, training).output)
+        if self.config.output == "logits":
+            return logits
+        return ops.softmax(ops.cast(logits, "float32"), axis=-1)
+
+    def decode(self, inputs, training=None) -> Decoded:
+        """Return the decoder's output (B, T, D) and its attention weights, for the same inputs as a call."""
+        return self._run(inputs, training)[1]
 
     def attention_maps(self, inputs) -> AttentionMaps:
         """Return the attention weights of every layer and head for the same inputs as a call."""
         encoded, decoded = self._run(inputs, training=False)
         return AttentionMaps(encoded.weights, decoded.self_weights, decoded.cross_weights)
 
-    def encode(self, source, training=None):
-        """Encode source ids (B, S) to `Encoded`, with output (B, S, D)."""
-        embedded = self.source_positions(self._scaled(self.source_embedding, source))
-        embedded = self.embedding_dropout(embedded, training=training)
-        return self.encoder(embedded, attention_mask=padding_mask(source), training=training)
+    def encode(self, source, training=None, attention_mask=None) -> Encoded:
+        """Encode source ids (B, S) to `Encoded`, with output (B, S, D); the additive mask is made from ids if not given."""
+        embedded = self.source_positions(self.source_embedding(source), training=training)
+        mask = padding_mask(source) if attention_mask is None else attention_mask
+        return self.encoder(embedded, attention_mask=mask, training=training)
 
     def remember(self, source) -> Memory:
         """Encode source ids (B, S) and project them for each decoder layer, once for a whole search."""
@@ -109,36 +110,28 @@ class Transformer(keras.Model):
         Returns:
             Logits (B, M, target_vocab_size) and the grown cache.
         """
-        embedded = self.target_positions.at(self._scaled(self.target_embedding, tokens), position)
+        embedded = self.target_positions.at(self.target_embedding(tokens), position)
         output, cache = self.decoder.step(embedded, cache, memory.layers, memory.mask)
         return Stepped(self.logits(output), cache)
 
     def logits(self, decoded):
         """Project decoder outputs (B, T, D) to logits (B, T, target_vocab_size)."""
-        batch, length, model_dim = ops.shape(decoded)
-        rows = self.target_embedding(ops.reshape(decoded, (-1, model_dim)), reverse=True)
-        return ops.reshape(rows, (batch, length, self.config.target_vocab_size))
+        return self.projection(decoded, self.target_embedding.embeddings if self.projection.tied else None)
 
     def _run(self, inputs, training):
+        _check(inputs)
         source, target = inputs["source"], inputs["target"]
-        encoded = self.encode(source, training=training)
-        embedded = self.target_positions(self._scaled(self.target_embedding, target))
-        embedded = self.embedding_dropout(embedded, training=training)
+        source_mask = additive_mask(inputs["source_mask"]) if "source_mask" in inputs else padding_mask(source)
+        encoded = self.encode(source, training, source_mask)
+        embedded = self.target_positions(self.target_embedding(target), training=training)
         # Target padding stands at the end, where the causal mask alone hides it from every real token.
         attention_mask = causal_mask(ops.shape(target)[1])
-        decoded = self.decoder(
-            embedded, encoded.output, attention_mask=attention_mask, cross_attention_mask=padding_mask(source), training=training
-        )
+        decoded = self.decoder(embedded, encoded.output, attention_mask=attention_mask, cross_attention_mask=source_mask, training=training)
         return encoded, decoded
 
-    def _scaled(self, embedding, ids):
-        return embedding(ids) * self.config.model_dim**0.5
 
-    def get_config(self):
-        """Return what the constructor needs to make the same layer again."""
-        return {**super().get_config(), "config": self.config.model_dump()}
-
-    @classmethod
-    def from_config(cls, config, custom_objects=None):
-        """Make the layer from what `get_config` returned."""
-        return cls(**{**config, "config": TransformerConfig(**config["config"])})
+def _check(inputs):
+    """Refuse what would be overlooked, such as a mask under another name."""
+    for name in inputs:
+        if name not in INPUTS:
+            raise ValueError(f"inputs: expected {', '.join(INPUTS)}, got '{name}'.{nearest(name, INPUTS)}")
