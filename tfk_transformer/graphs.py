@@ -4,11 +4,11 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfk_transformer.config import PAD_ID, START_ID
+from tfk_transformer.config import END_ID, PAD_ID, START_ID
 from tfk_transformer.losses import real_tokens, token_crossentropy
 from tfk_transformer.search import Hypotheses, Limits, beam_search
+from tfk_transformer.model import TokenModel
 from tfk_transformer.tokenizers import SubwordTokenizer
-from tfk_transformer.transformer import Transformer
 
 
 class Translations(NamedTuple):
@@ -30,31 +30,31 @@ class TranslationGraph:
         target_tokenizer: of the translations.
     """
 
-    def __init__(self, model: Transformer, source_tokenizer: SubwordTokenizer, target_tokenizer: SubwordTokenizer):
+    def __init__(self, model: TokenModel, source_tokenizer: SubwordTokenizer, target_tokenizer: SubwordTokenizer):
         self.model = model
         self.source_tokenizer = source_tokenizer
         self.target_tokenizer = target_tokenizer
 
-    def generate(self, source, limits: Limits) -> Hypotheses:
+    def generate(self, source, limits: Limits, use_cache=True) -> Hypotheses:
         """Translate ids.
 
         Args:
             source: int32 (B, S), tokens and end token, padded.
             limits: search settings, as tensors or numbers.
+            use_cache: whether a step computes the last position alone, or the whole prefix anew.
 
         Returns:
             int32 ids (B, n_best, T) and float32 scores (B, n_best).
         """
         lengths, fits, readable = self._readable(source)
-        longest = tf.minimum(limits.longest(lengths), self.model.config.max_length)
-        found = self._search(readable, longest, limits)
+        found = self._search(readable, lengths, limits, use_cache)
         translated = fits & (lengths > 1)[:, None]
         unsaid = tf.where(fits, 0.0, float("nan"))  # (B, 1)
         return Hypotheses(tf.where(translated[:, :, None], found.ids, PAD_ID), tf.where(translated, found.scores, unsaid))
 
-    def translate(self, texts, limits: Limits) -> Translations:
+    def translate(self, texts, limits: Limits, use_cache=True) -> Translations:
         """Translate string texts (B,) to string texts (B, n_best) with float32 scores (B, n_best)."""
-        found = self.generate(self.source_tokenizer.graph_encode(texts), limits)
+        found = self.generate(self.source_tokenizer.graph_encode(texts), limits, use_cache)
         shape = tf.shape(found.scores)
         rows = tf.reshape(found.ids, [-1, tf.shape(found.ids)[2]])  # (B*n_best, T)
         return Translations(tf.reshape(self.target_tokenizer.graph_decode(rows), shape), found.scores)
@@ -70,11 +70,17 @@ class TranslationGraph:
         """
         _, source_fits, source = self._readable(source)
         _, labels_fit, labels = self._readable(labels)
-        start = tf.fill([tf.shape(labels)[0], 1], START_ID)
-        target = tf.concat([start, labels[:, :-1]], axis=1)
-        logits = self.model.logits(self.model.decode({"source": source, "target": target}, training=False).output)
-        log_probs = -tf.reduce_sum(token_crossentropy(labels, logits) * real_tokens(labels), axis=1)
-        return tf.where((source_fits & labels_fit)[:, 0], log_probs, float("nan"))
+        log_probs, fit_together = self._log_probs(source, labels)
+        return tf.where((source_fits & labels_fit)[:, 0] & fit_together, log_probs, float("nan"))
+
+    def _log_probs(self, source, labels):
+        """Return the log-probability (B,) of the labels, and whether source and labels fit the model together."""
+        target = tf.concat([_starts(labels), labels[:, :-1]], axis=1)
+        return self._sum_log_probs({"source": source, "target": target}, labels), True
+
+    def _sum_log_probs(self, inputs, labels):
+        logits = self.model.logits(self.model.decode(inputs, training=False).output)
+        return -tf.reduce_sum(token_crossentropy(labels, logits) * real_tokens(labels), axis=1)
 
     def _readable(self, ids):
         """Return the lengths (B,) of ids (B, S), whether they fit the model (B, 1), and the ids without rows that do not."""
@@ -83,11 +89,52 @@ class TranslationGraph:
         fits = (lengths <= max_length)[:, None]
         return lengths, fits, tf.where(fits, ids, PAD_ID)[:, :max_length]
 
-    def _search(self, source, longest, limits: Limits) -> Hypotheses:
-        memory = self.model.remember(source)
+    def _search(self, source, lengths, limits: Limits, use_cache) -> Hypotheses:
+        longest = tf.minimum(limits.longest(lengths), self.model.config.max_length)
+        return self._run(source, longest, limits, use_cache)
 
-        def step(tokens, position, cache):
-            return self.model.step(tokens, position, cache, memory)
+    def _run(self, source, longest, limits: Limits, use_cache, prefix=None) -> Hypotheses:
+        step, first_cache = self.model.start_search(source, use_cache)
+        cache = first_cache(tf.size(longest) * limits.beam_size)
+        return beam_search(step, cache, longest, limits.beam_size, limits.n_best, limits.length_penalty, prefix)
 
-        cache = self.model.decoder.empty_cache(tf.size(longest) * limits.beam_size)
-        return beam_search(step, cache, longest, limits.beam_size, limits.n_best, limits.length_penalty)
+
+class ContinuationGraph(TranslationGraph):
+    """The same over a model without an encoder: the source is a prompt, and its translation what the model continues it with.
+
+    A prompt and its continuation together have at most the model's `max_length` tokens.
+    """
+
+    def _search(self, source, lengths, limits: Limits, use_cache) -> Hypotheses:
+        prompts = _without_end(source)
+        given = tf.math.count_nonzero(prompts, axis=1, dtype=tf.int32)
+        longest = tf.minimum(limits.longest(lengths) + given, self.model.config.max_length)
+        found = self._run(source, longest, limits, use_cache, prompts)
+        return found._replace(ids=_shift_left(found.ids, given))
+
+    def _log_probs(self, source, labels):
+        prompts, labels, longest = _ragged(_without_end(source)), _ragged(labels), self.model.config.max_length
+        ids = tf.concat([_ragged(_starts(source)), prompts, labels], axis=1).to_tensor(PAD_ID)
+        scored = tf.concat([prompts.with_flat_values(tf.zeros_like(prompts.flat_values)), labels], axis=1)
+        log_probs = self._sum_log_probs(ids[:, :-1][:, :longest], scored.to_tensor(PAD_ID)[:, :longest])
+        return log_probs, scored.row_lengths() <= longest
+
+
+def _starts(rows):
+    return tf.fill([tf.shape(rows)[0], 1], START_ID)
+
+
+def _without_end(ids):
+    return tf.where(tf.equal(ids, END_ID), PAD_ID, ids)
+
+
+def _ragged(ids):
+    return tf.RaggedTensor.from_tensor(ids, padding=PAD_ID)
+
+
+def _shift_left(ids, places):
+    """Drop the first `places` (B,) tokens of every row of ids (B, n, T); padding comes in from the right."""
+    length = tf.shape(ids)[2]
+    wanted = tf.range(length)[None, :] + places[:, None]  # (B, T)
+    by_time = tf.gather(tf.transpose(ids, [0, 2, 1]), tf.minimum(wanted, length - 1), batch_dims=1)  # (B, T, n)
+    return tf.transpose(tf.where((wanted < length)[:, :, None], by_time, PAD_ID), [0, 2, 1])

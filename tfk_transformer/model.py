@@ -1,13 +1,16 @@
-"""What every model here is: a Keras model made from a configuration record, with weights that have names."""
+"""What the models have in common: a Keras model made from a configuration record, with weights that have names."""
 
-from collections.abc import Mapping
-from typing import Self
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, Self
 
 import keras
 import numpy as np
+from keras import ops
 
 from tfk_transformer.config import ModelOptions
+from tfk_transformer.decoder import Decoder
 from tfk_transformer.positions import Positions
+from tfk_transformer.projection import VocabularyProjection
 from tfk_transformer.records import nearest
 
 
@@ -69,6 +72,69 @@ class ConfiguredModel(keras.Model):
     def from_config(cls, config, custom_objects=None):
         """Make the model from what `get_config` returned."""
         return cls(**{**config, "config": cls.config_type(**config["config"])})
+
+
+def check_inputs(inputs: Mapping, needed: tuple, optional: tuple = ()):
+    """Refuse inputs without what is needed, and those that would be overlooked, such as a mask under another name."""
+    known = (*needed, *optional)
+    for name in inputs:
+        if name not in known:
+            raise ValueError(f"inputs: expected {', '.join(known)}, got '{name}'.{nearest(name, known)}")
+    if missing := [name for name in needed if name not in inputs]:
+        raise ValueError(f"inputs: expected {', '.join(needed)}, got none named {', '.join(missing)}.")
+
+
+class Stepper(NamedTuple):
+    """What a search needs of a model, once it has read its sources."""
+
+    step: Callable  # (tokens (B, M), position (), cache) -> (logits (B, M, vocab_size), cache)
+    first_cache: Callable  # B*M -> the cache before the first step: tensors (B*M, …, 0, …) that grow along axis 2
+
+
+class TokenModel(ConfiguredModel):
+    """Base of the models that predict tokens: an embedding, positions, a decoder, and a projection to the vocabulary."""
+
+    def _add_decoder(self, vocab_size, cross_attention, embedding=None):
+        c, dtype = self.config, {"dtype": self.dtype_policy}
+        tied = c.tie_embeddings != "none"
+        self.target_embedding = embedding or self._embedding("target_embedding", vocab_size, tied)
+        self.target_positions = self._positions("target_positions")
+        self.decoder = Decoder(c.decoder_options(), c.decoder_layers, c.decoder_final_norm, cross_attention, **dtype, name="decoder")
+        self.projection = VocabularyProjection(vocab_size, tied, c.output_bias, **dtype, name="output")
+
+    def _build_all(self, embeddings, layers):
+        """Make all weights; their shapes come from the configuration alone."""
+        for embedding in {id(e): e for e in embeddings}.values():
+            embedding.build((None, None))
+        for layer in layers:
+            layer.build((None, None, self.config.model_dim))
+
+    def call(self, inputs, training=None):
+        """Return logits or probabilities (B, T, vocab_size)."""
+        logits = self.logits(self.decode(inputs, training).output)
+        if self.config.output == "logits":
+            return logits
+        return ops.softmax(ops.cast(logits, "float32"), axis=-1)
+
+    def logits(self, decoded):
+        """Project decoder outputs (B, T, D) to logits (B, T, vocab_size)."""
+        return self.projection(decoded, self.target_embedding.embeddings if self.projection.tied else None)
+
+    def _embed(self, target, training=None):
+        return self.target_positions(self.target_embedding(target), training=training)
+
+    def _last_logits(self, tokens, prefix, decode):
+        """Take a step by a full pass over all tokens so far; the cache is these tokens, (B*M, 1, t, 1)."""
+        batch, beams = ops.shape(tokens)
+        prefix = ops.concatenate([prefix, ops.reshape(ops.cast(tokens, "int32"), (batch * beams, 1, 1, 1))], axis=2)
+        sentences = ops.arange(batch * beams) // beams  # (B*M,)
+        last = decode(prefix[:, 0, :, 0], sentences).output[:, -1]  # (B*M, D)
+        return self.logits(ops.reshape(last, (batch, beams, self.config.model_dim))), prefix
+
+
+def no_prefix(rows):
+    """Return what stands for the cache where there is none: the tokens so far, int32 (rows, 1, 0, 1)."""
+    return ops.zeros((rows, 1, 0, 1), dtype="int32")
 
 
 def _differences(shapes: Mapping[str, tuple], mapping: Mapping[str, np.ndarray]):

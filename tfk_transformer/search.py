@@ -49,6 +49,8 @@ class _Rules(NamedTuple):
     n_best: Any
     length_penalty: Any
     longest: Any  # int32 (B,)
+    prefix: Any  # None, or int32 (B, P): tokens to begin with, padded
+    given: Any  # int32 (B, 1) or 0: how many these are
 
 
 class _State(NamedTuple):
@@ -77,21 +79,24 @@ def penalty(length, alpha):
     return tf.pow((5.0 + tf.cast(length, tf.float32)) / 6.0, tf.cast(alpha, tf.float32))
 
 
-def beam_search(step: Callable, cache, longest, beam_size, n_best, length_penalty) -> Hypotheses:
+def beam_search(step: Callable, cache, longest, beam_size, n_best, length_penalty, prefix=None) -> Hypotheses:
     """Search for the best translations of a batch.
 
     Args:
         step: (tokens (B, M), position (), cache) -> (logits (B, M, vocab_size), cache), with the cache's first axis B*M.
         cache: the cache before the first step; its tensors grow along axis 2.
-        longest: int32 (B,), the greatest length of each sentence's hypotheses, in tokens.
+        longest: int32 (B,), the greatest length of each sentence's hypotheses, in tokens, those of the prefix included.
         beam_size: M.
         n_best: hypotheses to return a sentence.
         length_penalty: alpha of `penalty`.
+        prefix: int32 (B, P), tokens that every hypothesis of a sentence begins with, padded at the end; fewer than
+            `longest`. They count neither in the log-probability nor in the length that is penalised.
 
     Returns:
-        The n_best hypotheses of each sentence.
+        The n_best hypotheses of each sentence, prefix included.
     """
-    rules = _Rules(beam_size, n_best, length_penalty, longest)
+    given = 0 if prefix is None else tf.math.count_nonzero(prefix, axis=1, keepdims=True, dtype=tf.int32)
+    rules = _Rules(beam_size, n_best, length_penalty, longest, prefix, given)
     state = tf.while_loop(
         lambda s: tf.logical_not(tf.reduce_all(s.done)),
         lambda s: (_advance(step, s, rules),),
@@ -120,7 +125,10 @@ def _invariants(cache) -> _State:
 def _advance(step, state: _State, rules: _Rules) -> _State:
     """Extend every open hypothesis by a token."""
     logits, cache = step(state.last, state.length, state.cache)
-    candidates = _best_continuations(state.log_probs, tf.nn.log_softmax(tf.cast(logits, tf.float32)), rules.beam_size)
+    token_log_probs = tf.nn.log_softmax(tf.cast(logits, tf.float32))
+    if rules.prefix is not None:
+        token_log_probs = _force_prefix(token_log_probs, state.length, rules.prefix)
+    candidates = _best_continuations(state.log_probs, token_log_probs, rules.beam_size)
     ids = tf.concat([tf.gather(state.ids, candidates.beams, batch_dims=1), candidates.tokens[:, :, None]], axis=2)  # (B, 2M, length+1)
     ending = tf.equal(candidates.tokens, END_ID)
     log_probs, kept = tf.math.top_k(tf.where(ending, IMPOSSIBLE, candidates.log_probs), k=rules.beam_size)
@@ -147,6 +155,13 @@ def _advance(step, state: _State, rules: _Rules) -> _State:
     )
 
 
+def _force_prefix(token_log_probs, length, prefix):
+    """Make the prefix's token at this length certain, and every other impossible, where the prefix goes on so far."""
+    column = tf.gather(tf.pad(prefix, [[0, 0], [0, 1]]), tf.minimum(length, tf.shape(prefix)[1]), axis=1)  # (B,)
+    certain = tf.one_hot(column, token_log_probs.shape[-1], on_value=0.0, off_value=IMPOSSIBLE)  # (B, vocab_size)
+    return tf.where(tf.not_equal(column, PAD_ID)[:, None, None], certain[:, None, :], token_log_probs)
+
+
 def _best_continuations(open_log_probs, token_log_probs, beams) -> _Candidates:
     """Choose the best 2M of a sentence's M * vocab_size continuations."""
     vocab_size = token_log_probs.shape[-1]
@@ -166,7 +181,7 @@ def _finish(state: _State, ids, log_probs, rules: _Rules):
         rules: of the search.
     """
     finished = (log_probs > IMPOSSIBLE / 2) & tf.logical_not(state.done)[:, None]
-    scores = tf.where(finished, log_probs / penalty(state.length + 1, rules.length_penalty), IMPOSSIBLE)
+    scores = tf.where(finished, log_probs / penalty(state.length + 1 - rules.given, rules.length_penalty), IMPOSSIBLE)
     older = tf.pad(state.finished_ids, [[0, 0], [0, 0], [0, 1]], constant_values=PAD_ID)
     best, chosen = tf.math.top_k(tf.concat([state.finished_scores, scores], axis=1), k=rules.beam_size)
     return tf.gather(tf.concat([older, ids], axis=1), chosen, batch_dims=1), best
@@ -186,6 +201,6 @@ def _cannot_improve(finished_scores, log_probs, rules: _Rules):
     possible score is known.
     """
     full = finished_scores[:, -1] > IMPOSSIBLE / 2
-    attainable = log_probs[:, 0] / penalty(rules.longest, rules.length_penalty)
+    attainable = log_probs[:, 0] / penalty(rules.longest - tf.reshape(rules.given, [-1]), rules.length_penalty)
     worst_returned = tf.gather(finished_scores, rules.n_best - 1, axis=1)
     return full | (worst_returned >= attainable)

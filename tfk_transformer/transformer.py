@@ -7,14 +7,10 @@ from keras import ops
 
 from tfk_transformer.attention import KeyValue
 from tfk_transformer.config import TransformerConfig
-from tfk_transformer.decoder import Decoded, Decoder, Stepped
+from tfk_transformer.decoder import Decoded, Stepped
 from tfk_transformer.encoder import Encoded, Encoder
 from tfk_transformer.masks import additive_mask, causal_mask, padding_mask
-from tfk_transformer.model import ConfiguredModel
-from tfk_transformer.projection import VocabularyProjection
-from tfk_transformer.records import nearest
-
-INPUTS = ("source", "target", "source_mask")
+from tfk_transformer.model import Stepper, TokenModel, check_inputs, no_prefix
 
 
 class Memory(NamedTuple):
@@ -33,7 +29,7 @@ class AttentionMaps(NamedTuple):
 
 
 @keras.saving.register_keras_serializable(package="tfk_transformer")
-class Transformer(ConfiguredModel):
+class Transformer(TokenModel):
     """The encoder-decoder Transformer of "Attention Is All You Need" (arXiv:1706.03762).
 
     Called on {"source": ids (B, S), "target": ids (B, T)} it returns the logits (B, T, target_vocab_size) of the token
@@ -49,35 +45,16 @@ class Transformer(ConfiguredModel):
 
     def __init__(self, config: TransformerConfig, **kwargs):
         super().__init__(config, **kwargs)
-        c, dtype = config, {"dtype": self.dtype_policy}
-        tied = c.tie_embeddings != "none"
-        self.source_embedding = self._embedding("source_embedding", c.source_vocab_size, tied=c.tie_embeddings == "all")
-        self.target_embedding = self.source_embedding
-        if c.tie_embeddings != "all":
-            self.target_embedding = self._embedding("target_embedding", c.target_vocab_size, tied)
+        shared = config.tie_embeddings == "all"
+        self.source_embedding = self._embedding("source_embedding", config.source_vocab_size, tied=shared)
         self.source_positions = self._positions("source_positions")
-        self.target_positions = self._positions("target_positions")
-        decoder_options = c
-        if c.decoder_attention_dropout is not None:
-            decoder_options = c.layer_options(attention_dropout=c.decoder_attention_dropout)
-        self.encoder = Encoder(c, c.encoder_layers, c.encoder_final_norm, **dtype, name="encoder")
-        self.decoder = Decoder(decoder_options, c.decoder_layers, c.decoder_final_norm, **dtype, name="decoder")
-        self.projection = VocabularyProjection(c.target_vocab_size, tied, c.output_bias, **dtype, name="output")
+        self.encoder = Encoder(config, config.encoder_layers, config.encoder_final_norm, dtype=self.dtype_policy, name="encoder")
+        self._add_decoder(config.target_vocab_size, True, self.source_embedding if shared else None)
 
     def build(self, input_shape=None):
         """Make all weights; their shapes come from the configuration alone."""
-        embedded = (None, None, self.config.model_dim)
-        for embedding in {id(e): e for e in (self.source_embedding, self.target_embedding)}.values():
-            embedding.build((None, None))
-        for layer in (self.source_positions, self.target_positions, self.encoder, self.decoder, self.projection):
-            layer.build(embedded)
-
-    def call(self, inputs, training=None):
-        """Return logits or probabilities (B, T, target_vocab_size)."""
-        logits = self.logits(self.decode(inputs, training).output)
-        if self.config.output == "logits":
-            return logits
-        return ops.softmax(ops.cast(logits, "float32"), axis=-1)
+        layers = (self.source_positions, self.target_positions, self.encoder, self.decoder, self.projection)
+        self._build_all((self.source_embedding, self.target_embedding), layers)
 
     def decode(self, inputs, training=None) -> Decoded:
         """Return the decoder's output (B, T, D) and its attention weights, for the same inputs as a call."""
@@ -114,24 +91,32 @@ class Transformer(ConfiguredModel):
         output, cache = self.decoder.step(embedded, cache, memory.layers, memory.mask)
         return Stepped(self.logits(output), cache)
 
-    def logits(self, decoded):
-        """Project decoder outputs (B, T, D) to logits (B, T, target_vocab_size)."""
-        return self.projection(decoded, self.target_embedding.embeddings if self.projection.tied else None)
+    def start_search(self, source, use_cache=True) -> Stepper:
+        """Read source ids (B, S) for a search.
+
+        Args:
+            source: ids (B, S).
+            use_cache: whether a step computes the last position alone, with the keys and values of those before; else it
+                computes the whole prefix anew.
+        """
+        if use_cache:
+            memory = self.remember(source)
+            return Stepper(lambda tokens, position, cache: self.step(tokens, position, cache, memory), self.decoder.empty_cache)
+        encoded, mask = self.encode(source).output, padding_mask(source)
+
+        def decode(target, sentences):
+            return self._decode(target, ops.take(encoded, sentences, axis=0), ops.take(mask, sentences, axis=0))
+
+        return Stepper(lambda tokens, position, prefix: self._last_logits(tokens, prefix, decode), no_prefix)
 
     def _run(self, inputs, training):
-        _check(inputs)
-        source, target = inputs["source"], inputs["target"]
-        source_mask = additive_mask(inputs["source_mask"]) if "source_mask" in inputs else padding_mask(source)
-        encoded = self.encode(source, training, source_mask)
-        embedded = self.target_positions(self.target_embedding(target), training=training)
+        check_inputs(inputs, ("source", "target"), ("source_mask",))
+        source_mask = additive_mask(inputs["source_mask"]) if "source_mask" in inputs else padding_mask(inputs["source"])
+        encoded = self.encode(inputs["source"], training, source_mask)
+        return encoded, self._decode(inputs["target"], encoded.output, source_mask, training)
+
+    def _decode(self, target, encoded, source_mask, training=None) -> Decoded:
         # Target padding stands at the end, where the causal mask alone hides it from every real token.
-        attention_mask = causal_mask(ops.shape(target)[1])
-        decoded = self.decoder(embedded, encoded.output, attention_mask=attention_mask, cross_attention_mask=source_mask, training=training)
-        return encoded, decoded
-
-
-def _check(inputs):
-    """Refuse what would be overlooked, such as a mask under another name."""
-    for name in inputs:
-        if name not in INPUTS:
-            raise ValueError(f"inputs: expected {', '.join(INPUTS)}, got '{name}'.{nearest(name, INPUTS)}")
+        mask = causal_mask(ops.shape(target)[1])
+        embedded = self._embed(target, training)
+        return self.decoder(embedded, encoded, attention_mask=mask, cross_attention_mask=source_mask, training=training)

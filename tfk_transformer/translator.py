@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from tfk_transformer.bundle import written_whole
-from tfk_transformer.config import SETTING_DTYPES, SearchSettings, TransformerConfig
+from tfk_transformer.config import SETTING_DTYPES, SearchSettings
 from tfk_transformer.texts import Translation, check_texts, in_batches, to_translations
 from tfk_transformer.tokenizers import SubwordTokenizer
 
@@ -17,10 +17,10 @@ HISTORY, METRICS, PROBES = "history.json", "metrics.json", "probes.txt"
 
 
 class Translator:
-    """A fitted Transformer with its tokenizers.
+    """A fitted model with its tokenizers: text to text.
 
     Args:
-        model: a built Transformer.
+        model: a built `Transformer`; or a `LanguageModel`, which "translates" a prompt to its continuation.
         source_tokenizer: of the texts to translate.
         target_tokenizer: of the translations; None: the same.
         probes: source texts on which exports are compared with the model.
@@ -41,12 +41,14 @@ class Translator:
             if wanted != tokenizer.vocab_size:
                 raise ValueError(f"{side}_tokenizer: expected {wanted} pieces, the model's {side}_vocab_size, got {tokenizer.vocab_size}.")
 
-    def translate(self, texts: Sequence[str], batch_size: int = 64, **settings) -> list[Translation]:
+    def translate(self, texts: Sequence[str], batch_size: int = 64, use_cache: bool = True, **settings) -> list[Translation]:
         """Translate texts, in their order; those of like length go together.
 
         Args:
             texts: sentences; a blank one has the blank translation, with score 0.
             batch_size: texts translated at once; it does not change the result.
+            use_cache: whether each step computes the last position alone, with the keys and values of those before, or the
+                whole prefix anew; that does not change the result either, but for rounding, and takes longer.
             **settings: of `SearchSettings`.
 
         Raises:
@@ -54,9 +56,10 @@ class Translator:
         """
         limits = SearchSettings(**settings)
         check_texts(texts)
+        translate = self._translate if use_cache else self._translate_without_cache
 
         def run(batch):
-            found = self._translate(np.array(batch, object), *limits.model_dump().values())
+            found = translate(np.array(batch, object), *limits.model_dump().values())
             return found.texts.numpy(), found.scores.numpy()
 
         return to_translations(texts, in_batches(texts, batch_size, run), self.model.config.max_length)
@@ -82,19 +85,27 @@ class Translator:
     @functools.cached_property
     def graph(self):
         """The translator as TensorFlow graph functions."""
-        from tfk_transformer.graphs import TranslationGraph
+        from tfk_transformer.graphs import ContinuationGraph, TranslationGraph
 
-        return TranslationGraph(self.model, self.source_tokenizer, self.target_tokenizer)
+        kind = ContinuationGraph if self.model.config.architecture == "decoder" else TranslationGraph
+        return kind(self.model, self.source_tokenizer, self.target_tokenizer)
 
     @functools.cached_property
     def _translate(self):
+        return self._translation(use_cache=True)
+
+    @functools.cached_property
+    def _translate_without_cache(self):
+        return self._translation(use_cache=False)
+
+    def _translation(self, use_cache):
         import tensorflow as tf
 
         from tfk_transformer.search import Limits
 
         @tf.function(autograph=False, input_signature=[tf.TensorSpec([None], tf.string), *limit_specs().values()])
         def translate(texts, *limits):
-            return self.graph.translate(texts, Limits(*limits))
+            return self.graph.translate(texts, Limits(*limits), use_cache)
 
         return translate
 
@@ -142,10 +153,9 @@ class Translator:
         missing = [name for name in (CONFIG, WEIGHTS, SOURCE_TOKENIZER, TARGET_TOKENIZER) if not (folder / name).is_file()]
         if missing:
             raise ValueError(f"bundle: expected a folder that `train` wrote, got {folder} without {', '.join(missing)}.")
-        from tfk_transformer.transformer import Transformer
+        from tfk_transformer.architectures import config_from_json, make_model
 
-        model = Transformer(TransformerConfig.from_json((folder / CONFIG).read_text()), dtype="float32")
-        model.build()
+        model = make_model(config_from_json((folder / CONFIG).read_text()), dtype="float32")
         try:
             model.load_weights(folder / WEIGHTS)
         except (OSError, ValueError, KeyError) as error:
@@ -164,9 +174,7 @@ def limit_specs() -> dict:
 
 def _plain_copy(model):
     """Return a float32 model of the same weights without an optimizer, whose moments would make up two thirds of a file."""
-    from tfk_transformer.transformer import Transformer
-
-    copy = Transformer(model.config, dtype="float32")
+    copy = type(model)(model.config, dtype="float32")
     copy.build()
     copy.set_weights(model.get_weights())
     return copy
