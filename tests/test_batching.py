@@ -4,7 +4,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from tfk_transformer.batching import TokenBatches, bucket_lengths
+from tfk_transformer.batching import JoinedBatches, TokenBatches, bucket_lengths
 from tfk_transformer.datasets import Pair, Report, Source
 from tfk_transformer.tokenizers import SubwordTokenizer
 
@@ -199,6 +199,30 @@ def test_more_pairs_than_are_encoded_at_once_all_come(tokenizers):
     sides = [(WORDS[i % 17], WORDS[i % 13]) for i in range(2 * 1024 + 5)]
     batches = TokenBatches(Memory(sides), "train", *tokenizers, 997, 11)
     assert Counter(unpadded(taken(batches.dataset()))) == Counter(encoded(tokenizers, sides, 11))
+
+
+def test_joined_a_pair_is_one_sequence_and_its_prompt_is_not_predicted(tokenizers):
+    both = tokenizers[0]
+    batches = JoinedBatches(Memory([("der Bär", "die"), ("zwei", "grün und")]), "train", both, both, BUDGET, LONGEST)
+    (ids, labels), *others = batches.dataset().as_numpy_iterator()
+    assert others == []
+    assert ids.shape == labels.shape == (BUDGET // ids.shape[1], ids.shape[1])
+    expected = []
+    for source, target in zip(both.encode(["der Bär", "zwei"]), both.encode(["die", "grün und"]), strict=True):
+        expected.append(([1, *source, *target], [*[0] * len(source), *target, 2]))
+    found = [(row[row > 0].tolist(), label[: (row > 0).sum()].tolist()) for row, label in zip(ids, labels, strict=True) if row.any()]
+    assert found == expected
+    assert (labels[ids == 0] == 0).all()
+
+
+def test_joined_pairs_fit_by_their_common_length(tokenizers):
+    both = tokenizers[0]
+    together = sum(len(ids) for ids in both.encode(["der Bär", "die"])) + 1
+    fits, too_long = (
+        JoinedBatches(Memory([("der Bär", "die"), ("der", "der")]), "train", both, both, 31, n) for n in (together, together - 1)
+    )
+    assert fits.survey().pairs == 2
+    assert too_long.survey().report.lines() == [f"dropped 1 pair over {together - 1} tokens (train:1)"]
 
 
 def shuffled(tokenizers, seed):

@@ -7,7 +7,7 @@ import pytest
 
 from tfk_transformer.datasets import load
 
-FORMS = "data: expected numbers:en-de, files:SOURCE,TARGET, folder:DIR:de-en or tfds:NAME:pt-en, got "
+FORMS = "data: expected numbers:en-de, addition:2, files:SOURCE,TARGET, folder:DIR:de-en or tfds:NAME:pt-en, got "
 
 
 @pytest.mark.parametrize(
@@ -22,6 +22,8 @@ FORMS = "data: expected numbers:en-de, files:SOURCE,TARGET, folder:DIR:de-en or 
         ("numbers:en-de-fr", "'numbers:en-de-fr': 'en-de-fr' is not two language codes joined by one hyphen."),
         ("numbers:en-", "'numbers:en-': 'en-' is not two language codes joined by one hyphen."),
         ("numbers:de-de", "'numbers:de-de': source and target are both 'de'; name two languages."),
+        ("addition:1", "'addition:1': '1' is not a number of digits from 2 to 9."),
+        ("addition:12", "'addition:12': '12' is not a number of digits from 2 to 9."),
         ("files:a.txt", "'files:a.txt': expected two paths with one comma between them."),
         ("files:a.txt,", "'files:a.txt,': expected two paths with one comma between them."),
         ("files:a,b,c", "'files:a,b,c': expected two paths with one comma between them."),
@@ -31,7 +33,7 @@ FORMS = "data: expected numbers:en-de, files:SOURCE,TARGET, folder:DIR:de-en or 
         ("tfds:opus", "'tfds:opus': the languages are missing after a last ':'."),
     ],
 )
-def test_a_malformed_spec_shows_the_four_spellings(spec, problem):
+def test_a_malformed_spec_shows_every_spelling(spec, problem):
     with pytest.raises(ValueError, match=f"^{re.escape(FORMS + problem)}$"):
         load(spec)
 

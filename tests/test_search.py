@@ -11,7 +11,7 @@ from tfk_transformer.config import END_ID, SearchSettings, TransformerConfig
 from tfk_transformer.search import IMPOSSIBLE, Limits, beam_search, penalty
 from tfk_transformer.transformer import Transformer
 
-VOCAB = 5
+VOCAB = 7
 SCRIPT = st.integers(0, 2**32 - 1)
 
 
@@ -28,22 +28,28 @@ def no_cache(rows):
     return [tf.zeros([rows, 1, 0, 1])]
 
 
-def searched(table, beam_size, n_best=1, length_penalty=0.0, max_length=4):
+def searched(table, beam_size, n_best=1, length_penalty=0.0, max_length=4, prefix=None):
     table = tf.constant(table, tf.float32)
     longest = tf.broadcast_to(max_length, [len(table)])
-    return beam_search(scripted_step(table), no_cache(len(table) * beam_size), longest, beam_size, n_best, length_penalty)
+    return beam_search(scripted_step(table), no_cache(len(table) * beam_size), longest, beam_size, n_best, length_penalty, prefix)
 
 
-def all_hypotheses(table, length_penalty, max_length):
-    """Every sequence that ends, or is cut at max_length, with its score, best first; table (T, V, V)."""
+def all_hypotheses(table, length_penalty, max_length, prefix=()):
+    """Every sequence that ends, or is cut at max_length, with its score, best first; table (T, V, V).
+
+    All begin with the prefix, which counts neither in the log-probability nor in the length that is penalised.
+    """
     log_probs = table.astype("float64") - np.log(np.exp(table.astype("float64")).sum(-1, keepdims=True))
     found = []
     for length in range(1, max_length + 1):
-        for tokens in itertools.product(range(VOCAB), repeat=length):
+        for tokens in itertools.product(range(END_ID, VOCAB), repeat=length):  # padding and start are never said
             if END_ID in tokens[:-1] or (length < max_length and tokens[-1] != END_ID):
                 continue
-            total = sum(log_probs[t, last, token] for t, (last, token) in enumerate(itertools.pairwise((1, *tokens))))
-            found.append((total / ((5 + length) / 6) ** length_penalty, tokens))
+            if length <= len(prefix) or tokens[: len(prefix)] != tuple(prefix):
+                continue
+            steps = list(enumerate(itertools.pairwise((1, *tokens))))[len(prefix) :]
+            total = sum(log_probs[t, last, token] for t, (last, token) in steps)
+            found.append((total / ((5 + len(steps)) / 6) ** length_penalty, tokens))
     return sorted(found, reverse=True)
 
 
@@ -51,8 +57,15 @@ def random_table(seed, sentences=1, max_length=4):
     return np.random.default_rng(seed).normal(size=(sentences, max_length, VOCAB, VOCAB), scale=2).astype("float32")
 
 
+def nowhere_to_end(sentences=1):
+    """A table whose tokens are all alike, but for an end that is less likely."""
+    table = np.full((sentences, 4, VOCAB, VOCAB), -9.0, "float32")
+    table[..., END_ID] = -10.0
+    return table
+
+
 def test_scripted_logits_give_the_scripted_ids():
-    table = np.full((1, 4, VOCAB, VOCAB), -9.0, "float32")
+    table = nowhere_to_end()
     for position, (last, token) in enumerate([(1, 4), (4, 3), (3, END_ID)]):
         table[0, position, last, token] = 9.0
     for beam_size in (1, 2, 3):
@@ -93,6 +106,39 @@ def test_a_beam_that_covers_everything_equals_exhaustive_search(seed, length_pen
     assert [tuple(row) for row in found.ids.numpy()[0]] == [tokens + (0,) * (4 - len(tokens)) for _, tokens in expected]
 
 
+@pytest.mark.parametrize("length_penalty", [0.0, 0.6])
+@pytest.mark.parametrize("prefix", [(4,), (3, 3), (3, 4, 3)])
+def test_with_a_prefix_it_equals_exhaustive_search_from_there(prefix, length_penalty):
+    table = random_table(7)
+    found = searched(table, VOCAB**4, 7, length_penalty, prefix=tf.constant([prefix]))
+    expected = all_hypotheses(table[0], length_penalty, 4, prefix)[:7]
+    np.testing.assert_allclose(found.scores.numpy()[0, : len(expected)], [score for score, _ in expected], atol=1e-5)
+    ids = [tuple(row) for row in found.ids.numpy()[0]]
+    assert ids[: len(expected)] == [tokens + (0,) * (4 - len(tokens)) for _, tokens in expected]
+
+
+@settings(max_examples=10, deadline=None)
+@given(SCRIPT, st.integers(1, 3))
+def test_prefixes_of_unlike_lengths_go_together(seed, beam_size):
+    table, prefixes = random_table(seed, sentences=3), tf.constant([[3, 4, 3], [4, 0, 0], [0, 0, 0]])
+    together = searched(table, beam_size, beam_size, 0.6, prefix=prefixes)
+    for sentence in range(3):
+        rows = slice(sentence, sentence + 1)
+        alone = searched(table[rows], beam_size, beam_size, 0.6, prefix=prefixes[rows])
+        length = alone.ids.shape[2]
+        np.testing.assert_array_equal(together.ids[sentence, :, :length], alone.ids[0])
+        np.testing.assert_allclose(together.scores[sentence], alone.scores[0], atol=1e-5)
+    np.testing.assert_allclose(together.scores[2], searched(table, beam_size, beam_size, 0.6).scores[2], atol=1e-5)
+
+
+def test_padding_and_start_are_never_said():
+    table = np.full((1, 4, VOCAB, VOCAB), -1.0, "float32")
+    table[..., :END_ID] = 9.0
+    found = searched(table, 3, 3)
+    assert not np.isin(found.ids.numpy()[found.ids.numpy() > 0], [0, 1]).any()
+    assert np.all(found.ids.numpy()[0, :, 0] > 1)
+
+
 @settings(max_examples=15, deadline=None)
 @given(SCRIPT, st.integers(1, 3), st.floats(0, 1.5), st.integers(1, 4))
 def test_scores_are_the_log_probabilities_of_the_ids(seed, beam_size, length_penalty, max_length):
@@ -122,19 +168,19 @@ def test_a_sentence_gives_alone_what_it_gives_in_a_batch(seed, beam_size):
 def test_greedy_takes_the_most_probable_token_each_time():
     table, tokens = random_table(3, max_length=4), [1]
     while len(tokens) < 5 and tokens[-1] != END_ID:
-        tokens.append(int(table[0, len(tokens) - 1, tokens[-1]].argmax()))
+        tokens.append(END_ID + int(table[0, len(tokens) - 1, tokens[-1], END_ID:].argmax()))
     found = searched(table, 1)
     assert list(found.ids.numpy()[0, 0]) == tokens[1:]
 
 
 def test_a_hypothesis_cut_at_max_length_has_no_end_token():
-    table = np.full((1, 4, VOCAB, VOCAB), -9.0, "float32")
+    table = nowhere_to_end()
     table[..., 4] = 9.0
     np.testing.assert_array_equal(searched(table, 2).ids, [[[4, 4, 4, 4]]])
 
 
 def test_each_sentence_has_a_greatest_length_of_its_own():
-    table = np.full((3, 4, VOCAB, VOCAB), -9.0, "float32")
+    table = nowhere_to_end(3)
     table[..., 4] = 9.0
     np.testing.assert_array_equal(searched(table, 2, max_length=[2, 4, 1]).ids[:, 0], [[4, 4, 0, 0], [4, 4, 4, 4], [4, 0, 0, 0]])
 

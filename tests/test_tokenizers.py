@@ -16,10 +16,10 @@ TEXTS = [
     "A girl plays in the green garden.",
     "Two men and three women sit at the table.",
 ] * 3
-SIZES = {"unigram": 80, "bpe": 113}
+SIZES = {"unigram": 80, "bpe": 113, "char": 80}
 
 
-@pytest.fixture(scope="module", params=["unigram", "bpe"])
+@pytest.fixture(scope="module", params=SIZES)
 def tokenizer(request):
     return SubwordTokenizer.train(TEXTS, SIZES[request.param], request.param)
 
@@ -163,7 +163,7 @@ def test_a_vocabulary_that_does_not_suit_the_texts_is_an_error(size, kind, said)
 
 
 def test_an_unknown_model_type_is_an_error():
-    with pytest.raises(ValueError, match="^model_type: expected 'unigram' or 'bpe', got 'word'.$"):
+    with pytest.raises(ValueError, match="^model_type: expected one of unigram, bpe, char, got 'word'.$"):
         SubwordTokenizer.train(TEXTS, 80, "word")
 
 

@@ -90,17 +90,14 @@ class TokenBatches:
         """Yield the ids of about a thousand pairs at a time: a list of sources, a list of targets."""
         pairs = self.data.pairs(self.split, report)
         while chunk := list(itertools.islice(pairs, ENCODED_AT_ONCE)):
-            sources = self.source_tokenizer.encode([pair.source for pair in chunk])
-            targets = self.target_tokenizer.encode([pair.target for pair in chunk])
-            fits = [max(len(source), len(target)) < self.max_length for source, target in zip(sources, targets, strict=True)]
+            sources = [[*source, END_ID] for source in self.source_tokenizer.encode([pair.source for pair in chunk])]
+            targets = [[START_ID, *target, END_ID] for target in self.target_tokenizer.encode([pair.target for pair in chunk])]
+            fits = [self._length(len(s), len(t)) <= self.max_length for s, t in zip(sources, targets, strict=True)]
             for pair in itertools.compress(chunk, map(operator.not_, fits)):
                 if report is not None:
                     report.drop(f"over {self.max_length} tokens", pair.where)
             if any(fits):  # TensorFlow makes no ragged tensor of nothing
-                yield (
-                    [[*source, END_ID] for source in itertools.compress(sources, fits)],
-                    [[START_ID, *target, END_ID] for target in itertools.compress(targets, fits)],
-                )
+                yield list(itertools.compress(sources, fits)), list(itertools.compress(targets, fits))
 
     def survey(self) -> Survey:
         """Read the split once, to count pairs, tokens, batches and what is dropped.
@@ -111,7 +108,7 @@ class TokenBatches:
         if self._survey is None:
             report, filled, sources, targets = Report(), Counter(), 0, 0
             for source, target in self.pairs(report):
-                filled[self._bucket(max(len(source), len(target) - 1))] += 1
+                filled[self._bucket(self._length(len(source), len(target)))] += 1
                 sources, targets = sources + len(source), targets + len(target) - 1
             steps = sum(-(-count // self.batch_sizes[bucket]) for bucket, count in filled.items())
             if not steps:
@@ -130,8 +127,8 @@ class TokenBatches:
             pairs = pairs.cache()
         if self.shuffle:
             pairs = pairs.shuffle(min(survey.pairs, 100_000), seed=self.seed, reshuffle_each_iteration=True)
-        batches = pairs.map(lambda source, target: (source, target[:-1], target[1:])).bucket_by_sequence_length(
-            lambda source, target, labels: tf.maximum(tf.size(source), tf.size(target)),
+        batches = pairs.map(self._rows).bucket_by_sequence_length(
+            lambda *rows: tf.reduce_max([tf.size(row) for row in rows]),
             bucket_boundaries=[length + 1 for length in self.lengths],
             bucket_batch_sizes=[*self.batch_sizes, 1],
             padding_values=PAD_ID,
@@ -154,14 +151,46 @@ class TokenBatches:
     def _bucket(self, length):
         return next(i for i, longest in enumerate(self.lengths) if length <= longest)
 
+    def _length(self, source: int, target: int) -> int:
+        """Return the tokens of the longer side, of a source with its end and a target with its start and end."""
+        return max(source, target - 1)
+
+    def _rows(self, source, target):
+        """Turn a pair's ids into the rows of a batch."""
+        return source, target[:-1], target[1:]
+
+    def _named(self, source, target, labels):
+        """Name what the model reads."""
+        return {"source": source, "target": target}, labels
+
     def _fill(self, *sides):
         """Append rows of padding up to the bucket's batch size, and name the sides."""
         import tensorflow as tf
 
         rows, length = tf.unstack(tf.shape(sides[0]))
         missing = self.batch_tokens // length - rows
-        source, target, labels = (tf.pad(side, [[0, missing], [0, 0]], constant_values=PAD_ID) for side in sides)
-        return {"source": source, "target": target}, labels
+        return self._named(*(tf.pad(side, [[0, missing], [0, 0]], constant_values=PAD_ID) for side in sides))
+
+
+class JoinedBatches(TokenBatches):
+    """The same for a model without an encoder: a pair is one sequence, its source a prompt and its target what follows.
+
+    A batch is (ids (B, L), labels (B, L)), int32: start, source and target tokens; zeros under the source, target tokens and
+    end. Loss and metrics do not count zeros, so the model is not asked to predict prompts.
+    """
+
+    def _length(self, source, target):
+        return source + target - 2
+
+    def _rows(self, source, target):
+        import tensorflow as tf
+
+        prompt = source[:-1]
+        ids = tf.concat([[START_ID], prompt, target[1:-1]], axis=0)
+        return ids, tf.concat([tf.fill(tf.shape(prompt), PAD_ID), target[1:]], axis=0)
+
+    def _named(self, ids, labels):
+        return ids, labels
 
 
 def _without_autotuning(dataset):

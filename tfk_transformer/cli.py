@@ -15,6 +15,7 @@ from rich.console import Console
 from tfk_transformer import __version__
 from tfk_transformer.config import PRESETS, SearchSettings
 from tfk_transformer.startup import load_tensorflow
+from tfk_transformer.tokenizers import MODEL_TYPES
 
 LINES_AT_ONCE = 2000
 
@@ -31,7 +32,7 @@ Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A bundle, a SavedM
 BeamSize = Annotated[int, typer.Option(help="Open hypotheses a sentence; 1 is greedy search.")]
 Data = Annotated[
     str,
-    typer.Option(help="numbers:en-de | files:SOURCE,TARGET | folder:DIR:de-en | tfds:NAME:pt-en. Files are plain or .gz."),
+    typer.Option(help="numbers:en-de | addition:2 | files:SOURCE,TARGET | folder:DIR:de-en | tfds:NAME:pt-en. Files are plain or .gz."),
 ]
 DEFAULT_BEAM = SearchSettings.model_fields["beam_size"].default
 
@@ -53,6 +54,9 @@ def _common(
 def train(
     data: Data,
     out: Annotated[Path, typer.Option(help="Folder of the bundle; it must not exist.")],
+    architecture: Annotated[str, typer.Option(help="encoder_decoder, or decoder: it continues a source with its target.")] = (
+        "encoder_decoder"
+    ),
     preset: Annotated[str, typer.Option(help=f"Model: {', '.join(PRESETS)}.")] = "small",
     option: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="An option of the model that differs, as in norm=post; may be repeated.")
@@ -60,6 +64,7 @@ def train(
     validation_data: Annotated[str | None, typer.Option(help="Like --data. Default: its validation split, if it has one.")] = None,
     epochs: Annotated[int, typer.Option(help="Passes over the data.")] = 10,
     batch_tokens: Annotated[int, typer.Option(help="Tokens a batch and side, padding included.")] = 4096,
+    tokenizer: Annotated[str, typer.Option(help=f"Pieces of the joint vocabulary: {', '.join(MODEL_TYPES)}.")] = "unigram",
     vocab_size: Annotated[int, typer.Option(help="Subwords of the joint vocabulary; plain text gives fewer.")] = 8000,
     max_length: Annotated[int, typer.Option(help="Longest side of a pair in tokens; longer pairs are dropped and counted.")] = 256,
     dropout: Annotated[float | None, typer.Option(help="Default: the preset's.")] = None,

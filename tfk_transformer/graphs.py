@@ -6,8 +6,8 @@ import tensorflow as tf
 
 from tfk_transformer.config import END_ID, PAD_ID, START_ID
 from tfk_transformer.losses import real_tokens, token_crossentropy
-from tfk_transformer.search import Hypotheses, Limits, beam_search
 from tfk_transformer.model import TokenModel
+from tfk_transformer.search import Hypotheses, Limits, beam_search
 from tfk_transformer.tokenizers import SubwordTokenizer
 
 

@@ -125,7 +125,7 @@ def _invariants(cache) -> _State:
 def _advance(step, state: _State, rules: _Rules) -> _State:
     """Extend every open hypothesis by a token."""
     logits, cache = step(state.last, state.length, state.cache)
-    token_log_probs = tf.nn.log_softmax(tf.cast(logits, tf.float32))
+    token_log_probs = tf.nn.log_softmax(tf.cast(logits, tf.float32)) + _never_said(logits.shape[-1])
     if rules.prefix is not None:
         token_log_probs = _force_prefix(token_log_probs, state.length, rules.prefix)
     candidates = _best_continuations(state.log_probs, token_log_probs, rules.beam_size)
@@ -153,6 +153,11 @@ def _advance(step, state: _State, rules: _Rules) -> _State:
         finished_scores=finished_scores,
         done=state.done | reached | _cannot_improve(finished_scores, log_probs, rules),
     )
+
+
+def _never_said(vocab_size):
+    """Return what makes padding and start impossible: a model that was given too little may find them likely."""
+    return tf.constant([IMPOSSIBLE if token < END_ID else 0.0 for token in range(vocab_size)])
 
 
 def _force_prefix(token_log_probs, length, prefix):

@@ -10,6 +10,7 @@ import sentencepiece
 
 from tfk_transformer.config import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 
+MODEL_TYPES = ("unigram", "bpe", "char")
 MAX_TRAINING_TEXTS = 2_000_000
 
 
@@ -42,14 +43,14 @@ class SubwordTokenizer:
 
         Args:
             texts: sentences; the first two million are used.
-            vocab_size: pieces wanted, special ones included; text too plain for so many gives fewer ("unigram").
-            model_type: "unigram" (arXiv:1804.10959) or "bpe" (arXiv:1508.07909).
+            vocab_size: pieces wanted, special ones included; text too plain for so many gives fewer ("unigram", "char").
+            model_type: "unigram" (arXiv:1804.10959), "bpe" (arXiv:1508.07909) or "char", a piece a character.
 
         Raises:
             ValueError: for another `model_type`; if there is no text, or too little or too varied text for `vocab_size`.
         """
-        if model_type not in ("unigram", "bpe"):
-            raise ValueError(f"model_type: expected 'unigram' or 'bpe', got '{model_type}'.")
+        if model_type not in MODEL_TYPES:
+            raise ValueError(f"model_type: expected one of {', '.join(MODEL_TYPES)}, got '{model_type}'.")
         texts = iter(texts)
         first = next(texts, None)
         if first is None:
@@ -61,7 +62,7 @@ class SubwordTokenizer:
                 model_writer=model,
                 vocab_size=vocab_size,
                 model_type=model_type,
-                hard_vocab_limit=model_type != "unigram",
+                hard_vocab_limit=model_type == "bpe",
                 character_coverage=1.0,
                 pad_id=PAD_ID,
                 bos_id=START_ID,

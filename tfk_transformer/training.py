@@ -12,15 +12,15 @@ import keras
 from pydantic import Field, model_validator
 
 from tfk_transformer import datasets
-from tfk_transformer.batching import TokenBatches
-from tfk_transformer.config import PRESETS, TransformerConfig
+from tfk_transformer.architectures import CONFIGS, make_model
+from tfk_transformer.batching import JoinedBatches, TokenBatches
+from tfk_transformer.config import PRESETS
 from tfk_transformer.losses import LabelSmoothedCrossentropy
 from tfk_transformer.metrics import Perplexity, TokenAccuracy
 from tfk_transformer.plots import training_curve
 from tfk_transformer.records import Record
 from tfk_transformer.schedules import InverseSquareRoot
-from tfk_transformer.tokenizers import SubwordTokenizer
-from tfk_transformer.transformer import Transformer
+from tfk_transformer.tokenizers import MODEL_TYPES, SubwordTokenizer
 from tfk_transformer.translator import Translator
 
 PROBE_COUNT = 128
@@ -35,7 +35,11 @@ class Recipe(Record):
     validation_data: str | None = Field(
         default=None, description="spec of the validation pairs; None: the validation split of `data`, if any"
     )
+    architecture: Literal["encoder_decoder", "decoder"] = Field(
+        default="encoder_decoder", description="'decoder' has no encoder and continues a source with its target"
+    )
     preset: Literal[tuple(PRESETS)] = "small"
+    tokenizer: Literal[MODEL_TYPES] = Field(default="unigram", description="of the joint vocabulary; 'char': a piece a character")
     vocab_size: int = Field(default=8000, gt=4, description="subwords of the joint vocabulary; plain text gives fewer")
     dropout: float | None = Field(default=None, ge=0, lt=1, description="None: the preset's")
     options: dict[str, Any] = Field(default={}, description="options of the model that differ from the preset's, by name")
@@ -59,18 +63,19 @@ class Recipe(Record):
 
     @model_validator(mode="after")
     def _check_the_model(self) -> Self:
-        own = sorted({"max_length", "dropout", "source_vocab_size", "target_vocab_size"} & set(self.options))
+        own = sorted({"max_length", "dropout", "vocab_size", "source_vocab_size", "target_vocab_size"} & set(self.options))
         if own:
             raise ValueError(f"options: expected options of the model alone, got {', '.join(own)}, which the recipe itself decides")
         self.config(self.vocab_size)
         return self
 
-    def config(self, vocab_size: int) -> TransformerConfig:
+    def config(self, vocab_size: int):
         """Return the model's configuration for a joint vocabulary of so many pieces; embeddings are shared if no preset says otherwise."""
         chosen = {} if self.dropout is None else {"dropout": self.dropout}
-        sizes = {"source_vocab_size": vocab_size, "target_vocab_size": vocab_size, "max_length": self.max_length}
+        kind = CONFIGS[self.architecture]
+        sizes = {name: vocab_size for name in ("vocab_size", "source_vocab_size", "target_vocab_size") if name in kind.model_fields}
         shared = {} if "tie_embeddings" in PRESETS[self.preset] else {"tie_embeddings": "all"}
-        return TransformerConfig.preset(self.preset, **{**shared, **sizes, **chosen, **self.options})
+        return kind.preset(self.preset, **{**shared, **sizes, **chosen, "max_length": self.max_length, **self.options})
 
 
 def train(recipe: Recipe, out, resume: bool = False, callbacks: Sequence = (), say: Callable[[str], None] = print) -> Translator:
@@ -145,7 +150,7 @@ def _tokenizer(recipe: Recipe, data, work: Path) -> SubwordTokenizer:
     if (work / TOKENIZER).is_file():
         return SubwordTokenizer.load(work / TOKENIZER)
     texts = itertools.chain.from_iterable((pair.source, pair.target) for pair in data.pairs("train"))
-    return SubwordTokenizer.train(texts, recipe.vocab_size)
+    return SubwordTokenizer.train(texts, recipe.vocab_size, recipe.tokenizer)
 
 
 def _prepare_to_resume(recipe: Recipe, tokenizer: SubwordTokenizer, work: Path) -> None:
@@ -156,7 +161,8 @@ def _prepare_to_resume(recipe: Recipe, tokenizer: SubwordTokenizer, work: Path) 
 
 
 def _batches(recipe: Recipe, data, split: str, tokenizer: SubwordTokenizer, shuffle=False) -> TokenBatches:
-    return TokenBatches(data, split, tokenizer, tokenizer, recipe.batch_tokens, recipe.max_length, shuffle, recipe.seed)
+    kind = JoinedBatches if recipe.architecture == "decoder" else TokenBatches
+    return kind(data, split, tokenizer, tokenizer, recipe.batch_tokens, recipe.max_length, shuffle, recipe.seed)
 
 
 def _validation(recipe: Recipe, data, tokenizer) -> TokenBatches | None:
@@ -167,9 +173,8 @@ def _validation(recipe: Recipe, data, tokenizer) -> TokenBatches | None:
     return _batches(recipe, data, "validation", tokenizer) if separate else None
 
 
-def _model(recipe: Recipe, tokenizer: SubwordTokenizer) -> Transformer:
-    model = Transformer(recipe.config(tokenizer.vocab_size), dtype=recipe.dtype)
-    model.build()
+def _model(recipe: Recipe, tokenizer: SubwordTokenizer):
+    model = make_model(recipe.config(tokenizer.vocab_size), dtype=recipe.dtype)
     from_logits = model.config.output == "logits"
     model.compile(
         optimizer=keras.optimizers.Adam(

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from tfk_transformer.datasets.addition import addition_source
 from tfk_transformer.datasets.number_source import number_source
 from tfk_transformer.datasets.pairs import Source
 from tfk_transformer.datasets.parallel_text import files_source, folder_source
@@ -13,6 +14,7 @@ def load(spec: str) -> Source:
     """Return the source of text pairs that a spec names.
 
     - `numbers:en-de`: built-in number words, 60,000 pairs to train on; any two languages num2words knows.
+    - `addition:2`: built-in sums of two numbers of so many digits, 2 to 9, for a decoder alone.
     - `files:SOURCE,TARGET`: two parallel UTF-8 files, plain or .gz, a sentence a line. They are one set of pairs, so each
       of the split names train, validation and test gives that set.
     - `folder:DIR:de-en`: `de.train.txt`, `en.train.txt` and so on, plain or .gz, the layout of TFDS' TranslateFolder.
@@ -40,6 +42,7 @@ def _tfds_source(spec: str, rest: str) -> Source:
 
 _KINDS: dict[str, Callable[[str, str], Source]] = {
     "numbers": number_source,
+    "addition": addition_source,
     "files": files_source,
     "folder": folder_source,
     "tfds": _tfds_source,

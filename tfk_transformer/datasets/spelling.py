@@ -2,11 +2,11 @@
 
 import re
 
-FORMS = "numbers:en-de, files:SOURCE,TARGET, folder:DIR:de-en or tfds:NAME:pt-en"
+FORMS = "numbers:en-de, addition:2, files:SOURCE,TARGET, folder:DIR:de-en or tfds:NAME:pt-en"
 
 
 def malformed(spec: str, problem: str) -> ValueError:
-    """Return the error for a spec that cannot be read; it shows the four spellings."""
+    """Return the error for a spec that cannot be read; it shows all spellings."""
     return ValueError(f"data: expected {FORMS}, got '{spec}': {problem}")
 
 

@@ -1,0 +1,68 @@
+"""Sums of two numbers of n digits: made data for a model that continues a sequence, "083+917=" with "1000".
+
+Both numbers are written with n digits and their sum with n + 1, so that a digit's place tells what it stands for. Problems
+are drawn at random, each at most once: 1,000 to test, 1,000 to validate, and of the rest up to 500,000 to train on.
+"""
+
+import random
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+
+from tfk_transformer.datasets.pairs import USUAL_SPLITS, Pair, Source
+from tfk_transformer.datasets.spelling import malformed
+
+HELD_OUT_SIZE = 1_000
+TRAIN_SIZE = 500_000
+MOST_DIGITS = 9
+
+
+class AdditionSource(Source):
+    """The source behind `addition:2`."""
+
+    splits = USUAL_SPLITS
+
+    def __init__(self, name: str, digits: int):
+        super().__init__(name)
+        self.digits = digits
+
+    def _read(self, split: str) -> Iterator[Pair]:
+        for place, problem in enumerate(problems_by_split(self.digits)[split], start=1):
+            yield Pair(*write(problem, self.digits), f"{self.name} {split} {place}")
+
+
+def addition_source(spec: str, rest: str) -> AdditionSource:
+    """Return the source for `addition:` and a number of digits.
+
+    Raises:
+        ValueError: unless it is a number from 2 to 9.
+    """
+    if not re.fullmatch(f"[2-{MOST_DIGITS}]", rest):
+        raise malformed(spec, f"'{rest}' is not a number of digits from 2 to {MOST_DIGITS}.")
+    return AdditionSource(spec, int(rest))
+
+
+def write(problem: int, digits: int) -> tuple[str, str]:
+    """Return a problem and its solution: 8309 of 2 digits is ("83+09=", "092")."""
+    first, second = divmod(problem, 10**digits)
+    return f"{first:0{digits}}+{second:0{digits}}=", f"{first + second:0{digits + 1}}"
+
+
+@lru_cache(maxsize=2)
+def problems_by_split(digits: int) -> dict[str, list[int]]:
+    """Return the problems of train, validation and test, each as one number of 2 * digits digits, no problem twice."""
+    there_are = 100**digits
+    drawn = _distinct(min(there_are, TRAIN_SIZE + 2 * HELD_OUT_SIZE), there_are, seed=digits)
+    test, validation = drawn[:HELD_OUT_SIZE], drawn[HELD_OUT_SIZE : 2 * HELD_OUT_SIZE]
+    return {"train": drawn[2 * HELD_OUT_SIZE :], "validation": validation, "test": test}
+
+
+def _distinct(count: int, limit: int, seed: int) -> list[int]:
+    """Draw so many different numbers below `limit`.
+
+    Of the random module, Python promises the same values in every version for `random()` alone.
+    """
+    generator, found = random.Random(seed), {}
+    while len(found) < count:
+        found[int(generator.random() * limit)] = None
+    return list(found)
