@@ -54,6 +54,18 @@ def test_every_cached_step_equals_the_full_pass(options):
 
 
 @pytest.mark.parametrize("options", OPTIONS)
+def test_every_step_over_the_whole_prefix_equals_the_full_pass(options):
+    model, source, target, beams = built(**options), source_with_padding(), ids(3 * B, T, seed=1), 3
+    rows = np.repeat(source, beams, axis=0)
+    full = np.array(model({"source": rows, "target": target})).reshape(B, beams, T, -1)
+    step, first_cache = model.start_search(source, use_cache=False)
+    prefix = first_cache(B * beams)
+    for t in range(T):
+        logits, prefix = step(target[:, t].reshape(B, beams), t, prefix)
+        np.testing.assert_allclose(logits, full[:, :, t], atol=1e-5)
+
+
+@pytest.mark.parametrize("options", OPTIONS)
 def test_padding_further_changes_no_logit(options):
     model, source, target = built(**options), source_with_padding(), ids(B, T, seed=1)
     plain = np.array(model({"source": source, "target": target}))

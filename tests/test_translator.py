@@ -33,6 +33,18 @@ def test_results_do_not_depend_on_the_batch(translator):
     np.testing.assert_allclose([t.score for t in whole], [t.score for t in single], atol=1e-5)
 
 
+def test_the_whole_prefix_and_the_last_query_give_the_same_translations(translator):
+    """Both ways of inference of "Transformer Details", section 1.5."""
+    from tfk_transformer.datasets.numbers import spell
+
+    texts = [spell(number, "en") for number in range(0, 200, 7)]
+    for settings in ({"beam_size": 1}, {"beam_size": 3, "n_best": 3}):
+        cached, whole = (translator.translate(texts, use_cache=use_cache, **settings) for use_cache in (True, False))
+        for one, other in zip(cached, whole, strict=True):
+            assert [h.text for h in one.hypotheses] == [h.text for h in other.hypotheses]
+            np.testing.assert_allclose([h.score for h in one.hypotheses], [h.score for h in other.hypotheses], atol=1e-4)
+
+
 def test_n_best_gives_different_hypotheses_best_first(translator):
     found = translator.translate(["sixty-six"], beam_size=4, n_best=3)[0].hypotheses
     assert len({h.text for h in found}) == 3
