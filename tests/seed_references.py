@@ -39,15 +39,43 @@ class Parts(NamedTuple):
 
 def yet_another_explanation(weights, source, target):
     """Compute "Yet another explanation and implementation of the transformer model": x + sub(norm(x)), biases everywhere."""
+    return run(weights, yet_another_parts(weights), source, target)
+
+
+def yet_another_decoder(weights, rows):
+    """Compute the decoder that its collection trains alone, on ids (B, T): every layer without the second attention; logits."""
+    parts, logits = yet_another_parts(weights), []
+    for ids in rows:
+        y, mask = parts.embed("target", ids), hide(ids != 0)[None] + hide(np.tri(len(ids)))  # (T, D), (T, T)
+        for w in layers(weights, "decoder"):
+            y, _ = attention_sublayer(parts, w, "self_attention", "self_residual", y, None, mask)
+            y = feed_forward_sublayer(parts, w, y)
+        logits.append(parts.project(parts.finish("decoder", y)))
+    return np.stack(logits)
+
+
+def yet_another_classifier(weights, rows):
+    """Compute the encoder that its collection trains to classify ids (B, S): the mean of its outputs, then a linear layer; logits.
+
+    The collection's mean counts padding too, and so depends on the other sentences of a batch; ours is over the tokens.
+    """
+    parts, logits = yet_another_parts(weights), []
+    for ids in rows:
+        x, _ = encode(weights, parts, ids, hide(ids != 0)[None])
+        logits.append(x[ids != 0].mean(0) @ weights["head/kernel"] + weights["head/bias"])
+    return np.stack(logits)
+
+
+def yet_another_parts(weights):
+    """Return the parts of that description."""
     norm = partial(layer_norm, epsilon=1e-5)
-    parts = Parts(
+    return Parts(
         embed=lambda side, ids: embeddings(weights, side, ids) + weights[f"{side}_positions/table"][: len(ids)],
         attend=biased_attention,
         residual=lambda x, sublayer, w: x + sublayer(norm(x, w)),
         finish=lambda side, x: norm(x, scope(weights, f"{side}/final_norm")),
         project=lambda y: y @ weights["output/kernel"] + weights["output/bias"],
     )
-    return run(weights, parts, source, target)
 
 
 def from_zero(weights, source, target):

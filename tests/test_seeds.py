@@ -6,8 +6,18 @@ import re
 import numpy as np
 import pytest
 import tensorflow as tf
-from seed_references import PROBABILITIES, REFERENCES, loss, paper_sinusoids, softmax, transformer_details
+from seed_references import (
+    PROBABILITIES,
+    REFERENCES,
+    loss,
+    paper_sinusoids,
+    softmax,
+    transformer_details,
+    yet_another_classifier,
+    yet_another_decoder,
+)
 
+from tfk_transformer.architectures import CONFIGS, make_model
 from tfk_transformer.config import TransformerConfig
 from tfk_transformer.losses import LabelSmoothedCrossentropy
 from tfk_transformer.transformer import Transformer
@@ -149,6 +159,23 @@ def test_a_sentence_of_padding_alone_is_finite_and_changes_no_other(name):
     padded = np.array(built(name)({key: np.pad(ids, [(0, 1), (0, 0)]) for key, ids in INPUTS.items()}))
     assert np.isfinite(padded).all()
     np.testing.assert_allclose(padded[:B], built(name)(INPUTS), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "own_sizes", "reference", "rows"),
+    [
+        ("decoder", {"vocab_size": TARGET_VOCAB_SIZE}, yet_another_decoder, TARGET),
+        ("encoder", {"vocab_size": SOURCE_VOCAB_SIZE, "num_classes": 37}, yet_another_classifier, SOURCE),
+    ],
+)
+def test_the_decoder_alone_and_the_classifier_of_the_first_collection_are_the_formulas(architecture, own_sizes, reference, rows):
+    config = CONFIGS[architecture]
+    sizes = {name: size for name, size in SIZES.items() if name in config.model_fields}
+    model = make_model(config.preset("yet_another_explanation", **sizes, **own_sizes))
+    model.set_weights([draw(short_path(weight), weight.shape) for weight in model.weights])
+    theirs = reference({short_path(weight): np.array(weight, "float64") for weight in model.weights}, rows)
+    real = rows != 0 if architecture == "decoder" else slice(None)
+    np.testing.assert_allclose(np.array(model(rows))[real], theirs[real], rtol=0, atol=1e-5)
 
 
 # Gradients.

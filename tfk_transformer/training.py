@@ -107,24 +107,28 @@ def train(recipe: Recipe, out, resume: bool = False, callbacks: Sequence = (), s
     model = _model(recipe, tokenizer)
     _introduce(say, model, tokenizer, batches, validation)
     _prepare_to_resume(recipe, tokenizer, work)
-    model.fit(
-        batches.dataset(),
-        validation_data=validation.dataset() if validation else None,
-        epochs=recipe.epochs,
-        shuffle=False,  # the batches come shuffled
-        verbose=1 if sys.stdout.isatty() else 2,  # a bar on a terminal, a line an epoch in a log
-        callbacks=[
-            keras.callbacks.CSVLogger(str(work / LOG), append=resume),
-            keras.callbacks.BackupAndRestore(str(work / BACKUP), double_checkpoint=True, delete_checkpoint=False),
-            *callbacks,
-        ],
-    )
+    kept = [
+        keras.callbacks.CSVLogger(str(work / LOG), append=resume),
+        keras.callbacks.BackupAndRestore(str(work / BACKUP), double_checkpoint=True, delete_checkpoint=False),
+    ]
+    _fit(model, batches, validation, recipe.epochs, [*kept, *callbacks])
     history = _history(work / LOG)
     translator = Translator(model, tokenizer, probes=_probes(validation or batches))
     figures = {name: values[-1] for name, values in history.items()} | {"parameters": model.count_params()}
     translator.save(out, history, figures, more=lambda folder: _add_records(folder, recipe, history))
     shutil.rmtree(work)
     return Translator.load(out)
+
+
+def _fit(model, batches: TokenBatches, validation: TokenBatches | None, epochs: int, callbacks: list) -> None:
+    model.fit(
+        batches.dataset(),
+        validation_data=validation.dataset() if validation else None,
+        epochs=epochs,
+        shuffle=False,  # the batches come shuffled
+        verbose=1 if sys.stdout.isatty() else 2,  # a bar on a terminal, a line an epoch in a log
+        callbacks=callbacks,
+    )
 
 
 def _work_folder(recipe: Recipe, out: Path, resume: bool) -> Path:
