@@ -78,6 +78,17 @@ def test_train_leaves_a_bundle_that_translates(run, recipe, tmp_path):
     assert run("translate", tmp_path / "b", "one")[0] == 0
 
 
+def test_train_takes_any_option_of_the_model(run, recipe, tmp_path):
+    sizes = ["--preset", "transformer_details", "--option", "model_dim=22", "--option", "num_heads=2", "--option", "ff_dim=37"]
+    layers = ["--option", "encoder_layers=1", "--option", "decoder_layers=1", "--option", "norm=pre", "--option", "attention_bias=true"]
+    training = ["--epochs", 1, "--vocab-size", 80, "--max-length", 32, "--batch-tokens", 512, "--warmup-steps", 10]
+    status, _, error = run("train", "--data", recipe.data, "--out", tmp_path / "b", *sizes, *layers, *training)
+    assert (status, error) == (0, "")
+    config = json.loads((tmp_path / "b" / "config.json").read_text())
+    assert (config["model_dim"], config["norm"], config["attention_scale"]) == (22, "pre", "key_dim")
+    assert config["attention_bias"] == ["query", "key", "value", "output"]
+
+
 @pytest.mark.journey
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGKILL])
 def test_a_stopped_training_is_resumed(recipe, tmp_path, stop):
@@ -117,9 +128,12 @@ def test_a_stopped_training_is_resumed(recipe, tmp_path, stop):
         (["translate", "{tmp}/corrupt.onnx", "one"], "corrupt.onnx does not load"),
         (["evaluate", "{bundle}", "--data", "numbers:en-xx"], "expected a code of num2words, got 'xx'"),
         (["evaluate", "{bundle}", "--data", "folder:{tmp}/none:de-en"], "folder {tmp}/none: not found"),
-        (["evaluate", "{bundle}", "--data", "letters:en-de"], "expected numbers:en-de, files:SOURCE,TARGET"),
+        (["evaluate", "{bundle}", "--data", "letters:en-de"], "expected numbers:en-de, addition:2, files:SOURCE,TARGET"),
         (["evaluate", "{bundle}", "--data", "numbers:en-de", "--split", "tests"], "got 'tests'. Did you mean 'test'?"),
         (["train", "--data", "numbers:en-de", "--preset", "tinny", "--out", "{tmp}/new"], "preset: .*'tinny'"),
+        (["train", "--data", "numbers:en-de", "--option", "norm", "--out", "{tmp}/new"], "--option: expected NAME=VALUE, .*, got 'norm'"),
+        (["train", "--data", "numbers:en-de", "--option", "norms=pre", "--out", "{tmp}/new"], "unknown key 'norms'. Did you mean 'norm'"),
+        (["train", "--data", "numbers:en-de", "--architecture", "encoder", "--out", "{tmp}/new"], "architecture: .*'encoder'"),
         (["train", "--data", "files:{tmp}/a,{tmp}/b", "--out", "{tmp}/new"], "{tmp}/a: not found; {tmp}/b: not found"),
         (["train", "--data", "numbers:en-de", "--out", "{tmp}"], "out: expected a new folder, got {tmp}, which exists"),
         (["train", "--data", "numbers:en-de", "--out", "{tmp}/new", "--resume"], "resume: expected an unfinished training"),

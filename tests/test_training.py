@@ -6,6 +6,7 @@ import pytest
 
 from tfk_transformer import datasets
 from tfk_transformer.batching import TokenBatches
+from tfk_transformer.language_model import LanguageModel
 from tfk_transformer.losses import LabelSmoothedCrossentropy
 from tfk_transformer.training import Recipe, train
 from tfk_transformer.transformer import Transformer
@@ -64,6 +65,18 @@ def test_an_interrupted_training_resumes_after_its_last_whole_epoch(recipe, tmp_
     assert history["loss"][2] < history["loss"][1] < history["loss"][0]
     assert isinstance(translator, Translator)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bundle"]
+
+
+def test_a_decoder_alone_learns_to_continue_prompts(recipe, tmp_path):
+    alone = recipe.replace(architecture="decoder", tokenizer="char", max_length=96, batch_tokens=4096, epochs=3)
+    translator = train(alone, tmp_path / "bundle", say=lambda line: None)
+    assert isinstance(translator.model, LanguageModel)
+    history = json.loads((tmp_path / "bundle" / "history.json").read_text())
+    assert history["loss"][2] < history["loss"][1] < history["loss"][0]
+    prompts = ["one", "twenty-two"]
+    continued = translator.translate(prompts, max_length=40)
+    assert translator.score(prompts, [t.text for t in continued]).shape == (2,)
+    assert continued == Translator.load(tmp_path / "bundle").translate(prompts, max_length=40)
 
 
 def test_nothing_to_resume_is_said(recipe, tmp_path):
