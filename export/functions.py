@@ -1,9 +1,18 @@
-"""A translator's graph functions under the names and shapes of `signatures`."""
+"""The graph functions of translators and classifiers under the names and shapes of `signatures`."""
 
 import tensorflow as tf
 
 from tfk_transformer.config import SearchSettings
-from tfk_transformer.export.signatures import SAVED_MODEL, Signature
+from tfk_transformer.export.signatures import (
+    CLASSIFY_IDS,
+    CLASSIFY_TEXT,
+    GENERATE,
+    SCORE,
+    SERVING_DEFAULT,
+    SERVING_LABEL,
+    TRANSLATE,
+    Signature,
+)
 from tfk_transformer.search import Limits
 
 
@@ -12,9 +21,9 @@ def specs(signature: Signature) -> list[tf.TensorSpec]:
     return [tf.TensorSpec([None] * len(tensor.shape), tensor.dtype, tensor.name) for tensor in signature.inputs]
 
 
-def traced(graph, name: str):
-    """Return the exported function `name` of a `TranslationGraph`, a `tf.function` from tensors to a dictionary."""
-    signature, body = SAVED_MODEL[name], _BODIES[name]
+def traced(graph, signature: Signature):
+    """Return the `tf.function` of a signature, from tensors to a dictionary, made of a `TranslationGraph` or `ClassificationGraph`."""
+    body = _BODIES[signature]
 
     @tf.function(autograph=False, input_signature=specs(signature))
     def function(*inputs):
@@ -41,4 +50,25 @@ def _score(graph, source, target):
     return (graph.score(source, target),)
 
 
-_BODIES = {"serving_default": _serving_default, "translate": _translate, "generate": _generate, "score": _score}
+def _serving_label(graph, text):
+    found = graph.classify(text)
+    return found.label, found.probability
+
+
+def _classify_text(graph, text):
+    return graph.classify(text)
+
+
+def _classify_ids(graph, source_ids):
+    return (graph.probabilities(source_ids),)
+
+
+_BODIES = {
+    SERVING_DEFAULT: _serving_default,
+    TRANSLATE: _translate,
+    GENERATE: _generate,
+    SCORE: _score,
+    SERVING_LABEL: _serving_label,
+    CLASSIFY_TEXT: _classify_text,
+    CLASSIFY_IDS: _classify_ids,
+}

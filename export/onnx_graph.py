@@ -1,4 +1,4 @@
-"""ONNX: the whole search as one graph over ids, and the same graph with tokenizers at both ends."""
+"""ONNX: the whole search, or a classifier, as one graph over ids, and the same graph with tokenizers and labels at its ends."""
 
 import contextlib
 import logging
@@ -9,7 +9,9 @@ from onnx_ir import tape
 
 from tfk_transformer.config import SearchSettings
 from tfk_transformer.export.optimize import optimize
-from tfk_transformer.export.signatures import GENERATE, TEXT, TRANSLATE, Tensor
+from tfk_transformer.export.signatures import CLASSIFY_IDS, CLASSIFY_TEXT, GENERATE, TEXT, TRANSLATE, Signature, Tensor
+from tfk_transformer.text_classifier import TextClassifier
+from tfk_transformer.tokenizers import SubwordTokenizer
 from tfk_transformer.translator import Translator
 
 OPSET = 18  # the newest that tf2onnx 1.17 knows
@@ -18,33 +20,62 @@ TEXT_OPERATORS = "ai.onnx.contrib"  # the domain of onnxruntime-extensions
 
 def generate_graph(translator: Translator) -> ir.Model:
     """Convert the search to a graph from source ids to target ids, `signatures.GENERATE`, with standard operators alone."""
-    import tf2onnx
-
-    from tfk_transformer.export.functions import specs, traced
-
-    with quietly("tf2onnx"):
-        proto, _ = tf2onnx.convert.from_function(traced(translator.graph, "generate"), input_signature=specs(GENERATE), opset=OPSET)
-    model = optimize(ir.from_proto(proto))
-    _arrange(model.graph.inputs, GENERATE.inputs)
-    _arrange(model.graph.outputs, GENERATE.outputs)
+    model = _converted(translator.graph, "generate", GENERATE)
     _set_defaults(model.graph)
-    model.producer_name, model.graph.name = "tfk_transformer", "generate"
     return model
 
 
 def translate_graph(generate: ir.Model, translator: Translator) -> ir.Model:
     """Join tokenizers to a clone of the graph over ids: `signatures.TRANSLATE`, with operators of onnxruntime-extensions."""
-    model = generate.clone()
+    model, op = _reading_text(generate, "translate", translator.source_tokenizer)
+    outputs = model.graph.outputs
+    outputs[0] = _declare(_decode(op, outputs[0], translator.target_tokenizer.pieces()), TRANSLATE.outputs[0])
+    model.graph.sort()
+    return model
+
+
+def probabilities_graph(classifier: TextClassifier) -> ir.Model:
+    """Convert a classifier to a graph from ids to probabilities, `signatures.CLASSIFY_IDS`, with standard operators alone."""
+    return _converted(classifier.graph, "probabilities", CLASSIFY_IDS)
+
+
+def classify_graph(probabilities: ir.Model, classifier: TextClassifier) -> ir.Model:
+    """Join tokenizer and labels to a clone of the graph over ids: `signatures.CLASSIFY_TEXT`, as in `translate_graph`."""
+    model, op = _reading_text(probabilities, "classify", classifier.tokenizer)
+    outputs = model.graph.outputs
+    found = [*_best(op, outputs[0], classifier.labels), outputs[0]]
+    outputs.clear()
+    outputs.extend(map(_declare, found, CLASSIFY_TEXT.outputs))
+    model.graph.sort()
+    return model
+
+
+def _converted(graph, name: str, signature: Signature) -> ir.Model:
+    """Convert a function of a `TranslationGraph` or `ClassificationGraph`."""
+    import tf2onnx
+
+    from tfk_transformer.export.functions import specs, traced
+
+    with quietly("tf2onnx"):
+        proto, _ = tf2onnx.convert.from_function(traced(graph, signature), input_signature=specs(signature), opset=OPSET)
+    model = optimize(ir.from_proto(proto))
+    _arrange(model.graph.inputs, signature.inputs)
+    _arrange(model.graph.outputs, signature.outputs)
+    model.producer_name, model.graph.name = "tfk_transformer", name
+    return model
+
+
+def _reading_text(over_ids: ir.Model, name: str, tokenizer: SubwordTokenizer) -> tuple[ir.Model, tape.Tape]:
+    """Return a clone of a graph over ids that tokenizes texts, and the tape to add more operators to it."""
+    model = over_ids.clone()
     graph = model.graph
-    graph.name = "translate"
+    graph.name = name
     op = tape.Tape(graph)
     text, source_ids = _declare(ir.Value(), TEXT), graph.inputs[0]
-    ir.convenience.replace_all_uses_with(source_ids, _encode(op, text, translator.source_tokenizer.model))
+    ir.convenience.replace_all_uses_with(source_ids, _encode(op, text, tokenizer.model))
     graph.inputs[0] = text
-    graph.outputs[0] = _declare(_decode(op, graph.outputs[0], translator.target_tokenizer.pieces()), TRANSLATE.outputs[0])
-    graph.sort()
     model.opset_imports[TEXT_OPERATORS] = 1
-    return model
+    return model, op
 
 
 def _encode(op: tape.Tape, text, tokenizer: bytes):
@@ -76,6 +107,17 @@ def _decode(op: tape.Tape, ids, pieces: list[str]):
         "StringJoin", [texts, _constant(op, "no_separator", np.array([""], object)), _constant(op, "last_axis", [2])], domain=TEXT_OPERATORS
     )
     return op.op("StringStrip", [joined], domain=TEXT_OPERATORS)
+
+
+def _best(op: tape.Tape, probabilities, labels: list[str]):
+    """Return the labels (N,) of the highest probabilities (N, C), and these (N,); the empty label where none is above 0."""
+    one, none = _constant(op, "next", [1]), _constant(op, "no_label", [0])
+    best = op.op("ArgMax", [probabilities], {"axis": 1})  # (N, 1)
+    highest = op.op("GatherElements", [probabilities, best], {"axis": 1})  # (N, 1)
+    above = op.op("Greater", [highest, _constant(op, "nothing", np.zeros(1, "float32"))])
+    named = op.op("Where", [above, op.op("Add", [best, one]), none])
+    names = _constant(op, "labels", np.array(["", *labels], object))
+    return op.op("Gather", [names, op.op("Squeeze", [named, one])]), op.op("Squeeze", [highest, one])
 
 
 def _constant(op: tape.Tape, name: str, value):

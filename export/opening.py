@@ -1,6 +1,19 @@
-"""Open whatever translates, told apart by what it is."""
+"""Open whatever translates, and either kind of bundle, told apart by what they are."""
 
 from pathlib import Path
+
+
+def open_bundle(path):
+    """Open a bundle: a `Translator` or a `TextClassifier`, by what its configuration says.
+
+    Raises:
+        ValueError: if it is no bundle, or files are missing or broken.
+    """
+    from tfk_transformer.contents import CLASSIFIER, kind_of
+    from tfk_transformer.text_classifier import TextClassifier
+    from tfk_transformer.translator import Translator
+
+    return (TextClassifier if kind_of(path) == CLASSIFIER else Translator).load(path)
 
 
 def open_translator(path):

@@ -3,10 +3,11 @@
 import numpy as np
 
 from tfk_transformer.config import END_ID, UNKNOWN_ID
-from tfk_transformer.translator import Translator
+from tfk_transformer.tokenizers import SubwordTokenizer
 
 PROBES = 100
 SCORE_TOLERANCE = 1e-3
+PROBABILITY_TOLERANCE = 1e-4  # ten times what rounding makes of a large and confident model
 SETTINGS = ({"beam_size": 1}, {})  # greedy, and the defaults
 
 
@@ -14,19 +15,17 @@ class ParityError(ValueError):
     """An artefact that does not agree with the model it was made from."""
 
 
-def probe_texts(translator: Translator) -> list[str]:
-    """Return at least `PROBES` source texts: the translator's own, and if these are too few, made ones of random pieces."""
+def probe_texts(own: list[str], tokenizer: SubwordTokenizer) -> list[str]:
+    """Return at least `PROBES` texts: one's own, and if these are too few, made ones of random pieces."""
     random = np.random.default_rng(0)
-    missing = max(0, PROBES - len(translator.probes))
-    vocab_size = translator.source_tokenizer.vocab_size
-    made = [random.integers(UNKNOWN_ID + 1, vocab_size, size=random.integers(1, 9)) for _ in range(missing)]
-    return translator.probes + [text or "?" for text in translator.source_tokenizer.decode(made)]
+    missing = max(0, PROBES - len(own))
+    made = [random.integers(UNKNOWN_ID + 1, tokenizer.vocab_size, size=random.integers(1, 9)) for _ in range(missing)]
+    return own + [text or "?" for text in tokenizer.decode(made)]
 
 
-def probe_ids(translator: Translator, texts: list[str]) -> np.ndarray:
+def probe_ids(texts: list[str], tokenizer: SubwordTokenizer, max_length: int) -> np.ndarray:
     """Return int32 ids (N, S) of texts, tokens and end, padded; shortened to what the model reads."""
-    longest = translator.model.config.max_length
-    rows = [[*ids[: longest - 1], END_ID] for ids in translator.source_tokenizer.encode(texts)]
+    rows = [[*ids[: max_length - 1], END_ID] for ids in tokenizer.encode(texts)]
     ids = np.zeros((len(rows), max(map(len, rows))), "int32")
     for row, values in zip(ids, rows, strict=True):
         row[: len(values)] = values
@@ -65,4 +64,35 @@ def check_texts(name: str, expected: list, got: list) -> None:
         raise ParityError(
             f"{name}: expected the model's translations, got {len(different)} of {len(expected)} that differ, "
             f"'{first.source}' for one: '{first.text}' became '{other.text}'; nothing was written."
+        )
+
+
+def check_probabilities(name: str, expected: np.ndarray, got: np.ndarray) -> float:
+    """Compare probabilities, NaN for texts that are too long, with the model's; return the largest difference.
+
+    Raises:
+        ParityError: if one differs by more than `PROBABILITY_TOLERANCE`.
+    """
+    both_nan = np.isnan(expected) & np.isnan(got)
+    difference = float(np.max(np.where(both_nan, 0.0, np.abs(expected - got)), initial=0.0))
+    if not difference <= PROBABILITY_TOLERANCE:
+        raise ParityError(
+            f"{name}: expected the model's probabilities of {len(expected)} probe texts, got some that are {difference:.2g} apart "
+            f"(at most {PROBABILITY_TOLERANCE:g} allowed); nothing was written."
+        )
+    return difference
+
+
+def check_labels(name: str, texts: list[str], expected: list[str], got: list[str]) -> None:
+    """Compare labels.
+
+    Raises:
+        ParityError: if any differs, naming the first.
+    """
+    different = [row for row in zip(texts, expected, got, strict=True) if row[1] != row[2]]
+    if different:
+        text, label, other = different[0]
+        raise ParityError(
+            f"{name}: expected the model's labels, got {len(different)} of {len(expected)} that differ, "
+            f"'{text}' for one: '{label}' became '{other}'; nothing was written."
         )

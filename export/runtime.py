@@ -1,4 +1,4 @@
-"""Translate with an exported ONNX file; needs numpy, onnxruntime and onnxruntime-extensions, and never TensorFlow or Keras."""
+"""Translate or classify with an exported ONNX file; needs numpy, onnxruntime and onnxruntime-extensions, and never TensorFlow or Keras."""
 
 import ctypes
 import importlib.util
@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 
-from tfk_transformer.texts import Translation, check_texts, in_batches, to_translations
+from tfk_transformer.texts import Classification, Translation, check_texts, in_batches, to_classifications, to_translations
 
 METADATA = "tfk_transformer"
 
@@ -24,14 +24,11 @@ class OnnxTranslator:
         threads: used inside operators; None: as many as there are cores.
 
     Raises:
-        ValueError: if it is no ONNX file of this project that takes text.
+        ValueError: if it is no translator's ONNX file of this project that takes text.
     """
 
     def __init__(self, path, threads: int | None = None):
-        self._session = open_session(path, threads, text_operators=True)
-        self.metadata = read_metadata(self._session, path)
-        if "text" not in [value.name for value in self._session.get_inputs()]:
-            raise ValueError(f"ONNX: expected a file that takes text, got {path}, which takes ids; use translate.onnx of the same export.")
+        self._session, self.metadata = _open_text_file(path, threads, "OnnxTranslator")
         self.max_length = self.metadata["config"]["max_length"]
 
     def translate(self, texts: Sequence[str], batch_size: int = 64, **settings) -> list[Translation]:
@@ -43,6 +40,45 @@ class OnnxTranslator:
             return self._session.run(["translations", "scores"], {"text": np.array(batch, object), **scalars})
 
         return to_translations(texts, in_batches(texts, batch_size, run), self.max_length)
+
+
+class OnnxClassifier:
+    """Classify with `classify.onnx`.
+
+    Args:
+        path: the file.
+        threads: used inside operators; None: as many as there are cores.
+
+    Raises:
+        ValueError: if it is no classifier's ONNX file of this project that takes text.
+    """
+
+    def __init__(self, path, threads: int | None = None):
+        self._session, self.metadata = _open_text_file(path, threads, "OnnxClassifier")
+        self.labels = self.metadata["labels"]
+        self.max_length = self.metadata["config"]["max_length"]
+
+    def classify(self, texts: Sequence[str], batch_size: int = 64) -> list[Classification]:
+        """Classify texts; see `TextClassifier.classify`."""
+        check_texts(texts)
+
+        def run(batch):
+            return self._session.run(["label", "probability", "probabilities"], {"text": np.array(batch, object)})
+
+        return to_classifications(texts, in_batches(texts, batch_size, run), self.labels, self.max_length)
+
+
+def _open_text_file(path, threads: int | None, reader: str) -> tuple[onnxruntime.InferenceSession, dict]:
+    """Open an ONNX file that takes text, for the class named `reader`; return it with its metadata."""
+    session = open_session(path, threads, text_operators=True)
+    metadata = read_metadata(session, path)
+    classifies = metadata["config"].get("architecture") == "encoder"
+    wanted, file = ("OnnxClassifier", "classify.onnx") if classifies else ("OnnxTranslator", "translate.onnx")
+    if reader != wanted:
+        raise ValueError(f"ONNX: expected a file that {reader} reads, got {path}, which is for {wanted}; open it with {wanted}.")
+    if "text" not in [value.name for value in session.get_inputs()]:
+        raise ValueError(f"ONNX: expected a file that takes text, got {path}, which takes ids; use {file} of the same export.")
+    return session, metadata
 
 
 def scalar_inputs(settings: dict, defaults: dict) -> dict[str, np.ndarray]:
@@ -98,7 +134,7 @@ def _text_operators() -> str:
     try:
         import onnxruntime_extensions
     except ImportError:
-        raise ImportError("translate.onnx needs onnxruntime-extensions: pip install onnxruntime-extensions") from None
+        raise ImportError("a file that takes text needs onnxruntime-extensions: pip install onnxruntime-extensions") from None
     return onnxruntime_extensions.get_library_path()
 
 

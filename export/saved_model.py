@@ -1,33 +1,36 @@
 """SavedModel: strings in, strings out, with stock TensorFlow and TensorFlow Text operators."""
 
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from tfk_transformer.config import SETTING_DTYPES, SearchSettings
+from tfk_transformer.export.signatures import SAVED_MODEL
 from tfk_transformer.texts import Translation, check_texts, in_batches, to_translations
-from tfk_transformer.translator import Translator
 
 
-def write_saved_model(translator: Translator, folder) -> None:
-    """Write a SavedModel with every signature of `signatures.SAVED_MODEL`.
+def write_saved_model(fitted, folder, signatures: dict = SAVED_MODEL, **constants) -> None:
+    """Write a SavedModel.
 
     Args:
-        translator: what to export.
+        fitted: the translator, or the classifier, to export.
         folder: where to; it must not exist.
+        signatures: what it has, of `signatures`.
+        **constants: what its functions without arguments return, by name, beside `max_length`.
     """
     import tensorflow as tf
 
     from tfk_transformer.export.functions import traced
-    from tfk_transformer.export.signatures import SAVED_MODEL
 
     module = tf.Module()
     # Plain variables, not the Keras model: nothing of Keras or of this package is needed to load it.
-    module.weights = [variable.value for variable in translator.model.variables]
-    module.max_length = tf.function(lambda: tf.constant(translator.model.config.max_length), input_signature=[])
-    signatures = {name: traced(translator.graph, name).get_concrete_function() for name in SAVED_MODEL}
-    tf.saved_model.save(module, str(folder), signatures=signatures)
+    module.weights = [variable.value for variable in fitted.model.variables]
+    for name, value in {"max_length": fitted.model.config.max_length, **constants}.items():
+        setattr(module, name, tf.function(functools.partial(tf.constant, value), input_signature=[]))
+    functions = {name: traced(fitted.graph, signature).get_concrete_function() for name, signature in signatures.items()}
+    tf.saved_model.save(module, str(folder), signatures=functions)
 
 
 class SavedModelTranslator:
@@ -51,9 +54,8 @@ class SavedModelTranslator:
         except (OSError, tf.errors.OpError) as error:
             raise ValueError(f"SavedModel: {path} does not load: {str(error).splitlines()[0]}") from None
         if "translate" not in self._model.signatures:
-            raise ValueError(
-                f"SavedModel: expected the signature 'translate', got {sorted(self._model.signatures)} in {path}; export it again."
-            )
+            cure = "it is a classifier's" if "classify" in self._model.signatures else "export it again"
+            raise ValueError(f"SavedModel: expected the signature 'translate', got {sorted(self._model.signatures)} in {path}; {cure}.")
         self.max_length = int(self._model.max_length())
 
     def translate(self, texts: Sequence[str], batch_size: int = 64, **settings) -> list[Translation]:

@@ -1,6 +1,6 @@
 """The names, dtypes and shapes of every exported function, in one place.
 
-N texts, S source tokens, T target tokens; n_best hypotheses a text.
+N texts, S source tokens, T target tokens, C classes; n_best hypotheses a text.
 """
 
 from typing import NamedTuple
@@ -34,3 +34,13 @@ GENERATE = Signature((SOURCE_IDS, *SETTINGS), (Tensor("ids", "int32", ("N", "n_b
 SCORE = Signature((Tensor("source", "string", ("N",)), Tensor("target", "string", ("N",))), (Tensor("log_probability", "float32", ("N",)),))
 
 SAVED_MODEL = {"serving_default": SERVING_DEFAULT, "translate": TRANSLATE, "generate": GENERATE, "score": SCORE}
+
+# Of a classifier.
+LABEL, PROBABILITY = Tensor("label", "string", ("N",)), Tensor("probability", "float32", ("N",))
+PROBABILITIES = Tensor("probabilities", "float32", ("N", "C"))
+
+SERVING_LABEL = Signature((TEXT,), (LABEL, PROBABILITY))
+CLASSIFY_TEXT = Signature((TEXT,), (LABEL, PROBABILITY, PROBABILITIES))
+CLASSIFY_IDS = Signature((SOURCE_IDS,), (PROBABILITIES,))
+
+CLASSIFIER_SAVED_MODEL = {"serving_default": SERVING_LABEL, "classify": CLASSIFY_TEXT, "probabilities": CLASSIFY_IDS}

@@ -18,6 +18,7 @@ def test_special_ids():
 def test_defaults_are_the_papers_base_model_but_for_the_norm():
     assert config().model_dump() == {
         **VOCABULARIES,
+        "architecture": "encoder_decoder",
         "model_dim": 512,
         "num_heads": 8,
         "key_dim": None,

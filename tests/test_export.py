@@ -12,7 +12,7 @@ import tensorflow as tf
 from tfk_transformer.export import parity
 from tfk_transformer.export.exporting import export
 from tfk_transformer.export.opening import open_translator
-from tfk_transformer.export.runtime import OnnxTranslator, open_session
+from tfk_transformer.export.runtime import OnnxClassifier, OnnxTranslator, open_session
 from tfk_transformer.export.saved_model import SavedModelTranslator
 from tfk_transformer.transformer import Transformer
 from tfk_transformer.translator import Translator
@@ -91,7 +91,7 @@ print(OnnxTranslator(sys.argv[1]).translate(["forty-two"])[0].text)
 
 def test_generate_runs_on_stock_onnxruntime_with_defaults(exported, translator):
     session = open_session(exported / "generate.onnx")
-    source = parity.probe_ids(translator, ["forty-two", "seven"])
+    source = parity.probe_ids(["forty-two", "seven"], translator.source_tokenizer, 32)
     ids, scores = session.run(["ids", "scores"], {"source_ids": source})
     assert ids.dtype == np.int32 and ids.shape[:2] == scores.shape == (2, 1)
     assert translator.target_tokenizer.decode(ids[:, 0]) == ["zweiundvierzig", "sieben"]
@@ -128,22 +128,21 @@ def test_parity_figures_stand_beside_the_artefacts(exported):
 
 
 def test_probes_are_made_up_where_there_are_too_few(translator):
-    lone = Translator(translator.model, translator.source_tokenizer, probes=["seven"])
-    texts = parity.probe_texts(lone)
+    texts = parity.probe_texts(["seven"], translator.source_tokenizer)
     assert len(texts) == 100 and texts[0] == "seven" and all(texts)
 
 
 def test_an_artefact_that_differs_is_not_written(translator, tmp_path, monkeypatch):
     """The export of another model's weights is refused, and leaves nothing."""
-    from tfk_transformer.export import exporting
+    from tfk_transformer.export import translation
 
     def write_another(other, folder):
         model = type(other.model)(other.model.config)
         model.build()
-        exporting_write(Translator(model, other.source_tokenizer), folder)
+        translation_write(Translator(model, other.source_tokenizer), folder)
 
-    exporting_write = exporting.write_saved_model
-    monkeypatch.setattr(exporting, "write_saved_model", write_another)
+    translation_write = translation.write_saved_model
+    monkeypatch.setattr(translation, "write_saved_model", write_another)
     with pytest.raises(parity.ParityError, match="SavedModel: expected the model's translations of .* nothing was written"):
         export(translator, tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
@@ -219,6 +218,8 @@ def test_files_that_are_none_of_ours_are_refused(exported, tmp_path):
     ):
         with pytest.raises(ValueError, match=message):
             open_translator(path)
+    with pytest.raises(ValueError, match="that OnnxClassifier reads, got .*, which is for OnnxTranslator; open it with OnnxTranslator"):
+        OnnxClassifier(exported / "translate.onnx")
 
 
 def test_a_bare_import_of_export_is_refused():

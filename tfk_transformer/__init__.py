@@ -9,6 +9,8 @@ __version__ = "0.1.0.dev0"
 
 _HOME = {
     "TransformerConfig": "config",
+    "LanguageModelConfig": "config",
+    "ClassifierConfig": "config",
     "SearchSettings": "config",
     "padding_mask": "masks",
     "causal_mask": "masks",
@@ -20,6 +22,8 @@ _HOME = {
     "Decoder": "decoder",
     "DecoderLayer": "decoder",
     "Transformer": "transformer",
+    "LanguageModel": "language_model",
+    "Classifier": "classifier",
     "LabelSmoothedCrossentropy": "losses",
     "TokenAccuracy": "metrics",
     "Perplexity": "metrics",
@@ -29,7 +33,9 @@ _HOME = {
     "train": "training",
     "Recipe": "training",
     "Translator": "translator",
+    "TextClassifier": "text_classifier",
     "OnnxTranslator": "export.runtime",
+    "OnnxClassifier": "export.runtime",
     "SavedModelTranslator": "export.saved_model",
 }
 __all__ = ["__version__", *_HOME]

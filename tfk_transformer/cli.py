@@ -146,16 +146,17 @@ def export(
 ) -> None:
     """Export a bundle to SavedModel and ONNX, after checking that each gives the same translations."""
     load_tensorflow()
-    from tfk_transformer.translator import Translator
+    from tfk_transformer.export.opening import open_bundle
 
-    translator = Translator.load(bundle)
+    fitted = open_bundle(bundle)
     from tfk_transformer.export.exporting import FORMATS
     from tfk_transformer.export.exporting import export as run
 
-    figures = run(translator, out, format or FORMATS)
+    figures = run(fitted, out, format or FORMATS)
     for name in sorted(path.name for path in out.iterdir()):
         console.print(out / name)
-    console.print(f"the same ids as Keras on {figures['sentences']} sentences, greedy and beam {DEFAULT_BEAM}")
+    what = f"ids as Keras on {figures['sentences']} sentences, greedy and beam {DEFAULT_BEAM}"
+    console.print(f"the same {what}" if "ids" in figures else f"the same labels as Keras on {figures['sentences']} texts")
 
 
 def _named_value(text: str) -> tuple[str, Any]:

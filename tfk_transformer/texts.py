@@ -1,4 +1,4 @@
-"""What every translator does around its model: check texts, batch them by length, put results back in order."""
+"""What every translator and classifier does around its model: check texts, batch them by length, put results back in order."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -31,6 +31,15 @@ class Translation(NamedTuple):
         return self.hypotheses[0].score
 
 
+class Classification(NamedTuple):
+    """The result for one text."""
+
+    source: str
+    label: str  # the most probable; "" for a blank text
+    probability: float  # of the label; 0 for a blank text
+    probabilities: dict[str, float]  # by label, in the model's order
+
+
 def check_texts(texts: Sequence[str]) -> None:
     """Refuse a lone string, and what is no string."""
     if isinstance(texts, str):
@@ -41,7 +50,7 @@ def check_texts(texts: Sequence[str]) -> None:
 
 
 def in_batches(texts: Sequence[str], batch_size: int, run: Callable) -> list[tuple]:
-    """Run texts of like length together; return each text's (texts, scores) rows in the order of `texts`."""
+    """Run texts of like length together; return each text's row of what `run` gives, in the order of `texts`."""
     if batch_size < 1:
         raise ValueError(f"batch_size: expected at least 1, got {batch_size}.")
     order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
@@ -60,13 +69,30 @@ def to_translations(texts: Sequence[str], rows: Sequence[tuple], max_length: int
     Raises:
         ValueError: if a score is NaN: the graph's sign for a source that is too long.
     """
-    too_long = [i for i, (_, scores) in enumerate(rows) if math.isnan(scores[0])]
+    _refuse_too_long(texts, [scores[0] for _, scores in rows], max_length)
+    return [Translation(text, _hypotheses(*row)) for text, row in zip(texts, rows, strict=True)]
+
+
+def to_classifications(texts: Sequence[str], rows: Sequence[tuple], labels: Sequence[str], max_length: int) -> list[Classification]:
+    """Turn rows of label, its probability and all probabilities into classifications.
+
+    Raises:
+        ValueError: if a probability is NaN: the graph's sign for a text that is too long.
+    """
+    _refuse_too_long(texts, [probability for _, probability, _ in rows], max_length)
+    return [
+        Classification(text, _decoded(label), float(probability), dict(zip(labels, map(float, probabilities), strict=True)))
+        for text, (label, probability, probabilities) in zip(texts, rows, strict=True)
+    ]
+
+
+def _refuse_too_long(texts, scores, max_length: int) -> None:
+    too_long = [i for i, score in enumerate(scores) if math.isnan(score)]
     if too_long:
         named = ", ".join(f"number {i + 1} ('{texts[i][:30]}…', {len(texts[i].split())} words)" for i in too_long[:3])
         raise ValueError(
             f"texts: expected at most {max_length} tokens each, got more in {len(too_long)}: {named}; split them into sentences."
         )
-    return [Translation(text, _hypotheses(*row)) for text, row in zip(texts, rows, strict=True)]
 
 
 def _hypotheses(texts, scores) -> list[Hypothesis]:

@@ -1,7 +1,6 @@
 """Model and tokenizers together: text to text, saved and loaded as a bundle."""
 
 import functools
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -9,11 +8,9 @@ import numpy as np
 
 from tfk_transformer.bundle import written_whole
 from tfk_transformer.config import SETTING_DTYPES, SearchSettings
+from tfk_transformer.contents import SOURCE_TOKENIZER, TARGET_TOKENIZER, TRANSLATOR, plain_copy, read_model, read_probes, write_parts
 from tfk_transformer.texts import Translation, check_texts, in_batches, to_translations
 from tfk_transformer.tokenizers import SubwordTokenizer
-
-CONFIG, WEIGHTS, SOURCE_TOKENIZER, TARGET_TOKENIZER = "config.json", "model.weights.h5", "source.model", "target.model"
-HISTORY, METRICS, PROBES = "history.json", "metrics.json", "probes.txt"
 
 
 class Translator:
@@ -26,12 +23,14 @@ class Translator:
         probes: source texts on which exports are compared with the model.
 
     Raises:
-        ValueError: if a tokenizer and the model differ in vocabulary size.
+        ValueError: if the model predicts no tokens, or a tokenizer and the model differ in vocabulary size.
     """
 
     def __init__(
         self, model, source_tokenizer: SubwordTokenizer, target_tokenizer: SubwordTokenizer | None = None, probes: Sequence[str] = ()
     ):
+        if model.config.architecture not in ("encoder_decoder", "decoder"):
+            raise ValueError(f"model: expected a Transformer or a LanguageModel, got a {type(model).__name__}.")
         self.model = model
         self.source_tokenizer = source_tokenizer
         self.target_tokenizer = target_tokenizer or source_tokenizer
@@ -126,13 +125,9 @@ class Translator:
         """
         with written_whole(path) as folder:
             folder.mkdir()
-            (folder / CONFIG).write_text(self.model.config.to_json())
+            write_parts(folder, self.model, self.probes, history, metrics)
             self.source_tokenizer.save(folder / SOURCE_TOKENIZER)
             self.target_tokenizer.save(folder / TARGET_TOKENIZER)
-            (folder / PROBES).write_text("".join(f"{text}\n" for text in self.probes), encoding="utf-8")
-            for name, content in ((HISTORY, history or {}), (METRICS, metrics or {})):
-                (folder / name).write_text(json.dumps(content, indent=2, sort_keys=True) + "\n")
-            _plain_copy(self.model).save_weights(folder / WEIGHTS)
             if more:
                 more(folder)
 
@@ -140,29 +135,19 @@ class Translator:
         """Return this translator, or one of the same weights that computes in float32, as every exported file does."""
         if self.model.compute_dtype == "float32":
             return self
-        return Translator(_plain_copy(self.model), self.source_tokenizer, self.target_tokenizer, self.probes)
+        return Translator(plain_copy(self.model), self.source_tokenizer, self.target_tokenizer, self.probes)
 
     @classmethod
     def load(cls, path) -> "Translator":
         """Read a bundle; it holds data alone, and no code of it is run.
 
         Raises:
-            ValueError: if files are missing, or do not fit together.
+            ValueError: if files are missing, or do not fit together, or are a classifier's.
         """
         folder = Path(path)
-        missing = [name for name in (CONFIG, WEIGHTS, SOURCE_TOKENIZER, TARGET_TOKENIZER) if not (folder / name).is_file()]
-        if missing:
-            raise ValueError(f"bundle: expected a folder that `train` wrote, got {folder} without {', '.join(missing)}.")
-        from tfk_transformer.architectures import config_from_json, make_model
-
-        model = make_model(config_from_json((folder / CONFIG).read_text()), dtype="float32")
-        try:
-            model.load_weights(folder / WEIGHTS)
-        except (OSError, ValueError, KeyError) as error:
-            raise ValueError(f"bundle: the weights in {folder / WEIGHTS} do not load: {str(error).splitlines()[0]}") from None
-        probes = (folder / PROBES).read_text(encoding="utf-8").split("\n")[:-1] if (folder / PROBES).is_file() else []
+        model = read_model(folder, TRANSLATOR)
         tokenizers = [SubwordTokenizer.load(folder / name) for name in (SOURCE_TOKENIZER, TARGET_TOKENIZER)]
-        return cls(model, *tokenizers, probes=probes)
+        return cls(model, *tokenizers, probes=read_probes(folder))
 
 
 def limit_specs() -> dict:
@@ -170,11 +155,3 @@ def limit_specs() -> dict:
     import tensorflow as tf
 
     return {name: tf.TensorSpec([], tf.as_dtype(dtype), name) for name, dtype in SETTING_DTYPES.items()}
-
-
-def _plain_copy(model):
-    """Return a float32 model of the same weights without an optimizer, whose moments would make up two thirds of a file."""
-    copy = type(model)(model.config, dtype="float32")
-    copy.build()
-    copy.set_weights(model.get_weights())
-    return copy
