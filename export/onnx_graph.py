@@ -57,12 +57,20 @@ def _converted(graph, name: str, signature: Signature) -> ir.Model:
     from tfk_transformer.export.functions import specs, traced
 
     with quietly("tf2onnx"):
-        proto, _ = tf2onnx.convert.from_function(traced(graph, signature), input_signature=specs(signature), opset=OPSET)
+        proto, _ = tf2onnx.convert.from_function(
+            traced(graph, signature), input_signature=specs(signature), opset=OPSET, custom_op_handlers={"SelectV2": (_as_where, [])}
+        )
     model = optimize(ir.from_proto(proto))
     _arrange(model.graph.inputs, signature.inputs)
     _arrange(model.graph.outputs, signature.outputs)
     model.producer_name, model.graph.name = "tfk_transformer", name
     return model
+
+
+def _as_where(context, node, name, arguments):
+    """Convert SelectV2 to the operator that it is; tf2onnx multiplies by 0 and 1, six nodes that turn an infinity into a NaN."""
+    node.type, node.domain = "Where", ""
+    return node
 
 
 def _reading_text(over_ids: ir.Model, name: str, tokenizer: SubwordTokenizer) -> tuple[ir.Model, tape.Tape]:

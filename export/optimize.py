@@ -1,16 +1,52 @@
 """Rewriting of converted graphs, with onnx-ir."""
 
+import itertools
+
 import onnx_ir as ir
 from onnxscript import optimizer
 
 
 def optimize(model: ir.Model) -> ir.Model:
     """Take what does not change out of loops, fold constants and drop what nothing reads; the result stays the same."""
-    for node in list(model.graph):
-        if node.op_type == "Loop":
-            _hoist_invariants(node)
-    optimizer.optimize(model, onnx_shape_inference=False)
+    for loop in [node for node in model.graph.all_nodes() if node.op_type == "Loop"]:
+        _declare_scalars(loop)
+        _hoist_invariants(loop)
+    optimizer.optimize(model, onnx_shape_inference=False, input_size_limit=2**40, output_size_limit=2**40)
+    _shorten_names(model.graph)
     return model
+
+
+def _shorten_names(graph: ir.Graph) -> None:
+    """Cut from names what TensorFlow's inlining wrote behind them, once a loop and more: in all a fifth of a small file."""
+    kept = (*graph.inputs, *graph.outputs)
+    taken, done = {value.name for value in kept}, {id(value) for value in kept}
+    inner = [value for node in graph.all_nodes() for value in (*node.outputs, *_body_inputs(node))]
+    for value in (*graph.initializers.values(), *inner):
+        if value.name and id(value) not in done:
+            value.name = _short_name(value.name, taken)
+            done.add(id(value))
+    for node in graph.all_nodes():
+        node.name = None
+
+
+def _body_inputs(node: ir.Node):
+    bodies = [attribute.as_graph() for attribute in node.attributes.values() if attribute.type == ir.AttributeType.GRAPH]
+    return [value for body in bodies for value in body.inputs]
+
+
+def _short_name(name: str, taken: set[str]) -> str:
+    short = name.partition("_tfg_")[0]
+    unique = next(
+        candidate for candidate in itertools.chain([short], map(f"{short}.{{}}".format, itertools.count(1))) if candidate not in taken
+    )
+    taken.add(unique)
+    return unique
+
+
+def _declare_scalars(loop: ir.Node) -> None:
+    """Say that a body's iteration and condition are scalars: onnxruntime asks for it, and a loop in a loop lost it on the way."""
+    for value in loop.attributes["body"].as_graph().inputs[:2]:
+        value.shape = ir.Shape(())
 
 
 def _hoist_invariants(loop: ir.Node) -> None:

@@ -3,6 +3,7 @@
 import ctypes
 import importlib.util
 import json
+import operator
 import os
 import sys
 from collections.abc import Sequence
@@ -81,27 +82,37 @@ def _open_text_file(path, threads: int | None, reader: str) -> tuple[onnxruntime
     return session, metadata
 
 
-def scalar_inputs(settings: dict, defaults: dict) -> dict[str, np.ndarray]:
+def scalar_inputs(settings: dict, rules: dict[str, dict]) -> dict[str, np.ndarray]:
     """Turn search settings into the graph's inputs; what is not given has its default in the file.
 
     Args:
         settings: by name.
-        defaults: of the file, by name.
+        rules: of the file, by name, see `config.setting_rules`.
 
     Raises:
         ValueError: for an unknown or impossible setting.
     """
-    unknown = sorted(set(settings) - set(defaults))
+    unknown = sorted(set(settings) - set(rules))
     if unknown:
-        raise ValueError(f"settings: expected some of {', '.join(defaults)}, got {', '.join(unknown)}.")
+        raise ValueError(f"settings: expected some of {', '.join(rules)}, got {', '.join(unknown)}.")
     for name, value in settings.items():
-        kind, least = ((int, float), 0) if isinstance(defaults[name], float) else (int, 1)
-        if not isinstance(value, kind) or not value >= least:
-            raise ValueError(f"{name}: expected a number of at least {least}, got {value!r}.")
-    chosen = {**defaults, **settings}
+        _check_setting(name, value, rules[name])
+    chosen = {name: settings.get(name, rule["default"]) for name, rule in rules.items()}
     if chosen["n_best"] > chosen["beam_size"]:
         raise ValueError(f"n_best: expected at most beam_size, got n_best {chosen['n_best']} and beam_size {chosen['beam_size']}.")
-    return {name: np.array(value, "float32" if isinstance(defaults[name], float) else "int32") for name, value in settings.items()}
+    return {name: np.array(value, _SETTING_KINDS[rules[name]["type"]][1]) for name, value in settings.items()}
+
+
+_SETTING_KINDS = {"integer": (int, "int32"), "number": ((int, float), "float32")}
+_LIMITS = {"minimum": (operator.ge, "at least"), "exclusiveMinimum": (operator.gt, "above"), "maximum": (operator.le, "at most")}
+
+
+def _check_setting(name: str, value, rule: dict) -> None:
+    limits = [(*_LIMITS[key], limit) for key, limit in rule.items() if key in _LIMITS]
+    right_kind = isinstance(value, _SETTING_KINDS[rule["type"]][0]) and not isinstance(value, bool)
+    if not right_kind or not all(holds(value, limit) for holds, _, limit in limits):
+        allowed = " and ".join(f"{words} {limit}" for _, words, limit in limits)
+        raise ValueError(f"{name}: expected a{'n' if rule['type'] == 'integer' else ''} {rule['type']} of {allowed}, got {value!r}.")
 
 
 def open_session(path, threads: int | None = None, text_operators: bool = False) -> onnxruntime.InferenceSession:

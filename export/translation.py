@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tfk_transformer.config import SearchSettings
+from tfk_transformer.config import SearchSettings, setting_rules
 from tfk_transformer.export import onnx_graph, parity
 from tfk_transformer.export.functions import traced
 from tfk_transformer.export.onnx_file import save_onnx
@@ -45,7 +45,7 @@ def _saved_model(translator: Translator, folder: Path, probes: Probes) -> dict:
 def _onnx(translator: Translator, folder: Path, probes: Probes) -> dict:
     generate = onnx_graph.generate_graph(translator)
     models = {"generate.onnx": generate, "translate.onnx": onnx_graph.translate_graph(generate, translator)}
-    config, search = translator.model.config, SearchSettings().model_dump()
+    config, search = translator.model.config, setting_rules()
     save_onnx(models, folder, config, search=search)
     session = open_session(folder / "generate.onnx")
 

@@ -2,7 +2,17 @@ import re
 
 import pytest
 
-from tfk_transformer.config import END_ID, PAD_ID, PRESETS, SETTING_DTYPES, START_ID, UNKNOWN_ID, SearchSettings, TransformerConfig
+from tfk_transformer.config import (
+    END_ID,
+    PAD_ID,
+    PRESETS,
+    SETTING_DTYPES,
+    START_ID,
+    UNKNOWN_ID,
+    SearchSettings,
+    TransformerConfig,
+    setting_rules,
+)
 
 VOCABULARIES = {"source_vocab_size": 29, "target_vocab_size": 31}
 
@@ -199,8 +209,16 @@ def test_search_defaults():
         "beam_size": 4,
         "n_best": 1,
         "length_penalty": 0.6,
+        "coverage_penalty": 0.0,
+        "min_length": 0,
         "max_length": 256,
         "max_length_factor": 2.0,
+        "temperature": 0.0,
+        "top_k": 0,
+        "top_p": 1.0,
+        "seed": 0,
+        "repetition_penalty": 1.0,
+        "no_repeat_ngram_size": 0,
     }
 
 
@@ -209,13 +227,47 @@ def test_every_search_setting_has_a_dtype_in_graphs_in_its_order():
         ("beam_size", "int32"),
         ("n_best", "int32"),
         ("length_penalty", "float32"),
+        ("coverage_penalty", "float32"),
+        ("min_length", "int32"),
         ("max_length", "int32"),
         ("max_length_factor", "float32"),
+        ("temperature", "float32"),
+        ("top_k", "int32"),
+        ("top_p", "float32"),
+        ("seed", "int32"),
+        ("repetition_penalty", "float32"),
+        ("no_repeat_ngram_size", "int32"),
     ]
 
 
+def test_the_rules_of_the_settings_are_plain_data_for_files():
+    rules = setting_rules()
+    assert list(rules) == list(SearchSettings.model_fields)
+    assert rules["beam_size"] == {
+        "default": 4,
+        "type": "integer",
+        "minimum": 1,
+        "description": "open hypotheses a sentence; 1 is greedy search",
+    }
+    assert {key: rules["top_p"][key] for key in ("type", "exclusiveMinimum", "maximum")} == {
+        "type": "number",
+        "exclusiveMinimum": 0,
+        "maximum": 1,
+    }
+
+
 @pytest.mark.parametrize(
-    ("key", "value"), [("beam_size", 0), ("n_best", 0), ("length_penalty", -0.1), ("max_length", 0), ("max_length_factor", -0.1)]
+    ("key", "value"),
+    [
+        ("beam_size", 0),
+        ("n_best", 0),
+        ("length_penalty", -0.1),
+        ("max_length", 0),
+        ("max_length_factor", -0.1),
+        ("top_p", 0),
+        ("top_p", 1.1),
+        ("temperature", -1),
+    ],
 )
 def test_search_settings_out_of_range_are_refused_by_name(key, value):
     with pytest.raises(ValueError, match=rf"^SearchSettings: {key}: Input should be .*, got {value}$"):

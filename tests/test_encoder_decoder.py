@@ -70,7 +70,7 @@ def test_a_decoder_can_stand_alone():
     assert full.cross_weights == [None] * 3
     cache, memory = decoder.empty_cache(B), decoder.project_memory(None)
     for t in range(T):
-        output, cache = decoder.step(x[:, t : t + 1], cache, memory)
+        output, cache, _ = decoder.step(x[:, t : t + 1], cache, memory)
         np.testing.assert_allclose(output[:, 0], full.output[:, t], atol=1e-5)
 
 
@@ -88,10 +88,12 @@ def test_decoder_steps_equal_the_full_pass(norm):
     decoder = built(Decoder(CONFIG.replace(norm=norm), CONFIG.decoder_layers))
     x, encoded = inputs(B, T, D), inputs(B, S, D, seed=2)
     mask = padding_mask(np.array([[5, 5, 5, 5, 0], [5, 5, 0, 0, 0]]))
-    full = np.array(decoder(x, encoded, attention_mask=causal_mask(T), cross_attention_mask=mask).output)
+    decoded = decoder(x, encoded, attention_mask=causal_mask(T), cross_attention_mask=mask)
+    full, full_weights = np.array(decoded.output), decoded.cross_weights
     cache, memory = decoder.empty_cache(B), decoder.project_memory(encoded)
     for t in range(T):
-        output, cache = decoder.step(x[:, t : t + 1], cache, memory, mask)
+        output, cache, cross_weights = decoder.step(x[:, t : t + 1], cache, memory, mask)
+        np.testing.assert_allclose(cross_weights[2][:, :, 0], full_weights[2][:, :, t], atol=1e-5)
         np.testing.assert_allclose(output[:, 0], full[:, t], atol=1e-5)
     assert tuple(cache[0].key.shape) == (B, 11, T, 13)
     assert tuple(cache[0].value.shape) == (B, 11, T, 17)

@@ -30,7 +30,18 @@ def test_a_path_tells_what_it_is(opened):
     assert [type(t) for t in opened.values()] == [Translator, SavedModelTranslator, OnnxTranslator]
 
 
-@pytest.mark.parametrize("settings", [{}, {"beam_size": 1}, {"beam_size": 3, "n_best": 3, "length_penalty": 0.0}, {"max_length": 2}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"beam_size": 1},
+        {"beam_size": 3, "n_best": 3, "length_penalty": 0.0},
+        {"max_length": 2},
+        {"beam_size": 1, "no_repeat_ngram_size": 1, "min_length": 7},
+        {"n_best": 4, "coverage_penalty": 0.4, "repetition_penalty": 1.5, "no_repeat_ngram_size": 2, "min_length": 3},
+        {"beam_size": 5, "n_best": 5, "temperature": 1.3, "top_k": 20, "top_p": 0.9, "seed": 7},
+    ],
+)
 def test_keras_saved_model_and_onnx_give_the_same(opened, settings):
     expected, *others = [translator.translate(TEXTS, **settings) for translator in opened.values()]
     for found in others:
@@ -102,14 +113,25 @@ def test_generate_runs_on_stock_onnxruntime_with_defaults(exported, translator):
 def test_generate_has_standard_operators_alone_and_one_copy_of_each_weight(exported, translator):
     model = onnx.load(exported / "generate.onnx")
     onnx.checker.check_model(model)
-    assert {node.domain for node in model.graph.node} <= {""}
-    (loop,) = [node for node in model.graph.node if node.op_type == "Loop"]
-    body = next(attribute.g for attribute in loop.attribute if attribute.name == "body")
-    assert {node.domain for node in body.node} <= {""}
+    nodes = list(all_nodes(model.graph))
+    assert {node.domain for node in nodes} <= {""}
+    outer, inner = [node for node in nodes if node.op_type == "Loop"]
     weights = 4 * (translator.model.count_params() + translator.model.config.max_length * translator.model.config.model_dim)
     assert (exported / "generate.onnx").stat().st_size < 1.1 * weights + 300_000
-    # Counter, condition, and what changes: no weight and no source key or value is handed through the loop.
-    assert len(loop.input) == 2 + 7 + 2 * translator.model.config.decoder_layers
+    # Count, condition, and what a step changes: no weight and no source key or value is handed through the inner loop.
+    layers = translator.model.config.decoder_layers
+    assert len(inner.input) == 2 + 8 + 2 * layers
+    # The outer loop hands on what belongs to the sentences still open, source keys and values too, and the results.
+    assert len(outer.input) <= 2 + (5 + 1 + 2 * layers) + (8 + 2 * layers) + 2
+
+
+def all_nodes(graph):
+    """Yield every node of an ONNX graph, those of bodies and branches too."""
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                yield from all_nodes(attribute.g)
 
 
 def test_metadata_tells_where_a_file_comes_from(exported, translator):

@@ -16,7 +16,7 @@ ORDER = (
     "records presets config texts startup bundle masks positions attention feed_forward residual encoder decoder projection model "
     "transformer language_model classifier architectures losses metrics schedules tokenizers datasets batching evaluation plots "
     ""
-    "contents search graphs classification_graph translator text_classifier training cli"
+    "contents choices search graphs classification_graph translator text_classifier training cli"
 ).split()
 
 

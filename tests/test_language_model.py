@@ -33,10 +33,11 @@ def test_steps_equal_the_full_pass_with_and_without_a_cache(options, use_cache):
     model, rows = built(**options), ids(B, T)
     full = np.array(model(rows))
     assert full.shape == (B, T, 29)
-    step, first_cache = model.start_search(rows, use_cache)
+    step, first_cache, memory = model.start_search(rows, use_cache)
     cache = first_cache(B)
     for t in range(T):
-        logits, cache = step(rows[:, t : t + 1], t, cache)
+        logits, cache, attention = step(rows[:, t : t + 1], t, cache, memory)
+        assert tuple(attention.shape) == (B, 1, 0)
         np.testing.assert_allclose(logits[:, 0], full[:, t], atol=1e-5)
 
 

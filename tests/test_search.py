@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tfk_transformer.config import END_ID, SearchSettings, TransformerConfig
-from tfk_transformer.search import IMPOSSIBLE, Limits, beam_search, penalty
+from tfk_transformer.search import IMPOSSIBLE, Limits, Source, beam_search, penalty
 from tfk_transformer.transformer import Transformer
 
 VOCAB = 7
@@ -18,20 +18,34 @@ SCRIPT = st.integers(0, 2**32 - 1)
 def scripted_step(table):
     """A "model" whose logits depend on the sentence, the position and the last token alone: table (B, T, V, V)."""
 
-    def step(tokens, position, cache):
-        return tf.gather(table[:, position], tokens, batch_dims=1), cache  # (B, M, V)
+    def step(tokens, position, cache, memory):
+        (rows,) = memory  # which sentences are still in the batch
+        return tf.gather(tf.gather(table, rows)[:, position], tokens, batch_dims=1), cache, no_attention(tokens)  # (A, M, V)
 
     return step
+
+
+def no_attention(tokens):
+    return tf.zeros([*tf.unstack(tf.shape(tokens)), 0])
+
+
+def no_source(sentences):
+    return Source((tf.range(sentences),), tf.zeros([sentences, 0], tf.bool))
 
 
 def no_cache(rows):
     return [tf.zeros([rows, 1, 0, 1])]
 
 
-def searched(table, beam_size, n_best=1, length_penalty=0.0, max_length=4, prefix=None):
+def limits(beam_size=1, n_best=1, **settings):
+    return Limits(**SearchSettings(beam_size=beam_size, n_best=n_best, **{"length_penalty": 0.0, **settings}).model_dump())
+
+
+def searched(table, beam_size, n_best=1, length_penalty=0.0, max_length=4, prefix=None, **settings):
     table = tf.constant(table, tf.float32)
     longest = tf.broadcast_to(max_length, [len(table)])
-    return beam_search(scripted_step(table), no_cache(len(table) * beam_size), longest, beam_size, n_best, length_penalty, prefix)
+    wanted = limits(beam_size, n_best, length_penalty=length_penalty, **settings)
+    return beam_search(scripted_step(table), no_cache(len(table) * beam_size), no_source(len(table)), longest, wanted, prefix)
 
 
 def all_hypotheses(table, length_penalty, max_length, prefix=()):
@@ -165,6 +179,148 @@ def test_a_sentence_gives_alone_what_it_gives_in_a_batch(seed, beam_size):
         np.testing.assert_allclose(together.scores[sentence], alone.scores[0], atol=1e-5)
 
 
+# Rules on what may be said.
+
+
+@pytest.mark.parametrize("min_length", [2, 3, 4])
+def test_nothing_shorter_than_the_least_length_is_found(min_length):
+    table = random_table(11)
+    found = searched(table, VOCAB**4, 7, 0.6, min_length=min_length)
+    expected = [(score, tokens) for score, tokens in all_hypotheses(table[0], 0.6, 4) if len(tokens) >= min_length][:7]
+    np.testing.assert_allclose(found.scores[0], [score for score, _ in expected], atol=1e-5)
+
+
+def greedy_by_hand(table, change):
+    """Follow the best token of `change(logits, tokens so far)`; return the tokens."""
+    tokens = [1]
+    while len(tokens) < 1 + len(table) and tokens[-1] != END_ID:
+        logits = change(table[len(tokens) - 1, tokens[-1]].copy(), tokens[1:])
+        tokens.append(END_ID + int(logits[END_ID:].argmax()))
+    return tokens[1:]
+
+
+def endless(seed, length=12):
+    """A table whose tokens repeat unless they may not, and hardly ever end."""
+    table = random_table(seed, max_length=length)
+    table[..., END_ID] = -30.0
+    return table
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize("seed", range(4))
+def test_no_ngram_comes_twice(size, seed):
+    def forbid(logits, said):
+        for start in range(len(said) - size + 1):
+            if said[start : start + size - 1] == said[len(said) - size + 1 :]:
+                logits[said[start + size - 1]] = -np.inf
+        return logits
+
+    table = endless(seed)
+    (ids,) = searched(table, 1, max_length=12, no_repeat_ngram_size=size).ids.numpy()[0]
+    assert [i for i in ids if i] == greedy_by_hand(table[0], forbid)
+    for found in searched(table, 3, 3, max_length=12, no_repeat_ngram_size=size).ids.numpy()[0]:
+        ngrams = list(zip(*(found[found > 0][place:] for place in range(size)), strict=False))
+        assert len(ngrams) == len(set(ngrams))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_repeated_tokens_lose_by_the_repetition_penalty(seed):
+    def penalise(logits, said):
+        for token in set(said):
+            logits[token] = logits[token] / 1.7 if logits[token] > 0 else logits[token] * 1.7
+        return logits
+
+    table = endless(seed)
+    (ids,) = searched(table, 1, max_length=12, repetition_penalty=1.7).ids.numpy()[0]
+    assert [i for i in ids if i] == greedy_by_hand(table[0], penalise)
+
+
+def test_coverage_counts_what_each_source_token_got():
+    """Exhaustive search, with attention that depends on the last token."""
+    table, attention = random_table(13), np.random.default_rng(3).dirichlet(np.ones(3), size=VOCAB).astype("float32")  # (V, S)
+    real = np.array([[True, True, False]])
+
+    def step(tokens, position, cache, memory):
+        logits, cache, _ = scripted_step(tf.constant(table))(tokens, position, cache, memory)
+        return logits, cache, tf.gather(attention, tokens)
+
+    wanted = limits(VOCAB**4, 7, coverage_penalty=0.3)
+    found = beam_search(step, no_cache(VOCAB**4), Source((tf.range(1),), tf.constant(real)), tf.constant([4]), wanted)
+    expected = []
+    for score, tokens in all_hypotheses(table[0], 0.0, 4):
+        got = np.sum([attention[last] for last in (1, *tokens[:-1])], axis=0)
+        expected.append(score + 0.3 * np.sum(np.log(np.minimum(got, 1.0))[real[0]]))
+    np.testing.assert_allclose(found.scores[0], sorted(expected, reverse=True)[:7], atol=1e-5)
+
+
+# Drawing.
+
+
+def drawn_first(table, chains, **settings):
+    """Draw so many hypotheses; return the first token of each."""
+    found = searched(table, chains, chains, max_length=1, temperature=settings.pop("temperature", 1.0), **settings)
+    return found.ids.numpy()[0, :, 0]
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
+def test_tokens_are_drawn_as_often_as_they_are_probable(temperature):
+    table, chains = random_table(5, max_length=1), 4001
+    logits = table[0, 0, 1, END_ID:] / temperature
+    expected = np.exp(logits) / np.exp(logits).sum()
+    counts = np.bincount(drawn_first(table, chains, temperature=temperature), minlength=VOCAB)[END_ID:]
+    deviation = (counts - chains * expected) / np.sqrt(chains * expected * (1 - expected))
+    assert np.abs(deviation).max() < 4
+
+
+def test_the_seed_decides_what_is_drawn():
+    table = random_table(5)
+    first, again, other = (searched(table, 5, 5, temperature=1.0, seed=seed) for seed in (3, 3, 4))
+    np.testing.assert_array_equal(first.ids, again.ids)
+    assert not np.array_equal(first.ids, other.ids)
+
+
+def test_successive_draws_do_not_depend_on_each_other():
+    table = np.zeros((1, 2, VOCAB, VOCAB), "float32")
+    table[..., END_ID] = -99.0
+    (ids,) = searched(table, 4001, 4001, max_length=2, temperature=1.0).ids.numpy()
+    counts = np.zeros((VOCAB, VOCAB))
+    np.add.at(counts, (ids[:, 0], ids[:, 1]), 1)
+    expected = 4001 / (VOCAB - 3) ** 2
+    assert np.abs(counts[3:, 3:] - expected).max() < 5 * np.sqrt(expected)
+
+
+@pytest.mark.parametrize("settings", [{"top_k": 1}, {"top_p": 1e-6}, {"temperature": 1e-3}])
+def test_a_draw_among_one_is_greedy(settings):
+    table = random_table(5)
+    np.testing.assert_array_equal(searched(table, 1, **{"temperature": 1.0, **settings}).ids, searched(table, 1).ids)
+
+
+def test_only_the_best_tokens_are_drawn():
+    table = random_table(6, max_length=1)
+    falling = END_ID + np.argsort(-table[0, 0, 1, END_ID:])
+    assert set(drawn_first(table, 501, top_k=2)) == set(falling[:2])
+    shares = np.sort(np.exp(table[0, 0, 1, END_ID:]))[::-1]
+    reach = float(shares[:2].sum() / shares.sum()) + 1e-4  # two tokens fall just short of it
+    assert set(drawn_first(table, 2001, top_p=reach)) == set(falling[:3])
+
+
+def test_a_sentence_draws_alone_what_it_draws_in_a_batch():
+    table = random_table(8, sentences=3)
+    together = searched(table, 2, 2, temperature=1.0)
+    for sentence in range(3):
+        alone = searched(table[sentence : sentence + 1], 2, 2, temperature=1.0).ids.numpy()
+        np.testing.assert_array_equal(together.ids.numpy()[sentence, :, : alone.shape[2]], alone[0])
+
+
+def test_what_is_drawn_scores_its_log_probability():
+    table = random_table(9)
+    found = searched(table, 3, 3, temperature=2.0, top_k=3)
+    scores = {tokens: score for score, tokens in all_hypotheses(table[0], 0.0, 4)}
+    for row, score in zip(found.ids.numpy()[0], found.scores.numpy()[0], strict=True):
+        tokens = tuple(row[: list(row).index(END_ID) + 1]) if END_ID in row else tuple(row)
+        assert score == pytest.approx(scores[tokens], abs=1e-4)
+
+
 def test_greedy_takes_the_most_probable_token_each_time():
     table, tokens = random_table(3, max_length=4), [1]
     while len(tokens) < 5 and tokens[-1] != END_ID:
@@ -186,8 +342,8 @@ def test_each_sentence_has_a_greatest_length_of_its_own():
 
 
 def test_the_greatest_length_follows_the_source():
-    limits = Limits(1, 1, 0.0, max_length=30, max_length_factor=1.5)
-    np.testing.assert_array_equal(limits.longest(tf.constant([1, 4, 5, 90])), [12, 16, 18, 30])
+    wanted = limits(max_length=30, max_length_factor=1.5)
+    np.testing.assert_array_equal(wanted.longest(tf.constant([1, 4, 5, 90])), [12, 16, 18, 30])
 
 
 def test_penalty_is_googles():
@@ -214,15 +370,8 @@ def test_the_decoders_cache_is_reordered_with_the_beams():
     # Sharpened, so that hypotheses differ early and beams change places.
     model.set_weights([weight * 3 for weight in model.get_weights()])
     source, beams = np.array([[5, 7, 2, 0], [6, 4, 9, 2]], "int32"), 4
-    memory = model.remember(source)
-    found = beam_search(
-        lambda tokens, position, cache: model.step(tokens, position, cache, memory),
-        model.decoder.empty_cache(2 * beams),
-        tf.constant([6, 6]),
-        beams,
-        beams,
-        0.0,
-    )
+    read = Source(model.remember(source), source != 0)
+    found = beam_search(model.step, model.decoder.empty_cache(2 * beams), read, tf.constant([6, 6]), limits(beams, beams))
     for sentence, beam in itertools.product(range(2), range(beams)):
         ids = found.ids.numpy()[sentence, beam]
         length = list(ids).index(END_ID) + 1 if END_ID in ids else len(ids)

@@ -47,9 +47,11 @@ def test_every_cached_step_equals_the_full_pass(options):
     model, source, target = built(**options), source_with_padding(), ids(B, T, seed=1)
     full = np.array(model({"source": source, "target": target}))
     assert full.shape == (B, T, model.config.target_vocab_size)
+    maps = np.mean(model.attention_maps({"source": source, "target": target}).cross[-1], axis=1)  # (B, T, S)
     memory, cache = model.remember(source), model.decoder.empty_cache(B)
     for t in range(T):
-        logits, cache = model.step(target[:, t : t + 1], t, cache, memory)
+        logits, cache, attention = model.step(target[:, t : t + 1], t, cache, memory)
+        np.testing.assert_allclose(attention[:, 0], maps[:, t], atol=1e-5)
         np.testing.assert_allclose(logits[:, 0], full[:, t], atol=1e-5)
 
 
@@ -58,10 +60,11 @@ def test_every_step_over_the_whole_prefix_equals_the_full_pass(options):
     model, source, target, beams = built(**options), source_with_padding(), ids(3 * B, T, seed=1), 3
     rows = np.repeat(source, beams, axis=0)
     full = np.array(model({"source": rows, "target": target})).reshape(B, beams, T, -1)
-    step, first_cache = model.start_search(source, use_cache=False)
+    step, first_cache, memory = model.start_search(source, use_cache=False)
     prefix = first_cache(B * beams)
     for t in range(T):
-        logits, prefix = step(target[:, t].reshape(B, beams), t, prefix)
+        logits, prefix, attention = step(target[:, t].reshape(B, beams), t, prefix, memory)
+        assert tuple(attention.shape) == (B, beams, S)
         np.testing.assert_allclose(logits, full[:, :, t], atol=1e-5)
 
 

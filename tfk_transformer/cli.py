@@ -30,6 +30,12 @@ console = Console(highlight=False, soft_wrap=True)
 
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A bundle, a SavedModel folder or an .onnx file, told apart by itself.")]
 BeamSize = Annotated[int, typer.Option(help="Open hypotheses a sentence; 1 is greedy search.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--setting", metavar="NAME=VALUE", help=f"Of the search; may be repeated: {', '.join(list(SearchSettings.model_fields)[2:])}."
+    ),
+]
 Data = Annotated[
     str,
     typer.Option(help="numbers:en-de | addition:2 | files:SOURCE,TARGET | folder:DIR:de-en | tfds:NAME:pt-en. Files are plain or .gz."),
@@ -77,7 +83,7 @@ def train(
 ) -> None:
     """Train a model on text pairs and leave a bundle: configuration, tokenizers, weights, history."""
     settings = {name: value for name, value in locals().items() if name not in ("out", "resume", "option")}
-    settings["options"] = dict(map(_named_value, option or []))
+    settings["options"] = dict(_named_value(text, "--option", "norm=post") for text in option or [])
     load_tensorflow()
     from tfk_transformer.training import Recipe
     from tfk_transformer.training import train as run
@@ -97,11 +103,13 @@ def translate(
     input: Annotated[Path | None, typer.Option(help="File with a sentence a line. Default: standard input.")] = None,
     output: Annotated[Path | None, typer.Option(help="File for the translations. Default: standard output.")] = None,
     beam_size: BeamSize = DEFAULT_BEAM,
+    setting: Settings = None,
 ) -> None:
     """Translate sentences, a line each, in their order; a blank line stays blank."""
     from tfk_transformer.bundle import written_whole
 
-    translations = _translations(_open(model), _given_texts(text, input), beam_size)
+    settings = {**_settings(setting), "beam_size": beam_size}
+    translations = _translations(_open(model), _given_texts(text, input), settings)
     if output is None:
         for line in translations:
             print(line, flush=True)
@@ -116,6 +124,7 @@ def evaluate(
     data: Data,
     split: Annotated[str, typer.Option(help="Split to evaluate on.")] = "test",
     beam_size: BeamSize = DEFAULT_BEAM,
+    setting: Settings = None,
     json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     output: Annotated[Path | None, typer.Option(help="File for the translations.")] = None,
 ) -> None:
@@ -126,12 +135,13 @@ def evaluate(
 
     report = datasets.Report()
     pairs = list(datasets.load(data).pairs(split, report))
-    found, translations = run(_open(model), pairs, beam_size=beam_size)
+    settings = {**_settings(setting), "beam_size": beam_size}
+    found, translations = run(_open(model), pairs, **settings)
     if output is not None:
         with written_whole(output) as new:
             new.write_text("".join(f"{line}\n" for line in translations), encoding="utf-8")
     if json_output:
-        print(json.dumps({**found._asdict(), "dropped": report.dropped, "beam_size": beam_size}, indent=2))
+        print(json.dumps({**found._asdict(), "dropped": report.dropped, **settings}, indent=2))
         return
     for line in report.lines():
         console.print(line)
@@ -159,11 +169,11 @@ def export(
     console.print(f"the same {what}" if "ids" in figures else f"the same labels as Keras on {figures['sentences']} texts")
 
 
-def _named_value(text: str) -> tuple[str, Any]:
+def _named_value(text: str, option: str, example: str) -> tuple[str, Any]:
     """Read NAME=VALUE, where the value is JSON or a bare word."""
     name, equals, value = text.partition("=")
     if not (name and equals and value):
-        raise ValueError(f"--option: expected NAME=VALUE, as in norm=post, got '{text}'.")
+        raise ValueError(f"{option}: expected NAME=VALUE, as in {example}, got '{text}'.")
     try:
         return name, json.loads(value)
     except json.JSONDecodeError:
@@ -204,12 +214,16 @@ def _lines(input: Path | None):
                 ) from None
 
 
-def _translations(translator, lines, beam_size: int):
+def _settings(given: list[str] | None) -> dict:
+    return dict(_named_value(text, "--setting", "length_penalty=1") for text in given or [])
+
+
+def _translations(translator, lines, settings: dict):
     """Translate a stream, some thousand lines at a time."""
     seen = False
     while chunk := list(itertools.islice(lines, LINES_AT_ONCE)):
         seen = True
-        yield from (translation.text for translation in translator.translate(chunk, beam_size=beam_size))
+        yield from (translation.text for translation in translator.translate(chunk, **settings))
     if not seen:
         raise ValueError("input: expected a sentence a line, got nothing.")
 

@@ -18,10 +18,11 @@ class Decoded(NamedTuple):
 
 
 class Stepped(NamedTuple):
-    """What a cached step gives; for the stack, one cache a layer in a list."""
+    """What a cached step gives; for the stack, one entry a layer in the lists."""
 
     output: Any  # (B, M, D)
     cache: Any  # KeyValue of (B*M, H, t+1, …)
+    cross_weights: Any  # float32 (B, H, M, S); None without cross-attention
 
 
 @keras.saving.register_keras_serializable(package="tfk_transformer")
@@ -85,7 +86,8 @@ class DecoderLayer(OptionsLayer):
         cache = past.append(new)
         attended = self.self_attention.attend(query, cache).output  # (B*M, 1, D)
         x = self.self_residual(x, ops.reshape(attended, (batch, beams, model_dim)))
-        return Stepped(self._feed(self._read_memory(x, memory, cross_attention_mask)[0]), cache)
+        x, cross_weights = self._read_memory(x, memory, cross_attention_mask)
+        return Stepped(self._feed(x), cache, cross_weights)
 
     def _read_memory(self, x, memory, cross_attention_mask, training=None):
         if self.cross_attention is None:
@@ -148,11 +150,12 @@ class Decoder(OptionsLayer):
 
     def step(self, x, cache: list[KeyValue], memory: list[KeyValue | None], cross_attention_mask=None) -> Stepped:
         """Decode one position more for M beams a sentence; see `DecoderLayer.step`."""
-        grown = []
+        grown, attentions = [], []
         for layer, past, layer_memory in zip(self.layers, cache, memory, strict=True):
-            x, layer_cache = layer.step(x, past, layer_memory, cross_attention_mask)
+            x, layer_cache, cross_weights = layer.step(x, past, layer_memory, cross_attention_mask)
             grown.append(layer_cache)
-        return Stepped(self.final_norm(x), grown)
+            attentions.append(cross_weights)
+        return Stepped(self.final_norm(x), grown, attentions)
 
     def get_config(self):
         """Return what the constructor needs to make the same layer again."""

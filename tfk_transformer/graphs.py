@@ -7,7 +7,7 @@ import tensorflow as tf
 from tfk_transformer.config import END_ID, PAD_ID, START_ID
 from tfk_transformer.losses import real_tokens, token_crossentropy
 from tfk_transformer.model import TokenModel
-from tfk_transformer.search import Hypotheses, Limits, beam_search
+from tfk_transformer.search import Hypotheses, Limits, Source, beam_search
 from tfk_transformer.tokenizers import SubwordTokenizer
 
 
@@ -94,9 +94,10 @@ class TranslationGraph:
         return self._run(source, longest, limits, use_cache)
 
     def _run(self, source, longest, limits: Limits, use_cache, prefix=None) -> Hypotheses:
-        step, first_cache = self.model.start_search(source, use_cache)
+        step, first_cache, memory = self.model.start_search(source, use_cache)
         cache = first_cache(tf.size(longest) * limits.beam_size)
-        return beam_search(step, cache, longest, limits.beam_size, limits.n_best, limits.length_penalty, prefix)
+        real = tf.zeros([tf.size(longest), 0], tf.bool) if prefix is not None else tf.not_equal(source, PAD_ID)
+        return beam_search(step, cache, Source(memory, real), longest, limits, prefix)
 
 
 class ContinuationGraph(TranslationGraph):

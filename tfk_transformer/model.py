@@ -1,7 +1,7 @@
 """What the models have in common: a Keras model made from a configuration record, with weights that have names."""
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import keras
 import numpy as np
@@ -84,11 +84,20 @@ def check_inputs(inputs: Mapping, needed: tuple, optional: tuple = ()):
         raise ValueError(f"inputs: expected {', '.join(needed)}, got none named {', '.join(missing)}.")
 
 
+class Step(NamedTuple):
+    """What a step of a search gives."""
+
+    logits: Any  # (B, M, vocab_size)
+    cache: Any  # grown by a position
+    attention: Any  # float32 (B, M, S): to each source token, the mean over the last layer's heads; (B, M, 0) without a source
+
+
 class Stepper(NamedTuple):
     """What a search needs of a model, once it has read its sources."""
 
-    step: Callable  # (tokens (B, M), position (), cache) -> (logits (B, M, vocab_size), cache)
+    step: Callable  # (tokens (B, M), position (), cache, memory) -> Step
     first_cache: Callable  # B*M -> the cache before the first step: tensors (B*M, …, 0, …) that grow along axis 2
+    memory: Any  # a structure of tensors (B, …); a step may be asked about some of their rows
 
 
 class TokenModel(ConfiguredModel):
@@ -123,13 +132,21 @@ class TokenModel(ConfiguredModel):
     def _embed(self, target, training=None):
         return self.target_positions(self.target_embedding(target), training=training)
 
-    def _last_logits(self, tokens, prefix, decode):
+    def _step_over_prefix(self, tokens, prefix, decode) -> Step:
         """Take a step by a full pass over all tokens so far; the cache is these tokens, (B*M, 1, t, 1)."""
         batch, beams = ops.shape(tokens)
         prefix = ops.concatenate([prefix, ops.reshape(ops.cast(tokens, "int32"), (batch * beams, 1, 1, 1))], axis=2)
         sentences = ops.arange(batch * beams) // beams  # (B*M,)
-        last = decode(prefix[:, 0, :, 0], sentences).output[:, -1]  # (B*M, D)
-        return self.logits(ops.reshape(last, (batch, beams, self.config.model_dim))), prefix
+        decoded = decode(prefix[:, 0, :, 0], sentences)
+        last = ops.reshape(decoded.output[:, -1], (batch, beams, self.config.model_dim))
+        cross = decoded.cross_weights[-1]
+        attention = None if cross is None else ops.reshape(ops.mean(cross, axis=1)[:, -1], (batch, beams, ops.shape(cross)[-1]))
+        return self._to_step(last, prefix, attention)
+
+    def _to_step(self, output, cache, attention) -> Step:
+        if attention is None:
+            attention = ops.zeros((*ops.shape(output)[:2], 0), dtype="float32")
+        return Step(self.logits(output), cache, attention)
 
 
 def no_prefix(rows):

@@ -1,12 +1,14 @@
-"""Beam search over a cached step, as TensorFlow graph code: what Keras runs is what is exported.
+"""Greedy search, beam search and sampling over a cached step, as TensorFlow graph code: what Keras runs is what is exported.
 
 The search keeps M open hypotheses a sentence. In each step the best 2M continuations are looked at: those among the
 first M that end are finished and frozen, and the best M that do not end stay open. A sentence is done when it has M
 finished hypotheses, when no open one can still enter its best `n_best`, or when it has reached its greatest length, where
-open hypotheses are cut and compete with the finished ones. With M = 1 this is greedy search.
+open hypotheses are cut and compete with the finished ones. With M = 1 this is greedy search. With a temperature, each of
+the M hypotheses draws its own next token.
 
-The sentences of a batch do not influence each other, and the loop carries plain tensors alone, so that it becomes one
-ONNX `Loop`.
+The sentences of a batch do not influence each other, and leave it when they are done: an inner loop runs until a quarter
+of them are, an outer one then keeps their results, and goes on with the rows of the others. All state is plain tensors, so
+that the whole becomes one ONNX `Loop` in another.
 """
 
 from collections.abc import Callable
@@ -14,17 +16,19 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from tfk_transformer.choices import IMPOSSIBLE, choose
 from tfk_transformer.config import END_ID, PAD_ID, START_ID
 
 LENGTH_ALLOWANCE = 10  # tokens that a target may have more than max_length_factor says
-IMPOSSIBLE = -1e9  # a log-probability that no hypothesis has; below half of it there is no hypothesis
+LEAVE_TOGETHER = 4  # rows leave when one in so many is done: each time costs a copy of the others' caches
+LEAST_ATTENTION = 1e-6  # what a source token counts as having got at least, where coverage takes a logarithm
 
 
 class Hypotheses(NamedTuple):
     """The result of a search, best first; where there are fewer than n_best, padding with a score of -1e9."""
 
     ids: Any  # int32 (B, n_best, T): tokens, the end token unless cut at max_length, padding
-    scores: Any  # float32 (B, n_best): log-probability / length penalty
+    scores: Any  # float32 (B, n_best): log-probability / length penalty + coverage penalty
 
 
 class Limits(NamedTuple):
@@ -33,8 +37,16 @@ class Limits(NamedTuple):
     beam_size: Any
     n_best: Any
     length_penalty: Any
+    coverage_penalty: Any
+    min_length: Any
     max_length: Any
     max_length_factor: Any
+    temperature: Any
+    top_k: Any
+    top_p: Any
+    seed: Any
+    repetition_penalty: Any
+    no_repeat_ngram_size: Any
 
     def longest(self, source_lengths):
         """Return the greatest target length (B,) for sources of so many tokens (B,)."""
@@ -42,36 +54,44 @@ class Limits(NamedTuple):
         return tf.minimum(self.max_length, tf.cast(allowed, tf.int32) + LENGTH_ALLOWANCE)
 
 
-class _Rules(NamedTuple):
-    """What stays the same in all steps."""
+class Source(NamedTuple):
+    """What a search reads, the first axis one row a sentence."""
 
-    beam_size: Any
-    n_best: Any
-    length_penalty: Any
-    longest: Any  # int32 (B,)
-    prefix: Any  # None, or int32 (B, P): tokens to begin with, padded
-    given: Any  # int32 (B, 1) or 0: how many these are
+    memory: Any  # what the step reads: a structure of tensors (B, …)
+    real: Any  # bool (B, S), which tokens of the source are real, for the coverage penalty; (B, 0) if there is no source
+
+
+class _Rows(NamedTuple):
+    """What belongs to the sentences still in the batch, A of B, and does not change from step to step."""
+
+    sentence: Any  # int32 (A,): which it is
+    longest: Any  # int32 (A,)
+    prefix: Any  # int32 (A, P): tokens to begin with, padded
+    given: Any  # int32 (A, 1): how many these are
+    source: Source
 
 
 class _State(NamedTuple):
-    """What the loop carries."""
+    """What a step changes."""
 
     length: Any  # int32 (): tokens so far
-    last: Any  # int32 (B, M): the token each open hypothesis ends with
-    ids: Any  # int32 (B, M, length): open hypotheses
-    log_probs: Any  # float32 (B, M): their log-probabilities, falling
-    cache: Any  # each layer's keys and values of (B*M, H, length, …)
-    finished_ids: Any  # int32 (B, M, length)
-    finished_scores: Any  # float32 (B, M), falling
-    done: Any  # bool (B,)
+    last: Any  # int32 (A, M): the token each open hypothesis ends with
+    ids: Any  # int32 (A, M, length): open hypotheses
+    log_probs: Any  # float32 (A, M): their log-probabilities, falling
+    coverage: Any  # float32 (A, M, S): attention that each source token got; (A, M, 0) without coverage penalty
+    cache: Any  # each layer's keys and values of (A*M, H, length, …)
+    finished_ids: Any  # int32 (A, M, length)
+    finished_scores: Any  # float32 (A, M), falling
+    done: Any  # bool (A,)
 
 
 class _Candidates(NamedTuple):
     """The best 2M continuations of each sentence, best first."""
 
-    log_probs: Any  # float32 (B, 2M)
-    beams: Any  # int32 (B, 2M): which open hypothesis each continues
-    tokens: Any  # int32 (B, 2M)
+    log_probs: Any  # float32 (A, 2M)
+    beams: Any  # int32 (A, 2M): which open hypothesis each continues
+    tokens: Any  # int32 (A, 2M)
+    ids: Any  # int32 (A, 2M, length+1): the hypotheses with them
 
 
 def penalty(length, alpha):
@@ -79,133 +99,183 @@ def penalty(length, alpha):
     return tf.pow((5.0 + tf.cast(length, tf.float32)) / 6.0, tf.cast(alpha, tf.float32))
 
 
-def beam_search(step: Callable, cache, longest, beam_size, n_best, length_penalty, prefix=None) -> Hypotheses:
+def beam_search(step: Callable, cache, source: Source, longest, limits: Limits, prefix=None) -> Hypotheses:
     """Search for the best translations of a batch.
 
     Args:
-        step: (tokens (B, M), position (), cache) -> (logits (B, M, vocab_size), cache), with the cache's first axis B*M.
+        step: (tokens (A, M), position (), cache, memory) -> (logits (A, M, vocab_size), cache, attention (A, M, S)), for the
+            A sentences still in the batch; the cache's first axis is A*M.
         cache: the cache before the first step; its tensors grow along axis 2.
+        source: what is searched from.
         longest: int32 (B,), the greatest length of each sentence's hypotheses, in tokens, those of the prefix included.
-        beam_size: M.
-        n_best: hypotheses to return a sentence.
-        length_penalty: alpha of `penalty`.
+        limits: the settings; `longest` stands in for those about the greatest length.
         prefix: int32 (B, P), tokens that every hypothesis of a sentence begins with, padded at the end; fewer than
             `longest`. They count neither in the log-probability nor in the length that is penalised.
 
     Returns:
         The n_best hypotheses of each sentence, prefix included.
     """
-    given = 0 if prefix is None else tf.math.count_nonzero(prefix, axis=1, keepdims=True, dtype=tf.int32)
-    rules = _Rules(beam_size, n_best, length_penalty, longest, prefix, given)
-    state = tf.while_loop(
-        lambda s: tf.logical_not(tf.reduce_all(s.done)),
-        lambda s: (_advance(step, s, rules),),
-        (_first_state(cache, tf.size(longest), beam_size),),
-        shape_invariants=(_invariants(cache),),
-    )[0]
-    scores = state.finished_scores[:, :n_best]
-    return Hypotheses(tf.where((scores > IMPOSSIBLE / 2)[:, :, None], state.finished_ids[:, :n_best], PAD_ID), scores)
-
-
-def _first_state(cache, batch_size, beams) -> _State:
-    none = tf.zeros([batch_size, beams, 0], tf.int32)
-    start = tf.fill([batch_size, beams], START_ID)
-    impossible = tf.fill([batch_size, beams], IMPOSSIBLE)
-    # All beams begin alike: only the first is possible, or they would stay copies of each other.
-    one_possible = tf.where(tf.equal(tf.range(beams), 0), 0.0, impossible)
-    return _State(0, start, none, one_possible, cache, none, impossible, tf.fill([batch_size], False))
-
-
-def _invariants(cache) -> _State:
-    grown = tf.nest.map_structure(lambda t: tf.TensorShape([None, t.shape[1], None, t.shape[3]]), cache)
-    ids, scores = tf.TensorShape([None, None, None]), tf.TensorShape([None, None])
-    return _State(tf.TensorShape([]), scores, ids, scores, grown, ids, scores, tf.TensorShape([None]))
-
-
-def _advance(step, state: _State, rules: _Rules) -> _State:
-    """Extend every open hypothesis by a token."""
-    logits, cache = step(state.last, state.length, state.cache)
-    token_log_probs = tf.nn.log_softmax(tf.cast(logits, tf.float32)) + _never_said(logits.shape[-1])
-    if rules.prefix is not None:
-        token_log_probs = _force_prefix(token_log_probs, state.length, rules.prefix)
-    candidates = _best_continuations(state.log_probs, token_log_probs, rules.beam_size)
-    ids = tf.concat([tf.gather(state.ids, candidates.beams, batch_dims=1), candidates.tokens[:, :, None]], axis=2)  # (B, 2M, length+1)
-    ending = tf.equal(candidates.tokens, END_ID)
-    log_probs, kept = tf.math.top_k(tf.where(ending, IMPOSSIBLE, candidates.log_probs), k=rules.beam_size)
-    open_ids = tf.gather(ids, kept, batch_dims=1)
-    reached = state.length + 1 >= rules.longest
-    leading = tf.range(2 * rules.beam_size) < rules.beam_size
-    finished_ids, finished_scores = _finish(
-        state,
-        tf.concat([ids, open_ids], axis=1),
-        tf.concat(
-            [tf.where(ending & leading, candidates.log_probs, IMPOSSIBLE), tf.where(reached[:, None], log_probs, IMPOSSIBLE)], axis=1
-        ),
-        rules,
+    batch = tf.size(longest)
+    if prefix is None:
+        prefix = tf.zeros([batch, 0], tf.int32)
+    given = tf.math.count_nonzero(prefix, axis=1, keepdims=True, dtype=tf.int32)
+    rows = _Rows(tf.range(batch), longest, prefix, given, source)
+    state = _first_state(cache, rows, limits)
+    results = Hypotheses(tf.zeros([batch, limits.n_best, 0], tf.int32), tf.fill([batch, limits.n_best], IMPOSSIBLE))
+    _, _, found = tf.while_loop(
+        lambda rows, state, results: tf.size(rows.sentence) > 0,
+        lambda rows, state, results: _run_and_leave(step, rows, state, results, limits),
+        (rows, state, results),
+        shape_invariants=(tf.nest.map_structure(_any_rows, rows), _any_state(state), tf.nest.map_structure(_any_shape, results)),
     )
+    return Hypotheses(tf.where((found.scores > IMPOSSIBLE / 2)[:, :, None], found.ids, PAD_ID), found.scores)
+
+
+def _any_shape(tensor):
+    return tf.TensorShape([None] * tensor.shape.rank)
+
+
+def _any_rows(tensor):
+    return tf.TensorShape([None, *tensor.shape[1:]])
+
+
+def _any_state(state: _State) -> _State:
+    cache = tf.nest.map_structure(lambda t: tf.TensorShape([None, t.shape[1], None, t.shape[3]]), state.cache)
+    shapes = {name: _any_shape(value) for name, value in state._asdict().items() if name != "cache"}
+    return _State(**shapes, cache=cache)
+
+
+def _first_state(cache, rows: _Rows, limits: Limits) -> _State:
+    batch, beams = tf.size(rows.sentence), limits.beam_size
+    none, impossible = tf.zeros([batch, beams, 0], tf.int32), tf.fill([batch, beams], IMPOSSIBLE)
+    # All beams begin alike: only the first is possible, or they would stay copies of each other; but all may draw.
+    possible = tf.equal(tf.range(beams), 0) | tf.greater(limits.temperature, 0.0)
+    covered = tf.where(tf.greater(limits.coverage_penalty, 0.0), tf.shape(rows.source.real)[1], 0)
+    return _State(
+        length=tf.constant(0),
+        last=tf.fill([batch, beams], START_ID),
+        ids=none,
+        log_probs=tf.where(possible, 0.0, impossible),
+        coverage=tf.zeros([batch, beams, covered]),
+        cache=cache,
+        finished_ids=none,
+        finished_scores=impossible,
+        done=tf.fill([batch], False),
+    )
+
+
+def _run_and_leave(step, rows: _Rows, state: _State, results: Hypotheses, limits: Limits):
+    """Search on until enough sentences are done; keep their results and take their rows out."""
+    state = tf.while_loop(
+        lambda s: LEAVE_TOGETHER * tf.math.count_nonzero(s.done, dtype=tf.int32) < tf.size(s.done),
+        lambda s: (_advance(step, s, rows, limits),),
+        (state,),
+        shape_invariants=(_any_state(state),),
+    )[0]
+    ids = tf.pad(results.ids, [[0, 0], [0, 0], [0, state.length - tf.shape(results.ids)[2]]], constant_values=PAD_ID)
+    # Rows that stay write too, and again when they leave: simpler, and no longer, than picking those that leave.
+    places = rows.sentence[:, None]
+    results = Hypotheses(
+        tf.tensor_scatter_nd_update(ids, places, state.finished_ids[:, : limits.n_best]),
+        tf.tensor_scatter_nd_update(results.scores, places, state.finished_scores[:, : limits.n_best]),
+    )
+    staying = tf.cast(tf.where(tf.logical_not(state.done))[:, 0], tf.int32)
+    return tf.nest.map_structure(lambda t: tf.gather(t, staying), rows), _keep_rows(state, staying, limits.beam_size), results
+
+
+def _keep_rows(state: _State, staying, beams) -> _State:
+    kept = {name: tf.gather(value, staying) for name, value in state._asdict().items() if name not in ("length", "cache")}
+    slots = tf.reshape(staying[:, None] * beams + tf.range(beams), [-1])  # rows of the cache
+    return _State(**kept, length=state.length, cache=tf.nest.map_structure(lambda t: tf.gather(t, slots), state.cache))
+
+
+def _advance(step, state: _State, rows: _Rows, limits: Limits) -> _State:
+    """Extend every open hypothesis by a token."""
+    logits, cache, attention = step(state.last, state.length, state.cache, rows.source.memory)
+    coverage = tf.cond(tf.greater(limits.coverage_penalty, 0.0), lambda: state.coverage + attention, lambda: state.coverage)
+    candidates = _best_continuations(state, choose(logits, state.ids, limits), rows, limits)
+    finished_ids, finished_scores = _finish(state, candidates, coverage, rows, limits)
+    log_probs, kept = tf.math.top_k(tf.where(_ending(candidates), IMPOSSIBLE, candidates.log_probs), k=limits.beam_size)
+    beams = tf.gather(candidates.beams, kept, batch_dims=1)
+    reached = state.length + 1 >= rows.longest
     return _State(
         length=state.length + 1,
         last=tf.gather(candidates.tokens, kept, batch_dims=1),
-        ids=open_ids,
+        ids=tf.gather(candidates.ids, kept, batch_dims=1),
         log_probs=log_probs,
-        cache=_reorder(cache, tf.gather(candidates.beams, kept, batch_dims=1), rules.beam_size),
+        coverage=tf.gather(coverage, beams, batch_dims=1),
+        cache=_reorder(cache, beams, limits.beam_size),
         finished_ids=finished_ids,
         finished_scores=finished_scores,
-        done=state.done | reached | _cannot_improve(finished_scores, log_probs, rules),
+        done=state.done | reached | _cannot_improve(finished_scores, log_probs, rows, limits),
     )
 
 
-def _never_said(vocab_size):
-    """Return what makes padding and start impossible: a model that was given too little may find them likely."""
-    return tf.constant([IMPOSSIBLE if token < END_ID else 0.0 for token in range(vocab_size)])
+def _best_continuations(state: _State, choices, rows: _Rows, limits: Limits) -> _Candidates:
+    """Choose the best 2M of what may follow a sentence's M hypotheses."""
+    choices = _force_prefix(choices, state.length, rows.prefix)
+    too_short = state.length + 1 - rows.given < limits.min_length  # (A, 1)
+    log_probs = tf.where(tf.equal(choices.tokens, END_ID) & too_short[:, :, None], IMPOSSIBLE, choices.log_probs)
+    totals = state.log_probs[:, :, None] + log_probs  # (A, M, k)
+    count = tf.shape(totals)[2]
+    best, flat = tf.math.top_k(tf.reshape(totals, [-1, limits.beam_size * count]), k=2 * limits.beam_size)
+    tokens = tf.gather(tf.reshape(choices.tokens, [-1, limits.beam_size * count]), flat, batch_dims=1)
+    beams = flat // count
+    ids = tf.concat([tf.gather(state.ids, beams, batch_dims=1), tokens[:, :, None]], axis=2)
+    return _Candidates(best, beams, tokens, ids)
 
 
-def _force_prefix(token_log_probs, length, prefix):
+def _force_prefix(choices, length, prefix):
     """Make the prefix's token at this length certain, and every other impossible, where the prefix goes on so far."""
-    column = tf.gather(tf.pad(prefix, [[0, 0], [0, 1]]), tf.minimum(length, tf.shape(prefix)[1]), axis=1)  # (B,)
-    certain = tf.one_hot(column, token_log_probs.shape[-1], on_value=0.0, off_value=IMPOSSIBLE)  # (B, vocab_size)
-    return tf.where(tf.not_equal(column, PAD_ID)[:, None, None], certain[:, None, :], token_log_probs)
+    column = tf.gather(tf.pad(prefix, [[0, 0], [0, 1]]), tf.minimum(length, tf.shape(prefix)[1]), axis=1)[:, None, None]  # (A, 1, 1)
+    forced = tf.not_equal(column, PAD_ID)
+    certain = tf.where(tf.equal(tf.range(tf.shape(choices.tokens)[2]), 0), 0.0, IMPOSSIBLE)  # (k,)
+    return choices._replace(log_probs=tf.where(forced, certain, choices.log_probs), tokens=tf.where(forced, column, choices.tokens))
 
 
-def _best_continuations(open_log_probs, token_log_probs, beams) -> _Candidates:
-    """Choose the best 2M of a sentence's M * vocab_size continuations."""
-    vocab_size = token_log_probs.shape[-1]
-    totals = open_log_probs[:, :, None] + token_log_probs  # (B, M, vocab_size)
-    totals = tf.reshape(totals, [-1, beams * vocab_size])
-    log_probs, flat = tf.math.top_k(totals, k=2 * beams)
-    return _Candidates(log_probs, flat // vocab_size, flat % vocab_size)
+def _ending(candidates: _Candidates):
+    return tf.equal(candidates.tokens, END_ID)
 
 
-def _finish(state: _State, ids, log_probs, rules: _Rules):
-    """Merge newly finished hypotheses into the finished ones and keep the best M; done sentences stay as they are.
-
-    Args:
-        state: before this step.
-        ids: (B, n, length+1), hypotheses of this step.
-        log_probs: (B, n), impossible for those that are not finished.
-        rules: of the search.
-    """
-    finished = (log_probs > IMPOSSIBLE / 2) & tf.logical_not(state.done)[:, None]
-    scores = tf.where(finished, log_probs / penalty(state.length + 1 - rules.given, rules.length_penalty), IMPOSSIBLE)
+def _finish(state: _State, candidates: _Candidates, coverage, rows: _Rows, limits: Limits):
+    """Merge newly finished hypotheses into the finished ones and keep the best M; done sentences stay as they are."""
+    ending = _ending(candidates)
+    leading = tf.range(2 * limits.beam_size) < limits.beam_size
+    first_open = tf.cumsum(tf.cast(tf.logical_not(ending), tf.int32), axis=1) <= limits.beam_size
+    cut = (state.length + 1 >= rows.longest)[:, None] & first_open & tf.logical_not(ending)
+    ended = (ending & leading | cut) & (candidates.log_probs > IMPOSSIBLE / 2) & tf.logical_not(state.done)[:, None]
+    scores = candidates.log_probs / penalty(state.length + 1 - rows.given, limits.length_penalty)
+    scores = tf.where(ended, scores + _coverage_score(coverage, candidates.beams, rows.source.real, limits), IMPOSSIBLE)
     older = tf.pad(state.finished_ids, [[0, 0], [0, 0], [0, 1]], constant_values=PAD_ID)
-    best, chosen = tf.math.top_k(tf.concat([state.finished_scores, scores], axis=1), k=rules.beam_size)
-    return tf.gather(tf.concat([older, ids], axis=1), chosen, batch_dims=1), best
+    best, chosen = tf.math.top_k(tf.concat([state.finished_scores, scores], axis=1), k=limits.beam_size)
+    return tf.gather(tf.concat([older, candidates.ids], axis=1), chosen, batch_dims=1), best
+
+
+def _coverage_score(coverage, beams, real, limits: Limits):
+    """Return beta * sum over source tokens of log(min(attention it got, 1)) (arXiv:1609.08144, equation 14): (A, 2M)."""
+
+    def score():
+        logs = tf.math.log(tf.clip_by_value(coverage, LEAST_ATTENTION, 1.0))  # (A, M, S)
+        sums = tf.reduce_sum(tf.where(real[:, None, :], logs, 0.0), axis=2)
+        return limits.coverage_penalty * tf.gather(sums, beams, batch_dims=1)
+
+    return tf.cond(tf.greater(limits.coverage_penalty, 0.0), score, lambda: tf.zeros(tf.shape(beams)))
 
 
 def _reorder(cache, beams, beam_size):
-    """Give each open hypothesis the cache rows of the one it continues; beams is (B, M)."""
+    """Give each open hypothesis the cache rows of the one it continues; beams is (A, M)."""
     sentences = tf.range(tf.shape(beams)[0])[:, None]
-    rows = tf.reshape(sentences * beam_size + beams, [-1])  # (B*M,)
+    rows = tf.reshape(sentences * beam_size + beams, [-1])  # (A*M,)
     return tf.nest.map_structure(lambda t: tf.gather(t, rows), cache)
 
 
-def _cannot_improve(finished_scores, log_probs, rules: _Rules):
+def _cannot_improve(finished_scores, log_probs, rows: _Rows, limits: Limits):
     """Tell which sentences have M finished hypotheses, or n_best that no open one can pass.
 
-    An open hypothesis only loses probability, and its penalty grows at most to that of its greatest length, so its best
-    possible score is known.
+    An open hypothesis only loses probability, its penalty grows at most to that of its greatest length, and what coverage
+    adds is never positive, so its best possible score is known.
     """
     full = finished_scores[:, -1] > IMPOSSIBLE / 2
-    attainable = log_probs[:, 0] / penalty(rules.longest - tf.reshape(rules.given, [-1]), rules.length_penalty)
-    worst_returned = tf.gather(finished_scores, rules.n_best - 1, axis=1)
+    attainable = log_probs[:, 0] / penalty(rows.longest - rows.given[:, 0], limits.length_penalty)
+    worst_returned = tf.gather(finished_scores, limits.n_best - 1, axis=1)
     return full | (worst_returned >= attainable)

@@ -7,10 +7,10 @@ from keras import ops
 
 from tfk_transformer.attention import KeyValue
 from tfk_transformer.config import TransformerConfig
-from tfk_transformer.decoder import Decoded, Stepped
+from tfk_transformer.decoder import Decoded
 from tfk_transformer.encoder import Encoded, Encoder
 from tfk_transformer.masks import additive_mask, causal_mask, padding_mask
-from tfk_transformer.model import Stepper, TokenModel, check_inputs, no_prefix
+from tfk_transformer.model import Step, Stepper, TokenModel, check_inputs, no_prefix
 
 
 class Memory(NamedTuple):
@@ -75,7 +75,7 @@ class Transformer(TokenModel):
         """Encode source ids (B, S) and project them for each decoder layer, once for a whole search."""
         return Memory(self.decoder.project_memory(self.encode(source).output), padding_mask(source))
 
-    def step(self, tokens, position, cache: list[KeyValue], memory: Memory) -> Stepped:
+    def step(self, tokens, position, cache: list[KeyValue], memory: Memory) -> Step:
         """Decode one position more for M beams a sentence.
 
         Args:
@@ -85,11 +85,11 @@ class Transformer(TokenModel):
             memory: from `remember`.
 
         Returns:
-            Logits (B, M, target_vocab_size) and the grown cache.
+            Logits (B, M, target_vocab_size), the grown cache, and the attention to the source (B, M, S).
         """
         embedded = self.target_positions.at(self.target_embedding(tokens), position)
-        output, cache = self.decoder.step(embedded, cache, memory.layers, memory.mask)
-        return Stepped(self.logits(output), cache)
+        output, cache, cross_weights = self.decoder.step(embedded, cache, memory.layers, memory.mask)
+        return self._to_step(output, cache, ops.mean(cross_weights[-1], axis=1))
 
     def start_search(self, source, use_cache=True) -> Stepper:
         """Read source ids (B, S) for a search.
@@ -100,14 +100,15 @@ class Transformer(TokenModel):
                 computes the whole prefix anew.
         """
         if use_cache:
-            memory = self.remember(source)
-            return Stepper(lambda tokens, position, cache: self.step(tokens, position, cache, memory), self.decoder.empty_cache)
-        encoded, mask = self.encode(source).output, padding_mask(source)
+            return Stepper(self.step, self.decoder.empty_cache, self.remember(source))
 
-        def decode(target, sentences):
-            return self._decode(target, ops.take(encoded, sentences, axis=0), ops.take(mask, sentences, axis=0))
+        def step(tokens, position, prefix, memory):
+            def decode(target, sentences):
+                return self._decode(target, *(ops.take(part, sentences, axis=0) for part in memory))
 
-        return Stepper(lambda tokens, position, prefix: self._last_logits(tokens, prefix, decode), no_prefix)
+            return self._step_over_prefix(tokens, prefix, decode)
+
+        return Stepper(step, no_prefix, (self.encode(source).output, padding_mask(source)))
 
     def _run(self, inputs, training):
         check_inputs(inputs, ("source", "target"), ("source_mask",))

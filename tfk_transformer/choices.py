@@ -1,0 +1,130 @@
+"""Which tokens may follow each hypothesis, and with what log-probability: the best ones, or one drawn at random."""
+
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from tfk_transformer.config import END_ID, PAD_ID, START_ID
+
+IMPOSSIBLE = -1e9  # a log-probability that no hypothesis has; below half of it there is no hypothesis
+NEVER_SAID = END_ID  # padding and start, the ids below: a model that was given too little may find them likely
+PRIME = 2**31 - 1  # of the random numbers below
+
+
+class Choices(NamedTuple):
+    """The tokens that may follow each hypothesis, k of them, best first."""
+
+    log_probs: Any  # float32 (A, M, k)
+    tokens: Any  # int32 (A, M, k)
+
+
+def choose(logits, ids, limits) -> Choices:
+    """Return what may follow each hypothesis.
+
+    Only what is asked for is computed: the plain choice looks at the logits once for the best of them and once for their
+    normalizer.
+
+    Args:
+        logits: (A, M, vocab_size).
+        ids: int32 (A, M, t), the hypotheses.
+        limits: search settings.
+    """
+    logits = tf.cast(logits, tf.float32)
+    # The best 2M of a sentence are among the best 2M of each hypothesis; END and what is never said may be struck out yet.
+    count = tf.minimum(2 * limits.beam_size + NEVER_SAID + 1, logits.shape[-1])
+
+    def ruled():
+        # With the start token there is always something that was said, and nothing that could be said again.
+        said = tf.pad(ids, [[0, 0], [0, 0], [1, 0]], constant_values=START_ID)
+        penalised = _penalise_repetition(logits, said, limits.repetition_penalty)
+        return penalised, _forbid_repeated_ngrams(penalised, said, limits.no_repeat_ngram_size)
+
+    def search():
+        rules = tf.not_equal(limits.repetition_penalty, 1.0) | tf.greater(limits.no_repeat_ngram_size, 0)
+        return tf.cond(rules, lambda: _best(*ruled(), count), lambda: _best(logits, logits, count))
+
+    def sample():
+        penalised, allowed = ruled()
+        return _drawn(penalised, allowed, count, tf.shape(ids)[2], limits)
+
+    return tf.cond(tf.greater(limits.temperature, 0.0), sample, search)
+
+
+def _best(logits, allowed, count) -> Choices:
+    """Take the best of the allowed tokens, with their log-probabilities among all."""
+    best, tokens = tf.math.top_k(allowed, k=count)
+    return _strike_out(Choices(best - tf.reduce_logsumexp(logits, axis=-1, keepdims=True), tokens))
+
+
+def _strike_out(choices: Choices) -> Choices:
+    impossible = tf.where(tf.less(choices.tokens, NEVER_SAID), IMPOSSIBLE, 0.0)
+    return choices._replace(log_probs=choices.log_probs + impossible)
+
+
+def _drawn(logits, allowed, count, position, limits) -> Choices:
+    """Draw one token for each hypothesis; the other choices are impossible.
+
+    The largest of logits / temperature plus Gumbel noise is a draw from their softmax.
+    """
+    said = tf.range(allowed.shape[-1]) >= NEVER_SAID
+    tempered = tf.where(said, allowed, IMPOSSIBLE) / limits.temperature
+    kept = tempered >= _least_kept(tempered, limits.top_k, limits.top_p)
+    noise = -tf.math.log(-tf.math.log(_uniform(limits.seed, position, tf.shape(logits)[1], allowed.shape[-1])))  # (M, vocab_size)
+    token = tf.argmax(tf.where(kept, tempered + noise, IMPOSSIBLE), axis=-1, output_type=tf.int32)[:, :, None]  # (A, M, 1)
+    log_prob = tf.gather(logits, token, batch_dims=2) - tf.reduce_logsumexp(logits, axis=-1, keepdims=True)
+    rest = [[0, 0], [0, 0], [0, count - 1]]
+    return Choices(tf.pad(log_prob, rest, constant_values=IMPOSSIBLE), tf.pad(token, rest))
+
+
+def _least_kept(scores, top_k, top_p):
+    """Return the smallest score (A, M, 1) among the best `top_k` tokens and among the fewest whose probabilities reach `top_p`."""
+    vocab_size = scores.shape[-1]
+    falling = tf.math.top_k(scores, k=vocab_size).values
+    before = tf.cumsum(tf.nn.softmax(falling), axis=-1, exclusive=True)
+    among = tf.range(vocab_size) < tf.where(tf.greater(top_k, 0), top_k, vocab_size)
+    return tf.reduce_min(
+        tf.where(among & (before < top_p), falling, tf.reduce_max(falling, axis=-1, keepdims=True)), axis=-1, keepdims=True
+    )
+
+
+def _uniform(seed, position, hypotheses, vocab_size):
+    """Return float32 (M, vocab_size) in (0, 1) that look random and depend on the seed, the position and their place alone.
+
+    No runtime's own generator: exported graphs have the seed as an input, and draw what Keras draws. Quadratic maps modulo
+    a prime, in integers of 64 bits that cannot overflow.
+    """
+    start = tf.cast(seed, tf.int64) * 7_919 + tf.cast(position, tf.int64) * 104_729
+    place = tf.range(hypotheses)[:, None] * vocab_size + tf.range(vocab_size)[None, :]
+    x = tf.math.floormod(start, PRIME) + tf.cast(place, tf.int64)
+    for factor, addend in ((1_103_515_245, 12_345), (1_664_525, 1_013_904_223), (69_621, 224_737), (48_271, 974_711)):
+        x = tf.math.floormod(x, PRIME)
+        x = tf.math.floormod(x * x, PRIME) + tf.math.floormod(x * factor, PRIME) + addend
+    return (tf.cast(tf.math.floormod(x, 2**24), tf.float32) + 0.5) / 2**24
+
+
+def _penalise_repetition(logits, ids, factor):
+    """Lower the logits of tokens that a hypothesis has: divided by the factor if positive, else multiplied (arXiv:1909.05858, 4.1)."""
+    factor = tf.cast(factor, tf.float32)
+    return tf.where(_marked(ids, logits), tf.where(logits > 0, logits / factor, logits * factor), logits)
+
+
+def _forbid_repeated_ngrams(logits, ids, size):
+    """Hide the tokens that would end an n-gram which a hypothesis has already; a size of 0 hides none."""
+    length, known = tf.shape(ids)[2], tf.maximum(size - 1, 0)
+    # Padding before the first token makes as many n-grams as tokens; it matches nothing, for what was said last has less of it.
+    longer = tf.pad(ids, [[0, 0], [0, 0], [known, 0]], constant_values=PAD_ID)
+    places = tf.range(length)[:, None] + tf.range(known)[None, :]  # (n-grams, size - 1)
+    different = tf.cast(tf.not_equal(tf.gather(longer, places, axis=2), longer[:, :, None, length:]), tf.int32)
+    different = tf.pad(different, [[0, 0], [0, 0], [0, 0], [0, 1]])  # (A, M, n-grams, size): onnxruntime does not sum over nothing
+    same = tf.equal(tf.reduce_sum(different, axis=-1), 0)  # (A, M, n-grams)
+    return tf.where(_marked(tf.where(same & tf.greater(size, 0), ids, logits.shape[-1]), logits), IMPOSSIBLE, logits)
+
+
+def _marked(tokens, logits):
+    """Tell which tokens of the vocabulary are among tokens (A, M, n): bool (A, M, vocab_size); vocab_size stands for none."""
+    rows, vocab_size = tf.shape(logits)[0] * tf.shape(logits)[1], logits.shape[-1]
+    flat = tf.reshape(tokens, [rows, -1])  # (A*M, n)
+    places = tf.stack([tf.broadcast_to(tf.range(rows)[:, None], tf.shape(flat)), flat], axis=-1)  # (A*M, n, 2)
+    ones = tf.ones(tf.shape(flat), tf.float32)
+    marks = tf.tensor_scatter_nd_update(tf.zeros([rows, vocab_size + 1]), places, ones)
+    return tf.reshape(marks[:, :vocab_size] > 0, tf.shape(logits))
