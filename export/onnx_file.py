@@ -7,7 +7,7 @@ import onnx_ir as ir
 
 import tfk_transformer
 from tfk_transformer.config import END_ID, PAD_ID, START_ID, UNKNOWN_ID
-from tfk_transformer.export import onnx_graph
+from tfk_transformer.export.conversion import OPSET, quietly
 from tfk_transformer.export.runtime import METADATA
 
 
@@ -21,8 +21,8 @@ def save_onnx(models: dict[str, ir.Model], folder: Path, config, **more) -> None
         **more: metadata, such as the parity figures.
     """
     ids = {"pad": PAD_ID, "start": START_ID, "end": END_ID, "unknown": UNKNOWN_ID}
-    metadata = {"version": tfk_transformer.__version__, "config": config.model_dump(), "ids": ids, "opset": onnx_graph.OPSET, **more}
+    metadata = {"version": tfk_transformer.__version__, "config": config.model_dump(), "ids": ids, "opset": OPSET, **more}
     for name, model in models.items():
         model.metadata_props[METADATA] = json.dumps(metadata, sort_keys=True)
-        with onnx_graph.quietly("onnx_ir.serde"):  # which warns that a SentencePiece model is no UTF-8; the operator wants it so
+        with quietly("onnx_ir.serde"):  # which warns that a SentencePiece model is no UTF-8; the operator wants it so
             ir.save(model, folder / name)

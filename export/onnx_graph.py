@@ -1,20 +1,17 @@
 """ONNX: the whole search, or a classifier, as one graph over ids, and the same graph with tokenizers and labels at its ends."""
 
-import contextlib
-import logging
-
 import numpy as np
 import onnx_ir as ir
 from onnx_ir import tape
 
 from tfk_transformer.config import SearchSettings
+from tfk_transformer.export.conversion import from_tensorflow
 from tfk_transformer.export.optimize import optimize
 from tfk_transformer.export.signatures import CLASSIFY_IDS, CLASSIFY_TEXT, GENERATE, TEXT, TRANSLATE, Signature, Tensor
 from tfk_transformer.text_classifier import TextClassifier
 from tfk_transformer.tokenizers import SubwordTokenizer
 from tfk_transformer.translator import Translator
 
-OPSET = 18  # the newest that tf2onnx 1.17 knows
 TEXT_OPERATORS = "ai.onnx.contrib"  # the domain of onnxruntime-extensions
 
 
@@ -52,25 +49,13 @@ def classify_graph(probabilities: ir.Model, classifier: TextClassifier) -> ir.Mo
 
 def _converted(graph, name: str, signature: Signature) -> ir.Model:
     """Convert a function of a `TranslationGraph` or `ClassificationGraph`."""
-    import tf2onnx
+    from tfk_transformer.export.functions import traced
 
-    from tfk_transformer.export.functions import specs, traced
-
-    with quietly("tf2onnx"):
-        proto, _ = tf2onnx.convert.from_function(
-            traced(graph, signature), input_signature=specs(signature), opset=OPSET, custom_op_handlers={"SelectV2": (_as_where, [])}
-        )
-    model = optimize(ir.from_proto(proto))
+    model = optimize(from_tensorflow(traced(graph, signature).get_concrete_function()))
     _arrange(model.graph.inputs, signature.inputs)
     _arrange(model.graph.outputs, signature.outputs)
     model.producer_name, model.graph.name = "tfk_transformer", name
     return model
-
-
-def _as_where(context, node, name, arguments):
-    """Convert SelectV2 to the operator that it is; tf2onnx multiplies by 0 and 1, six nodes that turn an infinity into a NaN."""
-    node.type, node.domain = "Where", ""
-    return node
 
 
 def _reading_text(over_ids: ir.Model, name: str, tokenizer: SubwordTokenizer) -> tuple[ir.Model, tape.Tape]:
@@ -157,15 +142,3 @@ def _set_defaults(graph: ir.Graph) -> None:
         if value.name in defaults:
             value.const_value = ir.tensor(np.array(defaults[value.name], value.dtype.numpy()), name=value.name)
             graph.register_initializer(value)
-
-
-@contextlib.contextmanager
-def quietly(name: str):
-    """Keep a library's notes and warnings off the terminal."""
-    logger = logging.getLogger(name)
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
