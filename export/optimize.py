@@ -11,17 +11,50 @@ def optimize(model: ir.Model) -> ir.Model:
     for loop in [node for node in model.graph.all_nodes() if node.op_type == "Loop"]:
         _declare_scalars(loop)
         _hoist_invariants(loop)
+    for product in [node for node in model.graph.all_nodes() if node.op_type == "MatMul"]:
+        _read_transposed(product)
     optimizer.optimize(model, onnx_shape_inference=False, input_size_limit=2**40, output_size_limit=2**40)
+    _move_inside(model.graph)
     _shorten_names(model.graph)
     return model
+
+
+def _read_transposed(product: ir.Node) -> None:
+    """Multiply by a transposed weight as it lies: a table that embeds tokens and predicts them stands in the file once."""
+    rows, transposed = product.inputs
+    transpose = transposed.producer()
+    if not (transpose and transpose.op_type == "Transpose" and transpose.inputs[0].is_initializer() and _is_matrix(rows)):
+        return
+    gemm = ir.Node("", "Gemm", [rows, transpose.inputs[0]], [ir.AttrInt64("transB", 1)])
+    ir.convenience.replace_nodes_and_values(product.graph, product, [product], [gemm], product.outputs, gemm.outputs)
+    if not transposed.uses():
+        transpose.graph.remove(transpose, safe=True)  # or it would be folded into a second table
+
+
+def _is_matrix(value: ir.Value) -> bool:
+    """Tell whether a value is reshaped to two dimensions."""
+    reshape = value.producer()
+    shape = reshape.inputs[1] if reshape and reshape.op_type == "Reshape" else None
+    known = ir.convenience.get_const_tensor(shape) if shape is not None else None
+    return known is not None and known.size == 2
+
+
+def _move_inside(graph: ir.Graph) -> None:
+    """Give a weight that one body alone reads to that body: onnxruntime packs weights for its products once where they stand."""
+    for name, weight in list(graph.initializers.items()):
+        readers = {id(node.graph): node.graph for node, _ in weight.uses()}
+        if len(readers) == 1 and (reader := next(iter(readers.values()))) is not graph and not weight.is_graph_input():
+            del graph.initializers[name]
+            reader.register_initializer(weight)
 
 
 def _shorten_names(graph: ir.Graph) -> None:
     """Cut from names what TensorFlow's inlining wrote behind them, once a loop and more: in all a fifth of a small file."""
     kept = (*graph.inputs, *graph.outputs)
+    weights = [value for part in (graph, *graph.subgraphs()) for value in part.initializers.values()]
     taken, done = {value.name for value in kept}, {id(value) for value in kept}
     inner = [value for node in graph.all_nodes() for value in (*node.outputs, *_body_inputs(node))]
-    for value in (*graph.initializers.values(), *inner):
+    for value in (*weights, *inner):
         if value.name and id(value) not in done:
             value.name = _short_name(value.name, taken)
             done.add(id(value))

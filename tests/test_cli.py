@@ -35,6 +35,13 @@ def test_arguments_are_translated_in_their_order(run, model):
     assert run("translate", model, "forty-two", "seven") == (0, "zweiundvierzig\nsieben\n", "")
 
 
+def test_settings_of_the_search_are_given_by_name(run, model):
+    status, out, _ = run("translate", model, "forty-two", "--setting", "max_length=1", "--setting", "length_penalty=0.5")
+    assert status == 0 and out != "zweiundvierzig\n"
+    status, _, error = run("translate", model, "one", "--setting", "top_p=2")
+    assert status == 1 and error.startswith("error: ") and "top_p: " in error
+
+
 def test_lines_of_standard_input_keep_their_order_and_blanks(run, model):
     given = b"one hundred ninety-nine\n\nseven\r\nforty-two"
     assert run("translate", model, "--beam-size", 1, stdin=given) == (0, "einhundertneunundneunzig\n\nsieben\nzweiundvierzig\n", "")

@@ -21,8 +21,8 @@ class Choices(NamedTuple):
 def choose(logits, ids, limits) -> Choices:
     """Return what may follow each hypothesis.
 
-    Only what is asked for is computed: the plain choice looks at the logits once for the best of them and once for their
-    normalizer.
+    The plain choice looks at the logits once for the best of them and once for their normalizer. Rules and drawing stand
+    behind one branch together, for a branch that is not taken costs onnxruntime a tenth of a millisecond a step.
 
     Args:
         logits: (A, M, vocab_size).
@@ -39,15 +39,14 @@ def choose(logits, ids, limits) -> Choices:
         penalised = _penalise_repetition(logits, said, limits.repetition_penalty)
         return penalised, _forbid_repeated_ngrams(penalised, said, limits.no_repeat_ngram_size)
 
-    def search():
-        rules = tf.not_equal(limits.repetition_penalty, 1.0) | tf.greater(limits.no_repeat_ngram_size, 0)
-        return tf.cond(rules, lambda: _best(*ruled(), count), lambda: _best(logits, logits, count))
-
-    def sample():
+    def choose_by_rules():
         penalised, allowed = ruled()
-        return _drawn(penalised, allowed, count, tf.shape(ids)[2], limits)
+        drawn = tf.greater(limits.temperature, 0.0)
+        position = tf.shape(ids)[2]
+        return tf.cond(drawn, lambda: _drawn(penalised, allowed, count, position, limits), lambda: _best(penalised, allowed, count))
 
-    return tf.cond(tf.greater(limits.temperature, 0.0), sample, search)
+    rules = tf.not_equal(limits.repetition_penalty, 1.0) | tf.greater(limits.no_repeat_ngram_size, 0)
+    return tf.cond(rules | tf.greater(limits.temperature, 0.0), choose_by_rules, lambda: _best(logits, logits, count))
 
 
 def _best(logits, allowed, count) -> Choices:

@@ -192,7 +192,7 @@ def _keep_rows(state: _State, staying, beams) -> _State:
 def _advance(step, state: _State, rows: _Rows, limits: Limits) -> _State:
     """Extend every open hypothesis by a token."""
     logits, cache, attention = step(state.last, state.length, state.cache, rows.source.memory)
-    coverage = tf.cond(tf.greater(limits.coverage_penalty, 0.0), lambda: state.coverage + attention, lambda: state.coverage)
+    coverage = state.coverage + attention[:, :, : tf.shape(state.coverage)[2]]  # nothing, without coverage penalty
     candidates = _best_continuations(state, choose(logits, state.ids, limits), rows, limits)
     finished_ids, finished_scores = _finish(state, candidates, coverage, rows, limits)
     log_probs, kept = tf.math.top_k(tf.where(_ending(candidates), IMPOSSIBLE, candidates.log_probs), k=limits.beam_size)
@@ -253,13 +253,10 @@ def _finish(state: _State, candidates: _Candidates, coverage, rows: _Rows, limit
 
 def _coverage_score(coverage, beams, real, limits: Limits):
     """Return beta * sum over source tokens of log(min(attention it got, 1)) (arXiv:1609.08144, equation 14): (A, 2M)."""
-
-    def score():
-        logs = tf.math.log(tf.clip_by_value(coverage, LEAST_ATTENTION, 1.0))  # (A, M, S)
-        sums = tf.reduce_sum(tf.where(real[:, None, :], logs, 0.0), axis=2)
-        return limits.coverage_penalty * tf.gather(sums, beams, batch_dims=1)
-
-    return tf.cond(tf.greater(limits.coverage_penalty, 0.0), score, lambda: tf.zeros(tf.shape(beams)))
+    counted = tf.cast(real[:, None, : tf.shape(coverage)[2]], tf.float32)
+    logs = tf.math.log(tf.clip_by_value(coverage, LEAST_ATTENTION, 1.0)) * counted  # (A, M, S)
+    sums = tf.reduce_sum(tf.pad(logs, [[0, 0], [0, 0], [0, 1]]), axis=2)  # onnxruntime does not sum over nothing
+    return limits.coverage_penalty * tf.gather(sums, beams, batch_dims=1)
 
 
 def _reorder(cache, beams, beam_size):
