@@ -83,6 +83,23 @@ def test_fit_runs_under_jax_without_tensorflow():
     assert run(code, KERAS_BACKEND="jax").stdout.split() == ["jax", "True"]
 
 
+@pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="JAX is not installed: pip install -e .[jax]")
+def test_the_other_models_fit_under_jax_without_tensorflow():
+    code = """
+import numpy as np, keras
+from tfk_transformer import Classifier, ClassifierConfig, LabelSmoothedCrossentropy, LanguageModel, LanguageModelConfig
+sizes, ids = {"model_dim": 8, "ff_dim": 7, "num_heads": 2}, np.random.default_rng(0).integers(4, 11, (32, 6))
+model = LanguageModel(LanguageModelConfig(vocab_size=11, decoder_layers=1, **sizes))
+model.compile("adam", LabelSmoothedCrossentropy())
+first = model.fit(ids[:, :-1], ids[:, 1:], epochs=5, verbose=0).history["loss"]
+model = Classifier(ClassifierConfig(vocab_size=11, num_classes=3, encoder_layers=1, **sizes))
+model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+second = model.fit(ids, ids[:, 0] % 3, epochs=5, verbose=0).history["loss"]
+print(keras.backend.backend(), first[-1] < first[0], second[-1] < second[0])
+"""
+    assert run(code, KERAS_BACKEND="jax").stdout.split() == ["jax", "True", "True"]
+
+
 def imported(path: Path) -> set[str]:
     """Names of this package's modules that a file imports, anywhere in it."""
     found = set()

@@ -30,6 +30,7 @@ _HOME = {
     "InverseSquareRoot": "schedules",
     "SubwordTokenizer": "tokenizers",
     "TokenBatches": "batching",
+    "JoinedBatches": "batching",
     "train": "training",
     "Recipe": "training",
     "Translator": "translator",
