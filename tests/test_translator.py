@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfk_transformer.config import TransformerConfig
+from tfk_transformer.config import SearchSettings, TransformerConfig
 from tfk_transformer.tokenizers import SubwordTokenizer
 from tfk_transformer.transformer import Transformer
 from tfk_transformer.translator import Translator
@@ -85,7 +85,8 @@ def test_text_that_is_too_long_is_named(translator):
 
 
 def test_a_source_that_is_too_long_spoils_no_other_in_the_graph(translator):
-    found = translator._translate(tf.constant(["forty-two", "one " * 99]), 4, 1, 0.6, 32, 2.0)
+    settings = SearchSettings(max_length=32).model_dump().values()
+    found = translator._translate(tf.constant(["forty-two", "one " * 99]), *settings)
     assert found.texts.numpy().tolist() == [[b"zweiundvierzig"], [b""]]
     assert np.isnan(found.scores.numpy()).tolist() == [[False], [True]]
 
