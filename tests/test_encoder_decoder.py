@@ -5,7 +5,7 @@ import pytest
 from tfk_transformer.config import TransformerConfig
 from tfk_transformer.decoder import Decoder, DecoderLayer
 from tfk_transformer.encoder import Encoder, EncoderLayer
-from tfk_transformer.masks import causal_mask, padding_mask
+from tfk_transformer.masks import causal_mask, own_mask, padding_mask
 
 B, T, S, D = 2, 3, 5, 22
 CONFIG = TransformerConfig(
@@ -92,7 +92,7 @@ def test_decoder_steps_equal_the_full_pass(norm):
     full, full_weights = np.array(decoded.output), decoded.cross_weights
     cache, memory = decoder.empty_cache(B), decoder.project_memory(encoded)
     for t in range(T):
-        output, cache, cross_weights = decoder.step(x[:, t : t + 1], cache, memory, mask)
+        output, cache, cross_weights = decoder.step(x[:, t : t + 1], cache, memory, cross_attention_mask=mask)
         np.testing.assert_allclose(cross_weights[2][:, :, 0], full_weights[2][:, :, t], atol=1e-5)
         np.testing.assert_allclose(output[:, 0], full[:, t], atol=1e-5)
     assert tuple(cache[0].key.shape) == (B, 11, T, 13)
@@ -102,11 +102,17 @@ def test_decoder_steps_equal_the_full_pass(norm):
 def test_beams_of_a_sentence_do_not_see_each_other():
     decoder, beams = built(Decoder(CONFIG, CONFIG.decoder_layers)), 3
     x, encoded = inputs(B, beams, D), inputs(B, S, D, seed=2)
-    memory = decoder.project_memory(encoded)
-    together = np.array(decoder.step(x, decoder.empty_cache(B * beams), memory).output)
+    memory, own = decoder.project_memory(encoded), own_mask(beams)
+    first = decoder.step(x, decoder.empty_cache(B), memory, own)
+    # In the second step the beams have changed places: each goes on from another's past.
+    parents = np.array([2, 0, 2])
+    lineage = np.concatenate([np.array(own)[:, :, parents], own], axis=3)
+    second = np.array(decoder.step(x + 1, first.cache, memory, lineage).output)
     for beam in range(beams):
-        alone = decoder.step(x[:, beam : beam + 1], decoder.empty_cache(B), memory).output
-        np.testing.assert_allclose(together[:, beam : beam + 1], alone, atol=1e-5)
+        alone = decoder.step(x[:, beam : beam + 1], decoder.empty_cache(B), memory)
+        np.testing.assert_allclose(first.output[:, beam : beam + 1], alone.output, atol=1e-5)
+        past = decoder.step(x[:, parents[beam] : parents[beam] + 1], decoder.empty_cache(B), memory).cache
+        np.testing.assert_allclose(second[:, beam : beam + 1], decoder.step(x[:, beam : beam + 1] + 1, past, memory).output, atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from tfk_transformer.config import LanguageModelConfig
 from tfk_transformer.language_model import LanguageModel
 from tfk_transformer.losses import LabelSmoothedCrossentropy
 from tfk_transformer.masks import causal_mask
+from tfk_transformer.model import Beams
 from tfk_transformer.tokenizers import SubwordTokenizer
 from tfk_transformer.transformer import Transformer
 from tfk_transformer.translator import Translator
@@ -36,7 +37,7 @@ def test_steps_equal_the_full_pass_with_and_without_a_cache(options, use_cache):
     step, first_cache, memory = model.start_search(rows, use_cache)
     cache = first_cache(B)
     for t in range(T):
-        logits, cache, attention = step(rows[:, t : t + 1], t, cache, memory)
+        logits, cache, attention = step(Beams(rows[:, None, : t + 1], None), cache, memory)
         assert tuple(attention.shape) == (B, 1, 0)
         np.testing.assert_allclose(logits[:, 0], full[:, t], atol=1e-5)
 

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tfk_transformer.config import END_ID, SearchSettings, TransformerConfig
+from tfk_transformer.model import Step
 from tfk_transformer.search import IMPOSSIBLE, Limits, Source, beam_search, penalty
 from tfk_transformer.transformer import Transformer
 
@@ -18,23 +19,17 @@ SCRIPT = st.integers(0, 2**32 - 1)
 def scripted_step(table):
     """A "model" whose logits depend on the sentence, the position and the last token alone: table (B, T, V, V)."""
 
-    def step(tokens, position, cache, memory):
+    def step(beams, cache, memory):
         (rows,) = memory  # which sentences are still in the batch
-        return tf.gather(tf.gather(table, rows)[:, position], tokens, batch_dims=1), cache, no_attention(tokens)  # (A, M, V)
+        tokens, position = beams.ids[:, :, -1], tf.shape(beams.ids)[2] - 1
+        logits = tf.gather(tf.gather(table, rows)[:, position], tokens, batch_dims=1)  # (A, M, V)
+        return Step(logits, cache, tf.zeros([*tf.unstack(tf.shape(tokens)), 0]))
 
     return step
 
 
-def no_attention(tokens):
-    return tf.zeros([*tf.unstack(tf.shape(tokens)), 0])
-
-
 def no_source(sentences):
     return Source((tf.range(sentences),), tf.zeros([sentences, 0], tf.bool))
-
-
-def no_cache(rows):
-    return [tf.zeros([rows, 1, 0, 1])]
 
 
 def limits(beam_size=1, n_best=1, **settings):
@@ -45,7 +40,7 @@ def searched(table, beam_size, n_best=1, length_penalty=0.0, max_length=4, prefi
     table = tf.constant(table, tf.float32)
     longest = tf.broadcast_to(max_length, [len(table)])
     wanted = limits(beam_size, n_best, length_penalty=length_penalty, **settings)
-    return beam_search(scripted_step(table), no_cache(len(table) * beam_size), no_source(len(table)), longest, wanted, prefix)
+    return beam_search(scripted_step(table), [], no_source(len(table)), longest, wanted, prefix)
 
 
 def all_hypotheses(table, length_penalty, max_length, prefix=()):
@@ -240,12 +235,12 @@ def test_coverage_counts_what_each_source_token_got():
     table, attention = random_table(13), np.random.default_rng(3).dirichlet(np.ones(3), size=VOCAB).astype("float32")  # (V, S)
     real = np.array([[True, True, False]])
 
-    def step(tokens, position, cache, memory):
-        logits, cache, _ = scripted_step(tf.constant(table))(tokens, position, cache, memory)
-        return logits, cache, tf.gather(attention, tokens)
+    def step(beams, cache, memory):
+        scripted = scripted_step(tf.constant(table))(beams, cache, memory)
+        return scripted._replace(attention=tf.gather(attention, beams.ids[:, :, -1]))
 
     wanted = limits(VOCAB**4, 7, coverage_penalty=0.3)
-    found = beam_search(step, no_cache(VOCAB**4), Source((tf.range(1),), tf.constant(real)), tf.constant([4]), wanted)
+    found = beam_search(step, [], Source((tf.range(1),), tf.constant(real)), tf.constant([4]), wanted)
     expected = []
     for score, tokens in all_hypotheses(table[0], 0.0, 4):
         got = np.sum([attention[last] for last in (1, *tokens[:-1])], axis=0)
@@ -370,8 +365,9 @@ def test_the_decoders_cache_is_reordered_with_the_beams():
     # Sharpened, so that hypotheses differ early and beams change places.
     model.set_weights([weight * 3 for weight in model.get_weights()])
     source, beams = np.array([[5, 7, 2, 0], [6, 4, 9, 2]], "int32"), 4
-    read = Source(model.remember(source), source != 0)
-    found = beam_search(model.step, model.decoder.empty_cache(2 * beams), read, tf.constant([6, 6]), limits(beams, beams))
+    step, first_cache, memory = model.start_search(source)
+    read = Source(memory, source != 0)
+    found = beam_search(step, first_cache(2), read, tf.constant([6, 6]), limits(beams, beams))
     for sentence, beam in itertools.product(range(2), range(beams)):
         ids = found.ids.numpy()[sentence, beam]
         length = list(ids).index(END_ID) + 1 if END_ID in ids else len(ids)

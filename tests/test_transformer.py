@@ -8,6 +8,7 @@ from keras import ops
 from tfk_transformer.config import TransformerConfig
 from tfk_transformer.losses import LabelSmoothedCrossentropy
 from tfk_transformer.metrics import Perplexity, TokenAccuracy
+from tfk_transformer.model import Beams
 from tfk_transformer.schedules import InverseSquareRoot
 from tfk_transformer.transformer import Transformer
 
@@ -61,9 +62,9 @@ def test_every_step_over_the_whole_prefix_equals_the_full_pass(options):
     rows = np.repeat(source, beams, axis=0)
     full = np.array(model({"source": rows, "target": target})).reshape(B, beams, T, -1)
     step, first_cache, memory = model.start_search(source, use_cache=False)
-    prefix = first_cache(B * beams)
+    said = target.reshape(B, beams, T)
     for t in range(T):
-        logits, prefix, attention = step(target[:, t].reshape(B, beams), t, prefix, memory)
+        logits, _, attention = step(Beams(said[:, :, : t + 1], None), first_cache(B), memory)
         assert tuple(attention.shape) == (B, beams, S)
         np.testing.assert_allclose(logits, full[:, :, t], atol=1e-5)
 

@@ -4,11 +4,14 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfk_transformer.config import END_ID, PAD_ID, START_ID
+from tfk_transformer.config import END_ID, PAD_ID
 
 IMPOSSIBLE = -1e9  # a log-probability that no hypothesis has; below half of it there is no hypothesis
 NEVER_SAID = END_ID  # padding and start, the ids below: a model that was given too little may find them likely
 PRIME = 2**31 - 1  # of the random numbers below
+
+
+BLOCKS = (64, 256)  # least and greatest length of the blocks in which the best tokens are looked for
 
 
 class Choices(NamedTuple):
@@ -21,12 +24,11 @@ class Choices(NamedTuple):
 def choose(logits, ids, limits) -> Choices:
     """Return what may follow each hypothesis.
 
-    The plain choice looks at the logits once for the best of them and once for their normalizer. Rules and drawing stand
-    behind one branch together, for a branch that is not taken costs onnxruntime a tenth of a millisecond a step.
+    Rules and drawing stand behind one branch together, so that the plain choice pays for one.
 
     Args:
         logits: (A, M, vocab_size).
-        ids: int32 (A, M, t), the hypotheses.
+        ids: int32 (A, M, t+1), the hypotheses, the start token first.
         limits: search settings.
     """
     logits = tf.cast(logits, tf.float32)
@@ -34,15 +36,13 @@ def choose(logits, ids, limits) -> Choices:
     count = tf.minimum(2 * limits.beam_size + NEVER_SAID + 1, logits.shape[-1])
 
     def ruled():
-        # With the start token there is always something that was said, and nothing that could be said again.
-        said = tf.pad(ids, [[0, 0], [0, 0], [1, 0]], constant_values=START_ID)
-        penalised = _penalise_repetition(logits, said, limits.repetition_penalty)
-        return penalised, _forbid_repeated_ngrams(penalised, said, limits.no_repeat_ngram_size)
+        penalised = _penalise_repetition(logits, ids, limits.repetition_penalty)
+        return penalised, _forbid_repeated_ngrams(penalised, ids, limits.no_repeat_ngram_size)
 
     def choose_by_rules():
         penalised, allowed = ruled()
         drawn = tf.greater(limits.temperature, 0.0)
-        position = tf.shape(ids)[2]
+        position = tf.shape(ids)[2] - 1
         return tf.cond(drawn, lambda: _drawn(penalised, allowed, count, position, limits), lambda: _best(penalised, allowed, count))
 
     rules = tf.not_equal(limits.repetition_penalty, 1.0) | tf.greater(limits.no_repeat_ngram_size, 0)
@@ -51,8 +51,29 @@ def choose(logits, ids, limits) -> Choices:
 
 def _best(logits, allowed, count) -> Choices:
     """Take the best of the allowed tokens, with their log-probabilities among all."""
-    best, tokens = tf.math.top_k(allowed, k=count)
-    return _strike_out(Choices(best - tf.reduce_logsumexp(logits, axis=-1, keepdims=True), tokens))
+    shape, width = tf.shape(logits), logits.shape[-1]
+    log_probs = tf.nn.log_softmax(tf.reshape(logits, [-1, width]))
+    if allowed is not logits:
+        log_probs = tf.where(tf.reshape(allowed, [-1, width]) > IMPOSSIBLE / 2, log_probs, IMPOSSIBLE)
+    best, tokens = _top(log_probs, count)
+    by_beam = [shape[0], shape[1], count]
+    return _strike_out(Choices(tf.reshape(best, by_beam), tf.reshape(tokens, by_beam)))
+
+
+def _top(values, count):
+    """Return the `count` greatest of each row of values (N, width), and where they stand: (N, count) each.
+
+    The greatest stand in the blocks with the greatest maxima; to look through these alone is three times as fast.
+    """
+    width = values.shape[-1]
+    size = next((size for size in range(*BLOCKS) if width % size == 0), None)
+    if size is None:
+        return tf.math.top_k(values, k=count)
+    blocks = tf.reshape(values, [-1, width // size, size])
+    chosen = tf.math.top_k(tf.reduce_max(blocks, axis=-1), k=tf.minimum(count, width // size)).indices  # (N, c)
+    among = tf.reshape(tf.gather(blocks, chosen, batch_dims=1), [-1, tf.shape(chosen)[1] * size])
+    best, places = tf.math.top_k(among, k=count)
+    return best, tf.gather(chosen, places // size, batch_dims=1) * size + places % size
 
 
 def _strike_out(choices: Choices) -> Choices:
@@ -70,7 +91,7 @@ def _drawn(logits, allowed, count, position, limits) -> Choices:
     kept = tempered >= _least_kept(tempered, limits.top_k, limits.top_p)
     noise = -tf.math.log(-tf.math.log(_uniform(limits.seed, position, tf.shape(logits)[1], allowed.shape[-1])))  # (M, vocab_size)
     token = tf.argmax(tf.where(kept, tempered + noise, IMPOSSIBLE), axis=-1, output_type=tf.int32)[:, :, None]  # (A, M, 1)
-    log_prob = tf.gather(logits, token, batch_dims=2) - tf.reduce_logsumexp(logits, axis=-1, keepdims=True)
+    log_prob = tf.gather(tf.nn.log_softmax(logits), token, batch_dims=2)
     rest = [[0, 0], [0, 0], [0, count - 1]]
     return Choices(tf.pad(log_prob, rest, constant_values=IMPOSSIBLE), tf.pad(token, rest))
 

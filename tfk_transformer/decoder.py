@@ -21,7 +21,7 @@ class Stepped(NamedTuple):
     """What a cached step gives; for the stack, one entry a layer in the lists."""
 
     output: Any  # (B, M, D)
-    cache: Any  # KeyValue of (B*M, H, t+1, …)
+    cache: Any  # KeyValue of (B, H, (t+1)*M, …)
     cross_weights: Any  # float32 (B, H, M, S); None without cross-attention
 
 
@@ -68,24 +68,23 @@ class DecoderLayer(OptionsLayer):
         x, cross_weights = self._read_memory(x, memory, cross_attention_mask, training)
         return Decoded(self._feed(x, training), attended.weights, cross_weights)
 
-    def step(self, x, past: KeyValue, memory: KeyValue | None = None, cross_attention_mask=None) -> Stepped:
+    def step(self, x, past: KeyValue, memory: KeyValue | None = None, lineage=None, cross_attention_mask=None) -> Stepped:
         """Decode one position more for M beams a sentence.
 
-        In self-attention each beam is a row of its own, with its own past. In cross-attention the beams of a sentence are
-        its queries, so that the sentence's keys and values stand once however many beams there are.
+        The beams of a sentence are its queries, in self-attention too: the keys and values of all its beams stand side by
+        side, and a mask shows each beam those it descends from. So nothing is copied when a beam takes another's place, and
+        the sentence's source stands once however many beams there are.
 
         Args:
             x: (B, M, D).
-            past: keys (B*M, H, t, K) and values (B*M, H, t, V).
+            past: keys (B, H, t*M, K) and values (B, H, t*M, V): position by position, its M beams side by side.
             memory: keys (B, H, S, K) and values (B, H, S, V).
+            lineage: additive, broadcastable to (B, H, M, (t+1)*M), see `masks.own_mask`; None hides nothing, for M = 1.
             cross_attention_mask: additive, broadcastable to (B, H, M, S).
         """
-        batch, beams, model_dim = ops.shape(x)
-        rows = ops.reshape(self.self_residual.enter(x), (batch * beams, 1, model_dim))
-        query, new = self.self_attention.project_self(rows)
+        query, new = self.self_attention.project_self(self.self_residual.enter(x))
         cache = past.append(new)
-        attended = self.self_attention.attend(query, cache).output  # (B*M, 1, D)
-        x = self.self_residual(x, ops.reshape(attended, (batch, beams, model_dim)))
+        x = self.self_residual(x, self.self_attention.attend(query, cache, attention_mask=lineage).output)
         x, cross_weights = self._read_memory(x, memory, cross_attention_mask)
         return Stepped(self._feed(x), cache, cross_weights)
 
@@ -133,11 +132,11 @@ class Decoder(OptionsLayer):
         """Project the encoder's output (B, S, D) once for each layer."""
         return [layer.cross_attention.project_context(encoded) if self.cross_attention else None for layer in self.layers]
 
-    def empty_cache(self, rows) -> list[KeyValue]:
-        """Return each layer's cache before the first step: keys (rows, H, 0, K), values (rows, H, 0, V)."""
+    def empty_cache(self, batch) -> list[KeyValue]:
+        """Return each layer's cache before the first step: keys (B, H, 0, K), values (B, H, 0, V)."""
         o = self.options
         widths = (o.query_width, o.value_width)
-        return [KeyValue(*(ops.zeros((rows, o.num_heads, 0, width), dtype=self.compute_dtype) for width in widths)) for _ in self.layers]
+        return [KeyValue(*(ops.zeros((batch, o.num_heads, 0, width), dtype=self.compute_dtype) for width in widths)) for _ in self.layers]
 
     def call(self, x, encoded=None, attention_mask=None, cross_attention_mask=None, training=None) -> Decoded:
         """Decode all positions at once; see `DecoderLayer.call`, with `encoded` (B, S, D) the encoder's output."""
@@ -148,11 +147,11 @@ class Decoder(OptionsLayer):
             cross_weights.append(cross)
         return Decoded(self.final_norm(x), self_weights, cross_weights)
 
-    def step(self, x, cache: list[KeyValue], memory: list[KeyValue | None], cross_attention_mask=None) -> Stepped:
+    def step(self, x, cache: list[KeyValue], memory: list[KeyValue | None], lineage=None, cross_attention_mask=None) -> Stepped:
         """Decode one position more for M beams a sentence; see `DecoderLayer.step`."""
         grown, attentions = [], []
         for layer, past, layer_memory in zip(self.layers, cache, memory, strict=True):
-            x, layer_cache, cross_weights = layer.step(x, past, layer_memory, cross_attention_mask)
+            x, layer_cache, cross_weights = layer.step(x, past, layer_memory, lineage, cross_attention_mask)
             grown.append(layer_cache)
             attentions.append(cross_weights)
         return Stepped(self.final_norm(x), grown, attentions)

@@ -95,7 +95,7 @@ class TranslationGraph:
 
     def _run(self, source, longest, limits: Limits, use_cache, prefix=None) -> Hypotheses:
         step, first_cache, memory = self.model.start_search(source, use_cache)
-        cache = first_cache(tf.size(longest) * limits.beam_size)
+        cache = first_cache(tf.size(longest))
         real = tf.zeros([tf.size(longest), 0], tf.bool) if prefix is not None else tf.not_equal(source, PAD_ID)
         return beam_search(step, cache, Source(memory, real), longest, limits, prefix)
 

@@ -7,7 +7,7 @@ from tfk_transformer.attention import KeyValue
 from tfk_transformer.config import LanguageModelConfig
 from tfk_transformer.decoder import Decoded
 from tfk_transformer.masks import causal_mask
-from tfk_transformer.model import Step, Stepper, TokenModel, no_prefix
+from tfk_transformer.model import Step, Stepper, TokenModel
 
 
 @keras.saving.register_keras_serializable(package="tfk_transformer")
@@ -37,18 +37,18 @@ class LanguageModel(TokenModel):
         mask = causal_mask(ops.shape(inputs)[1])
         return self.decoder(self._embed(inputs, training), attention_mask=mask, training=training)
 
-    def step(self, tokens, position, cache: list[KeyValue], memory=()) -> Step:
+    def step(self, tokens, position, cache: list[KeyValue], memory=(), lineage=None) -> Step:
         """Decode one position more for M beams a sentence; see `Transformer.step`."""
         embedded = self.target_positions.at(self.target_embedding(tokens), position)
-        output, cache, _ = self.decoder.step(embedded, cache, self.decoder.project_memory(None))
+        output, cache, _ = self.decoder.step(embedded, cache, self.decoder.project_memory(None), lineage)
         return self._to_step(output, cache, None)
 
     def start_search(self, source, use_cache=True) -> Stepper:
         """Return the steps of a search; the source is a prefix that the search itself feeds in, see `beam_search`."""
         if use_cache:
-            return Stepper(self.step, self.decoder.empty_cache, ())
+            return Stepper(self._cached_step, self.decoder.empty_cache, ())
 
-        def step(tokens, position, prefix, memory):
-            return self._step_over_prefix(tokens, prefix, lambda ids, _: self.decode(ids))
+        def step(beams, cache, memory):
+            return self._step_by_full_pass(beams.ids, lambda ids, _: self.decode(ids))
 
-        return Stepper(step, no_prefix, ())
+        return Stepper(step, lambda batch: [], ())

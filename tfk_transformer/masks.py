@@ -50,6 +50,19 @@ def causal_mask(length):
     return ((1.0 - _lower_triangle(ones)) * HIDDEN)[None, None, :, :]
 
 
+def own_mask(beams):
+    """Hide from each beam of a sentence what the others say at the same position.
+
+    Args:
+        beams: M, a Python integer or a scalar integer tensor.
+
+    Returns:
+        float32 (1, 1, M, M).
+    """
+    places = ops.arange(beams)
+    return (ops.cast(ops.not_equal(places[:, None], places[None, :]), "float32") * HIDDEN)[None, None, :, :]
+
+
 def _lower_triangle(matrix):
     """Keep the diagonal and what is below it: `tf.linalg.band_part` under TensorFlow, so that exports show MatrixBandPart."""
     if keras.backend.backend() != "tensorflow":

@@ -88,15 +88,22 @@ class Step(NamedTuple):
     """What a step of a search gives."""
 
     logits: Any  # (B, M, vocab_size)
-    cache: Any  # grown by a position
+    cache: Any  # grown by a position of M beams
     attention: Any  # float32 (B, M, S): to each source token, the mean over the last layer's heads; (B, M, 0) without a source
+
+
+class Beams(NamedTuple):
+    """The M hypotheses a sentence that a step extends."""
+
+    ids: Any  # int32 (B, M, t+1), the start token first
+    lineage: Any  # float32 (B, 1, M, (t+1)*M), additive: hides from each the cached positions of those it does not descend from
 
 
 class Stepper(NamedTuple):
     """What a search needs of a model, once it has read its sources."""
 
-    step: Callable  # (tokens (B, M), position (), cache, memory) -> Step
-    first_cache: Callable  # B*M -> the cache before the first step: tensors (B*M, …, 0, …) that grow along axis 2
+    step: Callable  # (Beams, cache, memory) -> Step
+    first_cache: Callable  # B -> the cache before the first step: tensors (B, …, 0, …) that grow along axis 2
     memory: Any  # a structure of tensors (B, …); a step may be asked about some of their rows
 
 
@@ -132,26 +139,23 @@ class TokenModel(ConfiguredModel):
     def _embed(self, target, training=None):
         return self.target_positions(self.target_embedding(target), training=training)
 
-    def _step_over_prefix(self, tokens, prefix, decode) -> Step:
-        """Take a step by a full pass over all tokens so far; the cache is these tokens, (B*M, 1, t, 1)."""
-        batch, beams = ops.shape(tokens)
-        prefix = ops.concatenate([prefix, ops.reshape(ops.cast(tokens, "int32"), (batch * beams, 1, 1, 1))], axis=2)
+    def _step_by_full_pass(self, ids, decode) -> Step:
+        """Take a step by a full pass over all tokens so far, ids (B, M, t+1); there is no cache."""
+        batch, beams, length = ops.shape(ids)
         sentences = ops.arange(batch * beams) // beams  # (B*M,)
-        decoded = decode(prefix[:, 0, :, 0], sentences)
+        decoded = decode(ops.reshape(ids, (batch * beams, length)), sentences)
         last = ops.reshape(decoded.output[:, -1], (batch, beams, self.config.model_dim))
         cross = decoded.cross_weights[-1]
         attention = None if cross is None else ops.reshape(ops.mean(cross, axis=1)[:, -1], (batch, beams, ops.shape(cross)[-1]))
-        return self._to_step(last, prefix, attention)
+        return self._to_step(last, [], attention)
+
+    def _cached_step(self, beams: Beams, cache, memory) -> Step:
+        return self.step(beams.ids[:, :, -1], ops.shape(beams.ids)[2] - 1, cache, memory, beams.lineage)
 
     def _to_step(self, output, cache, attention) -> Step:
         if attention is None:
             attention = ops.zeros((*ops.shape(output)[:2], 0), dtype="float32")
         return Step(self.logits(output), cache, attention)
-
-
-def no_prefix(rows):
-    """Return what stands for the cache where there is none: the tokens so far, int32 (rows, 1, 0, 1)."""
-    return ops.zeros((rows, 1, 0, 1), dtype="int32")
 
 
 def _differences(shapes: Mapping[str, tuple], mapping: Mapping[str, np.ndarray]):

@@ -9,6 +9,9 @@ the M hypotheses draws its own next token.
 The sentences of a batch do not influence each other, and leave it when they are done: an inner loop runs until a quarter
 of them are, an outer one then keeps their results, and goes on with the rows of the others. All state is plain tensors, so
 that the whole becomes one ONNX `Loop` in another.
+
+The cache is never reordered. It holds what every hypothesis of a sentence put there, and each hypothesis has a mask of
+those positions that it descends from: when hypotheses change places, only their masks do.
 """
 
 from collections.abc import Callable
@@ -18,6 +21,8 @@ import tensorflow as tf
 
 from tfk_transformer.choices import IMPOSSIBLE, choose
 from tfk_transformer.config import END_ID, PAD_ID, START_ID
+from tfk_transformer.masks import own_mask
+from tfk_transformer.model import Beams
 
 LENGTH_ALLOWANCE = 10  # tokens that a target may have more than max_length_factor says
 LEAVE_TOGETHER = 4  # rows leave when one in so many is done: each time costs a copy of the others' caches
@@ -75,12 +80,12 @@ class _State(NamedTuple):
     """What a step changes."""
 
     length: Any  # int32 (): tokens so far
-    last: Any  # int32 (A, M): the token each open hypothesis ends with
-    ids: Any  # int32 (A, M, length): open hypotheses
+    ids: Any  # int32 (A, M, length+1): open hypotheses, the start token first
+    lineage: Any  # float32 (A, M, length*M), additive: hides what others put into the cache
     log_probs: Any  # float32 (A, M): their log-probabilities, falling
     coverage: Any  # float32 (A, M, S): attention that each source token got; (A, M, 0) without coverage penalty
-    cache: Any  # each layer's keys and values of (A*M, H, length, …)
-    finished_ids: Any  # int32 (A, M, length)
+    cache: Any  # each layer's keys and values (A, H, length*M, …)
+    finished_ids: Any  # int32 (A, M, length+1), the start token first
     finished_scores: Any  # float32 (A, M), falling
     done: Any  # bool (A,)
 
@@ -91,7 +96,6 @@ class _Candidates(NamedTuple):
     log_probs: Any  # float32 (A, 2M)
     beams: Any  # int32 (A, 2M): which open hypothesis each continues
     tokens: Any  # int32 (A, 2M)
-    ids: Any  # int32 (A, 2M, length+1): the hypotheses with them
 
 
 def penalty(length, alpha):
@@ -103,9 +107,8 @@ def beam_search(step: Callable, cache, source: Source, longest, limits: Limits, 
     """Search for the best translations of a batch.
 
     Args:
-        step: (tokens (A, M), position (), cache, memory) -> (logits (A, M, vocab_size), cache, attention (A, M, S)), for the
-            A sentences still in the batch; the cache's first axis is A*M.
-        cache: the cache before the first step; its tensors grow along axis 2.
+        step: (`Beams`, cache, memory) -> `Step`, for the A sentences still in the batch.
+        cache: the cache before the first step, tensors (B, …); they grow along axis 2.
         source: what is searched from.
         longest: int32 (B,), the greatest length of each sentence's hypotheses, in tokens, those of the prefix included.
         limits: the settings; `longest` stands in for those about the greatest length.
@@ -121,14 +124,15 @@ def beam_search(step: Callable, cache, source: Source, longest, limits: Limits, 
     given = tf.math.count_nonzero(prefix, axis=1, keepdims=True, dtype=tf.int32)
     rows = _Rows(tf.range(batch), longest, prefix, given, source)
     state = _first_state(cache, rows, limits)
-    results = Hypotheses(tf.zeros([batch, limits.n_best, 0], tf.int32), tf.fill([batch, limits.n_best], IMPOSSIBLE))
+    results = Hypotheses(tf.zeros([batch, limits.n_best, 1], tf.int32), tf.fill([batch, limits.n_best], IMPOSSIBLE))
     _, _, found = tf.while_loop(
         lambda rows, state, results: tf.size(rows.sentence) > 0,
         lambda rows, state, results: _run_and_leave(step, rows, state, results, limits),
         (rows, state, results),
         shape_invariants=(tf.nest.map_structure(_any_rows, rows), _any_state(state), tf.nest.map_structure(_any_shape, results)),
     )
-    return Hypotheses(tf.where((found.scores > IMPOSSIBLE / 2)[:, :, None], found.ids, PAD_ID), found.scores)
+    said = found.ids[:, :, 1:]  # without the start token
+    return Hypotheses(tf.where((found.scores > IMPOSSIBLE / 2)[:, :, None], said, PAD_ID), found.scores)
 
 
 def _any_shape(tensor):
@@ -147,18 +151,18 @@ def _any_state(state: _State) -> _State:
 
 def _first_state(cache, rows: _Rows, limits: Limits) -> _State:
     batch, beams = tf.size(rows.sentence), limits.beam_size
-    none, impossible = tf.zeros([batch, beams, 0], tf.int32), tf.fill([batch, beams], IMPOSSIBLE)
+    impossible = tf.fill([batch, beams], IMPOSSIBLE)
     # All beams begin alike: only the first is possible, or they would stay copies of each other; but all may draw.
     possible = tf.equal(tf.range(beams), 0) | tf.greater(limits.temperature, 0.0)
     covered = tf.where(tf.greater(limits.coverage_penalty, 0.0), tf.shape(rows.source.real)[1], 0)
     return _State(
         length=tf.constant(0),
-        last=tf.fill([batch, beams], START_ID),
-        ids=none,
+        ids=tf.fill([batch, beams, 1], START_ID),
+        lineage=tf.zeros([batch, beams, 0]),
         log_probs=tf.where(possible, 0.0, impossible),
         coverage=tf.zeros([batch, beams, covered]),
         cache=cache,
-        finished_ids=none,
+        finished_ids=tf.fill([batch, beams, 1], START_ID),
         finished_scores=impossible,
         done=tf.fill([batch], False),
     )
@@ -172,7 +176,7 @@ def _run_and_leave(step, rows: _Rows, state: _State, results: Hypotheses, limits
         (state,),
         shape_invariants=(_any_state(state),),
     )[0]
-    ids = tf.pad(results.ids, [[0, 0], [0, 0], [0, state.length - tf.shape(results.ids)[2]]], constant_values=PAD_ID)
+    ids = tf.pad(results.ids, [[0, 0], [0, 0], [0, state.length + 1 - tf.shape(results.ids)[2]]], constant_values=PAD_ID)
     # Rows that stay write too, and again when they leave: simpler, and no longer, than picking those that leave.
     places = rows.sentence[:, None]
     results = Hypotheses(
@@ -180,31 +184,28 @@ def _run_and_leave(step, rows: _Rows, state: _State, results: Hypotheses, limits
         tf.tensor_scatter_nd_update(results.scores, places, state.finished_scores[:, : limits.n_best]),
     )
     staying = tf.cast(tf.where(tf.logical_not(state.done))[:, 0], tf.int32)
-    return tf.nest.map_structure(lambda t: tf.gather(t, staying), rows), _keep_rows(state, staying, limits.beam_size), results
-
-
-def _keep_rows(state: _State, staying, beams) -> _State:
-    kept = {name: tf.gather(value, staying) for name, value in state._asdict().items() if name not in ("length", "cache")}
-    slots = tf.reshape(staying[:, None] * beams + tf.range(beams), [-1])  # rows of the cache
-    return _State(**kept, length=state.length, cache=tf.nest.map_structure(lambda t: tf.gather(t, slots), state.cache))
+    rows, kept = tf.nest.map_structure(lambda t: tf.gather(t, staying), (rows, state._replace(length=())))
+    return rows, kept._replace(length=state.length), results
 
 
 def _advance(step, state: _State, rows: _Rows, limits: Limits) -> _State:
     """Extend every open hypothesis by a token."""
-    logits, cache, attention = step(state.last, state.length, state.cache, rows.source.memory)
+    own = tf.tile(own_mask(limits.beam_size)[0], [tf.shape(state.ids)[0], 1, 1])
+    lineage = tf.concat([state.lineage, own], axis=2)  # (A, M, (length+1)*M)
+    logits, cache, attention = step(Beams(state.ids, lineage[:, None]), state.cache, rows.source.memory)
     coverage = state.coverage + attention[:, :, : tf.shape(state.coverage)[2]]  # nothing, without coverage penalty
     candidates = _best_continuations(state, choose(logits, state.ids, limits), rows, limits)
     finished_ids, finished_scores = _finish(state, candidates, coverage, rows, limits)
     log_probs, kept = tf.math.top_k(tf.where(_ending(candidates), IMPOSSIBLE, candidates.log_probs), k=limits.beam_size)
-    beams = tf.gather(candidates.beams, kept, batch_dims=1)
+    beams, tokens = (tf.gather(part, kept, batch_dims=1) for part in (candidates.beams, candidates.tokens))
     reached = state.length + 1 >= rows.longest
     return _State(
         length=state.length + 1,
-        last=tf.gather(candidates.tokens, kept, batch_dims=1),
-        ids=tf.gather(candidates.ids, kept, batch_dims=1),
+        ids=tf.concat([tf.gather(state.ids, beams, batch_dims=1), tokens[:, :, None]], axis=2),
+        lineage=tf.gather(lineage, beams, batch_dims=1),
         log_probs=log_probs,
         coverage=tf.gather(coverage, beams, batch_dims=1),
-        cache=_reorder(cache, beams, limits.beam_size),
+        cache=cache,
         finished_ids=finished_ids,
         finished_scores=finished_scores,
         done=state.done | reached | _cannot_improve(finished_scores, log_probs, rows, limits),
@@ -220,9 +221,7 @@ def _best_continuations(state: _State, choices, rows: _Rows, limits: Limits) -> 
     count = tf.shape(totals)[2]
     best, flat = tf.math.top_k(tf.reshape(totals, [-1, limits.beam_size * count]), k=2 * limits.beam_size)
     tokens = tf.gather(tf.reshape(choices.tokens, [-1, limits.beam_size * count]), flat, batch_dims=1)
-    beams = flat // count
-    ids = tf.concat([tf.gather(state.ids, beams, batch_dims=1), tokens[:, :, None]], axis=2)
-    return _Candidates(best, beams, tokens, ids)
+    return _Candidates(best, flat // count, tokens)
 
 
 def _force_prefix(choices, length, prefix):
@@ -246,9 +245,12 @@ def _finish(state: _State, candidates: _Candidates, coverage, rows: _Rows, limit
     ended = (ending & leading | cut) & (candidates.log_probs > IMPOSSIBLE / 2) & tf.logical_not(state.done)[:, None]
     scores = candidates.log_probs / penalty(state.length + 1 - rows.given, limits.length_penalty)
     scores = tf.where(ended, scores + _coverage_score(coverage, candidates.beams, rows.source.real, limits), IMPOSSIBLE)
-    older = tf.pad(state.finished_ids, [[0, 0], [0, 0], [0, 1]], constant_values=PAD_ID)
     best, chosen = tf.math.top_k(tf.concat([state.finished_scores, scores], axis=1), k=limits.beam_size)
-    return tf.gather(tf.concat([older, candidates.ids], axis=1), chosen, batch_dims=1), best
+    older = tf.tile(tf.range(limits.beam_size)[None, :], [tf.shape(best)[0], 1])  # (A, M)
+    sources = tf.concat([older, limits.beam_size + candidates.beams], axis=1)  # (A, 3M), into finished and open hypotheses
+    ids = tf.gather(tf.concat([state.finished_ids, state.ids], axis=1), tf.gather(sources, chosen, batch_dims=1), batch_dims=1)
+    tokens = tf.gather(tf.pad(candidates.tokens, [[0, 0], [limits.beam_size, 0]], constant_values=PAD_ID), chosen, batch_dims=1)
+    return tf.concat([ids, tokens[:, :, None]], axis=2), best
 
 
 def _coverage_score(coverage, beams, real, limits: Limits):
@@ -257,13 +259,6 @@ def _coverage_score(coverage, beams, real, limits: Limits):
     logs = tf.math.log(tf.clip_by_value(coverage, LEAST_ATTENTION, 1.0)) * counted  # (A, M, S)
     sums = tf.reduce_sum(tf.pad(logs, [[0, 0], [0, 0], [0, 1]]), axis=2)  # onnxruntime does not sum over nothing
     return limits.coverage_penalty * tf.gather(sums, beams, batch_dims=1)
-
-
-def _reorder(cache, beams, beam_size):
-    """Give each open hypothesis the cache rows of the one it continues; beams is (A, M)."""
-    sentences = tf.range(tf.shape(beams)[0])[:, None]
-    rows = tf.reshape(sentences * beam_size + beams, [-1])  # (A*M,)
-    return tf.nest.map_structure(lambda t: tf.gather(t, rows), cache)
 
 
 def _cannot_improve(finished_scores, log_probs, rows: _Rows, limits: Limits):

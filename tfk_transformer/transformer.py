@@ -10,7 +10,7 @@ from tfk_transformer.config import TransformerConfig
 from tfk_transformer.decoder import Decoded
 from tfk_transformer.encoder import Encoded, Encoder
 from tfk_transformer.masks import additive_mask, causal_mask, padding_mask
-from tfk_transformer.model import Step, Stepper, TokenModel, check_inputs, no_prefix
+from tfk_transformer.model import Step, Stepper, TokenModel, check_inputs
 
 
 class Memory(NamedTuple):
@@ -75,20 +75,21 @@ class Transformer(TokenModel):
         """Encode source ids (B, S) and project them for each decoder layer, once for a whole search."""
         return Memory(self.decoder.project_memory(self.encode(source).output), padding_mask(source))
 
-    def step(self, tokens, position, cache: list[KeyValue], memory: Memory) -> Step:
+    def step(self, tokens, position, cache: list[KeyValue], memory: Memory, lineage=None) -> Step:
         """Decode one position more for M beams a sentence.
 
         Args:
             tokens: ids (B, M), the last token of each beam.
             position: its position, a scalar; the start token has 0.
-            cache: for each layer what came before, from `decoder.empty_cache(B * M)` and then from the step before.
+            cache: for each layer what came before, from `decoder.empty_cache(B)` and then from the step before.
             memory: from `remember`.
+            lineage: additive mask (B, 1, M, (position+1)*M) of what each beam descends from; None: M is 1.
 
         Returns:
             Logits (B, M, target_vocab_size), the grown cache, and the attention to the source (B, M, S).
         """
         embedded = self.target_positions.at(self.target_embedding(tokens), position)
-        output, cache, cross_weights = self.decoder.step(embedded, cache, memory.layers, memory.mask)
+        output, cache, cross_weights = self.decoder.step(embedded, cache, memory.layers, lineage, memory.mask)
         return self._to_step(output, cache, ops.mean(cross_weights[-1], axis=1))
 
     def start_search(self, source, use_cache=True) -> Stepper:
@@ -100,15 +101,15 @@ class Transformer(TokenModel):
                 computes the whole prefix anew.
         """
         if use_cache:
-            return Stepper(self.step, self.decoder.empty_cache, self.remember(source))
+            return Stepper(self._cached_step, self.decoder.empty_cache, self.remember(source))
 
-        def step(tokens, position, prefix, memory):
+        def step(beams, cache, memory):
             def decode(target, sentences):
                 return self._decode(target, *(ops.take(part, sentences, axis=0) for part in memory))
 
-            return self._step_over_prefix(tokens, prefix, decode)
+            return self._step_by_full_pass(beams.ids, decode)
 
-        return Stepper(step, no_prefix, (self.encode(source).output, padding_mask(source)))
+        return Stepper(step, lambda batch: [], (self.encode(source).output, padding_mask(source)))
 
     def _run(self, inputs, training):
         check_inputs(inputs, ("source", "target"), ("source_mask",))
