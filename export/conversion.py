@@ -6,6 +6,8 @@ from collections import OrderedDict
 
 import onnx_ir as ir
 
+from tfk_transformer.export.stand_in import as_node
+
 OPSET = 18  # the newest that tf2onnx 1.17 knows
 
 
@@ -34,7 +36,7 @@ def from_tensorflow(function) -> ir.Model:
                 input_names=inputs,
                 output_names=outputs,
                 tensors_to_rename=tensor_names_from_structed(function, inputs, outputs),
-                custom_op_handlers={"SelectV2": (_as_where, [])},
+                custom_op_handlers={"SelectV2": (_as_where, []), "PyFuncStateless": (as_node, [])},
             )
             return ir.from_proto(
                 optimizer.optimize_graph(converted, catch_errors=False, optimizers=_clean_up()).make_model("tfk_transformer")

@@ -5,6 +5,8 @@ import itertools
 import onnx_ir as ir
 from onnxscript import optimizer
 
+from tfk_transformer.export.simplify import share, simplify
+
 
 def optimize(model: ir.Model) -> ir.Model:
     """Take what does not change out of loops, fold constants and drop what nothing reads; the result stays the same."""
@@ -13,10 +15,38 @@ def optimize(model: ir.Model) -> ir.Model:
         _hoist_invariants(loop)
     for product in [node for node in model.graph.all_nodes() if node.op_type == "MatMul"]:
         _read_transposed(product)
-    optimizer.optimize(model, onnx_shape_inference=False, input_size_limit=2**40, output_size_limit=2**40)
+    _fold_constants(model)
+    simplify(model)
+    share(model.graph)
+    _hoist_nodes(model.graph)
+    _fold_constants(model)
     _move_inside(model.graph)
     _shorten_names(model.graph)
     return model
+
+
+def _fold_constants(model: ir.Model) -> None:
+    optimizer.optimize(model, onnx_shape_inference=False, input_size_limit=2**40, output_size_limit=2**40)
+
+
+def _hoist_nodes(graph: ir.Graph) -> None:
+    """Take operators that read nothing of a loop's body out of it, from the innermost loop on."""
+    for loop in list(graph):
+        for attribute in loop.attributes.values():
+            if attribute.type == ir.AttributeType.GRAPH:
+                _hoist_nodes(attribute.as_graph())
+        if loop.op_type == "Loop":
+            body = loop.attributes["body"].as_graph()
+            for node in list(body):
+                if not _reads(node, body) and not node.outputs[0].is_graph_output():
+                    body.remove(node)
+                    graph.insert_before(loop, node)
+
+
+def _reads(node: ir.Node, body: ir.Graph) -> bool:
+    """Tell whether an operator depends on what a body computes; one with branches counts as if it did."""
+    branches = any(attribute.type == ir.AttributeType.GRAPH for attribute in node.attributes.values())
+    return branches or any(value is not None and value.graph is body for value in node.inputs)
 
 
 def _read_transposed(product: ir.Node) -> None:

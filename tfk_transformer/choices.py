@@ -21,6 +21,12 @@ class Choices(NamedTuple):
     tokens: Any  # int32 (A, M, k)
 
 
+def how_many(limits, vocab_size: int):
+    """Return k, the choices that a hypothesis needs."""
+    # The best 2M of a sentence are among the best 2M of each hypothesis; END and what is never said may be struck out yet.
+    return tf.minimum(2 * limits.beam_size + NEVER_SAID + 1, vocab_size)
+
+
 def choose(logits, ids, limits) -> Choices:
     """Return what may follow each hypothesis.
 
@@ -32,8 +38,7 @@ def choose(logits, ids, limits) -> Choices:
         limits: search settings.
     """
     logits = tf.cast(logits, tf.float32)
-    # The best 2M of a sentence are among the best 2M of each hypothesis; END and what is never said may be struck out yet.
-    count = tf.minimum(2 * limits.beam_size + NEVER_SAID + 1, logits.shape[-1])
+    count = how_many(limits, logits.shape[-1])
 
     def ruled():
         penalised = _penalise_repetition(logits, ids, limits.repetition_penalty)

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfk_transformer.choices import IMPOSSIBLE, choose
+from tfk_transformer.choices import IMPOSSIBLE, choose, how_many
 from tfk_transformer.config import END_ID, PAD_ID, START_ID
 from tfk_transformer.masks import own_mask
 from tfk_transformer.model import Beams
@@ -83,7 +83,7 @@ class _State(NamedTuple):
     ids: Any  # int32 (A, M, length+1): open hypotheses, the start token first
     lineage: Any  # float32 (A, M, length*M), additive: hides what others put into the cache
     log_probs: Any  # float32 (A, M): their log-probabilities, falling
-    coverage: Any  # float32 (A, M, S): attention that each source token got; (A, M, 0) without coverage penalty
+    coverage: Any  # float32 (A, M, S): attention that each source token got
     cache: Any  # each layer's keys and values (A, H, length*M, …)
     finished_ids: Any  # int32 (A, M, length+1), the start token first
     finished_scores: Any  # float32 (A, M), falling
@@ -154,13 +154,12 @@ def _first_state(cache, rows: _Rows, limits: Limits) -> _State:
     impossible = tf.fill([batch, beams], IMPOSSIBLE)
     # All beams begin alike: only the first is possible, or they would stay copies of each other; but all may draw.
     possible = tf.equal(tf.range(beams), 0) | tf.greater(limits.temperature, 0.0)
-    covered = tf.where(tf.greater(limits.coverage_penalty, 0.0), tf.shape(rows.source.real)[1], 0)
     return _State(
         length=tf.constant(0),
         ids=tf.fill([batch, beams, 1], START_ID),
         lineage=tf.zeros([batch, beams, 0]),
         log_probs=tf.where(possible, 0.0, impossible),
-        coverage=tf.zeros([batch, beams, covered]),
+        coverage=tf.zeros([batch, beams, tf.shape(rows.source.real)[1]]),
         cache=cache,
         finished_ids=tf.fill([batch, beams, 1], START_ID),
         finished_scores=impossible,
@@ -190,11 +189,12 @@ def _run_and_leave(step, rows: _Rows, state: _State, results: Hypotheses, limits
 
 def _advance(step, state: _State, rows: _Rows, limits: Limits) -> _State:
     """Extend every open hypothesis by a token."""
-    own = tf.tile(own_mask(limits.beam_size)[0], [tf.shape(state.ids)[0], 1, 1])
+    own = tf.tile(own_mask(limits.beam_size)[0], [tf.size(rows.sentence), 1, 1])
     lineage = tf.concat([state.lineage, own], axis=2)  # (A, M, (length+1)*M)
     logits, cache, attention = step(Beams(state.ids, lineage[:, None]), state.cache, rows.source.memory)
-    coverage = state.coverage + attention[:, :, : tf.shape(state.coverage)[2]]  # nothing, without coverage penalty
-    candidates = _best_continuations(state, choose(logits, state.ids, limits), rows, limits)
+    coverage = state.coverage + attention
+    choices, count = choose(logits, state.ids, limits), how_many(limits, logits.shape[-1])
+    candidates = _best_continuations(state, choices, count, rows, limits)
     finished_ids, finished_scores = _finish(state, candidates, coverage, rows, limits)
     log_probs, kept = tf.math.top_k(tf.where(_ending(candidates), IMPOSSIBLE, candidates.log_probs), k=limits.beam_size)
     beams, tokens = (tf.gather(part, kept, batch_dims=1) for part in (candidates.beams, candidates.tokens))
@@ -212,23 +212,22 @@ def _advance(step, state: _State, rows: _Rows, limits: Limits) -> _State:
     )
 
 
-def _best_continuations(state: _State, choices, rows: _Rows, limits: Limits) -> _Candidates:
-    """Choose the best 2M of what may follow a sentence's M hypotheses."""
-    choices = _force_prefix(choices, state.length, rows.prefix)
+def _best_continuations(state: _State, choices, count, rows: _Rows, limits: Limits) -> _Candidates:
+    """Choose the best 2M of what may follow a sentence's M hypotheses, `count` choices each."""
+    choices = _force_prefix(choices, count, state.length, rows.prefix)
     too_short = state.length + 1 - rows.given < limits.min_length  # (A, 1)
     log_probs = tf.where(tf.equal(choices.tokens, END_ID) & too_short[:, :, None], IMPOSSIBLE, choices.log_probs)
     totals = state.log_probs[:, :, None] + log_probs  # (A, M, k)
-    count = tf.shape(totals)[2]
     best, flat = tf.math.top_k(tf.reshape(totals, [-1, limits.beam_size * count]), k=2 * limits.beam_size)
     tokens = tf.gather(tf.reshape(choices.tokens, [-1, limits.beam_size * count]), flat, batch_dims=1)
     return _Candidates(best, flat // count, tokens)
 
 
-def _force_prefix(choices, length, prefix):
+def _force_prefix(choices, count, length, prefix):
     """Make the prefix's token at this length certain, and every other impossible, where the prefix goes on so far."""
     column = tf.gather(tf.pad(prefix, [[0, 0], [0, 1]]), tf.minimum(length, tf.shape(prefix)[1]), axis=1)[:, None, None]  # (A, 1, 1)
     forced = tf.not_equal(column, PAD_ID)
-    certain = tf.where(tf.equal(tf.range(tf.shape(choices.tokens)[2]), 0), 0.0, IMPOSSIBLE)  # (k,)
+    certain = tf.where(tf.equal(tf.range(count), 0), 0.0, IMPOSSIBLE)  # (k,)
     return choices._replace(log_probs=tf.where(forced, certain, choices.log_probs), tokens=tf.where(forced, column, choices.tokens))
 
 
@@ -246,7 +245,7 @@ def _finish(state: _State, candidates: _Candidates, coverage, rows: _Rows, limit
     scores = candidates.log_probs / penalty(state.length + 1 - rows.given, limits.length_penalty)
     scores = tf.where(ended, scores + _coverage_score(coverage, candidates.beams, rows.source.real, limits), IMPOSSIBLE)
     best, chosen = tf.math.top_k(tf.concat([state.finished_scores, scores], axis=1), k=limits.beam_size)
-    older = tf.tile(tf.range(limits.beam_size)[None, :], [tf.shape(best)[0], 1])  # (A, M)
+    older = tf.tile(tf.range(limits.beam_size)[None, :], [tf.size(rows.sentence), 1])  # (A, M)
     sources = tf.concat([older, limits.beam_size + candidates.beams], axis=1)  # (A, 3M), into finished and open hypotheses
     ids = tf.gather(tf.concat([state.finished_ids, state.ids], axis=1), tf.gather(sources, chosen, batch_dims=1), batch_dims=1)
     tokens = tf.gather(tf.pad(candidates.tokens, [[0, 0], [limits.beam_size, 0]], constant_values=PAD_ID), chosen, batch_dims=1)
@@ -255,7 +254,7 @@ def _finish(state: _State, candidates: _Candidates, coverage, rows: _Rows, limit
 
 def _coverage_score(coverage, beams, real, limits: Limits):
     """Return beta * sum over source tokens of log(min(attention it got, 1)) (arXiv:1609.08144, equation 14): (A, 2M)."""
-    counted = tf.cast(real[:, None, : tf.shape(coverage)[2]], tf.float32)
+    counted = tf.cast(real[:, None], tf.float32)
     logs = tf.math.log(tf.clip_by_value(coverage, LEAST_ATTENTION, 1.0)) * counted  # (A, M, S)
     sums = tf.reduce_sum(tf.pad(logs, [[0, 0], [0, 0], [0, 1]]), axis=2)  # onnxruntime does not sum over nothing
     return limits.coverage_penalty * tf.gather(sums, beams, batch_dims=1)

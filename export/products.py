@@ -1,0 +1,66 @@
+"""How rows are multiplied by weights: in float32, or in 8-bit integers."""
+
+from collections.abc import Callable
+
+import numpy as np
+import onnx_ir as ir
+
+CONTRIB = "com.microsoft"  # onnxruntime's own operators
+LARGEST = 127  # of the integers that stand for weights; -128 is left out, that zero be in the middle
+
+
+class Float32Products:
+    """Multiplies as the model does.
+
+    Args:
+        op: writes an operator: (name, inputs, domain="", **attributes) -> its output.
+        constant: (name, array) -> the graph's constant of that name.
+    """
+
+    def __init__(self, op: Callable[..., ir.Value], constant: Callable[[str, np.ndarray], ir.Value]):
+        self.op = op
+        self.constant = constant
+
+    def multiply(self, x, name: str, matrix: np.ndarray, bias: np.ndarray | None = None) -> ir.Value:
+        """Multiply rows (R, rows) by a matrix (rows, columns) and add a bias (columns,)."""
+        kernel = self.constant(name, matrix)
+        if bias is None:
+            return self.op("MatMul", [x, kernel])
+        return self.op("Gemm", [x, kernel, self.constant(f"{name}_bias", bias)])
+
+    def multiply_by_table(self, x, name: str, table: np.ndarray, bias: np.ndarray | None = None) -> ir.Value:
+        """Multiply rows (R, D) by an embedding table (vocab_size, D) that is looked up too: x table^T + bias."""
+        more = [] if bias is None else [self.constant(f"{name}_bias", bias)]
+        return self.op("Gemm", [x, self.constant(name, table), *more], transB=1)
+
+    def look_up(self, name: str, table: np.ndarray, ids) -> ir.Value:
+        """Return the rows of an embedding table (vocab_size, D) that ids name."""
+        return self.op("Gather", [self.constant(name, table), ids])
+
+
+class Int8Products(Float32Products):
+    """Multiplies by weights of 8 bits, with a scale a column; rows are rounded to 8 bits as they come."""
+
+    def multiply(self, x, name: str, matrix: np.ndarray, bias: np.ndarray | None = None) -> ir.Value:
+        """Multiply rows (R, rows) by a matrix (rows, columns) and add a bias (columns,)."""
+        rounded, scale = _rounded(matrix, axis=0)
+        zeros = self.constant(f"zeros/{scale.size}", np.zeros(scale.size, "int8"))
+        inputs = [x, self.constant(f"{name}_int8", rounded), self.constant(f"{name}_scale", scale), zeros]
+        return self.op("DynamicQuantizeMatMul", inputs + ([] if bias is None else [self.constant(f"{name}_bias", bias)]), CONTRIB)
+
+    def multiply_by_table(self, x, name: str, table: np.ndarray, bias: np.ndarray | None = None) -> ir.Value:
+        """Multiply rows (R, D) by an embedding table (vocab_size, D): the operator wants it transposed, a second copy."""
+        return self.multiply(x, f"{name}_transposed", table.T, bias)
+
+    def look_up(self, name: str, table: np.ndarray, ids) -> ir.Value:
+        """Return the rows of an embedding table (vocab_size, D) that ids name."""
+        rounded, scale = _rounded(table, axis=1)
+        rows = self.op("Cast", [self.op("Gather", [self.constant(f"{name}_int8", rounded), ids])], to=ir.DataType.FLOAT.value)
+        return self.op("Mul", [rows, self.op("Gather", [self.constant(f"{name}_scale", scale[:, None]), ids])])
+
+
+def _rounded(array: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return an array as int8, and the scale of each of its columns, or rows, along `axis`."""
+    scale = np.abs(array).max(axis, keepdims=True) / LARGEST
+    rounded = np.round(array / np.where(scale > 0, scale, 1)).astype("int8")
+    return rounded, scale.astype("float32").reshape(-1)
