@@ -211,9 +211,7 @@ def program(tmp_path_factory):
     (command,) = [line for block in blocks("bash") for line in block.splitlines() if line.startswith("cc ")]
     folder = tmp_path_factory.mktemp("program")
     (folder / "scripts").symlink_to(REPOSITORY / "scripts")
-    done = subprocess.run(
-        ["sh", "-ec", f"TF={shlex.quote(str(library))}; {command}"], cwd=folder, capture_output=True
-    )
+    done = subprocess.run(["sh", "-ec", f"TF={shlex.quote(str(library))}; {command}"], cwd=folder, capture_output=True)
     assert done.returncode == 0, done.stderr.decode()
     text = Path(find_spec("tensorflow_text").origin).parent
     return [folder / "saved_model_translate", text / "python" / "ops" / "_sentencepiece_tokenizer.so"]
