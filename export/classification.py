@@ -10,6 +10,7 @@ from tfk_transformer.export.onnx_file import save_onnx
 from tfk_transformer.export.runtime import open_session
 from tfk_transformer.export.saved_model import write_saved_model
 from tfk_transformer.export.signatures import CLASSIFIER_SAVED_MODEL, CLASSIFY_IDS, CLASSIFY_TEXT
+from tfk_transformer.export.warm_up import write_warm_up
 from tfk_transformer.text_classifier import TextClassifier
 
 
@@ -44,6 +45,7 @@ def _saved_model(classifier: TextClassifier, folder: Path, probes: Probes) -> di
     import tensorflow as tf
 
     write_saved_model(classifier, folder / "saved_model", CLASSIFIER_SAVED_MODEL, labels=classifier.labels)
+    write_warm_up(folder / "saved_model", CLASSIFIER_SAVED_MODEL, probes.texts)
     signatures = tf.saved_model.load(str(folder / "saved_model")).signatures
     return probes.check(
         "SavedModel",

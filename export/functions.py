@@ -1,5 +1,7 @@
 """The graph functions of translators and classifiers under the names and shapes of `signatures`."""
 
+import inspect
+
 import tensorflow as tf
 
 from tfk_transformer.config import SearchSettings
@@ -12,6 +14,7 @@ from tfk_transformer.export.signatures import (
     SERVING_LABEL,
     TRANSLATE,
     Signature,
+    Tensor,
 )
 from tfk_transformer.search import Limits
 
@@ -22,15 +25,24 @@ def specs(signature: Signature) -> list[tf.TensorSpec]:
 
 
 def traced(graph, signature: Signature):
-    """Return the `tf.function` of a signature, from tensors to a dictionary, made of a `TranslationGraph` or `ClassificationGraph`."""
+    """Return the `tf.function` of a signature, from tensors to a dictionary, made of a `TranslationGraph` or `ClassificationGraph`.
+
+    Search settings have their defaults, which a SavedModel keeps for sessions and for TensorFlow Serving.
+    """
     body = _BODIES[signature]
 
-    @tf.function(autograph=False, input_signature=specs(signature))
     def function(*inputs):
         outputs = body(graph, *inputs)
         return {tensor.name: value for tensor, value in zip(signature.outputs, outputs, strict=True)}
 
-    return function
+    function.__signature__ = inspect.Signature([_parameter(tensor) for tensor in signature.inputs])
+    return tf.function(function, autograph=False, input_signature=specs(signature))
+
+
+def _parameter(tensor: Tensor) -> inspect.Parameter:
+    defaults = SearchSettings().model_dump()
+    default = tf.constant(defaults[tensor.name], tensor.dtype) if tensor.name in defaults else inspect.Parameter.empty
+    return inspect.Parameter(tensor.name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default)
 
 
 def _serving_default(graph, text):

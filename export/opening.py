@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from tfk_transformer.export.serving import newest_version
+
 
 def open_bundle(path):
     """Open a bundle: a `Translator` or a `TextClassifier`, by what its configuration says.
@@ -19,6 +21,8 @@ def open_bundle(path):
 def open_translator(path):
     """Open a bundle, a SavedModel folder or an ONNX file; only the first two load TensorFlow.
 
+    Of a folder of versions, as TensorFlow Serving takes it, the newest is opened.
+
     Returns:
         A translator with `translate(texts, **settings)`.
 
@@ -30,6 +34,7 @@ def open_translator(path):
         from tfk_transformer.export.runtime import OnnxTranslator
 
         return OnnxTranslator(path)
+    path = newest_version(path) or path
     if (path / "saved_model.pb").is_file():
         from tfk_transformer.export.saved_model import SavedModelTranslator
 

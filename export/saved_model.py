@@ -29,7 +29,7 @@ def write_saved_model(fitted, folder, signatures: dict = SAVED_MODEL, **constant
     module.weights = [variable.value for variable in fitted.model.variables]
     for name, value in {"max_length": fitted.model.config.max_length, **constants}.items():
         setattr(module, name, tf.function(functools.partial(tf.constant, value), input_signature=[]))
-    functions = {name: traced(fitted.graph, signature).get_concrete_function() for name, signature in signatures.items()}
+    functions = {name: traced(fitted.graph, signature) for name, signature in signatures.items()}
     tf.saved_model.save(module, str(folder), signatures=functions)
 
 

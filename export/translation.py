@@ -8,7 +8,8 @@ from tfk_transformer.export.functions import traced
 from tfk_transformer.export.onnx_file import save_onnx
 from tfk_transformer.export.runtime import OnnxTranslator, open_session, scalar_inputs
 from tfk_transformer.export.saved_model import SavedModelTranslator, write_saved_model
-from tfk_transformer.export.signatures import GENERATE
+from tfk_transformer.export.signatures import GENERATE, SAVED_MODEL
+from tfk_transformer.export.warm_up import write_warm_up
 from tfk_transformer.translator import Translator
 
 
@@ -38,6 +39,7 @@ class Probes:
 
 def _saved_model(translator: Translator, folder: Path, probes: Probes) -> dict:
     write_saved_model(translator, folder / "saved_model")
+    write_warm_up(folder / "saved_model", SAVED_MODEL, probes.readable)
     loaded = SavedModelTranslator(folder / "saved_model")
     return probes.check("SavedModel", lambda ids, settings: loaded.generate(ids, **settings), loaded.translate)
 

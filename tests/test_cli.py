@@ -77,6 +77,13 @@ def test_export_writes_what_was_asked_for(run, bundle, tmp_path):
     assert (tmp_path / "out" / "saved_model" / "saved_model.pb").is_file()
 
 
+def test_serving_adds_versions_that_translate(run, exported, tmp_path):
+    for version in (1, 2):
+        arguments = ["--models", tmp_path / "models", "--name", "numbers"]
+        assert run("serving", exported / "saved_model", *arguments) == (0, f"{tmp_path}/models/numbers/{version}\n", "")
+    assert run("translate", tmp_path / "models" / "numbers", "seven") == (0, "sieben\n", "")
+
+
 def test_train_leaves_a_bundle_that_translates(run, recipe, tmp_path):
     arguments = ["--preset", "tiny", "--epochs", 1, "--vocab-size", 80, "--max-length", 32, "--batch-tokens", 512, "--warmup-steps", 10]
     status, out, _ = run("train", "--data", recipe.data, "--validation-data", recipe.data, "--out", tmp_path / "b", *arguments)
@@ -151,6 +158,7 @@ def test_a_stopped_training_is_resumed(recipe, tmp_path, stop):
             ["train", "--data", "numbers:en-de", "--out", "{tmp}/new", "--batch-tokens", "9"],
             "batch_tokens must be at least max_length, .* 9 and 256",
         ),
+        (["serving", "{bundle}", "--models", "{tmp}/new", "--name", "n"], "saved_model: expected a folder with saved_model.pb, got"),
         (["export", "{tmp}/none", "--out", "{tmp}/new"], "bundle: expected a folder that `train` wrote"),
         (["export", "{bundle}", "--out", "{tmp}/new", "--format", "tflite"], "formats: expected some of saved_model, onnx, got tflite"),
     ],
@@ -184,7 +192,7 @@ def test_version(run):
 
 def test_help_names_every_command(run):
     _, out, _ = run("--help")
-    assert all(command in out for command in ("train", "translate", "evaluate", "export"))
+    assert all(command in out for command in ("train", "translate", "evaluate", "export", "serving"))
 
 
 def test_the_module_runs_and_an_onnx_file_needs_no_tensorflow(exported):

@@ -1,4 +1,5 @@
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -8,6 +9,7 @@ import numpy as np
 import onnx
 import pytest
 import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
 
 from tfk_transformer.export import parity
 from tfk_transformer.export.exporting import export
@@ -61,6 +63,14 @@ def test_the_saved_model_serves_text_and_scores(exported, translator):
 def test_the_saved_models_score_graph_has_a_band_part(exported):
     graph = tf.saved_model.load(str(exported / "saved_model")).signatures["score"].graph
     assert 'op: "MatrixBandPart"' in str(graph.as_graph_def())
+
+
+def test_the_saved_model_holds_a_tokenizer_once_a_direction(exported):
+    """However many signatures there are."""
+    model = saved_model_pb2.SavedModel.FromString((exported / "saved_model" / "saved_model.pb").read_bytes())
+    functions = model.meta_graphs[0].graph_def.library.function
+    made = [function.signature.name for function in functions for node in function.node_def if node.op == "SentencepieceOp"]
+    assert sorted(re.sub(r"_\d+$", "", name) for name in made) == ["__inference_decode", "__inference_encode"]
 
 
 def test_the_saved_model_needs_nothing_of_this_package(exported):

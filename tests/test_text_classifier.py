@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import pytest
 import tensorflow as tf
+from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
 
 from tfk_transformer.classifier import Classifier
 from tfk_transformer.config import ClassifierConfig, TransformerConfig
@@ -17,6 +18,7 @@ from tfk_transformer.export import parity
 from tfk_transformer.export.exporting import _exact_float32, export
 from tfk_transformer.export.opening import open_translator
 from tfk_transformer.export.runtime import OnnxClassifier, OnnxTranslator, open_session
+from tfk_transformer.export.warm_up import WARM_UP
 from tfk_transformer.text_classifier import TextClassifier
 from tfk_transformer.texts import Classification
 from tfk_transformer.tokenizers import SubwordTokenizer
@@ -197,6 +199,16 @@ def test_keras_and_onnx_give_the_same(classifier, files):
     assert found.classify(TEXTS, batch_size=3) == closely(classifier.classify(TEXTS))
 
 
+def test_a_server_warms_up_what_takes_text(files, signatures):
+    records = tf.data.TFRecordDataset(str(files / "saved_model" / WARM_UP)).as_numpy_iterator()
+    requests = [PredictionLog.FromString(record).predict_log.request for record in records]
+    assert {request.model_spec.signature_name for request in requests} == {"serving_default", "classify"}
+    for request in requests:
+        texts = tf.make_ndarray(request.inputs["text"])
+        found = signatures[request.model_spec.signature_name](text=tf.constant(texts))
+        assert set(found["label"].numpy()) <= {b"de", b"en"} and found["label"].shape == texts.shape
+
+
 def test_keras_and_the_saved_model_give_the_same(classifier, signatures):
     found = signatures["serving_default"](text=tf.constant([*TEXTS, "one " * 99]))
     expected = classifier.classify(TEXTS)
@@ -291,6 +303,7 @@ for name in ("keras", "onnx", "onnxruntime", "tfk_transformer"):
     sys.modules[name] = None
 import importlib.util, pathlib
 import tensorflow as tf
+from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
 # All of TensorFlow Text would import Keras for layers of its own; its operators stand alone.
 text = pathlib.Path(importlib.util.find_spec("tensorflow_text").origin).parent
 tf.load_op_library(str(text / "python/ops/_sentencepiece_tokenizer.so"))

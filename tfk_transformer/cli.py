@@ -169,6 +169,20 @@ def export(
     console.print(f"the same {what}" if "ids" in figures else f"the same labels as Keras on {figures['sentences']} texts")
 
 
+@app.command()
+def serving(
+    saved_model: Annotated[Path, typer.Argument(metavar="SAVED_MODEL", help="The folder saved_model/ that `export` left.")],
+    models: Annotated[Path, typer.Option(help="Folder of all models that the server serves; made if it is missing.")],
+    name: Annotated[str, typer.Option(help="Of the model; part of the URL.")],
+    version: Annotated[int | None, typer.Option(help="Default: one more than the newest.")] = None,
+    mounted: Annotated[str, typer.Option(help="The path under which the server sees the folder of models.")] = "/models",
+) -> None:
+    """Lay a SavedModel out for TensorFlow Serving: MODELS/NAME/VERSION, with the server's configuration."""
+    from tfk_transformer.export.serving import write_serving
+
+    console.print(write_serving(saved_model, models, name, version, mounted))
+
+
 def _named_value(text: str, option: str, example: str) -> tuple[str, Any]:
     """Read NAME=VALUE, where the value is JSON or a bare word."""
     name, equals, value = text.partition("=")

@@ -1,5 +1,6 @@
 """SentencePiece subwords: text to ids and back, in Python and inside TensorFlow graphs."""
 
+import functools
 import io
 import itertools
 import string
@@ -107,28 +108,50 @@ class SubwordTokenizer:
         texts[UNKNOWN_ID] = p.decode([UNKNOWN_ID])
         return texts
 
-    def _graph_tokenizer(self):
-        """Return the same model as a TensorFlow Text tokenizer, which gives int32 ids with the end token.
-
-        It is made anew in each graph that uses it, so that the graph holds the model. One made outside is owned by an eager
-        kernel, which `keras.utils.set_random_seed` drops.
-        """
-        import tensorflow as tf
-        import tensorflow_text
-
-        return tensorflow_text.SentencepieceTokenizer(self.model, out_type=tf.int32, add_eos=True)
-
     def graph_encode(self, texts):
         """Turn string texts (B,) into int32 ids (B, S) in the graph: tokens, end, padding."""
-        return self._graph_tokenizer().tokenize(texts).to_tensor(PAD_ID)
+        import tensorflow as tf
+
+        return self._encode_function(tf.convert_to_tensor(texts))
 
     def graph_decode(self, ids):
         """Turn int32 ids (B, T) into string texts (B,) in the graph, up to the first end; blanks around are stripped."""
         import tensorflow as tf
 
-        ended = tf.cumsum(tf.cast(tf.less_equal(ids, END_ID), tf.int32), axis=1)
-        rows = tf.ragged.boolean_mask(ids, tf.equal(ended, 0))
-        return tf.strings.strip(self._graph_tokenizer().detokenize(rows))
+        return self._decode_function(tf.convert_to_tensor(ids))
+
+    # Functions of their own, which graphs call: a SavedModel has each once, and with it the tokenizer, however many
+    # signatures there are. The tokenizer is made inside: one made outside is owned by an eager kernel, which
+    # `keras.utils.set_random_seed` drops.
+
+    @functools.cached_property
+    def _encode_function(self):
+        import tensorflow as tf
+
+        @tf.function(autograph=False, input_signature=[tf.TensorSpec([None], tf.string)])
+        def encode(texts):
+            return self._text_tokenizer().tokenize(texts).to_tensor(PAD_ID)
+
+        return encode
+
+    @functools.cached_property
+    def _decode_function(self):
+        import tensorflow as tf
+
+        @tf.function(autograph=False, input_signature=[tf.TensorSpec([None, None], tf.int32)])
+        def decode(ids):
+            ended = tf.cumsum(tf.cast(tf.less_equal(ids, END_ID), tf.int32), axis=1)
+            rows = tf.ragged.boolean_mask(ids, tf.equal(ended, 0))
+            return tf.strings.strip(self._text_tokenizer().detokenize(rows))
+
+        return decode
+
+    def _text_tokenizer(self):
+        """Return the same model as a TensorFlow Text tokenizer, which gives int32 ids with the end token."""
+        import tensorflow as tf
+        import tensorflow_text
+
+        return tensorflow_text.SentencepieceTokenizer(self.model, out_type=tf.int32, add_eos=True)
 
 
 def _is_text(token) -> bool:

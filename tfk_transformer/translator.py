@@ -33,7 +33,8 @@ class Translator:
             raise ValueError(f"model: expected a Transformer or a LanguageModel, got a {type(model).__name__}.")
         self.model = model
         self.source_tokenizer = source_tokenizer
-        self.target_tokenizer = target_tokenizer or source_tokenizer
+        joint = target_tokenizer is None or target_tokenizer.model == source_tokenizer.model
+        self.target_tokenizer = source_tokenizer if joint else target_tokenizer  # one object, which exports hold once
         self.probes = list(probes)
         for side, tokenizer in (("source", self.source_tokenizer), ("target", self.target_tokenizer)):
             wanted = getattr(model.config, f"{side}_vocab_size")
