@@ -4,10 +4,13 @@ import tensorflow as tf
 
 from tfk_transformer.config import SearchSettings
 from tfk_transformer.export.signatures import (
+    ATTEND,
     CLASSIFY_IDS,
     CLASSIFY_TEXT,
     GENERATE,
     SCORE,
+    SCORE_AND_ATTEND,
+    SCORE_IDS,
     SERVING_DEFAULT,
     SERVING_LABEL,
     TRANSLATE,
@@ -38,16 +41,30 @@ def _serving_default(graph, text):
     return found.texts[:, 0], found.scores[:, 0]
 
 
-def _translate(graph, text, *settings):
-    return graph.translate(text, Limits(*settings))
+def _translate(graph, text, prefix, *settings):
+    return graph.translate(text, Limits(*settings), prefix=prefix)
 
 
-def _generate(graph, source_ids, *settings):
-    return graph.generate(source_ids, Limits(*settings))
+def _generate(graph, source_ids, prefix_ids, *settings):
+    return graph.generate(source_ids, Limits(*settings), prefix=prefix_ids)
 
 
 def _score(graph, source, target):
-    return (graph.score(source, target),)
+    _, target_ids, scores = graph.score(source, target)
+    return scores.log_probability, graph.target_tokenizer.graph_pieces(target_ids), scores.token_log_probs
+
+
+def _score_ids(graph, source_ids, target_ids):
+    return _score_and_attend(graph, source_ids, target_ids)[:2]
+
+
+def _attend(graph, source_ids, target_ids):
+    return _score_and_attend(graph, source_ids, target_ids)[2:]
+
+
+def _score_and_attend(graph, source_ids, target_ids):
+    scores = graph.score_ids(source_ids, target_ids)
+    return scores.token_log_probs, scores.log_probability, scores.attention
 
 
 def _serving_label(graph, text):
@@ -68,6 +85,9 @@ _BODIES = {
     TRANSLATE: _translate,
     GENERATE: _generate,
     SCORE: _score,
+    SCORE_IDS: _score_ids,
+    ATTEND: _attend,
+    SCORE_AND_ATTEND: _score_and_attend,
     SERVING_LABEL: _serving_label,
     CLASSIFY_TEXT: _classify_text,
     CLASSIFY_IDS: _classify_ids,
