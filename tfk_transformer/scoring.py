@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tfk_transformer.config import END_ID, PAD_ID, START_ID
-from tfk_transformer.losses import token_crossentropy
 from tfk_transformer.model import TokenModel
 
 
@@ -57,7 +56,8 @@ def score_continuations(model: TokenModel, prompt, target, counted) -> Scores:
 
 def _scores(model: TokenModel, decoded, attention, target, counted) -> Scores:
     """Score the target from the decoder's outputs (B, T, D) that say it."""
-    log_probs = -token_crossentropy(target, model.logits(decoded))
+    logits = tf.cast(model.logits(decoded), tf.float32)
+    log_probs = tf.gather(logits, target, batch_dims=2) - tf.reduce_logsumexp(logits, axis=-1)
     return Scores(log_probs * counted, attention * counted[:, None, None, :, None])
 
 
