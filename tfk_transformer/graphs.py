@@ -108,18 +108,18 @@ class TranslationGraph:
     def score_ids(self, source, target) -> Scores:
         """Score target ids (B, T), tokens and end token, given source ids (B, S).
 
-        Where a side is longer than `max_length`, all scores of the row are NaN.
+        What stands at padding is 0. Where a side is longer than `max_length`, all of the row is NaN.
         """
         _, source_fits, readable = self._readable(source)
         fits = source_fits & (count_tokens(target) <= self._room(readable))[:, None]
         counted = tf.where(fits, real_tokens(target), float("nan"))
         max_length, length = self.model.config.max_length, tf.shape(target)[1]
-        scored = self._scores(readable, tf.where(fits, target, PAD_ID)[:, :max_length], counted[:, :max_length])
-        width = self._attended_length(source, target)
-        return Scores(_widen(scored.token_log_probs, [length]), _widen(scored.attention, [length, width]))
+        scored = self._scores(readable, tf.where(fits, target, PAD_ID)[:, :max_length])
+        attention = _widen(scored.attention, [length, self._attended_length(source, target)])
+        return Scores(_widen(scored.token_log_probs, [length]) * counted, attention * counted[:, None, None, :, None])
 
-    def _scores(self, source, target, counted) -> Scores:
-        return score_translations(self.model, source, target, counted)
+    def _scores(self, source, target) -> Scores:
+        return score_translations(self.model, source, target)
 
     def _attended_length(self, source, target):
         """Return S, how many tokens attention goes to."""
@@ -160,8 +160,8 @@ class ContinuationGraph(TranslationGraph):
         found = self._run(source, nothing_real, longest + given, limits, use_cache, join(prompts, prefix))
         return found._replace(ids=_shift_left(found.ids, given))
 
-    def _scores(self, source, target, counted) -> Scores:
-        return score_continuations(self.model, without_end(source), target, counted)
+    def _scores(self, source, target) -> Scores:
+        return score_continuations(self.model, without_end(source), target)
 
     def _attended_length(self, source, target):
         return tf.shape(source)[1] + tf.shape(target)[1]

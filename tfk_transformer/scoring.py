@@ -9,7 +9,7 @@ from tfk_transformer.model import TokenModel
 
 
 class Scores(NamedTuple):
-    """What the target ids (B, T) of pairs get; 0 at padding."""
+    """What the target ids (B, T) of pairs get."""
 
     token_log_probs: Any  # float32 (B, T)
     attention: Any  # float32 (B, L, H, T, S): what saying each token attended to, in the decoder's layers and heads
@@ -20,20 +20,19 @@ class Scores(NamedTuple):
         return tf.reduce_sum(self.token_log_probs, axis=-1)
 
 
-def score_translations(model: TokenModel, source, target, counted) -> Scores:
+def score_translations(model: TokenModel, source, target) -> Scores:
     """Score pairs of ids; attention is the cross-attention.
 
     Args:
         model: with an encoder.
         source: int32 (B, S), tokens and end token, padded.
         target: int32 (B, T), tokens and end token, padded.
-        counted: float32 (B, T), what scores and attention are multiplied by.
     """
     decoded = model.decode({"source": source, "target": _after_start(target)}, training=False)
-    return _scores(model, decoded.output, tf.stack(decoded.cross_weights, axis=1), target, counted)
+    return _scores(model, decoded.output, tf.stack(decoded.cross_weights, axis=1), target)
 
 
-def score_continuations(model: TokenModel, prompt, target, counted) -> Scores:
+def score_continuations(model: TokenModel, prompt, target) -> Scores:
     """Score continuations; attention is the self-attention.
 
     It goes to P + T tokens: the start token, the prompt, and the target but for its last token, one after the other without
@@ -43,7 +42,6 @@ def score_continuations(model: TokenModel, prompt, target, counted) -> Scores:
         model: without an encoder.
         prompt: int32 (B, P), tokens, padded.
         target: int32 (B, T), tokens and end token, padded.
-        counted: float32 (B, T), what scores and attention are multiplied by.
     """
     rows = _after_start(join(prompt, target))[:, : model.config.max_length]  # (B, P+T)
     decoded = model.decode(rows, training=False)
@@ -51,14 +49,14 @@ def score_continuations(model: TokenModel, prompt, target, counted) -> Scores:
     places = tf.minimum(count_tokens(prompt)[:, None] + tf.range(tf.shape(target)[1]), tf.shape(rows)[1] - 1)  # (B, T)
     by_time = tf.transpose(tf.stack(decoded.self_weights, axis=1), [0, 3, 1, 2, 4])  # (B, P+T, L, H, P+T)
     attention = tf.transpose(tf.gather(by_time, places, batch_dims=1), [0, 2, 3, 1, 4])  # (B, L, H, T, P+T)
-    return _scores(model, tf.gather(decoded.output, places, batch_dims=1), attention, target, counted)
+    return _scores(model, tf.gather(decoded.output, places, batch_dims=1), attention, target)
 
 
-def _scores(model: TokenModel, decoded, attention, target, counted) -> Scores:
+def _scores(model: TokenModel, decoded, attention, target) -> Scores:
     """Score the target from the decoder's outputs (B, T, D) that say it."""
     logits = tf.cast(model.logits(decoded), tf.float32)
     log_probs = tf.gather(logits, target, batch_dims=2) - tf.reduce_logsumexp(logits, axis=-1)
-    return Scores(log_probs * counted, attention * counted[:, None, None, :, None])
+    return Scores(log_probs, attention)
 
 
 def _after_start(ids):
