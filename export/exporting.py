@@ -17,9 +17,9 @@ PARITY = "parity.json"
 def export(fitted: Translator | TextClassifier, out, formats: Sequence[str] = FORMATS) -> dict:
     """Write a translator or a classifier as files that need none of this code.
 
-    "saved_model" gives the folder `saved_model/`. "onnx" gives `generate.onnx` (ids) and `translate.onnx` (text) of a
-    translator, `probabilities.onnx` (ids) and `classify.onnx` (text) of a classifier. Each is run on at least 100 probe
-    sentences, and nothing is written unless every id, or label, is the Keras model's. A model that computes in a half
+    "saved_model" gives the folder `saved_model/`. "onnx" gives `generate.onnx` (ids), `translate.onnx` (text) and `score.onnx`
+    (pairs of ids) of a translator, `probabilities.onnx` (ids) and `classify.onnx` (text) of a classifier. Each is run on at
+    least 100 probe sentences, and nothing is written unless every id, or label, is the Keras model's. A model that computes in a half
     precision is exported, and compared, in float32.
 
     Args:

@@ -4,12 +4,17 @@ import inspect
 
 import tensorflow as tf
 
-from tfk_transformer.config import SearchSettings
+from tfk_transformer.config import PAD_ID, SearchSettings
 from tfk_transformer.export.signatures import (
+    ATTEND,
     CLASSIFY_IDS,
     CLASSIFY_TEXT,
     GENERATE,
+    PREFIX,
+    PREFIX_IDS,
     SCORE,
+    SCORE_AND_ATTEND,
+    SCORE_IDS,
     SERVING_DEFAULT,
     SERVING_LABEL,
     TRANSLATE,
@@ -17,6 +22,9 @@ from tfk_transformer.export.signatures import (
     Tensor,
 )
 from tfk_transformer.search import Limits
+
+
+NO_PREFIX = {PREFIX.name: [""], PREFIX_IDS.name: [[PAD_ID]]}
 
 
 def specs(signature: Signature) -> list[tf.TensorSpec]:
@@ -27,7 +35,7 @@ def specs(signature: Signature) -> list[tf.TensorSpec]:
 def traced(graph, signature: Signature):
     """Return the `tf.function` of a signature, from tensors to a dictionary, made of a `TranslationGraph` or `ClassificationGraph`.
 
-    Search settings have their defaults, which a SavedModel keeps for sessions and for TensorFlow Serving.
+    Search settings and prefixes have their defaults, which a SavedModel keeps for sessions and for TensorFlow Serving.
     """
     body = _BODIES[signature]
 
@@ -40,7 +48,7 @@ def traced(graph, signature: Signature):
 
 
 def _parameter(tensor: Tensor) -> inspect.Parameter:
-    defaults = SearchSettings().model_dump()
+    defaults = {**SearchSettings().model_dump(), **NO_PREFIX}
     default = tf.constant(defaults[tensor.name], tensor.dtype) if tensor.name in defaults else inspect.Parameter.empty
     return inspect.Parameter(tensor.name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default)
 
@@ -50,16 +58,30 @@ def _serving_default(graph, text):
     return found.texts[:, 0], found.scores[:, 0]
 
 
-def _translate(graph, text, *settings):
-    return graph.translate(text, Limits(*settings))
+def _translate(graph, text, prefix, *settings):
+    return graph.translate(text, Limits(*settings), prefix=prefix)
 
 
-def _generate(graph, source_ids, *settings):
-    return graph.generate(source_ids, Limits(*settings))
+def _generate(graph, source_ids, prefix_ids, *settings):
+    return graph.generate(source_ids, Limits(*settings), prefix=prefix_ids)
 
 
 def _score(graph, source, target):
-    return (graph.score(source, target),)
+    _, target_ids, scores = graph.score(source, target)
+    return scores.log_probability, graph.target_tokenizer.graph_pieces(target_ids), scores.token_log_probs
+
+
+def _score_ids(graph, source_ids, target_ids):
+    return _score_and_attend(graph, source_ids, target_ids)[:2]
+
+
+def _attend(graph, source_ids, target_ids):
+    return _score_and_attend(graph, source_ids, target_ids)[2:]
+
+
+def _score_and_attend(graph, source_ids, target_ids):
+    scores = graph.score_ids(source_ids, target_ids)
+    return scores.token_log_probs, scores.log_probability, scores.attention
 
 
 def _serving_label(graph, text):
@@ -80,6 +102,9 @@ _BODIES = {
     TRANSLATE: _translate,
     GENERATE: _generate,
     SCORE: _score,
+    SCORE_IDS: _score_ids,
+    ATTEND: _attend,
+    SCORE_AND_ATTEND: _score_and_attend,
     SERVING_LABEL: _serving_label,
     CLASSIFY_TEXT: _classify_text,
     CLASSIFY_IDS: _classify_ids,

@@ -1,5 +1,7 @@
 """ONNX: the whole search, or a classifier, as one graph over ids, and the same graph with tokenizers and labels at its ends."""
 
+import base64
+
 import numpy as np
 import onnx_ir as ir
 from onnx_ir import tape
@@ -7,7 +9,19 @@ from onnx_ir import tape
 from tfk_transformer.config import SearchSettings
 from tfk_transformer.export.conversion import from_tensorflow
 from tfk_transformer.export.optimize import optimize
-from tfk_transformer.export.signatures import CLASSIFY_IDS, CLASSIFY_TEXT, GENERATE, TEXT, TRANSLATE, Signature, Tensor
+from tfk_transformer.export.scorer import SOURCE_TOKENIZER, TARGET_TOKENIZER
+from tfk_transformer.export.signatures import (
+    CLASSIFY_IDS,
+    CLASSIFY_TEXT,
+    GENERATE,
+    PREFIX,
+    PREFIX_IDS,
+    SCORE_AND_ATTEND,
+    TEXT,
+    TRANSLATE,
+    Signature,
+    Tensor,
+)
 from tfk_transformer.text_classifier import TextClassifier
 from tfk_transformer.tokenizers import SubwordTokenizer
 from tfk_transformer.translator import Translator
@@ -25,9 +39,22 @@ def generate_graph(translator: Translator) -> ir.Model:
 def translate_graph(generate: ir.Model, translator: Translator) -> ir.Model:
     """Join tokenizers to a clone of the graph over ids: `signatures.TRANSLATE`, with operators of onnxruntime-extensions."""
     model, op = _reading_text(generate, "translate", translator.source_tokenizer)
+    _read_prefix(model.graph, op, translator.target_tokenizer)
     outputs = model.graph.outputs
     outputs[0] = _declare(_decode(op, outputs[0], translator.target_tokenizer.pieces()), TRANSLATE.outputs[0])
     model.graph.sort()
+    return model
+
+
+def score_graph(translator: Translator) -> ir.Model:
+    """Convert the scoring of pairs of ids, `signatures.SCORE_AND_ATTEND`, with standard operators alone.
+
+    The tokenizers ride along as metadata, so that `OnnxScorer` takes texts too.
+    """
+    model = _converted(translator.graph, "score", SCORE_AND_ATTEND)
+    tokenizers = {SOURCE_TOKENIZER: translator.source_tokenizer, TARGET_TOKENIZER: translator.target_tokenizer}
+    for name, tokenizer in tokenizers.items():
+        model.metadata_props[name] = base64.b64encode(tokenizer.model).decode()
     return model
 
 
@@ -69,6 +96,15 @@ def _reading_text(over_ids: ir.Model, name: str, tokenizer: SubwordTokenizer) ->
     graph.inputs[0] = text
     model.opset_imports[TEXT_OPERATORS] = 1
     return model, op
+
+
+def _read_prefix(graph: ir.Graph, op: tape.Tape, tokenizer: SubwordTokenizer) -> None:
+    """Put a text in the place of the prefix's ids; its default is the empty one."""
+    prefix, prefix_ids = _declare(ir.Value(), PREFIX), graph.inputs[1]
+    graph.initializers.pop(prefix_ids.name)
+    ir.convenience.replace_all_uses_with(prefix_ids, _encode(op, prefix, tokenizer.model))
+    graph.inputs[1] = prefix
+    _set_default(graph, prefix, ir.StringTensor([b""], shape=ir.Shape([1])))
 
 
 def _encode(op: tape.Tape, text, tokenizer: bytes):
@@ -119,7 +155,8 @@ def _constant(op: tape.Tape, name: str, value):
         tensor = ir.StringTensor(np.vectorize(str.encode, otypes=[object])(value), shape=ir.Shape(value.shape))
     else:
         tensor = ir.tensor(value)
-    return op.initializer(tensor, name=f"text/{name}")
+    known = op.graph_like.initializers.get(f"text/{name}")  # two tokenizers share what they need
+    return known or op.initializer(tensor, name=f"text/{name}")
 
 
 def _arrange(values, tensors) -> None:
@@ -136,9 +173,15 @@ def _declare(value: ir.Value, tensor: Tensor) -> ir.Value:
 
 
 def _set_defaults(graph: ir.Graph) -> None:
-    """Make the search settings optional: an input that is an initializer too has it as its default."""
-    defaults = SearchSettings().model_dump()
+    """Make the search settings and the prefix optional."""
+    defaults = {**SearchSettings().model_dump(), PREFIX_IDS.name: np.zeros((1, 0))}
     for value in graph.inputs:
         if value.name in defaults:
-            value.const_value = ir.tensor(np.array(defaults[value.name], value.dtype.numpy()), name=value.name)
-            graph.register_initializer(value)
+            _set_default(graph, value, ir.tensor(np.array(defaults[value.name], value.dtype.numpy())))
+
+
+def _set_default(graph: ir.Graph, value: ir.Value, tensor) -> None:
+    """Give an input a default: it is an initializer too."""
+    tensor.name = value.name
+    value.const_value = tensor
+    graph.register_initializer(value)

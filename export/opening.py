@@ -18,6 +18,23 @@ def open_bundle(path):
     return (TextClassifier if kind_of(path) == CLASSIFIER else Translator).load(path)
 
 
+def open_scorer(path):
+    """Open a bundle, a SavedModel folder or `score.onnx`; only the first two load TensorFlow.
+
+    Returns:
+        A scorer with `score(sources, targets)` and `score_tokens(sources, targets)`.
+
+    Raises:
+        ValueError: if there is nothing at `path`, or nothing of this project that scores.
+    """
+    path = Path(path)
+    if path.suffix == ".onnx" or path.is_file():
+        from tfk_transformer.export.scorer import OnnxScorer
+
+        return OnnxScorer(path)
+    return open_translator(path)
+
+
 def open_translator(path):
     """Open a bundle, a SavedModel folder or an ONNX file; only the first two load TensorFlow.
 

@@ -2,6 +2,7 @@
 
 import itertools
 
+import numpy as np
 import onnx_ir as ir
 from onnxscript import optimizer
 
@@ -53,12 +54,24 @@ def _read_transposed(product: ir.Node) -> None:
     """Multiply by a transposed weight as it lies: a table that embeds tokens and predicts them stands in the file once."""
     rows, transposed = product.inputs
     transpose = transposed.producer()
-    if not (transpose and transpose.op_type == "Transpose" and transpose.inputs[0].is_initializer() and _is_matrix(rows)):
+    if not _is_matrix(rows) or (table := _table(transposed)) is None:
         return
-    gemm = ir.Node("", "Gemm", [rows, transpose.inputs[0]], [ir.AttrInt64("transB", 1)])
+    gemm = ir.Node("", "Gemm", [rows, table], [ir.AttrInt64("transB", 1)])
     ir.convenience.replace_nodes_and_values(product.graph, product, [product], [gemm], product.outputs, gemm.outputs)
-    if not transposed.uses():
+    if transpose and not transposed.uses():
         transpose.graph.remove(transpose, safe=True)  # or it would be folded into a second table
+
+
+def _table(transposed: ir.Value) -> ir.Value | None:
+    """Return the weight that a value is the transpose of, None if there is none; tf2onnx has folded what stands in no loop."""
+    if transpose := transposed.producer():
+        return transpose.inputs[0] if transpose.op_type == "Transpose" and transpose.inputs[0].is_initializer() else None
+    if transposed.const_value is None:  # an input of a body
+        return None
+    weight = transposed.const_value.numpy()
+    others = [value for value in transposed.graph.initializers.values() if value is not transposed]
+    alike = [value for value in others if value.const_value.shape.numpy() == weight.shape[::-1]]
+    return next((value for value in alike if np.array_equal(value.const_value.numpy(), weight.T)), None)
 
 
 def _is_matrix(value: ir.Value) -> bool:

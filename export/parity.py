@@ -33,7 +33,7 @@ def probe_ids(texts: list[str], tokenizer: SubwordTokenizer, max_length: int) ->
 
 
 def check_ids(name: str, expected: tuple, got: tuple) -> float:
-    """Compare (ids, scores) of an artefact with the model's; return the largest difference of a score.
+    """Compare (ids, scores) of an artefact, NaN for what is too long, with the model's; return the largest difference of a score.
 
     Raises:
         ParityError: if any id differs, or a score by more than `SCORE_TOLERANCE`.
@@ -43,13 +43,29 @@ def check_ids(name: str, expected: tuple, got: tuple) -> float:
         different = int(np.sum(np.any(ids != other_ids, axis=(1, 2))))
     else:
         different = len(ids)
-    difference = float(np.max(np.abs(scores - other_scores), initial=0.0))
+    difference = _largest_difference(scores, other_scores)
     if different or not difference <= SCORE_TOLERANCE:
         raise ParityError(
             f"{name}: expected the model's translations of {len(ids)} probe sentences, got {different} with other ids "
             f"and scores up to {difference:.2g} apart (at most {SCORE_TOLERANCE:g} allowed); nothing was written."
         )
     return difference
+
+
+def check_scores(name: str, expected, got) -> dict:
+    """Compare token log-probabilities, their sums and attention of given pairs with the model's; return the largest differences.
+
+    Raises:
+        ParityError: if a score differs by more than `SCORE_TOLERANCE`, or a weight of attention by more than `PROBABILITY_TOLERANCE`.
+    """
+    tokens, sums, attention = map(_largest_difference, expected, got)
+    if not (max(tokens, sums) <= SCORE_TOLERANCE and attention <= PROBABILITY_TOLERANCE):
+        raise ParityError(
+            f"{name}: expected the model's scores of {len(expected[1])} probe pairs, got token scores up to {tokens:.2g}, sums up to "
+            f"{sums:.2g} (at most {SCORE_TOLERANCE:g} allowed) and attention up to {attention:.2g} apart (at most "
+            f"{PROBABILITY_TOLERANCE:g} allowed); nothing was written."
+        )
+    return {"largest_token_score_difference": tokens, "largest_attention_difference": attention}
 
 
 def check_texts(name: str, expected: list, got: list) -> None:
@@ -73,14 +89,19 @@ def check_probabilities(name: str, expected: np.ndarray, got: np.ndarray) -> flo
     Raises:
         ParityError: if one differs by more than `PROBABILITY_TOLERANCE`.
     """
-    both_nan = np.isnan(expected) & np.isnan(got)
-    difference = float(np.max(np.where(both_nan, 0.0, np.abs(expected - got)), initial=0.0))
+    difference = _largest_difference(expected, got)
     if not difference <= PROBABILITY_TOLERANCE:
         raise ParityError(
             f"{name}: expected the model's probabilities of {len(expected)} probe texts, got some that are {difference:.2g} apart "
             f"(at most {PROBABILITY_TOLERANCE:g} allowed); nothing was written."
         )
     return difference
+
+
+def _largest_difference(expected: np.ndarray, got: np.ndarray) -> float:
+    """Return the largest difference of two arrays, where NaN differs from all but NaN."""
+    both_nan = np.isnan(expected) & np.isnan(got)
+    return float(np.max(np.where(both_nan, 0.0, np.abs(expected - got)), initial=0.0))
 
 
 def check_labels(name: str, texts: list[str], expected: list[str], got: list[str]) -> None:

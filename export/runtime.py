@@ -12,7 +12,15 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 
-from tfk_transformer.texts import Classification, Translation, check_texts, in_batches, to_classifications, to_translations
+from tfk_transformer.texts import (
+    Classification,
+    Translation,
+    check_prefixes,
+    check_texts,
+    in_batches,
+    to_classifications,
+    to_translations,
+)
 
 METADATA = "tfk_transformer"
 
@@ -32,15 +40,21 @@ class OnnxTranslator:
         self._session, self.metadata = _open_text_file(path, threads, "OnnxTranslator")
         self.max_length = self.metadata["config"]["max_length"]
 
-    def translate(self, texts: Sequence[str], batch_size: int = 64, **settings) -> list[Translation]:
+    def translate(
+        self, texts: Sequence[str], batch_size: int = 64, prefixes: Sequence[str | None] | None = None, **settings
+    ) -> list[Translation]:
         """Translate texts; see `Translator.translate`."""
         check_texts(texts)
+        forced = check_prefixes(prefixes, texts)
         scalars = scalar_inputs(settings, self.metadata["search"])
 
-        def run(batch):
-            return self._session.run(["translations", "scores"], {"text": np.array(batch, object), **scalars})
+        def run(batch, forced):
+            inputs = {"text": np.array(batch, object), **scalars}
+            if any(forced):
+                inputs["prefix"] = np.array(forced, object)
+            return self._session.run(["translations", "scores"], inputs)
 
-        return to_translations(texts, in_batches(texts, batch_size, run), self.max_length)
+        return to_translations(texts, in_batches(texts, batch_size, run, forced), self.max_length, forced)
 
 
 class OnnxClassifier:

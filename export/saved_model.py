@@ -8,7 +8,8 @@ import numpy as np
 
 from tfk_transformer.config import SETTING_DTYPES, SearchSettings
 from tfk_transformer.export.signatures import SAVED_MODEL
-from tfk_transformer.texts import Translation, check_texts, in_batches, to_translations
+from tfk_transformer.texts import Hypothesis, Translation, check_prefixes, check_texts, in_batches, to_translations
+from tfk_transformer.token_scores import score_in_batches
 
 
 def write_saved_model(fitted, folder, signatures: dict = SAVED_MODEL, **constants) -> None:
@@ -58,25 +59,67 @@ class SavedModelTranslator:
             raise ValueError(f"SavedModel: expected the signature 'translate', got {sorted(self._model.signatures)} in {path}; {cure}.")
         self.max_length = int(self._model.max_length())
 
-    def translate(self, texts: Sequence[str], batch_size: int = 64, **settings) -> list[Translation]:
+    def translate(
+        self, texts: Sequence[str], batch_size: int = 64, prefixes: Sequence[str | None] | None = None, **settings
+    ) -> list[Translation]:
         """Translate texts; see `Translator.translate`."""
         import tensorflow as tf
 
         scalars = _scalars(settings)
         check_texts(texts)
+        forced = check_prefixes(prefixes, texts)
 
-        def run(batch):
-            found = self._model.signatures["translate"](text=tf.constant(batch), **scalars)
+        def run(batch, forced):
+            found = self._model.signatures["translate"](text=tf.constant(batch), prefix=tf.constant(forced), **scalars)
             return found["translations"].numpy(), found["scores"].numpy()
 
-        return to_translations(texts, in_batches(texts, batch_size, run), self.max_length)
+        return to_translations(texts, in_batches(texts, batch_size, run, forced), self.max_length, forced)
 
-    def generate(self, source_ids: np.ndarray, **settings) -> tuple[np.ndarray, np.ndarray]:
-        """Translate int32 ids (N, S) to ids (N, n_best, T) and scores (N, n_best)."""
+    def generate(self, source_ids: np.ndarray, prefix_ids: np.ndarray | None = None, **settings) -> tuple[np.ndarray, np.ndarray]:
+        """Translate int32 ids (N, S) to ids (N, n_best, T), with a prefix (N, P) or (1, P) if given, and scores (N, n_best)."""
         import tensorflow as tf
 
-        found = self._model.signatures["generate"](source_ids=tf.constant(source_ids, tf.int32), **_scalars(settings))
+        prefix_ids = np.zeros((1, 0)) if prefix_ids is None else prefix_ids
+        ids = {"source_ids": tf.constant(source_ids, tf.int32), "prefix_ids": tf.constant(prefix_ids, tf.int32)}
+        found = self._model.signatures["generate"](**ids, **_scalars(settings))
         return found["ids"].numpy(), found["scores"].numpy()
+
+    def score(self, sources: Sequence[str], targets: Sequence[str], batch_size: int = 64) -> np.ndarray:
+        """Score pairs of texts; see `Translator.score`."""
+        return np.array([row[0] for row in self._scored(sources, targets, batch_size)], "float32")
+
+    def score_tokens(self, sources: Sequence[str], targets: Sequence[str], batch_size: int = 64) -> list[Hypothesis]:
+        """Score pairs of texts token by token; see `Translator.score_tokens`. What tokens attend to is told over ids alone."""
+        found = []
+        for target, (log_probability, pieces, log_probs) in zip(targets, self._scored(sources, targets, batch_size), strict=True):
+            tokens = [piece.decode("utf-8") for piece in pieces if piece]
+            found.append(Hypothesis(target, float(log_probability), tokens, [float(value) for value in log_probs[: len(tokens)]]))
+        return found
+
+    def score_ids(self, source_ids: np.ndarray, target_ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Score pairs of ids; see `OnnxScorer.score_ids`."""
+        found = self._over_pairs("score_ids", source_ids, target_ids)
+        return found["token_log_probs"].numpy(), found["log_probability"].numpy()
+
+    def attention(self, source_ids: np.ndarray, target_ids: np.ndarray) -> np.ndarray:
+        """Return what each target token attended to; see `OnnxScorer.attention`."""
+        return self._over_pairs("attention", source_ids, target_ids)["attention"].numpy()
+
+    def _over_pairs(self, name: str, source_ids, target_ids) -> dict:
+        import tensorflow as tf
+
+        ids = {"source_ids": tf.constant(source_ids, tf.int32), "target_ids": tf.constant(target_ids, tf.int32)}
+        return self._model.signatures[name](**ids)
+
+    def _scored(self, sources, targets, batch_size: int) -> list[tuple]:
+        """Return for each pair its log-probability, its pieces, "" for padding, and what each scores."""
+        import tensorflow as tf
+
+        def run(sources, targets):
+            found = self._model.signatures["score"](source=tf.constant(sources), target=tf.constant(targets))
+            return [found[name].numpy() for name in ("log_probability", "tokens", "token_log_probs")]
+
+        return score_in_batches(sources, targets, batch_size, self.max_length, run)
 
 
 def _scalars(settings: dict) -> dict:

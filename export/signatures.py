@@ -1,6 +1,7 @@
 """The names, dtypes and shapes of every exported function, in one place.
 
-N texts, S source tokens, T target tokens, C classes; n_best hypotheses a text.
+N texts, S source tokens, T target tokens, C classes; n_best hypotheses a text. P tokens of a prefix, one for all texts or one
+for each. L layers and H heads of the decoder.
 """
 
 from typing import NamedTuple
@@ -26,14 +27,33 @@ class Signature(NamedTuple):
 TEXT = Tensor("text", "string", ("N",))
 SOURCE_IDS = Tensor("source_ids", "int32", ("N", "S"))
 SETTINGS = tuple(Tensor(name, dtype, ()) for name, dtype in SETTING_DTYPES.items())
+PREFIX = Tensor("prefix", "string", ("1 or N",))
+PREFIX_IDS = Tensor("prefix_ids", "int32", ("1 or N", "P"))
 SCORES = Tensor("scores", "float32", ("N", "n_best"))
 
 SERVING_DEFAULT = Signature((TEXT,), (Tensor("translation", "string", ("N",)), Tensor("score", "float32", ("N",))))
-TRANSLATE = Signature((TEXT, *SETTINGS), (Tensor("translations", "string", ("N", "n_best")), SCORES))
-GENERATE = Signature((SOURCE_IDS, *SETTINGS), (Tensor("ids", "int32", ("N", "n_best", "T")), SCORES))
-SCORE = Signature((Tensor("source", "string", ("N",)), Tensor("target", "string", ("N",))), (Tensor("log_probability", "float32", ("N",)),))
+TRANSLATE = Signature((TEXT, PREFIX, *SETTINGS), (Tensor("translations", "string", ("N", "n_best")), SCORES))
+GENERATE = Signature((SOURCE_IDS, PREFIX_IDS, *SETTINGS), (Tensor("ids", "int32", ("N", "n_best", "T")), SCORES))
 
-SAVED_MODEL = {"serving_default": SERVING_DEFAULT, "translate": TRANSLATE, "generate": GENERATE, "score": SCORE}
+SOURCE, TARGET = Tensor("source", "string", ("N",)), Tensor("target", "string", ("N",))
+TARGET_IDS = Tensor("target_ids", "int32", ("N", "T"))
+LOG_PROBABILITY = Tensor("log_probability", "float32", ("N",))
+TOKENS, TOKEN_LOG_PROBS = Tensor("tokens", "string", ("N", "T")), Tensor("token_log_probs", "float32", ("N", "T"))
+ATTENTION = Tensor("attention", "float32", ("N", "L", "H", "T", "S"))
+
+SCORE = Signature((SOURCE, TARGET), (LOG_PROBABILITY, TOKENS, TOKEN_LOG_PROBS))
+SCORE_IDS = Signature((SOURCE_IDS, TARGET_IDS), (TOKEN_LOG_PROBS, LOG_PROBABILITY))
+ATTEND = Signature((SOURCE_IDS, TARGET_IDS), (ATTENTION,))
+SCORE_AND_ATTEND = Signature((SOURCE_IDS, TARGET_IDS), (TOKEN_LOG_PROBS, LOG_PROBABILITY, ATTENTION))
+
+SAVED_MODEL = {
+    "serving_default": SERVING_DEFAULT,
+    "translate": TRANSLATE,
+    "generate": GENERATE,
+    "score": SCORE,
+    "score_ids": SCORE_IDS,
+    "attention": ATTEND,
+}
 
 # Of a classifier.
 LABEL, PROBABILITY = Tensor("label", "string", ("N",)), Tensor("probability", "float32", ("N",))

@@ -2,19 +2,24 @@
 
 from pathlib import Path
 
+import numpy as np
+
 from tfk_transformer.config import SearchSettings, setting_rules
 from tfk_transformer.export import onnx_graph, parity
 from tfk_transformer.export.functions import traced
 from tfk_transformer.export.onnx_file import save_onnx
 from tfk_transformer.export.runtime import OnnxTranslator, open_session, scalar_inputs
 from tfk_transformer.export.saved_model import SavedModelTranslator, write_saved_model
-from tfk_transformer.export.signatures import GENERATE, SAVED_MODEL
+from tfk_transformer.export.scorer import OnnxScorer
+from tfk_transformer.export.signatures import GENERATE, SAVED_MODEL, SCORE_AND_ATTEND
 from tfk_transformer.export.warm_up import write_warm_up
 from tfk_transformer.translator import Translator
 
+PREFIX = 2  # tokens that are forced upon a probe
+
 
 class Probes:
-    """Probe sentences and what the Keras model makes of them under each of `parity.SETTINGS`."""
+    """Probe sentences, and what the Keras model makes of them under each of `parity.SETTINGS`, from a prefix, and in scoring."""
 
     def __init__(self, translator: Translator):
         tokenizer = translator.source_tokenizer
@@ -22,39 +27,63 @@ class Probes:
         self.ids = parity.probe_ids(self.texts, tokenizer, translator.model.config.max_length)
         self.agreed = {"sentences": len(self.texts), "settings": list(parity.SETTINGS), "ids": "equal"}
         generate = traced(translator.graph, GENERATE)
-        self.expected = []
-        for settings in parity.SETTINGS:
-            found = generate(self.ids, *SearchSettings(**settings).model_dump().values())
-            self.expected.append((found["ids"].numpy(), found["scores"].numpy()))
+
+        def search(prefix_ids, settings):
+            found = generate(self.ids, prefix_ids, *SearchSettings(**settings).model_dump().values())
+            return found["ids"].numpy(), found["scores"].numpy()
+
+        unforced = np.zeros((1, 0), "int32")
+        self.expected = [(unforced, settings, search(unforced, settings)) for settings in parity.SETTINGS]
+        self.found = self.expected[-1][2][0][:, 0]  # the best ids
+        other = np.roll(self.found[:, :PREFIX], 1, axis=0)  # how the translation of another probe begins
+        self.expected.append((other, parity.SETTINGS[0], search(other, parity.SETTINGS[0])))
+        scored = traced(translator.graph, SCORE_AND_ATTEND)(self.ids, self.found)
+        self.scores = [scored[tensor.name].numpy() for tensor in SCORE_AND_ATTEND.outputs]
         self.readable = [text for text, ids in zip(self.texts, tokenizer.encode(self.texts), strict=True) if len(ids) < self.ids.shape[1]]
         self.translations = translator.translate(self.readable)
 
-    def check(self, name: str, generate, translate) -> dict:
-        """Compare an artefact's functions with the model's; return the figures."""
-        pairs = zip(parity.SETTINGS, self.expected, strict=True)
-        differences = [parity.check_ids(name, expected, generate(self.ids, settings)) for settings, expected in pairs]
+    def check(self, name: str, generate, translate, score) -> dict:
+        """Compare an artefact's functions with the model's; return the figures.
+
+        Args:
+            name: of the artefact, for errors.
+            generate: (source ids, prefix ids, settings) -> ids, scores.
+            translate: texts -> translations.
+            score: (source ids, target ids) -> token log-probabilities, their sums, attention.
+        """
+        differences = [parity.check_ids(name, expected, generate(self.ids, *given)) for *given, expected in self.expected]
         parity.check_texts(name, self.translations, translate(self.readable))
-        return {"largest_score_difference": max(differences)}
+        return {"largest_score_difference": max(differences), **parity.check_scores(name, self.scores, score(self.ids, self.found))}
 
 
 def _saved_model(translator: Translator, folder: Path, probes: Probes) -> dict:
     write_saved_model(translator, folder / "saved_model")
     write_warm_up(folder / "saved_model", SAVED_MODEL, probes.readable)
     loaded = SavedModelTranslator(folder / "saved_model")
-    return probes.check("SavedModel", lambda ids, settings: loaded.generate(ids, **settings), loaded.translate)
+    return probes.check(
+        "SavedModel",
+        lambda ids, prefix_ids, settings: loaded.generate(ids, prefix_ids, **settings),
+        loaded.translate,
+        lambda *ids: (*loaded.score_ids(*ids), loaded.attention(*ids)),
+    )
 
 
 def _onnx(translator: Translator, folder: Path, probes: Probes) -> dict:
     generate = onnx_graph.generate_graph(translator)
-    models = {"generate.onnx": generate, "translate.onnx": onnx_graph.translate_graph(generate, translator)}
+    models = {
+        "generate.onnx": generate,
+        "translate.onnx": onnx_graph.translate_graph(generate, translator),
+        "score.onnx": onnx_graph.score_graph(translator),
+    }
     config, search = translator.model.config, setting_rules()
     save_onnx(models, folder, config, search=search)
-    session = open_session(folder / "generate.onnx")
+    session, scorer = open_session(folder / "generate.onnx"), OnnxScorer(folder / "score.onnx")
 
-    def run(ids, settings):
-        return session.run(["ids", "scores"], {"source_ids": ids, **scalar_inputs(settings, search)})
+    def run(ids, prefix_ids, settings):
+        return session.run(["ids", "scores"], {"source_ids": ids, "prefix_ids": prefix_ids, **scalar_inputs(settings, search)})
 
-    figures = probes.check("ONNX", run, OnnxTranslator(folder / "translate.onnx").translate)
+    translate = OnnxTranslator(folder / "translate.onnx").translate
+    figures = probes.check("ONNX", run, translate, lambda *ids: (*scorer.score_ids(*ids), scorer.attention(*ids)))
     save_onnx(models, folder, config, search=search, parity={**probes.agreed, **figures})
     return figures
 

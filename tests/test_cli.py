@@ -53,6 +53,27 @@ def test_a_file_is_translated_to_a_file(run, exported, tmp_path):
     assert (tmp_path / "out.txt").read_text() == "sieben\nzweiundvierzig\n"
 
 
+def test_a_prefix_is_forced_upon_every_translation(run, model):
+    status, out, _ = run("translate", model, "forty-two", "seven", "--prefix", "drei")
+    assert status == 0 and [line[:4] for line in out.splitlines()] == ["drei", "drei"]
+
+
+@pytest.mark.parametrize("kind", ["bundle", "saved_model", "score.onnx"])
+def test_given_translations_are_scored_a_line_each(run, bundle, exported, translator, tmp_path, kind):
+    sources, targets = ["forty-two", "seven", "nine"], ["zweiundvierzig", "acht", "neun"]
+    for name, lines in (("en", sources), ("de", targets)):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
+    arguments = [bundle if kind == "bundle" else exported / kind, "--source", tmp_path / "en", "--target", tmp_path / "de"]
+    status, out, error = run("score", *arguments)
+    assert (status, error) == (0, "")
+    assert [float(line) for line in out.splitlines()] == pytest.approx(translator.score(sources, targets), abs=1e-4)
+    assert run("score", *arguments, "--tokens", "--output", tmp_path / "scores")[:2] == (0, "")
+    records = [json.loads(line) for line in (tmp_path / "scores").read_text().splitlines()]
+    assert [(r["source"], r["target"]) for r in records] == list(zip(sources, targets, strict=True))
+    assert all("".join(r["tokens"]) == f"▁{r['target']}</s>" for r in records)
+    assert [sum(r["token_log_probs"]) for r in records] == pytest.approx([float(line) for line in out.splitlines()], abs=1e-4)
+
+
 def test_evaluate_prints_bleu_with_its_signature(run, model, recipe):
     status, out, _ = run("evaluate", model, "--data", recipe.data, "--json")
     figures = json.loads(out)
@@ -143,6 +164,11 @@ def test_a_stopped_training_is_resumed(recipe, tmp_path, stop):
         (["translate", "{tmp}/none", "one"], "MODEL: expected a bundle .* which is not there"),
         (["translate", "{tmp}", "one"], "MODEL: .* a folder without any of these files"),
         (["translate", "{tmp}/corrupt.onnx", "one"], "corrupt.onnx does not load"),
+        (["score", "{bundle}", "--source", "{two}", "--target", "{one}"], "{one}: expected a line for each of {two}, got 1 lines"),
+        (
+            ["score", "{generate}", "--source", "{one}", "--target", "{one}"],
+            "expected a file that scores, got .*; use score.onnx of the same",
+        ),
         (["evaluate", "{bundle}", "--data", "numbers:en-xx"], "expected a code of num2words, got 'xx'"),
         (["evaluate", "{bundle}", "--data", "folder:{tmp}/none:de-en"], "folder {tmp}/none: not found"),
         (["evaluate", "{bundle}", "--data", "letters:en-de"], "expected numbers:en-de, addition:2, files:SOURCE,TARGET"),
@@ -163,14 +189,20 @@ def test_a_stopped_training_is_resumed(recipe, tmp_path, stop):
         (["export", "{bundle}", "--out", "{tmp}/new", "--format", "tflite"], "formats: expected some of saved_model, onnx, got tflite"),
     ],
 )
-def test_bad_input_is_one_line_and_leaves_nothing(run, bundle, exported, tmp_path, arguments, message):
+def test_bad_input_is_one_line_and_leaves_nothing(run, bundle, exported, tmp_path, tmp_path_factory, arguments, message):
     (tmp_path / "corrupt.onnx").write_bytes(b"corrupt")
-    names = {"bundle": bundle, "onnx": exported / "translate.onnx", "tmp": tmp_path}
+    lines_of_numbers = tmp_path_factory.mktemp("lines")
+    names = {"bundle": bundle, "onnx": exported / "translate.onnx", "generate": exported / "generate.onnx", "tmp": tmp_path}
+    for number, name in enumerate(("one", "two"), 1):
+        names[name] = lines_of_numbers / name
+        names[name].write_text("eins\n" * number)
     status, out, error = run(*(argument.format(**names) for argument in arguments))
     assert status == 1
     assert out == ""
     assert error.count("\n") == 1 and error.startswith("error: ")
-    assert re.search(message.replace("{tmp}", re.escape(str(tmp_path))), error)
+    for name in ("tmp", "one", "two"):
+        message = message.replace(f"{{{name}}}", re.escape(str(names[name])))
+    assert re.search(message, error)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["corrupt.onnx"]
 
 

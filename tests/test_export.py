@@ -191,7 +191,7 @@ def test_parity_compares_ids_and_scores():
         parity.check_ids("x", (ids, scores), (ids, scores * np.nan))
 
 
-@pytest.mark.parametrize(("formats", "kept"), [(["onnx"], ["generate.onnx", "parity.json", "translate.onnx"])])
+@pytest.mark.parametrize(("formats", "kept"), [(["onnx"], ["generate.onnx", "parity.json", "score.onnx", "translate.onnx"])])
 def test_one_format_alone(translator, tmp_path, formats, kept):
     export(translator, tmp_path / "out", formats)
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == kept
@@ -246,6 +246,7 @@ def test_files_that_are_none_of_ours_are_refused(exported, tmp_path):
         (cut, "cut.onnx does not load"),
         (foreign, "no metadata"),
         (exported / "generate.onnx", "which takes ids; use translate.onnx"),
+        (exported / "score.onnx", "which takes ids; use translate.onnx"),
         (broken, "does not load"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -14,9 +14,9 @@ BLOCKED = ("tensorflow", "tensorflow_text", "tensorflow_datasets", "tf2onnx")
 # The house's order, of shared design: a file imports only what stands before it.
 ORDER = (
     "records presets config texts startup bundle masks positions attention feed_forward residual encoder decoder projection model "
-    "transformer language_model classifier architectures losses metrics schedules tokenizers datasets batching evaluation plots "
-    ""
-    "contents choices search graphs classification_graph translator text_classifier training cli"
+    "transformer language_model classifier architectures losses metrics schedules tokenizers token_scores "
+    "datasets batching evaluation plots "
+    "contents choices search scoring graphs classification_graph translator text_classifier training cli"
 ).split()
 
 

@@ -168,9 +168,31 @@ def test_a_bundle_gives_the_same_continuations(continuer, tmp_path):
 def test_exported_it_gives_the_same_continuations(continuer, tmp_path):
     from tfk_transformer.export.exporting import export
     from tfk_transformer.export.opening import open_translator
+    from tfk_transformer.export.saved_model import SavedModelTranslator
+    from tfk_transformer.export.scorer import OnnxScorer
 
     figures = export(continuer, tmp_path / "export")
     assert figures["ids"] == "equal"
     for name in ("saved_model", "translate.onnx"):
-        found = open_translator(tmp_path / "export" / name).translate(PROMPTS, max_length=6)
-        assert [t.text for t in found] == [t.text for t in continuer.translate(PROMPTS, max_length=6)]
+        for prefixes in (None, ["ba", None, "bb", "a"]):
+            found = open_translator(tmp_path / "export" / name).translate(PROMPTS, max_length=6, prefixes=prefixes)
+            assert [t.text for t in found] == [t.text for t in continuer.translate(PROMPTS, max_length=6, prefixes=prefixes)]
+    continuations = ["ba", "a b", "", "bab"]
+    expected = continuer.score_tokens(PROMPTS, continuations, attention=True)
+    for one, other in zip(
+        expected, OnnxScorer(tmp_path / "export" / "score.onnx").score_tokens(PROMPTS, continuations, attention=True), strict=True
+    ):
+        assert (one.tokens, one.source_tokens) == (other.tokens, other.source_tokens)
+        np.testing.assert_allclose(one.token_scores, other.token_scores, atol=1e-4)
+        np.testing.assert_allclose(one.attention, other.attention, atol=1e-5)
+    np.testing.assert_allclose(
+        SavedModelTranslator(tmp_path / "export" / "saved_model").score(PROMPTS, continuations), [h.score for h in expected], atol=1e-4
+    )
+
+
+def test_a_continuation_tells_what_its_tokens_attended_to(continuer):
+    (found,) = continuer.translate(["ab"], max_length=6, token_scores=True, attention=True)[0].hypotheses
+    assert found.source_tokens == ["<s>", "▁", "a", "b", *found.tokens[:-1]]
+    assert found.attention.shape == (2, H, len(found.tokens), 3 + len(found.tokens))
+    np.testing.assert_allclose(found.attention.sum(-1), 1.0, atol=1e-5)
+    np.testing.assert_array_equal(found.attention[:, :, 0, 4:], 0.0)  # the future

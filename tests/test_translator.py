@@ -65,13 +65,13 @@ def test_pairs_that_cannot_be_scored_are_refused(translator):
 
 
 def test_a_pair_that_is_too_long_spoils_no_other_score(translator):
-    scores = translator._score(tf.constant(["seven", "one " * 99]), tf.constant(["sieben", "eins"])).numpy()
+    scores = translator._scoring()(tf.constant(["seven", "one " * 99]), tf.constant(["sieben", "eins"]))[0].numpy()
     np.testing.assert_allclose(scores[0], translator.score(["seven"], ["sieben"])[0], atol=1e-5)
     assert np.isnan(scores[1])
 
 
 def test_the_score_graph_is_the_full_masked_pass(translator):
-    operations = {op.type for op in translator._score.get_concrete_function().graph.get_operations()}
+    operations = {op.type for op in translator._scoring().get_concrete_function().graph.get_operations()}
     assert "MatrixBandPart" in operations
 
 
@@ -86,7 +86,7 @@ def test_text_that_is_too_long_is_named(translator):
 
 def test_a_source_that_is_too_long_spoils_no_other_in_the_graph(translator):
     settings = SearchSettings(max_length=32).model_dump().values()
-    found = translator._translate(tf.constant(["forty-two", "one " * 99]), *settings)
+    found = translator._translation()(tf.constant(["forty-two", "one " * 99]), tf.constant([""]), *settings)
     assert found.texts.numpy().tolist() == [[b"zweiundvierzig"], [b""]]
     assert np.isnan(found.scores.numpy()).tolist() == [[False], [True]]
 

@@ -37,6 +37,7 @@ _HOME = {
     "TextClassifier": "text_classifier",
     "OnnxTranslator": "export.runtime",
     "OnnxClassifier": "export.runtime",
+    "OnnxScorer": "export.scorer",
     "SavedModelTranslator": "export.saved_model",
 }
 __all__ = ["__version__", *_HOME]

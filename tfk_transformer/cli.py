@@ -102,20 +102,29 @@ def translate(
     text: Annotated[list[str] | None, typer.Argument(metavar="[TEXT …]", help="Sentences. Default: lines of --input.")] = None,
     input: Annotated[Path | None, typer.Option(help="File with a sentence a line. Default: standard input.")] = None,
     output: Annotated[Path | None, typer.Option(help="File for the translations. Default: standard output.")] = None,
+    prefix: Annotated[str | None, typer.Option(help="What every translation begins with.")] = None,
     beam_size: BeamSize = DEFAULT_BEAM,
     setting: Settings = None,
 ) -> None:
     """Translate sentences, a line each, in their order; a blank line stays blank."""
-    from tfk_transformer.bundle import written_whole
-
     settings = {**_settings(setting), "beam_size": beam_size}
-    translations = _translations(_open(model), _given_texts(text, input), settings)
-    if output is None:
-        for line in translations:
-            print(line, flush=True)
-        return
-    with written_whole(output) as new:
-        new.write_text("".join(f"{line}\n" for line in translations), encoding="utf-8")
+    _write(_translations(_open(model), _given_texts(text, input), prefix, settings), output)
+
+
+@app.command()
+def score(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A bundle, a SavedModel folder or score.onnx.")],
+    source: Annotated[Path, typer.Option(help="File with a sentence a line.")],
+    target: Annotated[Path, typer.Option(help="File with their translations, a line each.")],
+    output: Annotated[Path | None, typer.Option(help="File for the scores. Default: standard output.")] = None,
+    tokens: Annotated[bool, typer.Option("--tokens", help="Print a line of JSON for each pair, with the score of each token.")] = False,
+) -> None:
+    """Print the log-probability of given translations, a line each, in their order."""
+    if model.is_dir():
+        load_tensorflow()
+    from tfk_transformer.export.opening import open_scorer
+
+    _write(_scores(open_scorer(model), _line_pairs(source, target), tokens), output)
 
 
 @app.command()
@@ -232,12 +241,53 @@ def _settings(given: list[str] | None) -> dict:
     return dict(_named_value(text, "--setting", "length_penalty=1") for text in given or [])
 
 
-def _translations(translator, lines, settings: dict):
+def _line_pairs(source: Path, target: Path):
+    """Stream the lines of two files that have as many."""
+    for number, pair in enumerate(itertools.zip_longest(_lines(source), _lines(target)), 1):
+        if None in pair:
+            shorter, longer = (source, target) if pair[0] is None else (target, source)
+            raise ValueError(f"{shorter}: expected a line for each of {longer}, got {number - 1} lines.")
+        yield pair
+
+
+def _write(lines, output: Path | None) -> None:
+    """Print lines as they come, or write them to a file, whole or not at all."""
+    from tfk_transformer.bundle import written_whole
+
+    if output is None:
+        for line in lines:
+            print(line, flush=True)
+        return
+    with written_whole(output) as new:
+        new.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def _translations(translator, lines, prefix: str | None, settings: dict):
     """Translate a stream, some thousand lines at a time."""
+    for chunk in _chunks(lines):
+        prefixes = [prefix] * len(chunk) if prefix else None
+        yield from (translation.text for translation in translator.translate(chunk, prefixes=prefixes, **settings))
+
+
+def _scores(scorer, pairs, tokens: bool):
+    """Score a stream of pairs, some thousand at a time."""
+    for chunk in _chunks(pairs):
+        sides = [list(side) for side in zip(*chunk, strict=True)]
+        yield from _token_lines(sides[0], scorer.score_tokens(*sides)) if tokens else (f"{value:.6f}" for value in scorer.score(*sides))
+
+
+def _token_lines(sources: list[str], scored):
+    for source, found in zip(sources, scored, strict=True):
+        record = {"source": source, "target": found.text, "log_probability": round(found.score, 6), "tokens": found.tokens}
+        yield json.dumps({**record, "token_log_probs": [round(value, 6) for value in found.token_scores]}, ensure_ascii=False)
+
+
+def _chunks(lines):
+    """Yield what a stream gives, some thousand at a time."""
     seen = False
     while chunk := list(itertools.islice(lines, LINES_AT_ONCE)):
         seen = True
-        yield from (translation.text for translation in translator.translate(chunk, **settings))
+        yield chunk
     if not seen:
         raise ValueError("input: expected a sentence a line, got nothing.")
 

@@ -4,9 +4,10 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfk_transformer.config import END_ID, PAD_ID, START_ID
-from tfk_transformer.losses import real_tokens, token_crossentropy
+from tfk_transformer.config import PAD_ID
+from tfk_transformer.losses import real_tokens
 from tfk_transformer.model import TokenModel
+from tfk_transformer.scoring import Scores, count_tokens, join, score_continuations, score_translations, without_end
 from tfk_transformer.search import Hypotheses, Limits, Source, beam_search
 from tfk_transformer.tokenizers import SubwordTokenizer
 
@@ -16,6 +17,23 @@ class Translations(NamedTuple):
 
     texts: Any  # string (B, n_best)
     scores: Any  # float32 (B, n_best)
+
+
+class Explained(NamedTuple):
+    """Texts and their scores, with ids and what each token scores."""
+
+    translations: Translations
+    source_ids: Any  # int32 (B, S)
+    ids: Any  # int32 (B, n_best, T)
+    scores: Scores  # of (B, n_best, …)
+
+
+class ScoredTexts(NamedTuple):
+    """Pairs of texts as ids, and what each token scores."""
+
+    source_ids: Any  # int32 (B, S)
+    target_ids: Any  # int32 (B, T)
+    scores: Scores
 
 
 class TranslationGraph:
@@ -35,68 +53,95 @@ class TranslationGraph:
         self.source_tokenizer = source_tokenizer
         self.target_tokenizer = target_tokenizer
 
-    def generate(self, source, limits: Limits, use_cache=True) -> Hypotheses:
+    def generate(self, source, limits: Limits, use_cache=True, prefix=None) -> Hypotheses:
         """Translate ids.
 
         Args:
             source: int32 (B, S), tokens and end token, padded.
             limits: search settings, as tensors or numbers.
             use_cache: whether a step computes the last position alone, or the whole prefix anew.
+            prefix: int32 (B, P), or (1, P) for all, tokens that translations begin with, padded; an end token counts as
+                padding. Neither the score nor the limits of length count it.
 
         Returns:
-            int32 ids (B, n_best, T) and float32 scores (B, n_best).
+            int32 ids (B, n_best, T), the prefix included, and float32 scores (B, n_best).
         """
         lengths, fits, readable = self._readable(source)
-        found = self._search(readable, lengths, limits, use_cache)
+        prefix, given = _prefix_of_each(prefix, tf.shape(source)[0])
+        room = self._room(readable)
+        fits &= (given < room)[:, None]
+        longest = tf.minimum(limits.longest(lengths) + given, room)
+        found = self._search(readable, longest, limits, use_cache, tf.where(fits, prefix, PAD_ID))
         translated = fits & (lengths > 1)[:, None]
         unsaid = tf.where(fits, 0.0, float("nan"))  # (B, 1)
         return Hypotheses(tf.where(translated[:, :, None], found.ids, PAD_ID), tf.where(translated, found.scores, unsaid))
 
-    def translate(self, texts, limits: Limits, use_cache=True) -> Translations:
-        """Translate string texts (B,) to string texts (B, n_best) with float32 scores (B, n_best)."""
-        found = self.generate(self.source_tokenizer.graph_encode(texts), limits, use_cache)
-        shape = tf.shape(found.scores)
-        rows = tf.reshape(found.ids, [-1, tf.shape(found.ids)[2]])  # (B*n_best, T)
-        return Translations(tf.reshape(self.target_tokenizer.graph_decode(rows), shape), found.scores)
+    def translate(self, texts, limits: Limits, use_cache=True, prefix=None) -> Translations:
+        """Translate string texts (B,) to string texts (B, n_best) with float32 scores (B, n_best).
 
-    def score(self, source_texts, target_texts):
-        """Return the log-probability (B,) of each target text (B,) given its source text (B,), by one full masked pass."""
-        return self.score_ids(self.source_tokenizer.graph_encode(source_texts), self.target_tokenizer.graph_encode(target_texts))
-
-    def score_ids(self, source, labels):
-        """Return the log-probability (B,) of target ids (B, T), tokens and end token, given source ids (B, S).
-
-        It is NaN where a side is longer than `max_length`.
+        Each translation begins with the text of `prefix`, string (B,) or (1,), "" where nothing is forced.
         """
-        _, source_fits, source = self._readable(source)
-        _, labels_fit, labels = self._readable(labels)
-        log_probs, fit_together = self._log_probs(source, labels)
-        return tf.where((source_fits & labels_fit)[:, 0] & fit_together, log_probs, float("nan"))
+        return self._texts(self.generate(self.source_tokenizer.graph_encode(texts), limits, use_cache, self._encode_prefix(prefix)))
 
-    def _log_probs(self, source, labels):
-        """Return the log-probability (B,) of the labels, and whether source and labels fit the model together."""
-        target = tf.concat([_starts(labels), labels[:, :-1]], axis=1)
-        return self._sum_log_probs({"source": source, "target": target}, labels), True
+    def explain(self, texts, limits: Limits, use_cache=True, prefix=None) -> Explained:
+        """Translate as `translate` does, and score each token of what was found by one full masked pass."""
+        source = self.source_tokenizer.graph_encode(texts)
+        found = self.generate(source, limits, use_cache, self._encode_prefix(prefix))
+        shape = tf.shape(found.ids)
+        scores = self.score_ids(tf.repeat(source, shape[1], axis=0), tf.reshape(found.ids, [-1, shape[2]]))
+        split = tf.nest.map_structure(lambda values: tf.reshape(values, tf.concat([shape[:2], tf.shape(values)[1:]], axis=0)), scores)
+        return Explained(self._texts(found), source, found.ids, split)
 
-    def _sum_log_probs(self, inputs, labels):
-        logits = self.model.logits(self.model.decode(inputs, training=False).output)
-        return -tf.reduce_sum(token_crossentropy(labels, logits) * real_tokens(labels), axis=1)
+    def _encode_prefix(self, prefix):
+        return None if prefix is None else self.target_tokenizer.graph_encode(prefix)
+
+    def _texts(self, found: Hypotheses) -> Translations:
+        rows = tf.reshape(found.ids, [-1, tf.shape(found.ids)[2]])  # (B*n_best, T)
+        return Translations(tf.reshape(self.target_tokenizer.graph_decode(rows), tf.shape(found.scores)), found.scores)
+
+    def score(self, source_texts, target_texts) -> ScoredTexts:
+        """Score string target texts (B,) given string source texts (B,), by one full masked pass."""
+        target = self.target_tokenizer.graph_encode(target_texts)
+        source = self.source_tokenizer.graph_encode(source_texts)
+        return ScoredTexts(source, target, self.score_ids(source, target))
+
+    def score_ids(self, source, target) -> Scores:
+        """Score target ids (B, T), tokens and end token, given source ids (B, S).
+
+        What stands at padding is 0. Where a side is longer than `max_length`, all of the row is NaN.
+        """
+        _, source_fits, readable = self._readable(source)
+        fits = source_fits & (count_tokens(target) <= self._room(readable))[:, None]
+        counted = tf.where(fits, real_tokens(target), float("nan"))
+        max_length, length = self.model.config.max_length, tf.shape(target)[1]
+        scored = self._scores(readable, tf.where(fits, target, PAD_ID)[:, :max_length])
+        attention = _widen(scored.attention, [length, self._attended_length(source, target)])
+        return Scores(_widen(scored.token_log_probs, [length]) * counted, attention * counted[:, None, None, :, None])
+
+    def _scores(self, source, target) -> Scores:
+        return score_translations(self.model, source, target)
+
+    def _attended_length(self, source, target):
+        """Return S, how many tokens attention goes to."""
+        return tf.shape(source)[1]
+
+    def _room(self, source):
+        """Return how many tokens (B,) the model may say after each source (B, S)."""
+        return tf.fill([tf.shape(source)[0]], self.model.config.max_length)
 
     def _readable(self, ids):
         """Return the lengths (B,) of ids (B, S), whether they fit the model (B, 1), and the ids without rows that do not."""
         max_length = self.model.config.max_length
-        lengths = tf.math.count_nonzero(ids, axis=1, dtype=tf.int32)
+        lengths = count_tokens(ids)
         fits = (lengths <= max_length)[:, None]
         return lengths, fits, tf.where(fits, ids, PAD_ID)[:, :max_length]
 
-    def _search(self, source, lengths, limits: Limits, use_cache) -> Hypotheses:
-        longest = tf.minimum(limits.longest(lengths), self.model.config.max_length)
-        return self._run(source, longest, limits, use_cache)
+    def _search(self, source, longest, limits: Limits, use_cache, prefix) -> Hypotheses:
+        return self._run(source, tf.not_equal(source, PAD_ID), longest, limits, use_cache, prefix)
 
-    def _run(self, source, longest, limits: Limits, use_cache, prefix=None) -> Hypotheses:
+    def _run(self, source, real, longest, limits: Limits, use_cache, prefix) -> Hypotheses:
         step, first_cache, memory = self.model.start_search(source, use_cache)
         cache = first_cache(tf.size(longest))
-        real = tf.zeros([tf.size(longest), 0], tf.bool) if prefix is not None else tf.not_equal(source, PAD_ID)
         return beam_search(step, cache, Source(memory, real), longest, limits, prefix)
 
 
@@ -106,31 +151,36 @@ class ContinuationGraph(TranslationGraph):
     A prompt and its continuation together have at most the model's `max_length` tokens.
     """
 
-    def _search(self, source, lengths, limits: Limits, use_cache) -> Hypotheses:
-        prompts = _without_end(source)
-        given = tf.math.count_nonzero(prompts, axis=1, dtype=tf.int32)
-        longest = tf.minimum(limits.longest(lengths) + given, self.model.config.max_length)
-        found = self._run(source, longest, limits, use_cache, prompts)
+    def _room(self, source):
+        return self.model.config.max_length - count_tokens(without_end(source))
+
+    def _search(self, source, longest, limits: Limits, use_cache, prefix) -> Hypotheses:
+        prompts = without_end(source)
+        given, nothing_real = count_tokens(prompts), tf.zeros([tf.shape(source)[0], 0], tf.bool)
+        found = self._run(source, nothing_real, longest + given, limits, use_cache, join(prompts, prefix))
         return found._replace(ids=_shift_left(found.ids, given))
 
-    def _log_probs(self, source, labels):
-        prompts, labels, longest = _ragged(_without_end(source)), _ragged(labels), self.model.config.max_length
-        ids = tf.concat([_ragged(_starts(source)), prompts, labels], axis=1).to_tensor(PAD_ID)
-        scored = tf.concat([prompts.with_flat_values(tf.zeros_like(prompts.flat_values)), labels], axis=1)
-        log_probs = self._sum_log_probs(ids[:, :-1][:, :longest], scored.to_tensor(PAD_ID)[:, :longest])
-        return log_probs, scored.row_lengths() <= longest
+    def _scores(self, source, target) -> Scores:
+        return score_continuations(self.model, without_end(source), target)
+
+    def _attended_length(self, source, target):
+        return tf.shape(source)[1] + tf.shape(target)[1]
 
 
-def _starts(rows):
-    return tf.fill([tf.shape(rows)[0], 1], START_ID)
+def _prefix_of_each(prefix, batch):
+    """Return a prefix (B, P) for each of a batch, without end tokens and needless padding, and their lengths (B,)."""
+    if prefix is None:
+        return tf.zeros([batch, 0], tf.int32), tf.zeros([batch], tf.int32)
+    prefix = without_end(prefix)
+    given = tf.pad(count_tokens(prefix), [[1, 0]])  # onnxruntime finds no greatest of nothing
+    prefix = prefix[:, : tf.reduce_max(given)]
+    return tf.broadcast_to(prefix, [batch, tf.shape(prefix)[1]]), tf.broadcast_to(given[1:], [batch])
 
 
-def _without_end(ids):
-    return tf.where(tf.equal(ids, END_ID), PAD_ID, ids)
-
-
-def _ragged(ids):
-    return tf.RaggedTensor.from_tensor(ids, padding=PAD_ID)
+def _widen(values, lengths):
+    """Pad the last axes of values to `lengths` with zeros."""
+    missing = [length - tf.shape(values)[axis - len(lengths)] for axis, length in enumerate(lengths)]
+    return tf.pad(values, [*[[0, 0]] * (values.shape.rank - len(lengths)), *([0, number] for number in missing)])
 
 
 def _shift_left(ids, places):

@@ -2,16 +2,20 @@
 
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 NO_HYPOTHESIS = -5e8  # where a search found fewer hypotheses than asked for, the rest score -1e9
 
 
 class Hypothesis(NamedTuple):
-    """One translation of a text."""
+    """One translation of a text; what is None was not asked for."""
 
     text: str
     score: float  # log-probability / length penalty
+    tokens: list[str] | None = None  # T pieces, the end token's too unless it was cut
+    token_scores: list[float] | None = None  # T log-probabilities
+    attention: Any = None  # float32 (L, H, T, S) of the decoder's layers and heads; a row sums to 1
+    source_tokens: list[str] | None = None  # S pieces that attention goes to: of the source; of a decoder alone, all before the last
 
 
 class Translation(NamedTuple):
@@ -40,36 +44,57 @@ class Classification(NamedTuple):
     probabilities: dict[str, float]  # by label, in the model's order
 
 
-def check_texts(texts: Sequence[str]) -> None:
-    """Refuse a lone string, and what is no string."""
+def check_texts(texts: Sequence[str], name: str = "texts") -> None:
+    """Refuse a lone string, and what is no string; `name` is the argument's."""
     if isinstance(texts, str):
-        raise ValueError(f"texts: expected a list of strings, got one string; write [{texts[:20]!r}].")
+        raise ValueError(f"{name}: expected a list of strings, got one string; write [{texts[:20]!r}].")
     for number, text in enumerate(texts):
         if not isinstance(text, str):
-            raise ValueError(f"texts: expected strings, got {type(text).__name__} at index {number}.")
+            raise ValueError(f"{name}: expected strings, got {type(text).__name__} at index {number}.")
 
 
-def in_batches(texts: Sequence[str], batch_size: int, run: Callable) -> list[tuple]:
-    """Run texts of like length together; return each text's row of what `run` gives, in the order of `texts`."""
+def check_prefixes(prefixes: Sequence[str | None] | None, texts: Sequence[str]) -> list[str]:
+    """Return what the translation of each text begins with, "" where nothing is forced; refuse what fits no list of texts."""
+    if prefixes is None:
+        return [""] * len(texts)
+    if not isinstance(prefixes, str):
+        prefixes = ["" if prefix is None else prefix for prefix in prefixes]
+    check_texts(prefixes, "prefixes")
+    if len(prefixes) != len(texts):
+        raise ValueError(f"prefixes: expected one, or None, for each of {len(texts)} texts, got {len(prefixes)}.")
+    return prefixes
+
+
+def in_batches(texts: Sequence[str], batch_size: int, run: Callable, *others: Sequence) -> list[tuple]:
+    """Run texts of like length together; return each text's row of what `run` gives, in the order of `texts`.
+
+    Args:
+        texts: what is run.
+        batch_size: texts run at once.
+        run: (texts) -> arrays with a row a text.
+        *others: what goes with each text; `run` gets it too.
+    """
     if batch_size < 1:
         raise ValueError(f"batch_size: expected at least 1, got {batch_size}.")
     order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
     results = [None] * len(texts)
     for first in range(0, len(order), batch_size):
         chosen = order[first : first + batch_size]
-        rows = zip(*run([texts[i] for i in chosen]), strict=True)
+        rows = zip(*run(*([values[i] for i in chosen] for values in (texts, *others))), strict=True)
         for i, row in zip(chosen, rows, strict=True):
             results[i] = row
     return results
 
 
-def to_translations(texts: Sequence[str], rows: Sequence[tuple], max_length: int) -> list[Translation]:
+def to_translations(
+    texts: Sequence[str], rows: Sequence[tuple], max_length: int, prefixes: Sequence[str] | None = None
+) -> list[Translation]:
     """Turn rows of texts and scores into translations.
 
     Raises:
-        ValueError: if a score is NaN: the graph's sign for a source that is too long.
+        ValueError: if a score is NaN: the graph's sign for a source, or a prefix, that is too long.
     """
-    _refuse_too_long(texts, [scores[0] for _, scores in rows], max_length)
+    _refuse_too_long(texts, [scores[0] for _, scores in rows], max_length, "texts, prefixes" if prefixes and any(prefixes) else "texts")
     return [Translation(text, _hypotheses(*row)) for text, row in zip(texts, rows, strict=True)]
 
 
@@ -86,12 +111,12 @@ def to_classifications(texts: Sequence[str], rows: Sequence[tuple], labels: Sequ
     ]
 
 
-def _refuse_too_long(texts, scores, max_length: int) -> None:
+def _refuse_too_long(texts, scores, max_length: int, names: str = "texts") -> None:
     too_long = [i for i, score in enumerate(scores) if math.isnan(score)]
     if too_long:
         named = ", ".join(f"number {i + 1} ('{texts[i][:30]}…', {len(texts[i].split())} words)" for i in too_long[:3])
         raise ValueError(
-            f"texts: expected at most {max_length} tokens each, got more in {len(too_long)}: {named}; split them into sentences."
+            f"{names}: expected at most {max_length} tokens each, got more in {len(too_long)}: {named}; split them into sentences."
         )
 
 

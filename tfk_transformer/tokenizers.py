@@ -101,6 +101,10 @@ class SubwordTokenizer:
         """
         return [self._processor.decode([int(i) for i in itertools.takewhile(_is_text, row)]).strip(string.whitespace) for row in ids]
 
+    def pieces_of(self, ids: Iterable[int]) -> list[str]:
+        """Return the piece of each token of a row, as SentencePiece writes it: the word mark "▁", "</s>" for the end; not of padding."""
+        return [self._processor.id_to_piece(int(i)) for i in ids if i != PAD_ID]
+
     def pieces(self) -> list[str]:
         """Return every piece's text as `decode` writes it: a blank for the word mark, nothing for control pieces."""
         p = self._processor
@@ -113,6 +117,12 @@ class SubwordTokenizer:
         import tensorflow as tf
 
         return self._encode_function(tf.convert_to_tensor(texts))
+
+    def graph_pieces(self, ids):
+        """Turn int32 ids (B, T) into the string pieces (B, T) of `pieces_of` in the graph, "" for padding."""
+        import tensorflow as tf
+
+        return tf.gather(tf.constant(["", *self.pieces_of(range(PAD_ID + 1, self.vocab_size))]), ids)
 
     def graph_decode(self, ids):
         """Turn int32 ids (B, T) into string texts (B,) in the graph, up to the first end; blanks around are stripped."""

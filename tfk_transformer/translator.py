@@ -9,7 +9,8 @@ import numpy as np
 from tfk_transformer.bundle import written_whole
 from tfk_transformer.config import SETTING_DTYPES, SearchSettings
 from tfk_transformer.contents import SOURCE_TOKENIZER, TARGET_TOKENIZER, TRANSLATOR, plain_copy, read_model, read_probes, write_parts
-from tfk_transformer.texts import Translation, check_texts, in_batches, to_translations
+from tfk_transformer.texts import Hypothesis, Translation, check_prefixes, check_texts, in_batches, to_translations
+from tfk_transformer.token_scores import Pieces, score_in_batches
 from tfk_transformer.tokenizers import SubwordTokenizer
 
 
@@ -41,7 +42,16 @@ class Translator:
             if wanted != tokenizer.vocab_size:
                 raise ValueError(f"{side}_tokenizer: expected {wanted} pieces, the model's {side}_vocab_size, got {tokenizer.vocab_size}.")
 
-    def translate(self, texts: Sequence[str], batch_size: int = 64, use_cache: bool = True, **settings) -> list[Translation]:
+    def translate(
+        self,
+        texts: Sequence[str],
+        batch_size: int = 64,
+        use_cache: bool = True,
+        prefixes: Sequence[str | None] | None = None,
+        token_scores: bool = False,
+        attention: bool = False,
+        **settings,
+    ) -> list[Translation]:
         """Translate texts, in their order; those of like length go together.
 
         Args:
@@ -49,38 +59,74 @@ class Translator:
             batch_size: texts translated at once; it does not change the result.
             use_cache: whether each step computes the last position alone, with the keys and values of those before, or the
                 whole prefix anew; that does not change the result either, but for rounding, and takes longer.
+            prefixes: for each text what its translations begin with, None or "" where nothing is forced. Neither scores nor
+                limits of length count it.
+            token_scores: whether hypotheses tell their tokens and the log-probability of each.
+            attention: whether hypotheses tell what each token attended to, in every layer and head of the decoder: the source,
+                or in a decoder alone all tokens before.
             **settings: of `SearchSettings`.
 
         Raises:
-            ValueError: if a text is too long for the model, or a setting is invalid.
+            ValueError: if a text or a prefix is too long for the model, or a setting is invalid.
         """
-        limits = SearchSettings(**settings)
+        limits = SearchSettings(**settings).model_dump().values()
         check_texts(texts)
-        translate = self._translate if use_cache else self._translate_without_cache
+        forced = check_prefixes(prefixes, texts)
+        translate = self._translation(use_cache, token_scores or attention, attention)
 
-        def run(batch):
-            found = translate(np.array(batch, object), *limits.model_dump().values())
-            return found.texts.numpy(), found.scores.numpy()
+        def run(batch, forced):
+            return [part.numpy() for part in translate(np.array(batch, object), np.array(forced, object), *limits)]
 
-        return to_translations(texts, in_batches(texts, batch_size, run), self.model.config.max_length)
+        rows = in_batches(texts, batch_size, run, forced)
+        translations = to_translations(texts, [row[:2] for row in rows], self.model.config.max_length, forced)
+        return [
+            self._explained(translation, *row[2:], token_scores=token_scores) if row[2:] else translation
+            for translation, row in zip(translations, rows, strict=True)
+        ]
 
-    def score(self, sources: Sequence[str], targets: Sequence[str]) -> np.ndarray:
+    def _explained(self, translation: Translation, source_ids, ids, log_probs, attention=None, token_scores=True) -> Translation:
+        """Add to each hypothesis what its row of the arrays tells."""
+        hypotheses = []
+        for place, hypothesis in enumerate(translation.hypotheses):
+            scores, weights = log_probs[place] if token_scores else None, None if attention is None else attention[place]
+            hypotheses.append(self._pieces.name(hypothesis, source_ids, ids[place], scores, weights))
+        return translation._replace(hypotheses=hypotheses)
+
+    def score(self, sources: Sequence[str], targets: Sequence[str], batch_size: int = 64) -> np.ndarray:
         """Return the log-probability of each target given its source, float32 (N,), by the full masked pass.
+
+        Args:
+            sources: the texts.
+            targets: a translation of each.
+            batch_size: pairs scored at once; it does not change the result.
 
         Raises:
             ValueError: if the sides differ in number, or a text is too long for the model.
         """
-        check_texts(sources)
-        check_texts(targets)
-        if len(sources) != len(targets):
-            raise ValueError(f"targets: expected one for each of {len(sources)} sources, got {len(targets)}.")
-        scores = self._score(np.array(sources, object), np.array(targets, object)).numpy()
-        too_long = np.flatnonzero(np.isnan(scores)) + 1
-        if too_long.size:
-            raise ValueError(
-                f"texts: expected at most {self.model.config.max_length} tokens a side, got more in pair number {too_long[0]}."
-            )
-        return scores
+        return np.array([row[0] for row in self._scored(sources, targets, batch_size, attention=False)], "float32")
+
+    def score_tokens(
+        self, sources: Sequence[str], targets: Sequence[str], batch_size: int = 64, attention: bool = False
+    ) -> list[Hypothesis]:
+        """Score pairs as `score` does, token by token: each target as a hypothesis, with its log-probability as its score."""
+        rows = self._scored(sources, targets, batch_size, attention)
+        return [
+            self._pieces.name(Hypothesis(target, float(log_probability)), *arrays)
+            for target, (log_probability, *arrays) in zip(targets, rows, strict=True)
+        ]
+
+    def _scored(self, sources, targets, batch_size: int, attention: bool) -> list[tuple]:
+        """Return for each pair its log-probability, its ids, what each token scores and, if wanted, attends to."""
+        score = self._scoring(attention)
+
+        def run(*sides):
+            return [part.numpy() for part in score(*(np.array(side, object) for side in sides))]
+
+        return score_in_batches(sources, targets, batch_size, self.model.config.max_length, run)
+
+    @functools.cached_property
+    def _pieces(self) -> Pieces:
+        return Pieces(self.source_tokenizer, self.target_tokenizer, self.model.config.architecture)
 
     @functools.cached_property
     def graph(self):
@@ -91,29 +137,40 @@ class Translator:
         return kind(self.model, self.source_tokenizer, self.target_tokenizer)
 
     @functools.cached_property
-    def _translate(self):
-        return self._translation(use_cache=True)
+    def _translation(self):
+        """(use_cache, token_scores, attention) -> the function that does so, traced at its first use."""
+        return functools.cache(self._make_translation)
 
-    @functools.cached_property
-    def _translate_without_cache(self):
-        return self._translation(use_cache=False)
-
-    def _translation(self, use_cache):
+    def _make_translation(self, use_cache=True, token_scores=False, attention=False):
         import tensorflow as tf
 
         from tfk_transformer.search import Limits
 
-        @tf.function(autograph=False, input_signature=[tf.TensorSpec([None], tf.string), *limit_specs().values()])
-        def translate(texts, *limits):
-            return self.graph.translate(texts, Limits(*limits), use_cache)
+        @tf.function(autograph=False, input_signature=[tf.TensorSpec([None], tf.string)] * 2 + [*limit_specs().values()])
+        def translate(texts, prefix, *limits):
+            if not token_scores:
+                return self.graph.translate(texts, Limits(*limits), use_cache, prefix)
+            found = self.graph.explain(texts, Limits(*limits), use_cache, prefix)
+            details = (found.source_ids, found.ids, found.scores.token_log_probs)
+            return (*found.translations, *details, *([found.scores.attention] if attention else []))
 
         return translate
 
     @functools.cached_property
-    def _score(self):
+    def _scoring(self):
+        """(attention) -> the function that scores, traced at its first use."""
+        return functools.cache(self._make_scoring)
+
+    def _make_scoring(self, attention=False):
         import tensorflow as tf
 
-        return tf.function(self.graph.score, autograph=False, input_signature=[tf.TensorSpec([None], tf.string)] * 2)
+        @tf.function(autograph=False, input_signature=[tf.TensorSpec([None], tf.string)] * 2)
+        def score(sources, targets):
+            source_ids, target_ids, scores = self.graph.score(sources, targets)
+            weights = [scores.attention] if attention else []
+            return scores.log_probability, source_ids, target_ids, scores.token_log_probs, *weights
+
+        return score
 
     def save(self, path, history: dict | None = None, metrics: dict | None = None, more: Callable[[Path], None] | None = None) -> None:
         """Write the bundle: whole, or not at all.
