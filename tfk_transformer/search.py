@@ -194,7 +194,8 @@ def _advance(step, state: _State, rows: _Rows, limits: Limits) -> _State:
     lineage = tf.concat([state.lineage, own], axis=2)  # (A, M, (length+1)*M)
     logits, cache, attention = step(Beams(state.ids, lineage[:, None]), state.cache, rows.source.memory)
     coverage = state.coverage + attention[:, :, : tf.shape(state.coverage)[2]]  # nothing, without coverage penalty
-    candidates = _best_continuations(state, choose(logits, state.ids, limits), rows, limits)
+    too_short = state.length + 1 - rows.given < limits.min_length  # (A, 1)
+    candidates = _best_continuations(state, choose(logits, state.ids, limits, too_short), rows, limits)
     finished_ids, finished_scores = _finish(state, candidates, coverage, rows, limits)
     log_probs, kept = tf.math.top_k(tf.where(_ending(candidates), IMPOSSIBLE, candidates.log_probs), k=limits.beam_size)
     beams, tokens = (tf.gather(part, kept, batch_dims=1) for part in (candidates.beams, candidates.tokens))
@@ -215,9 +216,7 @@ def _advance(step, state: _State, rows: _Rows, limits: Limits) -> _State:
 def _best_continuations(state: _State, choices, rows: _Rows, limits: Limits) -> _Candidates:
     """Choose the best 2M of what may follow a sentence's M hypotheses."""
     choices = _force_prefix(choices, state.length, rows.prefix)
-    too_short = state.length + 1 - rows.given < limits.min_length  # (A, 1)
-    log_probs = tf.where(tf.equal(choices.tokens, END_ID) & too_short[:, :, None], IMPOSSIBLE, choices.log_probs)
-    totals = state.log_probs[:, :, None] + log_probs  # (A, M, k)
+    totals = state.log_probs[:, :, None] + choices.log_probs  # (A, M, k)
     count = tf.shape(totals)[2]
     best, flat = tf.math.top_k(tf.reshape(totals, [-1, limits.beam_size * count]), k=2 * limits.beam_size)
     tokens = tf.gather(tf.reshape(choices.tokens, [-1, limits.beam_size * count]), flat, batch_dims=1)
