@@ -18,7 +18,11 @@ from tfk_transformer.search import Limits
 
 def specs(signature: Signature) -> list[tf.TensorSpec]:
     """Return a signature's inputs for `tf.function`."""
-    return [tf.TensorSpec([None] * len(tensor.shape), tensor.dtype, tensor.name) for tensor in signature.inputs]
+    return [tf.TensorSpec([_size(size) for size in tensor.shape], tensor.dtype, tensor.name) for tensor in signature.inputs]
+
+
+def _size(size) -> int | None:
+    return size if isinstance(size, int) else None
 
 
 def traced(graph, signature: Signature):

@@ -2,6 +2,7 @@
 
 import itertools
 
+import numpy as np
 import onnx_ir as ir
 from onnxscript import optimizer
 
@@ -12,6 +13,7 @@ def optimize(model: ir.Model) -> ir.Model:
         _declare_scalars(loop)
         _hoist_invariants(loop)
     for product in [node for node in model.graph.all_nodes() if node.op_type == "MatMul"]:
+        _unfold_transposed(product)
         _read_transposed(product)
     optimizer.optimize(model, onnx_shape_inference=False, input_size_limit=2**40, output_size_limit=2**40)
     _move_inside(model.graph)
@@ -29,6 +31,19 @@ def _read_transposed(product: ir.Node) -> None:
     ir.convenience.replace_nodes_and_values(product.graph, product, [product], [gemm], product.outputs, gemm.outputs)
     if not transposed.uses():
         transpose.graph.remove(transpose, safe=True)  # or it would be folded into a second table
+
+
+def _unfold_transposed(product: ir.Node) -> None:
+    """Multiply by the transpose of a weight, where TensorFlow has stored that transpose as a second weight."""
+    weight = product.inputs[1]
+    if weight.const_value is None or len(weight.shape) != 2 or weight.shape[0] == weight.shape[1]:
+        return
+    for other in product.graph.initializers.values():
+        if other.shape == weight.shape[::-1] and np.array_equal(other.const_value.numpy().T, weight.const_value.numpy()):
+            transpose = ir.node("Transpose", [other], {"perm": [1, 0]})
+            product.graph.insert_before(product, transpose)
+            product.replace_input_with(1, transpose.outputs[0])
+            return
 
 
 def _is_matrix(value: ir.Value) -> bool:

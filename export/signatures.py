@@ -1,11 +1,12 @@
 """The names, dtypes and shapes of every exported function, in one place.
 
-N texts, S source tokens, T target tokens, C classes; n_best hypotheses a text.
+N texts, S source tokens, T target tokens, C classes; n_best hypotheses a text. Of steps: N hypotheses of B texts, P = T-1.
 """
 
 from typing import NamedTuple
 
 from tfk_transformer.config import SETTING_DTYPES
+from tfk_transformer.step_tensors import STEP_SETTINGS, cache_shapes, memory_shapes
 
 
 class Tensor(NamedTuple):
@@ -34,6 +35,30 @@ GENERATE = Signature((SOURCE_IDS, *SETTINGS), (Tensor("ids", "int32", ("N", "n_b
 SCORE = Signature((Tensor("source", "string", ("N",)), Tensor("target", "string", ("N",))), (Tensor("log_probability", "float32", ("N",)),))
 
 SAVED_MODEL = {"serving_default": SERVING_DEFAULT, "translate": TRANSLATE, "generate": GENERATE, "score": SCORE}
+
+# For hosts that loop themselves: what passes between encoder, steps and host depends on the model's sizes, see `step_tensors`.
+TOKENIZE = Signature((TEXT,), (SOURCE_IDS,))
+
+
+def encode(config) -> Signature | None:
+    """Return the signature of an encoder; None of a model without one."""
+    memory = _float32(memory_shapes(config))
+    return Signature((SOURCE_IDS._replace(shape=("B", "S")),), memory) if memory else None
+
+
+def decoder_step(config) -> Signature:
+    """Return the signature of a decoder's step, which takes what `encode` gives, and gives the cache of the next step."""
+    settings = tuple(Tensor(name, SETTING_DTYPES[name], ()) for name in STEP_SETTINGS)
+    cache, grown = _float32(cache_shapes(config)), _float32(cache_shapes(config, "next_", "T"))
+    logits = Tensor("logits", "float32", ("N", config.target_vocab_size))
+    chosen = (Tensor("next_token", "int32", ("N",)), Tensor("log_prob", "float32", ("N",)))
+    inputs = (Tensor("target_ids", "int32", ("N", "T")), *_float32(memory_shapes(config)), *cache, *settings)
+    return Signature(inputs, (logits, *chosen, *grown))
+
+
+def _float32(shapes: dict[str, tuple]) -> tuple[Tensor, ...]:
+    return tuple(Tensor(name, "float32", shape) for name, shape in shapes.items())
+
 
 # Of a classifier.
 LABEL, PROBABILITY = Tensor("label", "string", ("N",)), Tensor("probability", "float32", ("N",))

@@ -158,10 +158,10 @@ def test_an_artefact_that_differs_is_not_written(translator, tmp_path, monkeypat
     """The export of another model's weights is refused, and leaves nothing."""
     from tfk_transformer.export import translation
 
-    def write_another(other, folder):
+    def write_another(other, folder, **more):
         model = type(other.model)(other.model.config)
         model.build()
-        translation_write(Translator(model, other.source_tokenizer), folder)
+        translation_write(Translator(model, other.source_tokenizer), folder, **more)
 
     translation_write = translation.write_saved_model
     monkeypatch.setattr(translation, "write_saved_model", write_another)

@@ -20,11 +20,11 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tfk_transformer.choices import IMPOSSIBLE, choose
-from tfk_transformer.config import END_ID, PAD_ID, START_ID
+from tfk_transformer.constants import END_ID, LENGTH_ALLOWANCE, PAD_ID, START_ID
 from tfk_transformer.masks import own_mask
 from tfk_transformer.model import Beams
 
-LENGTH_ALLOWANCE = 10  # tokens that a target may have more than max_length_factor says
+
 LEAVE_TOGETHER = 4  # rows leave when one in so many is done: each time costs a copy of the others' caches
 LEAST_ATTENTION = 1e-6  # what a source token counts as having got at least, where coverage takes a logarithm
 
