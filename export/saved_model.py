@@ -1,7 +1,7 @@
 """SavedModel: strings in, strings out, with stock TensorFlow and TensorFlow Text operators."""
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,14 +12,14 @@ from tfk_transformer.streaming import StepModel, empty_cache, stream_text
 from tfk_transformer.texts import Translation, check_texts, in_batches, to_translations
 
 
-def write_saved_model(fitted, folder, signatures: dict = SAVED_MODEL, more: dict | None = None, **constants) -> None:
+def write_saved_model(fitted, folder, signatures: dict = SAVED_MODEL, more: Callable | None = None, **constants) -> None:
     """Write a SavedModel.
 
     Args:
         fitted: the translator, or the classifier, to export.
         folder: where to; it must not exist.
         signatures: what it has, of `signatures`.
-        more: further `tf.function`s, by name.
+        more: gives, of `fitted`, further `tf.function`s by name.
         **constants: what its functions without arguments return, by name, beside `max_length`.
     """
     import tensorflow as tf
@@ -31,7 +31,7 @@ def write_saved_model(fitted, folder, signatures: dict = SAVED_MODEL, more: dict
     module.weights = [variable.value for variable in fitted.model.variables]
     for name, value in {"max_length": fitted.model.config.max_length, **constants}.items():
         setattr(module, name, tf.function(functools.partial(tf.constant, value), input_signature=[]))
-    functions = {name: traced(fitted.graph, signature) for name, signature in signatures.items()} | (more or {})
+    functions = {name: traced(fitted.graph, signature) for name, signature in signatures.items()} | (more(fitted) if more else {})
     concrete = {name: function.get_concrete_function() for name, function in functions.items()}
     tf.saved_model.save(module, str(folder), signatures=concrete)
 

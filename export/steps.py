@@ -21,9 +21,10 @@ def step_functions(translator: Translator) -> dict:
     return {name: _named(getattr(graph, name), signature) for name, signature in step_signatures(translator.model.config).items()}
 
 
-def tokenize_function(translator: Translator):
-    """Return the `tf.function` of `signatures.TOKENIZE`."""
-    return _named(lambda text: {"source_ids": translator.source_tokenizer.graph_encode(text)}, signatures.TOKENIZE)
+def host_functions(translator: Translator) -> dict:
+    """Return these, and "tokenize", the `tf.function` of `signatures.TOKENIZE`."""
+    tokenize = _named(lambda text: {"source_ids": translator.source_tokenizer.graph_encode(text)}, signatures.TOKENIZE)
+    return {"tokenize": tokenize, **step_functions(translator)}
 
 
 def _named(function, signature: Signature):

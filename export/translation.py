@@ -12,7 +12,7 @@ from tfk_transformer.export.onnx_streaming import DECODER_STEP, ENCODER, TOKENIZ
 from tfk_transformer.export.runtime import OnnxTranslator, open_session, scalar_inputs
 from tfk_transformer.export.saved_model import SavedModelTranslator, write_saved_model
 from tfk_transformer.export.signatures import GENERATE
-from tfk_transformer.export.steps import step_functions, tokenize_function
+from tfk_transformer.export.steps import host_functions
 from tfk_transformer.streaming import StepModel, next_tokens
 from tfk_transformer.translator import Translator
 
@@ -48,9 +48,8 @@ class Probes:
 
 
 def _saved_model(translator: Translator, folder: Path, probes: Probes) -> dict:
-    functions = {"tokenize": tokenize_function(translator), **step_functions(translator)}
     pieces = [piece.encode("utf-8", "surrogateescape") for piece in translator.target_tokenizer.pieces()]
-    write_saved_model(translator, folder / "saved_model", more=functions, pieces=pieces)
+    write_saved_model(translator, folder / "saved_model", more=host_functions, pieces=pieces)
     loaded = SavedModelTranslator(folder / "saved_model")
     probes.check_steps("SavedModel", loaded.steps)
     return probes.check("SavedModel", lambda ids, settings: loaded.generate(ids, **settings), loaded.translate)
