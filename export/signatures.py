@@ -1,6 +1,6 @@
 """The names, dtypes and shapes of every exported function, in one place.
 
-N texts, S source tokens, T target tokens, C classes; n_best hypotheses a text. Of steps: N hypotheses of B texts, P = T-1.
+N texts, S source tokens, T target tokens, C classes; n_best hypotheses a text. Of steps: P = T-1.
 """
 
 from typing import NamedTuple
@@ -43,7 +43,7 @@ TOKENIZE = Signature((TEXT,), (SOURCE_IDS,))
 def encode(config) -> Signature | None:
     """Return the signature of an encoder; None of a model without one."""
     memory = _float32(memory_shapes(config))
-    return Signature((SOURCE_IDS._replace(shape=("B", "S")),), memory) if memory else None
+    return Signature((SOURCE_IDS,), memory) if memory else None
 
 
 def decoder_step(config) -> Signature:

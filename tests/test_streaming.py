@@ -15,7 +15,6 @@ from tfk_transformer.config import SearchSettings, TransformerConfig
 from tfk_transformer.export import parity
 from tfk_transformer.export.exporting import export
 from tfk_transformer.export.opening import open_translator
-from tfk_transformer.export.runtime import open_session
 from tfk_transformer.export.saved_model import write_saved_model
 from tfk_transformer.export.signatures import TRANSLATE
 from tfk_transformer.streaming import joined, next_tokens
@@ -146,26 +145,6 @@ def test_steps_have_standard_operators_alone_and_hand_on_nothing_but_the_cache(e
     # Each weight once, but for the table that reads tokens on both sides; positions are no weights.
     shared = config.target_vocab_size * config.model_dim
     assert sizes < translator.model.count_params() + shared + 2 * config.max_length * config.model_dim + 1000
-
-
-def test_several_hypotheses_of_a_source_share_its_memory(opened, exported):
-    """Two hypotheses of each of two sources, and each of the four alone."""
-    encode, step = (open_session(exported / name) for name in ("encoder.onnx", "decoder_step.onnx"))
-    source = np.array([[5, 6, 7, 2], [9, 2, 0, 0]], "int32")
-    starts = np.array([[1, 8], [1, 9], [1, 10], [1, 11]], "int32")
-
-    def logits(source_ids, rows):
-        memory = dict(zip([value.name for value in encode.get_outputs()], encode.run(None, {"source_ids": source_ids}), strict=True))
-        caches = [value for value in step.get_inputs() if value.name.startswith("cache_")]
-        cache = {value.name: np.zeros((len(rows), value.shape[1], 0, value.shape[3]), "float32") for value in caches}
-        names = [value.name for value in step.get_outputs()]
-        for length in (1, 2):
-            found = dict(zip(names, step.run(names, {"target_ids": rows[:, :length], **memory, **cache}), strict=True))
-            cache = {name.removeprefix("next_"): found[name] for name in names if name.startswith("next_cache")}
-        return found["logits"]
-
-    alone = [logits(source[row // 2 : row // 2 + 1], starts[row : row + 1])[0] for row in range(4)]
-    np.testing.assert_allclose(logits(source, starts), alone, atol=1e-4)
 
 
 def test_rows_of_unlike_lengths_say_what_each_says_alone(opened, translator):

@@ -24,7 +24,6 @@ from tfk_transformer.constants import END_ID, LENGTH_ALLOWANCE, PAD_ID, START_ID
 from tfk_transformer.masks import own_mask
 from tfk_transformer.model import Beams
 
-
 LEAVE_TOGETHER = 4  # rows leave when one in so many is done: each time costs a copy of the others' caches
 LEAST_ATTENTION = 1e-6  # what a source token counts as having got at least, where coverage takes a logarithm
 

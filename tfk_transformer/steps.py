@@ -21,7 +21,7 @@ class StepGraph:
         self.model = model
 
     def encode(self, source_ids) -> dict:
-        """Read int32 source ids (B, S), tokens and end token, padded; return the memory."""
+        """Read int32 source ids (N, S), tokens and end token, padded; return the memory."""
         layers, mask = self.model.remember(source_ids)
         return {**_by_name("memory", layers), "source_mask": mask}
 
@@ -29,24 +29,17 @@ class StepGraph:
         """Choose the next token of each row.
 
         Args:
-            target_ids: int32 (N, T), the start token and all tokens since; the hypotheses of a source stand together.
+            target_ids: int32 (N, T), the start token and all tokens since.
             **tensors: the memory, the cache of T-1 positions, and the settings of `STEP_SETTINGS`.
 
         Returns:
             float32 logits (N, vocab_size), int32 next_token (N,), its float32 log_prob (N,), and the cache of T positions.
         """
-        memory = self._memory(tensors)
-        length = tf.shape(target_ids)[1]
-        sources = tf.shape(target_ids)[0] if memory is None else tf.shape(memory.mask)[0]
-        rows = tf.reshape(target_ids, [sources, -1, length])  # (B, M, T)
-        logits, cache, _ = self.model.step(rows[:, :, -1], length - 1, self._layers("cache", tensors), memory)
-        log_prob, token = _chosen(logits, rows[:, :, 1:], tensors)
-        return {
-            "logits": tf.reshape(tf.cast(logits, tf.float32), [-1, logits.shape[-1]]),
-            "next_token": tf.reshape(token, [-1]),
-            "log_prob": tf.reshape(log_prob, [-1]),
-            **_by_name("next_cache", cache),
-        }
+        position, cache = tf.shape(target_ids)[1] - 1, self._layers("cache", tensors)
+        logits, cache, _ = self.model.step(target_ids[:, -1:], position, cache, self._memory(tensors))
+        log_prob, token = _chosen(logits, target_ids[:, None], tensors)
+        chosen = {"logits": tf.cast(logits[:, 0], tf.float32), "next_token": token, "log_prob": log_prob}
+        return {**chosen, **_by_name("next_cache", cache)}
 
     def _memory(self, tensors) -> Memory | None:
         return Memory(self._layers("memory", tensors), tensors["source_mask"]) if "source_mask" in tensors else None
@@ -61,12 +54,12 @@ def _by_name(name, layers: list[KeyValue]) -> dict:
 
 
 def _chosen(logits, ids, tensors):
-    """Return the log-probability (B, M) and the token (B, M) with which a search of one beam would continue ids (B, M, t)."""
+    """Return the log-probability (N,) and the token (N,) with which a search of one beam would continue ids (N, 1, T)."""
     settings = {**SearchSettings(beam_size=1).model_dump(), **{name: tensors[name] for name in STEP_SETTINGS}}
-    too_short = tf.fill([tf.shape(ids)[0], 1], tf.shape(ids)[2] + 1 < settings["min_length"])
+    too_short = tf.fill([tf.shape(ids)[0], 1], tf.shape(ids)[2] < settings["min_length"])
     choices = choose(logits, ids, Limits(**settings), too_short)
     best = tf.argmax(choices.log_probs, axis=-1, output_type=tf.int32)  # what is never said may stand before it
-    return tuple(tf.gather(values, best, batch_dims=2) for values in choices)
+    return tuple(tf.gather(values, best, batch_dims=2)[:, 0] for values in choices)
 
 
 def keras_steps(model: TokenModel, source_tokenizer: SubwordTokenizer, target_tokenizer: SubwordTokenizer) -> StepModel:
