@@ -10,46 +10,46 @@ from tfk_transformer.export import classification, translation
 from tfk_transformer.text_classifier import TextClassifier
 from tfk_transformer.translator import Translator
 
-FORMATS = ("saved_model", "onnx")
 PARITY = "parity.json"
 
 
-def export(fitted: Translator | TextClassifier, out, formats: Sequence[str] = FORMATS) -> dict:
+def export(fitted: Translator | TextClassifier, out, formats: Sequence[str] | None = None) -> dict:
     """Write a translator or a classifier as files that need none of this code.
 
     "saved_model" gives the folder `saved_model/`. "onnx" gives `generate.onnx` (ids), `translate.onnx` (text) and `score.onnx`
-    (pairs of ids) of a translator, `probabilities.onnx` (ids) and `classify.onnx` (text) of a classifier. Each is run on at
-    least 100 probe sentences, and nothing is written unless every id, or label, is the Keras model's. A model that computes in a half
-    precision is exported, and compared, in float32.
+    (pairs of ids) of a translator, `probabilities.onnx` (ids) and `classify.onnx` (text) of a classifier. "onnx_steps" gives
+    a translator's `tokenizer.onnx`, `encoder.onnx` and `decoder_step.onnx`, for streams and for hosts that loop themselves.
+    Each is run on at least 100 probe sentences, and nothing is written unless every id, or label, is the Keras model's. A
+    model that computes in a half precision is exported, and compared, in float32.
 
     Args:
         fitted: what to export.
         out: folder of the artefacts; it must not exist.
-        formats: which, of `FORMATS`.
+        formats: which; None: all.
 
     Returns:
         The parity figures, which are also in `parity.json` and in the ONNX files' metadata.
 
     Raises:
-        ValueError: for an unknown format or a folder that exists.
+        ValueError: for a format that there is not, or a folder that exists.
         ParityError: if an artefact differs from the model.
     """
-    _check(out, formats)
     kind = classification if isinstance(fitted, TextClassifier) else translation
+    _check(out, formats, list(kind.WRITERS))
     fitted = fitted.in_float32()
     with _exact_float32(), written_whole(out) as folder:
         folder.mkdir()
         probes = kind.Probes(fitted)
-        written = {name: kind.WRITERS[name](fitted, folder, probes) for name in FORMATS if name in formats}
+        written = {name: kind.WRITERS[name](fitted, folder, probes) for name in kind.WRITERS if formats is None or name in formats}
         figures = {**probes.agreed, **written}
         (folder / PARITY).write_text(json.dumps(figures, indent=2, sort_keys=True) + "\n")
     return figures
 
 
-def _check(out, formats: Sequence[str]) -> None:
-    unknown = sorted(set(formats) - set(FORMATS))
-    if unknown or not formats:
-        raise ValueError(f"formats: expected some of {', '.join(FORMATS)}, got {', '.join(unknown) or 'none'}.")
+def _check(out, formats: Sequence[str] | None, known: list[str]) -> None:
+    unknown = sorted(set(formats or ()) - set(known))
+    if unknown or formats is not None and not formats:
+        raise ValueError(f"formats: expected some of {', '.join(known)}, got {', '.join(unknown) or 'none'}.")
     if Path(out).exists():
         raise ValueError(f"out: expected a new folder, got {out}, which exists; choose another name or remove it.")
 

@@ -23,13 +23,16 @@ from tfk_transformer.export.signatures import (
 )
 from tfk_transformer.search import Limits
 
-
 NO_PREFIX = {PREFIX.name: [""], PREFIX_IDS.name: [[PAD_ID]]}
 
 
 def specs(signature: Signature) -> list[tf.TensorSpec]:
     """Return a signature's inputs for `tf.function`."""
-    return [tf.TensorSpec([None] * len(tensor.shape), tensor.dtype, tensor.name) for tensor in signature.inputs]
+    return [tf.TensorSpec([_size(size) for size in tensor.shape], tensor.dtype, tensor.name) for tensor in signature.inputs]
+
+
+def _size(size) -> int | None:
+    return size if isinstance(size, int) else None
 
 
 def traced(graph, signature: Signature):

@@ -7,7 +7,7 @@ import onnx_ir as ir
 from onnx_ir import tape
 
 from tfk_transformer.config import SearchSettings
-from tfk_transformer.export.conversion import from_tensorflow
+from tfk_transformer.export.conversion import OPSET, from_tensorflow
 from tfk_transformer.export.optimize import optimize
 from tfk_transformer.export.scorer import SOURCE_TOKENIZER, TARGET_TOKENIZER
 from tfk_transformer.export.signatures import (
@@ -17,6 +17,7 @@ from tfk_transformer.export.signatures import (
     PREFIX,
     PREFIX_IDS,
     SCORE_AND_ATTEND,
+    SOURCE_IDS,
     TEXT,
     TRANSLATE,
     Signature,
@@ -26,6 +27,7 @@ from tfk_transformer.text_classifier import TextClassifier
 from tfk_transformer.tokenizers import SubwordTokenizer
 from tfk_transformer.translator import Translator
 
+IR_VERSION = 8  # as tf2onnx writes
 TEXT_OPERATORS = "ai.onnx.contrib"  # the domain of onnxruntime-extensions
 
 
@@ -74,11 +76,33 @@ def classify_graph(probabilities: ir.Model, classifier: TextClassifier) -> ir.Mo
     return model
 
 
+def step_graphs(translator: Translator) -> dict[str, ir.Model]:
+    """Convert encoder and decoder step, `signatures.encode` and `signatures.decoder_step`, by name, with standard operators alone."""
+    from tfk_transformer.export.steps import step_functions, step_signatures
+
+    functions = step_functions(translator)
+    graphs = {name: _to_onnx(functions[name], name, signature) for name, signature in step_signatures(translator.model.config).items()}
+    _set_defaults(graphs["decoder_step"].graph)
+    return graphs
+
+
+def tokenizer_graph(tokenizer: SubwordTokenizer) -> ir.Model:
+    """Return a graph from text to source ids, `signatures.TOKENIZE`, with operators of onnxruntime-extensions."""
+    text = _declare(ir.Value(), TEXT)
+    graph = ir.Graph([text], [], nodes=[], opset_imports={"": OPSET, TEXT_OPERATORS: 1}, name="tokenize")
+    graph.outputs.append(_declare(_encode(tape.Tape(graph), text, tokenizer.model), SOURCE_IDS))
+    return ir.Model(graph, ir_version=IR_VERSION, producer_name="tfk_transformer")
+
+
 def _converted(graph, name: str, signature: Signature) -> ir.Model:
     """Convert a function of a `TranslationGraph` or `ClassificationGraph`."""
     from tfk_transformer.export.functions import traced
 
-    model = optimize(from_tensorflow(traced(graph, signature).get_concrete_function()))
+    return _to_onnx(traced(graph, signature), name, signature)
+
+
+def _to_onnx(function, name: str, signature: Signature) -> ir.Model:
+    model = optimize(from_tensorflow(function.get_concrete_function()))
     _arrange(model.graph.inputs, signature.inputs)
     _arrange(model.graph.outputs, signature.outputs)
     model.producer_name, model.graph.name = "tfk_transformer", name

@@ -68,6 +68,20 @@ def check_scores(name: str, expected, got) -> dict:
     return {"largest_token_score_difference": tokens, "largest_attention_difference": attention}
 
 
+def check_tokens(name: str, expected: np.ndarray, got: np.ndarray) -> None:
+    """Compare ids (N, T) with the model's; padding, wherever it stands, counts for nothing.
+
+    Raises:
+        ParityError: if any differ.
+    """
+    different = sum(list(row[row > 0]) != list(other[other > 0]) for row, other in zip(expected, got, strict=True))
+    if different:
+        raise ParityError(
+            f"{name}: expected the model's translations of {len(expected)} probe sentences, got {different} with other ids; "
+            "nothing was written."
+        )
+
+
 def check_texts(name: str, expected: list, got: list) -> None:
     """Compare translations of text.
 

@@ -1,12 +1,13 @@
 """Translate or classify with an exported ONNX file; needs numpy, onnxruntime and onnxruntime-extensions, and never TensorFlow or Keras."""
 
 import ctypes
+import functools
 import importlib.util
 import json
 import operator
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +39,7 @@ class OnnxTranslator:
 
     def __init__(self, path, threads: int | None = None):
         self._session, self.metadata = _open_text_file(path, threads, "OnnxTranslator")
+        self._path, self._threads = Path(path), threads
         self.max_length = self.metadata["config"]["max_length"]
 
     def translate(
@@ -55,6 +57,19 @@ class OnnxTranslator:
             return self._session.run(["translations", "scores"], inputs)
 
         return to_translations(texts, in_batches(texts, batch_size, run, forced), self.max_length, forced)
+
+    def stream(self, text: str, **settings) -> Iterator[str]:
+        """Translate a text and yield its translation as its tokens come, with the files of `OnnxStreamer` beside this one.
+
+        See `Translator.stream`.
+        """
+        return self._streamer.stream(text, **settings)
+
+    @functools.cached_property
+    def _streamer(self):
+        from tfk_transformer.export.onnx_streaming import OnnxStreamer
+
+        return OnnxStreamer(self._path.parent, self._threads)
 
 
 class OnnxClassifier:

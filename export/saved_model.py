@@ -1,24 +1,26 @@
 """SavedModel: strings in, strings out, with stock TensorFlow and TensorFlow Text operators."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from tfk_transformer.config import SETTING_DTYPES, SearchSettings
 from tfk_transformer.export.signatures import SAVED_MODEL
+from tfk_transformer.streaming import StepModel, empty_cache, stream_text
 from tfk_transformer.texts import Hypothesis, Translation, check_prefixes, check_texts, in_batches, to_translations
 from tfk_transformer.token_scores import score_in_batches
 
 
-def write_saved_model(fitted, folder, signatures: dict = SAVED_MODEL, **constants) -> None:
+def write_saved_model(fitted, folder, signatures: dict = SAVED_MODEL, more: Callable | None = None, **constants) -> None:
     """Write a SavedModel.
 
     Args:
         fitted: the translator, or the classifier, to export.
         folder: where to; it must not exist.
         signatures: what it has, of `signatures`.
+        more: gives, of `fitted`, further `tf.function`s by name.
         **constants: what its functions without arguments return, by name, beside `max_length`.
     """
     import tensorflow as tf
@@ -30,7 +32,7 @@ def write_saved_model(fitted, folder, signatures: dict = SAVED_MODEL, **constant
     module.weights = [variable.value for variable in fitted.model.variables]
     for name, value in {"max_length": fitted.model.config.max_length, **constants}.items():
         setattr(module, name, tf.function(functools.partial(tf.constant, value), input_signature=[]))
-    functions = {name: traced(fitted.graph, signature) for name, signature in signatures.items()}
+    functions = {name: traced(fitted.graph, signature) for name, signature in signatures.items()} | (more(fitted) if more else {})
     tf.saved_model.save(module, str(folder), signatures=functions)
 
 
@@ -74,6 +76,15 @@ class SavedModelTranslator:
             return found["translations"].numpy(), found["scores"].numpy()
 
         return to_translations(texts, in_batches(texts, batch_size, run, forced), self.max_length, forced)
+
+    def stream(self, text: str, **settings) -> Iterator[str]:
+        """Translate a text and yield its translation as its tokens come; see `Translator.stream`."""
+        return stream_text(self.steps, text, SearchSettings(**{"beam_size": 1, **settings}).as_arrays())
+
+    @functools.cached_property
+    def steps(self) -> StepModel:
+        """Its encoder and decoder step, for a loop over them."""
+        return _steps_of(self._model)
 
     def generate(self, source_ids: np.ndarray, prefix_ids: np.ndarray | None = None, **settings) -> tuple[np.ndarray, np.ndarray]:
         """Translate int32 ids (N, S) to ids (N, n_best, T), with a prefix (N, P) or (1, P) if given, and scores (N, n_best)."""
@@ -120,6 +131,25 @@ class SavedModelTranslator:
             return [found[name].numpy() for name in ("log_probability", "tokens", "token_log_probs")]
 
         return score_in_batches(sources, targets, batch_size, self.max_length, run)
+
+
+def _steps_of(model) -> StepModel:
+    """Return what a stream needs of a loaded SavedModel."""
+    import tensorflow as tf
+
+    signatures = model.signatures
+    if "decoder_step" not in signatures:
+        raise ValueError(f"stream: expected the signature 'decoder_step', got {sorted(signatures)}; export the bundle again.")
+    tokenize, encode, step = (signatures.get(name) for name in ("tokenize", "encode", "decoder_step"))
+    shapes = {name: spec.shape for name, spec in step.structured_input_signature[1].items()}
+    return StepModel(
+        tokenize=lambda text: tokenize(text=tf.constant([text]))["source_ids"].numpy(),
+        encode=encode and (lambda source_ids: encode(source_ids=tf.constant(source_ids))),
+        first_cache=lambda rows: empty_cache(shapes, rows),
+        step=lambda tensors: step(**{name: tf.convert_to_tensor(tensor) for name, tensor in tensors.items()}),
+        pieces=[piece.decode("utf-8", "surrogateescape") for piece in model.pieces().numpy()],
+        max_length=int(model.max_length()),
+    )
 
 
 def _scalars(settings: dict) -> dict:

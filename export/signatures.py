@@ -1,12 +1,13 @@
 """The names, dtypes and shapes of every exported function, in one place.
 
 N texts, S source tokens, T target tokens, C classes; n_best hypotheses a text. P tokens of a prefix, one for all texts or one
-for each. L layers and H heads of the decoder.
+for each; of steps, P = T-1. L layers and H heads of the decoder.
 """
 
 from typing import NamedTuple
 
 from tfk_transformer.config import SETTING_DTYPES
+from tfk_transformer.step_tensors import STEP_SETTINGS, cache_shapes, memory_shapes
 
 
 class Tensor(NamedTuple):
@@ -54,6 +55,30 @@ SAVED_MODEL = {
     "score_ids": SCORE_IDS,
     "attention": ATTEND,
 }
+
+# For hosts that loop themselves: what passes between encoder, steps and host depends on the model's sizes, see `step_tensors`.
+TOKENIZE = Signature((TEXT,), (SOURCE_IDS,))
+
+
+def encode(config) -> Signature | None:
+    """Return the signature of an encoder; None of a model without one."""
+    memory = _float32(memory_shapes(config))
+    return Signature((SOURCE_IDS,), memory) if memory else None
+
+
+def decoder_step(config) -> Signature:
+    """Return the signature of a decoder's step, which takes what `encode` gives, and gives the cache of the next step."""
+    settings = tuple(Tensor(name, SETTING_DTYPES[name], ()) for name in STEP_SETTINGS)
+    cache, grown = _float32(cache_shapes(config)), _float32(cache_shapes(config, "next_", "T"))
+    logits = Tensor("logits", "float32", ("N", config.target_vocab_size))
+    chosen = (Tensor("next_token", "int32", ("N",)), Tensor("log_prob", "float32", ("N",)))
+    inputs = (Tensor("target_ids", "int32", ("N", "T")), *_float32(memory_shapes(config)), *cache, *settings)
+    return Signature(inputs, (logits, *chosen, *grown))
+
+
+def _float32(shapes: dict[str, tuple]) -> tuple[Tensor, ...]:
+    return tuple(Tensor(name, "float32", shape) for name, shape in shapes.items())
+
 
 # Of a classifier.
 LABEL, PROBABILITY = Tensor("label", "string", ("N",)), Tensor("probability", "float32", ("N",))

@@ -8,11 +8,14 @@ from tfk_transformer.config import SearchSettings, setting_rules
 from tfk_transformer.export import onnx_graph, parity
 from tfk_transformer.export.functions import traced
 from tfk_transformer.export.onnx_file import save_onnx
+from tfk_transformer.export.onnx_streaming import DECODER_STEP, ENCODER, TOKENIZER, OnnxStreamer
 from tfk_transformer.export.runtime import OnnxTranslator, open_session, scalar_inputs
 from tfk_transformer.export.saved_model import SavedModelTranslator, write_saved_model
 from tfk_transformer.export.scorer import OnnxScorer
 from tfk_transformer.export.signatures import GENERATE, SAVED_MODEL, SCORE_AND_ATTEND
+from tfk_transformer.export.steps import host_functions
 from tfk_transformer.export.warm_up import write_warm_up
+from tfk_transformer.streaming import StepModel, next_tokens
 from tfk_transformer.translator import Translator
 
 PREFIX = 2  # tokens that are forced upon a probe
@@ -55,11 +58,19 @@ class Probes:
         parity.check_texts(name, self.translations, translate(self.readable))
         return {"largest_score_difference": max(differences), **parity.check_scores(name, self.scores, score(self.ids, self.found))}
 
+    def check_steps(self, name: str, steps: StepModel) -> None:
+        """Compare what a loop over an artefact's steps says with what the model's own greedy search does."""
+        settings = SearchSettings(**parity.SETTINGS[0]).as_arrays()
+        found = np.stack(list(next_tokens(steps, self.ids, settings)), axis=1)  # (N, T)
+        parity.check_tokens(name, self.expected[0][0][:, 0], found)
+
 
 def _saved_model(translator: Translator, folder: Path, probes: Probes) -> dict:
-    write_saved_model(translator, folder / "saved_model")
+    pieces = [piece.encode("utf-8", "surrogateescape") for piece in translator.target_tokenizer.pieces()]
+    write_saved_model(translator, folder / "saved_model", more=host_functions, pieces=pieces)
     write_warm_up(folder / "saved_model", SAVED_MODEL, probes.readable)
     loaded = SavedModelTranslator(folder / "saved_model")
+    probes.check_steps("SavedModel", loaded.steps)
     return probes.check(
         "SavedModel",
         lambda ids, prefix_ids, settings: loaded.generate(ids, prefix_ids, **settings),
@@ -88,4 +99,14 @@ def _onnx(translator: Translator, folder: Path, probes: Probes) -> dict:
     return figures
 
 
-WRITERS = {"saved_model": _saved_model, "onnx": _onnx}
+def _onnx_steps(translator: Translator, folder: Path, probes: Probes) -> dict:
+    graphs, names = onnx_graph.step_graphs(translator), {"encode": ENCODER, "decoder_step": DECODER_STEP}
+    models = {**{names[name]: graph for name, graph in graphs.items()}, TOKENIZER: onnx_graph.tokenizer_graph(translator.source_tokenizer)}
+    about = {"search": setting_rules(), "pieces": translator.target_tokenizer.pieces()}
+    save_onnx(models, folder, translator.model.config, **about)
+    probes.check_steps("ONNX steps", OnnxStreamer(folder).steps)
+    save_onnx(models, folder, translator.model.config, **about, parity={**probes.agreed, "settings": list(parity.SETTINGS[:1])})
+    return {"ids": "equal"}
+
+
+WRITERS = {"saved_model": _saved_model, "onnx": _onnx, "onnx_steps": _onnx_steps}

@@ -35,6 +35,13 @@ def test_arguments_are_translated_in_their_order(run, model):
     assert run("translate", model, "forty-two", "seven") == (0, "zweiundvierzig\nsieben\n", "")
 
 
+def test_a_stream_prints_the_same_lines(run, model):
+    assert run("translate", model, "--stream", "forty-two", "seven") == (0, "zweiundvierzig\nsieben\n", "")
+    drawn = ["--setting", "temperature=1.5", "--setting", "seed=3", "one hundred ninety-nine"]
+    assert run("translate", model, "--stream", *drawn) == run("translate", model, "--beam-size", 1, *drawn)
+    assert run("translate", model, "--stream", stdin=b"seven\n\none\n")[1].splitlines()[:2] == ["sieben", ""]
+
+
 def test_settings_of_the_search_are_given_by_name(run, model):
     status, out, _ = run("translate", model, "forty-two", "--setting", "max_length=1", "--setting", "length_penalty=0.5")
     assert status == 0 and out != "zweiundvierzig\n"
@@ -161,6 +168,9 @@ def test_a_stopped_training_is_resumed(recipe, tmp_path, stop):
         (["translate", "{bundle}", "--input", "{tmp}/none.txt"], "No such file or directory: '{tmp}/none.txt'"),
         (["translate", "{bundle}", "one", "--beam-size", "0"], "beam_size: Input should be greater than or equal to 1, got 0"),
         (["translate", "{onnx}", "one", "--beam-size", "0"], "beam_size: expected an integer of at least 1, got 0"),
+        (["translate", "{bundle}", "--stream"], "input: expected a sentence a line, got nothing"),
+        (["translate", "{bundle}", "--stream", "one", "--beam-size", "4"], "beam_size: expected 1, got 4"),
+        (["translate", "{bundle}", "--stream", "one", "--output", "{tmp}/x"], "--stream: expected no --output"),
         (["translate", "{tmp}/none", "one"], "MODEL: expected a bundle .* which is not there"),
         (["translate", "{tmp}", "one"], "MODEL: .* a folder without any of these files"),
         (["translate", "{tmp}/corrupt.onnx", "one"], "corrupt.onnx does not load"),
@@ -186,7 +196,10 @@ def test_a_stopped_training_is_resumed(recipe, tmp_path, stop):
         ),
         (["serving", "{bundle}", "--models", "{tmp}/new", "--name", "n"], "saved_model: expected a folder with saved_model.pb, got"),
         (["export", "{tmp}/none", "--out", "{tmp}/new"], "bundle: expected a folder that `train` wrote"),
-        (["export", "{bundle}", "--out", "{tmp}/new", "--format", "tflite"], "formats: expected some of saved_model, onnx, got tflite"),
+        (
+            ["export", "{bundle}", "--out", "{tmp}/new", "--format", "tflite"],
+            "formats: expected some of saved_model, onnx, onnx_steps, got tflite",
+        ),
     ],
 )
 def test_bad_input_is_one_line_and_leaves_nothing(run, bundle, exported, tmp_path, tmp_path_factory, arguments, message):

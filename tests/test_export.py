@@ -168,10 +168,10 @@ def test_an_artefact_that_differs_is_not_written(translator, tmp_path, monkeypat
     """The export of another model's weights is refused, and leaves nothing."""
     from tfk_transformer.export import translation
 
-    def write_another(other, folder):
+    def write_another(other, folder, **more):
         model = type(other.model)(other.model.config)
         model.build()
-        translation_write(Translator(model, other.source_tokenizer), folder)
+        translation_write(Translator(model, other.source_tokenizer), folder, **more)
 
     translation_write = translation.write_saved_model
     monkeypatch.setattr(translation, "write_saved_model", write_another)
@@ -210,7 +210,7 @@ def test_a_half_precision_model_translates_and_is_exported_in_float32(translator
 
 
 def test_bad_exports_are_refused(translator, tmp_path):
-    with pytest.raises(ValueError, match="formats: expected some of saved_model, onnx, got tflite"):
+    with pytest.raises(ValueError, match="formats: expected some of saved_model, onnx, onnx_steps, got tflite"):
         export(translator, tmp_path / "out", ["tflite"])
     with pytest.raises(ValueError, match="which exists; choose another name"):
         export(translator, tmp_path)

@@ -177,6 +177,11 @@ def test_exported_it_gives_the_same_continuations(continuer, tmp_path):
         for prefixes in (None, ["ba", None, "bb", "a"]):
             found = open_translator(tmp_path / "export" / name).translate(PROMPTS, max_length=6, prefixes=prefixes)
             assert [t.text for t in found] == [t.text for t in continuer.translate(PROMPTS, max_length=6, prefixes=prefixes)]
+    for settings in ({"max_length": 6}, {"min_length": 4, "no_repeat_ngram_size": 2}, {"temperature": 1.5, "seed": 5, "min_length": 3}):
+        expected = [t.text for t in continuer.translate(PROMPTS, beam_size=1, **settings)]
+        for opened in (continuer, *(open_translator(tmp_path / "export" / name) for name in ("saved_model", "translate.onnx"))):
+            assert ["".join(opened.stream(prompt, **settings)) for prompt in PROMPTS] == expected
+    assert not (tmp_path / "export" / "encoder.onnx").exists()
     continuations = ["ba", "a b", "", "bab"]
     expected = continuer.score_tokens(PROMPTS, continuations, attention=True)
     for one, other in zip(

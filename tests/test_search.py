@@ -299,6 +299,14 @@ def test_only_the_best_tokens_are_drawn():
     assert set(drawn_first(table, 2001, top_p=reach)) == set(falling[:3])
 
 
+def test_what_is_drawn_does_not_end_before_the_least_length():
+    table = random_table(6)
+    table[..., END_ID] = 5.0
+    (ids,) = searched(table, 101, 101, temperature=1.0, min_length=3).ids.numpy()
+    assert set(np.count_nonzero(ids, axis=1)) == {3, 4}
+    assert not (ids[:, :2] == END_ID).any()
+
+
 def test_a_sentence_draws_alone_what_it_draws_in_a_batch():
     table = random_table(8, sentences=3)
     together = searched(table, 2, 2, temperature=1.0)

@@ -36,6 +36,7 @@ _HOME = {
     "Translator": "translator",
     "TextClassifier": "text_classifier",
     "OnnxTranslator": "export.runtime",
+    "OnnxStreamer": "export.onnx_streaming",
     "OnnxClassifier": "export.runtime",
     "OnnxScorer": "export.scorer",
     "SavedModelTranslator": "export.saved_model",

@@ -27,7 +27,7 @@ def how_many(limits, vocab_size: int):
     return tf.minimum(2 * limits.beam_size + NEVER_SAID + 1, vocab_size)
 
 
-def choose(logits, ids, limits) -> Choices:
+def choose(logits, ids, limits, too_short) -> Choices:
     """Return what may follow each hypothesis.
 
     Rules and drawing stand behind one branch together, so that the plain choice pays for one.
@@ -36,9 +36,11 @@ def choose(logits, ids, limits) -> Choices:
         logits: (A, M, vocab_size).
         ids: int32 (A, M, t+1), the hypotheses, the start token first.
         limits: search settings.
+        too_short: bool (A, 1), where a hypothesis may not end yet.
     """
     logits = tf.cast(logits, tf.float32)
     count = how_many(limits, logits.shape[-1])
+    first_said = tf.where(too_short, END_ID + 1, NEVER_SAID)[:, :, None]  # (A, 1, 1): the ids below are impossible
 
     def ruled():
         penalised = _penalise_repetition(logits, ids, limits.repetition_penalty)
@@ -48,13 +50,17 @@ def choose(logits, ids, limits) -> Choices:
         penalised, allowed = ruled()
         drawn = tf.greater(limits.temperature, 0.0)
         position = tf.shape(ids)[2] - 1
-        return tf.cond(drawn, lambda: _drawn(penalised, allowed, count, position, limits), lambda: _best(penalised, allowed, count))
+        return tf.cond(
+            drawn,
+            lambda: _drawn(penalised, allowed, first_said, count, position, limits),
+            lambda: _best(penalised, allowed, first_said, count),
+        )
 
     rules = tf.not_equal(limits.repetition_penalty, 1.0) | tf.greater(limits.no_repeat_ngram_size, 0)
-    return tf.cond(rules | tf.greater(limits.temperature, 0.0), choose_by_rules, lambda: _best(logits, logits, count))
+    return tf.cond(rules | tf.greater(limits.temperature, 0.0), choose_by_rules, lambda: _best(logits, logits, first_said, count))
 
 
-def _best(logits, allowed, count) -> Choices:
+def _best(logits, allowed, first_said, count) -> Choices:
     """Take the best of the allowed tokens, with their log-probabilities among all."""
     shape, width = tf.shape(logits), logits.shape[-1]
     log_probs = tf.nn.log_softmax(tf.reshape(logits, [-1, width]))
@@ -62,7 +68,8 @@ def _best(logits, allowed, count) -> Choices:
         log_probs = tf.where(tf.reshape(allowed, [-1, width]) > IMPOSSIBLE / 2, log_probs, IMPOSSIBLE)
     best, tokens = _top(log_probs, count)
     by_beam = [shape[0], shape[1], count]
-    return _strike_out(Choices(tf.reshape(best, by_beam), tf.reshape(tokens, by_beam)))
+    best, tokens = tf.reshape(best, by_beam), tf.reshape(tokens, by_beam)
+    return Choices(tf.where(tokens < first_said, IMPOSSIBLE, best), tokens)
 
 
 def _top(values, count):
@@ -81,17 +88,12 @@ def _top(values, count):
     return best, tf.gather(chosen, places // size, batch_dims=1) * size + places % size
 
 
-def _strike_out(choices: Choices) -> Choices:
-    impossible = tf.where(tf.less(choices.tokens, NEVER_SAID), IMPOSSIBLE, 0.0)
-    return choices._replace(log_probs=choices.log_probs + impossible)
-
-
-def _drawn(logits, allowed, count, position, limits) -> Choices:
+def _drawn(logits, allowed, first_said, count, position, limits) -> Choices:
     """Draw one token for each hypothesis; the other choices are impossible.
 
     The largest of logits / temperature plus Gumbel noise is a draw from their softmax.
     """
-    said = tf.range(allowed.shape[-1]) >= NEVER_SAID
+    said = tf.range(allowed.shape[-1]) >= first_said
     tempered = tf.where(said, allowed, IMPOSSIBLE) / limits.temperature
     kept = tempered >= _least_kept(tempered, limits.top_k, limits.top_p)
     noise = -tf.math.log(-tf.math.log(_uniform(limits.seed, position, tf.shape(logits)[1], allowed.shape[-1])))  # (M, vocab_size)

@@ -29,7 +29,8 @@ app = typer.Typer(
 console = Console(highlight=False, soft_wrap=True)
 
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A bundle, a SavedModel folder or an .onnx file, told apart by itself.")]
-BeamSize = Annotated[int, typer.Option(help="Open hypotheses a sentence; 1 is greedy search.")]
+BEAM_SIZE_HELP = "Open hypotheses a sentence; 1 is greedy search."
+BeamSize = Annotated[int, typer.Option(help=BEAM_SIZE_HELP)]
 Settings = Annotated[
     list[str] | None,
     typer.Option(
@@ -103,12 +104,16 @@ def translate(
     input: Annotated[Path | None, typer.Option(help="File with a sentence a line. Default: standard input.")] = None,
     output: Annotated[Path | None, typer.Option(help="File for the translations. Default: standard output.")] = None,
     prefix: Annotated[str | None, typer.Option(help="What every translation begins with.")] = None,
-    beam_size: BeamSize = DEFAULT_BEAM,
+    beam_size: Annotated[int | None, typer.Option(help=f"{BEAM_SIZE_HELP} Default: {DEFAULT_BEAM}, and 1 of a stream.")] = None,
     setting: Settings = None,
+    stream: Annotated[bool, typer.Option("--stream", help="Print each translation while it comes, greedy or drawn.")] = False,
 ) -> None:
     """Translate sentences, a line each, in their order; a blank line stays blank."""
-    settings = {**_settings(setting), "beam_size": beam_size}
-    _write(_translations(_open(model), _given_texts(text, input), prefix, settings), output)
+    settings = {**_settings(setting), "beam_size": (1 if stream else DEFAULT_BEAM) if beam_size is None else beam_size}
+    if stream:
+        _print_streams(_open(model), _given_texts(text, input), prefix, settings, output)
+    else:
+        _write(_translations(_open(model), _given_texts(text, input), prefix, settings), output)
 
 
 @app.command()
@@ -161,17 +166,18 @@ def evaluate(
 def export(
     bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="What `train` left.")],
     out: Annotated[Path, typer.Option(help="Folder of the artefacts; it must not exist.")],
-    format: Annotated[list[str] | None, typer.Option(help="saved_model or onnx; may be repeated. Default: both.")] = None,
+    format: Annotated[
+        list[str] | None, typer.Option(help="saved_model, onnx or onnx_steps (to stream with); may be repeated. Default: all.")
+    ] = None,
 ) -> None:
     """Export a bundle to SavedModel and ONNX, after checking that each gives the same translations."""
     load_tensorflow()
     from tfk_transformer.export.opening import open_bundle
 
     fitted = open_bundle(bundle)
-    from tfk_transformer.export.exporting import FORMATS
     from tfk_transformer.export.exporting import export as run
 
-    figures = run(fitted, out, format or FORMATS)
+    figures = run(fitted, out, format)
     for name in sorted(path.name for path in out.iterdir()):
         console.print(out / name)
     what = f"ids as Keras on {figures['sentences']} sentences, greedy and beam {DEFAULT_BEAM}"
@@ -284,12 +290,28 @@ def _token_lines(sources: list[str], scored):
 
 def _chunks(lines):
     """Yield what a stream gives, some thousand at a time."""
-    seen = False
+    lines = _at_least_one(lines)
     while chunk := list(itertools.islice(lines, LINES_AT_ONCE)):
-        seen = True
         yield chunk
-    if not seen:
+
+
+def _at_least_one(lines):
+    first = next(lines, None)
+    if first is None:
         raise ValueError("input: expected a sentence a line, got nothing.")
+    return itertools.chain([first], lines)
+
+
+def _print_streams(translator, lines, prefix: str | None, settings: dict, output: Path | None) -> None:
+    """Print the translation of each line while it comes."""
+    if output is not None:
+        raise ValueError("--stream: expected no --output, since a stream is printed; leave out either.")
+    if prefix is not None:
+        raise ValueError("--stream: expected no --prefix, which a stream does not know; leave out either.")
+    for line in _at_least_one(lines):
+        for part in translator.stream(line, **settings):
+            print(part, end="", flush=True)
+        print(flush=True)
 
 
 def _print_figures(found) -> None:

@@ -6,12 +6,15 @@ H num_heads, K key_dim, V value_dim, L layers, M beams a sentence.
 
 from typing import Literal, Self
 
+import numpy as np
 from pydantic import Field, field_validator, model_validator
 
+from tfk_transformer.constants import END_ID as END_ID
+from tfk_transformer.constants import PAD_ID as PAD_ID
+from tfk_transformer.constants import START_ID as START_ID
+from tfk_transformer.constants import UNKNOWN_ID as UNKNOWN_ID
 from tfk_transformer.presets import PRESETS
 from tfk_transformer.records import Record, nearest
-
-PAD_ID, START_ID, END_ID, UNKNOWN_ID = 0, 1, 2, 3
 
 Role = Literal["query", "key", "value", "output"]
 ROLES = Role.__args__
@@ -202,6 +205,10 @@ class SearchSettings(Record):
     seed: int = Field(default=0, ge=0, description="of what is drawn")
     repetition_penalty: float = Field(default=1.0, gt=0, description="above 1: tokens that a hypothesis has become less probable")
     no_repeat_ngram_size: int = Field(default=0, ge=0, description="no sequence of so many tokens twice; 0: no such rule")
+
+    def as_arrays(self) -> dict[str, np.ndarray]:
+        """Return the settings by name as graphs and files take them: scalars of `SETTING_DTYPES`."""
+        return {name: np.array(value, SETTING_DTYPES[name]) for name, value in self.model_dump().items()}
 
     @model_validator(mode="after")
     def _check_n_best(self) -> Self:

@@ -20,11 +20,10 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tfk_transformer.choices import IMPOSSIBLE, choose, how_many
-from tfk_transformer.config import END_ID, PAD_ID, START_ID
+from tfk_transformer.constants import END_ID, LENGTH_ALLOWANCE, PAD_ID, START_ID
 from tfk_transformer.masks import own_mask
 from tfk_transformer.model import Beams
 
-LENGTH_ALLOWANCE = 10  # tokens that a target may have more than max_length_factor says
 LEAVE_TOGETHER = 4  # rows leave when one in so many is done: each time costs a copy of the others' caches
 LEAST_ATTENTION = 1e-6  # what a source token counts as having got at least, where coverage takes a logarithm
 
@@ -193,7 +192,8 @@ def _advance(step, state: _State, rows: _Rows, limits: Limits) -> _State:
     lineage = tf.concat([state.lineage, own], axis=2)  # (A, M, (length+1)*M)
     logits, cache, attention = step(Beams(state.ids, lineage[:, None]), state.cache, rows.source.memory)
     coverage = state.coverage + attention
-    choices, count = choose(logits, state.ids, limits), how_many(limits, logits.shape[-1])
+    too_short = state.length + 1 - rows.given < limits.min_length  # (A, 1)
+    choices, count = choose(logits, state.ids, limits, too_short), how_many(limits, logits.shape[-1])
     candidates = _best_continuations(state, choices, count, rows, limits)
     finished_ids, finished_scores = _finish(state, candidates, coverage, rows, limits)
     log_probs, kept = tf.math.top_k(tf.where(_ending(candidates), IMPOSSIBLE, candidates.log_probs), k=limits.beam_size)
@@ -215,9 +215,7 @@ def _advance(step, state: _State, rows: _Rows, limits: Limits) -> _State:
 def _best_continuations(state: _State, choices, count, rows: _Rows, limits: Limits) -> _Candidates:
     """Choose the best 2M of what may follow a sentence's M hypotheses, `count` choices each."""
     choices = _force_prefix(choices, count, state.length, rows.prefix)
-    too_short = state.length + 1 - rows.given < limits.min_length  # (A, 1)
-    log_probs = tf.where(tf.equal(choices.tokens, END_ID) & too_short[:, :, None], IMPOSSIBLE, choices.log_probs)
-    totals = state.log_probs[:, :, None] + log_probs  # (A, M, k)
+    totals = state.log_probs[:, :, None] + choices.log_probs  # (A, M, k)
     best, flat = tf.math.top_k(tf.reshape(totals, [-1, limits.beam_size * count]), k=2 * limits.beam_size)
     tokens = tf.gather(tf.reshape(choices.tokens, [-1, limits.beam_size * count]), flat, batch_dims=1)
     return _Candidates(best, flat // count, tokens)

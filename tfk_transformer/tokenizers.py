@@ -106,11 +106,19 @@ class SubwordTokenizer:
         return [self._processor.id_to_piece(int(i)) for i in ids if i != PAD_ID]
 
     def pieces(self) -> list[str]:
-        """Return every piece's text as `decode` writes it: a blank for the word mark, nothing for control pieces."""
-        p = self._processor
-        texts = ["" if p.is_control(i) else p.id_to_piece(i).replace("\u2581", " ") for i in range(self.vocab_size)]
-        texts[UNKNOWN_ID] = p.decode([UNKNOWN_ID])
+        """Return every piece's text as `decode` writes it: a blank for the word mark, nothing for control pieces.
+
+        The piece of a single byte (of a model trained elsewhere, with `byte_fallback`) is that byte, escaped as PEP 383 has it.
+        """
+        texts = [self._text_of(i) for i in range(self.vocab_size)]
+        texts[UNKNOWN_ID] = self._processor.decode([UNKNOWN_ID])
         return texts
+
+    def _text_of(self, token: int) -> str:
+        piece = self._processor.id_to_piece(token)
+        if self._processor.is_byte(token):  # "<0xE4>"
+            return bytes.fromhex(piece[3:5]).decode("utf-8", "surrogateescape")
+        return "" if self._processor.is_control(token) else piece.replace("\u2581", " ")
 
     def graph_encode(self, texts):
         """Turn string texts (B,) into int32 ids (B, S) in the graph: tokens, end, padding."""

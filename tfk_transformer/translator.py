@@ -1,7 +1,7 @@
 """Model and tokenizers together: text to text, saved and loaded as a bundle."""
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +9,7 @@ import numpy as np
 from tfk_transformer.bundle import written_whole
 from tfk_transformer.config import SETTING_DTYPES, SearchSettings
 from tfk_transformer.contents import SOURCE_TOKENIZER, TARGET_TOKENIZER, TRANSLATOR, plain_copy, read_model, read_probes, write_parts
+from tfk_transformer.streaming import stream_text
 from tfk_transformer.texts import Hypothesis, Translation, check_prefixes, check_texts, in_batches, to_translations
 from tfk_transformer.token_scores import Pieces, score_in_batches
 from tfk_transformer.tokenizers import SubwordTokenizer
@@ -92,6 +93,20 @@ class Translator:
             hypotheses.append(self._pieces.name(hypothesis, source_ids, ids[place], scores, weights))
         return translation._replace(hypotheses=hypotheses)
 
+    def stream(self, text: str, **settings) -> Iterator[str]:
+        """Translate a text and yield its translation as its tokens come.
+
+        What comes, joined, is what `translate` gives with `beam_size=1`, greedy or drawn with a `temperature`.
+
+        Args:
+            text: a sentence; a blank one has the blank translation.
+            **settings: of `SearchSettings`; there is one beam.
+
+        Raises:
+            ValueError: at once, if the text is too long for the model, a setting is invalid, or there are more beams.
+        """
+        return stream_text(self._steps, text, SearchSettings(**{"beam_size": 1, **settings}).as_arrays())
+
     def score(self, sources: Sequence[str], targets: Sequence[str], batch_size: int = 64) -> np.ndarray:
         """Return the log-probability of each target given its source, float32 (N,), by the full masked pass.
 
@@ -140,6 +155,12 @@ class Translator:
     def _translation(self):
         """(use_cache, token_scores, attention) -> the function that does so, traced at its first use."""
         return functools.cache(self._make_translation)
+
+    @functools.cached_property
+    def _steps(self):
+        from tfk_transformer.steps import keras_steps
+
+        return keras_steps(self.model, self.source_tokenizer, self.target_tokenizer)
 
     def _make_translation(self, use_cache=True, token_scores=False, attention=False):
         import tensorflow as tf
