@@ -72,3 +72,4 @@ def _outputs(session, **inputs) -> dict[str, np.ndarray]:
 
 
 WRITERS = {"saved_model": _saved_model, "onnx": _onnx}
+UNASKED = tuple(WRITERS)  # written where no formats are given

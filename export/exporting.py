@@ -16,16 +16,20 @@ PARITY = "parity.json"
 def export(fitted: Translator | TextClassifier, out, formats: Sequence[str] | None = None) -> dict:
     """Write a translator or a classifier as files that need none of this code.
 
-    "saved_model" gives the folder `saved_model/`. "onnx" gives `generate.onnx` (ids), `translate.onnx` (text) and `score.onnx`
-    (pairs of ids) of a translator, `probabilities.onnx` (ids) and `classify.onnx` (text) of a classifier. "onnx_steps" gives
-    a translator's `tokenizer.onnx`, `encoder.onnx` and `decoder_step.onnx`, for streams and for hosts that loop themselves.
-    Each is run on at least 100 probe sentences, and nothing is written unless every id, or label, is the Keras model's. A
-    model that computes in a half precision is exported, and compared, in float32.
+    Of a translator, "saved_model" gives the folder `saved_model/`; "onnx" gives `generate.onnx` (ids), `translate.onnx` (text)
+    and `score.onnx` (pairs of ids); "onnx_steps" gives `tokenizer.onnx`, `encoder.onnx` and `decoder_step.onnx`, for streams
+    and for hosts that loop themselves; "onnx_fast" gives `generate.fast.onnx` and `translate.fast.onnx`, with operators that
+    onnxruntime alone has; "onnx_int8" gives `generate.int8.onnx` and `translate.int8.onnx`, with weights of 8 bits. Of a
+    classifier, "onnx" gives `probabilities.onnx` (ids) and `classify.onnx` (text).
+
+    Each is run on at least 100 probe sentences, and nothing is written unless every id, or label, is the Keras model's; int8
+    translations need only be close to the model's. A model that computes in a half precision is exported, and compared, in
+    float32.
 
     Args:
         fitted: what to export.
         out: folder of the artefacts; it must not exist.
-        formats: which; None: all.
+        formats: which; None: all of a classifier, the first three of a translator.
 
     Returns:
         The parity figures, which are also in `parity.json` and in the ONNX files' metadata.
@@ -40,7 +44,8 @@ def export(fitted: Translator | TextClassifier, out, formats: Sequence[str] | No
     with _exact_float32(), written_whole(out) as folder:
         folder.mkdir()
         probes = kind.Probes(fitted)
-        written = {name: kind.WRITERS[name](fitted, folder, probes) for name in kind.WRITERS if formats is None or name in formats}
+        wanted = kind.UNASKED if formats is None else formats
+        written = {name: kind.WRITERS[name](fitted, folder, probes) for name in kind.WRITERS if name in wanted}
         figures = {**probes.agreed, **written}
         (folder / PARITY).write_text(json.dumps(figures, indent=2, sort_keys=True) + "\n")
     return figures

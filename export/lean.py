@@ -5,6 +5,8 @@ the encoder and the step (`stand_in`), and the layers are written in their place
 standard operators each, or half as many with onnxruntime's own.
 """
 
+import functools
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -23,14 +25,19 @@ class Profile(NamedTuple):
     """How the layers are written."""
 
     attention: type[StandardAttention]
-    products: type[Float32Products]
+    products: Callable[..., Float32Products]
 
 
 PROFILES = {
-    "portable": Profile(StandardAttention, Float32Products),
-    "fast": Profile(FusedAttention, Float32Products),
+    "portable": Profile(StandardAttention, Float32Products),  # with standard operators alone
+    "fast": Profile(FusedAttention, Float32Products),  # for onnxruntime
     "int8": Profile(FusedAttention, Int8Products),
 }
+
+
+def int8_but(kept: Sequence[str]) -> Profile:
+    """Return the profile "int8" with some weights left in float32; `kept` are parts of their names."""
+    return Profile(FusedAttention, functools.partial(Int8Products, kept=kept))
 
 
 def write_layers(converted: ir.Model, model: TokenModel, profile: Profile) -> None:

@@ -3,7 +3,7 @@
 Products are of rows: A, B sentences, M beams a sentence, R = A*M rows (for the encoder B*S); D, H, K, V as everywhere.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -31,7 +31,7 @@ class Writer:
         config: ModelOptions,
         options: LayerOptions,
         weights: Mapping[str, np.ndarray],
-        products: type[Float32Products],
+        products: Callable[..., Float32Products],
     ):
         self.graph, self.config, self.options, self.weights = graph, config, options, weights
         self.tape = tape.Tape()

@@ -5,9 +5,11 @@ import base64
 import numpy as np
 import onnx_ir as ir
 from onnx_ir import tape
+from onnx_ir.passes.common import NameFixPass
 
 from tfk_transformer.config import SearchSettings
 from tfk_transformer.export.conversion import OPSET, from_tensorflow
+from tfk_transformer.export.lean import PROFILES, Profile, write_layers
 from tfk_transformer.export.optimize import optimize
 from tfk_transformer.export.scorer import SOURCE_TOKENIZER, TARGET_TOKENIZER
 from tfk_transformer.export.signatures import (
@@ -31,9 +33,26 @@ IR_VERSION = 8  # as tf2onnx writes
 TEXT_OPERATORS = "ai.onnx.contrib"  # the domain of onnxruntime-extensions
 
 
-def generate_graph(translator: Translator) -> ir.Model:
-    """Convert the search to a graph from source ids to target ids, `signatures.GENERATE`, with standard operators alone."""
-    model = _converted(translator.graph, "generate", GENERATE)
+def search_graph(translator: Translator) -> ir.Model:
+    """Convert the search alone, around nodes that stand for the model's layers, for `generate_graph`."""
+    from tfk_transformer.export.functions import traced
+    from tfk_transformer.export.stand_in import StandIn
+
+    around = type(translator.graph)(StandIn(translator.model), translator.source_tokenizer, translator.target_tokenizer)
+    return from_tensorflow(traced(around, GENERATE).get_concrete_function())
+
+
+def generate_graph(search: ir.Model, translator: Translator, profile: Profile = PROFILES["portable"]) -> ir.Model:
+    """Return a graph from source ids to target ids, `signatures.GENERATE`.
+
+    Args:
+        search: from `search_graph`; it is left as it is.
+        translator: whose layers these are.
+        profile: of `lean.PROFILES`; "portable" has standard operators alone.
+    """
+    model = search.clone()
+    write_layers(model, translator.model, profile)
+    model = _finished(model, "generate", GENERATE)
     _set_defaults(model.graph)
     return model
 
@@ -44,7 +63,7 @@ def translate_graph(generate: ir.Model, translator: Translator) -> ir.Model:
     _read_prefix(model.graph, op, translator.target_tokenizer)
     outputs = model.graph.outputs
     outputs[0] = _declare(_decode(op, outputs[0], translator.target_tokenizer.pieces()), TRANSLATE.outputs[0])
-    model.graph.sort()
+    _settle(model)
     return model
 
 
@@ -72,7 +91,7 @@ def classify_graph(probabilities: ir.Model, classifier: TextClassifier) -> ir.Mo
     found = [*_best(op, outputs[0], classifier.labels), outputs[0]]
     outputs.clear()
     outputs.extend(map(_declare, found, CLASSIFY_TEXT.outputs))
-    model.graph.sort()
+    _settle(model)
     return model
 
 
@@ -102,7 +121,11 @@ def _converted(graph, name: str, signature: Signature) -> ir.Model:
 
 
 def _to_onnx(function, name: str, signature: Signature) -> ir.Model:
-    model = optimize(from_tensorflow(function.get_concrete_function()))
+    return _finished(from_tensorflow(function.get_concrete_function()), name, signature)
+
+
+def _finished(converted: ir.Model, name: str, signature: Signature) -> ir.Model:
+    model = optimize(converted)
     _arrange(model.graph.inputs, signature.inputs)
     _arrange(model.graph.outputs, signature.outputs)
     model.producer_name, model.graph.name = "tfk_transformer", name
@@ -120,6 +143,12 @@ def _reading_text(over_ids: ir.Model, name: str, tokenizer: SubwordTokenizer) ->
     graph.inputs[0] = text
     model.opset_imports[TEXT_OPERATORS] = 1
     return model, op
+
+
+def _settle(model: ir.Model) -> None:
+    """Put added operators where they belong, and give them names that no loop's body has."""
+    model.graph.sort()
+    NameFixPass()(model)
 
 
 def _read_prefix(graph: ir.Graph, op: tape.Tape, tokenizer: SubwordTokenizer) -> None:

@@ -1,6 +1,7 @@
 """The same sentences through Keras, SavedModel and ONNX: no artefact leaves that does not agree."""
 
 import numpy as np
+import sacrebleu
 
 from tfk_transformer.config import END_ID, UNKNOWN_ID
 from tfk_transformer.tokenizers import SubwordTokenizer
@@ -8,6 +9,7 @@ from tfk_transformer.tokenizers import SubwordTokenizer
 PROBES = 100
 SCORE_TOLERANCE = 1e-3
 PROBABILITY_TOLERANCE = 1e-4  # ten times what rounding makes of a large and confident model
+AGREEMENT = 85.0  # least BLEU of an int8 file's translations with the model's; one that has it loses a few tenths against references
 SETTINGS = ({"beam_size": 1}, {})  # greedy, and the defaults
 
 
@@ -80,6 +82,11 @@ def check_tokens(name: str, expected: np.ndarray, got: np.ndarray) -> None:
             f"{name}: expected the model's translations of {len(expected)} probe sentences, got {different} with other ids; "
             "nothing was written."
         )
+
+
+def agreement(expected: list[str], got: list[str]) -> float:
+    """Return the BLEU of translations with those of the model in the place of references."""
+    return sacrebleu.corpus_bleu(got, [expected]).score
 
 
 def check_texts(name: str, expected: list, got: list) -> None:

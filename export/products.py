@@ -1,6 +1,6 @@
 """How rows are multiplied by weights: in float32, or in 8-bit integers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -39,10 +39,22 @@ class Float32Products:
 
 
 class Int8Products(Float32Products):
-    """Multiplies by weights of 8 bits, with a scale a column; rows are rounded to 8 bits as they come."""
+    """Multiplies by weights of 8 bits, with a scale a column; rows are rounded to 8 bits as they come.
+
+    Args:
+        op: see `Float32Products`.
+        constant: see `Float32Products`.
+        kept: parts of the names of weights that stay float32.
+    """
+
+    def __init__(self, op, constant, kept: Sequence[str] = ()):
+        super().__init__(op, constant)
+        self.kept = kept
 
     def multiply(self, x, name: str, matrix: np.ndarray, bias: np.ndarray | None = None) -> ir.Value:
         """Multiply rows (R, rows) by a matrix (rows, columns) and add a bias (columns,)."""
+        if any(part in name for part in self.kept):
+            return super().multiply(x, name, matrix, bias)
         rounded, scale = _rounded(matrix, axis=0)
         zeros = self.constant(f"zeros/{scale.size}", np.zeros(scale.size, "int8"))
         inputs = [x, self.constant(f"{name}_int8", rounded), self.constant(f"{name}_scale", scale), zeros]
@@ -50,7 +62,7 @@ class Int8Products(Float32Products):
 
     def multiply_by_table(self, x, name: str, table: np.ndarray, bias: np.ndarray | None = None) -> ir.Value:
         """Multiply rows (R, D) by an embedding table (vocab_size, D): the operator wants it transposed, a second copy."""
-        return self.multiply(x, f"{name}_transposed", table.T, bias)
+        return self.multiply(x, f"output/{name}", table.T, bias)
 
     def look_up(self, name: str, table: np.ndarray, ids) -> ir.Value:
         """Return the rows of an embedding table (vocab_size, D) that ids name."""

@@ -1,5 +1,6 @@
 """The files of a translator, each compared with the model's own translations."""
 
+import functools
 from pathlib import Path
 
 import numpy as np
@@ -7,6 +8,7 @@ import numpy as np
 from tfk_transformer.config import SearchSettings, setting_rules
 from tfk_transformer.export import onnx_graph, parity
 from tfk_transformer.export.functions import traced
+from tfk_transformer.export.lean import PROFILES, Profile, int8_but
 from tfk_transformer.export.onnx_file import save_onnx
 from tfk_transformer.export.onnx_streaming import DECODER_STEP, ENCODER, TOKENIZER, OnnxStreamer
 from tfk_transformer.export.runtime import OnnxTranslator, open_session, scalar_inputs
@@ -18,6 +20,8 @@ from tfk_transformer.export.warm_up import write_warm_up
 from tfk_transformer.streaming import StepModel, next_tokens
 from tfk_transformer.translator import Translator
 
+# What int8 files keep in float32: the first of these with which the translations stay what they were.
+KEPT = ((), ("output/",), ("output/", "feed_forward/outer"), ("output/", "feed_forward"))
 PREFIX = 2  # tokens that are forced upon a probe
 
 
@@ -25,7 +29,7 @@ class Probes:
     """Probe sentences, and what the Keras model makes of them under each of `parity.SETTINGS`, from a prefix, and in scoring."""
 
     def __init__(self, translator: Translator):
-        tokenizer = translator.source_tokenizer
+        self.translator, tokenizer = translator, translator.source_tokenizer
         self.texts = parity.probe_texts(translator.probes, tokenizer)
         self.ids = parity.probe_ids(self.texts, tokenizer, translator.model.config.max_length)
         self.agreed = {"sentences": len(self.texts), "settings": list(parity.SETTINGS), "ids": "equal"}
@@ -45,18 +49,31 @@ class Probes:
         self.readable = [text for text, ids in zip(self.texts, tokenizer.encode(self.texts), strict=True) if len(ids) < self.ids.shape[1]]
         self.translations = translator.translate(self.readable)
 
-    def check(self, name: str, generate, translate, score) -> dict:
+    @functools.cached_property
+    def search(self):
+        """The search as ONNX, for every profile."""
+        return onnx_graph.search_graph(self.translator)
+
+    def check(self, name: str, generate, translate) -> dict:
         """Compare an artefact's functions with the model's; return the figures.
 
         Args:
             name: of the artefact, for errors.
             generate: (source ids, prefix ids, settings) -> ids, scores.
             translate: texts -> translations.
-            score: (source ids, target ids) -> token log-probabilities, their sums, attention.
         """
         differences = [parity.check_ids(name, expected, generate(self.ids, *given)) for *given, expected in self.expected]
         parity.check_texts(name, self.translations, translate(self.readable))
-        return {"largest_score_difference": max(differences), **parity.check_scores(name, self.scores, score(self.ids, self.found))}
+        return {"largest_score_difference": max(differences)}
+
+    def check_scores(self, name: str, score) -> dict:
+        """Compare an artefact's scores of given pairs with the model's; return the figures.
+
+        Args:
+            name: of the artefact, for errors.
+            score: (source ids, target ids) -> token log-probabilities, their sums, attention.
+        """
+        return parity.check_scores(name, self.scores, score(self.ids, self.found))
 
     def check_steps(self, name: str, steps: StepModel) -> None:
         """Compare what a loop over an artefact's steps says with what the model's own greedy search does."""
@@ -71,32 +88,68 @@ def _saved_model(translator: Translator, folder: Path, probes: Probes) -> dict:
     write_warm_up(folder / "saved_model", SAVED_MODEL, probes.readable)
     loaded = SavedModelTranslator(folder / "saved_model")
     probes.check_steps("SavedModel", loaded.steps)
-    return probes.check(
-        "SavedModel",
-        lambda ids, prefix_ids, settings: loaded.generate(ids, prefix_ids, **settings),
-        loaded.translate,
-        lambda *ids: (*loaded.score_ids(*ids), loaded.attention(*ids)),
-    )
+    figures = probes.check("SavedModel", lambda ids, prefix_ids, settings: loaded.generate(ids, prefix_ids, **settings), loaded.translate)
+    return figures | probes.check_scores("SavedModel", lambda *ids: (*loaded.score_ids(*ids), loaded.attention(*ids)))
 
 
 def _onnx(translator: Translator, folder: Path, probes: Probes) -> dict:
-    generate = onnx_graph.generate_graph(translator)
+    generate = onnx_graph.generate_graph(probes.search, translator)
     models = {
         "generate.onnx": generate,
         "translate.onnx": onnx_graph.translate_graph(generate, translator),
         "score.onnx": onnx_graph.score_graph(translator),
     }
-    config, search = translator.model.config, setting_rules()
-    save_onnx(models, folder, config, search=search)
-    session, scorer = open_session(folder / "generate.onnx"), OnnxScorer(folder / "score.onnx")
+    config, about = translator.model.config, {"search": setting_rules()}
+    save_onnx(models, folder, config, **about)
+    scorer, translate = OnnxScorer(folder / "score.onnx"), OnnxTranslator(folder / "translate.onnx").translate
+    figures = probes.check("ONNX", _generating(folder / "generate.onnx"), translate)
+    figures |= probes.check_scores("ONNX", lambda *ids: (*scorer.score_ids(*ids), scorer.attention(*ids)))
+    save_onnx(models, folder, config, **about, parity={**probes.agreed, **figures})
+    return figures
+
+
+def _generating(path: Path):
+    """Return (source ids, prefix ids, settings) -> ids, scores of an ONNX file."""
+    session, rules = open_session(path), setting_rules()
 
     def run(ids, prefix_ids, settings):
-        return session.run(["ids", "scores"], {"source_ids": ids, "prefix_ids": prefix_ids, **scalar_inputs(settings, search)})
+        return session.run(["ids", "scores"], {"source_ids": ids, "prefix_ids": prefix_ids, **scalar_inputs(settings, rules)})
 
-    translate = OnnxTranslator(folder / "translate.onnx").translate
-    figures = probes.check("ONNX", run, translate, lambda *ids: (*scorer.score_ids(*ids), scorer.attention(*ids)))
-    save_onnx(models, folder, config, search=search, parity={**probes.agreed, **figures})
+    return run
+
+
+def _onnx_fast(translator: Translator, folder: Path, probes: Probes) -> dict:
+    models = _both_graphs(translator, probes, "fast", PROFILES["fast"])
+    config, about = translator.model.config, {"search": setting_rules(), "profile": "fast"}
+    save_onnx(models, folder, config, **about)
+    translate = OnnxTranslator(folder / "translate.fast.onnx").translate
+    figures = probes.check("ONNX fast", _generating(folder / "generate.fast.onnx"), translate)
+    save_onnx(models, folder, config, **about, parity={**probes.agreed, **figures})
     return figures
+
+
+def _onnx_int8(translator: Translator, folder: Path, probes: Probes) -> dict:
+    """Round all weights, or all but those without which the translations stay what they were."""
+    config, found = translator.model.config, []
+    for kept in KEPT:
+        models = _both_graphs(translator, probes, "int8", int8_but(kept))
+        about = {"search": setting_rules(), "profile": "int8", "kept_float32": list(kept)}
+        save_onnx(models, folder, config, **about)
+        texts = [translation.text for translation in OnnxTranslator(folder / "translate.int8.onnx").translate(probes.readable)]
+        found.append(parity.agreement([translation.text for translation in probes.translations], texts))
+        if found[-1] >= parity.AGREEMENT:
+            figures = {"sentences": len(texts), "bleu_with_the_model": found[-1], "kept_float32": list(kept)}
+            save_onnx(models, folder, config, **about, parity=figures)
+            return figures
+    raise parity.ParityError(
+        f"ONNX int8: expected a BLEU of {parity.AGREEMENT:g} with the model's own translations of {len(probes.readable)} probe "
+        f"sentences, got {max(found):.1f} with any weights left in float32; export it without this format. Nothing was written."
+    )
+
+
+def _both_graphs(translator: Translator, probes: Probes, suffix: str, profile: Profile) -> dict:
+    generate = onnx_graph.generate_graph(probes.search, translator, profile)
+    return {f"generate.{suffix}.onnx": generate, f"translate.{suffix}.onnx": onnx_graph.translate_graph(generate, translator)}
 
 
 def _onnx_steps(translator: Translator, folder: Path, probes: Probes) -> dict:
@@ -109,4 +162,11 @@ def _onnx_steps(translator: Translator, folder: Path, probes: Probes) -> dict:
     return {"ids": "equal"}
 
 
-WRITERS = {"saved_model": _saved_model, "onnx": _onnx, "onnx_steps": _onnx_steps}
+WRITERS = {
+    "saved_model": _saved_model,
+    "onnx": _onnx,
+    "onnx_steps": _onnx_steps,
+    "onnx_fast": _onnx_fast,
+    "onnx_int8": _onnx_int8,
+}
+UNASKED = ("saved_model", "onnx", "onnx_steps")  # written where no formats are given

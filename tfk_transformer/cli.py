@@ -167,7 +167,10 @@ def export(
     bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="What `train` left.")],
     out: Annotated[Path, typer.Option(help="Folder of the artefacts; it must not exist.")],
     format: Annotated[
-        list[str] | None, typer.Option(help="saved_model, onnx or onnx_steps (to stream with); may be repeated. Default: all.")
+        list[str] | None,
+        typer.Option(
+            help="saved_model, onnx, onnx_steps (to stream with), onnx_fast or onnx_int8; may be repeated. Default: the first three."
+        ),
     ] = None,
 ) -> None:
     """Export a bundle to SavedModel and ONNX, after checking that each gives the same translations."""
