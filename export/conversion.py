@@ -27,7 +27,7 @@ def from_tensorflow(function) -> ir.Model:
     inputs = [tensor.name for tensor in function.inputs if tensor.dtype != tf.resource]  # the others are weights
     outputs = [tensor.name for tensor in function.outputs]
     with quietly("tf2onnx"), tf.device("/cpu:0"):
-        frozen = tf_loader.from_function(function, inputs, outputs)
+        frozen = (tf_loader.from_function if function.variables else _optimized)(function, inputs, outputs)
         with tf.Graph().as_default() as graph:
             tf.import_graph_def(frozen, name="")
             converted = tfonnx.process_tf_graph(
@@ -41,6 +41,21 @@ def from_tensorflow(function) -> ir.Model:
             return ir.from_proto(
                 optimizer.optimize_graph(converted, catch_errors=False, optimizers=_clean_up()).make_model("tfk_transformer")
             )
+
+
+def _optimized(function, inputs: list[str], outputs: list[str]):
+    """Do as `tf_loader.from_function` where there are no weights to freeze.
+
+    Freezing would name the loops of one function as those of the next, and TensorFlow refuses a second one of that name.
+    """
+    import tensorflow as tf
+    from tensorflow.python.framework.convert_to_constants import disable_lower_using_switch_merge
+    from tf2onnx import tf_loader
+
+    definition = disable_lower_using_switch_merge(function.graph.as_graph_def(add_shapes=True))  # loops stay loops
+    with tf.Graph().as_default():
+        tf.import_graph_def(definition, name="")
+        return tf_loader.tf_optimize(inputs, outputs, definition)
 
 
 def _clean_up() -> OrderedDict:

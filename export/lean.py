@@ -48,11 +48,13 @@ def write_layers(converted: ir.Model, model: TokenModel, profile: Profile) -> No
         model: whose weights these are.
         profile: of `PROFILES`.
     """
+    # MultiHeadAttention wants keys and values of one width.
+    attention = profile.attention if model.config.query_width == model.config.value_width else StandardAttention
     config, weights = model.config, {name: weight.numpy() for name, weight in model.named_weights.items()}
     for node in [node for node in converted.graph.all_nodes() if node.domain == DOMAIN]:
         write, options = (_read, config) if node.op_type == READ else (_step, config.decoder_options())
         writer = Writer(converted.graph, config, options, weights, profile.products)
-        outputs = write(writer, profile.attention, *node.inputs)
+        outputs = write(writer, attention, *node.inputs)
         ir.convenience.replace_nodes_and_values(node.graph, node, [node], writer.nodes, node.outputs, outputs)
     converted.opset_imports.pop(DOMAIN, None)
     if any(node.domain == CONTRIB for node in converted.graph.all_nodes()):
