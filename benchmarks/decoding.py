@@ -79,6 +79,7 @@ def run(options, folder: Path) -> Report:
     engines = []
     try:
         for spec in specs:
+            RunningEngine(spec, options.threads).close()  # its files come from the disk but once, before the clock of loading counts
             engines.append(RunningEngine(spec, options.threads))
         found = {}
         for engine in engines:  # CTranslate2 and the portable file come first, so that a run in vain is short
@@ -141,7 +142,7 @@ def _conditions(task: Task, options, found: dict) -> list[str]:
     cut = {beam: sum(len(row) == options.max_length for row in rows) for beam, rows in found[PORTABLE].items()}
     lines = [
         f"{task.what}; batches of neighbours in length; median of {options.repeats} interleaved rounds.",
-        f"{options.threads} threads an engine on {_processor()}.",
+        f"Threads of each engine: {options.threads}. Processor: {_processor()}.",
         "No length penalty anywhere: CTranslate2's is another formula, and without one both search for the same.",
     ]
     if task.references:

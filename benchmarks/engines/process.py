@@ -1,5 +1,6 @@
 """The other end of `engines.worker`: engines as the benchmark sees them."""
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -55,7 +56,8 @@ class RunningEngine:
 
     def close(self) -> None:
         """End the process."""
-        self._process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):  # it may have ended already
+            self._process.stdin.close()
         self._process.wait()
         self._process.stdout.close()
 
@@ -63,5 +65,6 @@ class RunningEngine:
         line = self._process.stdout.readline()
         answer = json.loads(line) if line else {"error": f"its process ended with status {self._process.wait()}"}
         if "error" in answer:
+            self.close()
             raise ValueError(f"{self.spec.name}: {answer['error']}")
         return answer

@@ -53,7 +53,7 @@ class Report(NamedTuple):
 
     def print(self) -> None:
         """Print both tables."""
-        console = Console(highlight=False, soft_wrap=True)
+        console = Console(highlight=False, width=200)  # wide enough for every engine, also into a file
         console.print("\n".join(self.conditions))
         for heading, *rows in (self.speeds(), self.needs()):
             table = Table(*heading)

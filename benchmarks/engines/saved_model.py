@@ -1,10 +1,6 @@
 """The SavedModel's signature `generate`, on TensorFlow."""
 
-from tfk_transformer.startup import load_tensorflow
-
-load_tensorflow()
-
-import tensorflow as tf  # noqa: E402
+import tensorflow as tf
 
 from engines.batches import Search, own_settings, padded_batches, unpadded
 from tfk_transformer.export.saved_model import SavedModelTranslator
