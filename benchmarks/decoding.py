@@ -21,8 +21,6 @@ from engines.tasks import Task, forced_task, natural_task
 from engines.trial import agreement, check_agreement, measure, translations
 from engines.weights import write_weights
 
-from tfk_transformer.startup import load_tensorflow
-
 PORTABLE = "ONNX portable"
 CTRANSLATE2 = ("CTranslate2 float32", "CTranslate2 int8")
 
@@ -30,7 +28,6 @@ CTRANSLATE2 = ("CTranslate2 float32", "CTranslate2 int8")
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the benchmark; what goes wrong is one line, and status 1."""
     options = _parse(arguments)
-    load_tensorflow()
     with tempfile.TemporaryDirectory() as folder:
         try:
             report = run(options, Path(folder))

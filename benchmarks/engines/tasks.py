@@ -7,6 +7,7 @@ from typing import NamedTuple
 from sacrebleu.metrics import BLEU
 
 from engines.trial import Trial
+from tfk_transformer.startup import load_tensorflow
 
 END_ID, FIRST_PIECE = 2, 4
 FORCED_SOURCE, FORCED_TARGET, FORCED_SENTENCES = 15, 30, 256
@@ -29,11 +30,12 @@ class Task(NamedTuple):
 
 def natural_task(options) -> Task:
     """Return the task of translating the data's sentences, each to its own length."""
-    from tfk_transformer.translator import Translator
-
     if not options.export:
         raise ValueError("EXPORT: expected the folder of the bundle's exported files, got none; see `tfk-transformer export`.")
     pairs, what = _pairs(options)
+    load_tensorflow()
+    from tfk_transformer.translator import Translator
+
     translator = Translator.load(options.bundle)
     rows = [[*ids, END_ID] for ids in translator.source_tokenizer.encode([source for source, _ in pairs])]
     order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
@@ -54,14 +56,15 @@ def _pairs(options) -> tuple[list[tuple[str, str]], str]:
 
 def forced_task(options, folder: Path) -> Task:
     """Return the task of writing targets of a fixed length with random weights of the bundle's shape, exported into `folder`."""
+    if options.export or options.onnx:
+        raise ValueError("--forced: expected a bundle alone, got files too; random weights are exported anew.")
+    load_tensorflow()
     import keras
 
     from tfk_transformer.architectures import make_model
     from tfk_transformer.export.exporting import export
     from tfk_transformer.translator import Translator
 
-    if options.export or options.onnx:
-        raise ValueError("--forced: expected a bundle alone, got files too; random weights are exported anew.")
     fitted = Translator.load(options.bundle)
     keras.utils.set_random_seed(0)
     random_model = make_model(fitted.model.config, dtype="float32")

@@ -16,7 +16,6 @@ class Engine:
 
     def __init__(self, path: str, threads: int, cache: str):
         torch.set_num_threads(threads)
-        torch.set_num_interop_threads(1)
         self.model, self.use_cache = TorchTransformer(path), cache == "cache"
 
     def prepare(self, rows):
