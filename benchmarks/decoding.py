@@ -1,0 +1,160 @@
+"""Time the exported files of one model against CTranslate2 and PyTorch on the same weights and sentences.
+
+python benchmarks/decoding.py BUNDLE EXPORT --data folder:multi30k:de-en      natural lengths, the split "test"
+python benchmarks/decoding.py BUNDLE --forced                                 random weights of BUNDLE's shape, 15 tokens to 30
+
+Every engine runs in a process of its own and takes its turn; speeds are medians of interleaved rounds, in sentences a second,
+and in brackets a multiple of CTranslate2's best in the same row. There is no table unless CTranslate2's translations are ours.
+Peers come with `pip install -e '.[bench]'`, or with --peers-python from an environment that has ctranslate2 and torch.
+"""
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from engines.process import HERE, EngineSpec, RunningEngine
+from engines.report import Footprint, Report, search_name
+from engines.tasks import Task, forced_task, natural_task
+from engines.trial import agreement, check_agreement, measure, translations
+from engines.weights import write_weights
+
+PORTABLE = "ONNX portable"
+CTRANSLATE2 = ("CTranslate2 float32", "CTranslate2 int8")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the benchmark; what goes wrong is one line, and status 1."""
+    options = _parse(arguments)
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            report = run(options, Path(folder))
+        except (ValueError, ImportError, OSError) as error:
+            sys.exit(f"decoding.py: {error}")
+    report.print()
+    if options.json:
+        report.write_json(options.json)
+    if options.markdown:
+        report.write_markdown(options.markdown)
+
+
+def _parse(arguments):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("bundle", type=Path)
+    parser.add_argument("export", type=Path, nargs="?", help="the bundle's exported files; not with --forced")
+    parser.add_argument("--onnx", action="append", default=[], metavar="NAME=FILE", help="one more file like generate.onnx")
+    parser.add_argument("--data", metavar="SPEC", help="see docs/data.md; the split 'test' is translated")
+    parser.add_argument("--source", type=Path, metavar="FILE", help="sentences, in place of --data")
+    parser.add_argument("--reference", type=Path, metavar="FILE", help="their translations")
+    parser.add_argument("--forced", action="store_true", help="random weights and forced lengths")
+    parser.add_argument("--max-length", type=int, default=128, help="greatest length of a target in tokens, for all (128)")
+    parser.add_argument("--beam", type=int, action="append", help="beam sizes (1 and 4)")
+    parser.add_argument("--batch", type=int, action="append", help="batch sizes (1, 8, 32 and 128)")
+    parser.add_argument("--sentences", type=int, default=200, help="how many are translated one by one, spread over the lengths (200)")
+    parser.add_argument("--repeats", type=int, default=3, help="rounds (3)")
+    parser.add_argument("--threads", type=int, default=2, help="of each engine (2)")
+    parser.add_argument("--without", action="append", default=[], metavar="NAME", help="leave out engines that begin with NAME")
+    parser.add_argument("--peers-python", default=sys.executable, metavar="PATH", help="interpreter that has ctranslate2 and torch")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    parser.add_argument("--markdown", type=Path, metavar="FILE")
+    return parser.parse_args(arguments)
+
+
+def run(options, folder: Path) -> Report:
+    """Measure; `folder` takes what the engines need.
+
+    Raises:
+        ValueError: if something is missing, an engine does not run, or CTranslate2's translations are not ours.
+    """
+    task = forced_task(options, folder) if options.forced else natural_task(options)
+    specs = [spec for spec in engine_specs(task, options, folder) if not any(map(spec.name.startswith, options.without))]
+    for name in (PORTABLE, CTRANSLATE2[0]):
+        if name not in [spec.name for spec in specs]:
+            raise ValueError(f"engines: expected '{name}' among them, since all are compared with it, got {[s.name for s in specs]}.")
+    engines = []
+    try:
+        for spec in specs:
+            RunningEngine(spec, options.threads).close()  # its files come from the disk but once, before the clock of loading counts
+            engines.append(RunningEngine(spec, options.threads))
+        found = {}
+        for engine in engines:  # CTranslate2 and the portable file come first, so that a run in vain is short
+            found[engine.spec.name] = translations(engine, task.trial)
+            if PORTABLE in found and CTRANSLATE2[0] in found:
+                check_agreement(found[CTRANSLATE2[0]], found[PORTABLE], CTRANSLATE2[0], PORTABLE)
+        measured = measure(engines, task.trial, options.repeats)
+        footprints = [_footprint(engine, found, task) for engine in engines]
+    finally:
+        for engine in engines:
+            engine.close()
+    return Report(_conditions(task, options, found), measured, footprints, [n for n in CTRANSLATE2 if n in found])
+
+
+def engine_specs(task: Task, options, folder: Path) -> list[EngineSpec]:
+    """Return every engine there is for a task, and write what the peers need into `folder`."""
+    weights = folder / "weights"
+    write_weights(task.translator.model, weights)
+    specs = []
+    for name, quantization in zip(CTRANSLATE2, ("float32", "int8"), strict=True):
+        out = folder / f"ctranslate2-{quantization}"
+        _convert(options.peers_python, weights, out, quantization)
+        specs.append(EngineSpec(name, "ctranslate2_model", out, (quantization,), options.peers_python))
+    specs += [EngineSpec(name, "onnx_file", path) for name, path in _onnx_files(task.export, options.onnx).items()]
+    specs.append(EngineSpec("SavedModel", "saved_model", task.export / "saved_model"))
+    for name, cache in (("PyTorch, no cache", "no-cache"), ("PyTorch, cache", "cache")):
+        specs.append(EngineSpec(name, "torch_model", weights, (cache,), options.peers_python, greedy_only=True))
+    return specs
+
+
+def _convert(python: str, weights: Path, out: Path, quantization: str) -> None:
+    """Convert in a process of its own: the peers may live in another environment."""
+    command = [python, "-m", "engines.ctranslate2_conversion", weights.resolve(), out.resolve(), quantization]
+    done = subprocess.run(list(map(str, command)), cwd=HERE, capture_output=True, text=True)
+    if done.returncode:
+        last = done.stderr.strip().splitlines()[-1]
+        raise ValueError(f"CTranslate2: the conversion failed ({last}); it needs pip install -e '.[bench]', here or for --peers-python.")
+
+
+def _onnx_files(export: Path, more: Sequence[str]) -> dict[str, Path]:
+    """Return generate.onnx, its profiles beside it (generate.NAME.onnx), and NAME=FILE of the command line, by name."""
+    files = {PORTABLE: export / "generate.onnx"}
+    files |= {f"ONNX {path.name.split('.')[1]}": path for path in sorted(export.glob("generate.*.onnx"))}
+    for text in more:
+        name, equals, path = text.partition("=")
+        if not (name and equals and path):
+            raise ValueError(f"--onnx: expected NAME=FILE, got '{text}'.")
+        files[f"ONNX {name}"] = Path(path)
+    return files
+
+
+def _footprint(engine: RunningEngine, found: dict, task: Task) -> Footprint:
+    spec, loaded = engine.spec, engine.loaded
+    same = {beam: agreement(rows, found[PORTABLE][beam]) for beam, rows in found[spec.name].items()}
+    bleu = {beam: task.bleu(rows) for beam, rows in found[spec.name].items()} if task.references else {}
+    return Footprint(spec.name, loaded["version"], loaded["load_seconds"], engine.peak_megabytes, spec.megabytes(), same, bleu)
+
+
+def _conditions(task: Task, options, found: dict) -> list[str]:
+    cut = {beam: sum(len(row) == options.max_length for row in rows) for beam, rows in found[PORTABLE].items()}
+    lines = [
+        f"{task.what}; batches of neighbours in length; median of {options.repeats} interleaved rounds.",
+        f"Threads of each engine: {options.threads}. Processor: {_processor()}.",
+        "No length penalty anywhere: CTranslate2's is another formula, and without one both search for the same.",
+    ]
+    if task.references:
+        ended = ", ".join(f"{number} in {search_name(beam)}" for beam, number in cut.items())
+        lines.append(f"Targets end at {options.max_length} tokens in every engine; so long became {ended}.")
+    return lines
+
+
+def _processor() -> str:
+    """Return the processor's name and how many there are."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.is_file() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return f"{len(names)} × {names[0]}" if names else "an unknown processor"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,93 @@
+"""The tables of benchmarks/decoding.py, for a terminal, for a page and for a program."""
+
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+from rich.console import Console
+from rich.table import Table
+
+from engines.trial import Measured
+
+
+class Footprint(NamedTuple):
+    """What an engine needs, and how well it translates."""
+
+    name: str
+    version: str
+    load_seconds: float
+    peak_megabytes: float
+    file_megabytes: float
+    same_ids: dict[int, float]  # by beam size, the share of sentences with our ids
+    bleu: dict[int, float]  # by beam size; none where there is no reference
+
+
+class Report(NamedTuple):
+    """All that was found."""
+
+    conditions: list[str]  # sentences
+    measured: list[Measured]
+    footprints: list[Footprint]
+    peers: list[str]  # engines whose fastest the ratios are taken against
+
+    def speeds(self) -> list[list[str]]:
+        """Return the table of speeds, its heading first."""
+        names = [footprint.name for footprint in self.footprints]
+        table = [["search", "batch", "sentences", *names]]
+        for row in self.measured:
+            cells = [f"{row.speed(n):.1f} ({row.ratio(n, self.peers):.2f} ×)" if n in row.seconds else "" for n in names]
+            table.append([search_name(row.beam_size), str(row.batch_size), str(row.sentences), *cells])
+        return table
+
+    def needs(self) -> list[list[str]]:
+        """Return the table of the other figures, its heading first."""
+        beams = sorted({row.beam_size for row in self.measured})
+        figures = [f"{what}, {search_name(beam)}" for what in ("same ids", "BLEU") for beam in beams]
+        table = [["engine", "version", "load s", "peak MB", "files MB", *figures]]
+        for f in self.footprints:
+            shares = [f"{f.same_ids[beam]:.1%}" if beam in f.same_ids else "" for beam in beams]
+            scores = [f"{f.bleu[beam]:.2f}" if beam in f.bleu else "" for beam in beams]
+            sizes = [f"{f.load_seconds:.2f}", f"{f.peak_megabytes:.0f}", f"{f.file_megabytes:.1f}"]
+            table.append([f.name, f.version, *sizes, *shares, *scores])
+        return table
+
+    def print(self) -> None:
+        """Print both tables."""
+        console = Console(highlight=False, width=200)  # wide enough for every engine, also into a file
+        console.print("\n".join(self.conditions))
+        for heading, *rows in (self.speeds(), self.needs()):
+            table = Table(*heading)
+            for row in rows:
+                table.add_row(*row)
+            console.print(table)
+
+    def write_markdown(self, path: Path) -> None:
+        """Write both tables as docs/performance.md has them."""
+        parts = ["\n".join(f"- {line}" for line in self.conditions), *map(_markdown, (self.speeds(), self.needs()))]
+        path.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+
+    def write_json(self, path: Path) -> None:
+        """Write every time that was taken, and the figures of the tables."""
+        rows = [
+            {
+                **{name: getattr(row, name) for name in ("beam_size", "batch_size", "sentences")},
+                "engine": name,
+                "seconds": seconds,
+                "sentences_per_second": row.speed(name),
+                "ratio": row.ratio(name, self.peers),
+            }
+            for row in self.measured
+            for name, seconds in row.seconds.items()
+        ]
+        content = {"conditions": self.conditions, "rows": rows, "engines": [f._asdict() for f in self.footprints]}
+        path.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n")
+
+
+def search_name(beam_size: int) -> str:
+    """Return what a search is called in the tables."""
+    return "greedy" if beam_size == 1 else f"beam {beam_size}"
+
+
+def _markdown(table: list[list[str]]) -> str:
+    heading, *rows = table
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (heading, ["---"] * len(heading), *rows))

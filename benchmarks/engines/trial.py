@@ -1,0 +1,91 @@
+"""What is asked of the engines: the same translations of all, and their times in turn."""
+
+import statistics
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from engines.batches import Search
+from engines.process import RunningEngine
+
+LEAST_AGREEMENT = 0.99
+CHECKED_BATCH = 32  # the batch of translations that are compared; it changes none of them
+
+
+class Trial(NamedTuple):
+    """Sentences and the ways to translate them."""
+
+    rows: list[list[int]]  # source ids, end token included, sorted by length
+    max_length: int  # of a target, in tokens
+    forced: bool = False  # whether every target has just that length
+    beams: Sequence[int] = (1, 4)
+    batches: Sequence[int] = (1, 8, 32, 128)
+    single: int = 200  # sentences translated one by one, spread over the lengths
+
+    def chosen(self, batch_size: int) -> list[list[int]]:
+        """Return the sentences for a batch size."""
+        return self.rows[:: max(1, len(self.rows) // self.single)] if batch_size == 1 else self.rows
+
+    def search(self, beam_size: int, batch_size: int) -> Search:
+        """Return what the engines are asked for."""
+        return Search(beam_size, batch_size, self.max_length, self.forced)
+
+
+class Measured(NamedTuple):
+    """A row of the table."""
+
+    beam_size: int
+    batch_size: int
+    sentences: int
+    seconds: dict[str, list[float]]  # by engine, one of each round; none of an engine that does not search so
+
+    def speed(self, name: str) -> float:
+        """Return sentences a second, the median of the rounds."""
+        return self.sentences / statistics.median(self.seconds[name])
+
+    def ratio(self, name: str, peers: Sequence[str]) -> float:
+        """Return how many times as fast an engine is as the fastest of its peers: the median of the rounds' ratios."""
+        best = min((peer for peer in peers if peer in self.seconds), key=lambda peer: statistics.median(self.seconds[peer]))
+        return statistics.median(b / own for b, own in zip(self.seconds[best], self.seconds[name], strict=True))
+
+
+def translations(engine: RunningEngine, trial: Trial) -> dict[int, list[list[int]]]:
+    """Return the target ids of all sentences by beam size."""
+    beams = trial.beams[:1] if engine.spec.greedy_only else trial.beams
+    return {beam: engine.translate(trial.rows, trial.search(beam, CHECKED_BATCH), ids=True)["ids"] for beam in beams}
+
+
+def agreement(found: list[list[int]], expected: list[list[int]]) -> float:
+    """Return the share of sentences with the same ids."""
+    return sum(a == b for a, b in zip(found, expected, strict=True)) / len(expected)
+
+
+def check_agreement(found: dict[int, list], expected: dict[int, list], peer: str, ours: str) -> None:
+    """Refuse to go on with a peer that translates otherwise: its times would be another model's.
+
+    Raises:
+        ValueError: with the share of equal sentences.
+    """
+    for beam, rows in expected.items():
+        share = agreement(found[beam], rows)
+        if share < LEAST_AGREEMENT:
+            raise ValueError(
+                f"{peer}: expected the ids of {ours} on at least {LEAST_AGREEMENT:.0%} of sentences with beam {beam}, got {share:.1%}; "
+                "the two must hold the same weights and search alike, so there is no table."
+            )
+
+
+def measure(engines: Sequence[RunningEngine], trial: Trial, rounds: int) -> list[Measured]:
+    """Time every engine on every row of the table; in each round all take their turn."""
+    return [_measure_row(engines, trial, beam, batch, rounds) for beam in trial.beams for batch in trial.batches]
+
+
+def _measure_row(engines, trial: Trial, beam: int, batch: int, rounds: int) -> Measured:
+    rows, search = trial.chosen(batch), trial.search(beam, batch)
+    running = [engine for engine in engines if beam == 1 or not engine.spec.greedy_only]
+    for engine in running:
+        engine.translate(rows[-batch:], search)  # buffers of the largest size are made before the clock starts
+    seconds = {engine.spec.name: [] for engine in running}
+    for _ in range(rounds):
+        for engine in running:
+            seconds[engine.spec.name].append(engine.translate(rows, search)["seconds"])
+    return Measured(beam, batch, len(rows), seconds)
