@@ -152,6 +152,7 @@ def test_a_stopped_training_is_resumed(recipe, tmp_path, stop):
             "batch_tokens must be at least max_length, .* 9 and 256",
         ),
         (["export", "{tmp}/none", "--out", "{tmp}/new"], "bundle: expected a folder that `train` wrote"),
+        (["inspect", "{tmp}/corrupt.onnx"], "FILE: expected a bundle .*, got {tmp}/corrupt.onnx, which does not load"),
         (["export", "{bundle}", "--out", "{tmp}/new", "--format", "tflite"], "formats: expected some of saved_model, onnx, got tflite"),
     ],
 )
@@ -184,7 +185,7 @@ def test_version(run):
 
 def test_help_names_every_command(run):
     _, out, _ = run("--help")
-    assert all(command in out for command in ("train", "translate", "evaluate", "export"))
+    assert all(command in out for command in ("train", "translate", "evaluate", "export", "inspect"))
 
 
 def test_the_module_runs_and_an_onnx_file_needs_no_tensorflow(exported):
