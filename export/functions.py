@@ -1,5 +1,6 @@
 """The graph functions of translators and classifiers under the names and shapes of `signatures`."""
 
+import keras
 import tensorflow as tf
 
 from tfk_transformer.config import SearchSettings
@@ -28,6 +29,23 @@ def traced(graph, signature: Signature):
     @tf.function(autograph=False, input_signature=specs(signature))
     def function(*inputs):
         outputs = body(graph, *inputs)
+        return {tensor.name: value for tensor, value in zip(signature.outputs, outputs, strict=True)}
+
+    return function
+
+
+def traced_over_weights(graph, signature: Signature):
+    """Return the same function with the weights of `graph.model` as further inputs, `weight_0` and so on.
+
+    Where they are constants instead, TensorFlow copies them several times, and refuses more than 2 GB.
+    """
+    body, weights, count = _BODIES[signature], graph.model.weights, len(signature.inputs)
+    weight_specs = [tf.TensorSpec(weight.shape, weight.dtype, f"weight_{i}") for i, weight in enumerate(weights)]
+
+    @tf.function(autograph=False, input_signature=[*specs(signature), *weight_specs])
+    def function(*inputs):
+        with keras.StatelessScope(state_mapping=zip(weights, inputs[count:], strict=True)):
+            outputs = body(graph, *inputs[:count])
         return {tensor.name: value for tensor, value in zip(signature.outputs, outputs, strict=True)}
 
     return function

@@ -49,11 +49,11 @@ def _onnx(path: Path) -> dict:
     graph = model.graph
     metadata = json.loads(model.metadata_props[METADATA])
     parts = (graph, *graph.subgraphs())
-    weights = [value.const_value for part in parts for value in part.initializers.values() if value.dtype.name in WEIGHT_DTYPES]
+    tensors = [value.const_value for part in parts for value in part.initializers.values() if not value.is_graph_input()]
     signature = {side: [_onnx_tensor(value) for value in values] for side, values in (("inputs", graph.inputs), ("outputs", graph.outputs))}
     return {
-        "files": _onnx_files(path, weights),
-        "parameters": sum(weight.size for weight in weights) - sum(value.is_initializer() for value in graph.inputs),
+        "files": _onnx_files(path, tensors),
+        "parameters": sum(tensor.size for tensor in tensors if tensor.dtype.name in WEIGHT_DTYPES),
         "signatures": {graph.name: signature},
         "facts": {
             "library_version": metadata["version"],
@@ -98,16 +98,16 @@ def _plain(scalar: np.ndarray):
     return float(str(scalar)) if scalar.dtype.kind == "f" else scalar.item()
 
 
-def _onnx_files(path: Path, weights) -> dict[str, int]:
+def _onnx_files(path: Path, tensors) -> dict[str, int]:
     """Return the bytes of the file and of those beside it that hold its weights.
 
     Raises:
         ValueError: if one is missing or cut.
     """
     ends = {path.name: 0}
-    for weight in weights:
-        if isinstance(weight, ir.ExternalTensor):
-            ends[weight.location] = max(ends.get(weight.location, 0), weight.offset + weight.length)
+    for tensor in tensors:
+        if isinstance(tensor, ir.ExternalTensor):
+            ends[tensor.location] = max(ends.get(tensor.location, 0), tensor.offset + tensor.length)
     sizes = {name: (path.parent / name).stat().st_size for name in ends if (path.parent / name).is_file()}
     if broken := [name for name, end in ends.items() if sizes.get(name, -1) < end]:
         raise ValueError(

@@ -49,13 +49,26 @@ def classify_graph(probabilities: ir.Model, classifier: TextClassifier) -> ir.Mo
 
 def _converted(graph, name: str, signature: Signature) -> ir.Model:
     """Convert a function of a `TranslationGraph` or `ClassificationGraph`."""
-    from tfk_transformer.export.functions import traced
+    from tfk_transformer.export.functions import traced_over_weights
 
-    model = optimize(from_tensorflow(traced(graph, signature).get_concrete_function()))
+    model = from_tensorflow(traced_over_weights(graph, signature).get_concrete_function())
+    _give_weights(model.graph, graph.model.weights)
+    model = optimize(model)
     _arrange(model.graph.inputs, signature.inputs)
     _arrange(model.graph.outputs, signature.outputs)
     model.producer_name, model.graph.name = "tfk_transformer", name
     return model
+
+
+def _give_weights(graph: ir.Graph, weights) -> None:
+    """Turn the inputs `weight_0` and so on into initializers with the names that the weights have in Keras."""
+    inputs = {value.name: value for value in graph.inputs}
+    for i, weight in enumerate(weights):
+        value = inputs[f"weight_{i}"]
+        graph.inputs.remove(value)
+        value.name = weight.path
+        value.const_value = ir.tensor(np.asarray(weight), name=value.name)
+        graph.register_initializer(value)
 
 
 def _reading_text(over_ids: ir.Model, name: str, tokenizer: SubwordTokenizer) -> tuple[ir.Model, tape.Tape]:
