@@ -1,5 +1,8 @@
 """Files whose weights lie beside them, as they must above 2 GB; here above 1 KB."""
 
+from collections import Counter
+
+import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
@@ -8,6 +11,7 @@ from tfk_transformer.config import setting_rules
 from tfk_transformer.export.conversion import quietly
 from tfk_transformer.export.inspection import inspect
 from tfk_transformer.export.onnx_file import SMALL, save_onnx
+from tfk_transformer.export.onnx_graph import generate_graph
 from tfk_transformer.export.parity import probe_ids
 from tfk_transformer.export.runtime import OnnxTranslator, open_session
 
@@ -74,6 +78,20 @@ def test_weights_that_are_missing_or_cut_are_said(parted, cut):
         OnnxTranslator(parted / "translate.onnx")
     with pytest.raises(ValueError, match="expected weights of .* in translate.onnx.data beside it, got no such file or a cut one"):
         inspect(parted / "translate.onnx")
+
+
+def test_one_process_converts_again_and_again(translator):
+    """TensorFlow names what it inlines anew in each conversion, and must not find two functions of one name."""
+    first, second = (Counter(node.op_type for node in generate_graph(translator).graph.all_nodes()) for _ in range(2))
+    assert first == second and first["Loop"] == 2
+
+
+def test_weights_that_stand_as_in_keras_have_their_names_of_there(translator, models):
+    wanted = {name: weight.numpy() for name, weight in translator.model.named_weights.items() if "feed_forward" in name}
+    found = {name: value.const_value for graph in models["generate.onnx"].graphs() for name, value in graph.initializers.items()}
+    assert len(wanted) == 16
+    for name, weight in wanted.items():
+        np.testing.assert_array_equal(found[name].numpy(), weight)
 
 
 def test_small_weights_stand_in_the_file(models, translator, tmp_path):
