@@ -51,7 +51,7 @@ class SavedModelTranslator:
             raise ValueError(f"SavedModel: expected a folder with saved_model.pb, got {path}.")
         try:
             self._model = tf.saved_model.load(str(path))
-        except (OSError, tf.errors.OpError) as error:
+        except (OSError, IndexError, tf.errors.OpError) as error:  # IndexError: cut weights
             raise ValueError(f"SavedModel: {path} does not load: {str(error).splitlines()[0]}") from None
         if "translate" not in self._model.signatures:
             cure = "it is a classifier's" if "classify" in self._model.signatures else "export it again"
@@ -72,9 +72,16 @@ class SavedModelTranslator:
         return to_translations(texts, in_batches(texts, batch_size, run), self.max_length)
 
     def generate(self, source_ids: np.ndarray, **settings) -> tuple[np.ndarray, np.ndarray]:
-        """Translate int32 ids (N, S) to ids (N, n_best, T) and scores (N, n_best)."""
+        """Translate int32 ids (N, S) to ids (N, n_best, T) and scores (N, n_best).
+
+        Raises:
+            ValueError: if the ids are no whole numbers (N, S), or a setting is invalid.
+        """
         import tensorflow as tf
 
+        source_ids = np.asarray(source_ids)
+        if source_ids.ndim != 2 or source_ids.dtype.kind not in "iu":
+            raise ValueError(f"source_ids: expected whole numbers (N, S), got {source_ids.dtype} {source_ids.shape}.")
         found = self._model.signatures["generate"](source_ids=tf.constant(source_ids, tf.int32), **_scalars(settings))
         return found["ids"].numpy(), found["scores"].numpy()
 

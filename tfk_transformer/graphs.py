@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from tfk_transformer.choices import IMPOSSIBLE
 from tfk_transformer.config import END_ID, PAD_ID, START_ID
 from tfk_transformer.losses import real_tokens, token_crossentropy
 from tfk_transformer.model import TokenModel
@@ -21,8 +22,9 @@ class Translations(NamedTuple):
 class TranslationGraph:
     """Search and scoring over ids, and over strings with the tokenizers inside.
 
-    A blank source has the empty translation with score 0. A source of more than `max_length` tokens is neither cut nor
-    let down its neighbours in the batch: it has the empty translation with score NaN.
+    A blank source has the empty translation with score 0. A source of more than `max_length` tokens, or with ids that the
+    vocabulary does not have, is neither cut nor let down its neighbours in the batch: it has the empty translation with
+    score NaN. A `beam_size` or `n_best` below 1 counts as 1, and hypotheses beyond `beam_size` are blank and score -1e9.
 
     Args:
         model: a built model; its weights are read at run time.
@@ -46,30 +48,32 @@ class TranslationGraph:
         Returns:
             int32 ids (B, n_best, T) and float32 scores (B, n_best).
         """
-        lengths, fits, readable = self._readable(source)
-        found = self._search(readable, lengths, limits, use_cache)
+        lengths, fits, ids = self._readable(source)
+        possible = _possible(limits)
+        found = _filled(self._search(ids, lengths, possible, use_cache), tf.maximum(limits.n_best, 1))
         translated = fits & (lengths > 1)[:, None]
         unsaid = tf.where(fits, 0.0, float("nan"))  # (B, 1)
         return Hypotheses(tf.where(translated[:, :, None], found.ids, PAD_ID), tf.where(translated, found.scores, unsaid))
 
     def translate(self, texts, limits: Limits, use_cache=True) -> Translations:
         """Translate string texts (B,) to string texts (B, n_best) with float32 scores (B, n_best)."""
-        found = self.generate(self.source_tokenizer.graph_encode(texts), limits, use_cache)
+        found = self.generate(self.source_tokenizer.graph_encode(vector(texts)), limits, use_cache)
         shape = tf.shape(found.scores)
-        rows = tf.reshape(found.ids, [-1, tf.shape(found.ids)[2]])  # (B*n_best, T)
+        rows = tf.reshape(found.ids, [tf.size(found.scores), tf.shape(found.ids)[2]])  # (B*n_best, T)
         return Translations(tf.reshape(self.target_tokenizer.graph_decode(rows), shape), found.scores)
 
     def score(self, source_texts, target_texts):
         """Return the log-probability (B,) of each target text (B,) given its source text (B,), by one full masked pass."""
-        return self.score_ids(self.source_tokenizer.graph_encode(source_texts), self.target_tokenizer.graph_encode(target_texts))
+        source = self.source_tokenizer.graph_encode(vector(source_texts))
+        return self.score_ids(source, self.target_tokenizer.graph_encode(vector(target_texts)))
 
     def score_ids(self, source, labels):
         """Return the log-probability (B,) of target ids (B, T), tokens and end token, given source ids (B, S).
 
-        It is NaN where a side is longer than `max_length`.
+        It is NaN where a side is longer than `max_length` or has ids that its vocabulary does not have.
         """
         _, source_fits, source = self._readable(source)
-        _, labels_fit, labels = self._readable(labels)
+        _, labels_fit, labels = self._readable(labels, self.model.config.target_vocab_size)
         log_probs, fit_together = self._log_probs(source, labels)
         return tf.where((source_fits & labels_fit)[:, 0] & fit_together, log_probs, float("nan"))
 
@@ -82,12 +86,10 @@ class TranslationGraph:
         logits = self.model.logits(self.model.decode(inputs, training=False).output)
         return -tf.reduce_sum(token_crossentropy(labels, logits) * real_tokens(labels), axis=1)
 
-    def _readable(self, ids):
-        """Return the lengths (B,) of ids (B, S), whether they fit the model (B, 1), and the ids without rows that do not."""
-        max_length = self.model.config.max_length
-        lengths = tf.math.count_nonzero(ids, axis=1, dtype=tf.int32)
-        fits = (lengths <= max_length)[:, None]
-        return lengths, fits, tf.where(fits, ids, PAD_ID)[:, :max_length]
+    def _readable(self, ids, vocab_size: int | None = None):
+        """Return the lengths (B,) of ids (B, S), whether the model can read them (B, 1), and the ids without rows that it cannot."""
+        config = self.model.config
+        return readable(ids, vocab_size or config.source_vocab_size, config.max_length)
 
     def _search(self, source, lengths, limits: Limits, use_cache) -> Hypotheses:
         longest = tf.minimum(limits.longest(lengths), self.model.config.max_length)
@@ -119,6 +121,38 @@ class ContinuationGraph(TranslationGraph):
         scored = tf.concat([prompts.with_flat_values(tf.zeros_like(prompts.flat_values)), labels], axis=1)
         log_probs = self._sum_log_probs(ids[:, :-1][:, :longest], scored.to_tensor(PAD_ID)[:, :longest])
         return log_probs, scored.row_lengths() <= longest
+
+
+def readable(ids, vocab_size: int, max_length: int):
+    """Find the rows of int32 ids (B, S) that a model can read: no longer than it is, with ids of its vocabulary alone.
+
+    Returns:
+        int32 lengths (B,); bool (B, 1), which rows can be read; and the ids, int32 (B, 1 to max_length), all padding where
+        they cannot.
+    """
+    ids = tf.pad(ids, [[0, 0], [0, tf.cast(tf.equal(tf.shape(ids)[1], 0), tf.int32)]])  # onnxruntime fails on rows of nothing
+    lengths = tf.math.count_nonzero(ids, axis=1, dtype=tf.int32)
+    known = tf.reduce_all((ids >= 0) & (ids < vocab_size), axis=1)
+    fits = (known & (lengths <= max_length))[:, None]
+    return lengths, fits, tf.where(fits, ids, PAD_ID)[:, :max_length]
+
+
+def vector(texts):
+    """Refuse what is not one list of texts: TensorFlow checks no ranks where a SavedModel is called."""
+    return tf.ensure_shape(texts, [None])
+
+
+def _possible(limits: Limits) -> Limits:
+    """Return limits that a search can keep: from 1 to `beam_size` hypotheses."""
+    beam_size = tf.maximum(limits.beam_size, 1)
+    return limits._replace(beam_size=beam_size, n_best=tf.minimum(tf.maximum(limits.n_best, 1), beam_size))
+
+
+def _filled(found: Hypotheses, n_best) -> Hypotheses:
+    """Add blank hypotheses up to n_best."""
+    missing = [0, n_best - tf.shape(found.scores)[1]]
+    ids = tf.pad(found.ids, [[0, 0], missing, [0, 0]], constant_values=PAD_ID)
+    return Hypotheses(ids, tf.pad(found.scores, [[0, 0], missing], constant_values=IMPOSSIBLE))
 
 
 def _starts(rows):
