@@ -27,7 +27,8 @@ def from_tensorflow(function) -> ir.Model:
     inputs = [tensor.name for tensor in function.inputs if tensor.dtype != tf.resource]  # the others are weights
     outputs = [tensor.name for tensor in function.outputs]
     with quietly("tf2onnx"), tf.device("/cpu:0"):
-        frozen = (tf_loader.from_function if function.variables else _optimized)(function, inputs, outputs)
+        # Its way for large models: the other registers inlined functions with the process, where those of a second conversion clash.
+        frozen = tf_loader.from_function(function, inputs, outputs, large_model=True)
         with tf.Graph().as_default() as graph:
             tf.import_graph_def(frozen, name="")
             converted = tfonnx.process_tf_graph(

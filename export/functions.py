@@ -2,6 +2,7 @@
 
 import inspect
 
+import keras
 import tensorflow as tf
 
 from tfk_transformer.config import PAD_ID, SearchSettings
@@ -54,6 +55,23 @@ def _parameter(tensor: Tensor) -> inspect.Parameter:
     defaults = {**SearchSettings().model_dump(), **NO_PREFIX}
     default = tf.constant(defaults[tensor.name], tensor.dtype) if tensor.name in defaults else inspect.Parameter.empty
     return inspect.Parameter(tensor.name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default)
+
+
+def traced_over_weights(graph, signature: Signature):
+    """Return the same function with the weights of `graph.model` as further inputs, `weight_0` and so on.
+
+    Where they are constants instead, TensorFlow copies them several times, and refuses more than 2 GB.
+    """
+    body, weights, count = _BODIES[signature], graph.model.weights, len(signature.inputs)
+    weight_specs = [tf.TensorSpec(weight.shape, weight.dtype, f"weight_{i}") for i, weight in enumerate(weights)]
+
+    @tf.function(autograph=False, input_signature=[*specs(signature), *weight_specs])
+    def function(*inputs):
+        with keras.StatelessScope(state_mapping=zip(weights, inputs[count:], strict=True)):
+            outputs = body(graph, *inputs[:count])
+        return {tensor.name: value for tensor, value in zip(signature.outputs, outputs, strict=True)}
+
+    return function
 
 
 def _serving_default(graph, text):

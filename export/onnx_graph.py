@@ -115,9 +115,11 @@ def tokenizer_graph(tokenizer: SubwordTokenizer) -> ir.Model:
 
 def _converted(graph, name: str, signature: Signature) -> ir.Model:
     """Convert a function of a `TranslationGraph` or `ClassificationGraph`."""
-    from tfk_transformer.export.functions import traced
+    from tfk_transformer.export.functions import traced_over_weights
 
-    return _to_onnx(traced(graph, signature), name, signature)
+    model = from_tensorflow(traced_over_weights(graph, signature).get_concrete_function())
+    _give_weights(model.graph, graph.model.weights)
+    return _finished(model, name, signature)
 
 
 def _to_onnx(function, name: str, signature: Signature) -> ir.Model:
@@ -130,6 +132,17 @@ def _finished(converted: ir.Model, name: str, signature: Signature) -> ir.Model:
     _arrange(model.graph.outputs, signature.outputs)
     model.producer_name, model.graph.name = "tfk_transformer", name
     return model
+
+
+def _give_weights(graph: ir.Graph, weights) -> None:
+    """Turn the inputs `weight_0` and so on into initializers with the names that the weights have in Keras."""
+    inputs = {value.name: value for value in graph.inputs}
+    for i, weight in enumerate(weights):
+        value = inputs[f"weight_{i}"]
+        graph.inputs.remove(value)
+        value.name = weight.path.partition("/")[2]  # below the model, as in its `named_weights`
+        value.const_value = ir.tensor(np.asarray(weight), name=value.name)
+        graph.register_initializer(value)
 
 
 def _reading_text(over_ids: ir.Model, name: str, tokenizer: SubwordTokenizer) -> tuple[ir.Model, tape.Tape]:
@@ -175,7 +188,8 @@ def _encode(op: tape.Tape, text, tokenizer: bytes):
     # starts: the place of each text's first token in `tokens`, and at the end the number of tokens.
     first = op.op("Unsqueeze", [op.op("Slice", [starts, zero, last]), one])  # (N, 1)
     after = op.op("Unsqueeze", [op.op("Slice", [starts, one, _constant(op, "to_the_end", [2**62])]), one])
-    longest = op.op("ReduceMax", [op.op("Sub", [after, first])], {"keepdims": 0})
+    lengths = op.op("Concat", [op.op("Sub", [after, first]), _constant(op, "no_tokens", [[0]])], {"axis": 0})  # for no texts at all
+    longest = op.op("ReduceMax", [lengths], {"keepdims": 0})
     steps = op.op("Range", [_constant(op, "zero_scalar", 0), longest, _constant(op, "one_scalar", 1)])
     places = op.op("Add", [first, steps])  # (N, S)
     padded = op.op("Concat", [tokens, _constant(op, "padding", np.zeros(1, "int32"))], {"axis": 0})  # its last element is padding
@@ -184,11 +198,14 @@ def _encode(op: tape.Tape, text, tokenizer: bytes):
 
 def _decode(op: tape.Tape, ids, pieces: list[str]):
     """Join the pieces of ids (N, n_best, T) to texts (N, n_best); pieces of end and padding are empty."""
-    texts = op.op("Gather", [_constant(op, "pieces", np.array(pieces, object)), ids])
+    # A blank sentence more, of one more blank piece: StringJoin crashes the process where there is none to join.
+    longer = op.op("Pad", [ids, _constant(op, "one_more", [0, 0, 0, 1, 0, 1])])
+    texts = op.op("Gather", [_constant(op, "pieces", np.array(pieces, object)), longer])
     joined = op.op(
         "StringJoin", [texts, _constant(op, "no_separator", np.array([""], object)), _constant(op, "last_axis", [2])], domain=TEXT_OPERATORS
     )
-    return op.op("StringStrip", [joined], domain=TEXT_OPERATORS)
+    stripped = op.op("StringStrip", [joined], domain=TEXT_OPERATORS)
+    return op.op("Slice", [stripped, _constant(op, "from", [0]), _constant(op, "to", [-1])])
 
 
 def _best(op: tape.Tape, probabilities, labels: list[str]):

@@ -54,7 +54,7 @@ class SavedModelTranslator:
             raise ValueError(f"SavedModel: expected a folder with saved_model.pb, got {path}.")
         try:
             self._model = tf.saved_model.load(str(path))
-        except (OSError, tf.errors.OpError) as error:
+        except (OSError, IndexError, tf.errors.OpError) as error:  # IndexError: cut weights
             raise ValueError(f"SavedModel: {path} does not load: {str(error).splitlines()[0]}") from None
         if "translate" not in self._model.signatures:
             cure = "it is a classifier's" if "classify" in self._model.signatures else "export it again"
@@ -87,9 +87,16 @@ class SavedModelTranslator:
         return _steps_of(self._model)
 
     def generate(self, source_ids: np.ndarray, prefix_ids: np.ndarray | None = None, **settings) -> tuple[np.ndarray, np.ndarray]:
-        """Translate int32 ids (N, S) to ids (N, n_best, T), with a prefix (N, P) or (1, P) if given, and scores (N, n_best)."""
+        """Translate int32 ids (N, S) to ids (N, n_best, T), with a prefix (N, P) or (1, P) if given, and scores (N, n_best).
+
+        Raises:
+            ValueError: if the ids are no whole numbers (N, S), or a setting is invalid.
+        """
         import tensorflow as tf
 
+        source_ids = np.asarray(source_ids)
+        if source_ids.ndim != 2 or source_ids.dtype.kind not in "iu":
+            raise ValueError(f"source_ids: expected whole numbers (N, S), got {source_ids.dtype} {source_ids.shape}.")
         prefix_ids = np.zeros((1, 0)) if prefix_ids is None else prefix_ids
         ids = {"source_ids": tf.constant(source_ids, tf.int32), "prefix_ids": tf.constant(prefix_ids, tf.int32)}
         found = self._model.signatures["generate"](**ids, **_scalars(settings))

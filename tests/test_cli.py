@@ -196,9 +196,10 @@ def test_a_stopped_training_is_resumed(recipe, tmp_path, stop):
         ),
         (["serving", "{bundle}", "--models", "{tmp}/new", "--name", "n"], "saved_model: expected a folder with saved_model.pb, got"),
         (["export", "{tmp}/none", "--out", "{tmp}/new"], "bundle: expected a folder that `train` wrote"),
+        (["inspect", "{tmp}/corrupt.onnx"], "FILE: expected a bundle .*, got {tmp}/corrupt.onnx, which does not load"),
         (
             ["export", "{bundle}", "--out", "{tmp}/new", "--format", "tflite"],
-            "formats: expected some of saved_model, onnx, onnx_steps, got tflite",
+            "formats: expected some of saved_model, onnx, onnx_steps, onnx_fast, onnx_int8, got tflite",
         ),
     ],
 )
@@ -237,7 +238,7 @@ def test_version(run):
 
 def test_help_names_every_command(run):
     _, out, _ = run("--help")
-    assert all(command in out for command in ("train", "translate", "evaluate", "export", "serving"))
+    assert all(command in out for command in ("train", "translate", "evaluate", "export", "serving", "inspect", "score"))
 
 
 def test_the_module_runs_and_an_onnx_file_needs_no_tensorflow(exported):

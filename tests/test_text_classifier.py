@@ -368,3 +368,33 @@ def test_the_command_line_exports_it(saved, tmp_path):
 def test_a_classifier_is_no_translator(classifier):
     with pytest.raises(ValueError, match="model: expected a Transformer or a LanguageModel, got a Classifier"):
         Translator(classifier.model, classifier.tokenizer)
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (0, 0), (2, 0)])
+def test_no_ids_give_no_probabilities_or_none_above_0(signatures, files, shape):
+    source = np.zeros(shape, "int32")
+    found = signatures["probabilities"](source_ids=tf.constant(source))["probabilities"].numpy()
+    (other,) = open_session(files / "probabilities.onnx").run(None, {"source_ids": source})
+    assert found.tolist() == other.tolist() == [[0, 0]] * shape[0]
+
+
+def test_ids_that_the_vocabulary_does_not_have_give_nan(signatures, files, classifier):
+    source = np.array([[-1, 2], [classifier.tokenizer.vocab_size, 2], [5, 2]], "int32")
+    found = signatures["probabilities"](source_ids=tf.constant(source))["probabilities"].numpy()
+    (other,) = open_session(files / "probabilities.onnx").run(None, {"source_ids": source})
+    for probabilities in (found, other):
+        assert np.isnan(probabilities).tolist() == [[True, True], [True, True], [False, False]]
+
+
+def test_no_texts_give_no_labels_and_crash_nothing(signatures, files):
+    """ONNX in a process of its own."""
+    found = signatures["classify"](text=tf.constant([], tf.string))
+    assert (found["label"].shape, found["probability"].shape, found["probabilities"].shape) == ((0,), (0,), (0, 2))
+    code = """
+import sys, numpy as np
+from tfk_transformer.export.runtime import open_session
+session = open_session(sys.argv[1], text_operators=True)
+print(*(found.shape for found in session.run(None, {"text": np.array([], object)})))
+"""
+    done = subprocess.run([sys.executable, "-c", code, files / "classify.onnx"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "(0,) (0,) (0, 2)\n"), done.stderr

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tfk_transformer.classifier import Classifier
-from tfk_transformer.config import PAD_ID
+from tfk_transformer.graphs import readable, vector
 from tfk_transformer.tokenizers import SubwordTokenizer
 
 
@@ -21,8 +21,9 @@ class Classified(NamedTuple):
 class ClassificationGraph:
     """Classification of ids, and of strings with the tokenizer inside.
 
-    A blank text has the empty label with probability 0, and so have all classes. A text of more than `max_length` tokens is
-    neither cut nor let down its neighbours in the batch: it has the empty label and probabilities NaN.
+    A blank text has the empty label with probability 0, and so have all classes. A text of more than `max_length` tokens, or
+    with ids that the vocabulary does not have, is neither cut nor let down its neighbours in the batch: it has the empty
+    label and probabilities NaN.
 
     Args:
         model: a built model; its weights are read at run time.
@@ -37,16 +38,15 @@ class ClassificationGraph:
 
     def probabilities(self, source):
         """Return float32 probabilities (B, C) of int32 ids (B, S): tokens and end token, padded."""
-        max_length = self.model.config.max_length
-        lengths = tf.math.count_nonzero(source, axis=1, keepdims=True, dtype=tf.int32)  # (B, 1)
-        fits = lengths <= max_length
-        logits = self.model(tf.where(fits, source, PAD_ID)[:, :max_length], training=False)
+        config = self.model.config
+        lengths, fits, ids = readable(source, config.vocab_size, config.max_length)
+        logits = self.model(ids, training=False)
         found = tf.nn.softmax(tf.cast(logits, tf.float32))
-        return tf.where(fits, tf.where(lengths > 1, found, 0.0), float("nan"))
+        return tf.where(fits, tf.where((lengths > 1)[:, None], found, 0.0), float("nan"))
 
     def classify(self, texts) -> Classified:
         """Classify string texts (B,)."""
-        found = self.probabilities(self.tokenizer.graph_encode(texts))
+        found = self.probabilities(self.tokenizer.graph_encode(vector(texts)))
         best = tf.argmax(found, axis=1, output_type=tf.int32)  # (B,)
         probability = tf.gather(found, best, batch_dims=1)
         named = tf.where(probability > 0.0, best + 1, 0)

@@ -201,6 +201,25 @@ def serving(
     console.print(write_serving(saved_model, models, name, version, mounted))
 
 
+@app.command()
+def inspect(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="An exported .onnx file, a SavedModel folder or a bundle.")],
+    json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Show what a file is: signatures, sizes, version, configuration, and how far it agrees with the Keras model."""
+    if file.is_dir():
+        load_tensorflow()
+    from tfk_transformer.export.inspection import inspect as run
+    from tfk_transformer.export.inspection import tables
+
+    found = run(file)
+    if json_output:
+        print(json.dumps(found, indent=2))
+        return
+    for table in tables(found):
+        console.print(table)
+
+
 def _named_value(text: str, option: str, example: str) -> tuple[str, Any]:
     """Read NAME=VALUE, where the value is JSON or a bare word."""
     name, equals, value = text.partition("=")

@@ -7,7 +7,7 @@ H num_heads, K key_dim, V value_dim, L layers, M beams a sentence.
 from typing import Literal, Self
 
 import numpy as np
-from pydantic import Field, field_validator, model_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from tfk_transformer.constants import END_ID as END_ID
 from tfk_transformer.constants import PAD_ID as PAD_ID
@@ -191,6 +191,8 @@ class ClassifierConfig(ModelOptions):
 
 class SearchSettings(Record):
     """Say how translations are searched for; beam size and length penalty default to the paper's (section 6.1)."""
+
+    model_config = ConfigDict(strict=True)  # as `OnnxTranslator` is: "4" is no number
 
     beam_size: int = Field(default=4, ge=1, description="open hypotheses a sentence; 1 is greedy search")
     n_best: int = Field(default=1, ge=1, description="hypotheses returned a sentence, best first")

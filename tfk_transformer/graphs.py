@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from tfk_transformer.choices import IMPOSSIBLE
 from tfk_transformer.config import PAD_ID
 from tfk_transformer.losses import real_tokens
 from tfk_transformer.model import TokenModel
@@ -39,8 +40,9 @@ class ScoredTexts(NamedTuple):
 class TranslationGraph:
     """Search and scoring over ids, and over strings with the tokenizers inside.
 
-    A blank source has the empty translation with score 0. A source of more than `max_length` tokens is neither cut nor
-    let down its neighbours in the batch: it has the empty translation with score NaN.
+    A blank source has the empty translation with score 0. A source of more than `max_length` tokens, or with ids that the
+    vocabulary does not have, is neither cut nor let down its neighbours in the batch: it has the empty translation with
+    score NaN. A `beam_size` or `n_best` below 1 counts as 1, and hypotheses beyond `beam_size` are blank and score -1e9.
 
     Args:
         model: a built model; its weights are read at run time.
@@ -66,12 +68,15 @@ class TranslationGraph:
         Returns:
             int32 ids (B, n_best, T), the prefix included, and float32 scores (B, n_best).
         """
-        lengths, fits, readable = self._readable(source)
+        lengths, fits, ids = self._readable(source)
+        possible = _possible(limits)
+        fits &= _known(prefix, self.model.config.target_vocab_size)
         prefix, given = _prefix_of_each(prefix, tf.shape(source)[0])
-        room = self._room(readable)
+        room = self._room(ids)
         fits &= (given < room)[:, None]
-        longest = tf.minimum(limits.longest(lengths) + given, room)
-        found = self._search(readable, longest, limits, use_cache, tf.where(fits, prefix, PAD_ID))
+        longest = tf.minimum(possible.longest(lengths) + given, room)
+        prefix = tf.where(fits, prefix, PAD_ID)
+        found = _filled(self._search(ids, longest, possible, use_cache, prefix), tf.maximum(limits.n_best, 1))
         translated = fits & (lengths > 1)[:, None]
         unsaid = tf.where(fits, 0.0, float("nan"))  # (B, 1)
         return Hypotheses(tf.where(translated[:, :, None], found.ids, PAD_ID), tf.where(translated, found.scores, unsaid))
@@ -81,37 +86,39 @@ class TranslationGraph:
 
         Each translation begins with the text of `prefix`, string (B,) or (1,), "" where nothing is forced.
         """
-        return self._texts(self.generate(self.source_tokenizer.graph_encode(texts), limits, use_cache, self._encode_prefix(prefix)))
+        source = self.source_tokenizer.graph_encode(vector(texts))
+        return self._texts(self.generate(source, limits, use_cache, self._encode_prefix(prefix)))
 
     def explain(self, texts, limits: Limits, use_cache=True, prefix=None) -> Explained:
         """Translate as `translate` does, and score each token of what was found by one full masked pass."""
-        source = self.source_tokenizer.graph_encode(texts)
+        source = self.source_tokenizer.graph_encode(vector(texts))
         found = self.generate(source, limits, use_cache, self._encode_prefix(prefix))
         shape = tf.shape(found.ids)
-        scores = self.score_ids(tf.repeat(source, shape[1], axis=0), tf.reshape(found.ids, [-1, shape[2]]))
+        scores = self.score_ids(tf.repeat(source, shape[1], axis=0), tf.reshape(found.ids, [shape[0] * shape[1], shape[2]]))
         split = tf.nest.map_structure(lambda values: tf.reshape(values, tf.concat([shape[:2], tf.shape(values)[1:]], axis=0)), scores)
         return Explained(self._texts(found), source, found.ids, split)
 
     def _encode_prefix(self, prefix):
-        return None if prefix is None else self.target_tokenizer.graph_encode(prefix)
+        return None if prefix is None else self.target_tokenizer.graph_encode(vector(prefix))
 
     def _texts(self, found: Hypotheses) -> Translations:
-        rows = tf.reshape(found.ids, [-1, tf.shape(found.ids)[2]])  # (B*n_best, T)
+        rows = tf.reshape(found.ids, [tf.size(found.scores), tf.shape(found.ids)[2]])  # (B*n_best, T)
         return Translations(tf.reshape(self.target_tokenizer.graph_decode(rows), tf.shape(found.scores)), found.scores)
 
     def score(self, source_texts, target_texts) -> ScoredTexts:
         """Score string target texts (B,) given string source texts (B,), by one full masked pass."""
-        target = self.target_tokenizer.graph_encode(target_texts)
-        source = self.source_tokenizer.graph_encode(source_texts)
+        target = self.target_tokenizer.graph_encode(vector(target_texts))
+        source = self.source_tokenizer.graph_encode(vector(source_texts))
         return ScoredTexts(source, target, self.score_ids(source, target))
 
     def score_ids(self, source, target) -> Scores:
         """Score target ids (B, T), tokens and end token, given source ids (B, S).
 
-        What stands at padding is 0. Where a side is longer than `max_length`, all of the row is NaN.
+        What stands at padding is 0. Where a side is longer than `max_length` or has ids that its vocabulary does not have, all
+        of the row is NaN.
         """
         _, source_fits, readable = self._readable(source)
-        fits = source_fits & (count_tokens(target) <= self._room(readable))[:, None]
+        fits = source_fits & (count_tokens(target) <= self._room(readable))[:, None] & _known(target, self.model.config.target_vocab_size)
         counted = tf.where(fits, real_tokens(target), float("nan"))
         max_length, length = self.model.config.max_length, tf.shape(target)[1]
         scored = self._scores(readable, tf.where(fits, target, PAD_ID)[:, :max_length])
@@ -130,11 +137,9 @@ class TranslationGraph:
         return tf.fill([tf.shape(source)[0]], self.model.config.max_length)
 
     def _readable(self, ids):
-        """Return the lengths (B,) of ids (B, S), whether they fit the model (B, 1), and the ids without rows that do not."""
-        max_length = self.model.config.max_length
-        lengths = count_tokens(ids)
-        fits = (lengths <= max_length)[:, None]
-        return lengths, fits, tf.where(fits, ids, PAD_ID)[:, :max_length]
+        """Return the lengths (B,) of ids (B, S), whether the model can read them (B, 1), and the ids without rows that it cannot."""
+        config = self.model.config
+        return readable(ids, config.source_vocab_size, config.max_length)
 
     def _search(self, source, longest, limits: Limits, use_cache, prefix) -> Hypotheses:
         return self._run(source, tf.not_equal(source, PAD_ID), longest, limits, use_cache, prefix)
@@ -165,6 +170,46 @@ class ContinuationGraph(TranslationGraph):
 
     def _attended_length(self, source, target):
         return tf.shape(source)[1] + tf.shape(target)[1]
+
+
+def readable(ids, vocab_size: int, max_length: int):
+    """Find the rows of int32 ids (B, S) that a model can read: no longer than it is, with ids of its vocabulary alone.
+
+    Returns:
+        int32 lengths (B,); bool (B, 1), which rows can be read; and the ids, int32 (B, 1 to max_length), all padding where
+        they cannot.
+    """
+    ids = tf.pad(ids, [[0, 0], [0, tf.cast(tf.equal(tf.shape(ids)[1], 0), tf.int32)]])  # onnxruntime fails on rows of nothing
+    lengths = tf.math.count_nonzero(ids, axis=1, dtype=tf.int32)
+    known = tf.reduce_all((ids >= 0) & (ids < vocab_size), axis=1)
+    fits = (known & (lengths <= max_length))[:, None]
+    return lengths, fits, tf.where(fits, ids, PAD_ID)[:, :max_length]
+
+
+def vector(texts):
+    """Refuse what is not one list of texts: TensorFlow checks no ranks where a SavedModel is called."""
+    return tf.ensure_shape(texts, [None])
+
+
+def _possible(limits: Limits) -> Limits:
+    """Return limits that a search can keep: from 1 to `beam_size` hypotheses."""
+    beam_size = tf.maximum(limits.beam_size, 1)
+    return limits._replace(beam_size=beam_size, n_best=tf.minimum(tf.maximum(limits.n_best, 1), beam_size))
+
+
+def _filled(found: Hypotheses, n_best) -> Hypotheses:
+    """Add blank hypotheses up to n_best."""
+    missing = [0, n_best - tf.shape(found.scores)[1]]
+    ids = tf.pad(found.ids, [[0, 0], missing, [0, 0]], constant_values=PAD_ID)
+    return Hypotheses(ids, tf.pad(found.scores, [[0, 0], missing], constant_values=IMPOSSIBLE))
+
+
+def _known(ids, vocab_size: int):
+    """Tell which rows of ids (B, T) have tokens of the vocabulary alone: bool (B, 1); all of None."""
+    if ids is None:
+        return True
+    ids = tf.pad(ids, [[0, 0], [0, 1]])  # onnxruntime finds nothing true of nothing
+    return tf.reduce_all((ids >= 0) & (ids < vocab_size), axis=1, keepdims=True)
 
 
 def _prefix_of_each(prefix, batch):

@@ -1,10 +1,12 @@
 """What every translator and classifier does around its model: check texts, batch them by length, put results back in order."""
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 NO_HYPOTHESIS = -5e8  # where a search found fewer hypotheses than asked for, the rest score -1e9
+NOT_TEXT = re.compile("[\0\ud800-\udfff]")  # NUL ends a string in C; half a surrogate pair is no UTF-8
 
 
 class Hypothesis(NamedTuple):
@@ -45,12 +47,22 @@ class Classification(NamedTuple):
 
 
 def check_texts(texts: Sequence[str], name: str = "texts") -> None:
-    """Refuse a lone string, and what is no string; `name` is the argument's."""
+    """Refuse a lone string, what is no string, and strings that are not text, which runtimes read each in its way.
+
+    Args:
+        texts: what is checked.
+        name: of the argument.
+    """
     if isinstance(texts, str):
         raise ValueError(f"{name}: expected a list of strings, got one string; write [{texts[:20]!r}].")
     for number, text in enumerate(texts):
         if not isinstance(text, str):
             raise ValueError(f"{name}: expected strings, got {type(text).__name__} at index {number}.")
+        if found := NOT_TEXT.search(text):
+            raise ValueError(
+                f"{name}: expected text, got the character U+{ord(found[0]):04X} in place {found.start() + 1} of the one at index "
+                f"{number}; remove it, or decode the bytes that it came from as UTF-8."
+            )
 
 
 def check_prefixes(prefixes: Sequence[str | None] | None, texts: Sequence[str]) -> list[str]:

@@ -1,0 +1,84 @@
+// Search with generate.onnx from JavaScript: ids in, ids out, with any of the search settings.
+//
+// The settings have defaults in the file, and onnxruntime's JavaScript packages know no inputs that may be left out: in Node
+// they are silently overlooked, in the browser refused. So the defaults are read from the file's bytes and renamed there,
+// which leaves the settings as inputs like any other.
+
+const [MODEL_GRAPH, GRAPH_INITIALIZER, GRAPH_INPUT, INPUT_NAME] = [7, 5, 11, 1]; // fields of onnx.proto
+const [TENSOR_TYPE, TENSOR_NAME, TENSOR_DATA, FLOAT] = [2, 8, 9, 1];
+
+/** Yield the fields of a protobuf message: {field, value} of numbers, {field, start, end} of all else. */
+function* fields(bytes, at, end) {
+  function number() {
+    for (let value = 0, scale = 1; ; scale *= 128) {
+      const byte = bytes[at++];
+      value += (byte & 127) * scale;
+      if (byte < 128) return value;
+    }
+  }
+  while (at < end) {
+    const key = number();
+    const [field, kind] = [Math.floor(key / 8), key % 8];
+    if (kind === 0) yield { field, value: number() };
+    else {
+      const size = kind === 2 ? number() : kind === 1 ? 8 : 4;
+      yield { field, start: at, end: at + size };
+      at += size;
+    }
+  }
+}
+
+/** Make the settings of a file plain inputs, in its bytes; return their {type, value} by name. */
+function takeDefaults(bytes) {
+  const within = (part, field) => [...fields(bytes, part.start, part.end)].filter((found) => found.field === field);
+  const text = (part) => new TextDecoder().decode(bytes.subarray(part.start, part.end));
+  const [graph] = within({ start: 0, end: bytes.length }, MODEL_GRAPH);
+  const inputs = new Set(within(graph, GRAPH_INPUT).map((input) => text(within(input, INPUT_NAME)[0])));
+  const defaults = {};
+  for (const tensor of within(graph, GRAPH_INITIALIZER)) {
+    const [name] = within(tensor, TENSOR_NAME);
+    if (!inputs.has(text(name))) continue;
+    const view = new DataView(bytes.buffer, bytes.byteOffset + within(tensor, TENSOR_DATA)[0].start);
+    const isFloat = within(tensor, TENSOR_TYPE)[0].value === FLOAT;
+    const value = isFloat ? Number(view.getFloat32(0, true).toPrecision(7)) : view.getInt32(0, true);
+    defaults[text(name)] = { type: isFloat ? "float32" : "int32", value };
+    bytes[name.start] ^= 0x20; // beam_size to Beam_size, as long as before
+  }
+  return defaults;
+}
+
+/**
+ * Open generate.onnx.
+ * @param ort onnxruntime-node or onnxruntime-web.
+ * @param {Uint8Array} file its content.
+ * @returns {{defaults, generate}} the settings' {type, value} by name, and a function from rows of source ids (each with the
+ *   end token) and settings to [{ids, score}, …] for each row, best first.
+ */
+export async function openSearch(ort, file) {
+  const bytes = Uint8Array.from(file);
+  const defaults = takeDefaults(bytes);
+  const session = await ort.InferenceSession.create(bytes, { logSeverityLevel: 3 });
+
+  async function generate(rows, settings = {}) {
+    const unknown = Object.keys(settings).filter((name) => !(name in defaults));
+    if (unknown.length) throw new Error(`settings: expected some of ${Object.keys(defaults).join(", ")}, got ${unknown.join(", ")}.`);
+    const wrong = rows.flat().concat(Object.values(settings)).filter((value) => !Number.isFinite(value));
+    if (wrong.length) throw new Error(`ids and settings: expected numbers, got ${wrong[0]}.`);
+    const length = Math.max(0, ...rows.map((row) => row.length));
+    const padded = rows.flatMap((row) => [...row, ...Array(length - row.length).fill(0)]);
+    const feeds = { source_ids: new ort.Tensor("int32", Int32Array.from(padded), [rows.length, length]) };
+    for (const [name, { type, value }] of Object.entries(defaults)) {
+      const given = [settings[name] ?? value];
+      feeds[name] = new ort.Tensor(type, type === "int32" ? Int32Array.from(given) : Float32Array.from(given), []);
+    }
+    return unpack(await session.run(feeds));
+  }
+  return { defaults, generate };
+}
+
+function unpack({ ids, scores }) {
+  const [count, best, length] = ids.dims;
+  const row = (place) => Array.from(ids.data.subarray(place * length, (place + 1) * length)).filter((id) => id > 0);
+  const places = (i) => Array.from({ length: best }, (_, j) => i * best + j);
+  return Array.from({ length: count }, (_, i) => places(i).map((place) => ({ ids: row(place), score: scores.data[place] })));
+}
