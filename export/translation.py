@@ -41,7 +41,7 @@ class Probes:
 
         unforced = np.zeros((1, 0), "int32")
         self.expected = [(unforced, settings, search(unforced, settings)) for settings in parity.SETTINGS]
-        self.found = self.expected[-1][2][0][:, 0]  # the best ids
+        self.greedy, self.found = (ids[:, 0] for _, _, (ids, _) in self.expected)  # the best ids (N, T) under each
         other = np.roll(self.found[:, :PREFIX], 1, axis=0)  # how the translation of another probe begins
         self.expected.append((other, parity.SETTINGS[0], search(other, parity.SETTINGS[0])))
         scored = traced(translator.graph, SCORE_AND_ATTEND)(self.ids, self.found)
@@ -79,7 +79,7 @@ class Probes:
         """Compare what a loop over an artefact's steps says with what the model's own greedy search does."""
         settings = SearchSettings(**parity.SETTINGS[0]).as_arrays()
         found = np.stack(list(next_tokens(steps, self.ids, settings)), axis=1)  # (N, T)
-        parity.check_tokens(name, self.expected[0][0][:, 0], found)
+        parity.check_tokens(name, self.greedy, found)
 
 
 def _saved_model(translator: Translator, folder: Path, probes: Probes) -> dict:
