@@ -93,9 +93,11 @@ def _numpy_name(dtype) -> str:
     return "string" if dtype.name == "STRING" else dtype.numpy().name
 
 
-def _plain(scalar: np.ndarray):
-    """Return a scalar as JSON has it: 0.6, and not what float32 makes of it."""
-    return float(str(scalar)) if scalar.dtype.kind == "f" else scalar.item()
+def _plain(array: np.ndarray):
+    """Return a scalar or a list as JSON has it: 0.6, and not what float32 makes of it; texts decoded."""
+    if array.dtype.kind == "f":
+        return float(str(array))
+    return [text.decode() for text in array] if array.dtype.kind == "O" else array.tolist()
 
 
 def _onnx_files(path: Path, tensors) -> dict[str, int]:

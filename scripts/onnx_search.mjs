@@ -38,11 +38,13 @@ function takeDefaults(bytes) {
   for (const tensor of within(graph, GRAPH_INITIALIZER)) {
     const [name] = within(tensor, TENSOR_NAME);
     if (!inputs.has(text(name))) continue;
+    const known = text(name);
+    bytes[name.start] ^= 0x20; // beam_size to Beam_size, as long as before
+    if (known === "prefix_ids") continue; // no scalar
     const view = new DataView(bytes.buffer, bytes.byteOffset + within(tensor, TENSOR_DATA)[0].start);
     const isFloat = within(tensor, TENSOR_TYPE)[0].value === FLOAT;
     const value = isFloat ? Number(view.getFloat32(0, true).toPrecision(7)) : view.getInt32(0, true);
-    defaults[text(name)] = { type: isFloat ? "float32" : "int32", value };
-    bytes[name.start] ^= 0x20; // beam_size to Beam_size, as long as before
+    defaults[known] = { type: isFloat ? "float32" : "int32", value };
   }
   return defaults;
 }
@@ -52,21 +54,25 @@ function takeDefaults(bytes) {
  * @param ort onnxruntime-node or onnxruntime-web.
  * @param {Uint8Array} file its content.
  * @returns {{defaults, generate}} the settings' {type, value} by name, and a function from rows of source ids (each with the
- *   end token) and settings to [{ids, score}, …] for each row, best first.
+ *   end token), settings, and ids that all translations begin with, to [{ids, score}, …] for each row, best first.
  */
 export async function openSearch(ort, file) {
   const bytes = Uint8Array.from(file);
   const defaults = takeDefaults(bytes);
   const session = await ort.InferenceSession.create(bytes, { logSeverityLevel: 3 });
 
-  async function generate(rows, settings = {}) {
+  async function generate(rows, settings = {}, prefix = []) {
     const unknown = Object.keys(settings).filter((name) => !(name in defaults));
     if (unknown.length) throw new Error(`settings: expected some of ${Object.keys(defaults).join(", ")}, got ${unknown.join(", ")}.`);
-    const wrong = rows.flat().concat(Object.values(settings)).filter((value) => !Number.isFinite(value));
+    const wrong = rows.flat().concat(prefix, Object.values(settings)).filter((value) => !Number.isFinite(value));
     if (wrong.length) throw new Error(`ids and settings: expected numbers, got ${wrong[0]}.`);
     const length = Math.max(0, ...rows.map((row) => row.length));
     const padded = rows.flatMap((row) => [...row, ...Array(length - row.length).fill(0)]);
-    const feeds = { source_ids: new ort.Tensor("int32", Int32Array.from(padded), [rows.length, length]) };
+    const forced = [...prefix, 0]; // padding forces nothing
+    const feeds = {
+      source_ids: new ort.Tensor("int32", Int32Array.from(padded), [rows.length, length]),
+      prefix_ids: new ort.Tensor("int32", Int32Array.from(forced), [1, forced.length]),
+    };
     for (const [name, { type, value }] of Object.entries(defaults)) {
       const given = [settings[name] ?? value];
       feeds[name] = new ort.Tensor(type, type === "int32" ? Int32Array.from(given) : Float32Array.from(given), []);

@@ -47,7 +47,7 @@ def expected(translator):
     source = probe_ids(TEXTS, translator.source_tokenizer, 32)
     results = []
     for settings in SETTINGS:
-        found = generate(source, *SearchSettings(**settings).model_dump().values())
+        found = generate(source, np.zeros((1, 0), "int32"), *SearchSettings(**settings).model_dump().values())
         ids, scores = found["ids"].numpy(), found["scores"].numpy()
         results.append(
             [[(row[row > 0].tolist(), score) for row, score in zip(*pair, strict=True)] for pair in zip(ids, scores, strict=True)]

@@ -36,13 +36,14 @@ class Functions:
                 name: traced(translator.graph, s) for name, s in (("generate", GENERATE), ("translate", TRANSLATE), ("score", SCORE))
             }
 
-    def generate(self, source_ids, **settings):
-        return self._run("generate", ("ids", "scores"), {"source_ids": source_ids}, settings)
+    def generate(self, source_ids, prefix_ids=((0,),), **settings):
+        inputs = {"source_ids": source_ids, "prefix_ids": np.array(prefix_ids, "int32")}
+        return self._run("generate", ("ids", "scores"), inputs, settings)
 
     def translate(self, text, **settings):
         if self.kind == "onnx" and text.dtype.kind == "S":
             text = text.astype(f"S{text.itemsize + 1}")  # onnxruntime reads each up to a NUL
-        return self._run("translate", ("translations", "scores"), {"text": text}, settings)
+        return self._run("translate", ("translations", "scores"), {"text": text, "prefix": np.array([""], object)}, settings)
 
     def score(self, source, target):
         return self._run("score", ("log_probability",), {"source": source, "target": target}, None)[0]
@@ -95,6 +96,14 @@ def test_ids_that_the_vocabulary_does_not_have_score_nan(functions, seven, wrong
     assert not found[0].any() and np.isnan(scores[0]).all()
     assert found[1, 0, : len(target)].tolist() == target
     assert scores[1, 0] == pytest.approx(score, abs=1e-4)
+
+
+@pytest.mark.parametrize("wrong", [-1, VOCAB_SIZE])
+def test_a_prefix_that_the_vocabulary_does_not_have_scores_nan(functions, seven, wrong):
+    source, target, score = seven
+    found, scores = functions.generate(ids([source, source]), [[wrong, 0], [target[0], target[1]]])
+    assert np.isnan(scores[0]).all() and not found[0].any()
+    assert found[1, 0, : len(target)].tolist() == target
 
 
 def test_the_last_id_of_the_vocabulary_is_in_it(functions):
