@@ -12,7 +12,11 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-SEARCHES = {"greedy": {"beam_size": 1}, "beam 4, n-best 4": {"n_best": 4}, "drawn": {"beam_size": 2, "n_best": 2, "temperature": 0.8, "seed": 11}}
+SEARCHES = {
+    "greedy": {"beam_size": 1},
+    "beam 4, n-best 4": {"n_best": 4},
+    "drawn": {"beam_size": 2, "n_best": 2, "temperature": 0.8, "seed": 11},
+}
 
 
 def main(

@@ -2,19 +2,18 @@
 
 import base64
 import functools
-from collections.abc import Sequence
 
 import numpy as np
 
 from tfk_transformer.export.runtime import open_session, read_metadata
-from tfk_transformer.texts import Hypothesis
+from tfk_transformer.pair_scoring import PairScorer
 
 SOURCE_TOKENIZER, TARGET_TOKENIZER = "source_tokenizer", "target_tokenizer"  # in the file's metadata: SentencePiece models in base 64
 END_ID = 2
 OUTPUTS = ("token_log_probs", "log_probability", "attention")
 
 
-class OnnxScorer:
+class OnnxScorer(PairScorer):
     """Score with `score.onnx`.
 
     Args:
@@ -31,20 +30,6 @@ class OnnxScorer:
         if "target_ids" not in [value.name for value in self._session.get_inputs()]:
             raise ValueError(f"ONNX: expected a file that scores, got {path}, which does not; use score.onnx of the same export.")
         self.max_length = self.metadata["config"]["max_length"]
-
-    def score(self, sources: Sequence[str], targets: Sequence[str], batch_size: int = 64) -> np.ndarray:
-        """Score pairs of texts; see `Translator.score`."""
-        return np.array([row[0] for row in self._scored(sources, targets, batch_size, attention=False)], "float32")
-
-    def score_tokens(
-        self, sources: Sequence[str], targets: Sequence[str], batch_size: int = 64, attention: bool = False
-    ) -> list[Hypothesis]:
-        """Score pairs of texts token by token; see `Translator.score_tokens`."""
-        rows = self._scored(sources, targets, batch_size, attention)
-        return [
-            self._pieces.name(Hypothesis(target, float(log_probability)), *arrays)
-            for target, (log_probability, *arrays) in zip(targets, rows, strict=True)
-        ]
 
     def score_ids(self, source_ids, target_ids) -> tuple[np.ndarray, np.ndarray]:
         """Score pairs of ids.

@@ -13,10 +13,10 @@ REPOSITORY = Path(__file__).parents[1]
 BLOCKED = ("tensorflow", "tensorflow_text", "tensorflow_datasets", "tf2onnx")
 # The house's order, of shared design: a file imports only what stands before it.
 ORDER = (
-    "constants records presets config texts step_tensors streaming startup bundle masks positions attention feed_forward residual "
-    "encoder decoder projection model transformer language_model classifier architectures losses metrics schedules tokenizers "
+    "constants records presets config texts pair_scoring step_tensors streaming startup bundle masks positions attention feed_forward "
+    "residual encoder decoder projection model transformer language_model classifier architectures losses metrics schedules tokenizers "
     "token_scores datasets batching evaluation plots "
-    "contents choices search scoring graphs steps classification_graph translator text_classifier training cli"
+    "contents choices search scoring graphs steps classification_graph translator text_classifier training text_lines cli"
 ).split()
 
 

@@ -3,7 +3,7 @@ import re
 import numpy as np
 import pytest
 
-from tfk_transformer.texts import Hypothesis, Translation, check_texts, in_batches, to_translations
+from tfk_transformer.texts import LONG, Hypothesis, Translation, check_texts, in_batches, to_translations
 
 NAN = float("nan")
 
@@ -56,6 +56,12 @@ def test_texts_of_like_length_run_together_and_come_back_in_order(batch_size, ba
     rows = in_batches(TEXTS, batch_size, run)
     assert seen == batches
     assert rows == [([text.upper(), text], [len(text), -len(text)]) for text in TEXTS]
+
+
+def test_of_long_texts_fewer_run_together():
+    seen, texts = [], ["a" * length for length in (LONG // 2, 3 * LONG, 1, LONG + 1, 9 * LONG, LONG, LONG)]
+    in_batches(texts, 4, lambda batch: (seen.append([len(text) for text in batch]), (batch, batch))[1])
+    assert seen == [[1, LONG // 2, LONG, LONG], [LONG + 1], [3 * LONG], [9 * LONG]]
 
 
 def test_no_texts_need_no_run():

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 NO_HYPOTHESIS = -5e8  # where a search found fewer hypotheses than asked for, the rest score -1e9
+LONG = 250  # characters of a text, some sixty tokens, above which fewer go together: time and memory follow tokens, not texts
 NOT_TEXT = re.compile("[\0\ud800-\udfff]")  # NUL ends a string in C; half a surrogate pair is no UTF-8
 
 
@@ -82,20 +83,30 @@ def in_batches(texts: Sequence[str], batch_size: int, run: Callable, *others: Se
 
     Args:
         texts: what is run.
-        batch_size: texts run at once.
+        batch_size: texts run at once; fewer where they are long, see `LONG`.
         run: (texts) -> arrays with a row a text.
         *others: what goes with each text; `run` gets it too.
     """
     if batch_size < 1:
         raise ValueError(f"batch_size: expected at least 1, got {batch_size}.")
-    order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
     results = [None] * len(texts)
-    for first in range(0, len(order), batch_size):
-        chosen = order[first : first + batch_size]
+    for chosen in _batches([len(text) for text in texts], batch_size):
         rows = zip(*run(*([values[i] for i in chosen] for values in (texts, *others))), strict=True)
         for i, row in zip(chosen, rows, strict=True):
             results[i] = row
     return results
+
+
+def _batches(lengths: Sequence[int], batch_size: int):
+    """Yield the places of texts of like length: so many, or so long, padding included, as `batch_size` texts of `LONG` characters."""
+    batch = []
+    for place in sorted(range(len(lengths)), key=lengths.__getitem__):
+        if batch and (len(batch) == batch_size or (len(batch) + 1) * lengths[place] > batch_size * LONG):
+            yield batch
+            batch = []
+        batch.append(place)
+    if batch:
+        yield batch
 
 
 def to_translations(

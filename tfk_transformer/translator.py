@@ -9,13 +9,14 @@ import numpy as np
 from tfk_transformer.bundle import written_whole
 from tfk_transformer.config import SETTING_DTYPES, SearchSettings
 from tfk_transformer.contents import SOURCE_TOKENIZER, TARGET_TOKENIZER, TRANSLATOR, plain_copy, read_model, read_probes, write_parts
+from tfk_transformer.pair_scoring import PairScorer
 from tfk_transformer.streaming import stream_text
-from tfk_transformer.texts import Hypothesis, Translation, check_prefixes, check_texts, in_batches, to_translations
+from tfk_transformer.texts import Translation, check_prefixes, check_texts, in_batches, to_translations
 from tfk_transformer.token_scores import Pieces, score_in_batches
 from tfk_transformer.tokenizers import SubwordTokenizer
 
 
-class Translator:
+class Translator(PairScorer):
     """A fitted model with its tokenizers: text to text.
 
     Args:
@@ -106,29 +107,6 @@ class Translator:
             ValueError: at once, if the text is too long for the model, a setting is invalid, or there are more beams.
         """
         return stream_text(self._steps, text, SearchSettings(**{"beam_size": 1, **settings}).as_arrays())
-
-    def score(self, sources: Sequence[str], targets: Sequence[str], batch_size: int = 64) -> np.ndarray:
-        """Return the log-probability of each target given its source, float32 (N,), by the full masked pass.
-
-        Args:
-            sources: the texts.
-            targets: a translation of each.
-            batch_size: pairs scored at once; it does not change the result.
-
-        Raises:
-            ValueError: if the sides differ in number, or a text is too long for the model.
-        """
-        return np.array([row[0] for row in self._scored(sources, targets, batch_size, attention=False)], "float32")
-
-    def score_tokens(
-        self, sources: Sequence[str], targets: Sequence[str], batch_size: int = 64, attention: bool = False
-    ) -> list[Hypothesis]:
-        """Score pairs as `score` does, token by token: each target as a hypothesis, with its log-probability as its score."""
-        rows = self._scored(sources, targets, batch_size, attention)
-        return [
-            self._pieces.name(Hypothesis(target, float(log_probability)), *arrays)
-            for target, (log_probability, *arrays) in zip(targets, rows, strict=True)
-        ]
 
     def _scored(self, sources, targets, batch_size: int, attention: bool) -> list[tuple]:
         """Return for each pair its log-probability, its ids, what each token scores and, if wanted, attends to."""
