@@ -6,8 +6,7 @@ from collections import OrderedDict
 
 import onnx_ir as ir
 
-from tfk_transformer.export.stand_in import as_node
-
+DOMAIN, READ, STEP = "tfk_transformer", "Read", "Step"  # of nodes that stand for layers, see `stand_in`, and their operators
 OPSET = 18  # the newest that tf2onnx 1.17 knows
 
 
@@ -37,7 +36,7 @@ def from_tensorflow(function) -> ir.Model:
                 input_names=inputs,
                 output_names=outputs,
                 tensors_to_rename=tensor_names_from_structed(function, inputs, outputs),
-                custom_op_handlers={"SelectV2": (_as_where, []), "PyFuncStateless": (as_node, [])},
+                custom_op_handlers={"SelectV2": (_as_where, []), "PyFuncStateless": (_as_itself, [])},
             )
             return ir.from_proto(
                 optimizer.optimize_graph(converted, catch_errors=False, optimizers=_clean_up()).make_model("tfk_transformer")
@@ -72,6 +71,13 @@ def _clean_up() -> OrderedDict:
 def _as_where(context, node, name, arguments):
     """Convert SelectV2 to the operator that it is; tf2onnx multiplies by 0 and 1, six nodes that turn an infinity into a NaN."""
     node.type, node.domain = "Where", ""
+    return node
+
+
+def _as_itself(context, node, name, arguments):
+    """Let a node be that stands for layers, see `stand_in`."""
+    node.type = STEP if f"{DOMAIN}_{STEP}" in name else READ
+    node.domain = DOMAIN
     return node
 
 

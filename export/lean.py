@@ -13,10 +13,10 @@ import numpy as np
 import onnx_ir as ir
 
 from tfk_transformer.config import PAD_ID
+from tfk_transformer.export.conversion import DOMAIN, READ
 from tfk_transformer.export.lean_attention import FusedAttention, StandardAttention
 from tfk_transformer.export.lean_writer import Writer
 from tfk_transformer.export.products import CONTRIB, Float32Products, Int8Products
-from tfk_transformer.export.stand_in import DOMAIN, READ
 from tfk_transformer.masks import HIDDEN
 from tfk_transformer.model import TokenModel
 

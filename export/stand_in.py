@@ -3,10 +3,8 @@
 import tensorflow as tf
 
 from tfk_transformer.attention import KeyValue
+from tfk_transformer.export.conversion import DOMAIN, READ, STEP
 from tfk_transformer.model import Beams, Step, Stepper, TokenModel
-
-READ, STEP = "Read", "Step"  # the nodes' operators, in the domain below
-DOMAIN = "tfk_transformer"
 
 
 class StandIn:
@@ -60,10 +58,3 @@ def _never_run(*inputs):
 
 def _pairs(tensors):
     return [KeyValue(*pair) for pair in zip(tensors[::2], tensors[1::2], strict=True)]
-
-
-def as_node(context, node, name, arguments):
-    """Tell tf2onnx to let a stand-in's node be; a handler for `PyFuncStateless`."""
-    node.type = STEP if f"{DOMAIN}_{STEP}" in name else READ
-    node.domain = DOMAIN
-    return node
