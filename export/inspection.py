@@ -11,6 +11,7 @@ from rich.table import Table
 from tfk_transformer.config import SETTING_DTYPES
 from tfk_transformer.export.conversion import quietly
 from tfk_transformer.export.runtime import METADATA
+from tfk_transformer.export.signatures import PREFIX, PREFIX_IDS
 
 EXPECTED = "a bundle (with config.json), a SavedModel folder (with saved_model.pb) or an .onnx file"
 PARITY = "parity.json"  # as in `exporting`, which loads TensorFlow
@@ -97,7 +98,7 @@ def _plain(array: np.ndarray):
     """Return a scalar or a list as JSON has it: 0.6, and not what float32 makes of it; texts decoded."""
     if array.dtype.kind == "f":
         return float(str(array))
-    return [text.decode() for text in array] if array.dtype.kind == "O" else array.tolist()
+    return [text.decode() for text in array] if array.dtype.kind in "OS" else array.tolist()
 
 
 def _onnx_files(path: Path, tensors) -> dict[str, int]:
@@ -161,10 +162,10 @@ def _parity_beside(saved_model: Path) -> dict | None:
 
 
 def _tf_tensors(tensors) -> list[dict]:
-    """Describe the tensors of a signature, which has no order: texts and ids first, then the settings in theirs."""
+    """Describe the tensors of a signature, which has no order: texts and ids first, then prefixes and settings in theirs."""
     import tensorflow as tf
 
-    order = list(SETTING_DTYPES)
+    order = [PREFIX.name, PREFIX_IDS.name, *SETTING_DTYPES]
     found = [
         {
             "name": name,

@@ -94,7 +94,11 @@ def _step(writer: Writer, attention: type[StandardAttention], ids: ir.Value, lin
             x, visible = _read_source(writer, reader, path, x, memory[pair], memory[-1], visibly=layer == layers - 1)
         x = writer.sublayer(x, f"{path}/ff_residual/norm", lambda y, path=path: writer.feed_forward(y, path))
     logits = _logits(writer, writer.finish(x, "decoder"))
-    return [op("Reshape", [logits, op("Concat", [shape, writer.ints(-1)], axis=0)]), _mean_over_heads(writer, visible, shape), *grown]
+    return [
+        op("Reshape", [logits, op("Concat", [shape, writer.ints(writer.config.target_vocab_size)], axis=0)]),
+        _mean_over_heads(writer, visible, shape),
+        *grown,
+    ]
 
 
 def _embed_last(writer: Writer, ids):

@@ -69,9 +69,9 @@ class StandardAttention:
         """Project rows (R, D) to heads (A, H, M, width) for each role."""
         count, projected = self.options.num_heads, self.project(x, roles)
         if self.options.query_width == self.options.value_width:
-            return self._split(self._to_heads(projected, len(roles) * count), [count] * len(roles), axis=1)
+            return self._split(self._to_heads(projected, len(roles) * count, roles[0]), [count] * len(roles), axis=1)
         parts = self._split(projected, [count * self._width(role) for role in roles], axis=-1)
-        return [self._to_heads(part, count) for part in parts]
+        return [self._to_heads(part, count, role) for part, role in zip(parts, roles, strict=True)]
 
     def join(self, attended) -> ir.Value:
         """Project heads side by side (A, M, …) to rows (R, D)."""
@@ -81,11 +81,11 @@ class StandardAttention:
         return self.writer.products.multiply(rows, name, self.writer.weights[name], self.writer.weights.get(f"{name}_bias"))
 
     def by_sentence(self, *widths: int) -> ir.Value:
-        """Return the shape (A, M, *widths)."""
+        """Return the shape (A, M, *widths), all of it said: onnxruntime infers no width where A is 0."""
         return self.writer.op("Concat", [self.shape, self.writer.ints(*widths)], axis=0)
 
-    def _to_heads(self, part, count: int):
-        parted = self.writer.op("Reshape", [part, self.by_sentence(count, -1)])  # (A, M, count, width)
+    def _to_heads(self, part, count: int, role: str):
+        parted = self.writer.op("Reshape", [part, self.by_sentence(count, self._width(role))])  # (A, M, count, width)
         return self.writer.op("Transpose", [parted], perm=[0, 2, 1, 3])
 
     def _split(self, x, widths: Sequence[int], axis: int) -> list[ir.Value]:
@@ -134,8 +134,8 @@ class FusedAttention(StandardAttention):
 
     def _side_by_side(self, x, roles: Sequence[str]) -> list[ir.Value]:
         """Project rows (R, D) to (A, M, H*width) for each role."""
-        projected = self.writer.op("Reshape", [self.project(x, roles), self.by_sentence(-1)])
-        return self._split(projected, [self.options.num_heads * self._width(role) for role in roles], axis=-1)
+        widths = [self.options.num_heads * self._width(role) for role in roles]
+        return self._split(self.writer.op("Reshape", [self.project(x, roles), self.by_sentence(sum(widths))]), widths, axis=-1)
 
     def _call(self, outputs: int, inputs) -> Sequence[ir.Value]:
         attributes = {"num_heads": self.options.num_heads, "scale": 1.0, "mask_filter_value": HIDDEN}

@@ -100,10 +100,10 @@ class Writer:
 
     def feed_forward(self, x, path: str) -> ir.Value:
         """Apply a feed-forward block to rows (R, D)."""
-        inner, outer = (f"{path}/feed_forward/{side}" for side in ("inner", "outer"))
-        x = self.products.multiply(x, inner, self.weights[f"{inner}/kernel"], self.weights[f"{inner}/bias"])
-        x = self._activate(x)
-        return self.products.multiply(x, outer, self.weights[f"{outer}/kernel"], self.weights[f"{outer}/bias"])
+        return self._dense(self._activate(self._dense(x, f"{path}/feed_forward/inner")), f"{path}/feed_forward/outer")
+
+    def _dense(self, x, path: str) -> ir.Value:
+        return self.products.multiply(x, f"{path}/kernel", self.weights[f"{path}/kernel"], self.weights[f"{path}/bias"])
 
     def _activate(self, x):
         if self.options.ff_activation == "relu":

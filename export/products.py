@@ -26,16 +26,20 @@ class Float32Products:
         kernel = self.constant(name, matrix)
         if bias is None:
             return self.op("MatMul", [x, kernel])
-        return self.op("Gemm", [x, kernel, self.constant(f"{name}_bias", bias)])
+        return self.op("Gemm", [x, kernel, self.bias(name, bias)])
 
     def multiply_by_table(self, x, name: str, table: np.ndarray, bias: np.ndarray | None = None) -> ir.Value:
         """Multiply rows (R, D) by an embedding table (vocab_size, D) that is looked up too: x table^T + bias."""
-        more = [] if bias is None else [self.constant(f"{name}_bias", bias)]
+        more = [] if bias is None else [self.constant("output/bias", bias)]
         return self.op("Gemm", [x, self.constant(name, table), *more], transB=1)
 
     def look_up(self, name: str, table: np.ndarray, ids) -> ir.Value:
         """Return the rows of an embedding table (vocab_size, D) that ids name."""
         return self.op("Gather", [self.constant(name, table), ids])
+
+    def bias(self, name: str, bias: np.ndarray) -> ir.Value:
+        """Return the bias beside the weights of this name, named as Keras names it."""
+        return self.constant(f"{name.removesuffix('kernel')}bias" if name.endswith("/kernel") else f"{name}_bias", bias)
 
 
 class Int8Products(Float32Products):
@@ -58,7 +62,7 @@ class Int8Products(Float32Products):
         rounded, scale = _rounded(matrix, axis=0)
         zeros = self.constant(f"zeros/{scale.size}", np.zeros(scale.size, "int8"))
         inputs = [x, self.constant(f"{name}_int8", rounded), self.constant(f"{name}_scale", scale), zeros]
-        return self.op("DynamicQuantizeMatMul", inputs + ([] if bias is None else [self.constant(f"{name}_bias", bias)]), CONTRIB)
+        return self.op("DynamicQuantizeMatMul", inputs + ([] if bias is None else [self.bias(name, bias)]), CONTRIB)
 
     def multiply_by_table(self, x, name: str, table: np.ndarray, bias: np.ndarray | None = None) -> ir.Value:
         """Multiply rows (R, D) by an embedding table (vocab_size, D): the operator wants it transposed, a second copy."""

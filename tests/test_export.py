@@ -210,7 +210,7 @@ def test_a_half_precision_model_translates_and_is_exported_in_float32(translator
 
 
 def test_bad_exports_are_refused(translator, tmp_path):
-    with pytest.raises(ValueError, match="formats: expected some of saved_model, onnx, onnx_steps, got tflite"):
+    with pytest.raises(ValueError, match="formats: expected some of saved_model, onnx, onnx_steps, onnx_fast, onnx_int8, got tflite"):
         export(translator, tmp_path / "out", ["tflite"])
     with pytest.raises(ValueError, match="which exists; choose another name"):
         export(translator, tmp_path)

@@ -81,9 +81,8 @@ def test_ids_that_fit_no_pairs_are_refused(scorers, exported):
         scorer.score_ids([4, 2], [[4, 2]])
     long = np.full((1, 33), 5)
     assert np.isnan(scorer.score_ids(long, [[4, 2]])[1]).all() and np.isnan(scorer.score_ids([[4, 2]], long)[0]).all()
-    for wrong in ([[4, 999, 2]], [[4, 2, 999]]):
-        with pytest.raises(Exception, match="invalid index|out of (data )?bounds"):
-            scorer.score_ids([[4, 2]], wrong)
+    for wrong in ([[4, 999, 2]], [[4, 2, 999]], [[-4, 2, 0]]):
+        assert np.isnan(scorer.score_ids([[4, 2]], wrong)[1]).all()
     with pytest.raises(ValueError, match="expected a file that scores, got .*generate.onnx, which does not; use score.onnx"):
         OnnxScorer(exported / "generate.onnx")
 
@@ -154,7 +153,7 @@ def test_files_over_ids_take_a_prefix_for_all_or_for_each(opened, exported, tran
         ids = session.run(["ids"], {"source_ids": source, **({} if prefix_ids is None else {"prefix_ids": prefix_ids})})[0]
         np.testing.assert_array_equal(opened[1].generate(source, prefix_ids)[0], ids)
         assert [row[: len(start)].tolist() for row, start in zip(ids[:, 0], starts, strict=True)] == list(starts)
-    with pytest.raises(Exception, match="invalid expand shape"):
+    with pytest.raises(Exception, match="axis == 1|invalid expand shape"):  # onnxruntime's own word for sizes that do not fit
         session.run(["ids"], {"source_ids": source, "prefix_ids": np.array([drei] * 3, "int32")})
 
 

@@ -11,7 +11,7 @@ from tfk_transformer.config import setting_rules
 from tfk_transformer.export.conversion import quietly
 from tfk_transformer.export.inspection import inspect
 from tfk_transformer.export.onnx_file import SMALL, save_onnx
-from tfk_transformer.export.onnx_graph import generate_graph
+from tfk_transformer.export.onnx_graph import generate_graph, search_graph
 from tfk_transformer.export.parity import probe_ids
 from tfk_transformer.export.runtime import OnnxTranslator, open_session
 
@@ -82,7 +82,9 @@ def test_weights_that_are_missing_or_cut_are_said(parted, cut):
 
 def test_one_process_converts_again_and_again(translator):
     """TensorFlow names what it inlines anew in each conversion, and must not find two functions of one name."""
-    first, second = (Counter(node.op_type for node in generate_graph(translator).graph.all_nodes()) for _ in range(2))
+    first, second = (
+        Counter(node.op_type for node in generate_graph(search_graph(translator), translator).graph.all_nodes()) for _ in range(2)
+    )
     assert first == second and first["Loop"] == 2
 
 
