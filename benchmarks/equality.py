@@ -29,7 +29,7 @@ def main(
     from tfk_transformer.datasets.specs import load
     from tfk_transformer.export.opening import open_translator
 
-    sources = [source for source, _ in load(data).pairs("test")]
+    sources = [pair.source for pair in load(data).pairs("test")]
     files = [export / "saved_model", *sorted(export.glob("translate*.onnx"))]
     console, table = Console(), Table("search", "file", "same hypotheses", "largest score difference", "seconds")
     for name, settings in SEARCHES.items():
