@@ -14,7 +14,7 @@ from rich.table import Table
 
 SEARCHES = {
     "greedy": {"beam_size": 1},
-    "beam 4, n-best 4": {"n_best": 4},
+    "beam 4, 4 best": {"n_best": 4},
     "drawn": {"beam_size": 2, "n_best": 2, "temperature": 0.8, "seed": 11},
 }
 
@@ -31,7 +31,7 @@ def main(
 
     sources = [pair.source for pair in load(data).pairs("test")]
     files = [export / "saved_model", *sorted(export.glob("translate*.onnx"))]
-    console, table = Console(), Table("search", "file", "same hypotheses", "largest score difference", "seconds")
+    console, table = Console(), Table("search", "file", "same", "scores apart", "seconds")
     for name, settings in SEARCHES.items():
         expected = open_translator(bundle).translate(sources, batch_size, **settings)
         for path in (path for path in files if path.exists()):

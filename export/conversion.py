@@ -43,21 +43,6 @@ def from_tensorflow(function) -> ir.Model:
             )
 
 
-def _optimized(function, inputs: list[str], outputs: list[str]):
-    """Do as `tf_loader.from_function` where there are no weights to freeze.
-
-    Freezing would name the loops of one function as those of the next, and TensorFlow refuses a second one of that name.
-    """
-    import tensorflow as tf
-    from tensorflow.python.framework.convert_to_constants import disable_lower_using_switch_merge
-    from tf2onnx import tf_loader
-
-    definition = disable_lower_using_switch_merge(function.graph.as_graph_def(add_shapes=True))  # loops stay loops
-    with tf.Graph().as_default():
-        tf.import_graph_def(definition, name="")
-        return tf_loader.tf_optimize(inputs, outputs, definition)
-
-
 def _clean_up() -> OrderedDict:
     from tf2onnx.optimizer.back_to_back_optimizer import BackToBackOptimizer
     from tf2onnx.optimizer.const_fold_optimizer import ConstFoldOptimizer

@@ -70,10 +70,9 @@ def _read(writer: Writer, attention: type[StandardAttention], source: ir.Value) 
     positions = op("Slice", [writer.positions("source"), writer.ints(0), length, writer.ints(0)])
     x = writer.embed("source", source, positions)
     for layer in range(config.encoder_layers):
-        path = f"encoder/layer_{layer}"
-        attend = attention(writer, f"{path}/attention", shape)
-        x = writer.sublayer(x, f"{path}/attention_residual/norm", lambda y, attend=attend: attend.to_itself(y, mask))
-        x = writer.sublayer(x, f"{path}/ff_residual/norm", lambda y, path=path: writer.feed_forward(y, path))
+        path, norm = f"encoder/layer_{layer}", f"encoder/layer_{layer}/attention_residual/norm"
+        attended = attention(writer, f"{path}/attention", shape).to_itself(writer.enter(x, norm), mask)
+        x = writer.feed_forward(writer.leave(x, attended, norm), path)
     memory = writer.finish(x, "encoder")
     readers = [attention(writer, f"decoder/layer_{layer}/cross_attention", shape) for layer in range(config.decoder_layers)]
     return [*(value for reader in readers for value in reader.project_source(memory)), mask]
@@ -86,13 +85,14 @@ def _step(writer: Writer, attention: type[StandardAttention], ids: ir.Value, lin
     shape = op("Shape", [ids], end=2)  # A, M
     x, grown, visible = _embed_last(writer, ids), [], None
     for layer in range(layers):
-        path, pair = f"decoder/layer_{layer}", slice(2 * layer, 2 * layer + 2)
-        x, pair_grown = _read_past(writer, attention(writer, f"{path}/self_attention", shape), path, x, cache[pair], lineage)
-        grown += pair_grown
+        path, pair, norm = f"decoder/layer_{layer}", slice(2 * layer, 2 * layer + 2), f"decoder/layer_{layer}/self_residual/norm"
+        attend = attention(writer, f"{path}/self_attention", shape)
+        attended, pair_grown = attend.to_past(writer.enter(x, norm), cache[pair], lineage)
+        x, grown = writer.leave(x, attended, norm), grown + pair_grown
         if memory:
             reader = attention(writer, f"{path}/cross_attention", shape)
             x, visible = _read_source(writer, reader, path, x, memory[pair], memory[-1], visibly=layer == layers - 1)
-        x = writer.sublayer(x, f"{path}/ff_residual/norm", lambda y, path=path: writer.feed_forward(y, path))
+        x = writer.feed_forward(x, path)
     logits = _logits(writer, writer.finish(x, "decoder"))
     return [
         op("Reshape", [logits, op("Concat", [shape, writer.ints(writer.config.target_vocab_size)], axis=0)]),
@@ -107,29 +107,15 @@ def _embed_last(writer: Writer, ids):
     return writer.embed("target", writer.op("Gather", [ids, writer.constant("last", np.int64(-1))], axis=2), position)
 
 
-def _read_past(writer: Writer, attend: StandardAttention, path: str, x, past, lineage):
-    grown = []
-
-    def read(y):
-        rows, pair = attend.to_past(y, past, lineage)
-        grown.extend(pair)
-        return rows
-
-    return writer.sublayer(x, f"{path}/self_residual/norm", read), grown
-
-
 def _read_source(writer: Writer, attend: StandardAttention, path: str, x, memory, mask, visibly: bool):
-    """Return rows, and the last layer's attention weights (A, H, M, S), which the coverage penalty asks for."""
-    weights = None
-
-    def read(y):
-        nonlocal weights
-        if not visibly:
-            return attend.to_source(y, memory, mask)
-        rows, weights = attend.to_source_visibly(y, memory, mask)
-        return rows
-
-    return writer.sublayer(x, f"{path}/cross_residual/norm", read), weights
+    """Return rows, and where they are asked for, for the coverage penalty, the attention weights (A, H, M, S)."""
+    norm, weights = f"{path}/cross_residual/norm", None
+    query = writer.enter(x, norm)
+    if visibly:
+        attended, weights = attend.to_source_visibly(query, memory, mask)
+    else:
+        attended = attend.to_source(query, memory, mask)
+    return writer.leave(x, attended, norm), weights
 
 
 def _mean_over_heads(writer: Writer, weights, shape) -> ir.Value:

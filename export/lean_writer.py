@@ -88,19 +88,24 @@ class Writer:
         weights = [self.constant(f"{path}/{part}", self.weights[f"{path}/{part}"]) for part in ("gamma", "beta")]
         return self.op("LayerNormalization", [x, *weights], axis=-1, epsilon=self.options.norm_epsilon)
 
-    def sublayer(self, x, path: str, function) -> ir.Value:
-        """Connect `function` of rows (R, D) to its input, as `residual.Residual` does."""
-        pre = self.options.norm == "pre"
-        total = self.op("Add", [x, function(self.normalize(x, path) if pre else x)])
-        return total if pre else self.normalize(total, path)
+    def enter(self, x, path: str) -> ir.Value:
+        """Return what a sublayer reads of rows (R, D), as `residual.Residual.enter` does."""
+        return self.normalize(x, path) if self.options.norm == "pre" else x
+
+    def leave(self, x, output, path: str) -> ir.Value:
+        """Join a sublayer's input and output, both rows (R, D), as `residual.Residual` does."""
+        total = self.op("Add", [x, output])
+        return total if self.options.norm == "pre" else self.normalize(total, path)
 
     def finish(self, x, stack: str) -> ir.Value:
         """Normalize a stack's output (R, D), if it has a final norm."""
         return self.normalize(x, f"{stack}/final_norm") if f"{stack}/final_norm/gamma" in self.weights else x
 
     def feed_forward(self, x, path: str) -> ir.Value:
-        """Apply a feed-forward block to rows (R, D)."""
-        return self._dense(self._activate(self._dense(x, f"{path}/feed_forward/inner")), f"{path}/feed_forward/outer")
+        """Apply a layer's feed-forward block to rows (R, D), inside its residual connection."""
+        norm, block = f"{path}/ff_residual/norm", f"{path}/feed_forward"
+        hidden = self._activate(self._dense(self.enter(x, norm), f"{block}/inner"))
+        return self.leave(x, self._dense(hidden, f"{block}/outer"), norm)
 
     def _dense(self, x, path: str) -> ir.Value:
         return self.products.multiply(x, f"{path}/kernel", self.weights[f"{path}/kernel"], self.weights[f"{path}/bias"])

@@ -142,8 +142,8 @@ def _onnx_int8(translator: Translator, folder: Path, probes: Probes) -> dict:
             save_onnx(models, folder, config, **about, parity=figures)
             return figures
     raise parity.ParityError(
-        f"ONNX int8: expected a BLEU of {parity.AGREEMENT:g} with the model's own translations of {len(probes.readable)} probe "
-        f"sentences, got {max(found):.1f} with any weights left in float32; export it without this format. Nothing was written."
+        f"ONNX int8: expected a BLEU over characters of {parity.AGREEMENT:g} with the model's own translations of "
+        f"{len(probes.readable)} probe sentences, got {max(found):.1f} with any weights left in float32; export it without this format. Nothing was written."
     )
 
 

@@ -197,6 +197,28 @@ def test_one_format_alone(translator, tmp_path, formats, kept):
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == kept
 
 
+def test_the_profiles_for_onnxruntime_translate_as_the_model(translator, tmp_path):
+    figures = export(translator, tmp_path / "out", ["onnx_fast", "onnx_int8"])
+    assert figures["onnx_fast"]["largest_score_difference"] < 1e-4
+    int8 = figures["onnx_int8"]
+    assert int8["bleu_with_the_model"] >= parity.AGREEMENT and int8["kept_float32"] == [] and int8["sentences"] >= 100
+    assert (tmp_path / "out" / "generate.int8.onnx").stat().st_size < 0.6 * (tmp_path / "out" / "generate.fast.onnx").stat().st_size
+    expected = [t.text for t in translator.translate(TEXTS[:3])]
+    for name in ("fast", "int8"):
+        opened = OnnxTranslator(tmp_path / "out" / f"translate.{name}.onnx")
+        assert opened.metadata["profile"] == name and opened.metadata["parity"]
+        assert [t.text for t in opened.translate(TEXTS[:3])] == expected
+
+
+def test_no_int8_file_leaves_that_translates_too_differently(translator, tmp_path, monkeypatch):
+    monkeypatch.setattr(parity, "AGREEMENT", 101.0)  # more than any file can have
+    with pytest.raises(
+        parity.ParityError, match="ONNX int8: expected a BLEU over characters of 101 with the model's own translations .* got [0-9.]+"
+    ):
+        export(translator, tmp_path / "out", ["onnx_int8"])
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
 def test_a_half_precision_model_translates_and_is_exported_in_float32(translator, exported, tmp_path, dtype):
     model = Transformer(translator.model.config, dtype=dtype)

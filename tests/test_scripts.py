@@ -44,6 +44,15 @@ def test_the_benchmark_prints_a_row_for_each_runtime(bundle, exported, recipe):
     assert re.findall(r"│ (Keras|SavedModel|ONNX) ", output) == ["Keras", "SavedModel", "ONNX"]
 
 
+def test_the_comparison_finds_every_hypothesis_equal(bundle, exported, recipe):
+    output = run(SCRIPTS.parent / "benchmarks" / "equality.py", bundle, exported, "--data", recipe.data)
+    rows = re.findall(r"│ (greedy|beam 4, 4 best|drawn) +│ (saved_model|translate.onnx) +│ (\d+) of (\d+) ", output)
+    assert [row[:2] for row in rows] == [
+        (search, file) for search in ("greedy", "beam 4, 4 best", "drawn") for file in ("saved_model", "translate.onnx")
+    ]
+    assert all(same == of and int(of) > 100 for *_, same, of in rows)
+
+
 @pytest.mark.journey
 def test_keras_fit_in_plain_keras_leaves_a_bundle(tmp_path):
     """One epoch of the script's own data."""
