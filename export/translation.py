@@ -143,7 +143,8 @@ def _onnx_int8(translator: Translator, folder: Path, probes: Probes) -> dict:
             return figures
     raise parity.ParityError(
         f"ONNX int8: expected a BLEU over characters of {parity.AGREEMENT:g} with the model's own translations of "
-        f"{len(probes.readable)} probe sentences, got {max(found):.1f} with any weights left in float32; export it without this format. Nothing was written."
+        f"{len(probes.readable)} probe sentences, got {max(found):.1f} with any weights left in float32; "
+        "export it without this format. Nothing was written."
     )
 
 
