@@ -23,14 +23,50 @@ def token_crossentropy(labels, predicted, label_smoothing=0.0, from_logits=True)
     Returns:
         float32 (B, T); what stands at padding is meaningless.
     """
-    logits = ops.cast(predicted, "float32")
-    if not from_logits:
-        logits = ops.log(ops.maximum(logits, SMALLEST))  # log-probabilities are logits whose logsumexp is 0
-    true = ops.take_along_axis(logits, ops.cast(labels, "int32")[..., None], axis=-1)[..., 0]
-    normalizer = ops.logsumexp(logits, axis=-1)
-    if not label_smoothing:
-        return normalizer - true
-    return normalizer - (1.0 - label_smoothing) * true - label_smoothing * ops.mean(logits, axis=-1)
+    labels = ops.cast(labels, "int32")
+    if from_logits:
+        return _crossentropy_of_logits(labels, ops.cast(predicted, "float32"), label_smoothing)
+    log_probs = ops.log(ops.maximum(ops.cast(predicted, "float32"), SMALLEST))
+    return -(1.0 - label_smoothing) * _at(labels, log_probs) - label_smoothing * ops.mean(log_probs, axis=-1)
+
+
+def _crossentropy_of_logits(labels, logits, label_smoothing):
+    """Compute the same from float32 logits, with a gradient written out.
+
+    The gradient is p - (1 - e) onehot - e / V. Left to itself, it takes three times as long on a CPU: exponentials once more,
+    and a sum over segments as many as there are logits, for the one that each label picks.
+    """
+
+    @ops.custom_gradient
+    def crossentropy(logits):
+        probabilities = ops.softmax(logits, axis=-1)
+        # The greatest probability is at least 1 / V, so its logarithm is exact where others are 0.
+        normalizer = ops.max(logits, axis=-1) - ops.log(ops.max(probabilities, axis=-1))
+        losses = normalizer - (1.0 - label_smoothing) * _at(labels, logits)
+        if label_smoothing:
+            losses = losses - label_smoothing * ops.mean(logits, axis=-1)
+
+        def gradient(upstream):
+            vocab_size = logits.shape[-1]
+            slopes = (probabilities - label_smoothing / vocab_size) * upstream[..., None]
+            true = -(1.0 - label_smoothing) * upstream
+            return ops.reshape(_add_at(labels, ops.reshape(slopes, (-1, vocab_size)), true), ops.shape(logits))
+
+        return losses, gradient
+
+    return crossentropy(logits)
+
+
+def _at(labels, values):
+    """Pick from (B, T, V) what stands at each label: (B, T)."""
+    return ops.take_along_axis(values, labels[..., None], axis=-1)[..., 0]
+
+
+def _add_at(labels, rows, values):
+    """Add to each of the rows (B*T, V) a value of (B, T), at its label."""
+    flat = ops.reshape(labels, (-1,))
+    places = ops.stack([ops.arange(ops.shape(flat)[0]), flat], axis=-1)
+    return ops.scatter_update(rows, places, ops.reshape(values, (-1,)), reduction="add")
 
 
 def real_tokens(labels):
