@@ -1,4 +1,5 @@
 import json
+import signal
 
 import keras
 import numpy as np
@@ -8,7 +9,8 @@ from tfk_transformer import datasets
 from tfk_transformer.batching import TokenBatches
 from tfk_transformer.language_model import LanguageModel
 from tfk_transformer.losses import LabelSmoothedCrossentropy
-from tfk_transformer.training import Recipe, train
+from tfk_transformer.recipe import Recipe
+from tfk_transformer.training import train
 from tfk_transformer.transformer import Transformer
 from tfk_transformer.translator import Translator
 
@@ -21,11 +23,11 @@ def test_training_learns_and_leaves_a_whole_bundle(bundle, recipe, translator):
         "metrics.json",
         "model.weights.h5",
         "probes.txt",
-        "recipe.json",
+        "recipe.toml",
         "source.model",
         "target.model",
     ]
-    assert Recipe.from_json((bundle / "recipe.json").read_text()) == recipe
+    assert Recipe.read(bundle / "recipe.toml") == recipe
     history = json.loads((bundle / "history.json").read_text())
     assert len(history["loss"]) == recipe.epochs
     assert history["loss"][-1] < 0.1 < 3 < history["loss"][0]
@@ -38,31 +40,30 @@ def test_an_existing_bundle_is_not_written_over(bundle, recipe):
         train(recipe, bundle)
 
 
-def stop_after(epochs):
-    """Break a training off at the end of an epoch, as Ctrl-C would."""
+class Interrupts(keras.callbacks.Callback):
+    """Ask a training to stop in its third epoch, as Ctrl-C does."""
 
-    def stop(epoch, logs):
-        if epoch + 1 == epochs:
-            raise KeyboardInterrupt
-
-    return keras.callbacks.LambdaCallback(on_epoch_end=stop)
+    def on_train_batch_begin(self, batch, logs=None):
+        if len(self.model.history.epoch) == 2 and batch == 1:
+            signal.raise_signal(signal.SIGINT)
 
 
-# Keras's CSVLogger leaves its file open when a training breaks off.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_an_interrupted_training_resumes_after_its_last_whole_epoch(recipe, tmp_path):
-    short, out, said = recipe.replace(epochs=3), tmp_path / "bundle", []
+def test_an_interrupted_training_leaves_a_bundle_and_resumes_after_its_last_whole_epoch(recipe, tmp_path):
+    short, out, said = recipe.replace(epochs=4, average=2), tmp_path / "bundle", []
     with pytest.raises(KeyboardInterrupt):
-        train(short, out, callbacks=[stop_after(2)], say=said.append)
-    assert not out.exists()
+        train(short, out, callbacks=[Interrupts()], say=said.append)
+    assert said[-1] == f"stopped by SIGINT: {out} holds the model so far; the same command with --resume goes on"
+    assert Translator.load(out).translate(["one"])
+    assert json.loads((out / "history.json").read_text())["epoch"] == [1, 2]
     with pytest.raises(ValueError, match="holds an unfinished training; resume it, or remove it"):
         train(short, out)
     with pytest.raises(ValueError, match="which had seed=0"):
         train(short.replace(seed=1), out, resume=True)
     translator = train(short, out, resume=True, say=said.append)
     history = json.loads((out / "history.json").read_text())
-    assert history["epoch"] == [0.0, 1.0, 2.0]
-    assert history["loss"][2] < history["loss"][1] < history["loss"][0]
+    assert history["epoch"] == [1, 2, 3, 4]
+    assert history["loss"][3] < history["loss"][1] < history["loss"][0]
+    assert json.loads((out / "metrics.json").read_text())["averaged_epochs"] == [3, 4]
     assert isinstance(translator, Translator)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bundle"]
 

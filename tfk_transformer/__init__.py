@@ -32,7 +32,7 @@ _HOME = {
     "TokenBatches": "batching",
     "JoinedBatches": "batching",
     "train": "training",
-    "Recipe": "training",
+    "Recipe": "recipe",
     "Translator": "translator",
     "TextClassifier": "text_classifier",
     "OnnxTranslator": "export.runtime",

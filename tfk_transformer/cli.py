@@ -6,16 +6,16 @@ Heavy imports stand inside the commands, so that `--help` is quick and an ONNX f
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
 from tfk_transformer import __version__
-from tfk_transformer.config import PRESETS, SearchSettings
+from tfk_transformer.config import SearchSettings
+from tfk_transformer.recipe_options import named_value, read_recipe, with_recipe
 from tfk_transformer.startup import load_tensorflow
 from tfk_transformer.text_lines import given_texts, line_pairs, print_streams, scores, translations, write_lines
-from tfk_transformer.tokenizers import MODEL_TYPES
 
 app = typer.Typer(
     name="tfk-transformer",
@@ -56,41 +56,31 @@ def _common(
 
 
 @app.command()
+@with_recipe
 def train(
-    data: Data,
-    out: Annotated[Path, typer.Option(help="Folder of the bundle; it must not exist.")],
-    architecture: Annotated[str, typer.Option(help="encoder_decoder, or decoder: it continues a source with its target.")] = (
-        "encoder_decoder"
-    ),
-    preset: Annotated[str, typer.Option(help=f"Model: {', '.join(PRESETS)}.")] = "small",
-    option: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="An option of the model that differs, as in norm=post; may be repeated.")
+    recipe: Annotated[
+        Path | None, typer.Argument(metavar="[RECIPE]", help="A TOML file; options given here come before what it says.")
     ] = None,
-    validation_data: Annotated[str | None, typer.Option(help="Like --data. Default: its validation split, if it has one.")] = None,
-    epochs: Annotated[int, typer.Option(help="Passes over the data.")] = 10,
-    batch_tokens: Annotated[int, typer.Option(help="Tokens a batch and side, padding included.")] = 4096,
-    tokenizer: Annotated[str, typer.Option(help=f"Pieces of the joint vocabulary: {', '.join(MODEL_TYPES)}.")] = "unigram",
-    vocab_size: Annotated[int, typer.Option(help="Subwords of the joint vocabulary; plain text gives fewer.")] = 8000,
-    max_length: Annotated[int, typer.Option(help="Longest side of a pair in tokens; longer pairs are dropped and counted.")] = 256,
-    dropout: Annotated[float | None, typer.Option(help="Default: the preset's.")] = None,
-    learning_rate: Annotated[float, typer.Option(help="Peak of the inverse square root schedule.")] = 1e-3,
-    warmup_steps: Annotated[int, typer.Option(help="Steps of its linear rise.")] = 1000,
-    label_smoothing: Annotated[float, typer.Option(help="Share of the probability spread over the vocabulary.")] = 0.1,
-    dtype: Annotated[str, typer.Option(help="float32, mixed_bfloat16 or mixed_float16.")] = "float32",
-    seed: Annotated[int, typer.Option(help="Of weights, shuffling and dropout.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="Folder of the bundle; it must not exist.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue an unfinished training after its last whole epoch.")] = False,
+    cache: Annotated[Path | None, typer.Option(help="Folder that keeps the training pairs' ids on disk. Default: none.")] = None,
+    print_config: Annotated[bool, typer.Option("--print-config", help="Print the recipe as TOML, and do nothing.")] = False,
+    *,
+    given: dict,
 ) -> None:
     """Train a model on text pairs and leave a bundle: configuration, tokenizers, weights, history."""
-    settings = {name: value for name, value in locals().items() if name not in ("out", "resume", "option")}
-    settings["options"] = dict(_named_value(text, "--option", "norm=post") for text in option or [])
+    chosen = read_recipe(recipe, given)
+    if print_config:
+        print(chosen.to_toml(), end="")
+        return
+    if out is None:
+        raise ValueError("--out: expected a folder for the bundle, got none.")
     load_tensorflow()
-    from tfk_transformer.training import Recipe
     from tfk_transformer.training import train as run
 
     try:
-        run(Recipe(**settings), out, resume=resume, say=console.print)
+        run(chosen, out, resume=resume, say=console.print, cache=cache)
     except KeyboardInterrupt:
-        console.print("interrupted; the same command with --resume continues after the last whole epoch")
         raise typer.Exit(130) from None
     console.print(f"bundle: {out}")
 
@@ -218,17 +208,6 @@ def inspect(
         console.print(table)
 
 
-def _named_value(text: str, option: str, example: str) -> tuple[str, Any]:
-    """Read NAME=VALUE, where the value is JSON or a bare word."""
-    name, equals, value = text.partition("=")
-    if not (name and equals and value):
-        raise ValueError(f"{option}: expected NAME=VALUE, as in {example}, got '{text}'.")
-    try:
-        return name, json.loads(value)
-    except json.JSONDecodeError:
-        return name, value
-
-
 def _open(model: Path):
     """Open MODEL, with TensorFlow only where it is needed."""
     from tfk_transformer.export.opening import open_translator
@@ -239,7 +218,7 @@ def _open(model: Path):
 
 
 def _settings(given: list[str] | None) -> dict:
-    return dict(_named_value(text, "--setting", "length_penalty=1") for text in given or [])
+    return dict(named_value(text, "--setting", "length_penalty=1") for text in given or [])
 
 
 def _print_figures(found) -> None:
@@ -254,7 +233,7 @@ def main() -> None:
     """Run the command line; a wrong input is one line on standard error and exit status 1."""
     try:
         app()
-    except (ValueError, OSError, ImportError) as error:
+    except (ValueError, OSError, ImportError, FloatingPointError) as error:
         Console(stderr=True, highlight=False, soft_wrap=True).print(f"[bold red]error:[/] {_one_line(error)}")
         sys.exit(1)
 

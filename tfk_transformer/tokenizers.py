@@ -39,13 +39,17 @@ class SubwordTokenizer:
             )
 
     @classmethod
-    def train(cls, texts: Iterable[str], vocab_size: int = 8000, model_type: str = "unigram") -> "SubwordTokenizer":
+    def train(
+        cls, texts: Iterable[str], vocab_size: int = 8000, model_type: str = "unigram", byte_fallback: bool = False
+    ) -> "SubwordTokenizer":
         """Learn a vocabulary from texts; both sides of a parallel corpus give a joint one.
 
         Args:
             texts: sentences; the first two million are used.
             vocab_size: pieces wanted, special ones included; text too plain for so many gives fewer ("unigram", "char").
             model_type: "unigram" (arXiv:1804.10959), "bpe" (arXiv:1508.07909) or "char", a piece a character.
+            byte_fallback: whether characters that the texts lack are spelled as bytes, for which there are 256 pieces more; else
+                they are the unknown piece.
 
         Raises:
             ValueError: for another `model_type`; if there is no text, or too little or too varied text for `vocab_size`.
@@ -65,6 +69,7 @@ class SubwordTokenizer:
                 model_type=model_type,
                 hard_vocab_limit=model_type == "bpe",
                 character_coverage=1.0,
+                byte_fallback=byte_fallback,
                 pad_id=PAD_ID,
                 bos_id=START_ID,
                 eos_id=END_ID,
@@ -90,9 +95,22 @@ class SubwordTokenizer:
         """Number of pieces, special ones included."""
         return self._processor.vocab_size()
 
-    def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the ids of each text, without start and end."""
-        return self._processor.encode(list(texts))
+    def encode(self, texts: Sequence[str], sampling: float = 0.0, seed: int = 0) -> list[list[int]]:
+        """Return the ids of each text, without start and end.
+
+        Args:
+            texts: sentences.
+            sampling: draw among the ways to cut a text into pieces ("subword regularization"). Of a unigram model the power that
+                their probabilities are raised to (arXiv:1804.10959, section 3.2): the smaller, the more they vary, and 0.3 is
+                mild; of a BPE model the probability that a merge is left out (BPE-dropout, arXiv:1910.13267). 0: the best way.
+            seed: of what is drawn.
+        """
+        if not sampling:
+            return self._processor.encode(list(texts))
+        # One thread, or which thread draws for which text would be left to chance. The generator is a thread's own, and
+        # each call has new threads, which take up the seed.
+        sentencepiece.set_random_generator_seed(seed)
+        return self._processor.encode(list(texts), enable_sampling=True, alpha=sampling, nbest_size=-1, num_threads=1)
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
         """Return the text of each row of ids, which ends before the first end or padding; see `graph_decode`.

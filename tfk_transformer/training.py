@@ -1,226 +1,367 @@
-"""The training recipe: data, tokenizer, compile, fit, bundle."""
+"""Training: data, vocabularies, compile, fit, bundle."""
 
-import csv
 import itertools
 import shutil
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal, Self
 
 import keras
-from pydantic import Field, model_validator
+from rich.console import Console
 
 from tfk_transformer import datasets
-from tfk_transformer.architectures import CONFIGS, make_model
+from tfk_transformer.architectures import make_model
 from tfk_transformer.batching import JoinedBatches, TokenBatches
-from tfk_transformer.config import PRESETS
+from tfk_transformer.checkpoints import Checkpoints, no_space
+from tfk_transformer.contents import plain_copy
+from tfk_transformer.evaluation import evaluate
+from tfk_transformer.history import History
 from tfk_transformer.losses import LabelSmoothedCrossentropy
 from tfk_transformer.metrics import Perplexity, TokenAccuracy
 from tfk_transformer.plots import training_curve
-from tfk_transformer.records import Record
+from tfk_transformer.recipe import Recipe
 from tfk_transformer.schedules import InverseSquareRoot
-from tfk_transformer.tokenizers import MODEL_TYPES, SubwordTokenizer
+from tfk_transformer.tokenizers import SubwordTokenizer
 from tfk_transformer.translator import Translator
+from tfk_transformer.watching import Bar, Lines, Quality, Records, Stopped, Stops, duration, smoothed
 
 PROBE_COUNT = 128
-RECIPE, CURVE = "recipe.json", "curve.png"
-TOKENIZER, LOG, BACKUP = "tokenizer.model", "log.csv", "backup"
+SAMPLE_COUNT = 3
+RECIPE, CURVE = "recipe.toml", "curve.png"
+TOKENIZERS = ("source.model", "target.model")
+BUNDLE_EVERY = 60.0  # seconds
 
 
-class Recipe(Record):
-    """Everything that decides how a model is trained."""
-
-    data: str = Field(description="spec of the training pairs, see `datasets.load`")
-    validation_data: str | None = Field(
-        default=None, description="spec of the validation pairs; None: the validation split of `data`, if any"
-    )
-    architecture: Literal["encoder_decoder", "decoder"] = Field(
-        default="encoder_decoder", description="'decoder' has no encoder and continues a source with its target"
-    )
-    preset: Literal[tuple(PRESETS)] = "small"
-    tokenizer: Literal[MODEL_TYPES] = Field(default="unigram", description="of the joint vocabulary; 'char': a piece a character")
-    vocab_size: int = Field(default=8000, gt=4, description="subwords of the joint vocabulary; plain text gives fewer")
-    dropout: float | None = Field(default=None, ge=0, lt=1, description="None: the preset's")
-    options: dict[str, Any] = Field(default={}, description="options of the model that differ from the preset's, by name")
-    max_length: int = Field(default=256, gt=1, description="longest side of a pair in tokens; longer pairs are dropped and counted")
-    batch_tokens: int = Field(default=4096, gt=0, description="tokens a batch and side")
-    epochs: int = Field(default=10, gt=0)
-    learning_rate: float = Field(default=1e-3, gt=0, description="the schedule's peak")
-    warmup_steps: int = Field(default=1000, ge=1)
-    label_smoothing: float = Field(default=0.1, ge=0, lt=1)
-    dtype: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
-    seed: int = Field(default=0, ge=0)
-
-    @model_validator(mode="after")
-    def _check_batch_holds_a_pair(self) -> Self:
-        if self.batch_tokens < self.max_length:
-            raise ValueError(
-                "batch_tokens must be at least max_length, or the longest pairs fit no batch, "
-                f"got {self.batch_tokens} and {self.max_length}"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _check_the_model(self) -> Self:
-        own = sorted({"max_length", "dropout", "vocab_size", "source_vocab_size", "target_vocab_size"} & set(self.options))
-        if own:
-            raise ValueError(f"options: expected options of the model alone, got {', '.join(own)}, which the recipe itself decides")
-        self.config(self.vocab_size)
-        return self
-
-    def config(self, vocab_size: int):
-        """Return the model's configuration for a joint vocabulary of so many pieces; embeddings are shared if no preset says otherwise."""
-        chosen = {} if self.dropout is None else {"dropout": self.dropout}
-        kind = CONFIGS[self.architecture]
-        sizes = {name: vocab_size for name in ("vocab_size", "source_vocab_size", "target_vocab_size") if name in kind.model_fields}
-        shared = {} if "tie_embeddings" in PRESETS[self.preset] else {"tie_embeddings": "all"}
-        return kind.preset(self.preset, **{**shared, **sizes, **chosen, "max_length": self.max_length, **self.options})
-
-
-def train(recipe: Recipe, out, resume: bool = False, callbacks: Sequence = (), say: Callable[[str], None] = print) -> Translator:
+def train(
+    recipe: Recipe, out, resume: bool = False, callbacks: Sequence = (), say: Callable[[str], None] = print, cache=None
+) -> Translator:
     """Train a model and leave a bundle.
 
-    Beside the bundle stands `OUT.training` while training goes on, from which `resume` continues after the last whole
-    epoch; it goes away at the end.
+    While training goes on, the bundle so far stands at `out` from the first minute on, and beside it `OUT.training`, from
+    which `resume` continues after the last whole epoch; it goes away at the end.
 
     Args:
         recipe: what to do.
         out: folder of the bundle; it must not exist.
         resume: continue an unfinished training of the same recipe.
         callbacks: more Keras callbacks.
-        say: takes a line about the data or the model.
+        say: takes a line about the data, the model or an epoch.
+        cache: folder that keeps the training pairs' ids on disk; None: texts are encoded in each epoch.
 
     Returns:
         The translator, whose bundle is `out`.
 
     Raises:
-        ValueError: for bad data, an existing bundle, or nothing or something else to resume.
+        ValueError: for bad data, an existing bundle, nothing or something else to resume, or a full disk.
+        KeyboardInterrupt: if it was asked to stop (SIGINT, SIGTERM), after leaving a bundle.
+        FloatingPointError: if the loss is no number any more, with the last good bundle.
     """
-    out = Path(out)
-    work = _work_folder(recipe, out, resume)
+    return Training(recipe, Path(out), resume, say, cache).run(callbacks)
+
+
+class Training:
+    """One training; see `train`."""
+
+    def __init__(self, recipe: Recipe, out: Path, resume: bool, say: Callable[[str], None], cache=None):
+        self.recipe = recipe
+        self.out = out
+        self.say = say
+        self.work = _work_folder(recipe, out, resume)
+        self.checkpoints = Checkpoints(self.work)
+        _seed(recipe)
+        data = datasets.load(recipe.data)
+        self.tokenizers = _tokenizers(recipe, data, self.work)
+        few_shapes = _has_gpu() or keras.backend.backend() != "tensorflow"  # what is compiled is compiled for each shape
+        more = {"few_shapes": few_shapes, "sampling": recipe.subword_sampling, "cache": cache, "steps": recipe.epoch_steps}
+        self.batches = _batches(recipe, data, "train", self.tokenizers, shuffle=True, **more)
+        self.validation = _validation(recipe, data, self.tokenizers, few_shapes)
+        _check_measures(recipe, self.validation)
+        self.model = _model(recipe, self.tokenizers, len(self.batches))
+        self.plain = plain_copy(self.model)
+        self.translator = Translator(self.plain, *self.tokenizers, probes=_probes(self.validation or self.batches))
+
+    def run(self, callbacks: Sequence = ()) -> Translator:
+        """Fit, and leave the bundle."""
+        about = self._restore()
+        self.history = History(f"val_{self.recipe.monitor}", about["rows"])
+        self._introduce()
+        self._prepare_to_resume()
+        self.stops = Stops(self.recipe.minutes, about["seconds"])
+        with self.stops.listening():
+            self._left = time.perf_counter()
+            try:
+                self._fit([*self._own_callbacks(), *callbacks])
+            except Stopped as stopped:
+                self._leave_bundle()
+                self.say(f"stopped by {stopped}: {self.out} holds the model so far; the same command with --resume goes on")
+                raise KeyboardInterrupt from None
+            except FloatingPointError as error:
+                raise FloatingPointError(f"{error}; {self._last_good()}") from None
+            self._leave_bundle()
+        shutil.rmtree(self.work)
+        self._summarise()
+        return Translator.load(self.out)
+
+    def _restore(self) -> dict:
+        if self.checkpoints.exists:
+            return self.checkpoints.restore(self.model)
+        return {"rows": [], "seconds": 0.0}
+
+    def _fit(self, callbacks: list) -> None:
+        done = len(self.history.rows)
+        if done >= self.recipe.epochs or self.history.stale(self.recipe.patience):
+            return
+        self.batches.epoch = done
+        ours = keras.backend.backend() == "tensorflow"
+        training, validation = (part and (part.dataset() if ours else part.sequence()) for part in (self.batches, self.validation))
+        self.model.fit(
+            training,
+            validation_data=validation,
+            initial_epoch=done,
+            epochs=self.recipe.epochs,
+            shuffle=False,  # the batches come shuffled
+            verbose=0,
+            callbacks=callbacks,
+        )
+
+    def _own_callbacks(self) -> list:
+        r, tokens = self.recipe, round(self._tokens())
+        kept = [keras.callbacks.LambdaCallback(on_epoch_begin=self._set_epoch), self.stops]
+        if r.ema:
+            kept.append(keras.callbacks.SwapEMAWeights())  # for the validation loss
+        if r.evaluate_every:
+            kept.append(Quality(self._measure, r.evaluate_every, self._show))
+        best = r.average_of == "best"
+        kept.append(Records(self.checkpoints, self.history, r.average, best, r.patience, self.stops, tokens, self._leave_now_and_then))
+        kept.append(Lines(r.epochs, self.history, self.say))
+        if r.tensorboard:
+            kept.append(self._tensorboard())
+        if sys.stdout.isatty():
+            kept.append(Bar(r.epochs, len(self.batches), tokens, Console()))
+        return kept
+
+    def _set_epoch(self, epoch, logs=None) -> None:
+        """Tell the batches which epoch comes; what Keras reads to look at shapes does not count."""
+        self.batches.epoch = epoch
+
+    def _tokens(self) -> float:
+        """Return the target tokens of an epoch."""
+        found = self.batches.survey()
+        return found.target_tokens * len(self.batches) / found.steps
+
+    def _tensorboard(self):
+        return keras.callbacks.TensorBoard(str(self.work / "tensorboard"), update_freq=10, profile_batch=self.recipe.profile or 0)
+
+    def _measure(self, model) -> tuple[float, list]:
+        """Return BLEU on the validation split, and some translations."""
+        self.plain.set_weights(model.get_weights())
+        pairs = list(self.validation.data.pairs(self.validation.split))
+        found, translations = evaluate(self.translator, pairs, beam_size=self.recipe.evaluation_beam)
+        return found.bleu, list(zip(pairs, translations, strict=True))[:SAMPLE_COUNT]
+
+    def _show(self, epoch: int, samples) -> None:
+        """Show sample translations, where TensorBoard is on."""
+        if not self.recipe.tensorboard:
+            return
+        import tensorflow as tf
+
+        text = [f"{pair.source}  \n→ {translation}  \n({pair.target})" for pair, translation in samples]
+        with tf.summary.create_file_writer(str(self.work / "tensorboard" / "validation")).as_default():
+            tf.summary.text("translations", text, step=epoch - 1)
+
+    def _leave_now_and_then(self) -> None:
+        """Refresh the bundle after an epoch, but not so often that it takes time."""
+        if time.perf_counter() - self._left > BUNDLE_EVERY:
+            self._leave_bundle()
+            self._left = time.perf_counter()
+
+    def _leave_bundle(self) -> None:
+        """Write the bundle of the epochs so far, or of the weights as they are where no epoch is over."""
+        r = self.recipe
+        if wanted := self.history.wanted(r.average, r.average_of == "best"):
+            self.plain.set_weights(self.checkpoints.mean(wanted))
+        else:
+            with smoothed(self.model):
+                self.plain.set_weights(self.model.get_weights())
+        figures = {**(self.history.rows[-1] if self.history.rows else {}), "parameters": self.plain.count_params()}
+        figures |= {"averaged_epochs": [epoch + 1 for epoch in wanted], "training_seconds": round(self.stops.seconds, 1)}
+        try:
+            self.translator.save(self.out, self.history.columns(), figures, more=self._add_records)
+        except OSError as error:
+            raise no_space(error, f"bundle {self.out}") from None
+
+    def _add_records(self, folder: Path) -> None:
+        """Add to a bundle how it came about."""
+        (folder / RECIPE).write_text(self.recipe.to_toml(), encoding="utf-8")
+        if self.history.rows:
+            training_curve(self.history.columns()).savefig(folder / CURVE, dpi=120)
+
+    def _last_good(self) -> str:
+        """Leave what was saved before, and say where."""
+        if self.checkpoints.exists:
+            self._leave_bundle()
+            return f"{self.out} holds the model as it was after epoch {len(self.history.rows)}"
+        return "there is no earlier model, as the first epoch was not over; a lower learning rate or more warm-up steps may help"
+
+    def _prepare_to_resume(self) -> None:
+        """Keep what a resumed training needs; only now, with model made and data read, is there anything worth resuming."""
+        self.work.mkdir(parents=True, exist_ok=True)
+        self.checkpoints.clean()
+        for tokenizer, name in zip(self.tokenizers, TOKENIZERS, strict=True):
+            tokenizer.save(self.work / name)
+        (self.work / RECIPE).write_text(self.recipe.to_toml(), encoding="utf-8")
+
+    def _introduce(self) -> None:
+        sizes = " and ".join(f"{tokenizer.vocab_size:,}" for tokenizer in dict.fromkeys(self.tokenizers))
+        self.say(f"model: {self.model.count_params():,} parameters, {sizes} subwords")
+        for part in filter(None, (self.batches, self.validation)):
+            found = part.survey()
+            counts = f"{found.pairs:,} pairs, {found.target_tokens:,} target tokens, {found.steps:,} batches, {found.padding:.1%} padding"
+            self.say(f"{part.split}: {counts}")
+            for line in found.report.lines():
+                self.say(f"{part.split}: {line}")
+        if self.history.rows:
+            self.say(f"goes on after epoch {len(self.history.rows)}")
+
+    def _summarise(self) -> None:
+        ranked = self.history.ranked()
+        best = (
+            f", best {self.recipe.monitor} {self.history.rows[ranked[0]][self.history.monitor]:.3f} after epoch {ranked[0] + 1}"
+            if ranked
+            else ""
+        )
+        self.say(f"{len(self.history.rows)} epochs in {duration(self.stops.seconds)}{best}")
+
+
+def _seed(recipe: Recipe) -> None:
     keras.utils.set_random_seed(recipe.seed)
-    data = datasets.load(recipe.data)
-    tokenizer = _tokenizer(recipe, data, work)
-    batches = _batches(recipe, data, "train", tokenizer, shuffle=True)
-    validation = _validation(recipe, data, tokenizer)
-    model = _model(recipe, tokenizer)
-    _introduce(say, model, tokenizer, batches, validation)
-    _prepare_to_resume(recipe, tokenizer, work)
-    kept = [
-        keras.callbacks.CSVLogger(str(work / LOG), append=resume),
-        keras.callbacks.BackupAndRestore(str(work / BACKUP), double_checkpoint=True, delete_checkpoint=False),
-    ]
-    _fit(model, batches, validation, recipe.epochs, [*kept, *callbacks])
-    history = _history(work / LOG)
-    translator = Translator(model, tokenizer, probes=_probes(validation or batches))
-    figures = {name: values[-1] for name, values in history.items()} | {"parameters": model.count_params()}
-    translator.save(out, history, figures, more=lambda folder: _add_records(folder, recipe, history))
-    shutil.rmtree(work)
-    return Translator.load(out)
+    if recipe.deterministic and keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
 
-
-def _fit(model, batches: TokenBatches, validation: TokenBatches | None, epochs: int, callbacks: list) -> None:
-    model.fit(
-        batches.dataset(),
-        validation_data=validation.dataset() if validation else None,
-        epochs=epochs,
-        shuffle=False,  # the batches come shuffled
-        verbose=1 if sys.stdout.isatty() else 2,  # a bar on a terminal, a line an epoch in a log
-        callbacks=callbacks,
-    )
+        tf.config.experimental.enable_op_determinism()
 
 
 def _work_folder(recipe: Recipe, out: Path, resume: bool) -> Path:
     """Open the folder of an unfinished training, after checking that no work is lost by it."""
-    if out.exists():
-        raise ValueError(f"out: expected a new folder, got {out}, which exists; choose another name or remove it.")
     work = out.with_name(out.name + ".training")
     if resume:
         if not (work / RECIPE).is_file():
             raise ValueError(f"resume: expected an unfinished training in {work}, got none; leave resume out to start one.")
-        earlier = Recipe.from_json((work / RECIPE).read_text())
-        changed = [name for name in Recipe.model_fields if name != "epochs" and getattr(earlier, name) != getattr(recipe, name)]
-        if changed:
-            was = ", ".join(f"{name}={getattr(earlier, name)!r}" for name in changed)
-            raise ValueError(f"resume: expected the recipe that {work} was started with, which had {was}.")
+        _check_same(Recipe.read(work / RECIPE), recipe, work)
     elif work.exists():
         raise ValueError(f"out: {work} holds an unfinished training; resume it, or remove it to start anew.")
+    elif out.exists():
+        raise ValueError(f"out: expected a new folder, got {out}, which exists; choose another name or remove it.")
     return work
 
 
-def _tokenizer(recipe: Recipe, data, work: Path) -> SubwordTokenizer:
-    """Learn the joint vocabulary from the training split, or take it from the training that is resumed."""
-    if (work / TOKENIZER).is_file():
-        return SubwordTokenizer.load(work / TOKENIZER)
-    texts = itertools.chain.from_iterable((pair.source, pair.target) for pair in data.pairs("train"))
-    return SubwordTokenizer.train(texts, recipe.vocab_size, recipe.tokenizer)
+def _check_same(earlier: Recipe, recipe: Recipe, work: Path) -> None:
+    """Refuse to go on with another recipe; only how long to train may differ, where the schedule does not depend on it."""
+    free = {"minutes", "patience", "tensorboard", "profile"} | ({"epochs"} if recipe.schedule != "cosine" else set())
+    changed = [name for name in Recipe.model_fields if name not in free and getattr(earlier, name) != getattr(recipe, name)]
+    if changed:
+        was = ", ".join(f"{name}={getattr(earlier, name)!r}" for name in changed)
+        raise ValueError(f"resume: expected the recipe that {work} was started with, which had {was}.")
 
 
-def _prepare_to_resume(recipe: Recipe, tokenizer: SubwordTokenizer, work: Path) -> None:
-    """Keep what a resumed training needs; only now, with model made and data read, is there anything worth resuming."""
-    work.mkdir(parents=True, exist_ok=True)
-    tokenizer.save(work / TOKENIZER)
-    (work / RECIPE).write_text(recipe.to_json())
+def _tokenizers(recipe: Recipe, data, work: Path) -> tuple[SubwordTokenizer, SubwordTokenizer]:
+    """Learn the vocabularies from the training split, or take them from the training that is resumed."""
+    if all((work / name).is_file() for name in TOKENIZERS):
+        source, target = (SubwordTokenizer.load(work / name) for name in TOKENIZERS)
+        return source, target if recipe.separate_vocabularies else source
+
+    def learn(*sides):
+        texts = (pair[side] for pair in data.pairs("train") for side in sides)
+        return SubwordTokenizer.train(texts, recipe.vocab_size, recipe.tokenizer, recipe.byte_fallback)
+
+    if recipe.separate_vocabularies:
+        return learn(0), learn(1)
+    joint = learn(0, 1)
+    return joint, joint
 
 
-def _batches(recipe: Recipe, data, split: str, tokenizer: SubwordTokenizer, shuffle=False) -> TokenBatches:
+def _batches(recipe: Recipe, data, split: str, tokenizers, shuffle=False, **more) -> TokenBatches:
     kind = JoinedBatches if recipe.architecture == "decoder" else TokenBatches
-    return kind(data, split, tokenizer, tokenizer, recipe.batch_tokens, recipe.max_length, shuffle, recipe.seed)
+    return kind(data, split, *tokenizers, recipe.batch_tokens, recipe.max_length, shuffle, recipe.seed, **more)
 
 
-def _validation(recipe: Recipe, data, tokenizer) -> TokenBatches | None:
+def _validation(recipe: Recipe, data, tokenizers, few_shapes) -> TokenBatches | None:
     if recipe.validation_data:
-        return _batches(recipe, datasets.load(recipe.validation_data), "validation", tokenizer)
+        return _batches(recipe, datasets.load(recipe.validation_data), "validation", tokenizers, few_shapes=few_shapes)
     # Pairs given as two files are the training pairs whatever split is asked for, and validate nothing.
     separate = "validation" in data.splits and not recipe.data.startswith("files:")
-    return _batches(recipe, data, "validation", tokenizer) if separate else None
+    return _batches(recipe, data, "validation", tokenizers, few_shapes=few_shapes) if separate else None
 
 
-def _model(recipe: Recipe, tokenizer: SubwordTokenizer):
-    model = make_model(recipe.config(tokenizer.vocab_size), dtype=recipe.dtype)
+def _check_measures(recipe: Recipe, validation: TokenBatches | None) -> None:
+    """Refuse to choose by figures that will not be there."""
+    wanted = {"evaluate_every": recipe.evaluate_every, "patience": recipe.patience, "average_of='best'": recipe.average_of == "best"}
+    needing = [name for name, needs in wanted.items() if needs]
+    if needing and validation is None:
+        raise ValueError(f"validation_data: expected pairs for {', '.join(needing)}, got none; {recipe.data} has no validation split.")
+    if recipe.evaluate_every and keras.backend.backend() != "tensorflow":
+        raise ValueError(
+            f"evaluate_every: expected 0 under the {keras.backend.backend()} backend, got {recipe.evaluate_every}; search is TensorFlow's."
+        )
+
+
+def _model(recipe: Recipe, tokenizers, steps: int):
+    model = make_model(recipe.config(*(tokenizer.vocab_size for tokenizer in tokenizers)), dtype=recipe.dtype)
     from_logits = model.config.output == "logits"
     model.compile(
-        optimizer=keras.optimizers.Adam(
-            InverseSquareRoot(recipe.learning_rate, recipe.warmup_steps), beta_2=0.98, epsilon=1e-9, global_clipnorm=1.0
-        ),
+        optimizer=_optimizer(recipe, steps),
         loss=LabelSmoothedCrossentropy(recipe.label_smoothing, from_logits),
         metrics=[TokenAccuracy(), Perplexity(from_logits)],
-        jit_compile=_has_gpu(),
+        jit_compile=_has_gpu() or keras.backend.backend() == "jax",
     )
     return model
 
 
+def _optimizer(recipe: Recipe, steps: int):
+    """Make the optimizer, for so many batches an epoch."""
+    kinds = {"adam": keras.optimizers.Adam, "adamw": keras.optimizers.AdamW, "lion": keras.optimizers.Lion}
+    kinds |= {"adafactor": keras.optimizers.Adafactor, "sgd": keras.optimizers.SGD}
+    options = {
+        "global_clipnorm": recipe.clip_norm or None,
+        "gradient_accumulation_steps": recipe.accumulate if recipe.accumulate > 1 else None,
+    }
+    if recipe.optimizer in ("adam", "adamw"):
+        options |= {"beta_2": recipe.beta_2, "epsilon": 1e-9}
+    if recipe.optimizer in ("adamw", "lion"):
+        options |= {"weight_decay": recipe.weight_decay}
+    if recipe.ema:
+        options |= {"use_ema": True, "ema_momentum": recipe.ema}
+    return kinds[recipe.optimizer](_schedule(recipe, steps * recipe.epochs // recipe.accumulate), **options)
+
+
+def _schedule(recipe: Recipe, updates: int):
+    """Make the learning rate's schedule, for so many updates in all."""
+    if recipe.schedule == "inverse_sqrt":
+        return InverseSquareRoot(recipe.learning_rate, recipe.warmup_steps)
+    if recipe.warmup_steps >= updates:
+        raise ValueError(f"warmup_steps: expected fewer than the {updates:,} updates of this training, got {recipe.warmup_steps:,}.")
+    falling = updates - recipe.warmup_steps if recipe.schedule == "cosine" else 10**9
+    return keras.optimizers.schedules.CosineDecay(
+        0.0,
+        falling,
+        alpha=0.0 if recipe.schedule == "cosine" else 1.0,
+        warmup_target=recipe.learning_rate,
+        warmup_steps=recipe.warmup_steps,
+    )
+
+
 def _has_gpu() -> bool:
     """XLA pays on a GPU; on a CPU it gains little and compiles for long."""
+    if keras.backend.backend() == "jax":
+        import jax
+
+        return jax.default_backend() != "cpu"
     if keras.backend.backend() != "tensorflow":
-        return True
+        return False
     import tensorflow as tf
 
     return bool(tf.config.list_physical_devices("GPU"))
-
-
-def _introduce(say, model, tokenizer, batches: TokenBatches, validation: TokenBatches | None) -> None:
-    say(f"model: {model.count_params():,} parameters, {tokenizer.vocab_size:,} subwords")
-    for part in filter(None, (batches, validation)):
-        found = part.survey()
-        say(f"{part.split}: {found.pairs:,} pairs, {found.target_tokens:,} target tokens, {found.steps:,} batches an epoch")
-        for line in found.report.lines():
-            say(f"{part.split}: {line}")
-
-
-def _history(log: Path) -> dict[str, list[float]]:
-    """Return what CSVLogger wrote, a list a column; of an epoch run again after an interruption, the last."""
-    with log.open(newline="") as file:
-        rows = list({row["epoch"]: row for row in csv.DictReader(file)}.values())
-    # Without validation data Keras writes "NA" columns.
-    return {name: [float(row[name]) for row in rows] for name in rows[0] if rows[0][name] != "NA"}
-
-
-def _add_records(folder: Path, recipe: Recipe, history) -> None:
-    """Add to a bundle how it came about."""
-    (folder / RECIPE).write_text(recipe.to_json())
-    training_curve(history).savefig(folder / CURVE, dpi=120)
 
 
 def _probes(batches: TokenBatches) -> list[str]:

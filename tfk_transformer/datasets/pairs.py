@@ -61,6 +61,14 @@ class Report:
         """Return one line a reason, such as "dropped 2 pairs with an empty side (de.train.txt:17, en.train.txt:40)"."""
         return [drops.line(reason) for reason, drops in self._drops.items()]
 
+    def to_dict(self) -> dict:
+        """Return what `restore` takes: by reason, the count and the first places."""
+        return {reason: [drops.count, drops.places] for reason, drops in self._drops.items()}
+
+    def restore(self, drops: dict) -> None:
+        """Take over what `to_dict` gave."""
+        self._drops.update({reason: _Drops(count, places) for reason, (count, places) in drops.items()})
+
 
 class Source(ABC):
     """A source of text pairs, as `load` returns it.
