@@ -136,3 +136,22 @@ def test_tokenizer_and_model_must_fit():
     model = Transformer(TransformerConfig.preset("tiny", source_vocab_size=tokenizer.vocab_size, target_vocab_size=99))
     with pytest.raises(ValueError, match="target_tokenizer: expected 99 pieces"):
         Translator(model, tokenizer)
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_the_graph_of_a_search_gives_what_its_steps_give_one_by_one(translator, layers, beam_size):
+    """TensorFlow's optimizer once gave nothing for a decoder of a single layer."""
+    sizes = {"model_dim": 16, "num_heads": 2, "encoder_layers": 1, "decoder_layers": layers}
+    keras.utils.set_random_seed(3)
+    small = Transformer(translator.model.config.replace(**sizes, ff_dim=24))
+    small.build()
+    one = Translator(small, translator.source_tokenizer)
+    texts = ["one", "ninety"]
+    found = one.translate(texts, beam_size=beam_size, max_length=7)
+    source = one.source_tokenizer.graph_encode(np.array(texts))
+    from tfk_transformer.search import Limits
+
+    eager = one.graph.generate(source, Limits(*SearchSettings(beam_size=beam_size, max_length=7).as_arrays().values()))
+    assert [t.text for t in found] == one.target_tokenizer.decode(eager.ids[:, 0].numpy())
+    np.testing.assert_allclose([t.score for t in found], eager.scores[:, 0], rtol=1e-5)

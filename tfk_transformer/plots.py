@@ -6,11 +6,12 @@ import numpy as np
 from matplotlib.figure import Figure
 
 
-def training_curve(history: Mapping[str, Sequence[float]]) -> Figure:
-    """Draw the loss of each epoch, for training and validation.
+def training_curve(history: Mapping[str, Sequence[float | None]]) -> Figure:
+    """Draw the loss of each epoch, for training and validation, and BLEU where it was measured.
 
     Args:
-        history: values a name, as in a bundle's `history.json`; "loss" and, where there is one, "val_loss".
+        history: values a name, as in a bundle's `history.json`: "loss" and, where there are such, "val_loss" and "val_bleu", which
+            is None in epochs that were not measured.
     """
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.subplots()
@@ -20,7 +21,14 @@ def training_curve(history: Mapping[str, Sequence[float]]) -> Figure:
     axes.set(xlabel="epoch", ylabel="loss (nats a token)")
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.grid(alpha=0.3)
-    axes.legend()
+    lines = axes.lines
+    if "val_bleu" in history:
+        right = axes.twinx()
+        measured = [(epoch, bleu) for epoch, bleu in enumerate(history["val_bleu"], 1) if bleu is not None]
+        right.plot(*zip(*measured, strict=True), color="tab:green", marker="s", markersize=3, label="BLEU")
+        right.set(ylabel="BLEU of the validation split")
+        lines = [*lines, *right.lines]
+    axes.legend(handles=list(lines), loc="center right")
     return figure
 
 

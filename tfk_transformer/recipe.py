@@ -55,7 +55,7 @@ class Recipe(Record):
     clip_norm: float = _field(TRAINING, 1.0, "greatest norm of all gradients together; 0: do not clip", ge=0)
     schedule: Literal["inverse_sqrt", "cosine", "constant"] = _field(TRAINING, "inverse_sqrt", "of the learning rate, after the warm-up")
     learning_rate: float = _field(TRAINING, 1e-3, "the schedule's peak", gt=0)
-    warmup_steps: int = _field(TRAINING, 1000, "of the linear rise", ge=1)
+    warmup_steps: int = _field(TRAINING, 1000, "updates of the linear rise", ge=1)
     accumulate: int = _field(TRAINING, 1, "batches whose gradients make one update", ge=1)
     label_smoothing: float = _field(TRAINING, 0.1, "share of the probability spread over the vocabulary", ge=0, lt=1)
     epochs: int = _field(TRAINING, 10, "to train for; an epoch is a pass over the data, or so many batches as `epoch_steps` says", gt=0)

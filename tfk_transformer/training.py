@@ -332,22 +332,20 @@ def _optimizer(recipe: Recipe, steps: int):
         options |= {"weight_decay": recipe.weight_decay}
     if recipe.ema:
         options |= {"use_ema": True, "ema_momentum": recipe.ema}
-    return kinds[recipe.optimizer](_schedule(recipe, steps * recipe.epochs // recipe.accumulate), **options)
+    return kinds[recipe.optimizer](_schedule(recipe, steps * recipe.epochs), **options)
 
 
-def _schedule(recipe: Recipe, updates: int):
-    """Make the learning rate's schedule, for so many updates in all."""
+def _schedule(recipe: Recipe, batches: int):
+    """Make the learning rate's schedule, for so many batches in all: Keras counts these, even where several make one update."""
+    rising = recipe.warmup_steps * recipe.accumulate
     if recipe.schedule == "inverse_sqrt":
-        return InverseSquareRoot(recipe.learning_rate, recipe.warmup_steps)
-    if recipe.warmup_steps >= updates:
+        return InverseSquareRoot(recipe.learning_rate, rising)
+    if rising >= batches:
+        updates = batches // recipe.accumulate
         raise ValueError(f"warmup_steps: expected fewer than the {updates:,} updates of this training, got {recipe.warmup_steps:,}.")
-    falling = updates - recipe.warmup_steps if recipe.schedule == "cosine" else 10**9
+    cosine = recipe.schedule == "cosine"
     return keras.optimizers.schedules.CosineDecay(
-        0.0,
-        falling,
-        alpha=0.0 if recipe.schedule == "cosine" else 1.0,
-        warmup_target=recipe.learning_rate,
-        warmup_steps=recipe.warmup_steps,
+        0.0, batches - rising, alpha=0.0 if cosine else 1.0, warmup_target=recipe.learning_rate, warmup_steps=rising
     )
 
 

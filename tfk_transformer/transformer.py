@@ -89,7 +89,10 @@ class Transformer(TokenModel):
             Logits (B, M, target_vocab_size), the grown cache, and the attention to the source (B, M, S).
         """
         embedded = self.target_positions.at(self.target_embedding(tokens), position)
-        output, cache, cross_weights = self.decoder.step(embedded, cache, memory.layers, lineage, memory.mask)
+        # Changes nothing, but TensorFlow 2.21 with oneDNN fuses a mask that one product alone reads, as in a decoder of a single
+        # layer, in such a way that the whole loop of a search gives nothing.
+        mask = ops.minimum(memory.mask, 0.0) if self.config.decoder_layers == 1 else memory.mask
+        output, cache, cross_weights = self.decoder.step(embedded, cache, memory.layers, lineage, mask)
         return self._to_step(output, cache, ops.mean(cross_weights[-1], axis=1))
 
     def start_search(self, source, use_cache=True) -> Stepper:
