@@ -14,8 +14,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from engines.batches import Search
-
 
 def main() -> None:
     """Serve an engine of this package."""
@@ -43,6 +41,8 @@ def serve(package: str, run: Callable[..., dict]) -> None:
 
 
 def _run(engine, rows: list, search: dict, ids: bool) -> dict:
+    from engines.batches import Search  # only now: a missing library is said where the engine loads
+
     prepared = engine.prepare(rows)
     started = time.perf_counter()
     found = engine.translate(prepared, Search(**search))

@@ -13,7 +13,7 @@ from trainers.task import Batch
 
 START_ID, END_ID, FIRST_PIECE = 1, 2, 4
 LARGEST_LEARNED = 8000  # pieces; the vocabulary of a small corpus cannot be larger
-BUCKET = 8  # random pairs are padded to multiples of it
+BUCKET = 4  # random pairs are padded to multiples of it
 MEDIAN_LENGTH, SOURCE_SPREAD, TARGET_SPREAD = 15, 0.35, 0.2
 
 
@@ -87,7 +87,7 @@ def random_batches(vocab_size: int, batch_tokens: int, max_length: int, wanted: 
 
     A source has 15 exp(0.35 x) tokens and its target exp(0.2 y) times as many, x and y normally distributed, between 3 and
     `max_length`: about the lengths of captions in subwords. Ids are uniform over the vocabulary. Pairs are padded to the next
-    multiple of 8 of their longer side, and each batch is full.
+    multiple of 4 of their longer side, and each batch is full.
 
     Args:
         vocab_size: ids are below it.
