@@ -10,7 +10,8 @@ the model FLOPs a second (trainers/counts.py has the formula: 6 for each weight 
 fastest library here reaches in products of large matrices of the same dtype, measured in the same rounds: on a GPU with
 --dtype bfloat16, the model FLOPs utilisation against what the GPU is seen to reach. There peak memory is the process's plus the
 accelerator's. Engines whose libraries are not installed are left out, and the report says so: --random needs no TensorFlow, so
-that JAX and PyTorch can be compared where there is none. On a CPU, run it while nothing else runs.
+that JAX and PyTorch can be compared where there is none. On a CPU, run it while nothing else runs. Engines wait for their turn with all
+they hold; where memory is short, --at-once has them take turns in smaller groups, one group after the other.
 
 Peers come with `pip install -e '.[bench]'`, or from environments of their own: --peers-python has torch, --hub-python keras-hub and
 this project.
@@ -65,10 +66,11 @@ def _parse(arguments):
     parser.add_argument("--batch-tokens", action="append", type=int, metavar="N", help="of a batch and side, padding included (4096)")
     parser.add_argument("--max-length", type=int, default=128, help="of a side in tokens (128)")
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32", help="bfloat16: mixed precision")
-    parser.add_argument("--steps", type=int, default=12, help="batches of a round, spread over the lengths of an epoch (12)")
+    parser.add_argument("--steps", type=int, default=8, help="batches of a round, spread over the lengths of an epoch (8)")
     parser.add_argument("--repeats", type=int, default=5, help="rounds (5)")
     parser.add_argument("--threads", type=int, default=2, help="of each engine, and processors it may use (2)")
     parser.add_argument("--product-size", type=int, metavar="N", help="rows of the matrices multiplied (2048; on a GPU 8192)")
+    parser.add_argument("--at-once", type=int, metavar="N", help="engines in memory side by side, which take turns (all)")
     parser.add_argument("--static", action="store_true", help="torch.compile once more with kernels for each shape: minutes a shape")
     parser.add_argument("--without", action="append", default=[], metavar="NAME", help="leave out engines that begin with NAME")
     parser.add_argument("--peers-python", default=sys.executable, metavar="PATH", help="interpreter that has torch")
@@ -85,7 +87,7 @@ def run(options, folder: Path) -> Report:
         ValueError: if there is nothing to train on, or no engine runs.
     """
     specs = [spec for spec in engine_specs(options) if not any(map(spec.name.startswith, options.without))]
-    how = Options(options.threads, options.repeats, options.product_size)
+    how = Options(options.threads, options.repeats, options.product_size, options.at_once)
     said, measured, epochs = [], [], []
 
     def say(line):

@@ -66,9 +66,6 @@ class KerasFit:
 
 class _Tensorflow:
     def __init__(self, threads: int):
-        from tfk_transformer.startup import load_tensorflow
-
-        load_tensorflow()
         import tensorflow as tf
 
         tf.config.threading.set_intra_op_parallelism_threads(threads)

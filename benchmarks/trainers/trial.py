@@ -93,6 +93,7 @@ class Options(NamedTuple):
     threads: int
     rounds: int
     product_size: int | None = None  # None: each engine's own choice
+    at_once: int | None = None  # so many engines are loaded side by side; None: all
 
 
 def measure(case: Case, specs: Sequence[EngineSpec], options: Options, folder: Path, say: Callable[[str], None]) -> Measured:
@@ -109,29 +110,37 @@ def measure(case: Case, specs: Sequence[EngineSpec], options: Options, folder: P
         ValueError: if an engine fails later than in its first time through, or none is left.
     """
     write_task(case.task, folder)
+    at_once, engines = options.at_once or len(specs), {}
+    for first in range(0, len(specs), at_once):
+        placed = [spec._replace(path=folder) for spec in specs[first : first + at_once]]
+        engines |= _in_turn(placed, options, say)
+    if not engines:
+        raise ValueError("engines: expected at least one that runs here, got none; see the lines above.")
+    batches = case.task.batches
+    counts = (len(batches), target_tokens(batches), model_flops(case.task.sizes, batches), padding_share(batches))
+    return Measured(case.model, case.vocab_size, case.batch_tokens, *counts, engines)
+
+
+def _in_turn(specs, options: Options, say) -> dict[str, Timed]:
+    """Load engines side by side, and train each once in every round."""
     running, firsts = [], {}
     try:
         for spec in specs:
             try:
-                engine = RunningTrainer(spec._replace(path=folder), options.threads)
+                engine = RunningTrainer(spec, options.threads)
                 firsts[spec.name] = engine.train(first=True, product_size=options.product_size)
             except ValueError as error:
                 say(f"Left out: {error}")
                 continue
             running.append(engine)
-        if not running:
-            raise ValueError("engines: expected at least one that runs here, got none; see the lines above.")
         answers = {engine.spec.name: [] for engine in running}
         for _ in range(options.rounds):
             for engine in running:
                 answers[engine.spec.name].append(engine.train(product_size=options.product_size))
-        timed = {e.spec.name: _timed(e.loaded["version"], firsts[e.spec.name], answers[e.spec.name]) for e in running}
     finally:
         for engine in running:
             engine.close()
-    batches = case.task.batches
-    counts = (len(batches), target_tokens(batches), model_flops(case.task.sizes, batches), padding_share(batches))
-    return Measured(case.model, case.vocab_size, case.batch_tokens, *counts, timed)
+    return {e.spec.name: _timed(e.loaded["version"], firsts[e.spec.name], answers[e.spec.name]) for e in running}
 
 
 def _timed(version: str, first: dict, answers: list[dict]) -> Timed:

@@ -18,6 +18,7 @@ PRODUCTS, TRIES = 4, 2
 
 def main() -> None:
     """Serve an engine on so many processors as it has threads: not every library can be told."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # libraries' notes; what goes wrong is in the answer
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
     if hasattr(os, "sched_setaffinity"):
