@@ -30,11 +30,9 @@ from trainers.report import Report
 from trainers.task import Sizes, Task
 from trainers.trial import Case, Measured, Options, measure
 
-MODELS = {
-    "small": {"model_dim": 256, "ff_dim": 1024, "num_heads": 4, "encoder_layers": 3, "decoder_layers": 3},
-    "base": {"model_dim": 512, "ff_dim": 2048, "num_heads": 8, "encoder_layers": 6, "decoder_layers": 6},
-    "big": {"model_dim": 1024, "ff_dim": 4096, "num_heads": 16, "encoder_layers": 6, "decoder_layers": 6},
-}
+from tfk_transformer.presets import PRESETS
+
+MODELS = ("small", "base", "big")  # presets
 OWN = "fit, TensorFlow"
 SPREAD = 4  # times as many random batches are made as are trained on
 
@@ -118,8 +116,12 @@ def _cases(options):
         for vocab_size in options.vocabulary or [8000]:
             for tokens in options.batch_tokens or [4096]:
                 batches, epoch = _batches(options, vocab_size, tokens)
-                task = Task(Sizes(**MODELS[model], vocab_size=vocab_size), batches, options.dtype)
+                task = Task(_sizes(model, vocab_size), batches, options.dtype)
                 yield Case(model, vocab_size, tokens, task), epoch
+
+
+def _sizes(preset: str, vocab_size: int) -> Sizes:
+    return Sizes(**{name: PRESETS[preset][name] for name in Sizes._fields if name != "vocab_size"}, vocab_size=vocab_size)
 
 
 def _batches(options, vocab_size: int, tokens: int):

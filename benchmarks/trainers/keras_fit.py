@@ -98,8 +98,8 @@ class _Jax:
     def __init__(self):
         import jax
 
-        self.version = f"JAX {jax.__version__}"
         self.has_gpu = jax.default_backend() != "cpu"
+        self.version = f"JAX {jax.__version__}" + (f" on {jax.devices()[0].device_kind}" if self.has_gpu else "")
 
     def dataset(self, batches: list[Batch]):
         """Return batches that need no TensorFlow."""

@@ -33,6 +33,7 @@ class Engine:
         self.label_smoothing, self.clip_norm = task.label_smoothing, task.clip_norm
         self.batches = [[torch.from_numpy(ids).long() for ids in batch] for batch in task.batches]
         if self.device.type == "cuda":
+            self.version += f" on {torch.cuda.get_device_name()}"
             torch.set_float32_matmul_precision("high")  # as TensorFlow and JAX have it from the start
             self.batches = [[ids.pin_memory() for ids in batch] for batch in self.batches]
         self.model = Seq2Seq(task.sizes, task.dropout, task.max_length).to(self.device).train()
