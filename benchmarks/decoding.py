@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from engines.process import HERE, EngineSpec, RunningEngine
-from engines.report import Footprint, Report, search_name
+from engines.report import Footprint, Report, processor, search_name
 from engines.tasks import Task, forced_task, natural_task
 from engines.trial import agreement, check_agreement, measure, translations
 from engines.weights import write_weights
@@ -139,21 +139,13 @@ def _conditions(task: Task, options, found: dict) -> list[str]:
     cut = {beam: sum(len(row) == options.max_length for row in rows) for beam, rows in found[PORTABLE].items()}
     lines = [
         f"{task.what}; batches of neighbours in length; median of {options.repeats} interleaved rounds.",
-        f"Threads of each engine: {options.threads}. Processor: {_processor()}.",
+        f"Threads of each engine: {options.threads}. Processor: {processor()}.",
         "No length penalty anywhere: CTranslate2's is another formula, and without one both search for the same.",
     ]
     if task.references:
         ended = ", ".join(f"{number} in {search_name(beam)}" for beam, number in cut.items())
         lines.append(f"Targets end at {options.max_length} tokens in every engine; so long became {ended}.")
     return lines
-
-
-def _processor() -> str:
-    """Return the processor's name and how many there are."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.is_file() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return f"{len(names)} × {names[0]}" if names else "an unknown processor"
 
 
 if __name__ == "__main__":

@@ -39,9 +39,11 @@ class RunningEngine:
         ValueError: with its own words, if it does not load.
     """
 
+    worker = "engines.worker"
+
     def __init__(self, spec: EngineSpec, threads: int):
         self.spec = spec
-        command = [spec.python, "-m", "engines.worker", spec.module, spec.path.resolve(), threads, *spec.options]
+        command = [spec.python, "-m", self.worker, spec.module, spec.path.resolve(), threads, *spec.options]
         # The working folder is where `-m` looks first.
         self._process = subprocess.Popen(list(map(str, command)), cwd=HERE, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.loaded = self._answer()
@@ -49,7 +51,12 @@ class RunningEngine:
 
     def translate(self, rows: list[list[int]], search: Search, ids: bool = False) -> dict:
         """Return the `seconds` it took, and with `ids` the translations' ids."""
-        print(json.dumps({"rows": rows, "search": search._asdict(), "ids": ids}), file=self._process.stdin, flush=True)
+        return self.ask(rows=rows, search=search._asdict(), ids=ids)
+
+    def ask(self, **request) -> dict:
+        """Return the answer to a request that its worker knows."""
+        with contextlib.suppress(BrokenPipeError):  # why it ended, the answer says
+            print(json.dumps(request), file=self._process.stdin, flush=True)
         answer = self._answer()
         self.peak_megabytes = answer["peak_megabytes"]
         return answer

@@ -1,6 +1,7 @@
 """The tables of benchmarks/decoding.py, for a terminal, for a page and for a program."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -53,18 +54,11 @@ class Report(NamedTuple):
 
     def print(self) -> None:
         """Print both tables."""
-        console = Console(highlight=False, width=200)  # wide enough for every engine, also into a file
-        console.print("\n".join(self.conditions))
-        for heading, *rows in (self.speeds(), self.needs()):
-            table = Table(*heading)
-            for row in rows:
-                table.add_row(*row)
-            console.print(table)
+        print_tables(self.conditions, (self.speeds(), self.needs()))
 
     def write_markdown(self, path: Path) -> None:
         """Write both tables as docs/performance.md has them."""
-        parts = ["\n".join(f"- {line}" for line in self.conditions), *map(_markdown, (self.speeds(), self.needs()))]
-        path.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+        write_markdown(path, self.conditions, (self.speeds(), self.needs()))
 
     def write_json(self, path: Path) -> None:
         """Write every time that was taken, and the figures of the tables."""
@@ -86,6 +80,31 @@ class Report(NamedTuple):
 def search_name(beam_size: int) -> str:
     """Return what a search is called in the tables."""
     return "greedy" if beam_size == 1 else f"beam {beam_size}"
+
+
+def print_tables(conditions: Sequence[str], tables: Sequence[list[list[str]]]) -> None:
+    """Print sentences and tables, each with its heading first."""
+    console = Console(highlight=False, width=200)  # wide enough for every engine, also into a file
+    console.print("\n".join(conditions), markup=False)
+    for heading, *rows in tables:
+        table = Table(*heading)
+        for row in rows:
+            table.add_row(*row)
+        console.print(table)
+
+
+def write_markdown(path: Path, conditions: Sequence[str], tables: Sequence[list[list[str]]]) -> None:
+    """Write sentences and tables as a page has them."""
+    parts = ["\n".join(f"- {line}" for line in conditions), *map(_markdown, tables)]
+    path.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+
+
+def processor() -> str:
+    """Return the processor's name and how many there are."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.is_file() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return f"{len(names)} × {names[0]}" if names else "an unknown processor"
 
 
 def _markdown(table: list[list[str]]) -> str:

@@ -44,8 +44,13 @@ class Measured(NamedTuple):
 
     def ratio(self, name: str, peers: Sequence[str]) -> float:
         """Return how many times as fast an engine is as the fastest of its peers: the median of the rounds' ratios."""
-        best = min((peer for peer in peers if peer in self.seconds), key=lambda peer: statistics.median(self.seconds[peer]))
-        return statistics.median(b / own for b, own in zip(self.seconds[best], self.seconds[name], strict=True))
+        return ratio_to_best(self.seconds, name, [peer for peer in peers if peer in self.seconds])
+
+
+def ratio_to_best(seconds: dict[str, list[float]], name: str, peers: Sequence[str]) -> float:
+    """Return how many times as fast an engine is as the peer of the least median: the median of the rounds' ratios."""
+    best = min(peers, key=lambda peer: statistics.median(seconds[peer]))
+    return statistics.median(b / own for b, own in zip(seconds[best], seconds[name], strict=True))
 
 
 def translations(engine: RunningEngine, trial: Trial) -> dict[int, list[list[int]]]:

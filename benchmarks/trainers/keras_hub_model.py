@@ -1,0 +1,53 @@
+"""The same model of keras-hub's layers, trained by the same `fit`."""
+
+from trainers.keras_fit import KerasFit
+
+
+class Engine(KerasFit):
+    """See the package; keras-hub's attention has biases, and the model so many weights more."""
+
+    def __init__(self, path: str, threads: int, backend: str, compiler: str):
+        super().__init__(path, threads, backend, compiler)
+        import keras_hub
+
+        self.version = f"keras-hub {keras_hub.__version__}, {self.version}"
+
+    def make_model(self, task, dtype):
+        """Put encoder and decoder layers together as the project's tutorials do, with one table for source, target and output."""
+        import keras
+        import keras_hub
+        from keras import ops
+
+        keras.config.set_dtype_policy(dtype)
+        s, layers = task.sizes, keras_hub.layers
+        options = {"dropout": task.dropout, "layer_norm_epsilon": 1e-6, "normalize_first": True}
+        normal = keras.initializers.RandomNormal(stddev=s.model_dim**-0.5)
+        table = layers.ReversibleEmbedding(s.vocab_size, s.model_dim, embeddings_initializer=normal)
+        source, target = (keras.Input((None,), dtype="int32", name=name) for name in ("source", "target"))
+        source_mask = ops.not_equal(source, 0)
+
+        def embed(ids):
+            embedded = table(ids) * s.model_dim**0.5
+            return keras.layers.Dropout(task.dropout)(embedded + layers.SinePositionEncoding()(embedded))
+
+        x = embed(source)
+        for _ in range(s.encoder_layers):
+            x = layers.TransformerEncoder(s.ff_dim, s.num_heads, **options)(x, padding_mask=source_mask)
+        memory = keras.layers.LayerNormalization(epsilon=1e-6)(x)
+        x = embed(target)
+        for _ in range(s.decoder_layers):
+            # Padding stands at the target's end, where the causal mask hides it.
+            x = layers.TransformerDecoder(s.ff_dim, s.num_heads, **options)(x, memory, encoder_padding_mask=source_mask)
+        logits = table(keras.layers.LayerNormalization(epsilon=1e-6)(x), reverse=True)
+        model = keras.Model({"source": source, "target": target}, logits)
+        _keep_attention_whole(model)
+        return model
+
+
+def _keep_attention_whole(model) -> None:
+    """Turn dropout on attention weights off, as in the other engines: only then does Keras take its fused attention."""
+    import keras
+
+    for layer in model._flatten_layers():
+        if isinstance(layer, keras.layers.MultiHeadAttention):
+            layer._dropout = layer._dropout_layer.rate = 0.0
