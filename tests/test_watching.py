@@ -38,23 +38,18 @@ def test_bleu_is_measured_every_so_many_epochs_and_decides_what_is_averaged(smal
     assert [value is None for value in bleu] == [True, False, True, False]
     best = 2 if bleu[1] >= bleu[3] else 4
     assert json.loads((out / "metrics.json").read_text())["averaged_epochs"] == [best]
-    line = r"epoch 2/4: loss \d\.\d{3}, validation \d\.\d{3}, BLEU \d+\.\d\d, [\d,]+ tokens/s, learning rate 0\.001, \d+ s, .* left"
+    line = r"epoch 2/4: loss \d\.\d{3}, validation \d\.\d{3}, BLEU \d+\.\d\d, [\d,]+ tokens/s, learning rate [\d.e-]+, \d+ s, .* left"
     assert any(re.fullmatch(line, text) for text in said), said
     assert re.fullmatch(rf"4 epochs in .*, best bleu \d+\.\d{{3}} after epoch {best}", said[-1])
 
 
 def test_a_training_stops_where_nothing_gets_better(small, tmp_path):
     out = tmp_path / "bundle"
-    # So wild that the loss only rises.
-    train(
-        small.replace(epochs=9, patience=2, learning_rate=2.0, warmup_steps=1, optimizer="sgd", average_of="best"),
-        out,
-        say=lambda line: None,
-    )
+    still = small.replace(epochs=9, patience=2, learning_rate=1e-20, optimizer="sgd", average_of="best")
+    train(still, out, say=lambda line: None)
     losses = history_of(out)["val_loss"]
-    best = int(np.argmin(losses))
-    assert len(losses) == best + 3 < 9
-    assert json.loads((out / "metrics.json").read_text())["averaged_epochs"] == [best + 1]
+    assert losses == [losses[0]] * 3
+    assert json.loads((out / "metrics.json").read_text())["averaged_epochs"] == [1]
 
 
 def test_a_training_ends_when_its_time_is_over(small, tmp_path):
@@ -109,20 +104,16 @@ def test_a_model_is_smoothed_for_a_while():
 
 
 def test_tensorboard_gets_figures_and_translations(small, tmp_path):
+    import tensorflow as tf
     from tensorflow.core.util import event_pb2
-    from tensorflow.python.lib.io import tf_record
 
+    train(small.replace(tensorboard=True, evaluate_every=1, epochs=2), tmp_path / "bundle", say=lambda line: None)
     found = {}
-
-    class Look(keras.callbacks.Callback):
-        def on_train_end(self, logs=None):
-            for path in (tmp_path / "bundle.training" / "tensorboard").rglob("events*"):
-                for record in tf_record.tf_record_iterator(str(path)):
-                    for value in event_pb2.Event.FromString(record).summary.value:
-                        found.setdefault(f"{path.parent.name}/{value.tag}", []).append(value)
-
-    train(small.replace(tensorboard=True, evaluate_every=1, epochs=2), tmp_path / "bundle", callbacks=[Look()], say=lambda line: None)
-    assert {"train/epoch_loss", "validation/epoch_loss", "validation/epoch_bleu", "train/epoch_learning_rate"} <= set(found)
+    for path in (tmp_path / "bundle.tensorboard").rglob("events*"):
+        for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
+            for value in event_pb2.Event.FromString(record).summary.value:
+                found.setdefault(f"{path.parent.name}/{value.tag}", []).append(value)
+    assert {"train/epoch_loss", "validation/epoch_loss", "validation/epoch_bleu", "train/epoch_learning_rate"} <= set(found), sorted(found)
     assert len(found["validation/epoch_bleu"]) == 2
     assert "→" in found["validation/translations"][0].tensor.string_val[0].decode()
 
@@ -132,7 +123,7 @@ def test_the_bar_shows_where_an_epoch_is(small, tmp_path):
     console = Console(file=output, force_terminal=True, width=140)
     train(small.replace(epochs=2), tmp_path / "bundle", callbacks=[Bar(2, 4, 100, console)], say=lambda line: None)
     text = re.sub(r"\x1b\[[^a-zA-Z]*[a-zA-Z]", "", output.getvalue())
-    assert re.search(r"epoch 2/2 .* 4/4 loss \d\.\d{3} +[\d,]+ tokens/s +learning rate 0\.001", text), text[-500:]
+    assert re.search(r"epoch 2/2 .* 4/4 loss \d\.\d{3} +[\d,]+ tokens/s +learning rate 0\.\d+", text), text[-500:]
 
 
 def test_vocabularies_may_be_separate_and_spell_unknown_characters_as_bytes(small, tmp_path):

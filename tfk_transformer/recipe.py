@@ -74,7 +74,7 @@ class Recipe(Record):
 
     seed: int = _field(RUN, 0, "of weights, order, dropout and subword sampling", ge=0)
     deterministic: bool = _field(RUN, False, "the same to the bit on the same machine, whether interrupted or not; a little slower")
-    tensorboard: bool = _field(RUN, False, "write figures and sample translations for TensorBoard into BUNDLE.training/tensorboard")
+    tensorboard: bool = _field(RUN, False, "write figures and sample translations for TensorBoard into OUT.tensorboard")
     profile: tuple[int, int] | None = _field(RUN, None, "first and last batch to profile, for TensorBoard")
 
     @classmethod

@@ -68,6 +68,7 @@ class Training:
         self.out = out
         self.say = say
         self.work = _work_folder(recipe, out, resume)
+        self.logs = out.with_name(out.name + ".tensorboard")
         self.checkpoints = Checkpoints(self.work)
         _seed(recipe)
         data = datasets.load(recipe.data)
@@ -151,7 +152,8 @@ class Training:
         return found.target_tokens * len(self.batches) / found.steps
 
     def _tensorboard(self):
-        return keras.callbacks.TensorBoard(str(self.work / "tensorboard"), update_freq=10, profile_batch=self.recipe.profile or 0)
+        # With figures of single batches, Keras 3.15 loses those of an epoch whose last batch is none of them.
+        return keras.callbacks.TensorBoard(str(self.logs), update_freq="epoch", profile_batch=self.recipe.profile or 0)
 
     def _measure(self, model) -> tuple[float, list]:
         """Return BLEU on the validation split, and some translations."""
@@ -167,7 +169,7 @@ class Training:
         import tensorflow as tf
 
         text = [f"{pair.source}  \n→ {translation}  \n({pair.target})" for pair, translation in samples]
-        with tf.summary.create_file_writer(str(self.work / "tensorboard" / "validation")).as_default():
+        with tf.summary.create_file_writer(str(self.logs / "validation")).as_default():
             tf.summary.text("translations", text, step=epoch - 1)
 
     def _leave_now_and_then(self) -> None:
