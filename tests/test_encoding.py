@@ -1,6 +1,7 @@
 """What the batches of a training are made from: texts encoded anew, or a cache on disk."""
 
 import itertools
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -80,6 +81,13 @@ def test_sampled_pieces_spell_the_same_text(tokenizers):  # noqa: F811
         assert drawn == again != other
         assert drawn != plain
         assert tokenizer.decode(drawn) == tokenizer.decode(plain) == texts
+
+
+def test_threads_that_sample_at_once_do_not_disturb_each_other(tokenizers):  # noqa: F811
+    texts = [source for source, _ in SIDES] * 5
+    expected = [tokenizers[0].encode(texts, 0.2, seed) for seed in range(8)]
+    with ThreadPoolExecutor(8) as threads:
+        assert list(threads.map(lambda seed: tokenizers[0].encode(texts, 0.2, seed), range(8))) == expected
 
 
 def test_epochs_of_so_many_steps_follow_each_other_through_the_passes(tokenizers):  # noqa: F811

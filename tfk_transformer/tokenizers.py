@@ -4,6 +4,7 @@ import functools
 import io
 import itertools
 import string
+import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from tfk_transformer.config import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 
 MODEL_TYPES = ("unigram", "bpe", "char")
 MAX_TRAINING_TEXTS = 2_000_000
+_SAMPLING = threading.Lock()
 
 
 class SubwordTokenizer:
@@ -108,9 +110,10 @@ class SubwordTokenizer:
         if not sampling:
             return self._processor.encode(list(texts))
         # One thread, or which thread draws for which text would be left to chance. The generator is a thread's own, and
-        # each call has new threads, which take up the seed.
-        sentencepiece.set_random_generator_seed(seed)
-        return self._processor.encode(list(texts), enable_sampling=True, alpha=sampling, nbest_size=-1, num_threads=1)
+        # each call has new threads, which take up the seed; but the seed is the process's.
+        with _SAMPLING:
+            sentencepiece.set_random_generator_seed(seed)
+            return self._processor.encode(list(texts), enable_sampling=True, alpha=sampling, nbest_size=-1, num_threads=1)
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
         """Return the text of each row of ids, which ends before the first end or padding; see `graph_decode`.
