@@ -85,6 +85,7 @@ def train(
     if out is None:
         raise ValueError("--out: expected a folder for the bundle, got none.")
     load_backend()
+    from tfk_transformer.distribution import is_first
     from tfk_transformer.training import train as run
 
     try:
@@ -95,7 +96,8 @@ def train(
         if distributed:
             _leave_at_once(error)
         raise
-    console.print(f"bundle: {out}")
+    if is_first():
+        console.print(f"bundle: {out}")
 
 
 @app.command()

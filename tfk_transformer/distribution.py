@@ -199,6 +199,15 @@ def gather(devices: int | None = None, distributed: bool = False) -> Team:
     return _tensorflow_team(devices) if backend == "tensorflow" else Team()
 
 
+def is_first() -> bool:
+    """Tell whether this process is the only one, or process 0 of several."""
+    if keras.backend.backend() != "jax":
+        return True
+    import jax
+
+    return jax.process_index() == 0
+
+
 class AgreedStops(Stops):
     """The same for a team: all processes stop at the same step, a few after one of them was asked to or found the time over.
 

@@ -1,0 +1,175 @@
+"""Several devices and several processes train as one would; every run is the real command in processes of its own."""
+
+import importlib.util
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tfk_transformer import distribution
+
+needs_jax = pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="JAX is not installed: pip install -e .[jax]")
+# TensorFlow is not there.
+COMMAND = """
+import sys
+for name in ("tensorflow", "tensorflow_text", "tensorflow_datasets", "tf2onnx"):
+    sys.modules[name] = None
+from tfk_transformer.cli import main
+sys.argv[0] = "tfk-transformer"
+main()
+"""
+EPOCHS, KILLED_AFTER, TIMEOUT = 6, 2, 240
+# One length alone, or XLA compiles for long; no dropout, whose draws depend on how many rows fill a batch up.
+OPTIONS = (
+    "--preset tiny --option encoder_layers=1 --option decoder_layers=1 --option model_dim=16 --option ff_dim=24 --dropout 0 "
+    "--tokenizer char --vocab-size 40 --max-length 8 --batch-tokens 83 --learning-rate 3e-3 --warmup-steps 20 "
+    f"--ema 0.9 --average 2 --epoch-steps 25 --epochs {EPOCHS}"
+).split()
+
+
+class Run:
+    """A training: one process, or several that meet."""
+
+    def __init__(self, folder: Path, out: str, *more: str, processes: int = 1, **environment):
+        self.out = folder / out
+        data = [f"{folder}/{split}.{side}" for split in ("train", "validation") for side in ("a", "b")]
+        specs = ["--data", f"files:{data[0]},{data[1]}", "--validation-data", f"files:{data[2]},{data[3]}"]
+        arguments = ["train", *specs, *OPTIONS, "--out", str(self.out), *more, *(["--distributed"] if processes > 1 else [])]
+        shared = {**os.environ, "KERAS_BACKEND": "jax", "PYTHONUNBUFFERED": "1", **environment}
+        shared |= {distribution.ADDRESS: f"127.0.0.1:{free_port()}", distribution.COUNT: str(processes)} if processes > 1 else {}
+        self.processes = [
+            subprocess.Popen(
+                [sys.executable, "-c", COMMAND, *arguments],
+                env={**shared, distribution.NUMBER: str(number)} if processes > 1 else shared,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for number in range(processes)
+        ]
+
+    def kill(self, number: int, line: str) -> None:
+        """Wait until process 0 says a line, and kill one."""
+        said = next(text for text in self.processes[0].stdout if text.startswith(line))
+        assert said
+        self.processes[number].send_signal(signal.SIGKILL)
+        self.killed = time.monotonic()
+
+    def wait(self) -> list[tuple[int, str, str]]:
+        """Return status, output and errors of each."""
+        texts = [tuple(map(own_lines, process.communicate(timeout=TIMEOUT))) for process in self.processes]
+        return [(process.returncode, *both) for process, both in zip(self.processes, texts, strict=True)]
+
+    def losses(self, resumed: bool = False) -> np.ndarray:
+        """Return training and validation loss of each epoch, after a training that went well."""
+        for number, (status, output, errors) in enumerate(self.wait()):
+            assert status == 0, output + errors
+            assert ("goes on after epoch" in output) == (resumed and number == 0)
+            assert bool(output) == (number == 0)
+        history = json.loads((self.out / "history.json").read_text())
+        return np.array([history["loss"], history["val_loss"]])
+
+
+def own_lines(text: str) -> str:
+    """Leave out what the library beneath writes."""
+    return "".join(line for line in text.splitlines(True) if not line.startswith("[Gloo]"))
+
+
+def free_port() -> int:
+    with socket.socket() as made:
+        made.bind(("127.0.0.1", 0))
+        return made.getsockname()[1]
+
+
+def write_pairs(folder: Path) -> None:
+    random = np.random.default_rng(0)
+    for split, count in (("train", 211), ("validation", 31)):
+        texts = ["".join(random.choice(list("abcdefg"), random.integers(2, 7))) for _ in range(count)]
+        (folder / f"{split}.a").write_text("".join(f"{text}\n" for text in texts))
+        (folder / f"{split}.b").write_text("".join(f"{text[::-1]}\n" for text in texts))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("joint")
+    write_pairs(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def runs(folder):
+    """Trainings that go on side by side: of one process, and of two and four, one of which is killed."""
+    started = {
+        "one": Run(folder, "one", "--cache", str(folder / "cache")),
+        "two": Run(folder, "two", "--cache", str(folder / "cache of two"), processes=2),
+        "four": Run(folder, "four", processes=4),
+    }
+    yield started
+    for run in started.values():
+        for process in run.processes:
+            process.kill()
+            process.communicate()
+
+
+@pytest.fixture(scope="module")
+def alone(runs):
+    """The losses of one process with one device."""
+    return runs["one"].losses()
+
+
+@needs_jax
+def test_a_training_under_jax_needs_no_tensorflow_and_learns(alone):
+    assert alone.shape == (2, EPOCHS)
+    assert alone[0, -1] < 0.8 * alone[0, 0]
+
+
+@needs_jax
+def test_two_processes_whose_first_is_killed_say_so_and_resume_to_the_losses_of_one(runs, alone, folder):
+    run = runs["two"]
+    run.kill(0, f"epoch {KILLED_AFTER}/")
+    (killed, *_), (status, output, errors) = run.wait()
+    assert time.monotonic() - run.killed < 2 * distribution.SILENCE
+    assert killed == -signal.SIGKILL
+    assert status != 0
+    assert output == ""
+    assert distribution.LOST in errors
+    assert f"{run.out}.training holds the state after the last whole epoch" in errors
+    assert "start all processes again with --resume" in errors
+    again = Run(folder, "two", "--resume", "--cache", str(folder / "cache of two"), processes=2)
+    np.testing.assert_allclose(again.losses(resumed=True), alone, rtol=1e-5)
+    assert not Path(f"{run.out}.training").exists()
+
+
+@needs_jax
+def test_four_processes_one_of_which_is_killed_leave_a_state_that_one_process_resumes(runs, alone, folder):
+    run = runs["four"]
+    run.kill(2, f"epoch {KILLED_AFTER}/")
+    ends = run.wait()
+    assert time.monotonic() - run.killed < 2 * distribution.SILENCE
+    assert ends[2][0] == -signal.SIGKILL
+    for status, _, errors in ends[:2] + ends[3:]:
+        assert status != 0
+        assert distribution.LOST in errors
+    again = Run(folder, "four", "--resume")
+    np.testing.assert_allclose(again.losses(resumed=True), alone, rtol=1e-5)
+
+
+@needs_jax
+def test_two_devices_of_one_process_train_from_the_cache_alone_to_the_losses_of_one(alone, folder):
+    """The texts are elsewhere by now."""
+    moved = [path.rename(path.with_suffix(".moved" + path.suffix)) for path in folder.glob("*.[ab]")]
+    try:
+        flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+        runs = [Run(folder, f"devices {n}", "--cache", str(folder / "cache"), "--devices", str(n), **flags) for n in (1, 2)]
+        for run in runs:
+            np.testing.assert_allclose(run.losses(), alone, rtol=1e-5)
+    finally:
+        for path in moved:
+            path.rename(str(path).replace(".moved", ""))
