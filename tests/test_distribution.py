@@ -109,7 +109,7 @@ def runs(folder):
     started = {
         "one": Run(folder, "one", "--cache", str(folder / "cache")),
         "two": Run(folder, "two", "--cache", str(folder / "cache of two"), processes=2),
-        "four": Run(folder, "four", processes=4),
+        "four": Run(folder, "four", "--cache", str(folder / "cache of four"), processes=4),
     }
     yield started
     for run in started.values():
@@ -157,7 +157,7 @@ def test_four_processes_one_of_which_is_killed_leave_a_state_that_one_process_re
     for status, _, errors in ends[:2] + ends[3:]:
         assert status != 0
         assert distribution.LOST in errors
-    again = Run(folder, "four", "--resume")
+    again = Run(folder, "four", "--resume", "--cache", str(folder / "cache of four"))
     np.testing.assert_allclose(again.losses(resumed=True), alone, rtol=1e-5)
 
 
