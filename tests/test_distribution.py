@@ -173,3 +173,40 @@ def test_two_devices_of_one_process_train_from_the_cache_alone_to_the_losses_of_
     finally:
         for path in moved:
             path.rename(str(path).replace(".moved", ""))
+
+
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [
+        ({}, "distributed: expected .*JOB_ADDRESSES, .* in the environment, or Slurm's variables, got no KERAS_.*ADDRESSES"),
+        ({"ADDRESS": "a:1", "NUMBER": "0"}, "got no KERAS_DISTRIBUTION_NUM_PROCESSES."),
+        ({"ADDRESS": "host", "COUNT": "2", "NUMBER": "0"}, "KERAS_DISTRIBUTION_JOB_ADDRESSES: expected HOST:PORT of process 0, got 'host'"),
+        ({"ADDRESS": "a:1", "COUNT": "two", "NUMBER": "0"}, "NUM_PROCESSES: expected how many processes there are, got 'two'"),
+        ({"ADDRESS": "a:1,b:1", "COUNT": "2", "NUMBER": "2"}, "PROCESS_ID: expected a number from 0 to 1, got '2'"),
+    ],
+)
+def test_what_the_environment_lacks_is_said(monkeypatch, variables, message):
+    for name in ("ADDRESS", "COUNT", "NUMBER"):
+        monkeypatch.delenv(getattr(distribution, name), raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(getattr(distribution, name), value)
+    with pytest.raises(ValueError, match=message):
+        distribution.meeting_point()
+
+
+def test_slurm_tells_the_rest(monkeypatch):
+    monkeypatch.setenv(distribution.SLURM, "node[001-003]")
+    assert distribution.meeting_point()[0] is None
+
+
+def test_several_processes_need_jax_and_all_their_devices():
+    import keras
+
+    backend = keras.backend.backend()
+    with pytest.raises(ValueError, match=f"distributed: expected the JAX backend, got {backend}; set KERAS_BACKEND=jax"):
+        distribution.gather(distributed=True)
+
+
+def test_more_devices_than_there_are_is_an_error():
+    with pytest.raises(ValueError, match=r"devices: expected from 1 to 1, as there is 1 of kind cpu, got 2\."):
+        distribution.gather(2)

@@ -46,11 +46,15 @@ class Team:
         return Share(self.process, self.processes, self.devices)
 
     def scope(self) -> contextlib.AbstractContextManager:
-        """Return a block in which what is made, restored and fitted belongs to all devices."""
+        """Return a block in which what is made and restored belongs to all devices."""
+        return contextlib.nullcontext()
+
+    def fitting(self) -> contextlib.AbstractContextManager:
+        """Return a block to fit in."""
         return contextlib.nullcontext()
 
     def apart(self) -> contextlib.AbstractContextManager:
-        """Return a block within `scope` in which what is made belongs to this process alone."""
+        """Return a block within those in which what is made belongs to this process alone."""
         return contextlib.nullcontext()
 
     def in_turn(self) -> contextlib.AbstractContextManager:
@@ -104,7 +108,11 @@ class ParallelTeam(Team):
         self._distribution = keras.distribution.DataParallel(devices=names, auto_shard_dataset=False)
 
     def scope(self):
-        """Make variables that every device has, and split batches over them."""
+        """Make variables that every device has."""
+        return self._distribution.scope()
+
+    def fitting(self):
+        """Split batches over the devices."""
         return self._distribution.scope()
 
     @contextlib.contextmanager
@@ -303,7 +311,7 @@ def _join() -> None:
     """Meet the processes that the environment names."""
     import jax
 
-    address, count, number = _meeting_point()
+    address, count, number = meeting_point()
     known = {"coordinator_address": address, "num_processes": count, "process_id": number} if address else {}
     try:
         # As `keras.distribution.initialize` does, which takes no times.
@@ -317,7 +325,7 @@ def _join() -> None:
         raise ValueError(f"distributed: the processes did not meet at {address or 'the first node of Slurm'}: {error}") from None
 
 
-def _meeting_point() -> tuple[str | None, int, int]:
+def meeting_point() -> tuple[str | None, int, int]:
     """Return the address of process 0, how many there are, and which this one is; None where Slurm tells it."""
     given = {name: os.environ.get(name, "") for name in (ADDRESS, COUNT, NUMBER)}
     if not any(given.values()) and SLURM in os.environ:

@@ -167,7 +167,7 @@ class Training:
         self.batches.epoch = done
         ours = keras.backend.backend() == "tensorflow"
         training, validation = (part and (part.dataset() if ours else part.sequence()) for part in (self.batches, self.validation))
-        with self.team.scope():
+        with self.team.fitting():
             self.model.fit(
                 training,
                 validation_data=validation,
@@ -403,6 +403,11 @@ def _optimizer(recipe: Recipe, steps: int, team: Team):
         options |= {"weight_decay": recipe.weight_decay}
     if recipe.ema:
         options |= {"use_ema": True, "ema_momentum": recipe.ema}
+    if recipe.accumulate > 1 and team.exact_clipping:
+        raise ValueError(
+            f"accumulate: expected 1 on {team.devices} devices under TensorFlow, whose Keras cannot do both, got {recipe.accumulate}; "
+            "more devices hold larger batches (batch_tokens), or train with KERAS_BACKEND=jax."
+        )
     kind = clipping_sums(kinds[recipe.optimizer], team)
     return kind(_schedule(recipe, steps * recipe.epochs // recipe.accumulate), **options)
 
