@@ -55,12 +55,11 @@ class Run:
             for number in range(processes)
         ]
 
-    def kill(self, number: int, line: str) -> None:
-        """Wait until process 0 says a line, and kill one."""
-        said = next(text for text in self.processes[0].stdout if text.startswith(line))
-        assert said
-        self.processes[number].send_signal(signal.SIGKILL)
-        self.killed = time.monotonic()
+    def send(self, number: int, what: signal.Signals, line: str) -> None:
+        """Wait until process 0 says a line, and send one a signal."""
+        assert any(text.startswith(line) for text in self.processes[0].stdout)
+        self.processes[number].send_signal(what)
+        self.sent = time.monotonic()
 
     def wait(self) -> list[tuple[int, str, str]]:
         """Return status, output and errors of each."""
@@ -111,6 +110,7 @@ def runs(folder):
         "two": Run(folder, "two", "--cache", str(folder / "cache of two"), processes=2),
         "four": Run(folder, "four", "--cache", str(folder / "cache of four"), processes=4),
     }
+    started["stopped"] = Run(folder, "stopped", processes=2)
     yield started
     for run in started.values():
         for process in run.processes:
@@ -133,9 +133,9 @@ def test_a_training_under_jax_needs_no_tensorflow_and_learns(alone):
 @needs_jax
 def test_two_processes_whose_first_is_killed_say_so_and_resume_to_the_losses_of_one(runs, alone, folder):
     run = runs["two"]
-    run.kill(0, f"epoch {KILLED_AFTER}/")
+    run.send(0, signal.SIGKILL, f"epoch {KILLED_AFTER}/")
     (killed, *_), (status, output, errors) = run.wait()
-    assert time.monotonic() - run.killed < 2 * distribution.SILENCE
+    assert time.monotonic() - run.sent < 2 * distribution.SILENCE
     assert killed == -signal.SIGKILL
     assert status != 0
     assert output == ""
@@ -150,15 +150,26 @@ def test_two_processes_whose_first_is_killed_say_so_and_resume_to_the_losses_of_
 @needs_jax
 def test_four_processes_one_of_which_is_killed_leave_a_state_that_one_process_resumes(runs, alone, folder):
     run = runs["four"]
-    run.kill(2, f"epoch {KILLED_AFTER}/")
+    run.send(2, signal.SIGKILL, f"epoch {KILLED_AFTER}/")
     ends = run.wait()
-    assert time.monotonic() - run.killed < 2 * distribution.SILENCE
+    assert time.monotonic() - run.sent < 2 * distribution.SILENCE
     assert ends[2][0] == -signal.SIGKILL
     for status, _, errors in ends[:2] + ends[3:]:
         assert status != 0
         assert distribution.LOST in errors
     again = Run(folder, "four", "--resume", "--cache", str(folder / "cache of four"))
     np.testing.assert_allclose(again.losses(resumed=True), alone, rtol=1e-5)
+
+
+@needs_jax
+def test_a_signal_to_one_process_stops_both_with_a_bundle(runs):
+    run = runs["stopped"]
+    run.send(1, signal.SIGTERM, f"epoch {KILLED_AFTER}/")
+    (first, said, errors), (second, nothing, _) = run.wait()
+    assert (first, second) == (130, 130), errors
+    assert said.splitlines()[-1].startswith(f"stopped by SIGTERM: {run.out} holds the model so far")
+    assert nothing == ""
+    assert len(json.loads((run.out / "history.json").read_text())["loss"]) >= KILLED_AFTER
 
 
 @needs_jax

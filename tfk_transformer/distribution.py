@@ -204,7 +204,10 @@ def gather(devices: int | None = None, distributed: bool = False) -> Team:
         _join()
     if backend == "jax":
         return _jax_team(devices)
-    return _tensorflow_team(devices) if backend == "tensorflow" else Team()
+    if backend == "tensorflow":
+        return _tensorflow_team(devices)
+    _checked(devices, 1, backend)
+    return Team()
 
 
 def is_first() -> bool:
