@@ -3,10 +3,12 @@
 import importlib.util
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -25,7 +27,7 @@ from tfk_transformer.cli import main
 sys.argv[0] = "tfk-transformer"
 main()
 """
-EPOCHS, KILLED_AFTER, TIMEOUT = 6, 2, 240
+EPOCHS, SENT_AFTER, TIMEOUT = 6, 2, 240
 # One length alone, or XLA compiles for long; no dropout, whose draws depend on how many rows fill a batch up.
 OPTIONS = (
     "--preset tiny --option encoder_layers=1 --option decoder_layers=1 --option model_dim=16 --option ff_dim=24 --dropout 0 "
@@ -35,36 +37,50 @@ OPTIONS = (
 
 
 class Run:
-    """A training: one process, or several that meet."""
+    """A training: one process, or several that meet; after an epoch, one of them may be sent a signal."""
 
-    def __init__(self, folder: Path, out: str, *more: str, processes: int = 1, **environment):
+    def __init__(self, folder: Path, out: str, *more: str, processes: int = 1, to: int = 0, sent=None, slurm=False, **environment):
         self.out = folder / out
         data = [f"{folder}/{split}.{side}" for split in ("train", "validation") for side in ("a", "b")]
         specs = ["--data", f"files:{data[0]},{data[1]}", "--validation-data", f"files:{data[2]},{data[3]}"]
         arguments = ["train", *specs, *OPTIONS, "--out", str(self.out), *more, *(["--distributed"] if processes > 1 else [])]
         shared = {**os.environ, "KERAS_BACKEND": "jax", "PYTHONUNBUFFERED": "1", **environment}
-        shared |= {distribution.ADDRESS: f"127.0.0.1:{free_port()}", distribution.COUNT: str(processes)} if processes > 1 else {}
         self.processes = [
             subprocess.Popen(
                 [sys.executable, "-c", COMMAND, *arguments],
-                env={**shared, distribution.NUMBER: str(number)} if processes > 1 else shared,
+                env={**shared, **variables},
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
             )
-            for number in range(processes)
+            for variables in (slurm_variables if slurm else own_variables)(processes)
         ]
+        self.lines = []
+        self.listener = threading.Thread(target=self._listen, args=(to, sent))
+        self.listener.start()
 
-    def send(self, number: int, what: signal.Signals, line: str) -> None:
-        """Wait until process 0 says a line, and send one a signal."""
-        assert any(text.startswith(line) for text in self.processes[0].stdout)
-        self.processes[number].send_signal(what)
-        self.sent = time.monotonic()
+    def _listen(self, to, sent) -> None:
+        """Keep what process 0 says, and send the signal when it is time."""
+        for line in self.processes[0].stdout:
+            self.lines.append(line)
+            if sent and line.startswith(f"epoch {SENT_AFTER}/"):
+                self.processes[to].send_signal(sent)
+                self.sent = time.monotonic()
 
     def wait(self) -> list[tuple[int, str, str]]:
         """Return status, output and errors of each."""
-        texts = [tuple(map(own_lines, process.communicate(timeout=TIMEOUT))) for process in self.processes]
+        self.listener.join(TIMEOUT)
+        texts = [[own_lines(text) for text in process.communicate(timeout=TIMEOUT)] for process in self.processes]
+        texts[0][0] = own_lines("".join(self.lines))
         return [(process.returncode, *both) for process, both in zip(self.processes, texts, strict=True)]
+
+    def end(self) -> None:
+        """Leave nothing running."""
+        for process in self.processes:
+            process.kill()
+        self.listener.join()
+        for process in self.processes:
+            process.communicate()
 
     def losses(self, resumed: bool = False) -> np.ndarray:
         """Return training and validation loss of each epoch, after a training that went well."""
@@ -81,6 +97,21 @@ def own_lines(text: str) -> str:
     return "".join(line for line in text.splitlines(True) if not line.startswith("[Gloo]"))
 
 
+def own_variables(processes: int) -> list[dict]:
+    """Name the processes as the documentation says; nothing where there is one."""
+    if processes == 1:
+        return [{}]
+    shared = {distribution.ADDRESS: f"127.0.0.1:{free_port()}", distribution.COUNT: str(processes)}
+    return [{**shared, distribution.NUMBER: str(number)} for number in range(processes)]
+
+
+def slurm_variables(processes: int) -> list[dict]:
+    """Name them as Slurm does on a node; JAX makes the port of the job's number."""
+    shared = {"SLURM_JOB_ID": str(random.randrange(4096)), distribution.SLURM: "127.0.0.1", "SLURM_STEP_NUM_NODES": "1"}
+    shared["SLURM_NTASKS"] = str(processes)
+    return [{**shared, "SLURM_PROCID": str(number), "SLURM_LOCALID": str(number)} for number in range(processes)]
+
+
 def free_port() -> int:
     with socket.socket() as made:
         made.bind(("127.0.0.1", 0))
@@ -88,9 +119,9 @@ def free_port() -> int:
 
 
 def write_pairs(folder: Path) -> None:
-    random = np.random.default_rng(0)
+    draws = np.random.default_rng(0)
     for split, count in (("train", 211), ("validation", 31)):
-        texts = ["".join(random.choice(list("abcdefg"), random.integers(2, 7))) for _ in range(count)]
+        texts = ["".join(draws.choice(list("abcdefg"), draws.integers(2, 7))) for _ in range(count)]
         (folder / f"{split}.a").write_text("".join(f"{text}\n" for text in texts))
         (folder / f"{split}.b").write_text("".join(f"{text[::-1]}\n" for text in texts))
 
@@ -104,18 +135,17 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def runs(folder):
-    """Trainings that go on side by side: of one process, and of two and four, one of which is killed."""
+    """Trainings that go on side by side: of one process, and of two and four, one of which is sent a signal."""
+    caches = {name: ["--cache", str(folder / f"cache of {name}")] for name in ("one", "two", "four")}
     started = {
-        "one": Run(folder, "one", "--cache", str(folder / "cache")),
-        "two": Run(folder, "two", "--cache", str(folder / "cache of two"), processes=2),
-        "four": Run(folder, "four", "--cache", str(folder / "cache of four"), processes=4),
+        "one": Run(folder, "one", *caches["one"]),
+        "two": Run(folder, "two", *caches["two"], processes=2, sent=signal.SIGKILL),
+        "four": Run(folder, "four", *caches["four"], processes=4, to=2, sent=signal.SIGKILL),
+        "stopped": Run(folder, "stopped", processes=2, to=1, sent=signal.SIGTERM, slurm=True),
     }
-    started["stopped"] = Run(folder, "stopped", processes=2)
     yield started
     for run in started.values():
-        for process in run.processes:
-            process.kill()
-            process.communicate()
+        run.end()
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +163,6 @@ def test_a_training_under_jax_needs_no_tensorflow_and_learns(alone):
 @needs_jax
 def test_two_processes_whose_first_is_killed_say_so_and_resume_to_the_losses_of_one(runs, alone, folder):
     run = runs["two"]
-    run.send(0, signal.SIGKILL, f"epoch {KILLED_AFTER}/")
     (killed, *_), (status, output, errors) = run.wait()
     assert time.monotonic() - run.sent < 2 * distribution.SILENCE
     assert killed == -signal.SIGKILL
@@ -150,7 +179,6 @@ def test_two_processes_whose_first_is_killed_say_so_and_resume_to_the_losses_of_
 @needs_jax
 def test_four_processes_one_of_which_is_killed_leave_a_state_that_one_process_resumes(runs, alone, folder):
     run = runs["four"]
-    run.send(2, signal.SIGKILL, f"epoch {KILLED_AFTER}/")
     ends = run.wait()
     assert time.monotonic() - run.sent < 2 * distribution.SILENCE
     assert ends[2][0] == -signal.SIGKILL
@@ -164,12 +192,11 @@ def test_four_processes_one_of_which_is_killed_leave_a_state_that_one_process_re
 @needs_jax
 def test_a_signal_to_one_process_stops_both_with_a_bundle(runs):
     run = runs["stopped"]
-    run.send(1, signal.SIGTERM, f"epoch {KILLED_AFTER}/")
     (first, said, errors), (second, nothing, _) = run.wait()
     assert (first, second) == (130, 130), errors
     assert said.splitlines()[-1].startswith(f"stopped by SIGTERM: {run.out} holds the model so far")
     assert nothing == ""
-    assert len(json.loads((run.out / "history.json").read_text())["loss"]) >= KILLED_AFTER
+    assert len(json.loads((run.out / "history.json").read_text())["loss"]) >= SENT_AFTER
 
 
 @needs_jax
@@ -178,7 +205,7 @@ def test_two_devices_of_one_process_train_from_the_cache_alone_to_the_losses_of_
     moved = [path.rename(path.with_suffix(".moved" + path.suffix)) for path in folder.glob("*.[ab]")]
     try:
         flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
-        runs = [Run(folder, f"devices {n}", "--cache", str(folder / "cache"), "--devices", str(n), **flags) for n in (1, 2)]
+        runs = [Run(folder, f"devices {n}", "--cache", str(folder / "cache of one"), "--devices", str(n), **flags) for n in (1, 2)]
         for run in runs:
             np.testing.assert_allclose(run.losses(), alone, rtol=1e-5)
     finally:
