@@ -6,6 +6,7 @@ Heavy imports stand inside the commands, so that `--help` is quick and an ONNX f
 import json
 import os
 import sys
+import traceback
 from pathlib import Path
 from typing import Annotated
 
@@ -40,6 +41,7 @@ Data = Annotated[
     str,
     typer.Option(help="numbers:en-de | addition:2 | files:SOURCE,TARGET | folder:DIR:de-en | tfds:NAME:pt-en. Files are plain or .gz."),
 ]
+EXPECTED = (ValueError, OSError, ImportError, FloatingPointError)  # errors whose words are for the user
 DEFAULT_BEAM = SearchSettings.model_fields["beam_size"].default
 
 
@@ -248,14 +250,17 @@ def main() -> None:
     """Run the command line; a wrong input is one line on standard error and exit status 1."""
     try:
         app()
-    except (ValueError, OSError, ImportError, FloatingPointError) as error:
+    except EXPECTED as error:
         _print_error(error)
         sys.exit(1)
 
 
 def _leave_at_once(error: Exception) -> None:
     """End a process of several without a farewell, for which JAX would wait, and abort when it does not come."""
-    _print_error(error)
+    if isinstance(error, EXPECTED):
+        _print_error(error)
+    else:
+        traceback.print_exception(error)
     sys.stdout.flush()
     os._exit(1)
 
