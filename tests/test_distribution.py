@@ -39,7 +39,7 @@ OPTIONS = (
 class Run:
     """A training: one process, or several that meet; after an epoch, one of them may be sent a signal."""
 
-    def __init__(self, folder: Path, out: str, *more: str, processes: int = 1, to: int = 0, sent=None, slurm=False, **environment):
+    def __init__(self, folder: Path, out: str, *more: str, processes: int = 1, to: int = 0, sent=None, slurm=False, last=(), **environment):
         self.out = folder / out
         data = [f"{folder}/{split}.{side}" for split in ("train", "validation") for side in ("a", "b")]
         specs = ["--data", f"files:{data[0]},{data[1]}", "--validation-data", f"files:{data[2]},{data[3]}"]
@@ -47,13 +47,13 @@ class Run:
         shared = {**os.environ, "KERAS_BACKEND": "jax", "PYTHONUNBUFFERED": "1", **environment}
         self.processes = [
             subprocess.Popen(
-                [sys.executable, "-c", COMMAND, *arguments],
+                [sys.executable, "-c", COMMAND, *arguments, *(last if number == processes - 1 else ())],
                 env={**shared, **variables},
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
             )
-            for variables in (slurm_variables if slurm else own_variables)(processes)
+            for number, variables in enumerate((slurm_variables if slurm else own_variables)(processes))
         ]
         self.lines = []
         self.listener = threading.Thread(target=self._listen, args=(to, sent))
@@ -197,6 +197,19 @@ def test_a_signal_to_one_process_stops_both_with_a_bundle(runs):
     assert said.splitlines()[-1].startswith(f"stopped by SIGTERM: {run.out} holds the model so far")
     assert nothing == ""
     assert len(json.loads((run.out / "history.json").read_text())["loss"]) >= SENT_AFTER
+
+
+@needs_jax
+def test_processes_with_different_recipes_refuse_to_train(folder):
+    run = Run(folder, "different", processes=2, last=("--learning-rate", "1e-3"))
+    try:
+        (first, _, errors), (second, _, more_errors) = run.wait()
+    finally:
+        run.end()
+    assert (first, second) == (1, 1)
+    assert "got something else: another process says in what it differs; start all with the same" in errors
+    assert "got something else: process 1 differs in recipe; start all with the same" in more_errors
+    assert not run.out.exists()
 
 
 @needs_jax

@@ -155,11 +155,9 @@ class ParallelTeam(Team):
         first = self.of_first(own.encode()).decode()
         differing = [name for name, mine, theirs in zip(facts, own.split("\n"), first.split("\n"), strict=True) if mine != theirs]
         if any(self.greatest([len(differing)])):
-            where = ", ".join(f"{name} ({facts[name]})" for name in differing) or "all of this one, but another differs"
-            raise ValueError(
-                f"distributed: expected the same in every process, got in process {self.process} other values than in process 0: {where}; "
-                "start all with the same recipe and options, and let all see the same files."
-            )
+            where = f"process {self.process} differs in {', '.join(differing)}" if differing else "another process says in what it differs"
+            advice = "start all with the same recipe and options, and let all see the same files"
+            raise ValueError(f"distributed: expected the same in every process as in process 0, got something else: {where}; {advice}.")
 
     def finish(self):
         """Wait for the others, however long they take."""
