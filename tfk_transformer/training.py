@@ -389,7 +389,7 @@ def _model(recipe: Recipe, tokenizers, steps: int, team: Team):
     return model
 
 
-def _optimizer(recipe: Recipe, steps: int, team: Team):
+def _optimizer(recipe: Recipe, steps: int, team: Team | None = None):
     """Make the optimizer, for so many batches an epoch."""
     kinds = {"adam": keras.optimizers.Adam, "adamw": keras.optimizers.AdamW, "lion": keras.optimizers.Lion}
     kinds |= {"adafactor": keras.optimizers.Adafactor, "sgd": keras.optimizers.SGD}
@@ -403,6 +403,7 @@ def _optimizer(recipe: Recipe, steps: int, team: Team):
         options |= {"weight_decay": recipe.weight_decay}
     if recipe.ema:
         options |= {"use_ema": True, "ema_momentum": recipe.ema}
+    team = team or Team()
     if recipe.accumulate > 1 and team.exact_clipping:
         raise ValueError(
             f"accumulate: expected 1 on {team.devices} devices under TensorFlow, whose Keras cannot do both, got {recipe.accumulate}; "
