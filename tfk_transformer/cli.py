@@ -4,7 +4,9 @@ Heavy imports stand inside the commands, so that `--help` is quick and an ONNX f
 """
 
 import json
+import os
 import sys
+import traceback
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +16,7 @@ from rich.console import Console
 from tfk_transformer import __version__
 from tfk_transformer.config import SearchSettings
 from tfk_transformer.recipe_options import named_value, read_recipe, with_recipe
-from tfk_transformer.startup import load_tensorflow
+from tfk_transformer.startup import load_backend, load_tensorflow
 from tfk_transformer.text_lines import given_texts, line_pairs, print_streams, scores, translations, write_lines
 
 app = typer.Typer(
@@ -39,6 +41,7 @@ Data = Annotated[
     str,
     typer.Option(help="numbers:en-de | addition:2 | files:SOURCE,TARGET | folder:DIR:de-en | tfds:NAME:pt-en. Files are plain or .gz."),
 ]
+EXPECTED = (ValueError, OSError, ImportError, FloatingPointError)  # errors whose words are for the user
 DEFAULT_BEAM = SearchSettings.model_fields["beam_size"].default
 
 
@@ -63,7 +66,15 @@ def train(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the bundle; it must not exist.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue an unfinished training after its last whole epoch.")] = False,
-    cache: Annotated[Path | None, typer.Option(help="Folder that keeps the training pairs' ids on disk. Default: none.")] = None,
+    cache: Annotated[
+        Path | None, typer.Option(help="Folder that keeps what training needs of the data; once it is there, texts are not read any more.")
+    ] = None,
+    devices: Annotated[
+        int | None, typer.Option(min=1, help="GPUs of this machine that share each batch. Default: all. See docs/scaling.md.")
+    ] = None,
+    distributed: Annotated[
+        bool, typer.Option("--distributed", help="Train with other processes, which the environment names: see docs/scaling.md.")
+    ] = False,
     print_config: Annotated[bool, typer.Option("--print-config", help="Print the recipe as TOML, and do nothing.")] = False,
     *,
     given: dict,
@@ -75,14 +86,20 @@ def train(
         return
     if out is None:
         raise ValueError("--out: expected a folder for the bundle, got none.")
-    load_tensorflow()
+    load_backend()
+    from tfk_transformer.distribution import is_first
     from tfk_transformer.training import train as run
 
     try:
-        run(chosen, out, resume=resume, say=console.print, cache=cache)
+        run(chosen, out, resume=resume, say=console.print, cache=cache, devices=devices, distributed=distributed)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
-    console.print(f"bundle: {out}")
+    except Exception as error:
+        if distributed:
+            _leave_at_once(error)
+        raise
+    if is_first():
+        console.print(f"bundle: {out}")
 
 
 @app.command()
@@ -233,9 +250,23 @@ def main() -> None:
     """Run the command line; a wrong input is one line on standard error and exit status 1."""
     try:
         app()
-    except (ValueError, OSError, ImportError, FloatingPointError) as error:
-        Console(stderr=True, highlight=False, soft_wrap=True).print(f"[bold red]error:[/] {_one_line(error)}")
+    except EXPECTED as error:
+        _print_error(error)
         sys.exit(1)
+
+
+def _leave_at_once(error: Exception) -> None:
+    """End a process of several without a farewell, for which JAX would wait, and abort when it does not come."""
+    if isinstance(error, EXPECTED):
+        _print_error(error)
+    else:
+        traceback.print_exception(error)
+    sys.stdout.flush()
+    os._exit(1)
+
+
+def _print_error(error: Exception) -> None:
+    Console(stderr=True, highlight=False, soft_wrap=True).print(f"[bold red]error:[/] {_one_line(error)}")
 
 
 def _one_line(error: Exception) -> str:

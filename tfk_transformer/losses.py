@@ -74,6 +74,18 @@ def real_tokens(labels):
     return ops.cast(ops.not_equal(labels, PAD_ID), "float32")
 
 
+def _over_devices(count):
+    """Add up a scalar over the devices that share a batch under `tf.distribute`; elsewhere, it is of the whole batch."""
+    if keras.backend.backend() != "tensorflow":
+        return count
+    import tensorflow as tf
+
+    replica = tf.distribute.get_replica_context()
+    if replica is None or replica.num_replicas_in_sync == 1:
+        return count
+    return replica.all_reduce(tf.distribute.ReduceOp.SUM, count)
+
+
 @keras.saving.register_keras_serializable(package="tfk_transformer")
 class LabelSmoothedCrossentropy(keras.losses.Loss):
     """Average the cross-entropy over the real tokens of a batch; padding counts for nothing at all.
@@ -96,10 +108,14 @@ class LabelSmoothedCrossentropy(keras.losses.Loss):
         self.from_logits = from_logits
 
     def call(self, y_true, y_pred):
-        """Return the mean over real tokens, a float32 scalar; 0 for a batch without any."""
+        """Return the mean over real tokens, a float32 scalar; 0 for a batch without any.
+
+        On each of the devices that share a batch under `tf.distribute`, it is that device's part of the mean: Keras adds up
+        the parts' gradients.
+        """
         weights = real_tokens(y_true)
         losses = token_crossentropy(y_true, y_pred, self.label_smoothing, self.from_logits) * weights
-        return ops.sum(losses) / ops.maximum(ops.sum(weights), 1.0)
+        return ops.sum(losses) / ops.maximum(_over_devices(ops.sum(weights)), 1.0)
 
     def get_config(self):
         """Return what the constructor needs to make the same object again."""

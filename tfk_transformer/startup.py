@@ -18,3 +18,9 @@ def load_tensorflow() -> None:
         os.dup2(kept, 2)
         os.close(kept)
         os.close(nowhere)
+
+
+def load_backend() -> None:
+    """Do so unless another backend of Keras is asked for."""
+    if os.environ.get("KERAS_BACKEND", "tensorflow") == "tensorflow":
+        load_tensorflow()

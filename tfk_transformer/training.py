@@ -1,6 +1,7 @@
 """Training: data, vocabularies, compile, fit, bundle."""
 
-import itertools
+import contextlib
+import hashlib
 import shutil
 import sys
 import time
@@ -10,23 +11,23 @@ from pathlib import Path
 import keras
 from rich.console import Console
 
-from tfk_transformer import datasets
 from tfk_transformer.architectures import make_model
 from tfk_transformer.batching import JoinedBatches, TokenBatches
 from tfk_transformer.checkpoints import Checkpoints, no_space
 from tfk_transformer.contents import plain_copy
+from tfk_transformer.distribution import AgreedStops, FollowedCheckpoints, Team, clipping_sums, gather, watched
 from tfk_transformer.evaluation import evaluate
 from tfk_transformer.history import History
 from tfk_transformer.losses import LabelSmoothedCrossentropy
 from tfk_transformer.metrics import Perplexity, TokenAccuracy
 from tfk_transformer.plots import training_curve
+from tfk_transformer.prepared import Prepared
 from tfk_transformer.recipe import Recipe
 from tfk_transformer.schedules import InverseSquareRoot
 from tfk_transformer.tokenizers import SubwordTokenizer
 from tfk_transformer.translator import Translator
-from tfk_transformer.watching import Bar, Lines, Quality, Records, Stopped, Stops, duration, smoothed
+from tfk_transformer.watching import Bar, Lines, Quality, Records, Stopped, duration, smoothed
 
-PROBE_COUNT = 128
 SAMPLE_COUNT = 3
 RECIPE, CURVE = "recipe.toml", "curve.png"
 TOKENIZERS = ("source.model", "target.model")
@@ -34,7 +35,14 @@ BUNDLE_EVERY = 60.0  # seconds
 
 
 def train(
-    recipe: Recipe, out, resume: bool = False, callbacks: Sequence = (), say: Callable[[str], None] = print, cache=None
+    recipe: Recipe,
+    out,
+    resume: bool = False,
+    callbacks: Sequence = (),
+    say: Callable[[str], None] = print,
+    cache=None,
+    devices: int | None = None,
+    distributed: bool = False,
 ) -> Translator:
     """Train a model and leave a bundle.
 
@@ -47,7 +55,11 @@ def train(
         resume: continue an unfinished training of the same recipe.
         callbacks: more Keras callbacks.
         say: takes a line about the data, the model or an epoch.
-        cache: folder that keeps the training pairs' ids on disk; None: texts are encoded in each epoch.
+        cache: folder that keeps what training needs of the data, above all the ids; once it is there, the data is not read any
+            more. None: texts are encoded in each epoch.
+        devices: how many of this machine share each batch; None: all GPUs.
+        distributed: train together with the processes that the environment names, see `distribution.gather`; every process is
+            started with the same arguments, and sees the same files.
 
     Returns:
         The translator, whose bundle is `out`.
@@ -56,31 +68,68 @@ def train(
         ValueError: for bad data, an existing bundle, nothing or something else to resume, or a full disk.
         KeyboardInterrupt: if it was asked to stop (SIGINT, SIGTERM), after leaving a bundle.
         FloatingPointError: if the loss is no number any more, with the last good bundle.
+        ConnectionError: if another process is lost; what was saved stays.
     """
-    return Training(recipe, Path(out), resume, say, cache).run(callbacks)
+    team, out = gather(devices, distributed), Path(out)
+    advice = f"{_work_of(out)} holds the state after the last whole epoch, if there was one; start all processes again with --resume"
+    with watched(team, advice):
+        try:
+            return Training(recipe, out, resume, say, cache, team).run(callbacks)
+        except Exception as error:
+            if (explained := team.explained(error)) is error:
+                raise
+            raise ConnectionError(f"{explained}; {advice}") from None
 
 
 class Training:
     """One training; see `train`."""
 
-    def __init__(self, recipe: Recipe, out: Path, resume: bool, say: Callable[[str], None], cache=None):
+    def __init__(self, recipe: Recipe, out: Path, resume: bool, say: Callable[[str], None], cache=None, team: Team | None = None):
         self.recipe = recipe
         self.out = out
-        self.say = say
-        self.work = _work_folder(recipe, out, resume)
+        self.team = team or Team()
+        self.say = say if self.team.leads else lambda line: None
+        self.work = _work_folder(recipe, out, resume) if self.team.leads else _work_of(out)
+        self.checkpoints = Checkpoints(self.work) if self.team.leads else FollowedCheckpoints(self.work)
         self.logs = out.with_name(out.name + ".tensorboard")
-        self.checkpoints = Checkpoints(self.work)
         _seed(recipe)
-        data = datasets.load(recipe.data)
-        self.tokenizers = _tokenizers(recipe, data, self.work)
-        few_shapes = _has_gpu() or keras.backend.backend() != "tensorflow"  # what is compiled is compiled for each shape
-        more = {"few_shapes": few_shapes, "sampling": recipe.subword_sampling, "cache": cache, "steps": recipe.epoch_steps}
-        self.batches = _batches(recipe, data, "train", self.tokenizers, shuffle=True, **more)
-        self.validation = _validation(recipe, data, self.tokenizers, few_shapes)
-        _check_measures(recipe, self.validation)
-        self.model = _model(recipe, self.tokenizers, len(self.batches))
+        prepared = Prepared(cache, recipe)
+        data = prepared.source()
+        self.tokenizers = self._vocabularies(data, prepared)
+        with self.team.in_turn() if cache else contextlib.nullcontext():  # the first makes the cache, the others find it
+            self._read_data(data, prepared)
+        self.team.check_same(**self._facts(resume))
+        with self.team.scope():
+            self.model = _model(recipe, self.tokenizers, len(self.batches), self.team)
         self.plain = plain_copy(self.model)
-        self.translator = Translator(self.plain, *self.tokenizers, probes=_probes(self.validation or self.batches))
+        self.translator = Translator(self.plain, *self.tokenizers, probes=self.probes)
+
+    def _vocabularies(self, data, prepared: Prepared) -> tuple[SubwordTokenizer, SubwordTokenizer]:
+        """Learn or read them in one process, for all."""
+        ours = _tokenizers(self.recipe, data, self.work, prepared) if self.team.leads else ()
+        source, target = (SubwordTokenizer(self.team.of_first(model)) for model in ([t.model for t in ours] or (b"", b"")))
+        return source, target if self.recipe.separate_vocabularies else source
+
+    def _read_data(self, data, prepared: Prepared) -> None:
+        """Make batches and probes, of the texts or of what an earlier look at them has left."""
+        recipe = self.recipe
+        few_shapes = _has_gpu() or keras.backend.backend() != "tensorflow"  # what is compiled is compiled for each shape
+        both = {"few_shapes": few_shapes, "share": self.team.share}
+        more = {"sampling": recipe.subword_sampling, "cache": prepared.ids("train"), "steps": recipe.epoch_steps}
+        self.batches = _batches(recipe, data, "train", self.tokenizers, shuffle=True, **both, **more)
+        self.validation = _validation(recipe, data, self.tokenizers, prepared, **both)
+        _check_measures(recipe, self.validation)
+        for part in filter(None, (self.validation, self.batches)):
+            part.survey()
+        self.probes = prepared.probes(self.validation or self.batches)
+        prepared.complete(self.tokenizers, self.probes)
+
+    def _facts(self, resume: bool) -> dict:
+        """Return what has to be the same in all processes."""
+        surveys = [part and part.survey()[:5] for part in (self.batches, self.validation)]
+        vocabularies = [hashlib.sha256(tokenizer.model).hexdigest()[:8] for tokenizer in self.tokenizers]
+        facts = {"recipe": hashlib.sha256(self.recipe.to_toml().encode()).hexdigest()[:8], "vocabularies": vocabularies}
+        return {**facts, "data": surveys, "resume": resume, "state": self.checkpoints.exists}
 
     def run(self, callbacks: Sequence = ()) -> Translator:
         """Fit, and leave the bundle."""
@@ -88,7 +137,7 @@ class Training:
         self.history = History(f"val_{self.recipe.monitor}", about["rows"])
         self._introduce()
         self._prepare_to_resume()
-        self.stops = Stops(self.recipe.minutes, about["seconds"])
+        self.stops = AgreedStops(self.team, self.recipe.minutes, about["seconds"])
         with self.stops.listening():
             self._left = time.perf_counter()
             try:
@@ -100,13 +149,16 @@ class Training:
             except FloatingPointError as error:
                 raise FloatingPointError(f"{error}; {self._last_good()}") from None
             self._leave_bundle()
-        shutil.rmtree(self.work)
+        self.team.finish()
+        if self.team.leads:
+            shutil.rmtree(self.work)
         self._summarise()
         return Translator.load(self.out)
 
     def _restore(self) -> dict:
         if self.checkpoints.exists:
-            return self.checkpoints.restore(self.model)
+            with self.team.scope():
+                return self.checkpoints.restore(self.model)
         return {"rows": [], "seconds": 0.0}
 
     def _fit(self, callbacks: list) -> None:
@@ -116,15 +168,16 @@ class Training:
         self.batches.epoch = done
         ours = keras.backend.backend() == "tensorflow"
         training, validation = (part and (part.dataset() if ours else part.sequence()) for part in (self.batches, self.validation))
-        self.model.fit(
-            training,
-            validation_data=validation,
-            initial_epoch=done,
-            epochs=self.recipe.epochs,
-            shuffle=False,  # the batches come shuffled
-            verbose=0,
-            callbacks=callbacks,
-        )
+        with self.team.fitting():
+            self.model.fit(
+                training,
+                validation_data=validation,
+                initial_epoch=done,
+                epochs=self.recipe.epochs,
+                shuffle=False,  # the batches come shuffled
+                verbose=0,
+                callbacks=callbacks,
+            )
 
     def _own_callbacks(self) -> list:
         r, tokens = self.recipe, round(self._tokens())
@@ -136,9 +189,9 @@ class Training:
         best = r.average_of == "best"
         kept.append(Records(self.checkpoints, self.history, r.average, best, r.patience, self.stops, tokens, self._leave_now_and_then))
         kept.append(Lines(r.epochs, self.history, self.say))
-        if r.tensorboard:
+        if r.tensorboard and self.team.leads:
             kept.append(self._tensorboard())
-        if sys.stdout.isatty():
+        if sys.stdout.isatty() and self.team.leads:
             kept.append(Bar(r.epochs, len(self.batches), tokens, Console()))
         return kept
 
@@ -182,10 +235,17 @@ class Training:
         """Write the bundle of the epochs so far, or of the weights as they are where no epoch is over."""
         r = self.recipe
         if wanted := self.history.wanted(r.average, r.average_of == "best"):
-            self.plain.set_weights(self.checkpoints.mean(wanted))
+            weights = self.checkpoints.mean(wanted) if self.team.leads else []
         else:
-            with smoothed(self.model):
-                self.plain.set_weights(self.model.get_weights())
+            with self.team.scope(), smoothed(self.model):
+                weights = self.model.get_weights()
+        if self.team.leads:
+            with self.team.apart():
+                self._write_bundle(weights, wanted)
+
+    def _write_bundle(self, weights: list, wanted: list[int]) -> None:
+        """Write the bundle of these weights, the mean of those after the wanted epochs."""
+        self.plain.set_weights(weights)
         figures = {**(self.history.rows[-1] if self.history.rows else {}), "parameters": self.plain.count_params()}
         figures |= {"averaged_epochs": [epoch + 1 for epoch in wanted], "training_seconds": round(self.stops.seconds, 1)}
         try:
@@ -208,6 +268,8 @@ class Training:
 
     def _prepare_to_resume(self) -> None:
         """Keep what a resumed training needs; only now, with model made and data read, is there anything worth resuming."""
+        if not self.team.leads:
+            return
         self.work.mkdir(parents=True, exist_ok=True)
         self.checkpoints.clean()
         for tokenizer, name in zip(self.tokenizers, TOKENIZERS, strict=True):
@@ -244,9 +306,14 @@ def _seed(recipe: Recipe) -> None:
         tf.config.experimental.enable_op_determinism()
 
 
+def _work_of(out: Path) -> Path:
+    """Return the folder of an unfinished training."""
+    return out.with_name(out.name + ".training")
+
+
 def _work_folder(recipe: Recipe, out: Path, resume: bool) -> Path:
     """Open the folder of an unfinished training, after checking that no work is lost by it."""
-    work = out.with_name(out.name + ".training")
+    work = _work_of(out)
     if resume:
         if not (work / RECIPE).is_file():
             raise ValueError(f"resume: expected an unfinished training in {work}, got none; leave resume out to start one.")
@@ -267,11 +334,13 @@ def _check_same(earlier: Recipe, recipe: Recipe, work: Path) -> None:
         raise ValueError(f"resume: expected the recipe that {work} was started with, which had {was}.")
 
 
-def _tokenizers(recipe: Recipe, data, work: Path) -> tuple[SubwordTokenizer, SubwordTokenizer]:
-    """Learn the vocabularies from the training split, or take them from the training that is resumed."""
+def _tokenizers(recipe: Recipe, data, work: Path, prepared: Prepared) -> tuple[SubwordTokenizer, SubwordTokenizer]:
+    """Learn the vocabularies from the training split, or take them from the training that is resumed, or from the cache."""
     if all((work / name).is_file() for name in TOKENIZERS):
         source, target = (SubwordTokenizer.load(work / name) for name in TOKENIZERS)
-        return source, target if recipe.separate_vocabularies else source
+        return source, target
+    if known := prepared.tokenizers():
+        return known
 
     def learn(*sides):
         texts = (pair[side] for pair in data.pairs("train") for side in sides)
@@ -288,12 +357,13 @@ def _batches(recipe: Recipe, data, split: str, tokenizers, shuffle=False, **more
     return kind(data, split, *tokenizers, recipe.batch_tokens, recipe.max_length, shuffle, recipe.seed, **more)
 
 
-def _validation(recipe: Recipe, data, tokenizers, few_shapes) -> TokenBatches | None:
+def _validation(recipe: Recipe, data, tokenizers, prepared: Prepared, **more) -> TokenBatches | None:
+    more["cache"] = prepared.ids("validation")
     if recipe.validation_data:
-        return _batches(recipe, datasets.load(recipe.validation_data), "validation", tokenizers, few_shapes=few_shapes)
+        return _batches(recipe, prepared.validation_source(), "validation", tokenizers, **more)
     # Pairs given as two files are the training pairs whatever split is asked for, and validate nothing.
     separate = "validation" in data.splits and not recipe.data.startswith("files:")
-    return _batches(recipe, data, "validation", tokenizers, few_shapes=few_shapes) if separate else None
+    return _batches(recipe, data, "validation", tokenizers, **more) if separate else None
 
 
 def _check_measures(recipe: Recipe, validation: TokenBatches | None) -> None:
@@ -308,19 +378,20 @@ def _check_measures(recipe: Recipe, validation: TokenBatches | None) -> None:
         )
 
 
-def _model(recipe: Recipe, tokenizers, steps: int):
+def _model(recipe: Recipe, tokenizers, steps: int, team: Team):
     model = make_model(recipe.config(*(tokenizer.vocab_size for tokenizer in tokenizers)), dtype=recipe.dtype)
     from_logits = model.config.output == "logits"
     model.compile(
-        optimizer=_optimizer(recipe, steps),
+        optimizer=_optimizer(recipe, steps, team),
         loss=LabelSmoothedCrossentropy(recipe.label_smoothing, from_logits),
         metrics=[TokenAccuracy(), Perplexity(from_logits)],
-        jit_compile=_has_gpu() or keras.backend.backend() == "jax",
+        # XLA compiles no variables that several devices have.
+        jit_compile=keras.backend.backend() == "jax" or (_has_gpu() and team.devices == 1),
     )
     return model
 
 
-def _optimizer(recipe: Recipe, steps: int):
+def _optimizer(recipe: Recipe, steps: int, team: Team | None = None):
     """Make the optimizer, for so many batches an epoch."""
     kinds = {"adam": keras.optimizers.Adam, "adamw": keras.optimizers.AdamW, "lion": keras.optimizers.Lion}
     kinds |= {"adafactor": keras.optimizers.Adafactor, "sgd": keras.optimizers.SGD}
@@ -334,7 +405,14 @@ def _optimizer(recipe: Recipe, steps: int):
         options |= {"weight_decay": recipe.weight_decay}
     if recipe.ema:
         options |= {"use_ema": True, "ema_momentum": recipe.ema}
-    return kinds[recipe.optimizer](_schedule(recipe, steps * recipe.epochs), **options)
+    team = team or Team()
+    if recipe.accumulate > 1 and team.exact_clipping:
+        raise ValueError(
+            f"accumulate: expected 1 on {team.devices} devices under TensorFlow, whose Keras cannot do both, got {recipe.accumulate}; "
+            "more devices hold larger batches (batch_tokens), or train with KERAS_BACKEND=jax."
+        )
+    kind = clipping_sums(kinds[recipe.optimizer], team)
+    return kind(_schedule(recipe, steps * recipe.epochs), **options)
 
 
 def _schedule(recipe: Recipe, batches: int):
@@ -362,7 +440,3 @@ def _has_gpu() -> bool:
     import tensorflow as tf
 
     return bool(tf.config.list_physical_devices("GPU"))
-
-
-def _probes(batches: TokenBatches) -> list[str]:
-    return [pair.source for pair in itertools.islice(batches.data.pairs(batches.split), PROBE_COUNT)]

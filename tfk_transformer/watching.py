@@ -67,16 +67,21 @@ class Stops(keras.callbacks.Callback):
             Stopped: if a signal asked to stop.
             FloatingPointError: if the loss is no number any more.
         """
-        if self.asked:
-            raise Stopped(self.asked)
+        asked, late = self.wishes()
+        if asked:
+            raise Stopped(asked)
         if not math.isfinite(logs["loss"]):
             rate = float(np.asarray(self.model.optimizer.learning_rate))
             step = int(np.asarray(self.model.optimizer.iterations))
             raise FloatingPointError(
                 f"the loss became {logs['loss']} in epoch {self.epoch + 1}, at update {step}, learning rate {rate:.3g}"
             )
-        if self.minutes is not None and self.seconds > 60 * self.minutes:
+        if late:
             self.model.stop_training = True
+
+    def wishes(self) -> tuple[str | None, bool]:
+        """Return the signal that asked to stop, if one did, and whether the time is over."""
+        return self.asked, self.minutes is not None and self.seconds > 60 * self.minutes
 
 
 class Quality(keras.callbacks.Callback):
