@@ -72,7 +72,7 @@ class Recipe(Record):
     monitor: Literal["loss", "bleu"] = _field(EVALUATION, "loss", "validation figure that decides what is best")
     patience: int | None = _field(EVALUATION, None, "stop after so many epochs without a better one", ge=1)
 
-    seed: int = _field(RUN, 0, "of weights, order, dropout and subword sampling", ge=0)
+    seed: int = _field(RUN, 0, "of weights, order and dropout", ge=0)
     deterministic: bool = _field(RUN, False, "the same to the bit on the same machine, whether interrupted or not; a little slower")
     tensorboard: bool = _field(RUN, False, "write figures and sample translations for TensorBoard into OUT.tensorboard")
     profile: tuple[int, int] | None = _field(RUN, None, "first and last batch to profile, for TensorBoard")
@@ -135,6 +135,9 @@ class Recipe(Record):
             "separate_vocabularies needs an encoder": self.separate_vocabularies and self.architecture == "decoder",
             "weight_decay needs optimizer 'adamw' or 'lion'": self.weight_decay and self.optimizer not in ("adamw", "lion"),
             "profile needs tensorboard": self.profile and not self.tensorboard,
+            "deterministic needs subword_sampling 0, as SentencePiece draws otherwise in each process": (
+                self.deterministic and self.subword_sampling
+            ),
         }
         if broken := [rule for rule, breaks in rules.items() if breaks]:
             raise ValueError("; ".join(broken))

@@ -105,7 +105,7 @@ class SubwordTokenizer:
             sampling: draw among the ways to cut a text into pieces ("subword regularization"). Of a unigram model the power that
                 their probabilities are raised to (arXiv:1804.10959, section 3.2): the smaller, the more they vary, and 0.3 is
                 mild; of a BPE model the probability that a merge is left out (BPE-dropout, arXiv:1910.13267). 0: the best way.
-            seed: of what is drawn.
+            seed: of what is drawn, within a process: SentencePiece 0.2.3 draws otherwise in each.
         """
         if not sampling:
             return self._processor.encode(list(texts))

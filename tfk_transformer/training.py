@@ -92,6 +92,7 @@ class Training:
         self.work = _work_folder(recipe, out, resume) if self.team.leads else _work_of(out)
         self.checkpoints = Checkpoints(self.work) if self.team.leads else FollowedCheckpoints(self.work)
         self.logs = out.with_name(out.name + ".tensorboard")
+        _check_sampling(recipe, self.team)
         _seed(recipe)
         prepared = Prepared(cache, recipe)
         data = prepared.source()
@@ -364,6 +365,14 @@ def _validation(recipe: Recipe, data, tokenizers, prepared: Prepared, **more) ->
     # Pairs given as two files are the training pairs whatever split is asked for, and validate nothing.
     separate = "validation" in data.splits and not recipe.data.startswith("files:")
     return _batches(recipe, data, "validation", tokenizers, **more) if separate else None
+
+
+def _check_sampling(recipe: Recipe, team: Team) -> None:
+    if recipe.subword_sampling and team.processes > 1:
+        raise ValueError(
+            f"subword_sampling: expected 0 where several processes train together, got {recipe.subword_sampling}; SentencePiece draws "
+            "otherwise in each, and they would not make the same batches."
+        )
 
 
 def _check_measures(recipe: Recipe, validation: TokenBatches | None) -> None:
