@@ -1,7 +1,6 @@
 """What the batches of a training are made from: texts encoded anew, or a cache on disk."""
 
 import itertools
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -65,29 +64,14 @@ def test_a_cache_of_something_else_is_refused(tokenizers, tmp_path):  # noqa: F8
 
 
 def test_sampled_subwords_differ_from_pass_to_pass_and_are_the_same_again(tokenizers):  # noqa: F811
-    first, again = (batches_of(tokenizers, sampling=0.3, shuffle=True, seed=5) for _ in range(2))
+    both = tokenizers[:1] * 2  # the other is of another type
+    first, again = (batches_of(both, sampling=0.3, shuffle=True, seed=5) for _ in range(2))
     epochs = [list(first.batches(epoch)) for epoch in range(2)]
     assert same(list(again.batches(1)), epochs[1])
     assert same(list(again.batches(0)), epochs[0])
     assert not set(real_pairs(epochs[0])) >= set(real_pairs(epochs[1]))
-    plain = {ids for pair in real_pairs(batches_of(tokenizers).batches(0)) for ids in pair[:1]}
+    plain = {ids for pair in real_pairs(batches_of(both).batches(0)) for ids in pair[:1]}
     assert {ids for pair in real_pairs(epochs[0]) for ids in pair[:1]} - plain
-
-
-def test_sampled_pieces_spell_the_same_text(tokenizers):  # noqa: F811
-    texts = [source for source, _ in SIDES[:50]]
-    for tokenizer in tokenizers:
-        plain, drawn, again, other = (tokenizer.encode(texts, *how) for how in ((), (0.2, 3), (0.2, 3), (0.2, 4)))
-        assert drawn == again != other
-        assert drawn != plain
-        assert tokenizer.decode(drawn) == tokenizer.decode(plain) == texts
-
-
-def test_threads_that_sample_at_once_do_not_disturb_each_other(tokenizers):  # noqa: F811
-    texts = [source for source, _ in SIDES] * 5
-    expected = [tokenizers[0].encode(texts, 0.2, seed) for seed in range(8)]
-    with ThreadPoolExecutor(8) as threads:
-        assert list(threads.map(lambda seed: tokenizers[0].encode(texts, 0.2, seed), range(8))) == expected
 
 
 def test_epochs_of_so_many_steps_follow_each_other_through_the_passes(tokenizers):  # noqa: F811

@@ -54,7 +54,7 @@ def test_print_config_prints_a_recipe_that_can_be_read(tmp_path):
         ('data = "x"\ntokenizer = "char"\nbyte_fallback = true\nsubword_sampling = 0.1', "byte_fallback needs .*; subword_sampling needs"),
         ('data = "x"\nseparate_vocabularies = true\narchitecture = "decoder"', "separate_vocabularies needs an encoder"),
         ('data = "x"\nprofile = [1, 2]', "profile needs tensorboard"),
-        ('data = "x"\ndeterministic = true\nsubword_sampling = 0.1', "deterministic needs subword_sampling 0"),
+        ('data = "x"\ntokenizer = "bpe"\nsubword_sampling = 0.1', "subword_sampling needs tokenizer 'unigram'"),
     ],
 )
 def test_a_recipe_that_says_nonsense_is_refused(tmp_path, text, message):

@@ -33,6 +33,7 @@ SETTINGS = {
     "epoch_steps": STEPS,
     "learning_rate": 1e-2,
     "warmup_steps": 4,
+    "subword_sampling": 0.5,
     "average": 2,
     "ema": 0.9,
     "accumulate": 2,

@@ -45,12 +45,11 @@ class Checkpoints:
         _write(self.folder / STATE, {**_numbered(_variables(model)), ABOUT: np.array(json.dumps(about))})
 
     def restore(self, model) -> dict:
-        """Take a model, compiled as it was, to the saved state; return what `save` was told about it.
+        """Take a model, compiled and its optimizer built as it was, to the saved state; return what `save` was told about it.
 
         Raises:
             ValueError: if the state is of another model.
         """
-        _prepare(model)
         with np.load(self.folder / STATE) as arrays:
             variables = list(_variables(model))
             fits = len(arrays.files) == len(variables) + 1
@@ -97,12 +96,6 @@ def _variables(model) -> Iterator:
     """Yield everything that goes from one epoch to the next: weights, random states, moments and counters."""
     yield from model.variables
     yield from model.optimizer.variables
-
-
-def _prepare(model) -> None:
-    """Make the variables that Keras makes in the first step."""
-    if not model.optimizer.built:
-        model.optimizer.build(model.trainable_variables)
 
 
 def _numbered(variables) -> dict:

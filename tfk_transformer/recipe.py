@@ -36,7 +36,7 @@ class Recipe(Record):
     subword_sampling: float = _field(
         SUBWORDS,
         0.0,
-        "draw how a training text is cut into pieces, anew in each pass; of unigram 0.3 is mild, of bpe 0.1; 0: do not",
+        "draw how a training text is cut into pieces, anew in each pass (subword regularization): 0.3 is mild, less varies more; 0: do not",
         ge=0,
         lt=1,
     )
@@ -72,7 +72,7 @@ class Recipe(Record):
     monitor: Literal["loss", "bleu"] = _field(EVALUATION, "loss", "validation figure that decides what is best")
     patience: int | None = _field(EVALUATION, None, "stop after so many epochs without a better one", ge=1)
 
-    seed: int = _field(RUN, 0, "of weights, order and dropout", ge=0)
+    seed: int = _field(RUN, 0, "of weights, order, dropout and subword sampling", ge=0)
     deterministic: bool = _field(RUN, False, "the same to the bit on the same machine, whether interrupted or not; a little slower")
     tensorboard: bool = _field(RUN, False, "write figures and sample translations for TensorBoard into OUT.tensorboard")
     profile: tuple[int, int] | None = _field(RUN, None, "first and last batch to profile, for TensorBoard")
@@ -131,13 +131,10 @@ class Recipe(Record):
         rules = {
             "monitor='bleu' needs evaluate_every": self.monitor == "bleu" and not self.evaluate_every,
             "byte_fallback needs tokenizer 'unigram' or 'bpe'": self.byte_fallback and self.tokenizer == "char",
-            "subword_sampling needs tokenizer 'unigram' or 'bpe'": self.subword_sampling and self.tokenizer == "char",
+            "subword_sampling needs tokenizer 'unigram'": self.subword_sampling and self.tokenizer != "unigram",
             "separate_vocabularies needs an encoder": self.separate_vocabularies and self.architecture == "decoder",
             "weight_decay needs optimizer 'adamw' or 'lion'": self.weight_decay and self.optimizer not in ("adamw", "lion"),
             "profile needs tensorboard": self.profile and not self.tensorboard,
-            "deterministic needs subword_sampling 0, as SentencePiece draws otherwise in each process": (
-                self.deterministic and self.subword_sampling
-            ),
         }
         if broken := [rule for rule, breaks in rules.items() if breaks]:
             raise ValueError("; ".join(broken))

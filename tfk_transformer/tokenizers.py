@@ -4,17 +4,16 @@ import functools
 import io
 import itertools
 import string
-import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import sentencepiece
 
 from tfk_transformer.config import END_ID, PAD_ID, START_ID, UNKNOWN_ID
+from tfk_transformer.sampling import SubwordSampler
 
 MODEL_TYPES = ("unigram", "bpe", "char")
 MAX_TRAINING_TEXTS = 2_000_000
-_SAMPLING = threading.Lock()
 
 
 class SubwordTokenizer:
@@ -39,6 +38,11 @@ class SubwordTokenizer:
             raise ValueError(
                 f"tokenizer model: expected ids 0, 1, 2, 3 for pad, start, end, unknown, got {ids}; train it with SubwordTokenizer.train."
             )
+
+    @functools.cached_property
+    def _sampler(self):
+        """(power) -> the sampler, which remembers words."""
+        return functools.cache(functools.partial(SubwordSampler, self._processor))
 
     @classmethod
     def train(
@@ -102,18 +106,19 @@ class SubwordTokenizer:
 
         Args:
             texts: sentences.
-            sampling: draw among the ways to cut a text into pieces ("subword regularization"). Of a unigram model the power that
-                their probabilities are raised to (arXiv:1804.10959, section 3.2): the smaller, the more they vary, and 0.3 is
-                mild; of a BPE model the probability that a merge is left out (BPE-dropout, arXiv:1910.13267). 0: the best way.
-            seed: of what is drawn, within a process: SentencePiece 0.2.3 draws otherwise in each.
+            sampling: draw among the ways to cut a text into pieces: the power that their probabilities are raised to
+                ("subword regularization"), 0.3 for a mild variation, less for more. 0: the most probable way. Of "unigram" alone.
+            seed: of what is drawn.
+
+        Raises:
+            ValueError: if pieces are to be drawn from a model of another type.
         """
         if not sampling:
             return self._processor.encode(list(texts))
-        # One thread, or which thread draws for which text would be left to chance. The generator is a thread's own, and
-        # each call has new threads, which take up the seed; but the seed is the process's.
-        with _SAMPLING:
-            sentencepiece.set_random_generator_seed(seed)
-            return self._processor.encode(list(texts), enable_sampling=True, alpha=sampling, nbest_size=-1, num_threads=1)
+        try:
+            return self._sampler(sampling).encode(texts, seed)
+        except RuntimeError:  # SentencePiece tells of its source code
+            raise ValueError(f"sampling: expected a model of type 'unigram', got another, and sampling {sampling}; set it to 0.") from None
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
         """Return the text of each row of ids, which ends before the first end or padding; see `graph_decode`.

@@ -92,7 +92,6 @@ class Training:
         self.work = _work_folder(recipe, out, resume) if self.team.leads else _work_of(out)
         self.checkpoints = Checkpoints(self.work) if self.team.leads else FollowedCheckpoints(self.work)
         self.logs = out.with_name(out.name + ".tensorboard")
-        _check_sampling(recipe, self.team)
         _seed(recipe)
         prepared = Prepared(cache, recipe)
         data = prepared.source()
@@ -367,14 +366,6 @@ def _validation(recipe: Recipe, data, tokenizers, prepared: Prepared, **more) ->
     return _batches(recipe, data, "validation", tokenizers, **more) if separate else None
 
 
-def _check_sampling(recipe: Recipe, team: Team) -> None:
-    if recipe.subword_sampling and team.processes > 1:
-        raise ValueError(
-            f"subword_sampling: expected 0 where several processes train together, got {recipe.subword_sampling}; SentencePiece draws "
-            "otherwise in each, and they would not make the same batches."
-        )
-
-
 def _check_measures(recipe: Recipe, validation: TokenBatches | None) -> None:
     """Refuse to choose by figures that will not be there."""
     wanted = {"evaluate_every": recipe.evaluate_every, "patience": recipe.patience, "average_of='best'": recipe.average_of == "best"}
@@ -397,6 +388,7 @@ def _model(recipe: Recipe, tokenizers, steps: int, team: Team):
         # XLA compiles no variables that several devices have.
         jit_compile=keras.backend.backend() == "jax" or (_has_gpu() and team.devices == 1),
     )
+    model.optimizer.build(model.trainable_variables)  # in the first step, TensorFlow would trace that step twice
     return model
 
 

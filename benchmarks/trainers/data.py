@@ -44,7 +44,7 @@ def real_epoch(spec: str, vocab_size: int, batch_tokens: int, max_length: int) -
     from tfk_transformer.batching import TokenBatches
 
     data, tokenizer = datasets.load(spec), _tokenizer(spec, min(vocab_size, LARGEST_LEARNED))
-    batches = TokenBatches(data, "train", tokenizer, tokenizer, batch_tokens=batch_tokens, max_length=max_length, shuffle=True, seed=0)
+    batches = TokenBatches(data, "train", tokenizer, tokenizer, batch_tokens, max_length, shuffle=True, few_shapes=False)
     started = time.perf_counter()
     dataset = batches.dataset()
     for _ in dataset:
