@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from types import NoneType
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
@@ -65,6 +65,8 @@ def _parameter(name: str, field) -> inspect.Parameter:
         kind = list[str]
     elif kind is bool:
         option = typer.Option(**texts)
+    elif get_origin(kind) is Literal:  # the recipe itself says what is wrong with another word
+        option, kind = typer.Option(f"--{name.replace('_', '-')}", metavar="|".join(get_args(kind)), **texts), str
     else:
         option = typer.Option(f"--{name.replace('_', '-')}", **texts)
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[_plain(kind) | None, option])
