@@ -168,16 +168,21 @@ class Training:
         self.batches.epoch = done
         ours = keras.backend.backend() == "tensorflow"
         training, validation = (part and (part.dataset() if ours else part.sequence()) for part in (self.batches, self.validation))
-        with self.team.fitting():
-            self.model.fit(
-                training,
-                validation_data=validation,
-                initial_epoch=done,
-                epochs=self.recipe.epochs,
-                shuffle=False,  # the batches come shuffled
-                verbose=0,
-                callbacks=callbacks,
-            )
+        try:
+            with self.team.fitting():
+                self.model.fit(
+                    training,
+                    validation_data=validation,
+                    initial_epoch=done,
+                    epochs=self.recipe.epochs,
+                    shuffle=False,  # the batches come shuffled
+                    verbose=0,
+                    callbacks=callbacks,
+                )
+        finally:  # Keras tells callbacks of the end of a training alone, not of errors
+            for bar in callbacks:
+                if isinstance(bar, Bar):
+                    bar.on_train_end()
 
     def _own_callbacks(self) -> list:
         r, tokens = self.recipe, round(self._tokens())
