@@ -134,15 +134,15 @@ class Records(keras.callbacks.Callback):
 
     def on_epoch_begin(self, epoch, logs=None):
         """Start the clock."""
-        self._started = time.perf_counter()
+        self._started, self._trained = time.perf_counter(), None
 
     def on_test_begin(self, logs=None):
-        """Stop it."""
+        """Stop it: evaluation is not training."""
         self._trained = time.perf_counter()
 
     def on_epoch_end(self, epoch, logs=None):
         """Save."""
-        seconds = max(getattr(self, "_trained", 0), self._started) - self._started or time.perf_counter() - self._started
+        seconds = (self._trained or time.perf_counter()) - self._started
         rate = float(np.asarray(self.model.optimizer.learning_rate))
         speed = {"seconds": round(seconds, 3), "tokens_per_second": round(self.tokens / seconds, 1)}
         self.history.rows.append({"epoch": epoch + 1, **{k: float(v) for k, v in logs.items()}, "learning_rate": rate, **speed})
