@@ -6,9 +6,9 @@ import pytest
 from typer.testing import CliRunner
 
 from tfk_transformer.cli import app
+from tfk_transformer.compiling import optimizer as make_optimizer
 from tfk_transformer.recipe import Recipe
 from tfk_transformer.recipe_options import read_recipe
-from tfk_transformer.training import _optimizer
 
 SHIPPED = sorted(Path(__file__).parents[1].joinpath("recipes").glob("*.toml"))
 
@@ -70,7 +70,7 @@ def test_a_missing_file_is_said(tmp_path):
 
 def rates(steps, **settings):
     """The learning rates of so many batches, from a real optimizer."""
-    optimizer = _optimizer(Recipe(data="numbers:en-de", **settings), steps)
+    optimizer = make_optimizer(Recipe(data="numbers:en-de", **settings), steps)
     variable = keras.Variable([0.0])
     optimizer.build([variable])
     found = []
@@ -103,7 +103,7 @@ def test_a_warm_up_longer_than_the_training_is_refused():
 @pytest.mark.parametrize("name", ["adam", "adamw", "lion", "adafactor", "sgd"])
 def test_optimizers_are_keras_own(name):
     decay = {"weight_decay": 0.01} if name in ("adamw", "lion") else {}
-    optimizer = _optimizer(Recipe(data="numbers:en-de", optimizer=name, ema=0.9, accumulate=3, clip_norm=0.5, **decay), 10)
+    optimizer = make_optimizer(Recipe(data="numbers:en-de", optimizer=name, ema=0.9, accumulate=3, clip_norm=0.5, **decay), 10)
     assert type(optimizer).__name__.lower() == name
     assert (optimizer.global_clipnorm, optimizer.ema_momentum, optimizer.gradient_accumulation_steps) == (0.5, 0.9, 3)
     assert optimizer.weight_decay == (0.01 if decay else None)

@@ -78,7 +78,7 @@ class Checkpoints:
 
     def clean(self) -> None:
         """Remove what a killed process left half written."""
-        for leftover in self.folder.glob(".*.npz.*"):
+        for leftover in self.folder.glob(".*"):
             shutil.rmtree(leftover, ignore_errors=True)
 
     def _snapshot(self, epoch: int) -> Path:

@@ -11,26 +11,23 @@ from pathlib import Path
 import keras
 from rich.console import Console
 
-from tfk_transformer.architectures import make_model
-from tfk_transformer.batching import JoinedBatches, TokenBatches
+from tfk_transformer.bundle import written_whole
 from tfk_transformer.checkpoints import Checkpoints, no_space
+from tfk_transformer.compiling import compiled_model, has_gpu
 from tfk_transformer.contents import plain_copy
-from tfk_transformer.distribution import AgreedStops, FollowedCheckpoints, Team, clipping_sums, gather, watched
+from tfk_transformer.distribution import AgreedStops, FollowedCheckpoints, Team, gather, watched
 from tfk_transformer.evaluation import evaluate
 from tfk_transformer.history import History
-from tfk_transformer.losses import LabelSmoothedCrossentropy
-from tfk_transformer.metrics import Perplexity, TokenAccuracy
+from tfk_transformer.materials import batches, check_measures, validation_batches, vocabularies
 from tfk_transformer.plots import training_curve
-from tfk_transformer.prepared import Prepared
+from tfk_transformer.prepared import TOKENIZERS, Prepared
 from tfk_transformer.recipe import Recipe
-from tfk_transformer.schedules import InverseSquareRoot
 from tfk_transformer.tokenizers import SubwordTokenizer
 from tfk_transformer.translator import Translator
 from tfk_transformer.watching import Bar, Lines, Quality, Records, Stopped, duration, smoothed
 
 SAMPLE_COUNT = 3
 RECIPE, CURVE = "recipe.toml", "curve.png"
-TOKENIZERS = ("source.model", "target.model")
 BUNDLE_EVERY = 60.0  # seconds
 
 
@@ -100,25 +97,25 @@ class Training:
             self._read_data(data, prepared)
         self.team.check_same(**self._facts(resume))
         with self.team.scope():
-            self.model = _model(recipe, self.tokenizers, len(self.batches), self.team)
+            self.model = compiled_model(recipe, self.tokenizers, len(self.batches), self.team)
         self.plain = plain_copy(self.model)
         self.translator = Translator(self.plain, *self.tokenizers, probes=self.probes)
 
     def _vocabularies(self, data, prepared: Prepared) -> tuple[SubwordTokenizer, SubwordTokenizer]:
         """Learn or read them in one process, for all."""
-        ours = _tokenizers(self.recipe, data, self.work, prepared) if self.team.leads else ()
+        ours = vocabularies(self.recipe, data, self.work, prepared) if self.team.leads else ()
         source, target = (SubwordTokenizer(self.team.of_first(model)) for model in ([t.model for t in ours] or (b"", b"")))
         return source, target if self.recipe.separate_vocabularies else source
 
     def _read_data(self, data, prepared: Prepared) -> None:
         """Make batches and probes, of the texts or of what an earlier look at them has left."""
         recipe = self.recipe
-        few_shapes = _has_gpu() or keras.backend.backend() != "tensorflow"  # what is compiled is compiled for each shape
+        few_shapes = has_gpu() or keras.backend.backend() != "tensorflow"  # what is compiled is compiled for each shape
         both = {"few_shapes": few_shapes, "share": self.team.share}
         more = {"sampling": recipe.subword_sampling, "cache": prepared.ids("train"), "steps": recipe.epoch_steps}
-        self.batches = _batches(recipe, data, "train", self.tokenizers, shuffle=True, **both, **more)
-        self.validation = _validation(recipe, data, self.tokenizers, prepared, **both)
-        _check_measures(recipe, self.validation)
+        self.batches = batches(recipe, data, "train", self.tokenizers, shuffle=True, **both, **more)
+        self.validation = validation_batches(recipe, data, self.tokenizers, prepared, **both)
+        check_measures(recipe, self.validation)
         for part in filter(None, (self.validation, self.batches)):
             part.survey()
         self.probes = prepared.probes(self.validation or self.batches)
@@ -278,8 +275,10 @@ class Training:
         self.work.mkdir(parents=True, exist_ok=True)
         self.checkpoints.clean()
         for tokenizer, name in zip(self.tokenizers, TOKENIZERS, strict=True):
-            tokenizer.save(self.work / name)
-        (self.work / RECIPE).write_text(self.recipe.to_toml(), encoding="utf-8")
+            with written_whole(self.work / name) as new:
+                tokenizer.save(new)
+        with written_whole(self.work / RECIPE) as new:
+            new.write_text(self.recipe.to_toml(), encoding="utf-8")
 
     def _introduce(self) -> None:
         sizes = " and ".join(f"{tokenizer.vocab_size:,}" for tokenizer in dict.fromkeys(self.tokenizers))
@@ -337,112 +336,3 @@ def _check_same(earlier: Recipe, recipe: Recipe, work: Path) -> None:
     if changed:
         was = ", ".join(f"{name}={getattr(earlier, name)!r}" for name in changed)
         raise ValueError(f"resume: expected the recipe that {work} was started with, which had {was}.")
-
-
-def _tokenizers(recipe: Recipe, data, work: Path, prepared: Prepared) -> tuple[SubwordTokenizer, SubwordTokenizer]:
-    """Learn the vocabularies from the training split, or take them from the training that is resumed, or from the cache."""
-    if all((work / name).is_file() for name in TOKENIZERS):
-        source, target = (SubwordTokenizer.load(work / name) for name in TOKENIZERS)
-        return source, target
-    if known := prepared.tokenizers():
-        return known
-
-    def learn(*sides):
-        texts = (pair[side] for pair in data.pairs("train") for side in sides)
-        return SubwordTokenizer.train(texts, recipe.vocab_size, recipe.tokenizer, recipe.byte_fallback)
-
-    if recipe.separate_vocabularies:
-        return learn(0), learn(1)
-    joint = learn(0, 1)
-    return joint, joint
-
-
-def _batches(recipe: Recipe, data, split: str, tokenizers, shuffle=False, **more) -> TokenBatches:
-    kind = JoinedBatches if recipe.architecture == "decoder" else TokenBatches
-    return kind(data, split, *tokenizers, recipe.batch_tokens, recipe.max_length, shuffle, recipe.seed, **more)
-
-
-def _validation(recipe: Recipe, data, tokenizers, prepared: Prepared, **more) -> TokenBatches | None:
-    more["cache"] = prepared.ids("validation")
-    if recipe.validation_data:
-        return _batches(recipe, prepared.validation_source(), "validation", tokenizers, **more)
-    # Pairs given as two files are the training pairs whatever split is asked for, and validate nothing.
-    separate = "validation" in data.splits and not recipe.data.startswith("files:")
-    return _batches(recipe, data, "validation", tokenizers, **more) if separate else None
-
-
-def _check_measures(recipe: Recipe, validation: TokenBatches | None) -> None:
-    """Refuse to choose by figures that will not be there."""
-    wanted = {"evaluate_every": recipe.evaluate_every, "patience": recipe.patience, "average_of='best'": recipe.average_of == "best"}
-    needing = [name for name, needs in wanted.items() if needs]
-    if needing and validation is None:
-        raise ValueError(f"validation_data: expected pairs for {', '.join(needing)}, got none; {recipe.data} has no validation split.")
-    if recipe.evaluate_every and keras.backend.backend() != "tensorflow":
-        raise ValueError(
-            f"evaluate_every: expected 0 under the {keras.backend.backend()} backend, got {recipe.evaluate_every}; search is TensorFlow's."
-        )
-
-
-def _model(recipe: Recipe, tokenizers, steps: int, team: Team):
-    model = make_model(recipe.config(*(tokenizer.vocab_size for tokenizer in tokenizers)), dtype=recipe.dtype)
-    from_logits = model.config.output == "logits"
-    model.compile(
-        optimizer=_optimizer(recipe, steps, team),
-        loss=LabelSmoothedCrossentropy(recipe.label_smoothing, from_logits),
-        metrics=[TokenAccuracy(), Perplexity(from_logits)],
-        # XLA compiles no variables that several devices have.
-        jit_compile=keras.backend.backend() == "jax" or (_has_gpu() and team.devices == 1),
-    )
-    model.optimizer.build(model.trainable_variables)  # in the first step, TensorFlow would trace that step twice
-    return model
-
-
-def _optimizer(recipe: Recipe, steps: int, team: Team | None = None):
-    """Make the optimizer, for so many batches an epoch."""
-    kinds = {"adam": keras.optimizers.Adam, "adamw": keras.optimizers.AdamW, "lion": keras.optimizers.Lion}
-    kinds |= {"adafactor": keras.optimizers.Adafactor, "sgd": keras.optimizers.SGD}
-    options = {
-        "global_clipnorm": recipe.clip_norm or None,
-        "gradient_accumulation_steps": recipe.accumulate if recipe.accumulate > 1 else None,
-    }
-    if recipe.optimizer in ("adam", "adamw"):
-        options |= {"beta_2": recipe.beta_2, "epsilon": 1e-9}
-    if recipe.optimizer in ("adamw", "lion"):
-        options |= {"weight_decay": recipe.weight_decay}
-    if recipe.ema:
-        options |= {"use_ema": True, "ema_momentum": recipe.ema}
-    team = team or Team()
-    if recipe.accumulate > 1 and team.exact_clipping:
-        raise ValueError(
-            f"accumulate: expected 1 on {team.devices} devices under TensorFlow, whose Keras cannot do both, got {recipe.accumulate}; "
-            "more devices hold larger batches (batch_tokens), or train with KERAS_BACKEND=jax."
-        )
-    kind = clipping_sums(kinds[recipe.optimizer], team)
-    return kind(_schedule(recipe, steps * recipe.epochs), **options)
-
-
-def _schedule(recipe: Recipe, batches: int):
-    """Make the learning rate's schedule, for so many batches in all: Keras counts these, even where several make one update."""
-    rising = recipe.warmup_steps * recipe.accumulate
-    if recipe.schedule == "inverse_sqrt":
-        return InverseSquareRoot(recipe.learning_rate, rising)
-    if rising >= batches:
-        updates = batches // recipe.accumulate
-        raise ValueError(f"warmup_steps: expected fewer than the {updates:,} updates of this training, got {recipe.warmup_steps:,}.")
-    cosine = recipe.schedule == "cosine"
-    return keras.optimizers.schedules.CosineDecay(
-        0.0, batches - rising, alpha=0.0 if cosine else 1.0, warmup_target=recipe.learning_rate, warmup_steps=rising
-    )
-
-
-def _has_gpu() -> bool:
-    """XLA pays on a GPU; on a CPU it gains little and compiles for long."""
-    if keras.backend.backend() == "jax":
-        import jax
-
-        return jax.default_backend() != "cpu"
-    if keras.backend.backend() != "tensorflow":
-        return False
-    import tensorflow as tf
-
-    return bool(tf.config.list_physical_devices("GPU"))
