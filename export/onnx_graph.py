@@ -1,6 +1,7 @@
 """ONNX: the whole search, or a classifier, as one graph over ids, and the same graph with tokenizers and labels at its ends."""
 
 import base64
+import string
 
 import numpy as np
 import onnx_ir as ir
@@ -200,6 +201,10 @@ def _decode(op: tape.Tape, ids, pieces: list[str]):
     """Join the pieces of ids (N, n_best, T) to texts (N, n_best); pieces of end and padding are empty."""
     # A blank sentence more, of one more blank piece: StringJoin crashes the process where there is none to join.
     longer = op.op("Pad", [ids, _constant(op, "one_more", [0, 0, 0, 1, 0, 1])])
+    # StringStrip leaves a text of blanks alone as it is, so such a text has no pieces instead; id 0 is padding.
+    blank = _constant(op, "blank_pieces", np.array([not piece.strip(string.whitespace) for piece in pieces], "int32"))
+    nothing = op.op("ReduceMin", [op.op("Gather", [blank, longer]), _constant(op, "last_axis", [2])])  # (N+1, n_best, 1)
+    longer = op.op("Mul", [longer, op.op("Sub", [_constant(op, "one_id", np.array(1, "int32")), nothing])])
     texts = op.op("Gather", [_constant(op, "pieces", np.array(pieces, object)), longer])
     joined = op.op(
         "StringJoin", [texts, _constant(op, "no_separator", np.array([""], object)), _constant(op, "last_axis", [2])], domain=TEXT_OPERATORS

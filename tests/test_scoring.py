@@ -189,7 +189,8 @@ def test_hypotheses_tell_their_tokens_scores_and_attention(translator):
         source = translation.hypotheses[0].source_tokens
         assert "".join(source) == "▁" + translation.source.replace(" ", "▁") + "</s>"
         for hypothesis in translation.hypotheses:
-            assert "".join(hypothesis.tokens) == "▁" + hypothesis.text.replace(" ", "▁") + "</s>"
+            # A poor hypothesis may begin within a word.
+            assert "".join(hypothesis.tokens).removeprefix("▁") == hypothesis.text.replace(" ", "▁") + "</s>"
             length = len(hypothesis.tokens)
             assert sum(hypothesis.token_scores) / ((5 + length) / 6) ** 0.6 == pytest.approx(hypothesis.score, abs=1e-5)
             assert hypothesis.attention.shape == (config.decoder_layers, config.num_heads, length, len(source))
