@@ -7,12 +7,15 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 import tensorflow as tf
+from onnx_ir import tape
 from tensorflow.core.protobuf import saved_model_pb2
 
 from tfk_transformer.export import parity
 from tfk_transformer.export.exporting import export
+from tfk_transformer.export.onnx_graph import IR_VERSION, OPSET, TEXT_OPERATORS, _decode
 from tfk_transformer.export.opening import open_translator
 from tfk_transformer.export.runtime import OnnxClassifier, OnnxTranslator, open_session
 from tfk_transformer.export.saved_model import SavedModelTranslator
@@ -280,3 +283,21 @@ def test_files_that_are_none_of_ours_are_refused(exported, tmp_path):
 def test_a_bare_import_of_export_is_refused():
     done = subprocess.run([sys.executable, "-c", "import export"], capture_output=True, text=True, cwd=Path(__file__).parents[1])
     assert "import this package as 'tfk_transformer.export'" in done.stderr
+
+
+def test_ids_become_the_text_that_the_tokenizer_gives_blanks_alone_too(translator, tmp_path):
+    tokenizer = translator.target_tokenizer
+    blank = tokenizer.pieces().index(" ")
+    words = tokenizer.encode(["eins", "zwei"])
+    rows = [[blank], [blank, blank, blank], [blank, *words[0]], [*words[1], blank], [], words[0]]
+    width = max(map(len, rows)) + 1
+    ids = np.array([[[*row, 2, *[0] * (width - len(row) - 1)]] for row in rows], "int32")  # (N, 1, T)
+    given = ir.Value(name="ids", type=ir.TensorType(ir.DataType.INT32), shape=ir.Shape(["N", "M", "T"]))
+    graph = ir.Graph([given], [], nodes=[], opset_imports={"": OPSET, TEXT_OPERATORS: 1}, name="decode")
+    text = _decode(tape.Tape(graph), given, tokenizer.pieces())
+    text.name, text.type = "text", ir.TensorType(ir.DataType.STRING)
+    graph.outputs.append(text)
+    ir.save(ir.Model(graph, ir_version=IR_VERSION), tmp_path / "decode.onnx")
+    (found,) = open_session(tmp_path / "decode.onnx", text_operators=True).run(None, {"ids": ids})
+    assert found[:, 0].tolist() == tokenizer.decode(ids[:, 0])
+    assert found[:2, 0].tolist() == ["", ""]

@@ -17,7 +17,7 @@ ORDER = (
     "feed_forward residual encoder decoder projection model transformer language_model classifier architectures losses metrics "
     "schedules sampling tokenizers token_scores datasets rows planning encoding sequence batching evaluation plots contents choices search "
     "scoring graphs steps classification_graph translator text_classifier recipe prepared materials checkpoints history watching "
-    "distribution compiling training text_lines recipe_options cli"
+    "distribution agreement compiling training text_lines recipe_options cli"
 ).split()
 
 

@@ -140,8 +140,13 @@ class Spoils(keras.callbacks.Callback):
                 variable.assign(np.full(variable.shape, np.nan))
 
 
-def test_a_loss_that_is_no_number_ends_the_training_with_the_last_good_bundle(small, tmp_path):
-    out = tmp_path / "bundle"
+# Where BLEU decides, and was not measured yet, there is no epoch to take the weights of.
+UNDECIDED = {"average_of": "best", "monitor": "bleu", "evaluate_every": EPOCHS}
+
+
+@pytest.mark.parametrize("choice", [{}, UNDECIDED], ids=["the last epochs", "the best, none of them known"])
+def test_a_loss_that_is_no_number_ends_the_training_with_the_last_good_bundle(small, tmp_path, choice):
+    small, out = small.replace(**choice), tmp_path / "bundle"
     with pytest.raises(FloatingPointError, match="the loss became nan in epoch 3, at update 5, learning rate 0.00") as caught:
         train(small, out, callbacks=[Spoils()], say=lambda line: None)
     assert str(caught.value).endswith(f"; {out} holds the model as it was after epoch 2")

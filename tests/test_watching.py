@@ -82,9 +82,10 @@ def test_the_bundle_has_the_mean_of_the_last_epochs(small, tmp_path):
         np.testing.assert_allclose(mine, (first + second) / 2, rtol=1e-6, atol=1e-7)
 
 
-def test_the_bundle_has_the_moving_average_where_there_is_one(small, tmp_path):
+@pytest.mark.parametrize("dtype", ["float32", "mixed_float16"])
+def test_the_bundle_has_the_moving_average_where_there_is_one(small, tmp_path, dtype):
     weights = Weights()
-    translator = train(small.replace(ema=0.5, epochs=1), tmp_path / "bundle", callbacks=[weights], say=lambda line: None)
+    translator = train(small.replace(ema=0.5, epochs=1, dtype=dtype), tmp_path / "bundle", callbacks=[weights], say=lambda line: None)
     pairs = list(zip(translator.model.get_weights(), weights.epochs[-1], strict=True))
     assert not all(np.allclose(mine, raw, atol=1e-6) for mine, raw in pairs)
     assert all(np.allclose(mine, raw, atol=0.05) for mine, raw in pairs)

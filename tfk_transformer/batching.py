@@ -74,6 +74,8 @@ class TokenBatches:
         ValueError: if a batch cannot hold one pair of `max_length` tokens, or the cache holds something else.
     """
 
+    inputs = ("source", "target")  # names of what the model reads; none where it reads a single tensor
+
     def __init__(
         self,
         data,
@@ -159,10 +161,9 @@ class TokenBatches:
         """Return the batches as a `tf.data.Dataset` of known cardinality; each time it is read, the next epoch comes, see `epoch`."""
         import tensorflow as tf
 
-        first, labels = next(self.batches(0))
         spec = tf.TensorSpec([None, None], tf.int32)
-        signature = ({name: spec for name in first} if isinstance(first, dict) else spec, spec)
-        batches = tf.data.Dataset.from_generator(self._next_epoch, output_signature=signature)
+        inputs = {name: spec for name in self.inputs} if self.inputs else spec
+        batches = tf.data.Dataset.from_generator(self._next_epoch, output_signature=(inputs, spec))
         batches = batches.apply(tf.data.experimental.assert_cardinality(len(self)))
         return _without_autotuning(batches.prefetch(8))
 
@@ -240,6 +241,8 @@ class JoinedBatches(TokenBatches):
     A batch is (ids (B, L), labels (B, L)), int32: start, source and target tokens; zeros under the source, target tokens and
     end. Loss and metrics do not count zeros, so the model is not asked to predict prompts.
     """
+
+    inputs = ()
 
     def _length(self, source, target):
         return source + target - 2

@@ -1,7 +1,6 @@
 """The state of a training in files, from which it goes on exactly where it was."""
 
 import errno
-import io
 import json
 import shutil
 from collections.abc import Iterator
@@ -103,11 +102,8 @@ def _numbered(variables) -> dict:
 
 
 def _write(path: Path, arrays: dict) -> None:
-    # Made in memory: a file that is not complete never comes near the disk's directory, and the size is known.
-    content = io.BytesIO()
-    np.savez(content, **arrays)
     try:
         with written_whole(path) as new:
-            new.write_bytes(content.getbuffer())
+            np.savez(new, **arrays)
     except OSError as error:
         raise no_space(error, f"checkpoint {path}") from None

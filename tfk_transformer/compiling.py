@@ -2,8 +2,9 @@
 
 import keras
 
+from tfk_transformer.agreement import clipping_sums
 from tfk_transformer.architectures import make_model
-from tfk_transformer.distribution import Team, clipping_sums
+from tfk_transformer.distribution import Team
 from tfk_transformer.losses import LabelSmoothedCrossentropy
 from tfk_transformer.metrics import Perplexity, TokenAccuracy
 from tfk_transformer.recipe import Recipe

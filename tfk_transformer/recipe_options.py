@@ -5,7 +5,6 @@ import inspect
 import json
 from collections.abc import Callable
 from pathlib import Path
-from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
@@ -69,12 +68,7 @@ def _parameter(name: str, field) -> inspect.Parameter:
         option, kind = typer.Option(f"--{name.replace('_', '-')}", metavar="|".join(get_args(kind)), **texts), str
     else:
         option = typer.Option(f"--{name.replace('_', '-')}", **texts)
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[_plain(kind) | None, option])
-
-
-def _plain(kind):
-    """Return the type without None."""
-    return next((part for part in get_args(kind) if part is not NoneType), kind) if NoneType in get_args(kind) else kind
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option])
 
 
 def _help(field) -> str:

@@ -11,11 +11,12 @@ from pathlib import Path
 import keras
 from rich.console import Console
 
+from tfk_transformer.agreement import AgreedStops, FollowedCheckpoints
 from tfk_transformer.bundle import written_whole
 from tfk_transformer.checkpoints import Checkpoints, no_space
 from tfk_transformer.compiling import compiled_model, has_gpu
 from tfk_transformer.contents import plain_copy
-from tfk_transformer.distribution import AgreedStops, FollowedCheckpoints, Team, gather, watched
+from tfk_transformer.distribution import Team, gather, watched
 from tfk_transformer.evaluation import evaluate
 from tfk_transformer.history import History
 from tfk_transformer.materials import batches, check_measures, validation_batches, vocabularies
@@ -264,6 +265,7 @@ class Training:
     def _last_good(self) -> str:
         """Leave what was saved before, and say where."""
         if self.checkpoints.exists:
+            self._restore()  # where no epoch was chosen yet, the bundle has the weights as they are
             self._leave_bundle()
             return f"{self.out} holds the model as it was after epoch {len(self.history.rows)}"
         return "there is no earlier model, as the first epoch was not over; a lower learning rate or more warm-up steps may help"

@@ -229,18 +229,20 @@ class Bar(keras.callbacks.Callback):
         self.progress.update(self._task, completed=batch + 1, figures=figures)
 
     def on_epoch_end(self, epoch, logs=None):
-        """Make way for the next."""
+        """Be seen whole, and make way for the next."""
+        self.progress.refresh()  # an epoch may be over between two of its own redrawings
         self.progress.remove_task(self._task)
 
 
 @contextlib.contextmanager
 def smoothed(model):
     """Give a model the moving averages of its weights for a while, where its optimizer keeps them."""
-    if not model.optimizer.use_ema:
+    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)  # Keras scales the loss in float16 from around it
+    if not optimizer.use_ema:
         yield
         return
     raw = [np.asarray(variable) for variable in model.trainable_variables]
-    model.optimizer.finalize_variable_values(model.trainable_variables)
+    optimizer.finalize_variable_values(model.trainable_variables)
     try:
         yield
     finally:
