@@ -28,6 +28,8 @@ _HOME = {
     "TokenAccuracy": "metrics",
     "Perplexity": "metrics",
     "InverseSquareRoot": "schedules",
+    "Adam": "optimizers",
+    "AdamW": "optimizers",
     "SubwordTokenizer": "tokenizers",
     "TokenBatches": "batching",
     "JoinedBatches": "batching",

@@ -8,6 +8,7 @@ import keras
 from keras import ops
 
 from tfk_transformer.config import ROLES
+from tfk_transformer.dropout import Dropout
 
 
 class KeyValue(NamedTuple):
@@ -74,8 +75,8 @@ class MultiHeadAttention(keras.layers.Layer):
         self.scale = scale
         self.keys_are_values = keys_are_values
         self.shared_projections = shared_projections
-        self.weight_dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
-        self.joined_dropout = keras.layers.Dropout(output_dropout, dtype=self.dtype_policy)
+        self.weight_dropout = Dropout(dropout, dtype=self.dtype_policy)
+        self.joined_dropout = Dropout(output_dropout, dtype=self.dtype_policy)
 
     def build(self, query_shape, context_shape=None, attention_mask_shape=None):
         """Make the weights for inputs (…, D)."""

@@ -2,6 +2,7 @@
 
 import keras
 
+from tfk_transformer import optimizers
 from tfk_transformer.agreement import clipping_sums
 from tfk_transformer.architectures import make_model
 from tfk_transformer.distribution import Team
@@ -38,7 +39,9 @@ def compiled_model(recipe: Recipe, tokenizers, steps: int, team: Team):
 
 def optimizer(recipe: Recipe, steps: int, team: Team | None = None):
     """Make the optimizer, for so many batches an epoch."""
-    kinds = {"adam": keras.optimizers.Adam, "adamw": keras.optimizers.AdamW, "lion": keras.optimizers.Lion}
+    team = team or Team()
+    adams = keras.optimizers if team.exact_clipping else optimizers
+    kinds = {"adam": adams.Adam, "adamw": adams.AdamW, "lion": keras.optimizers.Lion}
     kinds |= {"adafactor": keras.optimizers.Adafactor, "sgd": keras.optimizers.SGD}
     options = {
         "global_clipnorm": recipe.clip_norm or None,
@@ -50,7 +53,6 @@ def optimizer(recipe: Recipe, steps: int, team: Team | None = None):
         options |= {"weight_decay": recipe.weight_decay}
     if recipe.ema:
         options |= {"use_ema": True, "ema_momentum": recipe.ema}
-    team = team or Team()
     if recipe.accumulate > 1 and team.exact_clipping:
         raise ValueError(
             f"accumulate: expected 1 on {team.devices} devices under TensorFlow, whose Keras cannot do both, got {recipe.accumulate}; "

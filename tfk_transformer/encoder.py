@@ -7,6 +7,7 @@ import keras
 from tfk_transformer.attention import Attended, MultiHeadAttention
 from tfk_transformer.config import LayerOptions
 from tfk_transformer.feed_forward import FeedForward
+from tfk_transformer.layer_norm import LayerNorm
 from tfk_transformer.residual import Residual
 
 
@@ -66,7 +67,7 @@ class OptionsLayer(keras.layers.Layer):
     def _final_norm(self, wanted):
         """Return the norm after a stack; unless told otherwise, only pre-norm layers need one: they leave a bare sum."""
         if wanted or (wanted is None and self.options.norm == "pre"):
-            return keras.layers.LayerNormalization(epsilon=self.options.norm_epsilon, dtype=self.dtype_policy, name="final_norm")
+            return LayerNorm(epsilon=self.options.norm_epsilon, dtype=self.dtype_policy, name="final_norm")
         return keras.layers.Identity(dtype=self.dtype_policy, name="final_norm")
 
     def _build_all(self, *layers):

@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from tfk_transformer.dropout import Dropout
+
 
 @keras.saving.register_keras_serializable(package="tfk_transformer")
 class FeedForward(keras.layers.Layer):
@@ -21,7 +23,7 @@ class FeedForward(keras.layers.Layer):
         self.dropout = dropout
         self.activation = activation
         self.inner = keras.layers.Dense(ff_dim, activation=activation, dtype=self.dtype_policy, name="inner")
-        self.inner_dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
+        self.inner_dropout = Dropout(dropout, dtype=self.dtype_policy)
 
     def build(self, input_shape):
         """Make the weights for inputs (…, D)."""

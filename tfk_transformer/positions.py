@@ -4,6 +4,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from tfk_transformer.dropout import Dropout
+
 
 def sinusoids(length: int, model_dim: int, halves: bool = False) -> np.ndarray:
     """Compute sinusoids of falling frequency ("Attention Is All You Need", section 3.5).
@@ -45,7 +47,7 @@ class Positions(keras.layers.Layer):
         self.max_length = max_length
         self.scale = scale
         self.dropout = dropout
-        self.sum_dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
+        self.sum_dropout = Dropout(dropout, dtype=self.dtype_policy)
 
     def build(self, input_shape):
         """Make the table (max_length, D): a weight if learned, else a constant."""

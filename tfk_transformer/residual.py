@@ -2,6 +2,9 @@
 
 import keras
 
+from tfk_transformer.dropout import Dropout
+from tfk_transformer.layer_norm import LayerNorm
+
 
 @keras.saving.register_keras_serializable(package="tfk_transformer")
 class Residual(keras.layers.Layer):
@@ -25,8 +28,8 @@ class Residual(keras.layers.Layer):
         self.norm = norm
         self.dropout = dropout
         self.epsilon = epsilon
-        self.layer_norm = keras.layers.LayerNormalization(epsilon=epsilon, dtype=self.dtype_policy, name="norm")
-        self.output_dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
+        self.layer_norm = LayerNorm(epsilon=epsilon, dtype=self.dtype_policy, name="norm")
+        self.output_dropout = Dropout(dropout, dtype=self.dtype_policy)
 
     def build(self, x_shape, output_shape=None):
         """Make the norm's weights for inputs (…, D)."""
