@@ -103,7 +103,8 @@ def run(options, folder: Path) -> Report:
 def engine_specs(options) -> list[EngineSpec]:
     """Return every engine there is; the task's folder is given later."""
     kinds = [("TensorFlow", "tensorflow", "plain"), ("TensorFlow XLA", "tensorflow", "xla"), ("JAX", "jax", "xla")]
-    ours = [(f"fit, {name}", "keras_model", how, sys.executable) for name, *how in kinds]
+    towers = ("TensorFlow towers", "tensorflow", "towers")  # as `train` does it
+    ours = [(f"fit, {name}", "keras_model", how, sys.executable) for name, *how in (kinds[0], towers, *kinds[1:])]
     hub = [(f"keras-hub, {name}", "keras_hub_model", how, options.hub_python) for name, *how in kinds]
     compilers = ["eager", "compiled", *(["compiled-static"] if options.static else [])]
     torch = [(f"PyTorch {how}", "torch_steps", [how], options.peers_python) for how in compilers]

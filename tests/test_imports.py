@@ -15,7 +15,7 @@ BLOCKED = ("tensorflow", "tensorflow_text", "tensorflow_datasets", "tf2onnx")
 ORDER = (
     "constants records presets config texts pair_scoring step_tensors streaming startup bundle masks dropout layer_norm positions "
     "attention feed_forward residual encoder decoder projection model transformer language_model classifier architectures losses metrics "
-    "schedules optimizers sampling tokenizers token_scores datasets rows planning encoding sequence batching evaluation plots "
+    "towers schedules optimizers sampling tokenizers token_scores datasets rows planning encoding sequence batching evaluation plots "
     "contents choices search scoring graphs steps classification_graph translator text_classifier recipe prepared materials checkpoints "
     "history watching distribution agreement compiling training text_lines recipe_options cli"
 ).split()

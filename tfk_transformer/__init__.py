@@ -30,6 +30,8 @@ _HOME = {
     "InverseSquareRoot": "schedules",
     "Adam": "optimizers",
     "AdamW": "optimizers",
+    "share_processors": "towers",
+    "fit_in_towers": "towers",
     "SubwordTokenizer": "tokenizers",
     "TokenBatches": "batching",
     "JoinedBatches": "batching",

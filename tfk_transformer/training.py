@@ -24,6 +24,7 @@ from tfk_transformer.plots import training_curve
 from tfk_transformer.prepared import TOKENIZERS, Prepared
 from tfk_transformer.recipe import Recipe
 from tfk_transformer.tokenizers import SubwordTokenizer
+from tfk_transformer.towers import fit_in_towers, share_processors
 from tfk_transformer.translator import Translator
 from tfk_transformer.watching import Bar, Lines, Quality, Records, Stopped, duration, smoothed
 
@@ -68,11 +69,12 @@ def train(
         FloatingPointError: if the loss is no number any more, with the last good bundle.
         ConnectionError: if another process is lost; what was saved stays.
     """
+    towers = share_processors()
     team, out = gather(devices, distributed), Path(out)
     advice = f"{_work_of(out)} holds the state after the last whole epoch, if there was one; start all processes again with --resume"
     with watched(team, advice):
         try:
-            return Training(recipe, out, resume, say, cache, team).run(callbacks)
+            return Training(recipe, out, resume, say, cache, team, towers).run(callbacks)
         except Exception as error:
             if (explained := team.explained(error)) is error:
                 raise
@@ -82,7 +84,9 @@ def train(
 class Training:
     """One training; see `train`."""
 
-    def __init__(self, recipe: Recipe, out: Path, resume: bool, say: Callable[[str], None], cache=None, team: Team | None = None):
+    def __init__(
+        self, recipe: Recipe, out: Path, resume: bool, say: Callable[[str], None], cache=None, team: Team | None = None, towers: int = 1
+    ):
         self.recipe = recipe
         self.out = out
         self.team = team or Team()
@@ -99,6 +103,7 @@ class Training:
         self.team.check_same(**self._facts(resume))
         with self.team.scope():
             self.model = compiled_model(recipe, self.tokenizers, len(self.batches), self.team)
+        fit_in_towers(self.model, 1 if self.team.devices > 1 else towers)
         self.plain = plain_copy(self.model)
         self.translator = Translator(self.plain, *self.tokenizers, probes=self.probes)
 

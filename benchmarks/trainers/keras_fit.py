@@ -8,28 +8,30 @@ from trainers.task import Batch, Task, read_task
 class KerasFit:
     """A Keras model trained by its own `fit`; see the package.
 
-    The loss is this project's, the optimizer Keras's Adam, and there are no metrics beside the loss.
+    The loss is this project's, the optimizer an Adam, and there are no metrics beside the loss.
 
     Args:
         path: folder of a task.
         threads: it may use.
         backend: of Keras: "tensorflow" or "jax".
-        compiler: "xla" or "plain"; JAX has no plain way.
+        compiler: "xla", "plain", or "towers" for this project's model; JAX has "xla" alone.
     """
 
     def __init__(self, path: str, threads: int, backend: str, compiler: str):
         os.environ["KERAS_BACKEND"] = backend
-        self._device = _Tensorflow(threads) if backend == "tensorflow" else _Jax()
+        self._device = _Tensorflow(None if compiler == "towers" else threads) if backend == "tensorflow" else _Jax()
         import keras
 
         from tfk_transformer.losses import LabelSmoothedCrossentropy
+        from tfk_transformer.towers import fit_in_towers
 
         task = read_task(path)
         self._batches, self._dtype = task.batches, task.dtype
         keras.utils.set_random_seed(0)
         self.model = self.make_model(task, "mixed_bfloat16" if task.dtype == "bfloat16" else "float32")
-        optimizer = keras.optimizers.Adam(task.learning_rate, beta_2=0.98, epsilon=1e-9, global_clipnorm=task.clip_norm)
+        optimizer = self.make_optimizer(learning_rate=task.learning_rate, beta_2=0.98, epsilon=1e-9, global_clipnorm=task.clip_norm)
         self.model.compile(optimizer, LabelSmoothedCrossentropy(task.label_smoothing), jit_compile=compiler == "xla")
+        fit_in_towers(self.model, self._device.towers)
         self.parameters = self.model.count_params()
         self.version = f"Keras {keras.__version__}, {self._device.version}"
         self.product_size = 8192 if self._device.has_gpu else 2048
@@ -37,6 +39,12 @@ class KerasFit:
     def make_model(self, task: Task, dtype: str):
         """Return the built model, which maps {"source", "target"} to logits."""
         raise NotImplementedError
+
+    def make_optimizer(self, **options):
+        """Return an Adam."""
+        import keras
+
+        return keras.optimizers.Adam(**options)
 
     def train(self, count) -> float:
         """Fit for one epoch of the first `count` batches."""
@@ -65,11 +73,17 @@ class KerasFit:
 
 
 class _Tensorflow:
-    def __init__(self, threads: int):
+    """TensorFlow with so many threads; None: as many towers as the processors allow."""
+
+    def __init__(self, threads: int | None):
         import tensorflow as tf
 
-        tf.config.threading.set_intra_op_parallelism_threads(threads)
-        tf.config.threading.set_inter_op_parallelism_threads(threads)
+        from tfk_transformer.towers import share_processors
+
+        self.towers = 1 if threads else share_processors()
+        if threads:
+            tf.config.threading.set_intra_op_parallelism_threads(threads)
+            tf.config.threading.set_inter_op_parallelism_threads(threads)
         self.version = f"TensorFlow {tf.__version__}"
         self.has_gpu = bool(tf.config.list_physical_devices("GPU"))
 
@@ -95,6 +109,8 @@ class _Tensorflow:
 
 
 class _Jax:
+    towers = 1
+
     def __init__(self):
         import jax
 

@@ -24,3 +24,9 @@ class Engine(KerasFit):
         model = Transformer(config, dtype=dtype)
         model.build()
         return model
+
+    def make_optimizer(self, **options):
+        """Return the Adam of a recipe."""
+        from tfk_transformer.optimizers import Adam
+
+        return Adam(**options)
