@@ -106,6 +106,7 @@ def engine_specs(options) -> list[EngineSpec]:
     towers = ("TensorFlow towers", "tensorflow", "towers")  # as `train` does it
     ours = [(f"fit, {name}", "keras_model", how, sys.executable) for name, *how in (kinds[0], towers, *kinds[1:])]
     hub = [(f"keras-hub, {name}", "keras_hub_model", how, options.hub_python) for name, *how in kinds]
+    hub.append(("our loss, keras-hub's layers", "keras_hub_model", [*kinds[0][1:], "ours"], options.hub_python))
     compilers = ["eager", "compiled", *(["compiled-static"] if options.static else [])]
     torch = [(f"PyTorch {how}", "torch_steps", [how], options.peers_python) for how in compilers]
     return [EngineSpec(name, module, Path(), tuple(how), python) for name, module, how, python in (*ours, *hub, *torch)]
@@ -140,7 +141,7 @@ def _conditions(options) -> list[str]:
         f"{what[0].upper()}{what[1:]}; {options.steps} batches spread over its lengths; median of {options.repeats} interleaved rounds.",
         f"{options.dtype}; threads of each engine: {options.threads}. Processor: {processor()}.",
         "Pre-norm, one embedding for source, target and output, dropout 0.1 on embeddings and residual connections alone, label "
-        "smoothing 0.1, gradients clipped to a norm of 1, Adam; no metrics beside the loss.",
+        "smoothing 0.1, gradients clipped to a norm of 1, Adam; no metrics beside the loss. Loss and Adam are each library's own.",
     ]
 
 

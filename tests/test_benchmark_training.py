@@ -201,6 +201,18 @@ def test_keras_hub_trains_the_same_model_with_biases(tmp_path):
     check(measure_one("keras_hub_model", ("tensorflow", "plain"), tmp_path), PARAMETERS + (4 + 2 * 8) * 8)
 
 
+def test_kerass_own_loss_is_the_same():
+    pytest.importorskip("keras_hub")
+    from trainers.keras_hub_model import Engine
+
+    task, logits = case().task, np.random.default_rng(0).normal(size=(*BATCHES[0].labels.shape, SIZES.vocab_size)).astype("float32")
+    engine = Engine.__new__(Engine)
+    engine._loss = "keras"
+    theirs = engine.make_loss(task)(BATCHES[0].labels, logits)
+    engine._loss = "ours"
+    assert float(theirs) == pytest.approx(float(engine.make_loss(task)(BATCHES[0].labels, logits)), rel=1e-5)
+
+
 def test_what_is_not_installed_is_left_out_and_said(tmp_path):
     venv.create(tmp_path / "bare", with_pip=False)  # Python, and nothing else
     spec = EngineSpec("PyTorch eager", "torch_steps", Path(), ("eager",), str(tmp_path / "bare" / "bin" / "python"))
@@ -242,7 +254,7 @@ def test_speeds_ratios_and_shares(tmp_path):
 def test_the_script_measures_real_pairs_and_says_what_its_input_costs(tmp_path, capsys):
     spec = write_number_files(tmp_path, range(60))
     small = ("--batch-tokens", "64", "--max-length", "32", "--vocabulary", "80", "--steps", "2", "--repeats", "1", "--product-size", "64")
-    left = [word for name in ("fit, TensorFlow ", "fit, JAX", "keras-hub", "PyTorch") for word in ("--without", name)]
+    left = [word for name in ("fit, TensorFlow ", "fit, JAX", "keras-hub", "our loss", "PyTorch") for word in ("--without", name)]
     training.main(["--data", spec, *small, *left, "--json", str(tmp_path / "out.json")])
     content = json.loads((tmp_path / "out.json").read_text())
     (row,) = content["rows"]

@@ -8,7 +8,7 @@ from trainers.task import Batch, Task, read_task
 class KerasFit:
     """A Keras model trained by its own `fit`; see the package.
 
-    The loss is this project's, the optimizer an Adam, and there are no metrics beside the loss.
+    The optimizer is an Adam, and there are no metrics beside the loss.
 
     Args:
         path: folder of a task.
@@ -22,7 +22,6 @@ class KerasFit:
         self._device = _Tensorflow(None if compiler == "towers" else threads) if backend == "tensorflow" else _Jax()
         import keras
 
-        from tfk_transformer.losses import LabelSmoothedCrossentropy
         from tfk_transformer.towers import fit_in_towers
 
         task = read_task(path)
@@ -30,7 +29,7 @@ class KerasFit:
         keras.utils.set_random_seed(0)
         self.model = self.make_model(task, "mixed_bfloat16" if task.dtype == "bfloat16" else "float32")
         optimizer = self.make_optimizer(learning_rate=task.learning_rate, beta_2=0.98, epsilon=1e-9, global_clipnorm=task.clip_norm)
-        self.model.compile(optimizer, LabelSmoothedCrossentropy(task.label_smoothing), jit_compile=compiler == "xla")
+        self.model.compile(optimizer, self.make_loss(task), jit_compile=compiler == "xla")
         fit_in_towers(self.model, self._device.towers)
         self.parameters = self.model.count_params()
         self.version = f"Keras {keras.__version__}, {self._device.version}"
@@ -39,6 +38,12 @@ class KerasFit:
     def make_model(self, task: Task, dtype: str):
         """Return the built model, which maps {"source", "target"} to logits."""
         raise NotImplementedError
+
+    def make_loss(self, task: Task):
+        """Return the project's loss."""
+        from tfk_transformer.losses import LabelSmoothedCrossentropy
+
+        return LabelSmoothedCrossentropy(task.label_smoothing)
 
     def make_optimizer(self, **options):
         """Return an Adam."""
