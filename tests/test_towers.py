@@ -89,15 +89,24 @@ def test_processors_are_shared_among_two_towers():
     assert threads_after(code) == [2, 3, 2]
 
 
+TWO = "import os\nos.sched_getaffinity = lambda process: {0, 1}\nimport tensorflow as tf\n"
+
+
 @pytest.mark.parametrize(
     ("code", "threads"),
     [
         ("import os\nos.sched_getaffinity = lambda process: {0}", [0, 0]),
-        ("import tensorflow as tf\ntf.config.threading.set_intra_op_parallelism_threads(5)", [5, 0]),
-        ("import os\nos.sched_getaffinity = lambda process: {0, 1}\nimport tensorflow as tf\ntf.zeros(1)", [0, 0]),
+        (TWO + "tf.config.threading.set_intra_op_parallelism_threads(5)", [5, 0]),
+        (TWO + "tf.zeros(1)", [0, 0]),
+        (
+            TWO + "cpu = tf.config.list_physical_devices('CPU')[0]\n"
+            "tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)",
+            [0, 0],
+        ),
     ],
+    ids=["one processor", "chosen before", "started", "devices"],
 )
-def test_one_processor_a_choice_made_before_and_a_tensorflow_that_has_started_stay_as_they_are(code, threads):
+def test_threads_stay_as_they_are(code, threads):
     assert threads_after(code) == [1, *threads]
 
 

@@ -18,8 +18,8 @@ TOWERS = 2
 def share_processors() -> int:
     """Divide the processors among towers, and return how many towers these are; 1 if nothing was changed.
 
-    Nothing is changed where TensorFlow is not the backend or has already started, where there is a GPU or a single processor, and
-    where numbers of threads were set before.
+    Nothing is changed where TensorFlow is not the backend or has already started, where there is a GPU, a single processor or one that
+    was divided into devices, and where numbers of threads were set before.
     """
     if keras.backend.backend() != "tensorflow":
         return 1
@@ -28,7 +28,9 @@ def share_processors() -> int:
     threads = tf.config.threading
     chosen = threads.get_intra_op_parallelism_threads() or threads.get_inter_op_parallelism_threads()
     processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    if chosen or processors < TOWERS or tf.config.list_physical_devices("GPU"):
+    devices = tf.config.list_physical_devices()
+    divided = any(len(tf.config.get_logical_device_configuration(device) or ()) > 1 for device in devices)
+    if chosen or processors < TOWERS or divided or tf.config.list_physical_devices("GPU"):
         return 1
     try:
         threads.set_intra_op_parallelism_threads(processors // TOWERS)
