@@ -6,6 +6,7 @@ import sys
 import keras
 import numpy as np
 import pytest
+from conftest import write_number_files
 
 from tfk_transformer.config import TransformerConfig
 from tfk_transformer.losses import LabelSmoothedCrossentropy
@@ -113,3 +114,24 @@ def test_threads_stay_as_they_are(code, threads):
 def test_other_backends_stay_as_they_are():
     pytest.importorskip("jax")
     assert threads_after("", KERAS_BACKEND="jax") == [1, 0, 0]
+
+
+@pytest.mark.parametrize("processors", [1, 2])
+def test_train_uses_them_where_there_are_processors(tmp_path, processors):
+    data = write_number_files(tmp_path, range(200))
+    script = f"""
+import os
+os.sched_getaffinity = lambda process: set(range({processors}))
+import functools, keras
+from tfk_transformer import Recipe, train
+class Tells(keras.callbacks.Callback):
+    def on_train_begin(self, logs=None):
+        print("towers", isinstance(self.model.train_step, functools.partial))
+sizes = {{"model_dim": 8, "ff_dim": 8, "num_heads": 2, "encoder_layers": 1, "decoder_layers": 1}}
+recipe = Recipe(data={data!r}, vocab_size=60, options=sizes, batch_tokens=256, max_length=64, epochs=1, warmup_steps=2)
+train(recipe, {str(tmp_path / "bundle")!r}, callbacks=[Tells()])
+"""
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr[-2000:]
+    assert f"towers {processors > 1}" in run.stdout
+    assert (tmp_path / "bundle" / "history.json").exists()

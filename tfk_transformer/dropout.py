@@ -18,8 +18,8 @@ class Dropout(keras.layers.Dropout):
 
     def call(self, inputs, training=False):
         """Return inputs of any shape, and while training 0 in place of the dropped and x / (1 - rate) in place of x."""
-        drawn = keras.backend.backend() == "tensorflow" and self.noise_shape is None and self.rate * 256 <= 255
-        if not (training and self.rate and drawn):
+        by_bytes = keras.backend.backend() == "tensorflow" and self.noise_shape is None and self.rate * 256 <= 255
+        if not (training and self.rate and by_bytes):
             return super().call(inputs, training=training)
         import tensorflow as tf
 
