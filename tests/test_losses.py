@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 from keras import ops
 
-from tfk_transformer.losses import LabelSmoothedCrossentropy, real_tokens, token_crossentropy
+from tfk_transformer.losses import LabelSmoothedCrossentropy, projected_crossentropy, real_tokens, token_crossentropy
 
 B, T, VOCAB_SIZE = 3, 5, 7
 LABELS = np.array([[4, 1, 6, 2, 0], [3, 2, 0, 0, 0], [5, 5, 3, 4, 2]], "int32")
@@ -120,3 +120,24 @@ def test_config_makes_the_same_loss():
     assert (made.label_smoothing, made.name) == (0.3, "nats")
     assert LabelSmoothedCrossentropy.from_config(original.get_config()).label_smoothing == 0.3
     assert float(made(LABELS, logits())) == float(original(LABELS, logits()))
+
+
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("far", [False, True], ids=["", "a label without probability"])
+def test_joined_with_the_projection_it_has_the_same_values_and_gradients(label_smoothing, far):
+    random = np.random.default_rng(4)
+    x, table = (tf.constant(random.normal(size=shape), "float32") for shape in ((B, T, 4), (VOCAB_SIZE, 4)))
+    if far:
+        x = tf.tensor_scatter_nd_update(x, [[0, 1]], [200 * (table[0] - table[1])])
+    results = []
+    for joined in (True, False):
+        with tf.GradientTape() as tape:
+            tape.watch([x, table])
+            z = tf.einsum("btd,vd->btv", x, table)
+            predicted = (z, x, table) if joined else (z,)
+            losses = (projected_crossentropy if joined else token_crossentropy)(LABELS, *predicted, label_smoothing)
+            loss = tf.reduce_sum(losses * real_tokens(LABELS) * np.arange(1.0, 6.0, dtype="float32"))
+        results.append([losses, *tape.gradient(loss, [x, table])])
+    assert (float(tf.reduce_max(results[1][0])) > 69) == far  # 69 nats: SMALLEST
+    for one, other in zip(*results, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)

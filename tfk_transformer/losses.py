@@ -40,9 +40,7 @@ def _crossentropy_of_logits(labels, logits, label_smoothing):
     @ops.custom_gradient
     def crossentropy(logits):
         probabilities = ops.softmax(logits, axis=-1)
-        # The greatest probability is at least 1 / V, so its logarithm is exact where others are 0.
-        normalizer = ops.max(logits, axis=-1) - ops.log(ops.max(probabilities, axis=-1))
-        losses = normalizer - (1.0 - label_smoothing) * _at(labels, logits)
+        losses = _smoothed(labels, logits, probabilities, label_smoothing)
         if label_smoothing:
             losses = losses - label_smoothing * ops.mean(logits, axis=-1)
 
@@ -57,8 +55,74 @@ def _crossentropy_of_logits(labels, logits, label_smoothing):
     return crossentropy(logits)
 
 
+def projected_crossentropy(labels, logits, x, table, label_smoothing=0.0):
+    """Compute `token_crossentropy` of logits that are products of x and a table, with gradients of these two.
+
+    The gradient of the logits, as large as they are, is never made. With p their softmax and u the upstream gradient of each
+    token's loss it would be (p - (1 - e) onehot - e / V) u, and products with p alone need but a row or a vector added:
+
+        dx     = (p table - (1 - e) table[labels] - e mean(table)) u
+        dtable = p^T (u x) - (1 - e) (sums of u x by label) - e / V sum(u x)
+
+    Args:
+        labels: ids (B, T).
+        logits: x table^T, (B, T, vocab_size); no gradient goes through them.
+        x: (B, T, D).
+        table: (vocab_size, D), of whatever type.
+        label_smoothing: e in [0, 1).
+
+    Returns:
+        float32 (B, T); what stands at padding is meaningless.
+    """
+    ids = ops.reshape(ops.cast(labels, "int32"), (-1,))
+    rows = ops.reshape(x, (-1, x.shape[-1]))
+    logits = ops.stop_gradient(ops.reshape(logits, (-1, logits.shape[-1])))
+
+    @ops.custom_gradient
+    def crossentropy(rows, table):
+        wide = ops.cast(logits, "float32")
+        probabilities = ops.softmax(wide, axis=-1)
+        mean = ops.mean(table, axis=0)
+        losses = _smoothed(ids, wide, probabilities, label_smoothing)
+        losses = losses - label_smoothing * ops.matmul(ops.cast(rows, "float32"), mean[:, None])[:, 0]  # the mean of the logits
+        probabilities = ops.cast(probabilities, rows.dtype)
+
+        def gradient(upstream):
+            upstream = upstream[:, None]
+            products = ops.cast(ops.matmul(probabilities, ops.cast(table, rows.dtype)), "float32")
+            d_rows = (products - (1.0 - label_smoothing) * ops.take(table, ids, axis=0) - label_smoothing * mean) * upstream
+            scaled = ops.cast(rows, "float32") * upstream
+            d_table = ops.cast(ops.matmul(ops.transpose(probabilities), ops.cast(scaled, rows.dtype)), "float32")
+            d_table = d_table - label_smoothing / logits.shape[-1] * ops.sum(scaled, axis=0)
+            d_table = ops.scatter_update(d_table, ids[:, None], (label_smoothing - 1.0) * scaled, reduction="add")
+            return ops.cast(d_rows, rows.dtype), d_table
+
+        return losses, gradient
+
+    return ops.reshape(crossentropy(rows, ops.cast(table, "float32")), ops.shape(labels))
+
+
+def _smoothed(labels, logits, probabilities, label_smoothing):
+    """Return logsumexp(z) - (1 - e) z_true, of logits z and their softmax; e mean(z) is left to subtract."""
+    true = _at(labels, logits)
+    return _normalizer(true, _at(labels, probabilities), logits, probabilities) - (1.0 - label_smoothing) * true
+
+
+def _normalizer(true, true_probability, logits, probabilities):
+    """Return logsumexp(z), which is z_j - log(p_j) for every j.
+
+    The true token's saves two passes over all logits. Where its probability is too small for a logarithm, the greatest takes its
+    place: it is at least 1 / V.
+    """
+    return ops.cond(
+        ops.min(true_probability) > SMALLEST,
+        lambda: true - ops.log(true_probability),
+        lambda: ops.max(logits, axis=-1) - ops.log(ops.max(probabilities, axis=-1)),
+    )
+
+
 def _at(labels, values):
-    """Pick from (B, T, V) what stands at each label: (B, T)."""
+    """Pick from (…, V) what stands at each label (…)."""
     return ops.take_along_axis(values, labels[..., None], axis=-1)[..., 0]
 
 
@@ -74,16 +138,23 @@ def real_tokens(labels):
     return ops.cast(ops.not_equal(labels, PAD_ID), "float32")
 
 
-def _over_devices(count):
-    """Add up a scalar over the devices that share a batch under `tf.distribute`; elsewhere, it is of the whole batch."""
+def shared_by_devices() -> bool:
+    """Return whether this is the part that one of several devices has of a batch, under `tf.distribute`."""
     if keras.backend.backend() != "tensorflow":
-        return count
+        return False
     import tensorflow as tf
 
     replica = tf.distribute.get_replica_context()
-    if replica is None or replica.num_replicas_in_sync == 1:
+    return replica is not None and replica.num_replicas_in_sync > 1
+
+
+def _over_devices(count):
+    """Add up a scalar over the devices that share a batch under `tf.distribute`; elsewhere, it is of the whole batch."""
+    if not shared_by_devices():
         return count
-    return replica.all_reduce(tf.distribute.ReduceOp.SUM, count)
+    import tensorflow as tf
+
+    return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, count)
 
 
 @keras.saving.register_keras_serializable(package="tfk_transformer")
@@ -113,9 +184,12 @@ class LabelSmoothedCrossentropy(keras.losses.Loss):
         On each of the devices that share a batch under `tf.distribute`, it is that device's part of the mean: Keras adds up
         the parts' gradients.
         """
+        return self.mean(token_crossentropy(y_true, y_pred, self.label_smoothing, self.from_logits), y_true)
+
+    def mean(self, losses, y_true):
+        """Return the mean of losses (B, T) over the real tokens of labels (B, T); see `call`."""
         weights = real_tokens(y_true)
-        losses = token_crossentropy(y_true, y_pred, self.label_smoothing, self.from_logits) * weights
-        return ops.sum(losses) / ops.maximum(_over_devices(ops.sum(weights)), 1.0)
+        return ops.sum(losses * weights) / ops.maximum(_over_devices(ops.sum(weights)), 1.0)
 
     def get_config(self):
         """Return what the constructor needs to make the same object again."""

@@ -1,6 +1,7 @@
 """What the models have in common: a Keras model made from a configuration record, with weights that have names."""
 
 from collections.abc import Callable, Mapping
+from types import SimpleNamespace
 from typing import Any, NamedTuple, Self
 
 import keras
@@ -9,6 +10,7 @@ from keras import ops
 
 from tfk_transformer.config import ModelOptions
 from tfk_transformer.decoder import Decoder
+from tfk_transformer.losses import LabelSmoothedCrossentropy, projected_crossentropy, shared_by_devices
 from tfk_transformer.positions import Positions
 from tfk_transformer.projection import VocabularyProjection
 from tfk_transformer.records import nearest
@@ -110,6 +112,10 @@ class Stepper(NamedTuple):
 class TokenModel(ConfiguredModel):
     """Base of the models that predict tokens: an embedding, positions, a decoder, and a projection to the vocabulary."""
 
+    def __init__(self, config: ModelOptions, **kwargs):
+        super().__init__(config, **kwargs)
+        self._latest = SimpleNamespace(output=None, logits=None)  # of the decoder and of the projection, in training
+
     def _add_decoder(self, vocab_size, cross_attention, embedding=None):
         c, dtype = self.config, {"dtype": self.dtype_policy}
         tied = c.tie_embeddings != "none"
@@ -127,10 +133,31 @@ class TokenModel(ConfiguredModel):
 
     def call(self, inputs, training=None):
         """Return logits or probabilities (B, T, vocab_size)."""
-        logits = self.logits(self.decode(inputs, training).output)
+        output = self.decode(inputs, training).output
+        logits = self.logits(output)
         if self.config.output == "logits":
+            self._latest.output, self._latest.logits = (output, logits) if training and self._joins_loss else (None, None)
             return logits
         return ops.softmax(ops.cast(logits, "float32"), axis=-1)
+
+    @property
+    def _joins_loss(self):
+        """Whether loss and projection can be computed together."""
+        possible = not self.projection.use_bias and keras.backend.backend() == "tensorflow"
+        return possible and type(getattr(self, "loss", None)) is LabelSmoothedCrossentropy
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        """Compute the loss of a batch; see `keras.Model`.
+
+        In `fit`, where predictions are the logits that this model has just returned, `LabelSmoothedCrossentropy` is joined with
+        the projection to the vocabulary, see `projected_crossentropy`; the loss is the same.
+        """
+        latest, self._latest = self._latest, SimpleNamespace(output=None, logits=None)
+        joined = y_pred is not None and y_pred is latest.logits and sample_weight is None and not shared_by_devices()
+        if not joined or self.losses or self._compile_loss._user_loss_weights:
+            return super().compute_loss(x, y, y_pred, sample_weight, training)
+        table = self.target_embedding.embeddings if self.projection.tied else ops.transpose(self.projection.kernel)
+        return self.loss.mean(projected_crossentropy(y, y_pred, latest.output, table, self.loss.label_smoothing), y)
 
     def logits(self, decoded):
         """Project decoder outputs (B, T, D) to logits (B, T, vocab_size)."""

@@ -65,8 +65,10 @@ def _train_step(model, towers, data):
     parts = [tf.nest.map_structure(lambda part, at=at: part[at[0] : at[1]], (inputs, labels)) for at in zip(cuts, cuts[1:], strict=False)]
     tokens = ops.maximum(ops.sum(real_tokens(labels)), 1.0)
     with tf.GradientTape() as tape:
-        predicted = [model(some, training=True) for some, _ in parts]
-        losses = [model.compute_loss(*part, logits, training=True) for part, logits in zip(parts, predicted, strict=True)]
+        predicted, losses = [], []
+        for part in parts:
+            predicted.append(model(part[0], training=True))
+            losses.append(model.compute_loss(*part, predicted[-1], training=True))
         # The mean over the tokens of each part, weighted by how many these are, is the mean over the batch.
         loss = tf.add_n([loss * ops.sum(real_tokens(some)) / tokens for loss, (_, some) in zip(losses, parts, strict=True)])
         scaled = model.optimizer.scale_loss(loss)
