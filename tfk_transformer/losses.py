@@ -74,18 +74,19 @@ def projected_crossentropy(labels, logits, x, table, label_smoothing=0.0):
     Returns:
         float32 (B, T); what stands at padding is meaningless.
     """
-    ids = ops.reshape(ops.cast(labels, "int32"), (-1,))
-    rows = ops.reshape(x, (-1, x.shape[-1]))
-    logits = ops.stop_gradient(ops.reshape(logits, (-1, logits.shape[-1])))
+    labels = ops.cast(labels, "int32")
+    ids, rows = ops.reshape(labels, (-1,)), ops.reshape(x, (-1, x.shape[-1]))
+    logits = ops.stop_gradient(logits)
 
     @ops.custom_gradient
     def crossentropy(rows, table):
+        # As `Perplexity` has them, of the same shape, so that TensorFlow computes them once.
         wide = ops.cast(logits, "float32")
         probabilities = ops.softmax(wide, axis=-1)
+        losses = ops.reshape(_smoothed(labels, wide, probabilities, label_smoothing), (-1,))
         mean = ops.mean(table, axis=0)
-        losses = _smoothed(ids, wide, probabilities, label_smoothing)
         losses = losses - label_smoothing * ops.matmul(ops.cast(rows, "float32"), mean[:, None])[:, 0]  # the mean of the logits
-        probabilities = ops.cast(probabilities, rows.dtype)
+        probabilities = ops.reshape(ops.cast(probabilities, rows.dtype), (-1, logits.shape[-1]))
 
         def gradient(upstream):
             upstream = upstream[:, None]
