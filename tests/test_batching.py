@@ -216,6 +216,18 @@ def test_joined_a_pair_is_one_sequence_and_its_prompt_is_not_predicted(tokenizer
     assert (labels[ids == 0] == 0).all()
 
 
+@pytest.mark.parametrize("kind", [TokenBatches, JoinedBatches])
+def test_copies_of_a_row_follow_it(tokenizers, kind):
+    once, twice = (kind(Memory(SIDES), "train", *tokenizers, BUDGET, LONGEST, copies=copies) for copies in (1, 2))
+    assert once.survey()[:5] == twice.survey()[:5]
+    for (inputs, labels), (copied, copied_labels) in zip(once.batches(0), twice.batches(0), strict=True):
+        pairs = [(labels, copied_labels)]
+        pairs += [(inputs[name], copied[name]) for name in ("source", "target")] if kind.inputs else [(inputs, copied)]
+        for ids, copy in pairs:
+            np.testing.assert_array_equal(copy[::2], ids)
+            np.testing.assert_array_equal(copy[1::2], ids)
+
+
 def test_joined_pairs_fit_by_their_common_length(tokenizers):
     both = tokenizers[0]
     together = sum(len(ids) for ids in both.encode(["der Bär", "die"])) + 1

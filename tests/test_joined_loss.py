@@ -17,10 +17,10 @@ VOCAB_SIZE = 20
 
 
 def batch(seed):
-    """Return ids (7, 6), of uneven lengths."""
+    """Return ids (8, 6), of uneven lengths."""
     random = np.random.default_rng(seed)
-    ids = random.integers(3, VOCAB_SIZE, (7, 6))
-    ids[np.arange(6) >= random.integers(1, 7, (7, 1))] = 0
+    ids = random.integers(3, VOCAB_SIZE, (8, 6))
+    ids[np.arange(6) >= random.integers(1, 7, (8, 1))] = 0
     return ids
 
 
@@ -51,14 +51,14 @@ def joined(monkeypatch):
     return found
 
 
-def fitted(model, towers=1, from_logits=True, weights=None, **compiling):
-    loss = LabelSmoothedCrossentropy(0.1, from_logits)
+def fitted(model, towers=1, from_logits=True, weights=None, consistency=0.0, **compiling):
+    loss = LabelSmoothedCrossentropy(0.1, from_logits, consistency)
     optimizer = keras.optimizers.SGD(1.0, global_clipnorm=0.5)
     model.compile(optimizer, loss, metrics=[TokenAccuracy(), Perplexity(from_logits)], **{"jit_compile": False, **compiling})
     fit_in_towers(model, towers)
     batches = [batch(seed) for seed in range(3)]
     inputs = [ids if isinstance(model, LanguageModel) else {"source": ids, "target": ids} for ids in batches]
-    logs = [model.fit(x, y, sample_weight=weights, batch_size=7, verbose=0).history for x, y in zip(inputs, batches, strict=True)]
+    logs = [model.fit(x, y, sample_weight=weights, batch_size=8, verbose=0).history for x, y in zip(inputs, batches, strict=True)]
     return model.get_weights(), {name: [log[name][0] for log in logs] for name in logs[0]}
 
 
@@ -107,10 +107,11 @@ def test_in_half_precision_it_is_as_near_to_float32(joined, monkeypatch):
     [
         ({"output_bias": True}, {}),
         ({"output": "probabilities"}, {"from_logits": False}),
-        ({}, {"weights": np.ones(7)}),
+        ({}, {"weights": np.ones(8)}),
         ({}, {"loss_weights": [0.5]}),
+        ({}, {"consistency": 1.0}),
     ],
-    ids=["a bias", "probabilities", "sample weights", "weight of the loss"],
+    ids=["a bias", "probabilities", "sample weights", "weight of the loss", "consistency"],
 )
 def test_what_cannot_be_joined_is_not(options, fitting, joined):
     _, figures = fitted(make(Transformer, **options), **fitting)

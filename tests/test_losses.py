@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 from keras import ops
 
-from tfk_transformer.losses import LabelSmoothedCrossentropy, projected_crossentropy, real_tokens, token_crossentropy
+from tfk_transformer.losses import LabelSmoothedCrossentropy, divergence, projected_crossentropy, real_tokens, token_crossentropy
 
 B, T, VOCAB_SIZE = 3, 5, 7
 LABELS = np.array([[4, 1, 6, 2, 0], [3, 2, 0, 0, 0], [5, 5, 3, 4, 2]], "int32")
@@ -114,12 +114,13 @@ def test_a_smoothing_out_of_range_is_refused(label_smoothing):
 
 
 def test_config_makes_the_same_loss():
-    original = LabelSmoothedCrossentropy(0.3, name="nats")
+    original = LabelSmoothedCrossentropy(0.3, consistency=1.0, name="nats")
     made = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(original))
     assert type(made) is LabelSmoothedCrossentropy
-    assert (made.label_smoothing, made.name) == (0.3, "nats")
+    assert (made.label_smoothing, made.consistency, made.name) == (0.3, 1.0, "nats")
     assert LabelSmoothedCrossentropy.from_config(original.get_config()).label_smoothing == 0.3
-    assert float(made(LABELS, logits())) == float(original(LABELS, logits()))
+    labels, z = np.repeat(LABELS, 2, axis=0), np.concatenate([logits(), logits(2)])
+    assert float(made(labels, z)) == float(original(labels, z))
 
 
 @pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
@@ -141,3 +142,50 @@ def test_joined_with_the_projection_it_has_the_same_values_and_gradients(label_s
     assert (float(tf.reduce_max(results[1][0])) > 69) == far  # 69 nats: SMALLEST
     for one, other in zip(*results, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+def apart(z):
+    """(KL(p || q) + KL(q || p)) / 2 of rows two by two, as its definition has it: (N, T)."""
+    logs = tf.nn.log_softmax(tf.reshape(tf.cast(z, "float64"), (-1, 2, *z.shape[1:])))
+    p, q = logs[:, 0], logs[:, 1]
+    return tf.reduce_sum(tf.exp(p) * (p - q) + tf.exp(q) * (q - p), axis=-1) / 2
+
+
+def test_divergence_is_the_mean_of_both_relative_entropies():
+    z = tf.constant(np.concatenate([logits(), logits(2)[:1]]))
+    results = []
+    for function in (divergence, apart):
+        with tf.GradientTape() as tape:
+            tape.watch(z)
+            found = function(z)
+            total = tf.reduce_sum(tf.cast(found, "float32") * np.arange(1.0, 6.0, dtype="float32"))
+        results.append((found, tape.gradient(total, z)))
+    for one, other in zip(*results, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+    assert float(tf.reduce_min(results[0][0])) > 0.1
+
+
+def test_consistency_adds_the_divergence_of_real_tokens():
+    labels, z = np.repeat(LABELS, 2, axis=0), np.concatenate([logits(), logits(2)])
+    expected = LabelSmoothedCrossentropy(0.1)(labels, z) + 2.5 * apart(z).numpy()[REAL].mean()
+    assert float(LabelSmoothedCrossentropy(0.1, consistency=2.5)(labels, z)) == pytest.approx(float(expected), rel=1e-5)
+    twice = np.repeat(logits(), 2, axis=0)
+    same = LabelSmoothedCrossentropy(0.1, consistency=2.5)(labels, twice)
+    assert float(same) == pytest.approx(float(LabelSmoothedCrossentropy(0.1)(LABELS, logits())), rel=1e-6)
+
+
+def test_a_row_without_its_copy_is_refused():
+    with pytest.raises(ValueError, match=r"^consistency: expected every row twice in a batch, got 3 rows; TokenBatches\(copies=2\)"):
+        LabelSmoothedCrossentropy(0.1, consistency=1.0)(LABELS, logits())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"consistency": -1.0}, "^consistency: expected at least 0, got -1.0.$"),
+        ({"consistency": 1.0, "from_logits": False}, "^consistency: expected 0 for a model that returns probabilities, got 1.0.$"),
+    ],
+)
+def test_an_impossible_consistency_is_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        LabelSmoothedCrossentropy(**options)

@@ -27,15 +27,16 @@ def batch(rows, seed):
     return {"source": ids, "target": ids}, ids
 
 
-def fitted(towers, batches, dropout=0.0, epochs=1):
+def fitted(towers, batches, dropout=0.0, epochs=1, consistency=0.0):
     keras.utils.set_random_seed(3)
     model = Transformer(CONFIG.replace(dropout=dropout))
     model.build()
     optimizer = keras.optimizers.Adam(1e-2, global_clipnorm=0.5)
-    model.compile(optimizer, LabelSmoothedCrossentropy(0.1), metrics=[TokenAccuracy(), Perplexity()], jit_compile=False)
+    loss = LabelSmoothedCrossentropy(0.1, consistency=consistency)
+    model.compile(optimizer, loss, metrics=[TokenAccuracy(), Perplexity()], jit_compile=False)
     fit_in_towers(model, towers)
     for _ in range(epochs):
-        logs = [model.fit(*batch, batch_size=len(batch[1]), verbose=0).history for batch in batches]
+        logs = [model.fit(*batch, batch_size=len(batch[1]), shuffle=False, verbose=0).history for batch in batches]
     return model, {name: [log[name][0] for log in logs] for name in (logs[0] if logs else ())}
 
 
@@ -46,6 +47,19 @@ def test_what_is_learned_stays_the_same(towers):
     assert set(figures) == set(others) == {"loss", "accuracy", "perplexity"}
     for name in figures:
         np.testing.assert_allclose(others[name], figures[name], rtol=1e-4)
+    for one, other in zip(plain.get_weights(), parted.get_weights(), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-4)
+
+
+@pytest.mark.parametrize("towers", [2, 3])
+def test_pairs_of_rows_stay_together(towers):
+    batches = []
+    for seed, rows in enumerate((6, 10, 2)):
+        targets = np.repeat(batch(rows // 2, seed)[1], 2, axis=0)
+        # Other sources stand for other dropout.
+        batches.append(({"source": batch(rows, seed + 3)[1], "target": targets}, targets))
+    (plain, figures), (parted, others) = (fitted(t, batches, consistency=20.0) for t in (1, towers))
+    np.testing.assert_allclose(others["loss"], figures["loss"], rtol=1e-4)
     for one, other in zip(plain.get_weights(), parted.get_weights(), strict=True):
         np.testing.assert_allclose(one, other, atol=1e-4)
 
@@ -67,7 +81,7 @@ def test_sample_weights_are_refused():
 
 
 def test_dropout_differs_between_the_towers():
-    ids = np.tile(batch(1, 5)[1], (2, 1))
+    ids = np.tile(batch(1, 5)[1], (4, 1))
     model, _ = fitted(2, [({"source": ids, "target": ids}, ids)], dropout=0.5)
     halves = []
     loss = model.compute_loss

@@ -5,10 +5,10 @@ import keras
 import numpy as np
 import pytest
 
-from tfk_transformer import datasets
+from tfk_transformer import datasets, losses
 from tfk_transformer.batching import TokenBatches
 from tfk_transformer.language_model import LanguageModel
-from tfk_transformer.losses import LabelSmoothedCrossentropy
+from tfk_transformer.losses import LabelSmoothedCrossentropy, divergence
 from tfk_transformer.recipe import Recipe
 from tfk_transformer.training import train
 from tfk_transformer.transformer import Transformer
@@ -101,6 +101,16 @@ def test_what_is_dropped_is_said(recipe, tmp_path):
     train(recipe.replace(data=data, epochs=1, vocab_size=40), tmp_path / "bundle", say=said.append)
     assert any("over 32 tokens (a.txt:3)" in line for line in said)
     assert any("with an empty side (a.txt:2" in line for line in said)
+
+
+def test_a_consistent_training_compares_the_two_readings_of_each_batch(recipe, tmp_path, monkeypatch):
+    compared = []
+    monkeypatch.setattr(losses, "divergence", lambda logits: compared.append(logits) or original(logits))
+    original = divergence
+    train(recipe.replace(consistency=2.5, dropout=0.3, epochs=3), tmp_path / "bundle")
+    assert compared
+    history = json.loads((tmp_path / "bundle" / "history.json").read_text())
+    assert history["loss"][2] < 0.8 * history["loss"][0]
 
 
 def test_the_same_seed_gives_the_same_weights(recipe, tmp_path):

@@ -69,6 +69,7 @@ class TokenBatches:
         cache: folder that keeps the ids on disk, so that later passes and trainings need neither texts nor tokenizer.
         steps: batches an epoch; None: as many as a pass has.
         share: of each batch that this process reads; None: all of it.
+        copies: how often each row stands in a batch, in succession; `batch_tokens` counts it once.
 
     Raises:
         ValueError: if a batch cannot hold one pair of `max_length` tokens, or the cache holds something else.
@@ -91,6 +92,7 @@ class TokenBatches:
         cache=None,
         steps: int | None = None,
         share: Share | None = None,
+        copies: int = 1,
     ):
         if batch_tokens < max_length:
             raise ValueError(
@@ -105,6 +107,7 @@ class TokenBatches:
         self.few_shapes = few_shapes
         self.steps = steps
         self.share = share or Share()
+        self.copies = copies
         self.epoch = 0  # that comes next
         self.lengths = bucket_lengths(max_length)
         self._survey = None
@@ -186,7 +189,14 @@ class TokenBatches:
         for shard in self._buffers(None, random):
             lengths = self._lengths(shard)
             for places in self._plan(lengths, random if self.shuffle else None):
-                yield self._batch(shard, places, *self._shape(lengths, places))
+                inputs, labels = self._batch(shard, places, *self._shape(lengths, places))
+                if self.copies > 1:
+                    inputs = {name: self._copied(ids) for name, ids in inputs.items()} if self.inputs else self._copied(inputs)
+                    labels = self._copied(labels)
+                yield inputs, labels
+
+    def _copied(self, ids):
+        return np.repeat(ids, self.copies, axis=0)
 
     def _random(self, number: int) -> np.random.Generator:
         return np.random.default_rng((self.seed, number))

@@ -28,7 +28,7 @@ def compiled_model(recipe: Recipe, tokenizers, steps: int, team: Team):
     from_logits = model.config.output == "logits"
     model.compile(
         optimizer=optimizer(recipe, steps, team),
-        loss=LabelSmoothedCrossentropy(recipe.label_smoothing, from_logits),
+        loss=LabelSmoothedCrossentropy(recipe.label_smoothing, from_logits, recipe.consistency),
         metrics=[TokenAccuracy(), Perplexity(from_logits)],
         # XLA compiles no variables that several devices have.
         jit_compile=keras.backend.backend() == "jax" or (has_gpu() and team.devices == 1),

@@ -103,6 +103,43 @@ def projected_crossentropy(labels, logits, x, table, label_smoothing=0.0):
     return ops.reshape(crossentropy(rows, ops.cast(table, "float32")), ops.shape(labels))
 
 
+def divergence(logits):
+    """Compute how far the predictions of a row and of the next one are apart: (KL(p || q) + KL(q || p)) / 2, in nats.
+
+    With p and q the softmax of z and y it is sum((p - q) (z - y)) / 2: the normalizers cancel.
+
+    Args:
+        logits: (2N, T, vocab_size); rows 0 and 1 are compared, rows 2 and 3, and so on.
+
+    Returns:
+        float32 (N, T).
+
+    Raises:
+        ValueError: if the number of rows is known and odd.
+    """
+    if (logits.shape[0] or 0) % 2:
+        raise ValueError(
+            f"consistency: expected every row twice in a batch, got {logits.shape[0]} rows; TokenBatches(copies=2) makes such batches."
+        )
+
+    @ops.custom_gradient
+    def compare(logits):
+        pairs = ops.reshape(ops.cast(logits, "float32"), (-1, 2, *ops.shape(logits)[1:]))
+        probabilities = ops.softmax(pairs, axis=-1)
+        gap, change = probabilities[:, 0] - probabilities[:, 1], pairs[:, 0] - pairs[:, 1]
+
+        def gradient(upstream):
+            # Of each, p (c - sum(p c)) by way of p, and p - q by way of z; the other's has the opposite sign.
+            mean = ops.sum(probabilities * change[:, None], axis=-1, keepdims=True)
+            slopes = (probabilities * (change[:, None] - mean) + gap[:, None]) * (upstream[:, None, :, None] / 2)
+            slopes = ops.concatenate([slopes[:, :1], -slopes[:, 1:]], axis=1)
+            return ops.cast(ops.reshape(slopes, ops.shape(logits)), logits.dtype)
+
+        return ops.sum(gap * change, axis=-1) / 2, gradient
+
+    return compare(logits)
+
+
 def _smoothed(labels, logits, probabilities, label_smoothing):
     """Return logsumexp(z) - (1 - e) z_true, of logits z and their softmax; e mean(z) is left to subtract."""
     true = _at(labels, logits)
@@ -165,19 +202,26 @@ class LabelSmoothedCrossentropy(keras.losses.Loss):
     Args:
         label_smoothing: share of the probability spread evenly over the vocabulary; the paper has 0.1 (section 5.4).
         from_logits: False for a model that returns probabilities.
+        consistency: weight of the mean `divergence` between the two passes that each pair of rows has, with dropout of its own:
+            half the alpha of R-Drop (arXiv:2106.14448, equation 4). Batches have every row twice in succession, as
+            `TokenBatches(copies=2)` makes them, and `fit` must not shuffle them; 0: every row counts for itself.
         name: of the loss.
         **kwargs: of `keras.losses.Loss`.
 
     Raises:
-        ValueError: if `label_smoothing` is not in [0, 1).
+        ValueError: if `label_smoothing` is not in [0, 1), or `consistency` is negative or asked of probabilities.
     """
 
-    def __init__(self, label_smoothing=0.1, from_logits=True, name="crossentropy", **kwargs):
+    def __init__(self, label_smoothing=0.1, from_logits=True, consistency=0.0, name="crossentropy", **kwargs):
         super().__init__(name=name, **kwargs)
         if not 0 <= label_smoothing < 1:
             raise ValueError(f"label_smoothing: expected a number in [0, 1), got {label_smoothing}; the paper uses 0.1.")
+        if not consistency >= 0 or (consistency and not from_logits):
+            wanted = "at least 0" if from_logits else "0 for a model that returns probabilities"
+            raise ValueError(f"consistency: expected {wanted}, got {consistency}.")
         self.label_smoothing = label_smoothing
         self.from_logits = from_logits
+        self.consistency = consistency
 
     def call(self, y_true, y_pred):
         """Return the mean over real tokens, a float32 scalar; 0 for a batch without any.
@@ -185,7 +229,8 @@ class LabelSmoothedCrossentropy(keras.losses.Loss):
         On each of the devices that share a batch under `tf.distribute`, it is that device's part of the mean: Keras adds up
         the parts' gradients.
         """
-        return self.mean(token_crossentropy(y_true, y_pred, self.label_smoothing, self.from_logits), y_true)
+        loss = self.mean(token_crossentropy(y_true, y_pred, self.label_smoothing, self.from_logits), y_true)
+        return loss + self.consistency * self.mean(divergence(y_pred), y_true[::2]) if self.consistency else loss
 
     def mean(self, losses, y_true):
         """Return the mean of losses (B, T) over the real tokens of labels (B, T); see `call`."""
@@ -194,4 +239,5 @@ class LabelSmoothedCrossentropy(keras.losses.Loss):
 
     def get_config(self):
         """Return what the constructor needs to make the same object again."""
-        return {**super().get_config(), "label_smoothing": self.label_smoothing, "from_logits": self.from_logits}
+        own = {name: getattr(self, name) for name in ("label_smoothing", "from_logits", "consistency")}
+        return {**super().get_config(), **own}

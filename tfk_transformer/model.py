@@ -143,8 +143,10 @@ class TokenModel(ConfiguredModel):
     @property
     def _joins_loss(self):
         """Whether loss and projection can be computed together."""
-        possible = not self.projection.use_bias and keras.backend.backend() == "tensorflow"
-        return possible and type(getattr(self, "loss", None)) is LabelSmoothedCrossentropy
+        if self.projection.use_bias or keras.backend.backend() != "tensorflow":
+            return False
+        loss = getattr(self, "loss", None)
+        return type(loss) is LabelSmoothedCrossentropy and not loss.consistency
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         """Compute the loss of a batch; see `keras.Model`.

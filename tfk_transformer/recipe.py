@@ -58,6 +58,12 @@ class Recipe(Record):
     warmup_steps: int = _field(TRAINING, 1000, "updates of the linear rise", ge=1)
     accumulate: int = _field(TRAINING, 1, "batches whose gradients make one update", ge=1)
     label_smoothing: float = _field(TRAINING, 0.1, "share of the probability spread over the vocabulary", ge=0, lt=1)
+    consistency: float = _field(
+        TRAINING,
+        0.0,
+        "read each batch twice, and weigh by this how far the two predictions are apart, as dropout differs (R-Drop); 0: read it once",
+        ge=0,
+    )
     epochs: int = _field(TRAINING, 10, "to train for; an epoch is a pass over the data, or so many batches as `epoch_steps` says", gt=0)
     epoch_steps: int | None = _field(TRAINING, None, "batches an epoch: after each, the state is saved and the model evaluated", gt=0)
     minutes: float | None = _field(TRAINING, None, "end after so many minutes of training, if epochs are left", gt=0)

@@ -61,7 +61,8 @@ def _train_step(model, towers, data):
     if weights is not None:
         raise ValueError("fit_in_towers: expected batches of inputs and labels, got sample weights too; train such a model without towers.")
     rows = tf.shape(labels)[0]
-    cuts = [rows * tower // towers for tower in range(towers + 1)]
+    # In whole pairs of rows: some losses compare these.
+    cuts = [*(rows // 2 * tower // towers * 2 for tower in range(towers)), rows]
     parts = [tf.nest.map_structure(lambda part, at=at: part[at[0] : at[1]], (inputs, labels)) for at in zip(cuts, cuts[1:], strict=False)]
     tokens = ops.maximum(ops.sum(real_tokens(labels)), 1.0)
     with tf.GradientTape() as tape:

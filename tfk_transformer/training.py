@@ -117,7 +117,7 @@ class Training:
         """Make batches and probes, of the texts or of what an earlier look at them has left."""
         recipe = self.recipe
         few_shapes = has_gpu() or keras.backend.backend() != "tensorflow"  # what is compiled is compiled for each shape
-        both = {"few_shapes": few_shapes, "share": self.team.share}
+        both = {"few_shapes": few_shapes, "share": self.team.share, "copies": 2 if recipe.consistency else 1}
         more = {"sampling": recipe.subword_sampling, "cache": prepared.ids("train"), "steps": recipe.epoch_steps}
         self.batches = batches(recipe, data, "train", self.tokenizers, shuffle=True, **both, **more)
         self.validation = validation_batches(recipe, data, self.tokenizers, prepared, **both)
