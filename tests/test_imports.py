@@ -14,7 +14,7 @@ BLOCKED = ("tensorflow", "tensorflow_text", "tensorflow_datasets", "tf2onnx")
 # The house's order, of shared design: a file imports only what stands before it.
 ORDER = (
     "constants records presets config texts pair_scoring step_tensors streaming startup bundle masks dropout layer_norm positions "
-    "attention feed_forward residual encoder decoder projection model transformer language_model classifier architectures losses metrics "
+    "attention feed_forward residual encoder decoder projection losses model transformer language_model classifier architectures metrics "
     "towers schedules optimizers sampling tokenizers token_scores datasets rows planning encoding sequence batching evaluation plots "
     "contents choices search scoring graphs steps classification_graph translator text_classifier recipe prepared materials checkpoints "
     "history watching distribution agreement compiling training text_lines recipe_options cli"
