@@ -54,6 +54,10 @@ def test_print_config_prints_a_recipe_that_can_be_read(tmp_path):
         ('data = "x"\ntokenizer = "char"\nbyte_fallback = true\nsubword_sampling = 0.1', "byte_fallback needs .*; subword_sampling needs"),
         ('data = "x"\nseparate_vocabularies = true\narchitecture = "decoder"', "separate_vocabularies needs an encoder"),
         ('data = "x"\nprofile = [1, 2]', "profile needs tensorboard"),
+        (
+            'data = "x"\nconsistency = 2.5\noptions = { output = "probabilities" }',
+            "consistency: expected 0 for a model whose output is 'probabilities', got 2.5",
+        ),
         ('data = "x"\ntokenizer = "bpe"\nsubword_sampling = 0.1', "subword_sampling needs tokenizer 'unigram'"),
     ],
 )

@@ -151,7 +151,9 @@ class Recipe(Record):
         own = sorted({"max_length", "dropout", "vocab_size", "source_vocab_size", "target_vocab_size"} & set(self.options))
         if own:
             raise ValueError(f"options: expected options of the model alone, got {', '.join(own)}, which the recipe itself decides")
-        self.config(self.vocab_size, self.vocab_size)
+        output = self.config(self.vocab_size, self.vocab_size).output
+        if self.consistency and output != "logits":
+            raise ValueError(f"consistency: expected 0 for a model whose output is '{output}', got {self.consistency}")
         return self
 
     def config(self, source_vocab_size: int, target_vocab_size: int | None = None):
