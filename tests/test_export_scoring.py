@@ -11,7 +11,7 @@ from test_export import all_nodes
 
 from tfk_transformer.export import parity
 from tfk_transformer.export.opening import open_scorer, open_translator
-from tfk_transformer.export.runtime import OnnxTranslator, open_session
+from tfk_transformer.export.runtime import open_session
 from tfk_transformer.export.saved_model import SavedModelTranslator
 from tfk_transformer.export.scorer import OnnxScorer
 from tfk_transformer.translator import Translator
@@ -158,7 +158,7 @@ def test_files_over_ids_take_a_prefix_for_all_or_for_each(opened, exported, tran
 
 
 def test_a_program_without_this_package_may_leave_the_prefix_out(exported):
-    session = OnnxTranslator(exported / "translate.onnx")._session
+    session = open_session(exported / "translate.onnx", text_operators=True)
     optional = {value.name: value for value in session.get_overridable_initializers()}
     assert optional["prefix"].type == "tensor(string)"
     texts = np.array(["forty-two", "seven"], object)

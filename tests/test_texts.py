@@ -1,4 +1,5 @@
 import re
+import threading
 
 import numpy as np
 import pytest
@@ -40,8 +41,8 @@ TEXTS = ["ccc", "a", "eeeee", "bb", "ffffff", "dddd", "b"]
 @pytest.mark.parametrize(
     ("batch_size", "batches"),
     [
-        (1, [["a"], ["b"], ["bb"], ["ccc"], ["dddd"], ["eeeee"], ["ffffff"]]),
-        (3, [["a", "b", "bb"], ["ccc", "dddd", "eeeee"], ["ffffff"]]),
+        (1, [["ffffff"], ["eeeee"], ["dddd"], ["ccc"], ["bb"], ["b"], ["a"]]),
+        (3, [["ffffff"], ["ccc", "dddd", "eeeee"], ["a", "b", "bb"]]),
         (7, [["a", "b", "bb", "ccc", "dddd", "eeeee", "ffffff"]]),
         (11, [["a", "b", "bb", "ccc", "dddd", "eeeee", "ffffff"]]),
     ],
@@ -61,7 +62,24 @@ def test_texts_of_like_length_run_together_and_come_back_in_order(batch_size, ba
 def test_of_long_texts_fewer_run_together():
     seen, texts = [], ["a" * length for length in (LONG // 2, 3 * LONG, 1, LONG + 1, 9 * LONG, LONG, LONG)]
     in_batches(texts, 4, lambda batch: (seen.append([len(text) for text in batch]), (batch, batch))[1])
-    assert seen == [[1, LONG // 2, LONG, LONG], [LONG + 1], [3 * LONG], [9 * LONG]]
+    assert seen == [[9 * LONG], [3 * LONG], [LONG + 1], [1, LONG // 2, LONG, LONG]]
+
+
+@pytest.mark.parametrize("at_once", [2, 3])
+def test_batches_run_side_by_side(at_once):
+    together = threading.Barrier(at_once, timeout=60)  # breaks, an error, unless so many wait at it at the same time
+
+    def run(batch):
+        together.wait()
+        return [[text.upper() for text in batch]]
+
+    texts = TEXTS[: 2 * at_once]
+    assert in_batches(texts, 1, run, at_once=at_once) == [(text.upper(),) for text in texts]
+
+
+def test_an_error_in_a_batch_on_another_thread_is_the_callers():
+    with pytest.raises(ZeroDivisionError):
+        in_batches(TEXTS, 2, lambda batch: 1 / 0, at_once=2)
 
 
 def test_no_texts_need_no_run():

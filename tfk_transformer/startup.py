@@ -1,7 +1,12 @@
-"""Start TensorFlow without its notes on the terminal, for programs whose output people read."""
+"""The processors that a program may use, and TensorFlow started without its notes, for programs whose output people read."""
 
 import os
 import sys
+
+
+def usable_processors() -> int:
+    """Return how many processors this process may run on, which containers and job schedulers limit."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
 def load_tensorflow() -> None:

@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 NO_HYPOTHESIS = -5e8  # where a search found fewer hypotheses than asked for, the rest score -1e9
@@ -78,22 +79,30 @@ def check_prefixes(prefixes: Sequence[str | None] | None, texts: Sequence[str]) 
     return prefixes
 
 
-def in_batches(texts: Sequence[str], batch_size: int, run: Callable, *others: Sequence) -> list[tuple]:
+def in_batches(texts: Sequence[str], batch_size: int, run: Callable, *others: Sequence, at_once: int = 1) -> list[tuple]:
     """Run texts of like length together; return each text's row of what `run` gives, in the order of `texts`.
 
     Args:
         texts: what is run.
-        batch_size: texts run at once; fewer where they are long, see `LONG`.
+        batch_size: texts of a batch; fewer where they are long, see `LONG`, or where some threads would have no batch.
         run: (texts) -> arrays with a row a text.
         *others: what goes with each text; `run` gets it too.
+        at_once: batches that run side by side, each on a thread of its own.
     """
     if batch_size < 1:
         raise ValueError(f"batch_size: expected at least 1, got {batch_size}.")
+    share = max(1, math.ceil(len(texts) / at_once))
+    batches = list(_batches([len(text) for text in texts], min(batch_size, share)))
+    batches.reverse()  # the longest first: what is left for one thread alone at the end is short
+
+    def run_one(chosen):
+        return run(*([values[i] for i in chosen] for values in (texts, *others)))
+
     results = [None] * len(texts)
-    for chosen in _batches([len(text) for text in texts], batch_size):
-        rows = zip(*run(*([values[i] for i in chosen] for values in (texts, *others))), strict=True)
-        for i, row in zip(chosen, rows, strict=True):
-            results[i] = row
+    with ThreadPoolExecutor(at_once) as threads:
+        for chosen, found in zip(batches, threads.map(run_one, batches) if at_once > 1 else map(run_one, batches), strict=True):
+            for i, row in zip(chosen, zip(*found, strict=True), strict=True):
+                results[i] = row
     return results
 
 

@@ -5,12 +5,12 @@ operations, most of them short, so much of the time is waiting. Two towers, each
 """
 
 import functools
-import os
 
 import keras
 from keras import ops
 
 from tfk_transformer.losses import real_tokens
+from tfk_transformer.startup import usable_processors
 
 TOWERS = 2
 
@@ -27,7 +27,7 @@ def share_processors() -> int:
 
     threads = tf.config.threading
     chosen = threads.get_intra_op_parallelism_threads() or threads.get_inter_op_parallelism_threads()
-    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    processors = usable_processors()
     devices = tf.config.list_physical_devices()
     divided = any(len(tf.config.get_logical_device_configuration(device) or ()) > 1 for device in devices)
     if chosen or processors < TOWERS or divided or tf.config.list_physical_devices("GPU"):
