@@ -4,7 +4,8 @@ python benchmarks/decoding.py BUNDLE EXPORT --data folder:multi30k:de-en      na
 python benchmarks/decoding.py BUNDLE --forced                                 random weights of BUNDLE's shape, 15 tokens to 30
 
 Every engine runs in a process of its own and takes its turn; speeds are medians of interleaved rounds, in sentences a second,
-and in brackets a multiple of CTranslate2's best in the same row. There is no table unless CTranslate2's translations are ours.
+and in brackets a multiple of CTranslate2's best in the same column. Where an engine can, it is also measured with a batch a thread
+side by side ("2 at once"), in the place of one batch on all threads. There is no table unless CTranslate2's translations are ours.
 Peers come with `pip install -e '.[bench]'`, or with --peers-python from an environment that has ctranslate2 and torch.
 """
 
@@ -22,7 +23,7 @@ from engines.trial import agreement, check_agreement, measure, translations
 from engines.weights import write_weights
 
 PORTABLE = "ONNX portable"
-CTRANSLATE2 = ("CTranslate2 float32", "CTranslate2 int8")
+CTRANSLATE2 = "CTranslate2 float32"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -70,7 +71,7 @@ def run(options, folder: Path) -> Report:
     """
     task = forced_task(options, folder) if options.forced else natural_task(options)
     specs = [spec for spec in engine_specs(task, options, folder) if not any(map(spec.name.startswith, options.without))]
-    for name in (PORTABLE, CTRANSLATE2[0]):
+    for name in (PORTABLE, CTRANSLATE2):
         if name not in [spec.name for spec in specs]:
             raise ValueError(f"engines: expected '{name}' among them, since all are compared with it, got {[s.name for s in specs]}.")
     engines = []
@@ -81,14 +82,14 @@ def run(options, folder: Path) -> Report:
         found = {}
         for engine in engines:  # CTranslate2 and the portable file come first, so that a run in vain is short
             found[engine.spec.name] = translations(engine, task.trial)
-            if PORTABLE in found and CTRANSLATE2[0] in found:
-                check_agreement(found[CTRANSLATE2[0]], found[PORTABLE], CTRANSLATE2[0], PORTABLE)
+            if PORTABLE in found and CTRANSLATE2 in found:
+                check_agreement(found[CTRANSLATE2], found[PORTABLE], CTRANSLATE2, PORTABLE)
         measured = measure(engines, task.trial, options.repeats)
         footprints = [_footprint(engine, found, task) for engine in engines]
     finally:
         for engine in engines:
             engine.close()
-    return Report(_conditions(task, options, found), measured, footprints, [n for n in CTRANSLATE2 if n in found])
+    return Report(_conditions(task, options, found), measured, footprints, [name for name in found if name.startswith("CTranslate2")])
 
 
 def engine_specs(task: Task, options, folder: Path) -> list[EngineSpec]:
@@ -96,11 +97,13 @@ def engine_specs(task: Task, options, folder: Path) -> list[EngineSpec]:
     weights = folder / "weights"
     write_weights(task.translator.model, weights)
     specs = []
-    for name, quantization in zip(CTRANSLATE2, ("float32", "int8"), strict=True):
+    for quantization in ("float32", "int8"):
         out = folder / f"ctranslate2-{quantization}"
         _convert(options.peers_python, weights, out, quantization)
-        specs.append(EngineSpec(name, "ctranslate2_model", out, (quantization,), options.peers_python))
+        specs.append(EngineSpec(f"CTranslate2 {quantization}", "ctranslate2_model", out, (quantization,), options.peers_python))
     specs += [EngineSpec(name, "onnx_file", path) for name, path in _onnx_files(task.export, options.onnx).items()]
+    if options.threads > 1:
+        specs = [layout for spec in specs for layout in (spec, spec.side_by_side(options.threads))]
     specs.append(EngineSpec("SavedModel", "saved_model", task.export / "saved_model"))
     for name, cache in (("PyTorch, no cache", "no-cache"), ("PyTorch, cache", "cache")):
         specs.append(EngineSpec(name, "torch_model", weights, (cache,), options.peers_python, greedy_only=True))
@@ -139,6 +142,7 @@ def _conditions(task: Task, options, found: dict) -> list[str]:
     cut = {beam: sum(len(row) == options.max_length for row in rows) for beam, rows in found[PORTABLE].items()}
     lines = [
         f"{task.what}; batches of neighbours in length; median of {options.repeats} interleaved rounds.",
+        f"A batch of 1: {len(task.trial.chosen(1))} of them, spread over the lengths.",
         f"Threads of each engine: {options.threads}. Processor: {processor()}.",
         "No length penalty anywhere: CTranslate2's is another formula, and without one both search for the same.",
     ]

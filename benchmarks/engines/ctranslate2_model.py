@@ -10,8 +10,9 @@ class Engine:
 
     version = f"CTranslate2 {ctranslate2.__version__}"
 
-    def __init__(self, path: str, threads: int, compute_type: str):
-        self.model = ctranslate2.Translator(path, compute_type=compute_type, inter_threads=1, intra_threads=threads)
+    def __init__(self, path: str, threads: int, compute_type: str, at_once: str = "1"):
+        layout = {"inter_threads": int(at_once), "intra_threads": threads // int(at_once)}
+        self.model = ctranslate2.Translator(path, compute_type=compute_type, **layout)
 
     def prepare(self, rows):
         """Turn ids into the vocabulary's tokens, which are the ids written out."""

@@ -1,5 +1,7 @@
 """A `generate.onnx` of any profile, on onnxruntime."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import onnxruntime
 
 from engines.batches import Search, own_settings, padded_batches, unpadded
@@ -11,8 +13,9 @@ class Engine:
 
     version = f"onnxruntime {onnxruntime.__version__}"
 
-    def __init__(self, path: str, threads: int):
-        self.session = open_session(path, threads)
+    def __init__(self, path: str, threads: int, at_once: str = "1"):
+        self.at_once = int(at_once)
+        self.session = open_session(path, threads // self.at_once)
         self.rules = read_metadata(self.session, path)["search"]
 
     def prepare(self, rows):
@@ -20,10 +23,13 @@ class Engine:
         return rows
 
     def translate(self, rows, search: Search):
-        """Run one batch after the other."""
+        """Run one batch after the other, or some side by side: the longest first, as `OnnxTranslator` does."""
         settings = scalar_inputs(own_settings(search), self.rules)
-        batches = padded_batches(rows, search.batch_size)
-        return [self.session.run(["ids"], {"source_ids": ids, **settings})[0][:, 0] for ids in batches]
+        batches = list(padded_batches(rows, search.batch_size))[::-1]
+        with ThreadPoolExecutor(self.at_once) as threads:
+            run = threads.map if self.at_once > 1 else map
+            found = run(lambda ids: self.session.run(["ids"], {"source_ids": ids, **settings})[0][:, 0], batches)
+            return list(found)[::-1]
 
     def read(self, found):
         """Return lists of ids."""

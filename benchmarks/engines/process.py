@@ -22,6 +22,10 @@ class EngineSpec(NamedTuple):
     python: str = sys.executable
     greedy_only: bool = False
 
+    def side_by_side(self, batches: int) -> "EngineSpec":
+        """Return this engine with so many batches at once; its last option says how many."""
+        return self._replace(name=f"{self.name}, {batches} at once", options=(*self.options, str(batches)))
+
     def megabytes(self) -> float:
         """Return the size of its files."""
         files = [self.path] if self.path.is_file() else [path for path in self.path.rglob("*") if path.is_file()]

@@ -33,12 +33,11 @@ class Report(NamedTuple):
 
     def speeds(self) -> list[list[str]]:
         """Return the table of speeds, its heading first."""
-        names = [footprint.name for footprint in self.footprints]
-        table = [["search", "batch", "sentences", *names]]
-        for row in self.measured:
-            cells = [f"{row.speed(n):.1f} ({row.ratio(n, self.peers):.2f} ×)" if n in row.seconds else "" for n in names]
-            table.append([search_name(row.beam_size), str(row.batch_size), str(row.sentences), *cells])
-        return table
+        headings = [f"{search_name(column.beam_size)}, batch {column.batch_size}" for column in self.measured]
+        return [["engine", *headings], *([f.name, *(self._cell(column, f.name) for column in self.measured)] for f in self.footprints)]
+
+    def _cell(self, column: Measured, name: str) -> str:
+        return f"{column.speed(name):.1f} ({column.ratio(name, self.peers):.2f} ×)" if name in column.seconds else ""
 
     def needs(self) -> list[list[str]]:
         """Return the table of the other figures, its heading first."""

@@ -31,7 +31,7 @@ class Trial(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """A row of the table."""
+    """A column of the table."""
 
     beam_size: int
     batch_size: int
@@ -80,15 +80,15 @@ def check_agreement(found: dict[int, list], expected: dict[int, list], peer: str
 
 
 def measure(engines: Sequence[RunningEngine], trial: Trial, rounds: int) -> list[Measured]:
-    """Time every engine on every row of the table; in each round all take their turn."""
-    return [_measure_row(engines, trial, beam, batch, rounds) for beam in trial.beams for batch in trial.batches]
+    """Time every engine in every column of the table; in each round all take their turn."""
+    return [_measure_column(engines, trial, beam, batch, rounds) for beam in trial.beams for batch in trial.batches]
 
 
-def _measure_row(engines, trial: Trial, beam: int, batch: int, rounds: int) -> Measured:
+def _measure_column(engines, trial: Trial, beam: int, batch: int, rounds: int) -> Measured:
     rows, search = trial.chosen(batch), trial.search(beam, batch)
     running = [engine for engine in engines if beam == 1 or not engine.spec.greedy_only]
     for engine in running:
-        engine.translate(rows[-batch:], search)  # buffers of the largest size are made before the clock starts
+        engine.translate(rows[-2 * batch :], search)  # buffers of the largest size are made before the clock starts, for two at once
     seconds = {engine.spec.name: [] for engine in running}
     for _ in range(rounds):
         for engine in running:
