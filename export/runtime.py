@@ -35,7 +35,7 @@ class OnnxTranslator:
         threads: for one text, or for as many batches side by side; None: as many as there are processors.
 
     Raises:
-        ValueError: if it is no translator's ONNX file of this project that takes text.
+        ValueError: if it is no translator's ONNX file of this project that takes text, or there are fewer threads than one.
     """
 
     def __init__(self, path, threads: int | None = None):
@@ -49,8 +49,8 @@ class OnnxTranslator:
         """Translate texts; see `Translator.translate`."""
         check_texts(texts)
         forced = check_prefixes(prefixes, texts)
-        session, at_once = self._file.session(len(texts))
         scalars = scalar_inputs(settings, self.metadata["search"])
+        session, at_once = self._file.session(len(texts))
 
         def run(batch, forced):
             inputs = {"text": np.array(batch, object), **scalars}
@@ -82,7 +82,7 @@ class OnnxClassifier:
         threads: for one text, or for as many batches side by side; None: as many as there are processors.
 
     Raises:
-        ValueError: if it is no classifier's ONNX file of this project that takes text.
+        ValueError: if it is no classifier's ONNX file of this project that takes text, or there are fewer threads than one.
     """
 
     def __init__(self, path, threads: int | None = None):
@@ -106,6 +106,8 @@ class _TextFile:
     """An ONNX file that takes text, open for the class named `reader`."""
 
     def __init__(self, path, threads: int | None, reader: str):
+        if threads is not None and threads < 1:
+            raise ValueError(f"threads: expected at least 1, or None for as many as there are processors, got {threads}.")
         self.path, self.threads = Path(path), threads or usable_processors()
         self._alone = open_session(path, self.threads, text_operators=True)
         self.metadata = read_metadata(self._alone, path)

@@ -117,10 +117,12 @@ def test_a_model_without_counterpart_is_refused(tmp_path):
         write_weights(odd, tmp_path / "weights")
 
 
-def test_an_engine_in_a_process_of_its_own_translates_and_is_timed(translator, exported):
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_an_engine_in_a_process_of_its_own_translates_and_is_timed(translator, exported, at_once):
     rows = [[*ids, 2] for ids in translator.source_tokenizer.encode(["seven", "forty-two", "one hundred ninety-nine"])]
     trial = Trial(rows, max_length=32, batches=(1, 2), single=3)
-    engine = RunningEngine(EngineSpec("ONNX", "onnx_file", exported / "generate.onnx"), threads=1)
+    spec = EngineSpec("ONNX", "onnx_file", exported / "generate.onnx")
+    engine = RunningEngine(spec.side_by_side(2)._replace(name="ONNX") if at_once == 2 else spec, threads=at_once)
     try:
         found = translations(engine, trial)
         measured = measure([engine], trial, rounds=2)

@@ -65,6 +65,12 @@ def test_batches_side_by_side_give_what_one_after_the_other_does(exported, setti
     assert [translator.translate([text], **settings)[0].text for text in texts[:4]] == [t.text for t in expected[:4]]
 
 
+@pytest.mark.parametrize("threads", [0, -1])
+def test_fewer_threads_than_one_are_refused(exported, threads):
+    with pytest.raises(ValueError, match=f"^threads: expected at least 1, or None for as many as there are processors, got {threads}.$"):
+        OnnxTranslator(exported / "translate.onnx", threads=threads)
+
+
 def test_the_saved_model_serves_text_and_scores(exported, translator):
     signatures = tf.saved_model.load(str(exported / "saved_model")).signatures
     found = signatures["serving_default"](text=tf.constant(["forty-two", ""]))

@@ -5,7 +5,7 @@ import sys
 
 
 def usable_processors() -> int:
-    """Return how many processors this process may run on, which containers and job schedulers limit."""
+    """Return how many processors this process may run on, which job schedulers limit; quotas of time, as of containers, do not count."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
