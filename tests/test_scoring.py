@@ -240,10 +240,10 @@ def test_pairs_are_scored_in_batches(translator):
     sources, targets = ["one", "one hundred twenty-three", "", "seventeen"], ["eins", "hundert", "null", "siebzehn"]
     whole, single = translator.score(sources, targets), translator.score(sources, targets, batch_size=1)
     assert whole.dtype == np.float32
-    np.testing.assert_allclose(whole, single, atol=1e-5)
+    np.testing.assert_allclose(whole, single, rtol=1e-6, atol=1e-5)
     for found, target, score in zip(translator.score_tokens(sources, targets, batch_size=3), targets, whole, strict=True):
-        assert found.text == target and found.score == pytest.approx(score, abs=1e-5)
-        assert sum(found.token_scores) == pytest.approx(score, abs=1e-5)
+        assert found.text == target and found.score == pytest.approx(score, rel=1e-6, abs=1e-5)
+        assert sum(found.token_scores) == pytest.approx(score, rel=1e-6, abs=1e-5)
         assert "".join(found.tokens) == f"▁{target}</s>"
         assert found.attention is None
     assert translator.score([], []).shape == (0,)
