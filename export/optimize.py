@@ -8,6 +8,8 @@ from onnxscript import optimizer
 
 from tfk_transformer.export.simplify import share, simplify
 
+SMALL = 64  # elements of a constant that may be in a file more than once
+
 
 def optimize(model: ir.Model) -> ir.Model:
     """Take what does not change out of loops, fold constants and drop what nothing reads; the result stays the same."""
@@ -22,6 +24,7 @@ def optimize(model: ir.Model) -> ir.Model:
     _hoist_nodes(model.graph)
     _fold_constants(model)
     _move_inside(model.graph)
+    _give_constants(model.graph)
     _shorten_names(model.graph)
     return model
 
@@ -31,23 +34,33 @@ def _fold_constants(model: ir.Model) -> None:
 
 
 def _hoist_nodes(graph: ir.Graph) -> None:
-    """Take operators that read nothing of a loop's body out of it, from the innermost loop on."""
+    """Take operators that read nothing of a loop's body out of it and of its branches, from the innermost loop on."""
     for loop in list(graph):
-        for attribute in loop.attributes.values():
-            if attribute.type == ir.AttributeType.GRAPH:
-                _hoist_nodes(attribute.as_graph())
+        for body in _bodies(loop):
+            _hoist_nodes(body)
         if loop.op_type == "Loop":
-            body = loop.attributes["body"].as_graph()
-            for node in list(body):
-                if not _reads(node, body) and not node.outputs[0].is_graph_output():
-                    body.remove(node)
+            inside = list(_with_branches(loop.attributes["body"].as_graph()))
+            for node in [node for part in inside for node in part]:
+                if not _bodies(node) and not _reads(node, inside) and not node.outputs[0].is_graph_output():
+                    node.graph.remove(node)
                     graph.insert_before(loop, node)
 
 
-def _reads(node: ir.Node, body: ir.Graph) -> bool:
-    """Tell whether an operator depends on what a body computes; one with branches counts as if it did."""
-    branches = any(attribute.type == ir.AttributeType.GRAPH for attribute in node.attributes.values())
-    return branches or any(value is not None and value.graph is body for value in node.inputs)
+def _bodies(node: ir.Node) -> list[ir.Graph]:
+    return [attribute.as_graph() for attribute in node.attributes.values() if attribute.type == ir.AttributeType.GRAPH]
+
+
+def _with_branches(body: ir.Graph):
+    """Yield a body and what branches in it, an outer one before what it holds."""
+    yield body
+    for node in body:
+        for branch in _bodies(node) if node.op_type == "If" else ():
+            yield from _with_branches(branch)
+
+
+def _reads(node: ir.Node, graphs: list[ir.Graph]) -> bool:
+    """Tell whether an operator depends on what is computed in one of these graphs."""
+    return any(value is not None and value.graph is graph for value in node.inputs for graph in graphs)
 
 
 def _read_transposed(product: ir.Node) -> None:
@@ -91,6 +104,23 @@ def _move_inside(graph: ir.Graph) -> None:
             reader.register_initializer(weight)
 
 
+def _give_constants(graph: ir.Graph) -> None:
+    """Give each branch its own copy of the small constants it reads: what comes from outside costs onnxruntime time at each branching."""
+    for branch in [branch for node in graph.all_nodes() if node.op_type == "If" for branch in _bodies(node)]:
+        for node in branch:
+            for i, value in enumerate(node.inputs):
+                if value is not None and value.is_initializer() and value.graph is not branch and value.const_value.size <= SMALL:
+                    if not value.is_graph_input():
+                        node.replace_input_with(i, _copy_of(value, branch))
+
+
+def _copy_of(constant: ir.Value, graph: ir.Graph) -> ir.Value:
+    name = f"{constant.name}/{id(graph)}"
+    if name not in graph.initializers:
+        graph.register_initializer(ir.Value(name=name, const_value=constant.const_value))
+    return graph.initializers[name]
+
+
 def _shorten_names(graph: ir.Graph) -> None:
     """Cut from names what TensorFlow's inlining wrote behind them, once a loop and more: in all a fifth of a small file."""
     kept = (*graph.inputs, *graph.outputs)
@@ -106,8 +136,7 @@ def _shorten_names(graph: ir.Graph) -> None:
 
 
 def _body_inputs(node: ir.Node):
-    bodies = [attribute.as_graph() for attribute in node.attributes.values() if attribute.type == ir.AttributeType.GRAPH]
-    return [value for body in bodies for value in body.inputs]
+    return [value for body in _bodies(node) for value in body.inputs]
 
 
 def _short_name(name: str, taken: set[str]) -> str:

@@ -25,6 +25,7 @@ from tfk_transformer.texts import (
 )
 
 METADATA = "tfk_transformer"
+SMALL = 128  # hypotheses that a small batch has at most; see `Sessions`
 
 
 class OnnxTranslator:
@@ -50,7 +51,8 @@ class OnnxTranslator:
         check_texts(texts)
         forced = check_prefixes(prefixes, texts)
         scalars = scalar_inputs(settings, self.metadata["search"])
-        session, at_once = self._file.session(len(texts))
+        hypotheses = settings.get("beam_size", self.metadata["search"]["beam_size"]["default"])
+        session, at_once = self._file.session(len(texts), small=batch_size * hypotheses <= SMALL)
 
         def run(batch, forced):
             inputs = {"text": np.array(batch, object), **scalars}
@@ -109,26 +111,46 @@ class _TextFile:
         if threads is not None and threads < 1:
             raise ValueError(f"threads: expected at least 1, or None for as many as there are processors, got {threads}.")
         self.path, self.threads = Path(path), threads or usable_processors()
-        self._alone = open_session(path, self.threads, text_operators=True)
-        self.metadata = read_metadata(self._alone, path)
+        self._sessions = Sessions(path, text_operators=True)
+        alone, _ = self.session(texts=1, small=True)
+        self.metadata = read_metadata(alone, path)
         classifies = self.metadata["config"].get("architecture") == "encoder"
         wanted, file = ("OnnxClassifier", "classify.onnx") if classifies else ("OnnxTranslator", "translate.onnx")
         if reader != wanted:
             raise ValueError(f"ONNX: expected a file that {reader} reads, got {path}, which is for {wanted}; open it with {wanted}.")
-        if "text" not in [value.name for value in self._alone.get_inputs()]:
+        if "text" not in [value.name for value in alone.get_inputs()]:
             raise ValueError(f"ONNX: expected a file that takes text, got {path}, which takes ids; use {file} of the same export.")
 
-    def session(self, texts: int) -> tuple[onnxruntime.InferenceSession, int]:
-        """Return the session for so many texts, and how many batches it is to run at once.
+    def session(self, texts: int, small: bool = False) -> tuple[onnxruntime.InferenceSession, int]:
+        """Return the session for so many texts, in small batches or not, and how many batches it is to run at once.
 
         Threads inside operators as short as a step's wait for each other much of the time: batches side by side, each on one
         thread, take half to four fifths of it. One text alone has nothing beside it; its operators share the threads.
         """
-        return (self._alone, 1) if texts < 2 or self.threads == 1 else (self._side_by_side, self.threads)
+        at_once = 1 if texts < 2 else self.threads
+        return self._sessions.open(self.threads // at_once, small or texts < 2), at_once
 
-    @functools.cached_property
-    def _side_by_side(self) -> onnxruntime.InferenceSession:
-        return open_session(self.path, threads=1, text_operators=True)
+
+class Sessions:
+    """An ONNX file, opened once for each way in which it is run.
+
+    Args:
+        path: the file.
+        text_operators: whether it needs those of onnxruntime-extensions.
+    """
+
+    def __init__(self, path, text_operators: bool = False):
+        self._path, self._text_operators, self._opened = path, text_operators, {}
+
+    def open(self, threads: int, small: bool) -> onnxruntime.InferenceSession:
+        """Return the session of so many threads, for batches of at most `SMALL` hypotheses or for larger ones.
+
+        onnxruntime's memory arena has one lock, and the short operators of small batches ask for memory all the time: side by
+        side without it they take 0.7 to 0.9 of the time. Large tensors need it, or the system maps their pages anew each time.
+        """
+        if (threads, small) not in self._opened:
+            self._opened[threads, small] = open_session(self._path, threads, self._text_operators, arena=not small)
+        return self._opened[threads, small]
 
 
 def scalar_inputs(settings: dict, rules: dict[str, dict]) -> dict[str, np.ndarray]:
@@ -164,8 +186,18 @@ def _check_setting(name: str, value, rule: dict) -> None:
         raise ValueError(f"{name}: expected a{'n' if rule['type'] == 'integer' else ''} {rule['type']} of {allowed}, got {value!r}.")
 
 
-def open_session(path, threads: int | None = None, text_operators: bool = False) -> onnxruntime.InferenceSession:
-    """Open an ONNX file on the CPU, with the operators of onnxruntime-extensions at hand or with stock ones alone."""
+def open_session(path, threads: int | None = None, text_operators: bool = False, arena: bool = True) -> onnxruntime.InferenceSession:
+    """Open an ONNX file on the CPU, with the operators of onnxruntime-extensions at hand or with stock ones alone.
+
+    Args:
+        path: the file.
+        threads: inside operators; None: as many as there are processors.
+        text_operators: whether it needs those of onnxruntime-extensions.
+        arena: whether memory comes from onnxruntime's own store, which keeps it, or from the system's.
+
+    Raises:
+        ValueError: if there is no file, or onnxruntime does not load it.
+    """
     path = Path(path)
     if not path.is_file():
         raise ValueError(f"ONNX: expected a file, got {path}, which is not there.")
@@ -173,6 +205,7 @@ def open_session(path, threads: int | None = None, text_operators: bool = False)
     if text_operators:
         options.register_custom_ops_library(_text_operators())
     options.log_severity_level = 4  # errors come as exceptions
+    options.enable_cpu_mem_arena = arena
     if threads:
         options.intra_op_num_threads = threads
     try:

@@ -149,9 +149,9 @@ def test_generate_has_standard_operators_alone_and_one_copy_of_each_weight(expor
     assert (exported / "generate.onnx").stat().st_size < 1.1 * weights + 300_000
     # Count, condition, and what a step changes: no weight and no source key or value is handed through the inner loop.
     layers = translator.model.config.decoder_layers
-    assert len(inner.input) == 2 + 8 + 2 * layers
+    assert len(inner.input) == 2 + 7 + 2 * layers
     # The outer loop hands on what belongs to the sentences still open, source keys and values too, and the results.
-    assert len(outer.input) <= 2 + (5 + 1 + 2 * layers) + (8 + 2 * layers) + 2
+    assert len(outer.input) <= 2 + (5 + 1 + 2 * layers) + (7 + 2 * layers) + 2
 
 
 def all_nodes(graph):

@@ -38,54 +38,65 @@ def choose(logits, ids, limits, too_short) -> Choices:
         limits: search settings.
         too_short: bool (A, 1), where a hypothesis may not end yet.
     """
-    logits = tf.cast(logits, tf.float32)
-    count = how_many(limits, logits.shape[-1])
-    first_said = tf.where(too_short, END_ID + 1, NEVER_SAID)[:, :, None]  # (A, 1, 1): the ids below are impossible
+    return tf.cond(
+        rules_ask(limits), lambda: _choose_by_rules(logits, ids, limits, too_short), lambda: choose_plainly(logits, limits, too_short)
+    )
 
-    def ruled():
-        penalised = _penalise_repetition(logits, ids, limits.repetition_penalty)
-        return penalised, _forbid_repeated_ngrams(penalised, ids, limits.no_repeat_ngram_size)
 
-    def choose_by_rules():
-        penalised, allowed = ruled()
-        drawn = tf.greater(limits.temperature, 0.0)
-        position = tf.shape(ids)[2] - 1
-        return tf.cond(
-            drawn,
-            lambda: _drawn(penalised, allowed, first_said, count, position, limits),
-            lambda: _best(penalised, allowed, first_said, count),
-        )
-
+def rules_ask(limits):
+    """Tell whether a setting asks for more than `choose_plainly`: bool ()."""
     rules = tf.not_equal(limits.repetition_penalty, 1.0) | tf.greater(limits.no_repeat_ngram_size, 0)
-    return tf.cond(rules | tf.greater(limits.temperature, 0.0), choose_by_rules, lambda: _best(logits, logits, first_said, count))
+    return rules | tf.greater(limits.temperature, 0.0)
 
 
-def _best(logits, allowed, first_said, count) -> Choices:
+def choose_plainly(logits, limits, too_short) -> Choices:
+    """Do as `choose`, with settings that ask for neither rules nor drawing."""
+    logits = tf.cast(logits, tf.float32)
+    return _best(logits, logits, _first_said(too_short), limits)
+
+
+def _choose_by_rules(logits, ids, limits, too_short) -> Choices:
+    logits, first_said = tf.cast(logits, tf.float32), _first_said(too_short)
+    penalised = _penalise_repetition(logits, ids, limits.repetition_penalty)
+    allowed = _forbid_repeated_ngrams(penalised, ids, limits.no_repeat_ngram_size)
+    position = tf.shape(ids)[2] - 1
+    return tf.cond(
+        tf.greater(limits.temperature, 0.0),
+        lambda: _drawn(penalised, allowed, first_said, how_many(limits, logits.shape[-1]), position, limits),
+        lambda: _best(penalised, allowed, first_said, limits),
+    )
+
+
+def _first_said(too_short):
+    """Return the first id that may be said, (A, 1, 1): those below are impossible."""
+    return tf.where(too_short, END_ID + 1, NEVER_SAID)[:, :, None]
+
+
+def _best(logits, allowed, first_said, limits) -> Choices:
     """Take the best of the allowed tokens, with their log-probabilities among all."""
-    shape, width = tf.shape(logits), logits.shape[-1]
-    log_probs = tf.nn.log_softmax(tf.reshape(logits, [-1, width]))
+    log_probs, count = tf.nn.log_softmax(logits), how_many(limits, logits.shape[-1])
     if allowed is not logits:
-        log_probs = tf.where(tf.reshape(allowed, [-1, width]) > IMPOSSIBLE / 2, log_probs, IMPOSSIBLE)
-    best, tokens = _top(log_probs, count)
-    by_beam = [shape[0], shape[1], count]
-    best, tokens = tf.reshape(best, by_beam), tf.reshape(tokens, by_beam)
+        log_probs = tf.where(allowed > IMPOSSIBLE / 2, log_probs, IMPOSSIBLE)
+    # Not by the shape of the logits: it would be looked up in every step.
+    best, tokens = (tf.reshape(part, [-1, limits.beam_size, count]) for part in _top(log_probs, count))
     return Choices(tf.where(tokens < first_said, IMPOSSIBLE, best), tokens)
 
 
 def _top(values, count):
-    """Return the `count` greatest of each row of values (N, width), and where they stand: (N, count) each.
+    """Return the `count` greatest along the last axis of values (…, width), and where they stand: (N, count) each.
 
     The greatest stand in the blocks with the greatest maxima; to look through these alone is three times as fast.
     """
     width = values.shape[-1]
     size = next((size for size in range(*BLOCKS) if width % size == 0), None)
     if size is None:
-        return tf.math.top_k(values, k=count)
-    blocks = tf.reshape(values, [-1, width // size, size])
-    chosen = tf.math.top_k(tf.reduce_max(blocks, axis=-1), k=tf.minimum(count, width // size)).indices  # (N, c)
-    among = tf.reshape(tf.gather(blocks, chosen, batch_dims=1), [-1, tf.shape(chosen)[1] * size])
+        return tf.math.top_k(tf.reshape(values, [-1, width]), k=count)
+    blocks, searched = tf.reshape(values, [-1, width // size, size]), tf.minimum(count, width // size)
+    chosen = tf.math.top_k(tf.reduce_max(blocks, axis=-1), k=searched).indices  # (N, c)
+    among = tf.reshape(tf.gather(blocks, chosen, batch_dims=1), [-1, searched * size])
     best, places = tf.math.top_k(among, k=count)
-    return best, tf.gather(chosen, places // size, batch_dims=1) * size + places % size
+    nth = places // size  # of the chosen blocks
+    return best, places + (tf.gather(chosen, nth, batch_dims=1) - nth) * size
 
 
 def _drawn(logits, allowed, first_said, count, position, limits) -> Choices:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfk_transformer.choices import IMPOSSIBLE, choose, how_many
+from tfk_transformer.choices import IMPOSSIBLE, Choices, choose, choose_plainly, how_many, rules_ask
 from tfk_transformer.constants import END_ID, LENGTH_ALLOWANCE, PAD_ID, START_ID
 from tfk_transformer.masks import own_mask
 from tfk_transformer.model import Beams
@@ -69,7 +69,7 @@ class _Rows(NamedTuple):
     """What belongs to the sentences still in the batch, A of B, and does not change from step to step."""
 
     sentence: Any  # int32 (A,): which it is
-    longest: Any  # int32 (A,)
+    longest: Any  # int32 (A, 1)
     prefix: Any  # int32 (A, P): tokens to begin with, padded
     given: Any  # int32 (A, 1): how many these are
     source: Source
@@ -79,22 +79,13 @@ class _State(NamedTuple):
     """What a step changes."""
 
     length: Any  # int32 (): tokens so far
-    ids: Any  # int32 (A, M, length+1): open hypotheses, the start token first
+    ids: Any  # int32 (A, 2M, length+1): finished hypotheses and then open ones, the start token first
     lineage: Any  # float32 (A, M, length*M), additive: hides what others put into the cache
-    log_probs: Any  # float32 (A, M): their log-probabilities, falling
+    log_probs: Any  # float32 (A, M): log-probabilities of the open ones, falling; impossible once the sentence is done
     coverage: Any  # float32 (A, M, S): attention that each source token got
     cache: Any  # each layer's keys and values (A, H, length*M, …)
-    finished_ids: Any  # int32 (A, M, length+1), the start token first
     finished_scores: Any  # float32 (A, M), falling
-    done: Any  # bool (A,)
-
-
-class _Candidates(NamedTuple):
-    """The best 2M continuations of each sentence, best first."""
-
-    log_probs: Any  # float32 (A, 2M)
-    beams: Any  # int32 (A, 2M): which open hypothesis each continues
-    tokens: Any  # int32 (A, 2M)
+    done: Any  # bool (A, 1)
 
 
 def penalty(length, alpha):
@@ -121,7 +112,7 @@ def beam_search(step: Callable, cache, source: Source, longest, limits: Limits, 
     if prefix is None:
         prefix = tf.zeros([batch, 0], tf.int32)
     given = tf.math.count_nonzero(prefix, axis=1, keepdims=True, dtype=tf.int32)
-    rows = _Rows(tf.range(batch), longest, prefix, given, source)
+    rows = _Rows(tf.range(batch), longest[:, None], prefix, given, source)
     state = _first_state(cache, rows, limits)
     results = Hypotheses(tf.zeros([batch, limits.n_best, 1], tf.int32), tf.fill([batch, limits.n_best], IMPOSSIBLE))
     _, _, found = tf.while_loop(
@@ -155,14 +146,13 @@ def _first_state(cache, rows: _Rows, limits: Limits) -> _State:
     possible = tf.equal(tf.range(beams), 0) | tf.greater(limits.temperature, 0.0)
     return _State(
         length=tf.constant(0),
-        ids=tf.fill([batch, beams, 1], START_ID),
+        ids=tf.fill([batch, 2 * beams, 1], START_ID),
         lineage=tf.zeros([batch, beams, 0]),
         log_probs=tf.where(possible, 0.0, impossible),
         coverage=tf.zeros([batch, beams, tf.shape(rows.source.real)[1]]),
         cache=cache,
-        finished_ids=tf.fill([batch, beams, 1], START_ID),
         finished_scores=impossible,
-        done=tf.fill([batch], False),
+        done=tf.fill([batch, 1], False),
     )
 
 
@@ -178,10 +168,10 @@ def _run_and_leave(step, rows: _Rows, state: _State, results: Hypotheses, limits
     # Rows that stay write too, and again when they leave: simpler, and no longer, than picking those that leave.
     places = rows.sentence[:, None]
     results = Hypotheses(
-        tf.tensor_scatter_nd_update(ids, places, state.finished_ids[:, : limits.n_best]),
+        tf.tensor_scatter_nd_update(ids, places, state.ids[:, : limits.n_best]),
         tf.tensor_scatter_nd_update(results.scores, places, state.finished_scores[:, : limits.n_best]),
     )
-    staying = tf.cast(tf.where(tf.logical_not(state.done))[:, 0], tf.int32)
+    staying = tf.cast(tf.where(tf.logical_not(state.done[:, 0]))[:, 0], tf.int32)
     rows, kept = tf.nest.map_structure(lambda t: tf.gather(t, staying), (rows, state._replace(length=())))
     return rows, kept._replace(length=state.length), results
 
@@ -190,81 +180,96 @@ def _advance(step, state: _State, rows: _Rows, limits: Limits) -> _State:
     """Extend every open hypothesis by a token."""
     own = tf.tile(own_mask(limits.beam_size)[0], [tf.size(rows.sentence), 1, 1])
     lineage = tf.concat([state.lineage, own], axis=2)  # (A, M, (length+1)*M)
-    logits, cache, attention = step(Beams(state.ids, lineage[:, None]), state.cache, rows.source.memory)
-    coverage = state.coverage + attention
-    too_short = state.length + 1 - rows.given < limits.min_length  # (A, 1)
-    choices, count = choose(logits, state.ids, limits, too_short), how_many(limits, logits.shape[-1])
-    candidates = _best_continuations(state, choices, count, rows, limits)
-    finished_ids, finished_scores = _finish(state, candidates, coverage, rows, limits)
-    log_probs, kept = tf.math.top_k(tf.where(_ending(candidates), IMPOSSIBLE, candidates.log_probs), k=limits.beam_size)
-    beams, tokens = (tf.gather(part, kept, batch_dims=1) for part in (candidates.beams, candidates.tokens))
-    reached = state.length + 1 >= rows.longest
-    return _State(
-        length=state.length + 1,
-        ids=tf.concat([tf.gather(state.ids, beams, batch_dims=1), tokens[:, :, None]], axis=2),
-        lineage=tf.gather(lineage, beams, batch_dims=1),
-        log_probs=log_probs,
-        coverage=tf.gather(coverage, beams, batch_dims=1),
-        cache=cache,
-        finished_ids=finished_ids,
-        finished_scores=finished_scores,
-        done=state.done | reached | _cannot_improve(finished_scores, log_probs, rows, limits),
-    )
+    ids = state.ids[:, limits.beam_size :]
+    logits, cache, attention = step(Beams(ids, lineage[:, None]), state.cache, rows.source.memory)
+    too_short, count = state.length + 1 - rows.given < limits.min_length, how_many(limits, logits.shape[-1])
+
+    def plainly():
+        return choose_plainly(logits, limits, too_short), state.coverage, tf.zeros(tf.shape(own)[:2])
+
+    def with_all_settings():
+        choices = _force_prefix(choose(logits, ids, limits, too_short), count, state.length, rows.prefix)
+        coverage = state.coverage + attention
+        return choices, coverage, _coverage_score(coverage, rows.source.real, limits)
+
+    # One branch around all that most searches do not ask for: a step is so short that each of its operators counts.
+    choices, coverage, coverage_score = tf.cond(_asks_more(rows, limits), with_all_settings, plainly)
+    grown = state._replace(length=state.length + 1, lineage=lineage, coverage=coverage, cache=cache)
+    return _select(grown, choices, count, coverage_score, rows, limits)
 
 
-def _best_continuations(state: _State, choices, count, rows: _Rows, limits: Limits) -> _Candidates:
-    """Choose the best 2M of what may follow a sentence's M hypotheses, `count` choices each."""
-    choices = _force_prefix(choices, count, state.length, rows.prefix)
-    totals = state.log_probs[:, :, None] + choices.log_probs  # (A, M, k)
-    best, flat = tf.math.top_k(tf.reshape(totals, [-1, limits.beam_size * count]), k=2 * limits.beam_size)
-    tokens = tf.gather(tf.reshape(choices.tokens, [-1, limits.beam_size * count]), flat, batch_dims=1)
-    return _Candidates(best, flat // count, tokens)
+def _asks_more(rows: _Rows, limits: Limits):
+    """Tell whether a search takes more than log-probabilities and lengths into account."""
+    return rules_ask(limits) | tf.not_equal(limits.coverage_penalty, 0.0) | tf.greater(tf.shape(rows.prefix)[1], 0)
 
 
-def _force_prefix(choices, count, length, prefix):
+def _force_prefix(choices: Choices, count, length, prefix) -> Choices:
     """Make the prefix's token at this length certain, and every other impossible, where the prefix goes on so far."""
     column = tf.gather(tf.pad(prefix, [[0, 0], [0, 1]]), tf.minimum(length, tf.shape(prefix)[1]), axis=1)[:, None, None]  # (A, 1, 1)
     forced = tf.not_equal(column, PAD_ID)
     certain = tf.where(tf.equal(tf.range(count), 0), 0.0, IMPOSSIBLE)  # (k,)
-    return choices._replace(log_probs=tf.where(forced, certain, choices.log_probs), tokens=tf.where(forced, column, choices.tokens))
+    return Choices(tf.where(forced, certain, choices.log_probs), tf.where(forced, column, choices.tokens))
 
 
-def _ending(candidates: _Candidates):
-    return tf.equal(candidates.tokens, END_ID)
+def _select(state: _State, choices: Choices, count, coverage_score, rows: _Rows, limits: Limits) -> _State:
+    """Continue hypotheses with the best choices, and merge those that end into the finished ones.
+
+    Args:
+        state: after this step, but for what hypotheses have that are not chosen yet.
+        choices: what may follow each.
+        count: k, how many choices.
+        coverage_score: float32 (A, M), what each hypothesis that is continued adds to the score of those that end.
+        rows: see `_Rows`.
+        limits: see `Limits`.
+    """
+    beams = limits.beam_size
+    totals = tf.reshape(state.log_probs[:, :, None] + choices.log_probs, [-1, beams * count])
+    best, flat = tf.math.top_k(totals, k=2 * beams)  # the candidates, (A, 2M)
+    tokens, parents = tf.gather(tf.reshape(choices.tokens, [-1, beams * count]), flat, batch_dims=1), flat // count
+    ending, reached = tf.equal(tokens, END_ID), state.length >= rows.longest
+    log_probs, kept = tf.math.top_k(tf.where(ending, IMPOSSIBLE, best), k=beams)
+
+    scores = best / penalty(state.length - rows.given, limits.length_penalty) + tf.gather(coverage_score, parents, batch_dims=1)
+    # Where an end token came, only the first M end; where none did, those that are cut. What is impossible never does.
+    needed = tf.where(ending, _needed(tf.range(2 * beams) < beams), _needed(reached))
+    scores = tf.where(best > needed, scores, IMPOSSIBLE)
+    finished_scores, chosen = tf.math.top_k(tf.concat([state.finished_scores, scores], axis=1), k=beams)
+
+    # Finished hypotheses first, and behind them the candidates: what stands at the places chosen and kept is the next state.
+    places = tf.concat([chosen, beams + kept], axis=1)  # (A, 2M)
+    older = tf.tile(tf.range(beams)[None, :], [tf.size(rows.sentence), 1])  # (A, M)
+    origins = tf.gather(tf.concat([older, beams + parents], axis=1), places, batch_dims=1)
+    said = tf.gather(tf.concat([tf.fill(tf.shape(older), PAD_ID), tokens], axis=1), places, batch_dims=1)
+    survivors = tf.gather(parents, kept, batch_dims=1)  # (A, M)
+    done = state.done | reached | _cannot_improve(finished_scores, log_probs, rows, limits)
+    return state._replace(
+        ids=tf.concat([tf.gather(state.ids, origins, batch_dims=1), said[:, :, None]], axis=2),
+        lineage=tf.gather(state.lineage, survivors, batch_dims=1),
+        log_probs=tf.where(done, IMPOSSIBLE, log_probs),
+        coverage=tf.gather(state.coverage, survivors, batch_dims=1),
+        finished_scores=finished_scores,
+        done=done,
+    )
 
 
-def _finish(state: _State, candidates: _Candidates, coverage, rows: _Rows, limits: Limits):
-    """Merge newly finished hypotheses into the finished ones and keep the best M; done sentences stay as they are."""
-    ending = _ending(candidates)
-    leading = tf.range(2 * limits.beam_size) < limits.beam_size
-    first_open = tf.cumsum(tf.cast(tf.logical_not(ending), tf.int32), axis=1) <= limits.beam_size
-    cut = (state.length + 1 >= rows.longest)[:, None] & first_open & tf.logical_not(ending)
-    ended = (ending & leading | cut) & (candidates.log_probs > IMPOSSIBLE / 2) & tf.logical_not(state.done)[:, None]
-    scores = candidates.log_probs / penalty(state.length + 1 - rows.given, limits.length_penalty)
-    scores = tf.where(ended, scores + _coverage_score(coverage, candidates.beams, rows.source.real, limits), IMPOSSIBLE)
-    best, chosen = tf.math.top_k(tf.concat([state.finished_scores, scores], axis=1), k=limits.beam_size)
-    older = tf.tile(tf.range(limits.beam_size)[None, :], [tf.size(rows.sentence), 1])  # (A, M)
-    sources = tf.concat([older, limits.beam_size + candidates.beams], axis=1)  # (A, 3M), into finished and open hypotheses
-    ids = tf.gather(tf.concat([state.finished_ids, state.ids], axis=1), tf.gather(sources, chosen, batch_dims=1), batch_dims=1)
-    tokens = tf.gather(tf.pad(candidates.tokens, [[0, 0], [limits.beam_size, 0]], constant_values=PAD_ID), chosen, batch_dims=1)
-    return tf.concat([ids, tokens[:, :, None]], axis=2), best
+def _needed(may_end):
+    """Return the log-probability that a candidate must pass to end, float32, where it may; else more than any has."""
+    return tf.where(may_end, IMPOSSIBLE / 2, float("inf"))
 
 
-def _coverage_score(coverage, beams, real, limits: Limits):
-    """Return beta * sum over source tokens of log(min(attention it got, 1)) (arXiv:1609.08144, equation 14): (A, 2M)."""
+def _coverage_score(coverage, real, limits: Limits):
+    """Return beta * sum over source tokens of log(min(attention it got, 1)) (arXiv:1609.08144, equation 14): (A, M)."""
     counted = tf.cast(real[:, None], tf.float32)
     logs = tf.math.log(tf.clip_by_value(coverage, LEAST_ATTENTION, 1.0)) * counted  # (A, M, S)
-    sums = tf.reduce_sum(tf.pad(logs, [[0, 0], [0, 0], [0, 1]]), axis=2)  # onnxruntime does not sum over nothing
-    return limits.coverage_penalty * tf.gather(sums, beams, batch_dims=1)
+    return limits.coverage_penalty * tf.reduce_sum(tf.pad(logs, [[0, 0], [0, 0], [0, 1]]), axis=2)  # onnxruntime does not sum over nothing
 
 
 def _cannot_improve(finished_scores, log_probs, rows: _Rows, limits: Limits):
-    """Tell which sentences have M finished hypotheses, or n_best that no open one can pass.
+    """Tell which sentences have M finished hypotheses, or n_best that no open one can pass: bool (A, 1).
 
     An open hypothesis only loses probability, its penalty grows at most to that of its greatest length, and what coverage
     adds is never positive, so its best possible score is known.
     """
-    full = finished_scores[:, -1] > IMPOSSIBLE / 2
-    attainable = log_probs[:, 0] / penalty(rows.longest - rows.given[:, 0], limits.length_penalty)
-    worst_returned = tf.gather(finished_scores, limits.n_best - 1, axis=1)
-    return full | (worst_returned >= attainable)
+    full = finished_scores[:, -1:] > IMPOSSIBLE / 2
+    attainable = log_probs[:, :1] / penalty(rows.longest - rows.given, limits.length_penalty)
+    return full | (tf.gather(finished_scores, tf.reshape(limits.n_best - 1, [1]), axis=1) >= attainable)

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import onnxruntime
 
 from engines.batches import Search, own_settings, padded_batches, unpadded
-from tfk_transformer.export.runtime import open_session, read_metadata, scalar_inputs
+from tfk_transformer.export.runtime import SMALL, Sessions, read_metadata, scalar_inputs
 
 
 class Engine:
@@ -15,8 +15,9 @@ class Engine:
 
     def __init__(self, path: str, threads: int, at_once: str = "1"):
         self.at_once = int(at_once)
-        self.session = open_session(path, threads // self.at_once)
-        self.rules = read_metadata(self.session, path)["search"]
+        self.threads = threads // self.at_once
+        self.sessions = Sessions(path)
+        self.rules = read_metadata(self.sessions.open(self.threads, small=True), path)["search"]
 
     def prepare(self, rows):
         """Leave lists of ids as they are: padding them is timed."""
@@ -25,10 +26,11 @@ class Engine:
     def translate(self, rows, search: Search):
         """Run one batch after the other, or some side by side: the longest first, as `OnnxTranslator` does."""
         settings = scalar_inputs(own_settings(search), self.rules)
+        session = self.sessions.open(self.threads, search.batch_size * search.beam_size <= SMALL)
         batches = list(padded_batches(rows, search.batch_size))[::-1]
         with ThreadPoolExecutor(self.at_once) as threads:
             run = threads.map if self.at_once > 1 else map
-            found = run(lambda ids: self.session.run(["ids"], {"source_ids": ids, **settings})[0][:, 0], batches)
+            found = run(lambda ids: session.run(["ids"], {"source_ids": ids, **settings})[0][:, 0], batches)
             return list(found)[::-1]
 
     def read(self, found):
