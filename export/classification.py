@@ -27,7 +27,7 @@ class Probes:
     def check(self, name: str, of_text, of_ids) -> dict:
         """Compare an artefact's functions, from an array to a dictionary, with the model's; return the figures."""
         label, probability = self._of_text(of_text)
-        parity.check_labels(name, self.texts, self.label, label)
+        parity.check_rows(name, "labels", self.texts, self.label, label)
         pairs = ((self.probability, probability), (self.probabilities, self._of_ids(of_ids)))
         return {"largest_probability_difference": max(parity.check_probabilities(name, *pair) for pair in pairs)}
 

@@ -4,10 +4,21 @@ import itertools
 
 import numpy as np
 import onnx_ir as ir
+from onnx_ir.passes import common as passes
 from onnxscript import optimizer
 
 from tfk_transformer.export.simplify import share, simplify
 
+# What `onnxscript.optimizer.optimize` does, but for its rewriting by rules, which takes longer than all else and finds nothing here.
+CLEAN_UP = ir.passes.Sequential(
+    passes.RemoveUnusedNodesPass(),
+    passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
+    passes.LiftSubgraphInitializersToMainGraphPass(),
+    passes.DeduplicateInitializersPass(),
+    passes.CommonSubexpressionEliminationPass(),
+    passes.OutputFixPass(),
+    passes.NameFixPass(),
+)
 SMALL = 64  # elements of a constant that may be in a file more than once
 
 
@@ -30,7 +41,8 @@ def optimize(model: ir.Model) -> ir.Model:
 
 
 def _fold_constants(model: ir.Model) -> None:
-    optimizer.optimize(model, onnx_shape_inference=False, input_size_limit=2**40, output_size_limit=2**40)
+    optimizer.fold_constants(model, onnx_shape_inference=False, input_size_limit=2**40, output_size_limit=2**40)
+    CLEAN_UP(model)
 
 
 def _hoist_nodes(graph: ir.Graph) -> None:

@@ -93,18 +93,18 @@ def agreement(expected: list[str], got: list[str]) -> float:
     return sacrebleu.corpus_bleu(got, [expected], tokenize="char").score
 
 
-def check_texts(name: str, expected: list, got: list) -> None:
-    """Compare translations of text.
+def check_rows(name: str, what: str, texts: list[str], expected: list[str], got: list[str]) -> None:
+    """Compare what becomes of texts.
 
     Raises:
-        ParityError: if any text differs, naming the first.
+        ParityError: if any differs, naming the first.
     """
-    different = [(a, b) for a, b in zip(expected, got, strict=True) if a.text != b.text]
+    different = [row for row in zip(texts, expected, got, strict=True) if row[1] != row[2]]
     if different:
-        first, other = different[0]
+        text, first, other = different[0]
         raise ParityError(
-            f"{name}: expected the model's translations, got {len(different)} of {len(expected)} that differ, "
-            f"'{first.source}' for one: '{first.text}' became '{other.text}'; nothing was written."
+            f"{name}: expected the model's {what}, got {len(different)} of {len(expected)} that differ, "
+            f"'{text}' for one: '{first}' became '{other}'; nothing was written."
         )
 
 
@@ -127,18 +127,3 @@ def _largest_difference(expected: np.ndarray, got: np.ndarray) -> float:
     """Return the largest difference of two arrays, where NaN differs from all but NaN."""
     both_nan = np.isnan(expected) & np.isnan(got)
     return float(np.max(np.where(both_nan, 0.0, np.abs(expected - got)), initial=0.0))
-
-
-def check_labels(name: str, texts: list[str], expected: list[str], got: list[str]) -> None:
-    """Compare labels.
-
-    Raises:
-        ParityError: if any differs, naming the first.
-    """
-    different = [row for row in zip(texts, expected, got, strict=True) if row[1] != row[2]]
-    if different:
-        text, label, other = different[0]
-        raise ParityError(
-            f"{name}: expected the model's labels, got {len(different)} of {len(expected)} that differ, "
-            f"'{text}' for one: '{label}' became '{other}'; nothing was written."
-        )

@@ -22,6 +22,7 @@ from tfk_transformer.translator import Translator
 
 # What int8 files keep in float32: the first of these with which the translations stay what they were.
 KEPT = ((), ("output/",), ("output/", "feed_forward/outer"), ("output/", "feed_forward"))
+AT_ONCE = 32  # probes that onnxruntime is given: all at once, of a large model, they would take more memory than all else
 PREFIX = 2  # tokens that are forced upon a probe
 
 
@@ -46,8 +47,9 @@ class Probes:
         self.expected.append((other, parity.SETTINGS[0], search(other, parity.SETTINGS[0])))
         scored = traced(translator.graph, SCORE_AND_ATTEND)(self.ids, self.found)
         self.scores = [scored[tensor.name].numpy() for tensor in SCORE_AND_ATTEND.outputs]
-        self.readable = [text for text, ids in zip(self.texts, tokenizer.encode(self.texts), strict=True) if len(ids) < self.ids.shape[1]]
-        self.translations = translator.translate(self.readable)
+        fitting = [row for row, ids in enumerate(tokenizer.encode(self.texts)) if len(ids) < self.ids.shape[1]]
+        self.readable = [self.texts[row] for row in fitting]
+        self.translations = translator.target_tokenizer.decode(self.found[fitting])
 
     @functools.cached_property
     def search(self):
@@ -63,7 +65,7 @@ class Probes:
             translate: texts -> translations.
         """
         differences = [parity.check_ids(name, expected, generate(self.ids, *given)) for *given, expected in self.expected]
-        parity.check_texts(name, self.translations, translate(self.readable))
+        parity.check_rows(name, "translations", self.readable, self.translations, [found.text for found in translate(self.readable)])
         return {"largest_score_difference": max(differences)}
 
     def check_scores(self, name: str, score) -> dict:
@@ -101,8 +103,8 @@ def _onnx(translator: Translator, folder: Path, probes: Probes) -> dict:
     }
     config, about = translator.model.config, {"search": setting_rules()}
     save_onnx(models, folder, config, **about)
-    scorer, translate = OnnxScorer(folder / "score.onnx"), OnnxTranslator(folder / "translate.onnx").translate
-    figures = probes.check("ONNX", _generating(folder / "generate.onnx"), translate)
+    scorer = OnnxScorer(folder / "score.onnx")
+    figures = probes.check("ONNX", _generating(folder / "generate.onnx"), _translating(folder / "translate.onnx"))
     figures |= probes.check_scores("ONNX", lambda *ids: (*scorer.score_ids(*ids), scorer.attention(*ids)))
     save_onnx(models, folder, config, **about, parity={**probes.agreed, **figures})
     return figures
@@ -110,20 +112,30 @@ def _onnx(translator: Translator, folder: Path, probes: Probes) -> dict:
 
 def _generating(path: Path):
     """Return (source ids, prefix ids, settings) -> ids, scores of an ONNX file."""
-    session, rules = open_session(path), setting_rules()
+    session, rules = open_session(path, arena=False), setting_rules()
 
     def run(ids, prefix_ids, settings):
-        return session.run(["ids", "scores"], {"source_ids": ids, "prefix_ids": prefix_ids, **scalar_inputs(settings, rules)})
+        prefixes = np.broadcast_to(prefix_ids, (len(ids), prefix_ids.shape[1]))
+        parts = [slice(first, first + AT_ONCE) for first in range(0, len(ids), AT_ONCE)]
+        inputs = [{"source_ids": ids[part], "prefix_ids": prefixes[part], **scalar_inputs(settings, rules)} for part in parts]
+        found, scores = zip(*(session.run(["ids", "scores"], given) for given in inputs), strict=True)
+        longest = max(part.shape[2] for part in found)
+        padded = [np.pad(part, [(0, 0), (0, 0), (0, longest - part.shape[2])]) for part in found]
+        return np.concatenate(padded), np.concatenate(scores)
 
     return run
+
+
+def _translating(path: Path):
+    """Return texts -> translations of an ONNX file."""
+    return functools.partial(OnnxTranslator(path).translate, batch_size=AT_ONCE)
 
 
 def _onnx_fast(translator: Translator, folder: Path, probes: Probes) -> dict:
     models = _both_graphs(translator, probes, "fast", PROFILES["fast"])
     config, about = translator.model.config, {"search": setting_rules(), "profile": "fast"}
     save_onnx(models, folder, config, **about)
-    translate = OnnxTranslator(folder / "translate.fast.onnx").translate
-    figures = probes.check("ONNX fast", _generating(folder / "generate.fast.onnx"), translate)
+    figures = probes.check("ONNX fast", _generating(folder / "generate.fast.onnx"), _translating(folder / "translate.fast.onnx"))
     save_onnx(models, folder, config, **about, parity={**probes.agreed, **figures})
     return figures
 
@@ -135,8 +147,8 @@ def _onnx_int8(translator: Translator, folder: Path, probes: Probes) -> dict:
         models = _both_graphs(translator, probes, "int8", int8_but(kept))
         about = {"search": setting_rules(), "profile": "int8", "kept_float32": list(kept)}
         save_onnx(models, folder, config, **about)
-        texts = [translation.text for translation in OnnxTranslator(folder / "translate.int8.onnx").translate(probes.readable)]
-        found.append(parity.agreement([translation.text for translation in probes.translations], texts))
+        texts = [translation.text for translation in _translating(folder / "translate.int8.onnx")(probes.readable)]
+        found.append(parity.agreement(probes.translations, texts))
         if found[-1] >= parity.AGREEMENT:
             figures = {"sentences": len(texts), "bleu_with_the_model": found[-1], "kept_float32": list(kept)}
             save_onnx(models, folder, config, **about, parity=figures)

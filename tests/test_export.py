@@ -17,7 +17,7 @@ from tfk_transformer.export import parity
 from tfk_transformer.export.exporting import export
 from tfk_transformer.export.onnx_graph import IR_VERSION, OPSET, TEXT_OPERATORS, _decode
 from tfk_transformer.export.opening import open_translator
-from tfk_transformer.export.runtime import OnnxClassifier, OnnxTranslator, open_session
+from tfk_transformer.export.runtime import OnnxClassifier, OnnxTranslator, Sessions, open_session
 from tfk_transformer.export.saved_model import SavedModelTranslator
 from tfk_transformer.transformer import Transformer
 from tfk_transformer.translator import Translator
@@ -63,6 +63,14 @@ def test_batches_side_by_side_give_what_one_after_the_other_does(exported, setti
     for batch_size in (4, 64):
         assert [t.text for t in translator.translate(texts, batch_size, **settings)] == [t.text for t in expected]
     assert [translator.translate([text], **settings)[0].text for text in texts[:4]] == [t.text for t in expected[:4]]
+
+
+def test_a_file_is_opened_once_for_small_batches_and_once_for_large_ones(exported):
+    sessions = Sessions(exported / "translate.onnx", text_operators=True)
+    small, large = (sessions.open(1, small=kind) for kind in (True, False))
+    assert [session.get_session_options().enable_cpu_mem_arena for session in (small, large)] == [False, True]
+    assert sessions.open(1, small=True) is small and sessions.open(2, small=True) is not small
+    assert large.get_session_options().intra_op_num_threads == 1
 
 
 @pytest.mark.parametrize("threads", [0, -1])

@@ -142,6 +142,17 @@ def test_a_decoder_layer_has_fewer_than_25_nodes_in_the_loop(tokenizer, searches
     assert 10 < counts[0] - counts[1] < 25
 
 
+def test_what_plain_searches_do_not_ask_for_stands_in_a_branch_of_its_own(tokenizer, searches):
+    translator = of_transformer(tokenizer)
+    body = list(loop_bodies(generate_graph(search_of(searches, translator), translator, PROFILES["fast"]).graph))[-1]
+    (branching,) = [node for node in body if node.op_type == "If"]
+    asked, plain = (branching.attributes[name].as_graph() for name in ("then_branch", "else_branch"))
+    assert "Log" in {node.op_type for node in asked}  # of coverage
+    assert not {"Log", "If"} & {node.op_type for node in (*[node for node in body if node is not branching], *plain)}
+    # What does not change from step to step is computed before the loop.
+    assert all(any(value is not None and value.graph in (plain, body) for value in node.inputs) for node in plain)
+
+
 def test_each_weight_stands_in_the_file_once(tokenizer, searches):
     translator = of_transformer(tokenizer, tie_embeddings="all")
     graph = generate_graph(search_of(searches, translator), translator, PROFILES["portable"]).graph
