@@ -118,16 +118,20 @@ def _move_inside(graph: ir.Graph) -> None:
 
 def _give_constants(graph: ir.Graph) -> None:
     """Give each branch its own copy of the small constants it reads: what comes from outside costs onnxruntime time at each branching."""
-    for branch in [branch for node in graph.all_nodes() if node.op_type == "If" for branch in _bodies(node)]:
+    branches = [branch for node in graph.all_nodes() if node.op_type == "If" for branch in _bodies(node)]
+    for number, branch in enumerate(branches):
         for node in branch:
             for i, value in enumerate(node.inputs):
-                if value is not None and value.is_initializer() and value.graph is not branch and value.const_value.size <= SMALL:
-                    if not value.is_graph_input():
-                        node.replace_input_with(i, _copy_of(value, branch))
+                if value is not None and value.graph is not branch and _is_small(value):
+                    node.replace_input_with(i, _copy_of(value, branch, f"{value.name}/branch_{number}"))
 
 
-def _copy_of(constant: ir.Value, graph: ir.Graph) -> ir.Value:
-    name = f"{constant.name}/{id(graph)}"
+def _is_small(value: ir.Value) -> bool:
+    """Tell whether a value is a constant of few numbers, and no default of an input."""
+    return value.is_initializer() and not value.is_graph_input() and value.const_value.size <= SMALL
+
+
+def _copy_of(constant: ir.Value, graph: ir.Graph, name: str) -> ir.Value:
     if name not in graph.initializers:
         graph.register_initializer(ir.Value(name=name, const_value=constant.const_value))
     return graph.initializers[name]
