@@ -25,7 +25,7 @@ from tfk_transformer.texts import (
 )
 
 METADATA = "tfk_transformer"
-SMALL = 64  # hypotheses that a small batch has at most; see `Sessions`
+SMALL = 64  # hypotheses that a small batch has at most; see `Sessions.open`
 
 
 class OnnxTranslator:
@@ -51,8 +51,8 @@ class OnnxTranslator:
         check_texts(texts)
         forced = check_prefixes(prefixes, texts)
         scalars = scalar_inputs(settings, self.metadata["search"])
-        hypotheses = settings.get("beam_size", self.metadata["search"]["beam_size"]["default"])
-        session, at_once = self._file.session(len(texts), small=batch_size * hypotheses <= SMALL)
+        beam_size = settings.get("beam_size", self.metadata["search"]["beam_size"]["default"])
+        session, at_once = self._file.session(len(texts), are_small(len(texts), batch_size, beam_size))
 
         def run(batch, forced):
             inputs = {"text": np.array(batch, object), **scalars}
@@ -129,6 +129,11 @@ class _TextFile:
         """
         at_once = 1 if texts < 2 else self.threads
         return self._sessions.open(self.threads // at_once, small or texts < 2), at_once
+
+
+def are_small(texts: int, batch_size: int, beam_size: int) -> bool:
+    """Tell whether the batches of a search over so many texts are small, see `Sessions.open`."""
+    return min(texts, batch_size) * beam_size <= SMALL
 
 
 class Sessions:

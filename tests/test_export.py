@@ -17,7 +17,7 @@ from tfk_transformer.export import parity
 from tfk_transformer.export.exporting import export
 from tfk_transformer.export.onnx_graph import IR_VERSION, OPSET, TEXT_OPERATORS, _decode
 from tfk_transformer.export.opening import open_translator
-from tfk_transformer.export.runtime import OnnxClassifier, OnnxTranslator, Sessions, open_session
+from tfk_transformer.export.runtime import OnnxClassifier, OnnxTranslator, Sessions, are_small, open_session
 from tfk_transformer.export.saved_model import SavedModelTranslator
 from tfk_transformer.transformer import Transformer
 from tfk_transformer.translator import Translator
@@ -71,6 +71,13 @@ def test_a_file_is_opened_once_for_small_batches_and_once_for_large_ones(exporte
     assert [session.get_session_options().enable_cpu_mem_arena for session in (small, large)] == [False, True]
     assert sessions.open(1, small=True) is small and sessions.open(2, small=True) is not small
     assert large.get_session_options().intra_op_num_threads == 1
+
+
+@pytest.mark.parametrize(
+    ("texts", "batch_size", "beam_size", "small"), [(2, 64, 4, True), (64, 64, 4, False), (999, 16, 4, True), (999, 17, 4, False)]
+)
+def test_a_batch_is_small_by_its_hypotheses(texts, batch_size, beam_size, small):
+    assert are_small(texts, batch_size, beam_size) is small
 
 
 @pytest.mark.parametrize("threads", [0, -1])

@@ -3,8 +3,8 @@
 The search keeps M open hypotheses a sentence. In each step the best 2M continuations are looked at: those among the
 first M that end are finished and frozen, and the best M that do not end stay open. A sentence is done when it has M
 finished hypotheses, when no open one can still enter its best `n_best`, or when it has reached its greatest length, where
-open hypotheses are cut and compete with the finished ones. With M = 1 this is greedy search. With a temperature, each of
-the M hypotheses draws its own next token.
+those of the 2M that do not end are cut and compete with the finished ones. With M = 1 this is greedy search. With a
+temperature, each of the M hypotheses draws its own next token.
 
 The sentences of a batch do not influence each other, and leave it when they are done: an inner loop runs until a quarter
 of them are, an outer one then keeps their results, and goes on with the rows of the others. All state is plain tensors, so

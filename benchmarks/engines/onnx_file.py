@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import onnxruntime
 
 from engines.batches import Search, own_settings, padded_batches, unpadded
-from tfk_transformer.export.runtime import SMALL, Sessions, read_metadata, scalar_inputs
+from tfk_transformer.export.runtime import Sessions, are_small, read_metadata, scalar_inputs
 
 
 class Engine:
@@ -26,7 +26,7 @@ class Engine:
     def translate(self, rows, search: Search):
         """Run one batch after the other, or some side by side: the longest first, as `OnnxTranslator` does."""
         settings = scalar_inputs(own_settings(search), self.rules)
-        session = self.sessions.open(self.threads, search.batch_size * search.beam_size <= SMALL)
+        session = self.sessions.open(self.threads, are_small(len(rows), search.batch_size, search.beam_size))
         batches = list(padded_batches(rows, search.batch_size))[::-1]
         with ThreadPoolExecutor(self.at_once) as threads:
             run = threads.map if self.at_once > 1 else map
