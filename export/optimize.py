@@ -12,6 +12,7 @@ from tfk_transformer.export.simplify import share, simplify
 # What `onnxscript.optimizer.optimize` does, but for its rewriting by rules, which takes longer than all else and finds nothing here.
 CLEAN_UP = ir.passes.Sequential(
     passes.RemoveUnusedNodesPass(),
+    passes.RemoveUnusedOpsetsPass(),  # tf2onnx declares ai.onnx.ml in every file
     passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
     passes.LiftSubgraphInitializersToMainGraphPass(),
     passes.DeduplicateInitializersPass(),
