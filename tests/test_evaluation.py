@@ -4,6 +4,7 @@ import sacrebleu
 
 from tfk_transformer.datasets import Pair
 from tfk_transformer.evaluation import evaluate
+from tfk_transformer.export.runtime import OnnxTranslator
 from tfk_transformer.texts import Hypothesis, Translation
 
 
@@ -65,12 +66,26 @@ def test_signatures_are_sacrebleus():
     assert found.chrf_signature == f"nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:{sacrebleu.__version__}"
 
 
-def test_speed_is_sentences_by_seconds_after_one_to_warm_up():
+def test_speed_is_sentences_by_seconds_after_a_batch_to_warm_up():
     translator = Dictionary({})
-    found, _ = evaluate(translator, COPIED)
-    assert translator.batches == [1, 3]
+    found, _ = evaluate(translator, COPIED * 50)
+    assert translator.batches == [64, 150]
     assert found.seconds > 0
-    assert found.sentences_per_second == pytest.approx(3 / found.seconds)
+    assert found.sentences_per_second == pytest.approx(150 / found.seconds)
+
+
+@pytest.mark.parametrize("settings", [{"beam_size": 1}, {"beam_size": 2}, {"beam_size": 2, "batch_size": 3}])
+def test_no_file_is_opened_while_the_clock_runs(exported, settings):
+    translator, opened = OnnxTranslator(exported / "translate.onnx", threads=2), []
+
+    class Watched:
+        def translate(self, texts, **settings):
+            found = translator.translate(texts, **settings)
+            opened.append(len(translator._file._sessions._opened))
+            return found
+
+    evaluate(Watched(), pairs(*[["seven", "sieben"]] * 65), **settings)
+    assert opened == [2, 2]  # for one text alone, and for these
 
 
 def test_no_pairs_are_an_error():
