@@ -3,12 +3,13 @@
 import re
 from pathlib import Path
 
-from setuptools import setup
+from setuptools import find_packages, setup
 
 version = re.search(r'__version__ = "(.+)"', Path(__file__).with_name("tfk_transformer").joinpath("__init__.py").read_text())
+exported = ["tfk_transformer.export", *(f"tfk_transformer.export.{name}" for name in find_packages("export"))]
 
 setup(
     version=version.group(1),
-    packages=["tfk_transformer", "tfk_transformer.datasets", "tfk_transformer.export"],
+    packages=[*find_packages(include=["tfk_transformer", "tfk_transformer.*"]), *exported],
     package_dir={"tfk_transformer.export": "export"},
 )

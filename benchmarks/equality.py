@@ -27,7 +27,7 @@ def main(
 ) -> None:
     """Print how many sentences have the same hypotheses as from Keras, and how far apart the scores are."""
     from tfk_transformer.datasets.specs import load
-    from tfk_transformer.export.opening import open_translator
+    from tfk_transformer.export.runtime.opening import open_translator
 
     sources = [pair.source for pair in load(data).pairs("test")]
     files = [export / "saved_model", *sorted(export.glob("translate*.onnx"))]

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tfk_transformer import datasets
-from tfk_transformer.startup import load_tensorflow
+from tfk_transformer.runtime_environment import load_tensorflow
 
 DATA = "numbers:en-de"
 # What makes a document's model small enough for two cores; its kind of attention, norm, positions and output stay.
@@ -42,8 +42,8 @@ def measure(preset: str, out: Path, epochs: int, pairs: list) -> tuple[str, ...]
     """Return a row of the table; `export` fails unless SavedModel and ONNX give the Keras model's ids."""
     from tfk_transformer.evaluation import evaluate
     from tfk_transformer.export.exporting import export
-    from tfk_transformer.export.opening import open_translator
-    from tfk_transformer.training import Recipe, train
+    from tfk_transformer.export.runtime.opening import open_translator
+    from tfk_transformer.training.trainer import Recipe, train
 
     tuned = {"vocab_size": 400, "max_length": 64, "learning_rate": 2e-3, "warmup_steps": 400, "label_smoothing": 0.0, "dropout": 0.0}
     model = {**SIZES, **NO_DROPOUT, **WIDE_HEADS.get(preset, {})}

@@ -19,10 +19,11 @@ from multiprocessing import get_context
 
 import numpy as np
 
-from tfk_transformer import batching, encoding
-from tfk_transformer.batching import TokenBatches
+from tfk_transformer.data import batches as batching
+from tfk_transformer.data import encoding
+from tfk_transformer.data.batches import TokenBatches
 from tfk_transformer.datasets import Pair, Source
-from tfk_transformer.tokenizers import SubwordTokenizer
+from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
 WAYS = ("write cache", "cache", "cache survey", "texts", "survey")
 

@@ -30,7 +30,7 @@ from trainers.report import Report
 from trainers.task import Sizes, Task
 from trainers.trial import Case, Measured, Options, measure
 
-from tfk_transformer.presets import PRESETS
+from tfk_transformer.config.presets import PRESETS
 
 MODELS = ("small", "base", "big")  # presets
 OWN = "fit, TensorFlow"

@@ -5,10 +5,10 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from tfk_transformer.bundle import written_whole
-from tfk_transformer.export import classification, translation
-from tfk_transformer.text_classifier import TextClassifier
-from tfk_transformer.translator import Translator
+from tfk_transformer.atomic_write import written_whole
+from tfk_transformer.export import classifier_files, translator_files
+from tfk_transformer.pipelines.text_classifier import TextClassifier
+from tfk_transformer.pipelines.translator import Translator
 
 PARITY = "parity.json"
 
@@ -38,7 +38,7 @@ def export(fitted: Translator | TextClassifier, out, formats: Sequence[str] | No
         ValueError: for a format that there is not, or a folder that exists.
         ParityError: if an artefact differs from the model.
     """
-    kind = classification if isinstance(fitted, TextClassifier) else translation
+    kind = classifier_files if isinstance(fitted, TextClassifier) else translator_files
     _check(out, formats, list(kind.WRITERS))
     fitted = fitted.in_float32()
     with _exact_float32(), written_whole(out) as folder:

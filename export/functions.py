@@ -5,7 +5,7 @@ import inspect
 import keras
 import tensorflow as tf
 
-from tfk_transformer.config import PAD_ID, SearchSettings
+from tfk_transformer.config.options import PAD_ID, SearchSettings
 from tfk_transformer.export.signatures import (
     ATTEND,
     CLASSIFY_IDS,
@@ -22,7 +22,7 @@ from tfk_transformer.export.signatures import (
     Signature,
     Tensor,
 )
-from tfk_transformer.search import Limits
+from tfk_transformer.generation.beam_search import Limits
 
 NO_PREFIX = {PREFIX.name: [""], PREFIX_IDS.name: [[PAD_ID]]}
 

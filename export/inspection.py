@@ -8,10 +8,10 @@ import onnx_ir as ir
 from rich.markup import escape
 from rich.table import Table
 
-from tfk_transformer.config import SETTING_DTYPES
-from tfk_transformer.export.conversion import quietly
-from tfk_transformer.export.runtime import METADATA
+from tfk_transformer.config.options import SETTING_DTYPES
+from tfk_transformer.export.runtime.onnx_translator import METADATA
 from tfk_transformer.export.signatures import PREFIX, PREFIX_IDS
+from tfk_transformer.export.to_onnx.conversion import quietly
 
 EXPECTED = "a bundle (with config.json), a SavedModel folder (with saved_model.pb) or an .onnx file"
 PARITY = "parity.json"  # as in `exporting`, which loads TensorFlow
@@ -179,7 +179,7 @@ def _tf_tensors(tensors) -> list[dict]:
 
 def _bundle(path: Path) -> dict:
     """Describe a bundle, which is opened: so it is whole."""
-    from tfk_transformer.export.opening import open_bundle
+    from tfk_transformer.export.runtime.opening import open_bundle
 
     model = open_bundle(path).model
     file = path / "metrics.json"

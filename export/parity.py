@@ -3,8 +3,8 @@
 import numpy as np
 import sacrebleu
 
-from tfk_transformer.config import END_ID, UNKNOWN_ID
-from tfk_transformer.tokenizers import SubwordTokenizer
+from tfk_transformer.config.options import END_ID, UNKNOWN_ID
+from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
 PROBES = 100
 SCORE_TOLERANCE = 1e-3

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tfk_transformer import OnnxTranslator, datasets
-from tfk_transformer.startup import load_tensorflow
+from tfk_transformer.runtime_environment import load_tensorflow
 
 DATA = "numbers:en-de"
 console = Console(highlight=False, soft_wrap=True)
@@ -31,8 +31,8 @@ def main() -> None:
     load_tensorflow()
     from tfk_transformer.evaluation import evaluate
     from tfk_transformer.export.exporting import export
-    from tfk_transformer.export.opening import open_translator
-    from tfk_transformer.training import Recipe, train
+    from tfk_transformer.export.runtime.opening import open_translator
+    from tfk_transformer.training.trainer import Recipe, train
 
     console.rule(f"1. Train: {DATA}")
     tuned = {"vocab_size": 400, "max_length": 64, "learning_rate": 2e-3, "warmup_steps": 400, "label_smoothing": 0.0}

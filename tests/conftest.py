@@ -21,7 +21,7 @@ def write_number_files(folder: Path, numbers) -> str:
 @pytest.fixture(scope="session")
 def recipe(tmp_path_factory):
     """A recipe that takes seconds: the numbers below 200."""
-    from tfk_transformer.training import Recipe
+    from tfk_transformer.training.trainer import Recipe
 
     data = write_number_files(tmp_path_factory.mktemp("numbers"), range(200))
     return Recipe(
@@ -40,7 +40,7 @@ def recipe(tmp_path_factory):
 @pytest.fixture(scope="session")
 def bundle(recipe, tmp_path_factory):
     """The bundle of that recipe."""
-    from tfk_transformer.training import train
+    from tfk_transformer.training.trainer import train
 
     path = tmp_path_factory.mktemp("bundle") / "numbers"
     train(recipe, path, say=lambda line: None)
@@ -50,7 +50,7 @@ def bundle(recipe, tmp_path_factory):
 @pytest.fixture(scope="session")
 def translator(bundle):
     """That bundle, loaded."""
-    from tfk_transformer.translator import Translator
+    from tfk_transformer.pipelines.translator import Translator
 
     return Translator.load(bundle)
 

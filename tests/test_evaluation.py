@@ -4,8 +4,8 @@ import sacrebleu
 
 from tfk_transformer.datasets import Pair
 from tfk_transformer.evaluation import evaluate
-from tfk_transformer.export.runtime import OnnxTranslator
-from tfk_transformer.texts import Hypothesis, Translation
+from tfk_transformer.export.runtime.onnx_translator import OnnxTranslator
+from tfk_transformer.inference.text_batches import Hypothesis, Translation
 
 
 class Dictionary:

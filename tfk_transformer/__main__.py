@@ -1,5 +1,5 @@
 """`python -m tfk_transformer` is `tfk-transformer`."""
 
-from tfk_transformer.cli import main
+from tfk_transformer.cli.main import main
 
 main()

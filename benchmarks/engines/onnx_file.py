@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import onnxruntime
 
 from engines.batches import Search, own_settings, padded_batches, unpadded
-from tfk_transformer.export.runtime import Sessions, are_small, read_metadata, scalar_inputs
+from tfk_transformer.export.runtime.onnx_translator import Sessions, are_small, read_metadata, scalar_inputs
 
 
 class Engine:

@@ -8,7 +8,7 @@ import numpy as np
 from sacrebleu.metrics import BLEU
 
 from engines.trial import Trial
-from tfk_transformer.startup import load_tensorflow
+from tfk_transformer.runtime_environment import load_tensorflow
 
 FIRST_SAID, END_ID, FIRST_PIECE = 2, 2, 4
 FORCED_SOURCE, FORCED_TARGET, FORCED_SENTENCES = 15, 30, 256
@@ -35,7 +35,7 @@ def natural_task(options) -> Task:
         raise ValueError("EXPORT: expected the folder of the bundle's exported files, got none; see `tfk-transformer export`.")
     pairs, what = _pairs(options)
     load_tensorflow()
-    from tfk_transformer.translator import Translator
+    from tfk_transformer.pipelines.translator import Translator
 
     translator = Translator.load(options.bundle)
     rows = [[*ids, END_ID] for ids in translator.source_tokenizer.encode([source for source, _ in pairs])]
@@ -62,9 +62,9 @@ def forced_task(options, folder: Path) -> Task:
     load_tensorflow()
     import keras
 
-    from tfk_transformer.architectures import make_model
     from tfk_transformer.export.exporting import export
-    from tfk_transformer.translator import Translator
+    from tfk_transformer.models.registry import make_model
+    from tfk_transformer.pipelines.translator import Translator
 
     fitted = Translator.load(options.bundle)
     keras.utils.set_random_seed(0)

@@ -37,11 +37,11 @@ class Epoch(NamedTuple):
 @functools.cache
 def real_epoch(spec: str, vocab_size: int, batch_tokens: int, max_length: int) -> Epoch:
     """Return the training pairs of a data set as `TokenBatches` gives them to `fit`; needs TensorFlow."""
-    from tfk_transformer.startup import load_tensorflow
+    from tfk_transformer.runtime_environment import load_tensorflow
 
     load_tensorflow()
     from tfk_transformer import datasets
-    from tfk_transformer.batching import TokenBatches
+    from tfk_transformer.data.batches import TokenBatches
 
     data, tokenizer = datasets.load(spec), _tokenizer(spec, min(vocab_size, LARGEST_LEARNED))
     batches = TokenBatches(data, "train", tokenizer, tokenizer, batch_tokens, max_length, shuffle=True, few_shapes=False)
@@ -62,7 +62,7 @@ def real_epoch(spec: str, vocab_size: int, batch_tokens: int, max_length: int) -
 @functools.cache
 def _tokenizer(spec: str, vocab_size: int):
     from tfk_transformer import datasets
-    from tfk_transformer.tokenizers import SubwordTokenizer
+    from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
     pairs = datasets.load(spec).pairs("train")
     return SubwordTokenizer.train((text for pair in pairs for text in (pair.source, pair.target)), vocab_size)

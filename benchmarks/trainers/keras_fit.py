@@ -22,7 +22,7 @@ class KerasFit:
         self._device = _Tensorflow(None if compiler == "towers" else threads) if backend == "tensorflow" else _Jax()
         import keras
 
-        from tfk_transformer.towers import fit_in_towers
+        from tfk_transformer.training.towers import fit_in_towers
 
         task = read_task(path)
         self._batches, self._dtype = task.batches, task.dtype
@@ -83,7 +83,7 @@ class _Tensorflow:
     def __init__(self, threads: int | None):
         import tensorflow as tf
 
-        from tfk_transformer.towers import share_processors
+        from tfk_transformer.training.towers import share_processors
 
         self.towers = 1 if threads else share_processors()
         if threads:

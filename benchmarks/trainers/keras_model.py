@@ -8,8 +8,8 @@ class Engine(KerasFit):
 
     def make_model(self, task, dtype):
         """Return the model that a recipe of these sizes has."""
-        from tfk_transformer.config import TransformerConfig
-        from tfk_transformer.transformer import Transformer
+        from tfk_transformer.config.options import TransformerConfig
+        from tfk_transformer.models.transformer import Transformer
 
         sizes = task.sizes._asdict()
         vocab_size = sizes.pop("vocab_size")

@@ -1,6 +1,6 @@
 """Where text pairs come from: parallel files, TFDS datasets, built-in number words.
 
-Nothing here imports TensorFlow, Keras or TFDS until a `tfds:` source is asked for.
+Imports `config` only. TensorFlow and TFDS are imported when a `tfds:` source is asked for.
 """
 
 from tfk_transformer.datasets.pairs import Pair, Report, Source

@@ -8,8 +8,8 @@ the order to be learned from it) with the numbers that follow in the order, 60,0
 import random
 from functools import lru_cache
 
+from tfk_transformer.config.record import nearest
 from tfk_transformer.datasets.optional import require
-from tfk_transformer.records import nearest
 
 LIMIT = 1_000_000
 HELD_OUT_SIZE = 1_000

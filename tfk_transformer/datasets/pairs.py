@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tfk_transformer.records import nearest
+from tfk_transformer.config.record import nearest
 
 USUAL_SPLITS = ("train", "validation", "test")
 EMPTY_SIDE = "with an empty side"

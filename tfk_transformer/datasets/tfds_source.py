@@ -5,10 +5,10 @@ import textwrap
 from collections.abc import Iterator
 from functools import cached_property
 
+from tfk_transformer.config.record import nearest
 from tfk_transformer.datasets.optional import require, require_tfds
 from tfk_transformer.datasets.pairs import Pair, Source, usual_first
 from tfk_transformer.datasets.spelling import name_and_languages
-from tfk_transformer.records import nearest
 
 
 class TfdsSource(Source):

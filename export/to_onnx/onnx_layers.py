@@ -1,0 +1,133 @@
+"""Searches whose encoder and step are few operators.
+
+tf2onnx takes a layer apart into some 150 operators. Here the search alone is converted, around single nodes that stand for
+the encoder and the step (`stand_in`), and the layers are written in their places from configuration and weights: some thirty
+standard operators each, or half as many with onnxruntime's own.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import onnx_ir as ir
+
+from tfk_transformer.config.options import PAD_ID
+from tfk_transformer.export.to_onnx.conversion import DOMAIN, READ
+from tfk_transformer.export.to_onnx.onnx_attention import FusedAttention, StandardAttention
+from tfk_transformer.export.to_onnx.onnx_matmul import CONTRIB, Float32Products, Int8Products
+from tfk_transformer.export.to_onnx.operator_writer import Writer
+from tfk_transformer.layers.masks import HIDDEN
+from tfk_transformer.models.base import TokenModel
+
+
+class Profile(NamedTuple):
+    """How the layers are written."""
+
+    attention: type[StandardAttention]
+    products: Callable[..., Float32Products]
+
+
+PROFILES = {
+    "portable": Profile(StandardAttention, Float32Products),  # with standard operators alone
+    "fast": Profile(FusedAttention, Float32Products),  # for onnxruntime
+    "int8": Profile(FusedAttention, Int8Products),
+}
+
+
+def int8_but(kept: Sequence[str]) -> Profile:
+    """Return the profile "int8" with some weights left in float32; `kept` are parts of their names."""
+    return Profile(FusedAttention, functools.partial(Int8Products, kept=kept))
+
+
+def write_layers(converted: ir.Model, model: TokenModel, profile: Profile) -> None:
+    """Put a model's layers in the places of the nodes that stand for them.
+
+    Args:
+        converted: a search over a `StandIn` of the model.
+        model: whose weights these are.
+        profile: of `PROFILES`.
+    """
+    # MultiHeadAttention wants keys and values of one width.
+    attention = profile.attention if model.config.query_width == model.config.value_width else StandardAttention
+    config, weights = model.config, {name: weight.numpy() for name, weight in model.named_weights.items()}
+    for node in [node for node in converted.graph.all_nodes() if node.domain == DOMAIN]:
+        write, options = (_read, config) if node.op_type == READ else (_step, config.decoder_options())
+        writer = Writer(converted.graph, config, options, weights, profile.products)
+        outputs = write(writer, attention, *node.inputs)
+        ir.convenience.replace_nodes_and_values(node.graph, node, [node], writer.nodes, node.outputs, outputs)
+    converted.opset_imports.pop(DOMAIN, None)
+    if any(node.domain == CONTRIB for node in converted.graph.all_nodes()):
+        converted.opset_imports[CONTRIB] = 1
+
+
+def _read(writer: Writer, attention: type[StandardAttention], source: ir.Value) -> list[ir.Value]:
+    """Write `Read`: from source ids (B, S) to the keys and values of each decoder layer, and the source's mask."""
+    op, config = writer.op, writer.config
+    shape, length = op("Shape", [source]), op("Shape", [source], start=1)
+    padding = op("Cast", [op("Equal", [source, writer.constant("pad", np.int32(PAD_ID))])], to=ir.DataType.FLOAT.value)
+    mask = op("Unsqueeze", [op("Mul", [padding, writer.constant("hidden", np.float32(HIDDEN))]), writer.ints(1, 2)])
+    positions = op("Slice", [writer.positions("source"), writer.ints(0), length, writer.ints(0)])
+    x = writer.embed("source", source, positions)
+    for layer in range(config.encoder_layers):
+        path, norm = f"encoder/layer_{layer}", f"encoder/layer_{layer}/attention_residual/norm"
+        attended = attention(writer, f"{path}/attention", shape).to_itself(writer.enter(x, norm), mask)
+        x = writer.feed_forward(writer.leave(x, attended, norm), path)
+    memory = writer.finish(x, "encoder")
+    readers = [attention(writer, f"decoder/layer_{layer}/cross_attention", shape) for layer in range(config.decoder_layers)]
+    return [*(value for reader in readers for value in reader.project_source(memory)), mask]
+
+
+def _step(writer: Writer, attention: type[StandardAttention], ids: ir.Value, lineage: ir.Value, *rest: ir.Value) -> list[ir.Value]:
+    """Write `Step`: one token more for each open hypothesis."""
+    layers, op = writer.config.decoder_layers, writer.op
+    cache, memory = rest[: 2 * layers], rest[2 * layers :]
+    shape = op("Shape", [ids], end=2)  # A, M
+    x, grown, visible = _embed_last(writer, ids), [], None
+    for layer in range(layers):
+        path, pair, norm = f"decoder/layer_{layer}", slice(2 * layer, 2 * layer + 2), f"decoder/layer_{layer}/self_residual/norm"
+        attend = attention(writer, f"{path}/self_attention", shape)
+        attended, pair_grown = attend.to_past(writer.enter(x, norm), cache[pair], lineage)
+        x, grown = writer.leave(x, attended, norm), grown + pair_grown
+        if memory:
+            reader = attention(writer, f"{path}/cross_attention", shape)
+            x, visible = _read_source(writer, reader, path, x, memory[pair], memory[-1], visibly=layer == layers - 1)
+        x = writer.feed_forward(x, path)
+    logits = _logits(writer, writer.finish(x, "decoder"))
+    return [
+        op("Reshape", [logits, op("Concat", [shape, writer.ints(writer.config.target_vocab_size)], axis=0)]),
+        _mean_over_heads(writer, visible, shape),
+        *grown,
+    ]
+
+
+def _embed_last(writer: Writer, ids):
+    length = writer.op("Shape", [ids], start=2)
+    position = writer.op("Gather", [writer.positions("target"), writer.op("Sub", [length, writer.ints(1)])])  # (1, D)
+    return writer.embed("target", writer.op("Gather", [ids, writer.constant("last", np.int64(-1))], axis=2), position)
+
+
+def _read_source(writer: Writer, attend: StandardAttention, path: str, x, memory, mask, visibly: bool):
+    """Return rows, and where they are asked for, for the coverage penalty, the attention weights (A, H, M, S)."""
+    norm, weights = f"{path}/cross_residual/norm", None
+    query = writer.enter(x, norm)
+    if visibly:
+        attended, weights = attend.to_source_visibly(query, memory, mask)
+    else:
+        attended = attend.to_source(query, memory, mask)
+    return writer.leave(x, attended, norm), weights
+
+
+def _mean_over_heads(writer: Writer, weights, shape) -> ir.Value:
+    """Return the attention (A, M, S), or (A, M, 0) where there is no source."""
+    if weights is not None:
+        return writer.op("ReduceMean", [weights, writer.ints(1)], keepdims=0)
+    return writer.op("Expand", [writer.constant("nothing", np.float32(0)), writer.op("Concat", [shape, writer.ints(0)], axis=0)])
+
+
+def _logits(writer: Writer, x) -> ir.Value:
+    bias, kernel = writer.weights.get("output/bias"), writer.weights.get("output/kernel")
+    if kernel is not None:
+        return writer.products.multiply(x, "output/kernel", kernel, bias)
+    table = writer.table("target")
+    return writer.products.multiply_by_table(x, table, writer.weights[table], bias)

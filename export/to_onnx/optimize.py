@@ -1,0 +1,197 @@
+"""Rewriting of converted graphs, with onnx-ir."""
+
+import itertools
+
+import numpy as np
+import onnx_ir as ir
+from onnx_ir.passes import common as passes
+from onnxscript import optimizer
+
+from tfk_transformer.export.to_onnx.simplify import share, simplify
+
+# What `onnxscript.optimizer.optimize` does, but for its rewriting by rules, which takes longer than all else and finds nothing here.
+CLEAN_UP = ir.passes.Sequential(
+    passes.RemoveUnusedNodesPass(),
+    passes.RemoveUnusedOpsetsPass(),  # tf2onnx declares ai.onnx.ml in every file
+    passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
+    passes.LiftSubgraphInitializersToMainGraphPass(),
+    passes.DeduplicateInitializersPass(),
+    passes.CommonSubexpressionEliminationPass(),
+    passes.OutputFixPass(),
+    passes.NameFixPass(),
+)
+SMALL = 64  # elements of a constant that may be in a file more than once
+
+
+def optimize(model: ir.Model) -> ir.Model:
+    """Take what does not change out of loops, fold constants and drop what nothing reads; the result stays the same."""
+    for loop in [node for node in model.graph.all_nodes() if node.op_type == "Loop"]:
+        _declare_scalars(loop)
+        _hoist_invariants(loop)
+    for product in [node for node in model.graph.all_nodes() if node.op_type == "MatMul"]:
+        _read_transposed(product)
+    _fold_constants(model)
+    simplify(model)
+    share(model.graph)
+    _hoist_nodes(model.graph)
+    _fold_constants(model)
+    _move_inside(model.graph)
+    _give_constants(model.graph)
+    _shorten_names(model.graph)
+    return model
+
+
+def _fold_constants(model: ir.Model) -> None:
+    optimizer.fold_constants(model, onnx_shape_inference=False, input_size_limit=2**40, output_size_limit=2**40)
+    CLEAN_UP(model)
+
+
+def _hoist_nodes(graph: ir.Graph) -> None:
+    """Take operators that read nothing of a loop's body out of it and of its branches, from the innermost loop on."""
+    for loop in list(graph):
+        for body in _bodies(loop):
+            _hoist_nodes(body)
+        if loop.op_type == "Loop":
+            inside = list(_with_branches(loop.attributes["body"].as_graph()))
+            for node in [node for part in inside for node in part]:
+                if not _bodies(node) and not _reads(node, inside) and not node.outputs[0].is_graph_output():
+                    node.graph.remove(node)
+                    graph.insert_before(loop, node)
+
+
+def _bodies(node: ir.Node) -> list[ir.Graph]:
+    return [attribute.as_graph() for attribute in node.attributes.values() if attribute.type == ir.AttributeType.GRAPH]
+
+
+def _with_branches(body: ir.Graph):
+    """Yield a body and what branches in it, an outer one before what it holds."""
+    yield body
+    for node in body:
+        for branch in _bodies(node) if node.op_type == "If" else ():
+            yield from _with_branches(branch)
+
+
+def _reads(node: ir.Node, graphs: list[ir.Graph]) -> bool:
+    """Tell whether an operator depends on what is computed in one of these graphs."""
+    return any(value is not None and value.graph is graph for value in node.inputs for graph in graphs)
+
+
+def _read_transposed(product: ir.Node) -> None:
+    """Multiply by a transposed weight as it lies: a table that embeds tokens and predicts them stands in the file once."""
+    rows, transposed = product.inputs
+    transpose = transposed.producer()
+    if not _is_matrix(rows) or (table := _table(transposed)) is None:
+        return
+    gemm = ir.Node("", "Gemm", [rows, table], [ir.AttrInt64("transB", 1)])
+    ir.convenience.replace_nodes_and_values(product.graph, product, [product], [gemm], product.outputs, gemm.outputs)
+    if transpose and not transposed.uses():
+        transpose.graph.remove(transpose, safe=True)  # or it would be folded into a second table
+
+
+def _table(transposed: ir.Value) -> ir.Value | None:
+    """Return the weight that a value is the transpose of, None if there is none; tf2onnx has folded what stands in no loop."""
+    if transpose := transposed.producer():
+        return transpose.inputs[0] if transpose.op_type == "Transpose" and transpose.inputs[0].is_initializer() else None
+    if transposed.const_value is None:  # an input of a body
+        return None
+    weight = transposed.const_value.numpy()
+    others = [value for value in transposed.graph.initializers.values() if value is not transposed]
+    alike = [value for value in others if value.const_value.shape.numpy() == weight.shape[::-1]]
+    return next((value for value in alike if np.array_equal(value.const_value.numpy(), weight.T)), None)
+
+
+def _is_matrix(value: ir.Value) -> bool:
+    """Tell whether a value is reshaped to two dimensions."""
+    reshape = value.producer()
+    shape = reshape.inputs[1] if reshape and reshape.op_type == "Reshape" else None
+    known = ir.convenience.get_const_tensor(shape) if shape is not None else None
+    return known is not None and known.size == 2
+
+
+def _move_inside(graph: ir.Graph) -> None:
+    """Give a weight that one body alone reads to that body: onnxruntime packs weights for its products once where they stand."""
+    for name, weight in list(graph.initializers.items()):
+        readers = {id(node.graph): node.graph for node, _ in weight.uses()}
+        if len(readers) == 1 and (reader := next(iter(readers.values()))) is not graph and not weight.is_graph_input():
+            del graph.initializers[name]
+            reader.register_initializer(weight)
+
+
+def _give_constants(graph: ir.Graph) -> None:
+    """Give each branch its own copy of the small constants it reads: what comes from outside costs onnxruntime time at each branching."""
+    branches = [branch for node in graph.all_nodes() if node.op_type == "If" for branch in _bodies(node)]
+    for number, branch in enumerate(branches):
+        for node in branch:
+            for i, value in enumerate(node.inputs):
+                if value is not None and value.graph is not branch and _is_small(value):
+                    node.replace_input_with(i, _copy_of(value, branch, f"{value.name}/branch_{number}"))
+
+
+def _is_small(value: ir.Value) -> bool:
+    """Tell whether a value is a constant of few numbers, and no default of an input."""
+    return value.is_initializer() and not value.is_graph_input() and value.const_value.size <= SMALL
+
+
+def _copy_of(constant: ir.Value, graph: ir.Graph, name: str) -> ir.Value:
+    if name not in graph.initializers:
+        graph.register_initializer(ir.Value(name=name, const_value=constant.const_value))
+    return graph.initializers[name]
+
+
+def _shorten_names(graph: ir.Graph) -> None:
+    """Cut from names what TensorFlow's inlining wrote behind them, once a loop and more: in all a fifth of a small file."""
+    kept = (*graph.inputs, *graph.outputs)
+    weights = [value for part in (graph, *graph.subgraphs()) for value in part.initializers.values()]
+    taken, done = {value.name for value in kept}, {id(value) for value in kept}
+    inner = [value for node in graph.all_nodes() for value in (*node.outputs, *_body_inputs(node))]
+    for value in (*weights, *inner):
+        if value.name and id(value) not in done:
+            value.name = _short_name(value.name, taken)
+            done.add(id(value))
+    for node in graph.all_nodes():
+        node.name = None
+
+
+def _body_inputs(node: ir.Node):
+    return [value for body in _bodies(node) for value in body.inputs]
+
+
+def _short_name(name: str, taken: set[str]) -> str:
+    short = name.partition("_tfg_")[0]
+    unique = next(
+        candidate for candidate in itertools.chain([short], map(f"{short}.{{}}".format, itertools.count(1))) if candidate not in taken
+    )
+    taken.add(unique)
+    return unique
+
+
+def _declare_scalars(loop: ir.Node) -> None:
+    """Say that a body's iteration and condition are scalars: onnxruntime asks for it, and a loop in a loop lost it on the way."""
+    for value in loop.attributes["body"].as_graph().inputs[:2]:
+        value.shape = ir.Shape(())
+
+
+def _hoist_invariants(loop: ir.Node) -> None:
+    """Let a loop's body read unchanging state from the outer graph.
+
+    tf2onnx hands weights and the source's keys and values through the loop as state, and onnxruntime passes state on in
+    every iteration.
+    """
+    body = loop.attributes["body"].as_graph()
+    state = range(len(loop.inputs) - 2)  # a loop reads (count, condition, state…); its body (iteration, condition, state…)
+    fixed = [i for i in state if body.outputs[i + 1] is body.inputs[i + 2]]
+    kept = [i for i in state if i not in fixed]
+    inside = {i: body.inputs[i + 2] for i in fixed}
+    for values, offset in ((body.inputs, 2), (body.outputs, 1)):
+        changing = [*values[:offset], *(values[i + offset] for i in kept), *values[len(state) + offset :]]
+        values.clear()
+        values.extend(changing)
+    for i in fixed:
+        ir.convenience.replace_all_uses_with((inside[i], loop.outputs[i]), (loop.inputs[i + 2],) * 2)
+    _replace(loop, [*loop.inputs[:2], *(loop.inputs[i + 2] for i in kept)], [*(loop.outputs[i] for i in kept), *loop.outputs[len(state) :]])
+
+
+def _replace(node: ir.Node, inputs, outputs) -> None:
+    """Put a copy of a node in its place that has other inputs, and fewer outputs."""
+    copy = ir.Node(node.domain, node.op_type, inputs, list(node.attributes.values()), num_outputs=len(outputs), name=node.name)
+    ir.convenience.replace_nodes_and_values(node.graph, node, [node], [copy], outputs, copy.outputs)

@@ -1,0 +1,98 @@
+"""Folders as TensorFlow Serving takes them: NAME/VERSION/saved_model.pb, with the server's configuration beside them."""
+
+import re
+import shutil
+from pathlib import Path
+
+from tfk_transformer.atomic_write import written_whole
+
+MODELS, BATCHING = "models.config", "batching_parameters.txt"
+MOUNTED = "/models"  # where the server's image has its models
+
+BATCHING_PARAMETERS = """\
+# How TensorFlow Serving joins requests into batches (--enable_batching). A batch runs on all cores, so few at a time do;
+# num_batch_threads is as many as there are cores unless it is set. Any batch size will do: allowed_batch_sizes would pad.
+max_batch_size { value: 32 }  # texts
+batch_timeout_micros { value: 5000 }  # the longest that a request waits for others
+max_enqueued_batches { value: 100 }  # requests beyond these are refused: UNAVAILABLE
+"""
+
+
+def write_serving(saved_model, models, name: str, version: int | None = None, mounted=MOUNTED) -> Path:
+    """Add an exported SavedModel, as a version of a model, to a folder that TensorFlow Serving serves.
+
+    `models.config` and `batching_parameters.txt` are made where they are missing; a model that the former does not have
+    is added to it. The version appears whole: a running server that watches the folder takes it up.
+
+    Args:
+        saved_model: folder with saved_model.pb.
+        models: folder of all models.
+        name: of the model; part of the URL.
+        version: its number; None: one more than the newest.
+        mounted: the path under which the server sees `models`.
+
+    Returns:
+        The new folder, MODELS/NAME/VERSION.
+
+    Raises:
+        ValueError: for another folder than a SavedModel's, an impossible name, a version that exists or is none, or a
+            `models.config` that cannot be read.
+    """
+    saved_model, models = Path(saved_model), Path(models)
+    if not _is_saved_model(saved_model):
+        raise ValueError(f"saved_model: expected a folder with saved_model.pb, got {saved_model}.")
+    if not re.fullmatch(r"\w[\w.-]*", name):
+        raise ValueError(f"name: expected letters, digits, '_', '-' and '.', got '{name}'.")
+    folder = models / name / str(_version(version, models / name))
+    config = _read_configuration(models / MODELS)
+    with written_whole(folder) as new:
+        shutil.copytree(saved_model, new)
+    _write_configuration(config, models, name, mounted)
+    return folder
+
+
+def newest_version(folder) -> Path | None:
+    """Return the SavedModel of the greatest version in the folder of a model; None if there is none."""
+    numbers = _versions(Path(folder))
+    return Path(folder) / str(max(numbers)) if numbers else None
+
+
+def _version(wanted: int | None, folder: Path) -> int:
+    there = _versions(folder)
+    if wanted is None:
+        return max(there, default=0) + 1
+    if wanted < 1 or (folder / str(wanted)).exists():
+        raise ValueError(f"version: expected a new number of at least 1, got {wanted}; {folder} has {there or 'none'}.")
+    return wanted
+
+
+def _versions(folder: Path) -> list[int]:
+    found = folder.iterdir() if folder.is_dir() else ()
+    return sorted(int(path.name) for path in found if re.fullmatch("[1-9][0-9]*", path.name) and _is_saved_model(path))
+
+
+def _is_saved_model(folder: Path) -> bool:
+    return (folder / "saved_model.pb").is_file()
+
+
+def _read_configuration(file: Path):
+    from google.protobuf import text_format
+    from tensorflow_serving.config.model_server_config_pb2 import ModelServerConfig
+
+    try:
+        return text_format.Parse(file.read_text() if file.exists() else "", ModelServerConfig())
+    except text_format.ParseError as error:
+        raise ValueError(f"models: expected a ModelServerConfig in {file}, got what does not parse: {error}.") from None
+
+
+def _write_configuration(config, models: Path, name: str, mounted) -> None:
+    """Write what is missing: the model in `models.config`, and `batching_parameters.txt`."""
+    from google.protobuf import text_format
+
+    if not (models / BATCHING).exists():
+        (models / BATCHING).write_text(BATCHING_PARAMETERS)
+    served = config.model_config_list.config
+    if name not in [model.name for model in served]:
+        served.add(name=name, base_path=f"{mounted}/{name}", model_platform="tensorflow")
+        with written_whole(models / MODELS) as new:
+            new.write_text(text_format.MessageToString(config))

@@ -1,0 +1,259 @@
+import io
+import json
+import re
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from tfk_transformer import __version__
+from tfk_transformer.cli import main as cli
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Run the command line in this process; gives (exit status, standard output, standard error)."""
+
+    def call(*arguments, stdin=b""):
+        monkeypatch.setattr(sys, "argv", ["tfk-transformer", *map(str, arguments)])
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8"))
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+            raise SystemExit(0)
+        return end.value.code, *capsys.readouterr()
+
+    return call
+
+
+@pytest.fixture(params=["bundle", "saved_model", "translate.onnx"])
+def model(request, bundle, exported):
+    """Each kind of MODEL."""
+    return bundle if request.param == "bundle" else exported / request.param
+
+
+def test_arguments_are_translated_in_their_order(run, model):
+    assert run("translate", model, "forty-two", "seven") == (0, "zweiundvierzig\nsieben\n", "")
+
+
+def test_a_stream_prints_the_same_lines(run, model):
+    assert run("translate", model, "--stream", "forty-two", "seven") == (0, "zweiundvierzig\nsieben\n", "")
+    drawn = ["--setting", "temperature=1.5", "--setting", "seed=3", "one hundred ninety-nine"]
+    assert run("translate", model, "--stream", *drawn) == run("translate", model, "--beam-size", 1, *drawn)
+    assert run("translate", model, "--stream", stdin=b"seven\n\none\n")[1].splitlines()[:2] == ["sieben", ""]
+
+
+def test_settings_of_the_search_are_given_by_name(run, model):
+    status, out, _ = run("translate", model, "forty-two", "--setting", "max_length=1", "--setting", "length_penalty=0.5")
+    assert status == 0 and out != "zweiundvierzig\n"
+    status, _, error = run("translate", model, "one", "--setting", "top_p=2")
+    assert status == 1 and error.startswith("error: ") and "top_p: " in error
+
+
+def test_lines_of_standard_input_keep_their_order_and_blanks(run, model):
+    given = b"one hundred ninety-nine\n\nseven\r\nforty-two"
+    assert run("translate", model, "--beam-size", 1, stdin=given) == (0, "einhundertneunundneunzig\n\nsieben\nzweiundvierzig\n", "")
+
+
+def test_a_file_is_translated_to_a_file(run, exported, tmp_path):
+    (tmp_path / "in.txt").write_text("seven\nforty-two\n")
+    assert run("translate", exported / "translate.onnx", "--input", tmp_path / "in.txt", "--output", tmp_path / "out.txt") == (0, "", "")
+    assert (tmp_path / "out.txt").read_text() == "sieben\nzweiundvierzig\n"
+
+
+def test_a_prefix_is_forced_upon_every_translation(run, model):
+    status, out, _ = run("translate", model, "forty-two", "seven", "--prefix", "drei")
+    assert status == 0 and [line[:4] for line in out.splitlines()] == ["drei", "drei"]
+
+
+@pytest.mark.parametrize("kind", ["bundle", "saved_model", "score.onnx"])
+def test_given_translations_are_scored_a_line_each(run, bundle, exported, translator, tmp_path, kind):
+    sources, targets = ["forty-two", "seven", "nine"], ["zweiundvierzig", "acht", "neun"]
+    for name, lines in (("en", sources), ("de", targets)):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
+    arguments = [bundle if kind == "bundle" else exported / kind, "--source", tmp_path / "en", "--target", tmp_path / "de"]
+    status, out, error = run("score", *arguments)
+    assert (status, error) == (0, "")
+    assert [float(line) for line in out.splitlines()] == pytest.approx(translator.score(sources, targets), abs=1e-4)
+    assert run("score", *arguments, "--tokens", "--output", tmp_path / "scores")[:2] == (0, "")
+    records = [json.loads(line) for line in (tmp_path / "scores").read_text().splitlines()]
+    assert [(r["source"], r["target"]) for r in records] == list(zip(sources, targets, strict=True))
+    assert all("".join(r["tokens"]) == f"▁{r['target']}</s>" for r in records)
+    assert [sum(r["token_log_probs"]) for r in records] == pytest.approx([float(line) for line in out.splitlines()], abs=1e-4)
+
+
+def test_evaluate_prints_bleu_with_its_signature(run, model, recipe):
+    status, out, _ = run("evaluate", model, "--data", recipe.data, "--json")
+    figures = json.loads(out)
+    assert status == 0
+    assert figures["sentences"] == 200
+    assert figures["exact_match"] > 90
+    assert figures["bleu_signature"].startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:")
+    assert {"bleu", "chrf", "chrf_signature", "sentences_per_second", "beam_size", "dropped"} <= set(figures)
+
+
+def test_evaluate_prints_lines_and_writes_translations(run, exported, recipe, tmp_path):
+    status, out, _ = run("evaluate", exported / "translate.onnx", "--data", recipe.data, "--output", tmp_path / "out.txt")
+    assert status == 0
+    assert [line.split()[0] for line in out.splitlines()] == ["sentences", "BLEU", "chrF", "exact", "speed"]
+    assert len((tmp_path / "out.txt").read_text().splitlines()) == 200
+
+
+def test_export_writes_what_was_asked_for(run, bundle, tmp_path):
+    status, out, _ = run("export", bundle, "--out", tmp_path / "out", "--format", "saved_model")
+    assert status == 0
+    assert "the same ids as Keras on 128 sentences" in out
+    assert (tmp_path / "out" / "saved_model" / "saved_model.pb").is_file()
+
+
+def test_serving_adds_versions_that_translate(run, exported, tmp_path):
+    for version in (1, 2):
+        arguments = ["--models", tmp_path / "models", "--name", "numbers"]
+        assert run("serving", exported / "saved_model", *arguments) == (0, f"{tmp_path}/models/numbers/{version}\n", "")
+    assert run("translate", tmp_path / "models" / "numbers", "seven") == (0, "sieben\n", "")
+
+
+def test_train_leaves_a_bundle_that_translates(run, recipe, tmp_path):
+    arguments = ["--preset", "tiny", "--epochs", 1, "--vocab-size", 80, "--max-length", 32, "--batch-tokens", 512, "--warmup-steps", 10]
+    status, out, _ = run("train", "--data", recipe.data, "--validation-data", recipe.data, "--out", tmp_path / "b", *arguments)
+    assert status == 0
+    assert "train: 200 pairs" in out and "validation: 200 pairs" in out and "80 subwords" in out
+    assert run("translate", tmp_path / "b", "one")[0] == 0
+
+
+def test_train_takes_any_option_of_the_model(run, recipe, tmp_path):
+    sizes = ["--preset", "transformer_details", "--option", "model_dim=22", "--option", "num_heads=2", "--option", "ff_dim=37"]
+    layers = ["--option", "encoder_layers=1", "--option", "decoder_layers=1", "--option", "norm=pre", "--option", "attention_bias=true"]
+    training = ["--epochs", 1, "--vocab-size", 80, "--max-length", 32, "--batch-tokens", 512, "--warmup-steps", 10]
+    status, _, error = run("train", "--data", recipe.data, "--out", tmp_path / "b", *sizes, *layers, *training)
+    assert (status, error) == (0, "")
+    config = json.loads((tmp_path / "b" / "config.json").read_text())
+    assert (config["model_dim"], config["norm"], config["attention_scale"]) == (22, "pre", "key_dim")
+    assert config["attention_bias"] == ["query", "key", "value", "output"]
+
+
+@pytest.mark.journey
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGKILL])
+def test_a_stopped_training_is_resumed(recipe, tmp_path, stop):
+    """In processes of their own, stopped by Ctrl-C or killed outright."""
+    command = [sys.executable, "-m", "tfk_transformer", "train", "--data", recipe.data, "--out", tmp_path / "b", "--preset", "tiny"]
+    command += ["--vocab-size", "80", "--max-length", "32", "--batch-tokens", "512", "--warmup-steps", "10"]
+    # What runs in the background ignores Ctrl-C, and so would what it starts.
+    as_in_front = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    with subprocess.Popen([*command, "--epochs", "500"], **streams, **as_in_front) as training:
+        while "epoch 4/" not in training.stdout.readline():
+            assert training.poll() is None
+        training.send_signal(stop)
+        rest = training.stdout.read()
+    assert training.returncode == (130 if stop == signal.SIGINT else -signal.SIGKILL)
+    assert ("--resume goes on" in rest) == (stop == signal.SIGINT)
+    # Whoever asks gets a bundle; a short training that is killed has not left one yet.
+    assert (tmp_path / "b").exists() == (stop == signal.SIGINT)
+    with np.load(tmp_path / "b.training" / "state.npz") as state:
+        whole = len(json.loads(str(state["about"]))["rows"])
+    assert whole >= 4
+    resumed = subprocess.run([*command, "--epochs", str(whole + 2), "--resume"], capture_output=True, text=True)
+    assert resumed.returncode == 0, resumed.stderr
+    assert f"goes on after epoch {whole}\n" in resumed.stdout and f"epoch {whole}/" not in resumed.stdout
+    assert f"epoch {whole + 1}/{whole + 2}: " in resumed.stdout
+    history = json.loads((tmp_path / "b" / "history.json").read_text())
+    assert history["epoch"] == list(range(1, whole + 3))
+    assert history["loss"][-1] < history["loss"][0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["translate", "{bundle}", ""], "TEXT: expected a sentence, got blank text as number 1"),
+        (["translate", "{bundle}", "one", "--input", "x"], "expected sentences or --input, got both"),
+        (["translate", "{bundle}"], "input: expected a sentence a line, got nothing"),
+        (["translate", "{bundle}", "one " * 10000], "at most 32 tokens each, got more in 1"),
+        (["translate", "{bundle}", "--input", "{tmp}/none.txt"], "No such file or directory: '{tmp}/none.txt'"),
+        (["translate", "{bundle}", "one", "--beam-size", "0"], "beam_size: Input should be greater than or equal to 1, got 0"),
+        (["translate", "{onnx}", "one", "--beam-size", "0"], "beam_size: expected an integer of at least 1, got 0"),
+        (["translate", "{bundle}", "--stream"], "input: expected a sentence a line, got nothing"),
+        (["translate", "{bundle}", "--stream", "one", "--beam-size", "4"], "beam_size: expected 1, got 4"),
+        (["translate", "{bundle}", "--stream", "one", "--output", "{tmp}/x"], "--stream: expected no --output"),
+        (["translate", "{tmp}/none", "one"], "MODEL: expected a bundle .* which is not there"),
+        (["translate", "{tmp}", "one"], "MODEL: .* a folder without any of these files"),
+        (["translate", "{tmp}/corrupt.onnx", "one"], "corrupt.onnx does not load"),
+        (["score", "{bundle}", "--source", "{two}", "--target", "{one}"], "{one}: expected a line for each of {two}, got 1 lines"),
+        (
+            ["score", "{generate}", "--source", "{one}", "--target", "{one}"],
+            "expected a file that scores, got .*; use score.onnx of the same",
+        ),
+        (["evaluate", "{bundle}", "--data", "numbers:en-xx"], "expected a code of num2words, got 'xx'"),
+        (["evaluate", "{bundle}", "--data", "folder:{tmp}/none:de-en"], "folder {tmp}/none: not found"),
+        (["evaluate", "{bundle}", "--data", "letters:en-de"], "expected numbers:en-de, addition:2, files:SOURCE,TARGET"),
+        (["evaluate", "{bundle}", "--data", "numbers:en-de", "--split", "tests"], "got 'tests'. Did you mean 'test'?"),
+        (["train", "--data", "numbers:en-de", "--preset", "tinny", "--out", "{tmp}/new"], "preset: .*'tinny'"),
+        (["train", "--data", "numbers:en-de", "--option", "norm", "--out", "{tmp}/new"], "--option: expected NAME=VALUE, .*, got 'norm'"),
+        (["train", "--data", "numbers:en-de", "--option", "norms=pre", "--out", "{tmp}/new"], "unknown key 'norms'. Did you mean 'norm'"),
+        (["train", "--data", "numbers:en-de", "--architecture", "encoder", "--out", "{tmp}/new"], "architecture: .*'encoder'"),
+        (["train", "--data", "files:{tmp}/a,{tmp}/b", "--out", "{tmp}/new"], "{tmp}/a: not found; {tmp}/b: not found"),
+        (["train", "--data", "numbers:en-de", "--out", "{tmp}"], "out: expected a new folder, got {tmp}, which exists"),
+        (["train", "--data", "numbers:en-de", "--out", "{tmp}/new", "--resume"], "resume: expected an unfinished training"),
+        (
+            ["train", "--data", "numbers:en-de", "--out", "{tmp}/new", "--batch-tokens", "9"],
+            "batch_tokens must be at least max_length, .* 9 and 256",
+        ),
+        (["serving", "{bundle}", "--models", "{tmp}/new", "--name", "n"], "saved_model: expected a folder with saved_model.pb, got"),
+        (["export", "{tmp}/none", "--out", "{tmp}/new"], "bundle: expected a folder that `train` wrote"),
+        (["inspect", "{tmp}/corrupt.onnx"], "FILE: expected a bundle .*, got {tmp}/corrupt.onnx, which does not load"),
+        (
+            ["export", "{bundle}", "--out", "{tmp}/new", "--format", "tflite"],
+            "formats: expected some of saved_model, onnx, onnx_steps, onnx_fast, onnx_int8, got tflite",
+        ),
+    ],
+)
+def test_bad_input_is_one_line_and_leaves_nothing(run, bundle, exported, tmp_path, tmp_path_factory, arguments, message):
+    (tmp_path / "corrupt.onnx").write_bytes(b"corrupt")
+    lines_of_numbers = tmp_path_factory.mktemp("lines")
+    names = {"bundle": bundle, "onnx": exported / "translate.onnx", "generate": exported / "generate.onnx", "tmp": tmp_path}
+    for number, name in enumerate(("one", "two"), 1):
+        names[name] = lines_of_numbers / name
+        names[name].write_text("eins\n" * number)
+    status, out, error = run(*(argument.format(**names) for argument in arguments))
+    assert status == 1
+    assert out == ""
+    assert error.count("\n") == 1 and error.startswith("error: ")
+    for name in ("tmp", "one", "two"):
+        message = message.replace(f"{{{name}}}", re.escape(str(names[name])))
+    assert re.search(message, error)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["corrupt.onnx"]
+
+
+def test_undecodable_lines_are_named_and_no_output_is_left(run, bundle, tmp_path):
+    status, _, error = run("translate", bundle, "--output", tmp_path / "out.txt", stdin=b"one\nt\xffo\n")
+    assert status == 1
+    assert error == "error: standard input:2: expected UTF-8, got byte 0xff at column 2.\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_wrong_usage_is_said_by_the_parser(run):
+    status, _, error = run("translate")
+    assert status == 2 and "Missing argument 'MODEL'" in error
+
+
+def test_version(run):
+    assert run("--version") == (0, f"{__version__}\n", "")
+
+
+def test_help_names_every_command(run):
+    _, out, _ = run("--help")
+    assert all(command in out for command in ("train", "translate", "evaluate", "export", "serving", "inspect", "score"))
+
+
+def test_the_module_runs_and_an_onnx_file_needs_no_tensorflow(exported):
+    """In a process of its own, without TensorFlow's notes on the terminal."""
+    code = "import runpy, sys; sys.modules['tensorflow'] = sys.modules['keras'] = None; runpy.run_module('tfk_transformer')"
+    command = [sys.executable, "-c", code, "translate", exported / "translate.onnx", "forty-two"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "zweiundvierzig\n", "")
+
+
+def test_tensorflows_start_up_notes_stay_off_the_terminal(bundle):
+    done = subprocess.run([sys.executable, "-m", "tfk_transformer", "translate", bundle, "seven"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "sieben\n", "")

@@ -1,0 +1,280 @@
+import re
+
+import pytest
+
+from tfk_transformer.config.options import (
+    END_ID,
+    PAD_ID,
+    PRESETS,
+    SETTING_DTYPES,
+    START_ID,
+    UNKNOWN_ID,
+    SearchSettings,
+    TransformerConfig,
+    setting_rules,
+)
+
+VOCABULARIES = {"source_vocab_size": 29, "target_vocab_size": 31}
+
+
+def config(**changes):
+    return TransformerConfig(**{**VOCABULARIES, **changes})
+
+
+def test_special_ids():
+    assert (PAD_ID, START_ID, END_ID, UNKNOWN_ID) == (0, 1, 2, 3)
+
+
+def test_defaults_are_the_papers_base_model_but_for_the_norm():
+    assert config().model_dump() == {
+        **VOCABULARIES,
+        "architecture": "encoder_decoder",
+        "model_dim": 512,
+        "num_heads": 8,
+        "key_dim": None,
+        "value_dim": None,
+        "attention_bias": (),
+        "attention_scale": "sqrt_key_dim",
+        "keys_are_values": False,
+        "shared_projections": False,
+        "attention_dropout": 0.0,
+        "attention_output_dropout": 0.0,
+        "decoder_attention_dropout": None,
+        "ff_dim": None,
+        "ff_expansion": 4,
+        "ff_activation": "relu",
+        "ff_dropout": 0.0,
+        "norm": "pre",
+        "norm_epsilon": 1e-6,
+        "encoder_final_norm": None,
+        "decoder_final_norm": None,
+        "dropout": 0.1,
+        "encoder_layers": 6,
+        "decoder_layers": 6,
+        "positions": "sinusoidal",
+        "scale_embeddings": True,
+        "embedding_dropout": None,
+        "tie_embeddings": "none",
+        "output_bias": False,
+        "output": "logits",
+        "max_length": 256,
+    }
+    assert config().ff_width == 2048
+
+
+@pytest.mark.parametrize(
+    ("name", "model_dim", "ff_dim", "num_heads", "layers", "dropout"),
+    [
+        ("tiny", 128, 512, 4, 2, 0.0),
+        ("small", 256, 1024, 4, 3, 0.2),
+        ("base", 512, 2048, 8, 6, 0.1),
+        ("big", 1024, 4096, 16, 6, 0.3),
+    ],
+)
+def test_presets(name, model_dim, ff_dim, num_heads, layers, dropout):
+    sizes = {"model_dim": model_dim, "ff_dim": ff_dim, "num_heads": num_heads, "dropout": dropout}
+    assert TransformerConfig.preset(name, **VOCABULARIES) == config(**sizes, encoder_layers=layers, decoder_layers=layers)
+
+
+DOCUMENTS = ["yet_another_explanation", "from_zero", "step_by_step", "transformer_details", "from_scratch_pytorch"]
+
+
+def test_the_presets_are_four_sizes_and_five_documents():
+    assert list(PRESETS) == ["tiny", "small", "base", "big", *DOCUMENTS]
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_key_of_a_preset_is_an_option(name):
+    assert set(PRESETS[name]) <= set(TransformerConfig.model_fields)
+
+
+def test_biases_are_named_or_all_or_none():
+    assert config(attention_bias=True).attention_bias == ("query", "key", "value", "output")
+    assert config(attention_bias=False).attention_bias == ()
+    assert config(attention_bias=["output", "query"]).attention_bias == ("query", "output")
+    with pytest.raises(ValueError, match="attention_bias.0: Input should be 'query', 'key', 'value' or 'output', got 'keys'"):
+        config(attention_bias=["keys"])
+
+
+def test_the_inner_width_is_given_or_a_multiple_of_the_models():
+    assert config(ff_dim=37, ff_expansion=3).ff_width == 37
+    assert config(model_dim=11, num_heads=11, ff_expansion=3).ff_width == 33
+
+
+def test_layer_options_are_those_of_the_layers_alone():
+    options = config(norm="post", key_dim=13).layer_options(attention_dropout=0.3)
+    assert (options.norm, options.key_dim, options.attention_dropout) == ("post", 13, 0.3)
+    assert not hasattr(options, "source_vocab_size")
+
+
+def test_a_preset_takes_changes():
+    assert TransformerConfig.preset("base", **VOCABULARIES, ff_dim=37, norm="post") == config(ff_dim=37, norm="post")
+
+
+def test_an_unknown_preset_names_those_there_are():
+    with pytest.raises(
+        ValueError, match=r"^preset: expected one of tiny, small, base, big, .*from_scratch_pytorch, got 'smal'\. Did you mean 'small'\?$"
+    ):
+        TransformerConfig.preset("smal", **VOCABULARIES)
+
+
+def test_a_preset_needs_the_vocabularies():
+    with pytest.raises(ValueError, match="^TransformerConfig: target_vocab_size: Field required$"):
+        TransformerConfig.preset("base", source_vocab_size=29)
+
+
+def test_head_widths_follow_the_model_unless_given():
+    assert (config(model_dim=22, num_heads=11).query_width, config(model_dim=22, num_heads=11).value_width) == (2, 2)
+    assert (config(key_dim=13).query_width, config(key_dim=13).value_width) == (13, 64)
+    assert (config(value_dim=17).query_width, config(value_dim=17).value_width) == (64, 17)
+
+
+def test_json_gives_the_same_configuration_back():
+    made = config(key_dim=13, norm="post", positions="learned", tie_embeddings="target", dropout=0.1)
+    assert TransformerConfig.from_json(made.to_json()) == made
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("source_vocab_size", 3),
+        ("target_vocab_size", 3),
+        ("model_dim", 0),
+        ("ff_dim", 0),
+        ("num_heads", 0),
+        ("key_dim", 0),
+        ("value_dim", 0),
+        ("encoder_layers", 0),
+        ("decoder_layers", 0),
+        ("dropout", 1.0),
+        ("dropout", -0.1),
+        ("attention_dropout", 1.0),
+        ("attention_dropout", -0.1),
+        ("ff_dropout", 1.0),
+        ("ff_dropout", -0.1),
+        ("norm", "middle"),
+        ("norm_epsilon", 0.0),
+        ("positions", "halves"),
+        ("tie_embeddings", "source"),
+        ("max_length", 1),
+        ("ff_dim", 2.5),
+        ("attention_bias", "perhaps"),
+    ],
+)
+def test_values_out_of_range_are_refused_by_name(key, value):
+    with pytest.raises(ValueError, match=rf"^TransformerConfig: {key}: Input should be .*, got {re.escape(repr(value))}$"):
+        config(**{key: value})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"source_vocab_size": 4},
+        {"max_length": 2},
+        {"dropout": 0.999},
+        {"model_dim": 23, "num_heads": 11, "key_dim": 13, "value_dim": 17, "positions": "learned"},
+        {"model_dim": 22, "num_heads": 5, "key_dim": 13, "value_dim": 17},
+        {"source_vocab_size": 31, "tie_embeddings": "all"},
+        {"tie_embeddings": "target"},
+    ],
+)
+def test_values_at_the_edge_are_accepted(changes):
+    assert {key: getattr(config(**changes), key) for key in changes} == changes
+
+
+HEADS = "model_dim must be a multiple of num_heads unless key_dim and value_dim are given, got "
+SLICES = "model_dim must be a multiple of num_heads with shared_projections, got "
+ONE_VOCABULARY = "tie_embeddings='all' needs one vocabulary on both sides, got source_vocab_size 29 and target_vocab_size 31"
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"model_dim": 22, "num_heads": 5}, HEADS + "22 and 5"),
+        ({"model_dim": 22, "num_heads": 5, "key_dim": 13}, HEADS + "22 and 5"),
+        ({"model_dim": 22, "num_heads": 5, "value_dim": 17}, HEADS + "22 and 5"),
+        ({"model_dim": 22, "num_heads": 5, "key_dim": 13, "value_dim": 17, "shared_projections": True}, SLICES + "22 and 5"),
+        ({"key_dim": 13, "keys_are_values": True}, "keys_are_values needs key_dim and value_dim to be equal, got 13 and 64"),
+        ({"tie_embeddings": "all"}, ONE_VOCABULARY),
+        ({"model_dim": 23, "num_heads": 5, "tie_embeddings": "all"}, f"{HEADS}23 and 5; {ONE_VOCABULARY}"),
+    ],
+)
+def test_values_that_do_not_fit_together_are_refused_all_at_once(changes, problem):
+    with pytest.raises(ValueError, match=f"^{re.escape('TransformerConfig: ' + problem)}$"):
+        config(**changes)
+
+
+def test_search_defaults():
+    assert SearchSettings().model_dump() == {
+        "beam_size": 4,
+        "n_best": 1,
+        "length_penalty": 0.6,
+        "coverage_penalty": 0.0,
+        "min_length": 0,
+        "max_length": 256,
+        "max_length_factor": 2.0,
+        "temperature": 0.0,
+        "top_k": 0,
+        "top_p": 1.0,
+        "seed": 0,
+        "repetition_penalty": 1.0,
+        "no_repeat_ngram_size": 0,
+    }
+
+
+def test_every_search_setting_has_a_dtype_in_graphs_in_its_order():
+    assert list(SETTING_DTYPES.items()) == [
+        ("beam_size", "int32"),
+        ("n_best", "int32"),
+        ("length_penalty", "float32"),
+        ("coverage_penalty", "float32"),
+        ("min_length", "int32"),
+        ("max_length", "int32"),
+        ("max_length_factor", "float32"),
+        ("temperature", "float32"),
+        ("top_k", "int32"),
+        ("top_p", "float32"),
+        ("seed", "int32"),
+        ("repetition_penalty", "float32"),
+        ("no_repeat_ngram_size", "int32"),
+    ]
+
+
+def test_the_rules_of_the_settings_are_plain_data_for_files():
+    rules = setting_rules()
+    assert list(rules) == list(SearchSettings.model_fields)
+    assert rules["beam_size"] == {
+        "default": 4,
+        "type": "integer",
+        "minimum": 1,
+        "description": "open hypotheses a sentence; 1 is greedy search",
+    }
+    assert {key: rules["top_p"][key] for key in ("type", "exclusiveMinimum", "maximum")} == {
+        "type": "number",
+        "exclusiveMinimum": 0,
+        "maximum": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("beam_size", 0),
+        ("n_best", 0),
+        ("length_penalty", -0.1),
+        ("max_length", 0),
+        ("max_length_factor", -0.1),
+        ("top_p", 0),
+        ("top_p", 1.1),
+        ("temperature", -1),
+    ],
+)
+def test_search_settings_out_of_range_are_refused_by_name(key, value):
+    with pytest.raises(ValueError, match=rf"^SearchSettings: {key}: Input should be .*, got {value}$"):
+        SearchSettings(**{key: value})
+
+
+def test_a_search_returns_no_more_than_its_beams():
+    assert SearchSettings(beam_size=3, n_best=3, length_penalty=0, max_length=1).n_best == 3
+    with pytest.raises(ValueError, match="^SearchSettings: n_best must not exceed beam_size, got n_best 5 and beam_size 3$"):
+        SearchSettings(beam_size=3, n_best=5)

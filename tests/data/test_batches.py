@@ -1,0 +1,287 @@
+import itertools
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from tfk_transformer.data.batches import JoinedBatches, TokenBatches
+from tfk_transformer.data.bucketing import bucket_lengths
+from tfk_transformer.datasets import Pair, Report, Source
+from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
+
+WORDS = "der die das Bär Mädchen Garten Straße grün groß läuft spielt und über am Tisch zwei drei".split()
+BUDGET, LONGEST = 149, 31
+
+
+class Memory(Source):
+    """Pairs from a list; each split gives the same."""
+
+    splits = ("train", "validation")
+
+    def __init__(self, sides):
+        super().__init__("memory")
+        self.sides = sides
+
+    def _read(self, split):
+        return (Pair(source, target, f"{split}:{place}") for place, (source, target) in enumerate(self.sides, 1))
+
+
+def sentences(count, longest, seed):
+    random = np.random.default_rng(seed)
+    return [" ".join(random.choice(WORDS, size=random.integers(1, longest + 1))) for _ in range(count)]
+
+
+SOURCES, TARGETS = sentences(211, 13, seed=1), sentences(211, 11, seed=2)
+SIDES = [*zip(SOURCES, TARGETS, strict=True), (SOURCES[0], TARGETS[0])]  # one pair twice
+
+
+@pytest.fixture(scope="module")
+def tokenizers():
+    return SubwordTokenizer.train(SOURCES, 59), SubwordTokenizer.train(TARGETS, 61, "bpe")
+
+
+@pytest.fixture(scope="module")
+def batches(tokenizers):
+    return TokenBatches(Memory(SIDES), "train", *tokenizers, BUDGET, LONGEST)
+
+
+@pytest.fixture(scope="module")
+def epoch(batches):
+    return taken(batches.dataset())
+
+
+def taken(dataset):
+    """The batches of one epoch as (source, target, labels) arrays."""
+    return [(inputs["source"].numpy(), inputs["target"].numpy(), labels.numpy()) for inputs, labels in dataset]
+
+
+def encoded(tokenizers, sides, longest):
+    """The pairs that fit as (source, target, labels) ids, from the tokenizers alone."""
+    sources, targets = (tokenizer.encode(texts) for tokenizer, texts in zip(tokenizers, zip(*sides, strict=True), strict=True))
+    return [
+        ((*source, 2), (1, *target), (*target, 2))
+        for source, target in zip(sources, targets, strict=True)
+        if len(source) + 1 <= longest and len(target) + 1 <= longest
+    ]
+
+
+def unpadded(epoch):
+    """The pairs of an epoch in their order, rows of padding left out."""
+    rows = itertools.chain.from_iterable(zip(*batch, strict=True) for batch in epoch)
+    return [tuple(tuple(side[side != 0].tolist()) for side in sides) for sides in rows if any(side.any() for side in sides)]
+
+
+def token_count(tokenizers, source, target):
+    return max(len(tokenizers[0].encode([source])[0]), len(tokenizers[1].encode([target])[0])) + 1
+
+
+@pytest.mark.parametrize(
+    ("max_length", "lengths"),
+    [
+        (64, [8, 10, 12, 14, 16, 20, 24, 28, 34, 40, 48, 58, 64]),
+        (31, [8, 10, 12, 14, 16, 20, 24, 28, 31]),
+        (11, [8, 10, 11]),
+        (9, [8, 9]),
+        (8, [8]),
+        (5, [5]),
+    ],
+)
+def test_bucket_lengths(max_length, lengths):
+    assert bucket_lengths(max_length) == lengths
+
+
+def test_bucket_lengths_grow_by_a_fifth():
+    lengths = np.array(bucket_lengths(1000))
+    assert lengths[-1] == 1000
+    assert (lengths[:-1] % 2 == 0).all()
+    growth = lengths[5:-1] / lengths[4:-2]
+    assert 1.16 < growth.min() < growth.max() <= 1.25
+
+
+def test_pairs_are_ids_with_start_and_end(batches, tokenizers):
+    expected = [(list(source), [*target, 2]) for source, target, _ in encoded(tokenizers, SIDES, LONGEST)]
+    assert list(batches.pairs()) == expected
+    assert 150 < len(expected) < len(SIDES)
+
+
+def test_every_pair_that_fits_comes_once_an_epoch_shifted_by_start_and_end(epoch, tokenizers):
+    expected = Counter(encoded(tokenizers, SIDES, LONGEST))
+    assert max(expected.values()) == 2
+    assert Counter(unpadded(epoch)) == expected
+
+
+def test_padding_stands_behind_the_tokens_and_behind_the_rows(epoch):
+    for batch in epoch:
+        for side in batch:
+            real = side != 0
+            assert (real[:, :-1] >= real[:, 1:]).all()
+            assert (real[:-1, 0] >= real[1:, 0]).all()
+
+
+def test_a_batch_has_the_shape_of_its_bucket(epoch):
+    shapes = {(BUDGET // length, length) for length in bucket_lengths(LONGEST)}
+    assert {side.shape for batch in epoch for side in batch} == shapes
+    assert {len({side.shape for side in batch}) for batch in epoch} == {1}
+    assert {side.dtype for batch in epoch for side in batch} == {np.dtype("int32")}
+
+
+def test_no_batch_is_over_its_budget(epoch):
+    assert 0.75 * BUDGET < min(side.size for batch in epoch for side in batch)
+    assert max(side.size for batch in epoch for side in batch) <= BUDGET
+
+
+def test_each_pair_stands_in_the_shortest_bucket_that_holds_it(epoch):
+    shorter = dict(itertools.pairwise([0, *bucket_lengths(LONGEST)][::-1]))
+    for source, target, _ in epoch:
+        longest = np.maximum((source != 0).sum(1), (target != 0).sum(1))
+        longest = longest[longest > 0]
+        assert (longest <= source.shape[1]).all()
+        assert (longest > shorter[source.shape[1]]).all()
+
+
+def test_at_most_one_batch_of_a_bucket_is_not_full(epoch):
+    partial = Counter(labels.shape[1] for _, _, labels in epoch if not labels[:, 0].all())
+    assert partial
+    assert set(partial.values()) == {1}
+
+
+def test_steps_are_the_batches_of_each_epoch(batches, epoch):
+    dataset = batches.dataset()
+    assert batches.survey().steps == int(dataset.cardinality()) == len(epoch)
+    assert [len(taken(dataset)) for _ in range(2)] == [len(epoch)] * 2
+
+
+def test_without_shuffling_every_epoch_is_the_same(batches, epoch):
+    for first, second in zip(taken(batches.dataset()), epoch, strict=True):
+        np.testing.assert_array_equal(first, second)
+
+
+def test_the_survey_counts_what_is_batched_and_names_what_is_dropped(batches, tokenizers):
+    fitting = encoded(tokenizers, SIDES, LONGEST)
+    survey = batches.survey()
+    assert survey.pairs == len(fitting)
+    assert survey.source_tokens == sum(len(source) for source, _, _ in fitting)
+    assert survey.target_tokens == sum(len(labels) for _, _, labels in fitting)
+    places = [f"train:{i}" for i, sides in enumerate(SIDES, 1) if token_count(tokenizers, *sides) > LONGEST]
+    assert survey.report.dropped == len(places) == len(SIDES) - len(fitting)
+    first = ", ".join(places[:3])
+    assert survey.report.lines() == [f"dropped {len(places)} pairs over 31 tokens ({first}, … and {len(places) - 3} more)"]
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_a_pair_of_exactly_the_longest_length_fits(tokenizers, side):
+    sides = [("der", "der"), ("der", "der")]
+    sides[1] = ("über " * 5, "der") if side == 0 else ("der", "über " * 5)
+    length = token_count(tokenizers, *sides[1])
+    kept = TokenBatches(Memory(sides), "train", *tokenizers, BUDGET, length)
+    assert (kept.survey().pairs, kept.survey().report.lines()) == (2, [])
+    assert Counter(unpadded(taken(kept.dataset()))) == Counter(encoded(tokenizers, sides, length))
+    dropped = TokenBatches(Memory(sides), "train", *tokenizers, BUDGET, length - 1)
+    assert (dropped.survey().pairs, dropped.survey().report.lines()) == (1, [f"dropped 1 pair over {length - 1} tokens (train:2)"])
+    assert len(unpadded(taken(dropped.dataset()))) == 1
+
+
+def test_pairs_with_an_empty_side_are_counted_apart(tokenizers):
+    sides = [("der", ""), ("der Bär", "die"), ("der " * 40, "die")]
+    report = Report()
+    pairs = list(TokenBatches(Memory(sides), "validation", *tokenizers, BUDGET, LONGEST).pairs(report))
+    assert pairs == [([*tokenizers[0].encode(["der Bär"])[0], 2], [1, *tokenizers[1].encode(["die"])[0], 2])]
+    assert report.lines() == ["dropped 1 pair with an empty side (validation:1)", "dropped 1 pair over 31 tokens (validation:3)"]
+
+
+def test_a_thousand_pairs_in_a_row_may_be_too_long(tokenizers):
+    sides = [("der " * 20, "die")] * 1024 + [("der", "die")] * 3
+    batches = TokenBatches(Memory(sides), "train", *tokenizers, 53, 11)
+    assert batches.survey().report.dropped == 1024
+    assert unpadded(taken(batches.dataset())) == encoded(tokenizers, [("der", "die")] * 3, 11)
+
+
+def test_more_pairs_than_are_encoded_at_once_all_come(tokenizers):
+    sides = [(WORDS[i % 17], WORDS[i % 13]) for i in range(2 * 1024 + 5)]
+    batches = TokenBatches(Memory(sides), "train", *tokenizers, 997, 11)
+    assert Counter(unpadded(taken(batches.dataset()))) == Counter(encoded(tokenizers, sides, 11))
+
+
+def test_joined_a_pair_is_one_sequence_and_its_prompt_is_not_predicted(tokenizers):
+    both = tokenizers[0]
+    batches = JoinedBatches(Memory([("der Bär", "die"), ("zwei", "grün und")]), "train", both, both, BUDGET, LONGEST)
+    (ids, labels), *others = batches.dataset().as_numpy_iterator()
+    assert others == []
+    assert ids.shape == labels.shape == (BUDGET // ids.shape[1], ids.shape[1])
+    expected = []
+    for source, target in zip(both.encode(["der Bär", "zwei"]), both.encode(["die", "grün und"]), strict=True):
+        expected.append(([1, *source, *target], [*[0] * len(source), *target, 2]))
+    found = [(row[row > 0].tolist(), label[: (row > 0).sum()].tolist()) for row, label in zip(ids, labels, strict=True) if row.any()]
+    assert found == expected
+    assert (labels[ids == 0] == 0).all()
+
+
+@pytest.mark.parametrize("kind", [TokenBatches, JoinedBatches])
+def test_copies_of_a_row_follow_it(tokenizers, kind):
+    once, twice = (kind(Memory(SIDES), "train", *tokenizers, BUDGET, LONGEST, copies=copies) for copies in (1, 2))
+    assert once.survey()[:5] == twice.survey()[:5]
+    for (inputs, labels), (copied, copied_labels) in zip(once.batches(0), twice.batches(0), strict=True):
+        pairs = [(labels, copied_labels)]
+        pairs += [(inputs[name], copied[name]) for name in ("source", "target")] if kind.inputs else [(inputs, copied)]
+        for ids, copy in pairs:
+            np.testing.assert_array_equal(copy[::2], ids)
+            np.testing.assert_array_equal(copy[1::2], ids)
+
+
+def test_joined_pairs_fit_by_their_common_length(tokenizers):
+    both = tokenizers[0]
+    together = sum(len(ids) for ids in both.encode(["der Bär", "die"])) + 1
+    fits, too_long = (
+        JoinedBatches(Memory([("der Bär", "die"), ("der", "der")]), "train", both, both, 31, n) for n in (together, together - 1)
+    )
+    assert fits.survey().pairs == 2
+    assert too_long.survey().report.lines() == [f"dropped 1 pair over {together - 1} tokens (train:1)"]
+
+
+def shuffled(tokenizers, seed):
+    return TokenBatches(Memory(SIDES), "train", *tokenizers, BUDGET, LONGEST, shuffle=True, seed=seed).dataset()
+
+
+def test_shuffling_mixes_anew_in_each_epoch_and_loses_nothing(tokenizers, epoch):
+    dataset = shuffled(tokenizers, seed=3)
+    orders = [unpadded(epoch), unpadded(taken(dataset)), unpadded(taken(dataset))]
+    assert orders[0] != orders[1] != orders[2] != orders[0]
+    assert Counter(orders[0]) == Counter(orders[1]) == Counter(orders[2])
+
+
+def test_a_seed_gives_the_same_epochs_again(tokenizers):
+    first, again, other = (shuffled(tokenizers, seed) for seed in (3, 3, 5))
+    epochs = [unpadded(taken(first)), unpadded(taken(first))]
+    assert [unpadded(taken(again)), unpadded(taken(again))] == epochs
+    assert unpadded(taken(other)) not in epochs
+
+
+@pytest.mark.parametrize(
+    ("sides", "why"),
+    [
+        ([], "it is empty"),
+        ([("", "die"), ("der", " ")], r"dropped 2 pairs with an empty side \(train:1, train:2\)"),
+        (
+            [("", "die"), ("der " * 40, "die")],
+            r"dropped 1 pair with an empty side \(train:1\); dropped 1 pair over 31 tokens \(train:2\)",
+        ),
+    ],
+)
+def test_a_split_without_pairs_is_an_error_that_says_why(tokenizers, sides, why):
+    batches = TokenBatches(Memory(sides), "train", *tokenizers, BUDGET, LONGEST)
+    with pytest.raises(ValueError, match=f"^data: expected pairs in memory, split 'train', got none: {why}.$"):
+        batches.survey()
+
+
+def test_an_unknown_split_is_an_error(tokenizers):
+    batches = TokenBatches(Memory(SIDES), "test", *tokenizers, BUDGET, LONGEST)
+    with pytest.raises(ValueError, match="^split: memory has train, validation, got 'test'."):
+        batches.dataset()
+
+
+def test_a_batch_holds_at_least_one_of_the_longest_pairs(tokenizers):
+    batches = TokenBatches(Memory(SIDES), "train", *tokenizers, 31, 31).batches(0)
+    assert {len(labels) for _, labels in batches} == {3, 2, 1}
+    message = "^batch_tokens: expected at least max_length=31, or the longest pairs fit no batch, got 30.$"
+    with pytest.raises(ValueError, match=message):
+        TokenBatches(Memory(SIDES), "train", *tokenizers, 30, 31)

@@ -1,0 +1,123 @@
+"""What the batches of a training are made from: texts encoded anew, or a cache on disk."""
+
+import itertools
+
+import numpy as np
+import pytest
+from test_batches import BUDGET, LONGEST, SIDES, Memory, tokenizers, unpadded  # noqa: F401
+
+from tfk_transformer.data import encoding
+from tfk_transformer.data.batches import Share, TokenBatches
+from tfk_transformer.data.bucketing import rounded_up
+
+
+def batches_of(tokenizers, **options):  # noqa: F811
+    return TokenBatches(Memory(SIDES), "train", *tokenizers, BUDGET, LONGEST, **options)
+
+
+def same(first, second):
+    """Whether two lists of batches are equal."""
+    return len(first) == len(second) and all(
+        np.array_equal(a, b) for one, other in zip(first, second, strict=True) for a, b in zip(arrays(one), arrays(other), strict=True)
+    )
+
+
+def arrays(batch):
+    inputs, labels = batch
+    return [inputs["source"], inputs["target"], labels]
+
+
+def real_pairs(batches):
+    return unpadded([arrays(batch) for batch in batches])
+
+
+@pytest.mark.parametrize("few_shapes", [True, False])
+def test_a_cache_gives_what_the_texts_give(tokenizers, tmp_path, few_shapes, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(encoding, "PAIRS_A_SHARD", 50)
+    monkeypatch.setattr(encoding, "ENCODED_AT_ONCE", 25)
+    plain = batches_of(tokenizers, few_shapes=few_shapes)
+    cached = batches_of(tokenizers, few_shapes=few_shapes, cache=tmp_path / "cache")
+    assert same(list(plain.batches(0)), list(cached.batches(0)))
+    assert cached.survey().report.lines() == plain.survey().report.lines() != []
+    assert len(list((tmp_path / "cache").glob("*.0.ids.npy"))) == 5
+    mixed = batches_of(tokenizers, few_shapes=few_shapes, cache=tmp_path / "cache", shuffle=True)
+    assert sorted(real_pairs(mixed.batches(1))) == sorted(real_pairs(plain.batches(0)))
+    assert real_pairs(mixed.batches(1)) != real_pairs(mixed.batches(2))
+
+
+def test_a_cache_needs_no_texts(tokenizers, tmp_path):  # noqa: F811
+    first = list(batches_of(tokenizers, cache=tmp_path / "cache").batches(0))
+    nothing = Memory([])
+    again = TokenBatches(nothing, "train", *tokenizers, BUDGET, LONGEST, cache=tmp_path / "cache")
+    assert same(list(again.batches(0)), first)
+
+
+def test_a_cache_of_something_else_is_refused(tokenizers, tmp_path):  # noqa: F811
+    list(batches_of(tokenizers, cache=tmp_path / "cache").batches(0))
+    with pytest.raises(ValueError, match="cache: .*cache holds other data, another split or other subwords"):
+        TokenBatches(Memory(SIDES), "validation", *tokenizers, BUDGET, LONGEST, cache=tmp_path / "cache")
+    (tmp_path / "other").mkdir()
+    with pytest.raises(ValueError, match="cache: expected a folder that a training wrote, or none yet, got .*other without cache.json"):
+        batches_of(tokenizers, cache=tmp_path / "other")
+    with pytest.raises(ValueError, match="cache: expected subwords that do not change, got subword sampling"):
+        batches_of(tokenizers, cache=tmp_path / "new", sampling=0.1)
+
+
+def test_sampled_subwords_differ_from_pass_to_pass_and_are_the_same_again(tokenizers):  # noqa: F811
+    both = tokenizers[:1] * 2  # the other is of another type
+    first, again = (batches_of(both, sampling=0.3, shuffle=True, seed=5) for _ in range(2))
+    epochs = [list(first.batches(epoch)) for epoch in range(2)]
+    assert same(list(again.batches(1)), epochs[1])
+    assert same(list(again.batches(0)), epochs[0])
+    assert not set(real_pairs(epochs[0])) >= set(real_pairs(epochs[1]))
+    plain = {ids for pair in real_pairs(batches_of(both).batches(0)) for ids in pair[:1]}
+    assert {ids for pair in real_pairs(epochs[0]) for ids in pair[:1]} - plain
+
+
+def test_epochs_of_so_many_steps_follow_each_other_through_the_passes(tokenizers):  # noqa: F811
+    whole = batches_of(tokenizers, shuffle=True, few_shapes=False)
+    count = whole.survey().steps
+    short = batches_of(tokenizers, shuffle=True, few_shapes=False, steps=7)
+    assert len(short) == 7
+    passes = list(itertools.chain(whole.batches(0), whole.batches(1)))
+    assert len(passes) == 2 * count
+    epochs = list(itertools.chain.from_iterable(short.batches(epoch) for epoch in range(2 * count // 7)))
+    assert same(epochs, passes[: len(epochs)])
+    assert same(list(short.batches(1, first=3)), passes[10:14])
+
+
+def test_processes_share_every_batch(tokenizers):  # noqa: F811
+    whole = list(batches_of(tokenizers, shuffle=True, few_shapes=False, share=Share(devices=4)).batches(1))
+    shares = [list(batches_of(tokenizers, shuffle=True, few_shapes=False, share=Share(process, 2, 4)).batches(1)) for process in range(2)]
+    for batch, *parts in zip(whole, *shares, strict=True):
+        for side, *part_sides in zip(arrays(batch), *map(arrays, parts), strict=True):
+            assert len(side) == rounded_up(len(side), 4)
+            np.testing.assert_array_equal(np.concatenate(part_sides), side)
+
+
+def test_a_sequence_gives_the_same_batches_epoch_by_epoch(tokenizers):  # noqa: F811
+    batches = batches_of(tokenizers, shuffle=True)
+    expected = [list(batches.batches(epoch)) for epoch in range(2)]
+    sequence = batches.sequence()
+    assert len(sequence) == len(batches)
+    for epoch in range(2):
+        sequence.on_epoch_begin()
+        assert same([sequence[place] for place in range(len(sequence))], expected[epoch])
+    assert same([sequence[4], sequence[2]], [expected[1][4], expected[1][2]])
+
+
+def test_a_dataset_begins_with_the_epoch_that_is_asked_for(tokenizers):  # noqa: F811
+    batches = batches_of(tokenizers, shuffle=True)
+    dataset = batches.dataset()
+    batches.epoch = 3
+    assert same(list(dataset.as_numpy_iterator()), list(batches.batches(3)))
+    assert batches.epoch == 4
+
+
+def test_padding_is_counted(tokenizers):  # noqa: F811
+    for few_shapes in (True, False):
+        batches = batches_of(tokenizers, few_shapes=few_shapes)
+        padded = sum(inputs["source"].size + labels.size for inputs, labels in batches.batches(0))
+        real = sum(int((inputs["source"] > 0).sum() + (labels > 0).sum()) for inputs, labels in batches.batches(0))
+        assert batches.survey().padded_tokens == padded
+        assert batches.survey().padding == pytest.approx(1 - real / padded)

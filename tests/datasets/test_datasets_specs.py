@@ -1,0 +1,81 @@
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tfk_transformer.datasets import load
+
+FORMS = "data: expected numbers:en-de, addition:2, files:SOURCE,TARGET, folder:DIR:de-en or tfds:NAME:pt-en, got "
+
+
+@pytest.mark.parametrize(
+    ("spec", "problem"),
+    [
+        ("", "'': unknown kind ''."),
+        ("de.txt", "'de.txt': unknown kind 'de.txt'."),
+        ("number:en-de", "'number:en-de': unknown kind 'number'. Did you mean 'numbers'?"),
+        ("numbers:", "'numbers:': nothing follows 'numbers:'."),
+        ("numbers", "'numbers': nothing follows 'numbers'."),
+        ("numbers:en", "'numbers:en': 'en' is not two language codes joined by one hyphen."),
+        ("numbers:en-de-fr", "'numbers:en-de-fr': 'en-de-fr' is not two language codes joined by one hyphen."),
+        ("numbers:en-", "'numbers:en-': 'en-' is not two language codes joined by one hyphen."),
+        ("numbers:de-de", "'numbers:de-de': source and target are both 'de'; name two languages."),
+        ("addition:1", "'addition:1': '1' is not a number of digits from 2 to 9."),
+        ("addition:12", "'addition:12': '12' is not a number of digits from 2 to 9."),
+        ("files:a.txt", "'files:a.txt': expected two paths with one comma between them."),
+        ("files:a.txt,", "'files:a.txt,': expected two paths with one comma between them."),
+        ("files:a,b,c", "'files:a,b,c': expected two paths with one comma between them."),
+        ("folder:data", "'folder:data': the languages are missing after a last ':'."),
+        ("folder::de-en", "'folder::de-en': the name is missing."),
+        ("folder:data:", "'folder:data:': '' is not two language codes joined by one hyphen."),
+        ("tfds:opus", "'tfds:opus': the languages are missing after a last ':'."),
+    ],
+)
+def test_a_malformed_spec_shows_every_spelling(spec, problem):
+    with pytest.raises(ValueError, match=f"^{re.escape(FORMS + problem)}$"):
+        load(spec)
+
+
+def test_a_source_names_itself_and_its_languages():
+    source = load("numbers:en-de")
+    assert (source.name, source.source_language, source.target_language) == ("numbers:en-de", "en", "de")
+    assert repr(source) == "NumberSource('numbers:en-de')"
+
+
+def test_an_unknown_split_lists_those_that_exist():
+    source = load("numbers:en-de")
+    with pytest.raises(ValueError, match=r"^split: numbers:en-de has train, validation, test, got 'valid'. Did you mean 'validation'\?$"):
+        source.pairs("valid")
+
+
+WITHOUT_TENSORFLOW = """
+import sys
+for name in ("tensorflow", "tensorflow_text", "keras", "tensorflow_datasets"):
+    sys.modules[name] = None
+from tfk_transformer.datasets import load
+
+print(next(load("numbers:en-de").pairs("test")).source)
+print(next(load("files:xx.train.txt,yy.train.txt").pairs("train")).target)
+print(next(load("folder:.:xx-yy").pairs("train")).where)
+try:
+    load("tfds:opus:de-en")
+except ImportError as error:
+    print(str(error).rpartition("; ")[2])
+"""
+
+
+def test_all_but_tfds_works_without_tensorflow_keras_and_tfds(tmp_path):
+    (tmp_path / "xx.train.txt").write_text("eins\n")
+    (tmp_path / "yy.train.txt").write_text("one\n")
+    root = str(Path(__file__).parents[2])
+    code = f"import sys; sys.path.insert(0, {root!r})\n{WITHOUT_TENSORFLOW}"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == [
+        "eight hundred sixty-three thousand sixty-five",
+        "one",
+        "xx.train.txt:1",
+        "install it with: pip install tensorflow-datasets",
+    ]

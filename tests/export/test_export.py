@@ -1,0 +1,334 @@
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+import tensorflow as tf
+from onnx_ir import tape
+from tensorflow.core.protobuf import saved_model_pb2
+
+from tfk_transformer.export import parity
+from tfk_transformer.export.exporting import export
+from tfk_transformer.export.runtime.onnx_translator import OnnxClassifier, OnnxTranslator, Sessions, are_small, open_session
+from tfk_transformer.export.runtime.opening import open_translator
+from tfk_transformer.export.runtime.saved_model_translator import SavedModelTranslator
+from tfk_transformer.export.to_onnx.onnx_models import IR_VERSION, OPSET, TEXT_OPERATORS, _decode
+from tfk_transformer.models.transformer import Transformer
+from tfk_transformer.pipelines.translator import Translator
+
+TEXTS = ["forty-two", "one hundred ninety-nine", "", "seven", "no number at all", "Ünïcödé ﬁ ½ 中"]
+
+
+@pytest.fixture(scope="module")
+def opened(bundle, exported):
+    """All three kinds, opened from their paths."""
+    return {path.name: open_translator(path) for path in (bundle, exported / "saved_model", exported / "translate.onnx")}
+
+
+def test_a_path_tells_what_it_is(opened):
+    assert [type(t) for t in opened.values()] == [Translator, SavedModelTranslator, OnnxTranslator]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"beam_size": 1},
+        {"beam_size": 3, "n_best": 3, "length_penalty": 0.0},
+        {"max_length": 2},
+        {"beam_size": 1, "no_repeat_ngram_size": 1, "min_length": 7},
+        {"n_best": 4, "coverage_penalty": 0.4, "repetition_penalty": 1.5, "no_repeat_ngram_size": 2, "min_length": 3},
+        {"beam_size": 5, "n_best": 5, "temperature": 1.3, "top_k": 20, "top_p": 0.9, "seed": 7},
+    ],
+)
+def test_keras_saved_model_and_onnx_give_the_same(opened, settings):
+    expected, *others = [translator.translate(TEXTS, **settings) for translator in opened.values()]
+    for found in others:
+        for one, other in zip(expected, found, strict=True):
+            assert [h.text for h in one.hypotheses] == [h.text for h in other.hypotheses]
+            np.testing.assert_allclose([h.score for h in one.hypotheses], [h.score for h in other.hypotheses], atol=1e-4)
+
+
+@pytest.mark.parametrize("settings", [{}, {"beam_size": 1, "temperature": 1.5, "seed": 3}], ids=["beam", "drawn"])
+def test_batches_side_by_side_give_what_one_after_the_other_does(exported, settings):
+    texts = [*TEXTS, *(f"{number} hundred" for number in ("two", "three", "five", "eight"))] * 3
+    expected = OnnxTranslator(exported / "translate.onnx", threads=1).translate(texts, 4, **settings)
+    translator = OnnxTranslator(exported / "translate.onnx", threads=3)
+    for batch_size in (4, 64):
+        assert [t.text for t in translator.translate(texts, batch_size, **settings)] == [t.text for t in expected]
+    assert [translator.translate([text], **settings)[0].text for text in texts[:4]] == [t.text for t in expected[:4]]
+
+
+def test_a_file_is_opened_once_for_small_batches_and_once_for_large_ones(exported):
+    sessions = Sessions(exported / "translate.onnx", text_operators=True)
+    small, large = (sessions.open(1, small=kind) for kind in (True, False))
+    assert [session.get_session_options().enable_cpu_mem_arena for session in (small, large)] == [False, True]
+    assert sessions.open(1, small=True) is small and sessions.open(2, small=True) is not small
+    assert large.get_session_options().intra_op_num_threads == 1
+
+
+@pytest.mark.parametrize(
+    ("texts", "batch_size", "beam_size", "small"), [(2, 64, 4, True), (64, 64, 4, False), (999, 16, 4, True), (999, 17, 4, False)]
+)
+def test_a_batch_is_small_by_its_hypotheses(texts, batch_size, beam_size, small):
+    assert are_small(texts, batch_size, beam_size) is small
+
+
+@pytest.mark.parametrize("threads", [0, -1])
+def test_fewer_threads_than_one_are_refused(exported, threads):
+    with pytest.raises(ValueError, match=f"^threads: expected at least 1, or None for as many as there are processors, got {threads}.$"):
+        OnnxTranslator(exported / "translate.onnx", threads=threads)
+
+
+def test_the_saved_model_serves_text_and_scores(exported, translator):
+    signatures = tf.saved_model.load(str(exported / "saved_model")).signatures
+    found = signatures["serving_default"](text=tf.constant(["forty-two", ""]))
+    assert found["translation"].numpy().tolist() == [b"zweiundvierzig", b""]
+    scored = signatures["score"](source=tf.constant(["forty-two"]), target=tf.constant(["zweiundvierzig"]))["log_probability"]
+    np.testing.assert_allclose(scored, translator.score(["forty-two"], ["zweiundvierzig"]), atol=1e-5)
+
+
+def test_the_saved_models_score_graph_has_a_band_part(exported):
+    graph = tf.saved_model.load(str(exported / "saved_model")).signatures["score"].graph
+    assert 'op: "MatrixBandPart"' in str(graph.as_graph_def())
+
+
+def test_the_saved_model_holds_a_tokenizer_once_a_direction(exported):
+    """However many signatures there are."""
+    model = saved_model_pb2.SavedModel.FromString((exported / "saved_model" / "saved_model.pb").read_bytes())
+    functions = model.meta_graphs[0].graph_def.library.function
+    made = [function.signature.name for function in functions for node in function.node_def if node.op == "SentencepieceOp"]
+    assert sorted(re.sub(r"_\d+$", "", name) for name in made) == ["__inference_decode", "__inference_encode"]
+
+
+def test_the_saved_model_needs_nothing_of_this_package(exported):
+    """TensorFlow and TensorFlow Text alone load it, seen from a fresh process."""
+    code = """
+import sys
+sys.modules["tfk_transformer"] = None
+import tensorflow as tf, tensorflow_text
+model = tf.saved_model.load(sys.argv[1])
+print(model.signatures["serving_default"](text=tf.constant(["forty-two"]))["translation"].numpy()[0].decode())
+"""
+    done = subprocess.run([sys.executable, "-c", code, exported / "saved_model"], capture_output=True, text=True, cwd=Path(__file__).parent)
+    assert done.stdout.split() == ["zweiundvierzig"], done.stderr
+
+
+def test_the_onnx_runtime_needs_neither_tensorflow_nor_keras(exported):
+    code = """
+import sys
+for name in ("tensorflow", "keras", "tensorflow_text", "tf2onnx", "onnx", "pydantic"):
+    sys.modules[name] = None
+from tfk_transformer import OnnxTranslator
+print(OnnxTranslator(sys.argv[1]).translate(["forty-two"])[0].text)
+"""
+    done = subprocess.run([sys.executable, "-c", code, exported / "translate.onnx"], capture_output=True, text=True)
+    assert done.stdout.split() == ["zweiundvierzig"], done.stderr
+
+
+@pytest.mark.parametrize("order", ["tensorflow, onnxruntime", "onnxruntime, tensorflow", "onnxruntime_extensions, tensorflow"])
+def test_tensorflow_and_the_text_operators_live_in_one_process(exported, order):
+    """They crash each other unless loaded with care: two copies of protobuf."""
+    code = f"""
+import sys, {order}
+from tfk_transformer import OnnxTranslator
+print(OnnxTranslator(sys.argv[1]).translate(["forty-two"])[0].text)
+"""
+    done = subprocess.run([sys.executable, "-c", code, exported / "translate.onnx"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout.split()) == (0, ["zweiundvierzig"]), done.stderr
+
+
+def test_generate_runs_on_stock_onnxruntime_with_defaults(exported, translator):
+    session = open_session(exported / "generate.onnx")
+    source = parity.probe_ids(["forty-two", "seven"], translator.source_tokenizer, 32)
+    ids, scores = session.run(["ids", "scores"], {"source_ids": source})
+    assert ids.dtype == np.int32 and ids.shape[:2] == scores.shape == (2, 1)
+    assert translator.target_tokenizer.decode(ids[:, 0]) == ["zweiundvierzig", "sieben"]
+    settings = {value.name for value in session.get_overridable_initializers()}
+    assert {"beam_size", "n_best", "length_penalty", "max_length"} <= settings
+
+
+def test_generate_has_standard_operators_alone_and_one_copy_of_each_weight(exported, translator):
+    model = onnx.load(exported / "generate.onnx")
+    onnx.checker.check_model(model)
+    nodes = list(all_nodes(model.graph))
+    assert {node.domain for node in nodes} <= {""}
+    outer, inner = [node for node in nodes if node.op_type == "Loop"]
+    weights = 4 * (translator.model.count_params() + translator.model.config.max_length * translator.model.config.model_dim)
+    assert (exported / "generate.onnx").stat().st_size < 1.1 * weights + 300_000
+    # Count, condition, and what a step changes: no weight and no source key or value is handed through the inner loop.
+    layers = translator.model.config.decoder_layers
+    assert len(inner.input) == 2 + 7 + 2 * layers
+    # The outer loop hands on what belongs to the sentences still open, source keys and values too, and the results.
+    assert len(outer.input) <= 2 + (5 + 1 + 2 * layers) + (7 + 2 * layers) + 2
+
+
+def all_nodes(graph):
+    """Yield every node of an ONNX graph, those of bodies and branches too."""
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                yield from all_nodes(attribute.g)
+
+
+def test_metadata_tells_where_a_file_comes_from(exported, translator):
+    metadata = OnnxTranslator(exported / "translate.onnx").metadata
+    assert metadata["config"] == translator.model.config.model_dump(mode="json")
+    assert metadata["ids"] == {"pad": 0, "start": 1, "end": 2, "unknown": 3}
+    assert metadata["parity"]["sentences"] >= 100
+    assert metadata["parity"]["ids"] == "equal"
+    assert metadata["parity"]["largest_score_difference"] < parity.SCORE_TOLERANCE
+
+
+def test_parity_figures_stand_beside_the_artefacts(exported):
+    figures = json.loads((exported / "parity.json").read_text())
+    assert figures["sentences"] >= 100 and figures["ids"] == "equal"
+    assert {"saved_model", "onnx"} <= set(figures)
+
+
+def test_probes_are_made_up_where_there_are_too_few(translator):
+    texts = parity.probe_texts(["seven"], translator.source_tokenizer)
+    assert len(texts) == 100 and texts[0] == "seven" and all(texts)
+
+
+def test_an_artefact_that_differs_is_not_written(translator, tmp_path, monkeypatch):
+    """The export of another model's weights is refused, and leaves nothing."""
+    from tfk_transformer.export import translator_files
+
+    def write_another(other, folder, **more):
+        model = type(other.model)(other.model.config)
+        model.build()
+        translation_write(Translator(model, other.source_tokenizer), folder, **more)
+
+    translation_write = translator_files.write_saved_model
+    monkeypatch.setattr(translator_files, "write_saved_model", write_another)
+    with pytest.raises(parity.ParityError, match="SavedModel: expected the model's translations of .* nothing was written"):
+        export(translator, tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_parity_compares_ids_and_scores():
+    ids, scores = np.array([[[4, 2]], [[5, 2]]]), np.array([[-1.0], [-2.0]])
+    assert parity.check_ids("x", (ids, scores), (ids, scores + 1e-4)) == pytest.approx(1e-4)
+    with pytest.raises(parity.ParityError, match="got 1 with other ids"):
+        parity.check_ids("x", (ids, scores), (np.array([[[4, 2]], [[6, 2]]]), scores))
+    with pytest.raises(parity.ParityError, match="scores up to 0.01 apart"):
+        parity.check_ids("x", (ids, scores), (ids, scores + 0.01))
+    with pytest.raises(parity.ParityError):
+        parity.check_ids("x", (ids, scores), (ids, scores * np.nan))
+
+
+@pytest.mark.parametrize(("formats", "kept"), [(["onnx"], ["generate.onnx", "parity.json", "score.onnx", "translate.onnx"])])
+def test_one_format_alone(translator, tmp_path, formats, kept):
+    export(translator, tmp_path / "out", formats)
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == kept
+
+
+def test_the_profiles_for_onnxruntime_translate_as_the_model(translator, tmp_path):
+    figures = export(translator, tmp_path / "out", ["onnx_fast", "onnx_int8"])
+    assert figures["onnx_fast"]["largest_score_difference"] < 1e-4
+    int8 = figures["onnx_int8"]
+    assert int8["bleu_with_the_model"] >= parity.AGREEMENT and int8["kept_float32"] == [] and int8["sentences"] >= 100
+    assert (tmp_path / "out" / "generate.int8.onnx").stat().st_size < 0.6 * (tmp_path / "out" / "generate.fast.onnx").stat().st_size
+    expected = [t.text for t in translator.translate(TEXTS[:3])]
+    for name in ("fast", "int8"):
+        opened = OnnxTranslator(tmp_path / "out" / f"translate.{name}.onnx")
+        assert opened.metadata["profile"] == name and opened.metadata["parity"]
+        assert [t.text for t in opened.translate(TEXTS[:3])] == expected
+
+
+def test_no_int8_file_leaves_that_translates_too_differently(translator, tmp_path, monkeypatch):
+    monkeypatch.setattr(parity, "AGREEMENT", 101.0)  # more than any file can have
+    with pytest.raises(
+        parity.ParityError, match="ONNX int8: expected a BLEU over characters of 101 with the model's own translations .* got [0-9.]+"
+    ):
+        export(translator, tmp_path / "out", ["onnx_int8"])
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
+def test_a_half_precision_model_translates_and_is_exported_in_float32(translator, exported, tmp_path, dtype):
+    model = Transformer(translator.model.config, dtype=dtype)
+    model.build()
+    model.set_weights(translator.model.get_weights())
+    half = Translator(model, translator.source_tokenizer, probes=translator.probes)
+    assert half.translate(["forty-two"])[0].text == "zweiundvierzig"
+    export(half, tmp_path / "out", ["saved_model"])
+    found, expected = (SavedModelTranslator(path / "saved_model").translate(TEXTS) for path in (tmp_path / "out", exported))
+    assert found == expected
+
+
+def test_bad_exports_are_refused(translator, tmp_path):
+    with pytest.raises(ValueError, match="formats: expected some of saved_model, onnx, onnx_steps, onnx_fast, onnx_int8, got tflite"):
+        export(translator, tmp_path / "out", ["tflite"])
+    with pytest.raises(ValueError, match="which exists; choose another name"):
+        export(translator, tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["saved_model", "translate.onnx"])
+def test_too_long_text_is_named(opened, kind):
+    with pytest.raises(ValueError, match="at most 32 tokens each, got more in 1: number 2"):
+        opened[kind].translate(["two", "one " * 10000])
+
+
+@pytest.mark.parametrize("kind", ["saved_model", "translate.onnx"])
+@pytest.mark.parametrize("settings", [{"beam_size": 0}, {"n_best": 9}, {"beamsize": 2}, {"beam_size": 2, "n_best": 3}])
+def test_bad_settings_are_refused(opened, kind, settings):
+    with pytest.raises(ValueError, match="beam_size|beamsize"):
+        opened[kind].translate(["one"], **settings)
+
+
+def test_files_that_are_none_of_ours_are_refused(exported, tmp_path):
+    cut = tmp_path / "cut.onnx"
+    cut.write_bytes((exported / "translate.onnx").read_bytes()[:5000])
+    foreign = tmp_path / "foreign.onnx"
+    node = onnx.helper.make_node("Identity", ["x"], ["y"])
+    values = [onnx.helper.make_tensor_value_info(name, 1, [1]) for name in "xy"]
+    graph = onnx.helper.make_graph([node], "g", values[:1], values[1:])
+    onnx.save(onnx.helper.make_model(graph, ir_version=8, opset_imports=[onnx.helper.make_opsetid("", 18)]), foreign)
+    broken = shutil.copytree(exported / "saved_model", tmp_path / "broken")
+    (broken / "saved_model.pb").write_bytes(b"nothing")
+    for path, message in (
+        (tmp_path / "none.onnx", "which is not there"),
+        (tmp_path / "none", "which is not there"),
+        (tmp_path, "without any of these files"),
+        (cut, "cut.onnx does not load"),
+        (foreign, "no metadata"),
+        (exported / "generate.onnx", "which takes ids; use translate.onnx"),
+        (exported / "score.onnx", "which takes ids; use translate.onnx"),
+        (broken, "does not load"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            open_translator(path)
+    with pytest.raises(ValueError, match="that OnnxClassifier reads, got .*, which is for OnnxTranslator; open it with OnnxTranslator"):
+        OnnxClassifier(exported / "translate.onnx")
+
+
+def test_a_bare_import_of_export_is_refused():
+    done = subprocess.run([sys.executable, "-c", "import export"], capture_output=True, text=True, cwd=Path(__file__).parents[2])
+    assert "import this package as 'tfk_transformer.export'" in done.stderr
+
+
+def test_ids_become_the_text_that_the_tokenizer_gives_blanks_alone_too(translator, tmp_path):
+    tokenizer = translator.target_tokenizer
+    blank = tokenizer.pieces().index(" ")
+    words = tokenizer.encode(["eins", "zwei"])
+    rows = [[blank], [blank, blank, blank], [blank, *words[0]], [*words[1], blank], [], words[0]]
+    width = max(map(len, rows)) + 1
+    ids = np.array([[[*row, 2, *[0] * (width - len(row) - 1)]] for row in rows], "int32")  # (N, 1, T)
+    given = ir.Value(name="ids", type=ir.TensorType(ir.DataType.INT32), shape=ir.Shape(["N", "M", "T"]))
+    graph = ir.Graph([given], [], nodes=[], opset_imports={"": OPSET, TEXT_OPERATORS: 1}, name="decode")
+    text = _decode(tape.Tape(graph), given, tokenizer.pieces())
+    text.name, text.type = "text", ir.TensorType(ir.DataType.STRING)
+    graph.outputs.append(text)
+    ir.save(ir.Model(graph, ir_version=IR_VERSION), tmp_path / "decode.onnx")
+    (found,) = open_session(tmp_path / "decode.onnx", text_operators=True).run(None, {"ids": ids})
+    assert found[:, 0].tolist() == tokenizer.decode(ids[:, 0])
+    assert found[:2, 0].tolist() == ["", ""]

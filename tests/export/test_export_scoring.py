@@ -1,0 +1,187 @@
+"""Scores, attention and forced prefixes of exported files, equal to the Keras model's."""
+
+import subprocess
+import sys
+
+import numpy as np
+import onnx
+import pytest
+import tensorflow as tf
+from test_export import all_nodes
+
+from tfk_transformer.export import parity
+from tfk_transformer.export.runtime.onnx_scorer import OnnxScorer
+from tfk_transformer.export.runtime.onnx_translator import open_session
+from tfk_transformer.export.runtime.opening import open_scorer, open_translator
+from tfk_transformer.export.runtime.saved_model_translator import SavedModelTranslator
+from tfk_transformer.pipelines.translator import Translator
+
+SOURCES = ["forty-two", "one hundred ninety-nine", "", "seven", "Ünïcödé ﬁ ½ 中"]
+TARGETS = ["zweiundvierzig", "einhundert", "null", "sechs sieben acht", "½ ein"]
+
+
+@pytest.fixture(scope="module")
+def scorers(bundle, exported):
+    """All three kinds, opened from their paths."""
+    return {path.name: open_scorer(path) for path in (bundle, exported / "saved_model", exported / "score.onnx")}
+
+
+@pytest.fixture(scope="module")
+def ids(translator):
+    """Source and target ids."""
+    return [parity.probe_ids(texts, translator.source_tokenizer, 32) for texts in (SOURCES, TARGETS)]
+
+
+def test_a_path_tells_what_scores(scorers):
+    assert [type(s) for s in scorers.values()] == [Translator, SavedModelTranslator, OnnxScorer]
+
+
+@pytest.mark.parametrize("kind", ["saved_model", "score.onnx"])
+def test_texts_score_what_they_score_in_keras(scorers, translator, kind):
+    np.testing.assert_allclose(scorers[kind].score(SOURCES, TARGETS, batch_size=2), translator.score(SOURCES, TARGETS), atol=1e-4)
+    for one, other in zip(
+        translator.score_tokens(SOURCES, TARGETS), scorers[kind].score_tokens(SOURCES, TARGETS, batch_size=3), strict=True
+    ):
+        assert (other.text, other.tokens) == (one.text, one.tokens)
+        np.testing.assert_allclose(other.token_scores, one.token_scores, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["saved_model", "score.onnx"])
+def test_ids_score_and_attend_as_in_keras(scorers, translator, ids, kind):
+    expected = translator.graph.score_ids(*map(tf.constant, ids))
+    token_log_probs, log_probability = scorers[kind].score_ids(*ids)
+    np.testing.assert_allclose(token_log_probs, expected.token_log_probs, atol=1e-4)
+    np.testing.assert_allclose(log_probability, expected.log_probability, atol=1e-4)
+    np.testing.assert_array_equal(token_log_probs[ids[1] == 0], 0.0)
+    attention = scorers[kind].attention(*ids)
+    config = translator.model.config
+    assert attention.shape == (5, config.decoder_layers, config.num_heads, ids[1].shape[1], ids[0].shape[1])
+    np.testing.assert_allclose(attention, expected.attention, atol=1e-5)
+
+
+def test_the_scorer_tells_attention_as_keras_does(scorers, translator):
+    for one, other in zip(*(s.score_tokens(SOURCES, TARGETS, attention=True) for s in (translator, scorers["score.onnx"])), strict=True):
+        assert one.source_tokens == other.source_tokens
+        np.testing.assert_allclose(one.attention, other.attention, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["saved_model", "score.onnx"])
+def test_pairs_that_cannot_be_scored_are_refused(scorers, kind):
+    with pytest.raises(ValueError, match="targets: expected one for each of 2 sources, got 1"):
+        scorers[kind].score(["one", "two"], ["eins"])
+    with pytest.raises(ValueError, match="at most 32 tokens a side, got more in pair number 2"):
+        scorers[kind].score(["one", "two"], ["eins", "zwei " * 99])
+
+
+def test_ids_that_fit_no_pairs_are_refused(scorers, exported):
+    scorer = scorers["score.onnx"]
+    with pytest.raises(ValueError, match=r"expected shapes \(N, S\) and \(N, T\), got \(1, 2\) and \(2, 2\)"):
+        scorer.score_ids([[4, 2]], [[4, 2]] * 2)
+    with pytest.raises(ValueError, match=r"expected shapes \(N, S\) and \(N, T\), got \(2,\) and \(1, 2\)"):
+        scorer.score_ids([4, 2], [[4, 2]])
+    long = np.full((1, 33), 5)
+    assert np.isnan(scorer.score_ids(long, [[4, 2]])[1]).all() and np.isnan(scorer.score_ids([[4, 2]], long)[0]).all()
+    for wrong in ([[4, 999, 2]], [[4, 2, 999]], [[-4, 2, 0]]):
+        assert np.isnan(scorer.score_ids([[4, 2]], wrong)[1]).all()
+    with pytest.raises(ValueError, match="expected a file that scores, got .*generate.onnx, which does not; use score.onnx"):
+        OnnxScorer(exported / "generate.onnx")
+
+
+def test_score_has_standard_operators_alone_and_one_copy_of_each_weight(exported, translator):
+    model = onnx.load(exported / "score.onnx")
+    onnx.checker.check_model(model)
+    assert {node.domain for node in all_nodes(model.graph)} <= {""}
+    assert not [node for node in all_nodes(model.graph) if node.op_type in ("Loop", "If")]
+    weights = 4 * (translator.model.count_params() + 2 * translator.model.config.max_length * translator.model.config.model_dim)
+    tokenizers = 8 / 3 * len(translator.source_tokenizer.model)  # two, in base 64
+    assert (exported / "score.onnx").stat().st_size < 1.05 * weights + tokenizers + 150_000
+
+
+def test_the_scorer_needs_neither_tensorflow_nor_keras_and_for_ids_no_tokenizer(exported, translator):
+    code = """
+import sys
+for name in ("tensorflow", "keras", "tensorflow_text", "tf2onnx", "onnx", "onnxruntime_extensions", *sys.argv[2:]):
+    sys.modules[name] = None
+from tfk_transformer import OnnxScorer
+scorer = OnnxScorer(sys.argv[1])
+print(*scorer.score_ids([[4, 5, 2]], [[6, 2]])[1] if len(sys.argv) > 2 else scorer.score(["seven"], ["sieben"]))
+"""
+    for missing, expected in (
+        ([], translator.score(["seven"], ["sieben"])[0]),
+        (["pydantic", "sentencepiece"], translator.graph.score_ids(tf.constant([[4, 5, 2]]), tf.constant([[6, 2]])).log_probability[0]),
+    ):
+        done = subprocess.run([sys.executable, "-c", code, exported / "score.onnx", *missing], capture_output=True, text=True)
+        assert float(done.stdout or "nan") == pytest.approx(float(expected), abs=1e-4), done.stderr
+
+
+# Forced prefixes.
+
+
+@pytest.fixture(scope="module")
+def opened(bundle, exported):
+    """All three kinds, opened from their paths."""
+    return [open_translator(path) for path in (bundle, exported / "saved_model", exported / "translate.onnx")]
+
+
+@pytest.mark.parametrize("settings", [{}, {"beam_size": 1}, {"n_best": 4, "coverage_penalty": 0.4, "min_length": 3}])
+def test_keras_saved_model_and_onnx_go_on_from_a_prefix_alike(opened, settings):
+    prefixes = ["drei", None, "eins", "acht", "ein"]
+    expected, *others = [translator.translate(SOURCES, prefixes=prefixes, batch_size=3, **settings) for translator in opened]
+    assert [t.text[:4] for t in expected[::3]] == ["drei", "acht"]
+    assert expected[2].text == ""  # a blank text stays blank
+    for found in others:
+        for one, other in zip(expected, found, strict=True):
+            assert [h.text for h in one.hypotheses] == [h.text for h in other.hypotheses]
+            np.testing.assert_allclose([h.score for h in one.hypotheses], [h.score for h in other.hypotheses], atol=1e-4)
+
+
+def test_prefixes_that_do_not_fit_are_refused_by_all(opened):
+    for translator in opened:
+        with pytest.raises(ValueError, match="prefixes: expected one, or None, for each of 2 texts, got 1"):
+            translator.translate(["one", "two"], prefixes=["eins"])
+        with pytest.raises(ValueError, match="texts, prefixes: expected at most 32 tokens each, got more in 1: number 2"):
+            translator.translate(["one", "two"], prefixes=[None, "zwei " * 99])
+
+
+def test_files_over_ids_take_a_prefix_for_all_or_for_each(opened, exported, translator):
+    source = parity.probe_ids(["forty-two", "seven"], translator.source_tokenizer, 32)
+    (drei, acht) = translator.target_tokenizer.encode(["drei", "acht"])
+    width = max(len(drei), len(acht))
+    both = np.array([row + [0] * (width - len(row)) for row in (drei, acht)], "int32")
+    session = open_session(exported / "generate.onnx")
+    for prefix_ids, starts in ((both, (drei, acht)), (np.array([drei], "int32"), (drei, drei)), (None, ([], []))):
+        ids = session.run(["ids"], {"source_ids": source, **({} if prefix_ids is None else {"prefix_ids": prefix_ids})})[0]
+        np.testing.assert_array_equal(opened[1].generate(source, prefix_ids)[0], ids)
+        assert [row[: len(start)].tolist() for row, start in zip(ids[:, 0], starts, strict=True)] == list(starts)
+    with pytest.raises(Exception, match="axis == 1|invalid expand shape"):  # onnxruntime's own word for sizes that do not fit
+        session.run(["ids"], {"source_ids": source, "prefix_ids": np.array([drei] * 3, "int32")})
+
+
+def test_a_program_without_this_package_may_leave_the_prefix_out(exported):
+    session = open_session(exported / "translate.onnx", text_operators=True)
+    optional = {value.name: value for value in session.get_overridable_initializers()}
+    assert optional["prefix"].type == "tensor(string)"
+    texts = np.array(["forty-two", "seven"], object)
+    (plain,) = session.run(["translations"], {"text": texts})
+    assert plain[:, 0].tolist() == ["zweiundvierzig", "sieben"]
+    (forced,) = session.run(["translations"], {"text": texts, "prefix": np.array(["acht"], object)})
+    assert [text[:4] for text in forced[:, 0]] == ["acht", "acht"]
+
+
+# Parity.
+
+
+def test_parity_compares_scores_and_attention():
+    expected = [np.array([[-1.0, 0.0]]), np.array([-1.0]), np.full((1, 1, 1, 2, 1), 0.5)]
+    assert parity.check_scores("x", expected, expected) == {"largest_token_score_difference": 0.0, "largest_attention_difference": 0.0}
+    for place, change in ((0, 0.01), (1, 0.01), (2, 0.001), (0, np.nan)):
+        got = [part + change * (number == place) for number, part in enumerate(expected)]
+        with pytest.raises(parity.ParityError, match="x: expected the model's scores of 1 probe pairs, got token scores up to"):
+            parity.check_scores("x", expected, got)
+
+
+def test_the_figures_of_scores_stand_beside_the_others(exported):
+    metadata = OnnxScorer(exported / "score.onnx").metadata
+    assert 0 <= metadata["parity"]["largest_token_score_difference"] < parity.SCORE_TOLERANCE
+    assert 0 <= metadata["parity"]["largest_attention_difference"] < parity.PROBABILITY_TOLERANCE
+    assert metadata["config"]["architecture"] == "encoder_decoder"

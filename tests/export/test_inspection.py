@@ -1,0 +1,106 @@
+import json
+import re
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import onnx
+import pytest
+
+from tfk_transformer.config.options import SearchSettings
+from tfk_transformer.export.inspection import inspect
+from tfk_transformer.export.signatures import GENERATE, SAVED_MODEL, TRANSLATE
+
+
+def names(tensors):
+    return [tensor["name"] for tensor in tensors]
+
+
+@pytest.mark.parametrize(("name", "signature"), [("generate", GENERATE), ("translate", TRANSLATE)])
+def test_an_onnx_file_tells_its_signature_version_and_parity(exported, translator, name, signature):
+    path = exported / f"{name}.onnx"
+    found = inspect(path)
+    inputs, outputs = found["signatures"][name].values()
+    wanted = [{"name": t.name, "dtype": t.dtype, "shape": list(t.shape)} for t in (*signature.inputs, *signature.outputs)]
+    assert [{key: t[key] for key in ("name", "dtype", "shape")} for t in (*inputs, *outputs)] == wanted
+    assert inputs[1]["default"] == {"generate": [[]], "translate": [""]}[name]
+    assert {t["name"]: t["default"] for t in inputs[2:]} == SearchSettings().model_dump()
+    assert found["files"] == {path.name: path.stat().st_size}
+    assert found["config"] == translator.model.config.model_dump(mode="json")
+    assert found["parity"]["ids"] == "equal" and found["parity"]["sentences"] >= 100
+    assert found["facts"]["opsets"]["ai.onnx"] == 18 and found["facts"]["special_ids"]["end"] == 2
+    assert found["facts"]["nodes"] > found["facts"]["nodes_in_the_innermost_loop"] > 20
+    # All weights once, and beside them positions and a few constants.
+    weights = translator.model.count_params()
+    assert weights < found["parameters"] < weights + 3 * 32 * 128
+
+
+def test_a_saved_model_tells_its_signatures(exported, translator):
+    found = inspect(exported / "saved_model")
+    assert set(SAVED_MODEL) <= set(found["signatures"])
+    for name, signature in SAVED_MODEL.items():
+        inputs, outputs = found["signatures"][name].values()
+        assert names(inputs) == [t.name for t in signature.inputs]
+        assert sorted(names(outputs)) == sorted(t.name for t in signature.outputs)
+    assert found["signatures"]["generate"]["inputs"][0] == {"name": "source_ids", "dtype": "int32", "shape": [None, None]}
+    assert found["parameters"] == translator.model.count_params()
+    assert found["parity"] == {**found["parity"], "ids": "equal", "largest_score_difference": pytest.approx(0, abs=1e-3)}
+    assert found["files"]["saved_model.pb"] == (exported / "saved_model" / "saved_model.pb").stat().st_size
+
+
+def test_a_bundle_tells_its_configuration_and_figures(bundle, translator):
+    found = inspect(bundle)
+    assert found["kind"] == "bundle"
+    assert found["parameters"] == translator.model.count_params()
+    assert found["config"]["source_vocab_size"] == 80
+    assert found["facts"]["accuracy"] > 0.9 and "model.weights.h5" in found["files"]
+
+
+def test_what_is_none_of_ours_or_broken_is_refused(exported, tmp_path):
+    for name, content in (
+        ("corrupt.onnx", b"corrupt"),
+        ("empty.onnx", b""),
+        ("cut.onnx", (exported / "generate.onnx").read_bytes()[:9999]),
+    ):
+        (tmp_path / name).write_bytes(content)
+    values = [onnx.helper.make_tensor_value_info(name, 1, [1]) for name in "xy"]
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Identity", ["x"], ["y"])], "g", values[:1], values[1:])
+    onnx.save(onnx.helper.make_model(graph), tmp_path / "foreign.onnx")
+    broken = shutil.copytree(exported / "saved_model", tmp_path / "broken")
+    (broken / "saved_model.pb").write_bytes(b"nothing")
+    without = shutil.copytree(exported / "saved_model", tmp_path / "without")
+    shutil.rmtree(without / "variables")
+    for name, message in (
+        ("none", "expected a bundle .* or an .onnx file, got .*none, which is not there"),
+        ("", "got a folder without any of these files"),
+        ("corrupt.onnx", "corrupt.onnx, which does not load"),
+        ("empty.onnx", "empty.onnx, which "),
+        ("cut.onnx", "cut.onnx, which does not load"),
+        ("foreign.onnx", "foreign.onnx, which has no metadata"),
+        ("broken", "broken does not load"),
+        ("without", "without does not load"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            inspect(tmp_path / name)
+
+
+def test_the_command_prints_tables_and_json_without_tensorflow(exported):
+    code = "import runpy, sys; sys.modules['tensorflow'] = sys.modules['keras'] = None; runpy.run_module('tfk_transformer')"
+    command = [sys.executable, "-c", code, "inspect", exported / "translate.onnx"]
+    people, machines = (subprocess.run([*command, *more], capture_output=True, text=True) for more in ((), ("--json",)))
+    assert people.stderr == machines.stderr == ""
+    assert json.loads(machines.stdout) == inspect(exported / "translate.onnx")
+    rows = [[cell.strip() for cell in re.split("[│┃]", line)[1:-1]] for line in people.stdout.splitlines() if line[0] in "│┃"]
+    assert ["input", "text", "string", "[N]", ""] in rows
+    assert ["input", "length_penalty", "float32", "[]", "0.6"] in rows
+    assert ["output", "scores", "float32", "[N, n_best]", ""] in rows
+    assert ["model_dim", "128"] in rows and ["sentences", "128"] in rows
+    size = (exported / "translate.onnx").stat().st_size
+    assert ["translate.onnx", f"{size:,} bytes"] in rows
+
+
+def test_numbers_stand_as_they_were_written():
+    from tfk_transformer.export.inspection import _plain
+
+    assert [_plain(np.array(*value)) for value in ((0.6, "float32"), (4, "int32"))] == [0.6, 4]

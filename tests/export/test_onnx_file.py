@@ -1,0 +1,101 @@
+"""Files whose weights lie beside them, as they must above 2 GB; here above 1 KB."""
+
+from collections import Counter
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+
+from tfk_transformer.config.options import setting_rules
+from tfk_transformer.export.inspection import inspect
+from tfk_transformer.export.parity import probe_ids
+from tfk_transformer.export.runtime.onnx_translator import OnnxTranslator, open_session
+from tfk_transformer.export.to_onnx.conversion import quietly
+from tfk_transformer.export.to_onnx.onnx_file import SMALL, save_onnx
+from tfk_transformer.export.to_onnx.onnx_models import generate_graph, search_graph
+
+NAMES = ("generate.onnx", "translate.onnx")
+TEXTS = ["forty-two", "seven"]
+
+
+@pytest.fixture(scope="module")
+def models(exported):
+    with quietly("onnx_ir.serde"):
+        return {name: ir.load(exported / name) for name in NAMES}
+
+
+@pytest.fixture
+def parted(models, translator, tmp_path):
+    save_onnx(models, tmp_path, translator.model.config, largest=1000, search=setting_rules())
+    return tmp_path
+
+
+def inside(graph):
+    """Yield the initializers that stand in an ONNX graph itself, those of loops' bodies too."""
+    yield from (tensor for tensor in graph.initializer if tensor.data_location != onnx.TensorProto.EXTERNAL)
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                yield from inside(attribute.g)
+
+
+def test_weights_lie_beside_the_file(parted, models, translator):
+    assert sorted(path.name for path in parted.iterdir()) == sorted([*NAMES, *(f"{name}.data" for name in NAMES)])
+    for name in NAMES:
+        graph = onnx.load(parted / name, load_external_data=False).graph
+        numbers = [tensor for tensor in inside(graph) if tensor.data_type != onnx.TensorProto.STRING]
+        assert max(len(tensor.raw_data) for tensor in numbers) <= SMALL
+        assert (parted / f"{name}.data").stat().st_size >= 4 * translator.model.count_params()
+        assert inspect(parted / name)["files"] == {file: (parted / file).stat().st_size for file in (name, f"{name}.data")}
+    tensors = [value.const_value for model in models.values() for graph in model.graphs() for value in graph.initializers.values()]
+    assert not any(isinstance(tensor, ir.ExternalTensor) for tensor in tensors)  # the models themselves are as they were
+
+
+def test_they_are_found_from_any_folder(parted, exported, translator, tmp_path_factory, monkeypatch):
+    source = probe_ids(TEXTS, translator.source_tokenizer, 32)
+    expected = OnnxTranslator(exported / "translate.onnx").translate(TEXTS, n_best=2)
+    for folder, path in ((tmp_path_factory.mktemp("elsewhere"), parted), (parted.parent, parted.name)):
+        monkeypatch.chdir(folder)
+        assert OnnxTranslator(f"{path}/translate.onnx").translate(TEXTS, n_best=2) == expected
+        (ids, _) = open_session(f"{path}/generate.onnx").run(None, {"source_ids": source})
+        assert translator.target_tokenizer.decode(ids[:, 0]) == ["zweiundvierzig", "sieben"]
+
+
+def test_a_file_in_use_is_written_again(parted, models, translator):
+    """As at the end of an export, when the parity figures are known."""
+    opened = OnnxTranslator(parted / "translate.onnx")
+    before = opened.translate(TEXTS)
+    save_onnx(models, parted, translator.model.config, largest=1000, search=setting_rules(), parity={"ids": "equal"})
+    assert opened.translate(TEXTS) == before == OnnxTranslator(parted / "translate.onnx").translate(TEXTS)
+
+
+@pytest.mark.parametrize("cut", [True, False])
+def test_weights_that_are_missing_or_cut_are_said(parted, cut):
+    data = parted / "translate.onnx.data"
+    data.write_bytes(data.read_bytes()[:-4]) if cut else data.unlink()
+    with pytest.raises(ValueError, match="translate.onnx does not load"):
+        OnnxTranslator(parted / "translate.onnx")
+    with pytest.raises(ValueError, match="expected weights of .* in translate.onnx.data beside it, got no such file or a cut one"):
+        inspect(parted / "translate.onnx")
+
+
+def test_one_process_converts_again_and_again(translator):
+    """TensorFlow names what it inlines anew in each conversion, and must not find two functions of one name."""
+    first, second = (
+        Counter(node.op_type for node in generate_graph(search_graph(translator), translator).graph.all_nodes()) for _ in range(2)
+    )
+    assert first == second and first["Loop"] == 2
+
+
+def test_weights_that_stand_as_in_keras_have_their_names_of_there(translator, models):
+    wanted = {name: weight.numpy() for name, weight in translator.model.named_weights.items() if "feed_forward" in name}
+    found = {name: value.const_value for graph in models["generate.onnx"].graphs() for name, value in graph.initializers.items()}
+    assert len(wanted) == 16
+    for name, weight in wanted.items():
+        np.testing.assert_array_equal(found[name].numpy(), weight)
+
+
+def test_small_weights_stand_in_the_file(models, translator, tmp_path):
+    save_onnx(models, tmp_path, translator.model.config)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(NAMES)

@@ -1,0 +1,313 @@
+"""What is refused, and how: the table of docs/exports.md, for Keras, SavedModel and ONNX, through classes and bare functions."""
+
+import json
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import onnxruntime
+import pytest
+import tensorflow as tf
+
+from tfk_transformer.config.options import SETTING_DTYPES, SearchSettings
+from tfk_transformer.export.functions import traced
+from tfk_transformer.export.runtime.onnx_translator import open_session
+from tfk_transformer.export.runtime.opening import open_translator
+from tfk_transformer.export.signatures import GENERATE, SCORE, TRANSLATE
+
+KINDS = ("keras", "saved_model", "onnx")
+REFUSED = (TypeError, tf.errors.InvalidArgumentError, onnxruntime.capi.onnxruntime_pybind11_state.InvalidArgument)
+MAX_LENGTH, VOCAB_SIZE = 32, 80
+NONE = -1e9  # the score where there is no hypothesis
+
+
+class Functions:
+    """The bare functions of a kind of file, from arrays and settings to arrays."""
+
+    def __init__(self, kind, translator, exported):
+        self.kind = kind
+        if kind == "onnx":
+            self._sessions = {name: open_session(exported / f"{name}.onnx", text_operators=True) for name in ("generate", "translate")}
+        elif kind == "saved_model":
+            self._model = tf.saved_model.load(str(exported / "saved_model"))  # the signatures alone do not keep it
+        else:
+            self._traced = {
+                name: traced(translator.graph, s) for name, s in (("generate", GENERATE), ("translate", TRANSLATE), ("score", SCORE))
+            }
+
+    def generate(self, source_ids, prefix_ids=((0,),), **settings):
+        inputs = {"source_ids": source_ids, "prefix_ids": np.array(prefix_ids, "int32")}
+        return self._run("generate", ("ids", "scores"), inputs, settings)
+
+    def translate(self, text, **settings):
+        if self.kind == "onnx" and text.dtype.kind == "S":
+            text = text.astype(f"S{text.itemsize + 1}")  # onnxruntime reads each up to a NUL
+        return self._run("translate", ("translations", "scores"), {"text": text, "prefix": np.array([""], object)}, settings)
+
+    def score(self, source, target):
+        return self._run("score", ("log_probability",), {"source": source, "target": target}, None)[0]
+
+    def _run(self, name, outputs, inputs, settings):
+        given = {} if settings is None else settings
+        if self.kind == "onnx":
+            scalars = {setting: np.array(value, SETTING_DTYPES[setting]) for setting, value in given.items()}
+            return self._sessions[name].run(outputs, {**inputs, **scalars})
+        full = {} if settings is None else {**SearchSettings().model_dump(), **given}
+        scalars = {setting: tf.constant(value, SETTING_DTYPES[setting]) for setting, value in full.items()}
+        tensors = {key: tf.constant(value) for key, value in inputs.items()}
+        if self.kind == "saved_model":
+            found = self._model.signatures[name](**tensors, **scalars)
+        else:
+            found = self._traced[name](*tensors.values(), *scalars.values())
+        return [found[output].numpy() for output in outputs]
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def functions(request, translator, exported):
+    return Functions(request.param, translator, exported)
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def opened(request, bundle, exported):
+    """A translator of each kind."""
+    return open_translator({"keras": bundle, "saved_model": exported / "saved_model", "onnx": exported / "translate.onnx"}[request.param])
+
+
+def ids(rows, dtype="int32"):
+    return np.array(rows, dtype)
+
+
+def decoded(texts):
+    return [[text if isinstance(text, str) else text.decode() for text in row] for row in texts]
+
+
+@pytest.fixture(scope="module")
+def seven(translator):
+    """The source ids of "seven", and the ids and score of its translation."""
+    source = [*translator.source_tokenizer.encode(["seven"])[0], 2]
+    return source, [*translator.target_tokenizer.encode(["sieben"])[0], 2], translator.translate(["seven"])[0].score
+
+
+@pytest.mark.parametrize("wrong", [-1, VOCAB_SIZE, 2**31 - 1, -(2**31)])
+def test_ids_that_the_vocabulary_does_not_have_score_nan(functions, seven, wrong):
+    source, target, score = seven
+    found, scores = functions.generate(ids([[wrong, *source[1:]], source]))
+    assert not found[0].any() and np.isnan(scores[0]).all()
+    assert found[1, 0, : len(target)].tolist() == target
+    assert scores[1, 0] == pytest.approx(score, abs=1e-4)
+
+
+@pytest.mark.parametrize("wrong", [-1, VOCAB_SIZE])
+def test_a_prefix_that_the_vocabulary_does_not_have_scores_nan(functions, seven, wrong):
+    source, target, score = seven
+    found, scores = functions.generate(ids([source, source]), [[wrong, 0], [target[0], target[1]]])
+    assert np.isnan(scores[0]).all() and not found[0].any()
+    assert found[1, 0, : len(target)].tolist() == target
+
+
+def test_the_last_id_of_the_vocabulary_is_in_it(functions):
+    assert np.isfinite(functions.generate(ids([[VOCAB_SIZE - 1, 2]]))[1]).all()
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (0, 0), (2, 0)])
+@pytest.mark.parametrize("n_best", [1, 3])
+def test_no_ids_give_no_hypotheses_or_blank_ones(functions, shape, n_best):
+    found, scores = functions.generate(np.zeros(shape, "int32"), n_best=n_best)
+    assert found.shape[:2] == scores.shape == (shape[0], n_best)
+    assert not found.any() and not scores.any()
+
+
+def test_a_source_of_10000_tokens_scores_nan(functions, seven):
+    source, target, _ = seven
+    long = np.full((2, 10_000), source[0], "int32")
+    long[1] = 0
+    long[1, : len(source)] = source
+    found, scores = functions.generate(long)
+    assert np.isnan(scores[0]).all() and not found[0].any()
+    assert found[1, 0, : len(target)].tolist() == target
+
+
+@pytest.mark.parametrize("beam_size", [-1, 0, 1, 2])
+@pytest.mark.parametrize("n_best", [-1, 0, 1, 2, 5])
+def test_more_hypotheses_than_beams_are_blank(functions, seven, beam_size, n_best):
+    """Bare functions; the classes refuse it."""
+    source, target, _ = seven
+    found, scores = functions.generate(ids([source]), beam_size=beam_size, n_best=n_best)
+    wanted, kept = max(n_best, 1), min(max(n_best, 1), max(beam_size, 1))
+    assert found.shape[:2] == scores.shape == (1, wanted)
+    assert found[0, 0, : len(target)].tolist() == target
+    assert (scores[0, :kept] > NONE / 2).all()
+    assert (scores[0, kept:] == NONE).all() and not found[0, kept:].any()
+
+
+def test_hypotheses_beyond_the_beams_are_blank_texts(functions):
+    texts, scores = functions.translate(np.array(["seven", ""], object), beam_size=1, n_best=3)
+    assert decoded(texts) == [["sieben", "", ""], ["", "", ""]]
+    assert scores[0, 1:].tolist() == [NONE, NONE] and scores[1].tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        ids([[4, 2]], "int64"),
+        ids([[4, 2]], "float32"),
+        np.array([["a"]], object),
+        ids([4, 2]),
+        ids([[[4, 2]]]),
+        ids(4),
+    ],
+)
+def test_wrong_dtypes_and_ranks_of_ids_are_errors(functions, source):
+    with pytest.raises(REFUSED):
+        functions.generate(source)
+
+
+@pytest.mark.parametrize("text", [ids([1, 2]), np.array("seven", object), np.array([["seven"]], object)])
+def test_wrong_dtypes_and_ranks_of_texts_are_errors(functions, text):
+    with pytest.raises(REFUSED):
+        functions.translate(text)
+
+
+def test_blank_texts_are_blank(functions):
+    texts, scores = functions.translate(np.array(["", " ", "seven"], object), n_best=2)
+    assert decoded(texts[:2]) == [["", ""], ["", ""]] and scores[:2].tolist() == [[0, 0], [0, 0]]
+    assert decoded(texts[2:])[0][0] == "sieben"
+
+
+def test_bytes_that_are_no_utf8_are_unknown_characters(functions, translator):
+    """Each kind reads them as any character that the tokenizer does not know, and leaves the neighbour alone."""
+    texts, scores = functions.translate(np.array([b"se\xffven", b"seven", b"\xc3("], "S"))
+    expected = translator.translate(["se\u4e2dven", "seven", "\u4e2d("])
+    assert decoded(texts) == [[e.text] for e in expected]
+    np.testing.assert_allclose(scores[:, 0], [e.score for e in expected], atol=1e-4)
+
+
+def test_a_text_of_10000_words_scores_nan(functions):
+    texts, scores = functions.translate(np.array(["one " * 10_000, "seven"], object))
+    assert decoded(texts) == [[""], ["sieben"]]
+    assert np.isnan(scores[0, 0]) and np.isfinite(scores[1, 0])
+
+
+def test_no_texts_at_all_give_none_and_crash_nothing(exported):
+    """In a process of its own: an operator of onnxruntime-extensions crashes where there is nothing to join."""
+    code = """
+import sys, numpy as np
+from tfk_transformer.export.runtime.onnx_translator import open_session
+session = open_session(sys.argv[1], text_operators=True)
+for n_best in (1, 3):
+    print(*(found.shape for found in session.run(None, {"text": np.array([], object), "n_best": np.array(n_best, "int32")})))
+"""
+    done = subprocess.run([sys.executable, "-c", code, exported / "translate.onnx"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout.splitlines()) == (0, ["(0, 1) (0, 1)", "(0, 3) (0, 3)"]), done.stderr
+
+
+@pytest.mark.parametrize("kind", KINDS[:2])
+def test_no_texts_at_all_give_none(translator, exported, kind):
+    functions = Functions(kind, translator, exported)
+    assert [found.shape for found in functions.translate(np.array([], "S1"), n_best=3)] == [(0, 3), (0, 3)]
+    assert functions.score(np.array([], "S1"), np.array([], "S1")).shape == (0,)
+    blank = functions.score(np.array([b"", b"seven"]), np.array([b"sieben", b""]))
+    assert np.isfinite(blank).all() and (blank < 0).all()
+    long = functions.score(np.array([b"one " * 10_000, b"seven"]), np.array([b"sieben", b"one " * 10_000]))
+    assert np.isnan(long).all()
+
+
+def test_scores_of_unknown_ids_are_nan(translator):
+    found = translator.graph.score_ids(tf.constant([[4, 2], [-4, 2], [4, 2]]), tf.constant([[5, 2], [5, 2], [VOCAB_SIZE, 2]]))
+    assert np.isnan(found.log_probability).tolist() == [False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("texts", "settings", "message"),
+    [
+        ("seven", {}, "texts: expected a list of strings, got one string"),
+        ([b"seven"], {}, "texts: expected strings, got bytes at index 0"),
+        (["seven", None], {}, "texts: expected strings, got NoneType at index 1"),
+        ([["seven"]], {}, "texts: expected strings, got list at index 0"),
+        (["seven", "se\udcffven"], {}, r"texts: expected text, got the character U\+DCFF in place 3 of the one at index 1"),
+        (["se\0ven"], {}, r"texts: expected text, got the character U\+0000 in place 3 of the one at index 0"),
+        (["seven", "one " * 10_000], {}, "texts: expected at most 32 tokens each, got more in 1: number 2"),
+        (["seven"], {"beam_size": 2, "n_best": 3}, "n_best.* beam_size, got n_best 3 and beam_size 2"),
+        (["seven"], {"beam_size": 0}, "beam_size"),
+        (["seven"], {"beam_size": "4"}, "beam_size.*got '4'"),
+        (["seven"], {"beam_size": 4.5}, "beam_size.*got 4.5"),
+        (["seven"], {"length_penalty": float("nan")}, "length_penalty.*got nan"),
+        (["seven"], {"beams": 4}, "beams"),
+        (["seven"], {"batch_size": 0}, "batch_size: expected at least 1, got 0"),
+    ],
+)
+def test_classes_refuse_in_the_same_words(opened, texts, settings, message):
+    with pytest.raises(ValueError, match=message):
+        opened.translate(texts, **settings)
+
+
+def test_classes_give_nothing_for_nothing_and_blank_for_blank(opened):
+    assert opened.translate([]) == []
+    assert [(t.text, t.score) for t in opened.translate(["", " \n"])] == [("", 0), ("", 0)]
+
+
+@pytest.mark.parametrize("source", [ids([4, 2]), ids([[4.5, 2]], "float32"), np.array([["a"]])])
+def test_the_saved_model_class_refuses_what_are_no_ids(exported, source):
+    with pytest.raises(ValueError, match=r"source_ids: expected whole numbers \(N, S\), got "):
+        open_translator(exported / "saved_model").generate(source)
+
+
+def broken_files(folder, bundle, exported):
+    """Write files that are wrong or cut, and return their paths."""
+    paths = []
+
+    def add(name, content):
+        (folder / name).write_bytes(content)
+        paths.append(folder / name)
+
+    whole = (exported / "translate.onnx").read_bytes()
+    for share in (0.001, 0.1, 0.5, 0.9, 0.999):
+        add(f"cut_{share}.onnx", whole[: int(len(whole) * share)])
+    add("last.onnx", whole[:-1])
+    add("empty.onnx", b"")
+    add("noise.onnx", np.random.default_rng(0).bytes(9999))
+    add("text.onnx", b"no model at all\n")
+    (folder / "folder.onnx").mkdir()
+    paths.append(folder / "folder.onnx")
+    for source, name, kept in (
+        (exported / "saved_model", "saved_model.pb", 0.5),
+        (exported / "saved_model", "saved_model.pb", 0),
+        (exported / "saved_model", "variables/variables.index", 0.5),
+        (exported / "saved_model", "variables/variables.data-00000-of-00001", 0.5),
+        (bundle, "config.json", 0.5),
+        (bundle, "model.weights.h5", 0.5),
+        (bundle, "source.model", 0.5),
+        (bundle, "target.model", 0),
+    ):
+        copy = shutil.copytree(source, folder / f"{len(paths)}")
+        content = (copy / name).read_bytes()
+        (copy / name).write_bytes(content[: int(len(content) * kept)])
+        paths.append(copy)
+    return paths
+
+
+def test_wrong_and_cut_files_are_said_to_be_so(bundle, exported, tmp_path):
+    """In a process of their own, which lives on."""
+    paths = broken_files(tmp_path, bundle, exported)
+    code = """
+import json, sys
+from tfk_transformer.export.runtime.opening import open_translator
+from tfk_transformer.export.inspection import inspect
+for path in sys.argv[1:]:
+    for run in (open_translator, inspect):
+        try:
+            run(path)
+            found = "opened"
+        except Exception as error:
+            found = f"{type(error).__name__}: {error}"
+        print(json.dumps([path, run.__name__, found]), flush=True)
+"""
+    done = subprocess.run([sys.executable, "-c", code, *paths], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(found) == 2 * len(paths)
+    # What `inspect` does not read it cannot miss: the weights of a SavedModel.
+    unread = (str(tmp_path / "13"), "inspect")
+    wrong = [(path, run, said) for path, run, said in found if not said.startswith("ValueError: ") and (path, run) != unread]
+    assert wrong == []

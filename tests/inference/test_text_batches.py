@@ -1,0 +1,136 @@
+import re
+import threading
+
+import numpy as np
+import pytest
+
+from tfk_transformer.inference.text_batches import LONG, Hypothesis, Translation, check_texts, in_batches, to_translations
+
+NAN = float("nan")
+
+
+def test_the_best_hypothesis_is_the_translation():
+    translation = Translation("eins", [Hypothesis("one", -0.5), Hypothesis("a", -0.75)])
+    assert (translation.text, translation.score) == ("one", -0.5)
+
+
+@pytest.mark.parametrize("texts", [[], ["eins"], ("eins", ""), np.array(["eins", "zwei"])])
+def test_strings_are_accepted(texts):
+    assert check_texts(texts) is None
+
+
+def test_a_lone_string_is_refused():
+    with pytest.raises(ValueError, match=re.escape("texts: expected a list of strings, got one string; write ['eins'].")):
+        check_texts("eins")
+
+
+def test_a_lone_long_string_is_shown_by_its_beginning():
+    with pytest.raises(ValueError, match=re.escape(f"write ['{'a' * 20}'].")):
+        check_texts("a" * 21)
+
+
+@pytest.mark.parametrize(("other", "kind"), [(b"zwei", "bytes"), (None, "NoneType"), (2, "int"), (["zwei"], "list")])
+def test_what_is_no_string_is_refused(other, kind):
+    with pytest.raises(ValueError, match=f"^texts: expected strings, got {kind} at index 1.$"):
+        check_texts(["eins", other, 3])
+
+
+TEXTS = ["ccc", "a", "eeeee", "bb", "ffffff", "dddd", "b"]
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "batches"),
+    [
+        (1, [["ffffff"], ["eeeee"], ["dddd"], ["ccc"], ["bb"], ["b"], ["a"]]),
+        (3, [["ffffff"], ["ccc", "dddd", "eeeee"], ["a", "b", "bb"]]),
+        (7, [["a", "b", "bb", "ccc", "dddd", "eeeee", "ffffff"]]),
+        (11, [["a", "b", "bb", "ccc", "dddd", "eeeee", "ffffff"]]),
+    ],
+)
+def test_texts_of_like_length_run_together_and_come_back_in_order(batch_size, batches):
+    seen = []
+
+    def run(batch):
+        seen.append(batch)
+        return [[text.upper(), text] for text in batch], [[len(text), -len(text)] for text in batch]
+
+    rows = in_batches(TEXTS, batch_size, run)
+    assert seen == batches
+    assert rows == [([text.upper(), text], [len(text), -len(text)]) for text in TEXTS]
+
+
+def test_of_long_texts_fewer_run_together():
+    seen, texts = [], ["a" * length for length in (LONG // 2, 3 * LONG, 1, LONG + 1, 9 * LONG, LONG, LONG)]
+    in_batches(texts, 4, lambda batch: (seen.append([len(text) for text in batch]), (batch, batch))[1])
+    assert seen == [[9 * LONG], [3 * LONG], [LONG + 1], [1, LONG // 2, LONG, LONG]]
+
+
+@pytest.mark.parametrize("at_once", [2, 3])
+def test_batches_run_side_by_side(at_once):
+    together = threading.Barrier(at_once, timeout=60)  # breaks, an error, unless so many wait at it at the same time
+
+    def run(batch):
+        together.wait()
+        return [[text.upper() for text in batch]]
+
+    texts = TEXTS[: 2 * at_once]
+    assert in_batches(texts, 1, run, at_once=at_once) == [(text.upper(),) for text in texts]
+
+
+def test_an_error_in_a_batch_on_another_thread_is_the_callers():
+    with pytest.raises(ZeroDivisionError):
+        in_batches(TEXTS, 2, lambda batch: 1 / 0, at_once=2)
+
+
+def test_no_texts_need_no_run():
+    assert in_batches([], 3, lambda batch: 1 / 0) == []
+
+
+def test_a_batch_size_below_one_is_refused():
+    with pytest.raises(ValueError, match="^batch_size: expected at least 1, got 0.$"):
+        in_batches(TEXTS, 0, lambda batch: 1 / 0)
+
+
+def test_a_run_that_loses_a_row_is_an_error():
+    with pytest.raises(ValueError, match="zip"):
+        in_batches(TEXTS, 3, lambda batch: (batch[1:], batch[1:]))
+
+
+def test_rows_become_translations():
+    rows = [(np.array([b"sch\xc3\xb6n", b"gut"], object), np.array([-0.5, -0.75], "float32")), (["two", "2"], [-0.25, -1.5])]
+    assert to_translations(["nice", "zwei"], rows, 7) == [
+        Translation("nice", [Hypothesis("schön", -0.5), Hypothesis("gut", -0.75)]),
+        Translation("zwei", [Hypothesis("two", -0.25), Hypothesis("2", -1.5)]),
+    ]
+
+
+def test_scores_are_plain_numbers():
+    (translation,) = to_translations(["a"], [(np.array(["b"], object), np.array([-0.5], "float32"))], 7)
+    assert (type(translation.score), type(translation.text)) == (float, str)
+
+
+def test_hypotheses_that_were_not_found_are_dropped():
+    scores = [-3.0, -1e9, -4e8, -1e9 / 1.5]
+    (translation,) = to_translations(["a"], [(["b", "", "c", ""], scores)], 7)
+    assert translation.hypotheses == [Hypothesis("b", -3.0), Hypothesis("c", -4e8)]
+
+
+def test_one_hypothesis_stays_whatever_its_score():
+    (translation,) = to_translations(["a"], [(["", ""], [-1e9, -1e9])], 7)
+    assert translation.hypotheses == [Hypothesis("", -1e9)]
+
+
+def test_texts_that_were_too_long_are_named():
+    texts = ["ja", "sehr " * 11, "nein", "zu lang"]
+    rows = [([""], [score]) for score in (-0.5, NAN, -0.5, NAN)]
+    problem = (
+        "texts: expected at most 7 tokens each, got more in 2: number 2 ('sehr sehr sehr sehr sehr sehr …', 11 words), "
+        "number 4 ('zu lang…', 2 words); split them into sentences."
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(problem)}$"):
+        to_translations(texts, rows, 7)
+
+
+def test_only_three_of_many_are_named():
+    with pytest.raises(ValueError, match=r"got more in 5: number 1 .*, number 2 .*, number 3 \('c…', 1 words\); split"):
+        to_translations(list("abcde"), [([""], [NAN])] * 5, 7)

@@ -1,0 +1,67 @@
+import keras
+import numpy as np
+import pytest
+
+from tfk_transformer.layers.dropout import Dropout
+
+ONES = np.ones((64, 50, 33), "float32")  # not a multiple of four
+
+
+def drawn(rate, times=1, **options):
+    layer = Dropout(rate, **options)
+    return [np.asarray(layer(ONES, training=True)).astype("float32") for _ in range(times)]
+
+
+@pytest.mark.parametrize("rate", [0.004, 0.1, 0.3, 0.5, 0.9, 0.996])
+def test_elements_are_dropped_at_the_rate_and_the_rest_scaled(rate):
+    found = np.concatenate(drawn(rate, times=20, seed=1))
+    error = (rate * (1 - rate) / found.size) ** 0.5 + 1 / 256 / 20**0.5  # of the draws, and of rounding rate * 256
+    assert abs((found == 0).mean() - rate) < 5 * error
+    np.testing.assert_allclose(found[found != 0], 1 / (1 - rate), rtol=1e-6)
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="elsewhere it is Keras's own")
+def test_the_probability_is_the_rate_though_eight_bits_are_drawn():
+    shares = [(found == 0).mean() for found in drawn(0.1, times=400, seed=1)]
+    assert np.mean(shares) == pytest.approx(0.1, abs=5e-4)  # 26/256 is 0.1016, 25/256 is 0.0977
+    assert np.std(shares) > 0.001  # calls round either way
+
+
+def test_every_place_and_every_call_is_drawn_anew():
+    first, second = drawn(0.5, times=2, seed=1)
+    assert (first != second).mean() == pytest.approx(0.5, abs=0.02)
+    for axis in range(3):
+        np.testing.assert_allclose((first == 0).mean(axis=tuple({0, 1, 2} - {axis})), 0.5, atol=0.08)
+    assert np.corrcoef(first.ravel()[:-1], first.ravel()[1:])[0, 1] == pytest.approx(0, abs=0.02)
+
+
+def test_a_seed_decides_all():
+    np.testing.assert_array_equal(drawn(0.3, seed=7), drawn(0.3, seed=7))
+    assert (drawn(0.3, seed=7)[0] != drawn(0.3, seed=8)[0]).any()
+
+
+@pytest.mark.parametrize(("rate", "training"), [(0.0, True), (0.3, False)])
+def test_nothing_is_dropped_without_a_rate_or_in_use(rate, training):
+    np.testing.assert_array_equal(Dropout(rate)(ONES, training=training), ONES)
+
+
+def test_the_gradient_is_what_was_kept():
+    tf = pytest.importorskip("tensorflow")
+    x = tf.constant(ONES)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = Dropout(0.3)(x, training=True)
+    np.testing.assert_array_equal(tape.gradient(y, x), y)
+
+
+def test_lengths_may_vary_in_a_graph():
+    tf = pytest.importorskip("tensorflow")
+    layer = Dropout(0.5, dtype="mixed_bfloat16")
+    call = tf.function(lambda x: layer(x, training=True), input_signature=[tf.TensorSpec([None, None, 3], tf.bfloat16)])
+    for length in (0, 1, 5):
+        assert call(tf.ones((2, length, 3), tf.bfloat16)).shape == (2, length, 3)
+
+
+def test_config_makes_the_same_layer():
+    copy = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(Dropout(0.3, seed=5, name="drop")))
+    assert (type(copy), copy.rate, copy.seed, copy.name) == (Dropout, 0.3, 5, "drop")

@@ -1,0 +1,55 @@
+import keras
+import numpy as np
+import pytest
+
+from tfk_transformer.layers.layer_norm import LayerNorm
+
+
+def layers(dtype="float32"):
+    """Return ours and Keras's with the same random weights."""
+    random = np.random.default_rng(0)
+    both = LayerNorm(epsilon=1e-5, dtype=dtype), keras.layers.LayerNormalization(epsilon=1e-5, dtype=dtype)
+    weights = [random.normal(1, 0.3, 24), random.normal(0, 0.3, 24)]
+    for layer in both:
+        layer.build((None, None, 24))
+        layer.set_weights(weights)
+    return both
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-5), ("mixed_bfloat16", 2e-2)])
+def test_it_is_the_layer_norm_of_keras_with_its_gradients(dtype, tolerance):
+    tf = pytest.importorskip("tensorflow")
+    random = np.random.default_rng(1)
+    x = tf.cast(random.normal(3, 2, (4, 7, 24)), tf.bfloat16 if "bf" in dtype else tf.float32)
+    upstream = tf.cast(random.normal(0, 1, (4, 7, 24)), x.dtype)
+    results = []
+    for layer in layers(dtype):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = layer(x, training=True)
+        assert y.dtype == x.dtype
+        results.append([y, *tape.gradient(y, [x, *(weight.value for weight in layer.weights)], upstream)])
+    for ours, theirs in zip(*results, strict=True):
+        np.testing.assert_allclose(tf.cast(ours, tf.float32), tf.cast(theirs, tf.float32), atol=tolerance * 10, rtol=tolerance)
+
+
+def test_training_and_use_give_the_same():
+    layer, _ = layers()
+    x = np.random.default_rng(2).normal(0, 5, (3, 2, 24)).astype("float32")
+    np.testing.assert_allclose(layer(x, training=True), layer(x), atol=1e-5)
+
+
+def test_equal_elements_give_the_shift():
+    layer, _ = layers()
+    np.testing.assert_allclose(layer(np.full((1, 1, 24), 7.0, "float32"), training=True)[0, 0], layer.get_weights()[1], atol=1e-6)
+
+
+def test_half_precision_does_not_overflow():
+    layer, _ = layers("mixed_float16")
+    x = np.linspace(-60000, 60000, 24, dtype="float16")[None, None]
+    assert np.isfinite(np.asarray(layer(x, training=True))).all()
+
+
+def test_config_makes_the_same_layer():
+    copy = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(LayerNorm(epsilon=0.5, name="norm")))
+    assert (type(copy), copy.epsilon, copy.name) == (LayerNorm, 0.5, "norm")

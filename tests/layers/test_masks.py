@@ -1,0 +1,35 @@
+import numpy as np
+from keras import ops
+
+from tfk_transformer.layers.masks import additive_mask, causal_mask, own_mask, padding_mask
+
+
+def test_padding_mask_hides_zeros_with_minus_1e9():
+    mask = ops.convert_to_numpy(padding_mask(np.array([[7, 5, 0], [6, 0, 0]])))
+    np.testing.assert_array_equal(mask, np.array([[[[0, 0, -1e9]]], [[[0, -1e9, -1e9]]]], "float32"))
+    assert mask.dtype == np.float32
+
+
+def test_a_padding_mask_of_ones_and_zeros_is_as_good_as_ids():
+    ids = np.array([[7, 5, 0], [6, 0, 0]])
+    for real in (ids != 0, (ids != 0).astype("int32"), (ids != 0).astype("float32")):
+        np.testing.assert_array_equal(additive_mask(real), padding_mask(ids))
+
+
+def test_causal_mask_lets_a_query_see_itself_and_the_past():
+    expected = np.array([[[[0, -1e9, -1e9], [0, 0, -1e9], [0, 0, 0]]]], "float32")
+    mask = ops.convert_to_numpy(causal_mask(3))
+    np.testing.assert_array_equal(mask, expected)
+    assert mask.dtype == np.float32
+
+
+def test_causal_mask_is_a_band_part_in_a_tensorflow_graph():
+    import tensorflow as tf
+
+    graph = tf.function(causal_mask, input_signature=[tf.TensorSpec([], tf.int32)]).get_concrete_function().graph
+    assert "MatrixBandPart" in {operation.type for operation in graph.get_operations()}
+
+
+def test_own_mask_shows_each_beam_itself():
+    expected = np.array([[[[0, -1e9, -1e9], [-1e9, 0, -1e9], [-1e9, -1e9, 0]]]], "float32")
+    np.testing.assert_array_equal(own_mask(3), expected)

@@ -1,0 +1,139 @@
+"""Loss and projection to the vocabulary in one, as `fit` has them; see `TokenModel.compute_loss`."""
+
+import keras
+import numpy as np
+import pytest
+
+from tfk_transformer import model as model_module
+from tfk_transformer.config.options import LanguageModelConfig, TransformerConfig
+from tfk_transformer.losses import LabelSmoothedCrossentropy
+from tfk_transformer.metrics import Perplexity, TokenAccuracy
+from tfk_transformer.models.language_model import LanguageModel
+from tfk_transformer.models.transformer import Transformer
+from tfk_transformer.training.towers import fit_in_towers
+
+SIZES = {"model_dim": 8, "ff_dim": 8, "num_heads": 2, "decoder_layers": 1, "dropout": 0.0}
+VOCAB_SIZE = 20
+
+
+def batch(seed):
+    """Return ids (8, 6), of uneven lengths."""
+    random = np.random.default_rng(seed)
+    ids = random.integers(3, VOCAB_SIZE, (8, 6))
+    ids[np.arange(6) >= random.integers(1, 7, (8, 1))] = 0
+    return ids
+
+
+def make(kind, dtype="float32", tie_embeddings="all", **options):
+    keras.utils.set_random_seed(3)
+    options |= {"tie_embeddings": tie_embeddings}
+    if kind is LanguageModel:
+        config = LanguageModelConfig(vocab_size=VOCAB_SIZE, **SIZES, **options)
+    else:
+        sizes = {"source_vocab_size": VOCAB_SIZE, "target_vocab_size": VOCAB_SIZE, "encoder_layers": 1}
+        config = TransformerConfig(**sizes, **SIZES, **options)
+    model = kind(config, dtype=dtype)
+    model.build()
+    return model
+
+
+@pytest.fixture
+def joined(monkeypatch):
+    """The label smoothings of joined losses, one each time a step is traced."""
+    found = []
+
+    def watched(labels, logits, x, table, label_smoothing):
+        found.append(label_smoothing)
+        return original(labels, logits, x, table, label_smoothing)
+
+    original = model_module.projected_crossentropy
+    monkeypatch.setattr(model_module, "projected_crossentropy", watched)
+    return found
+
+
+def fitted(model, towers=1, from_logits=True, weights=None, consistency=0.0, **compiling):
+    loss = LabelSmoothedCrossentropy(0.1, from_logits, consistency)
+    optimizer = keras.optimizers.SGD(1.0, global_clipnorm=0.5)
+    model.compile(optimizer, loss, metrics=[TokenAccuracy(), Perplexity(from_logits)], **{"jit_compile": False, **compiling})
+    fit_in_towers(model, towers)
+    batches = [batch(seed) for seed in range(3)]
+    inputs = [ids if isinstance(model, LanguageModel) else {"source": ids, "target": ids} for ids in batches]
+    logs = [model.fit(x, y, sample_weight=weights, batch_size=8, verbose=0).history for x, y in zip(inputs, batches, strict=True)]
+    return model.get_weights(), {name: [log[name][0] for log in logs] for name in logs[0]}
+
+
+def assert_same(one, other, tolerance=1e-5):
+    np.testing.assert_allclose(list(one[1].values()), list(other[1].values()), rtol=tolerance)
+    for weight, same in zip(one[0], other[0], strict=True):
+        np.testing.assert_allclose(weight, same, atol=tolerance)
+
+
+def apart(monkeypatch, *args, **kwargs):
+    with monkeypatch.context() as patched:
+        patched.setattr(model_module.TokenModel, "_joins_loss", False)
+        return fitted(*args, **kwargs)
+
+
+@pytest.mark.parametrize("compiling", [{}, {"jit_compile": True}, {"run_eagerly": True}], ids=["graph", "XLA", "eager"])
+@pytest.mark.parametrize("kind", [Transformer, LanguageModel])
+def test_fit_learns_the_same(kind, compiling, joined, monkeypatch):
+    expected = apart(monkeypatch, make(kind), **compiling)
+    assert joined == []
+    assert_same(fitted(make(kind), **compiling), expected)
+    assert set(joined) == {0.1}
+
+
+def test_a_projection_of_its_own_has_it_too(joined, monkeypatch):
+    expected = apart(monkeypatch, make(Transformer, tie_embeddings="none"))
+    assert_same(fitted(make(Transformer, tie_embeddings="none")), expected)
+    assert joined == [0.1]
+
+
+def test_each_tower_has_it(joined, monkeypatch):
+    expected = apart(monkeypatch, make(Transformer))
+    assert_same(fitted(make(Transformer), towers=2), expected)
+    assert joined == [0.1, 0.1]
+
+
+def test_in_half_precision_it_is_as_near_to_float32(joined, monkeypatch):
+    exact = fitted(make(Transformer))
+    half = fitted(make(Transformer, dtype="mixed_bfloat16"))
+    assert joined == [0.1, 0.1]
+    assert_same(half, exact, 0.02)
+
+
+@pytest.mark.parametrize(
+    ("options", "fitting"),
+    [
+        ({"output_bias": True}, {}),
+        ({"output": "probabilities"}, {"from_logits": False}),
+        ({}, {"weights": np.ones(8)}),
+        ({}, {"loss_weights": [0.5]}),
+        ({}, {"consistency": 1.0}),
+    ],
+    ids=["a bias", "probabilities", "sample weights", "weight of the loss", "consistency"],
+)
+def test_what_cannot_be_joined_is_not(options, fitting, joined):
+    _, figures = fitted(make(Transformer, **options), **fitting)
+    assert joined == []
+    assert np.isfinite(figures["loss"]).all()
+
+
+def test_losses_of_layers_are_added(joined):
+    model = make(Transformer)
+    plain = fitted(model)[1]["loss"][0]
+    model = make(Transformer)
+    model.target_embedding.embeddings.regularizer = keras.regularizers.L2(0.5)
+    penalty = 0.5 * float((model.target_embedding.embeddings.numpy() ** 2).sum())
+    assert fitted(model)[1]["loss"][0] == pytest.approx(plain + penalty, rel=1e-5)
+    assert len(joined) == 1
+
+
+def test_other_predictions_have_their_own_loss(joined):
+    model, ids = make(Transformer), batch(0)
+    model.compile("sgd", LabelSmoothedCrossentropy(0.1))
+    logits = model({"source": ids, "target": ids}, training=True)
+    loss = float(model.compute_loss(y=ids, y_pred=2 * logits))
+    assert joined == []
+    assert loss == pytest.approx(float(LabelSmoothedCrossentropy(0.1)(ids, 2 * logits)))
+    assert loss != pytest.approx(float(LabelSmoothedCrossentropy(0.1)(ids, logits)))

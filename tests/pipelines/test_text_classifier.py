@@ -1,0 +1,400 @@
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+import onnx
+import pytest
+import tensorflow as tf
+from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
+
+from tfk_transformer.config.options import ClassifierConfig, TransformerConfig
+from tfk_transformer.datasets.numbers import spell
+from tfk_transformer.export import parity
+from tfk_transformer.export.exporting import _exact_float32, export
+from tfk_transformer.export.runtime.onnx_translator import OnnxClassifier, OnnxTranslator, open_session
+from tfk_transformer.export.runtime.opening import open_translator
+from tfk_transformer.export.to_saved_model.warm_up import WARM_UP
+from tfk_transformer.inference.text_batches import Classification
+from tfk_transformer.models.classifier import Classifier
+from tfk_transformer.models.transformer import Transformer
+from tfk_transformer.pipelines.text_classifier import TextClassifier
+from tfk_transformer.pipelines.translator import Translator
+from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
+
+LANGUAGES = ["de", "en"]
+MAX_LENGTH = 32
+TEXTS = ["zweiundvierzig", "one hundred ninety-nine", "", "sieben", " \n", "seven", "no number at all", "Ünïcödé ﬁ ½ 中"]
+
+
+@pytest.fixture(scope="module")
+def classifier():
+    """One trained in seconds to tell the language of a number below 300."""
+    keras.utils.set_random_seed(0)
+    texts, languages = zip(*[(spell(n, language), i) for n in range(300) for i, language in enumerate(LANGUAGES)], strict=True)
+    tokenizer = SubwordTokenizer.train(texts, vocab_size=80)
+    sizes = {"vocab_size": tokenizer.vocab_size, "num_classes": 2, "max_length": MAX_LENGTH}
+    model = Classifier(ClassifierConfig.preset("tiny", model_dim=32, ff_dim=64, **sizes))
+    model.compile(keras.optimizers.Adam(3e-3), keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
+    model.fit(tokenizer.graph_encode(texts), np.array(languages), epochs=4, verbose=0)
+    return TextClassifier(model, tokenizer, LANGUAGES, probes=texts[::5])
+
+
+@pytest.fixture(scope="module")
+def saved(classifier, tmp_path_factory):
+    """Its bundle."""
+    path = tmp_path_factory.mktemp("bundle") / "languages"
+    classifier.save(path, {"loss": [0.5, 0.25]}, {"accuracy": 1.0})
+    return path
+
+
+@pytest.fixture(scope="module")
+def files(classifier, tmp_path_factory):
+    """Its SavedModel and ONNX files."""
+    path = tmp_path_factory.mktemp("export") / "languages"
+    export(classifier, path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def signatures(files):
+    return tf.saved_model.load(str(files / "saved_model")).signatures
+
+
+def closely(found: list[Classification]) -> list:
+    """Classifications, to be compared up to rounding."""
+    return [(c.source, c.label, pytest.approx(c.probability, abs=1e-5), pytest.approx(c.probabilities, abs=1e-5)) for c in found]
+
+
+def test_it_tells_the_language(classifier):
+    found = classifier.classify([spell(n, language) for n in range(300) for language in LANGUAGES])
+    assert np.mean([c.label == language for c, language in zip(found, LANGUAGES * 300, strict=True)]) > 0.98
+
+
+def test_probabilities_are_the_softmax_of_the_models_logits(classifier):
+    (found,) = classifier.classify(["zweiundvierzig"])
+    logits = np.array(classifier.model(np.array([[*classifier.tokenizer.encode(["zweiundvierzig"])[0], 2]])), "float64")[0]
+    expected = np.exp(logits) / np.exp(logits).sum()
+    assert list(found.probabilities) == LANGUAGES
+    np.testing.assert_allclose(list(found.probabilities.values()), expected, atol=1e-6)
+    assert (found.source, found.label, found.probability) == ("zweiundvierzig", "de", found.probabilities["de"])
+
+
+def test_results_do_not_depend_on_the_batch(classifier):
+    whole, single = classifier.classify(TEXTS), classifier.classify(TEXTS, batch_size=1)
+    assert [c.source for c in whole] == TEXTS
+    assert whole == closely(single)
+    assert classifier.classify([]) == []
+
+
+def test_blank_text_has_no_label(classifier):
+    assert classifier.classify(["", " \n"]) == [Classification(text, "", 0.0, {"de": 0.0, "en": 0.0}) for text in ("", " \n")]
+
+
+@pytest.mark.parametrize("kind", ["bundle", "ONNX"])
+def test_bad_texts_are_refused(classifier, files, kind):
+    reader = classifier if kind == "bundle" else OnnxClassifier(files / "classify.onnx")
+    for texts, message in (
+        ("seven", r"texts: expected a list of strings, got one string; write \['seven'\]"),
+        (["seven", 7], "texts: expected strings, got int at index 1"),
+        (["two", "one " * 999], r"at most 32 tokens each, got more in 1: number 2 \('one one .*', 999 words\)"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            reader.classify(texts)
+    with pytest.raises(ValueError, match="batch_size: expected at least 1, got 0"):
+        reader.classify(["seven"], batch_size=0)
+
+
+def test_text_that_is_too_long_spoils_no_other_in_the_graph(classifier):
+    found = classifier._classify(tf.constant(["zweiundvierzig", "one " * 99, ""]))
+    assert found.label.numpy().tolist() == [b"de", b"", b""]
+    (alone,) = classifier.classify(["zweiundvierzig"])
+    np.testing.assert_allclose(found.probabilities, [list(alone.probabilities.values()), [np.nan] * 2, [0.0] * 2], atol=1e-6)
+    np.testing.assert_allclose(found.probability, [alone.probability, np.nan, 0.0], atol=1e-6)
+
+
+def test_the_longest_text_that_fits_is_classified(classifier):
+    token = classifier.tokenizer.encode(["eins"])[0][0]
+    ids = np.zeros((2, MAX_LENGTH + 3), "int32")
+    ids[0, :MAX_LENGTH], ids[1, : MAX_LENGTH + 1] = token, token
+    probabilities = classifier.graph.probabilities(tf.constant(ids)).numpy()
+    assert np.isnan(probabilities).tolist() == [[False] * 2, [True] * 2]
+
+
+def test_saved_and_loaded_it_gives_the_same(classifier, saved):
+    loaded = TextClassifier.load(saved)
+    for one, other in zip(classifier.model.get_weights(), loaded.model.get_weights(), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert (loaded.labels, loaded.probes) == (LANGUAGES, classifier.probes)
+    assert loaded.classify(TEXTS) == closely(classifier.classify(TEXTS))
+    names = ["config.json", "history.json", "labels.json", "metrics.json", "model.weights.h5", "probes.txt", "source.model"]
+    assert sorted(path.name for path in saved.iterdir()) == names
+    assert json.loads((saved / "history.json").read_text()) == {"loss": [0.5, 0.25]}
+    assert json.loads((saved / "metrics.json").read_text()) == {"accuracy": 1.0}
+
+
+def test_labels_of_any_script_and_probes_of_several_lines_are_kept(classifier, tmp_path):
+    labels, probes = ["中文 ½", "en\n"], ["eins\nzwei", "three\r\nfour"]
+    TextClassifier(classifier.model, classifier.tokenizer, labels, probes).save(tmp_path / "again")
+    loaded = TextClassifier.load(tmp_path / "again")
+    assert loaded.labels == labels
+    assert classifier.tokenizer.encode(loaded.probes) == classifier.tokenizer.encode(probes)
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.weights.h5", "source.model", "labels.json"])
+def test_a_bundle_without_a_file_or_with_half_of_it_is_refused(saved, tmp_path, name):
+    copy = shutil.copytree(saved, tmp_path / "copy")
+    (copy / name).write_bytes((copy / name).read_bytes()[:9])
+    with pytest.raises(ValueError, match="expected JSON|do not load|SentencePiece"):
+        TextClassifier.load(copy)
+    (copy / name).unlink()
+    with pytest.raises(ValueError, match=f"expected a folder that `TextClassifier.save` wrote, got .*copy without {name}"):
+        TextClassifier.load(copy)
+
+
+def test_each_bundle_names_who_reads_it(saved, tmp_path):
+    with pytest.raises(
+        ValueError, match="that Translator reads, got .*languages, which is for TextClassifier; open it with TextClassifier.load"
+    ):
+        Translator.load(saved)
+    tokenizer = SubwordTokenizer.train(["one two three"] * 9, vocab_size=12)
+    model = Transformer(TransformerConfig.preset("tiny", source_vocab_size=12, target_vocab_size=12))
+    model.build()
+    Translator(model, tokenizer).save(tmp_path / "numbers")
+    with pytest.raises(ValueError, match="that TextClassifier reads, got .*numbers, which is for Translator; open it with Translator.load"):
+        TextClassifier.load(tmp_path / "numbers")
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (["de"], "labels: expected 2 different strings, one for each class, got 1 of them."),
+        (["de", "de", "en"], "got 'de' 2 times, 3 of them"),
+        (["de", 7], "got 7, which is no name"),
+        (["de", " "], "got ' ', which is no name"),
+        ("de", "labels: expected a list of strings, got str"),
+        ({"de": 0, "en": 1}, "labels: expected a list of strings, got dict"),
+    ],
+)
+def test_bad_labels_are_refused(classifier, labels, message):
+    with pytest.raises(ValueError, match=message):
+        TextClassifier(classifier.model, classifier.tokenizer, labels)
+
+
+def test_model_and_tokenizer_must_fit(classifier):
+    other = SubwordTokenizer.train(["one two three"] * 9, vocab_size=12)
+    with pytest.raises(ValueError, match=f"tokenizer: expected {classifier.tokenizer.vocab_size} pieces, .* got 12"):
+        TextClassifier(classifier.model, other, LANGUAGES)
+    model = Transformer(TransformerConfig.preset("tiny", source_vocab_size=12, target_vocab_size=12))
+    with pytest.raises(ValueError, match="model: expected a Classifier, got a Transformer"):
+        TextClassifier(model, other, LANGUAGES)
+
+
+def test_keras_and_onnx_give_the_same(classifier, files):
+    found = OnnxClassifier(files / "classify.onnx", threads=1)
+    assert found.labels == LANGUAGES
+    assert found.classify(TEXTS, batch_size=3) == closely(classifier.classify(TEXTS))
+
+
+def test_a_server_warms_up_what_takes_text(files, signatures):
+    records = tf.data.TFRecordDataset(str(files / "saved_model" / WARM_UP)).as_numpy_iterator()
+    requests = [PredictionLog.FromString(record).predict_log.request for record in records]
+    assert {request.model_spec.signature_name for request in requests} == {"serving_default", "classify"}
+    for request in requests:
+        texts = tf.make_ndarray(request.inputs["text"])
+        found = signatures[request.model_spec.signature_name](text=tf.constant(texts))
+        assert set(found["label"].numpy()) <= {b"de", b"en"} and found["label"].shape == texts.shape
+
+
+def test_keras_and_the_saved_model_give_the_same(classifier, signatures):
+    found = signatures["serving_default"](text=tf.constant([*TEXTS, "one " * 99]))
+    expected = classifier.classify(TEXTS)
+    assert [label.decode() for label in found["label"].numpy()] == [*(c.label for c in expected), ""]
+    np.testing.assert_allclose(found["probability"], [*(c.probability for c in expected), np.nan], atol=1e-5)
+
+
+def test_ids_give_the_same_probabilities_everywhere(classifier, files, signatures):
+    ids = parity.probe_ids(TEXTS, classifier.tokenizer, MAX_LENGTH)
+    expected = [list(c.probabilities.values()) for c in classifier.classify(TEXTS)]
+    np.testing.assert_allclose(signatures["probabilities"](source_ids=tf.constant(ids))["probabilities"], expected, atol=1e-5)
+    (found,) = open_session(files / "probabilities.onnx").run(["probabilities"], {"source_ids": ids})
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_texts_that_are_too_long_spoil_no_other_in_the_onnx_file(files):
+    session = open_session(files / "classify.onnx", text_operators=True)
+    outputs = ["label", "probability", "probabilities"]
+    label, probability, probabilities = session.run(outputs, {"text": np.array(["zweiundvierzig", "one " * 99, ""], object)})
+    assert label.tolist() == ["de", "", ""]
+    np.testing.assert_array_equal(np.isnan(probability), [False, True, False])
+    np.testing.assert_array_equal(probabilities[1:], [[np.nan] * 2, [0.0] * 2])
+
+
+def test_probabilities_has_standard_operators_alone(files):
+    model = onnx.load(files / "probabilities.onnx")
+    onnx.checker.check_model(model)
+    assert {node.domain for node in model.graph.node} <= {""}
+    assert [(o.domain, o.version) for o in model.opset_import if not o.domain] == [("", 18)]
+
+
+def test_a_half_precision_model_of_many_classes_is_exported_in_float32(classifier, tmp_path):
+    """Its weights are those of chance, so that no probability is near 0 or 1."""
+    keras.utils.set_random_seed(1)
+    sizes = {"vocab_size": classifier.tokenizer.vocab_size, "num_classes": 5, "model_dim": 22, "num_heads": 11, "ff_dim": 37}
+    model = Classifier(ClassifierConfig(**sizes, encoder_layers=1, max_length=31, positions="learned"), dtype="mixed_bfloat16")
+    model.build()
+    half = TextClassifier(model, classifier.tokenizer, list("abcde"))
+    figures = export(half, tmp_path / "out", ["onnx"])
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["classify.onnx", "parity.json", "probabilities.onnx"]
+    assert figures["sentences"] == 100 and figures["onnx"]["largest_probability_difference"] < 1e-5
+    found = OnnxClassifier(tmp_path / "out" / "classify.onnx").classify(TEXTS)
+    assert len({c.label for c in found}) > 2
+    assert all(0.05 < c.probability < 0.95 for c in found if c.label)
+    assert found == closely(half.in_float32().classify(TEXTS))
+
+
+def test_figures_stand_beside_the_artefacts_and_in_them(classifier, files):
+    figures = json.loads((files / "parity.json").read_text())
+    assert (figures["sentences"], figures["labels"]) == (120, "equal")
+    for name in ("saved_model", "onnx"):
+        assert figures[name]["largest_probability_difference"] < parity.PROBABILITY_TOLERANCE
+    metadata = OnnxClassifier(files / "classify.onnx").metadata
+    assert metadata["config"] == classifier.model.config.model_dump(mode="json")
+    assert metadata["labels"] == LANGUAGES
+    assert metadata["parity"] == {"sentences": 120, "labels": "equal", **figures["onnx"]}
+
+
+def test_an_artefact_that_differs_is_not_written(classifier, tmp_path, monkeypatch):
+    from tfk_transformer.export import classifier_files
+
+    def write_another(other, *arguments, **constants):
+        write(TextClassifier(other.model, other.tokenizer, other.labels[::-1]), *arguments, **constants)
+
+    write = classifier_files.write_saved_model
+    monkeypatch.setattr(classifier_files, "write_saved_model", write_another)
+    with pytest.raises(parity.ParityError, match="SavedModel: expected the model's labels, got 120 of 120 .*'de' became 'en'; nothing was"):
+        export(classifier, tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_parity_compares_probabilities():
+    expected = np.array([[0.25, 0.75], [np.nan, np.nan]])
+    assert parity.check_probabilities("x", expected, expected + 5e-5) == pytest.approx(5e-5)
+    for other in (expected + 0.01, np.nan_to_num(expected), expected * np.nan):
+        with pytest.raises(parity.ParityError, match="x: expected the model's probabilities of 2 probe texts"):
+            parity.check_probabilities("x", expected, other)
+
+
+def test_export_computes_in_full_float32_and_leaves_the_setting_as_it_was():
+    setting = tf.config.experimental.tensor_float_32_execution_enabled
+    with pytest.raises(KeyError), _exact_float32():
+        assert not setting()
+        raise KeyError
+    assert setting()
+
+
+SAVED_MODEL = """
+import sys
+for name in ("keras", "onnx", "onnxruntime", "tfk_transformer"):
+    sys.modules[name] = None
+import importlib.util, pathlib
+import tensorflow as tf
+from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
+# All of TensorFlow Text would import Keras for layers of its own; its operators stand alone.
+text = pathlib.Path(importlib.util.find_spec("tensorflow_text").origin).parent
+tf.load_op_library(str(text / "python/ops/_sentencepiece_tokenizer.so"))
+model = tf.saved_model.load(sys.argv[1])
+found = model.signatures["serving_default"](text=tf.constant(["zweiundvierzig", "forty-two"]))
+print(found["label"].numpy().tolist(), model.labels().numpy().tolist(), model.max_length().numpy())
+"""
+ONNX = """
+import sys
+for name in ("tensorflow", "keras", "tensorflow_text", "tf2onnx", "onnx", "pydantic"):
+    sys.modules[name] = None
+from tfk_transformer import OnnxClassifier
+print([found.label for found in OnnxClassifier(sys.argv[1]).classify(["zweiundvierzig", "forty-two"])])
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "name", "printed"),
+    [(SAVED_MODEL, "saved_model", "[b'de', b'en'] [b'de', b'en'] 32"), (ONNX, "classify.onnx", "['de', 'en']")],
+    ids=["SavedModel", "ONNX"],
+)
+def test_an_artefact_runs_alone_in_a_fresh_process(files, code, name, printed):
+    done = subprocess.run([sys.executable, "-c", code, files / name], capture_output=True, text=True, cwd=Path(__file__).parent)
+    assert done.stdout == f"{printed}\n", done.stderr
+
+
+def test_files_of_the_other_kind_are_refused(saved, files):
+    for path, message in (
+        (saved, "open it with TextClassifier.load"),
+        (
+            files / "classify.onnx",
+            "that OnnxTranslator reads, got .*classify.onnx, which is for OnnxClassifier; open it with OnnxClassifier",
+        ),
+        (
+            files / "saved_model",
+            r"signature 'translate', got \['classify', 'probabilities', 'serving_default'\] in .*; it is a classifier's",
+        ),
+    ):
+        with pytest.raises(ValueError, match=message):
+            open_translator(path)
+    with pytest.raises(ValueError, match="which takes ids; use classify.onnx of the same export"):
+        OnnxClassifier(files / "probabilities.onnx")
+    with pytest.raises(ValueError, match="which is for OnnxClassifier"):
+        OnnxTranslator(files / "probabilities.onnx")
+
+
+def test_translate_on_a_classifiers_bundle_is_one_line_of_error(saved):
+    command = [sys.executable, "-m", "tfk_transformer", "translate", saved, "seven"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 1 and done.stdout == ""
+    assert done.stderr.splitlines()[-1].startswith("error: bundle: expected one that Translator reads")
+
+
+def test_the_command_line_exports_it(saved, tmp_path):
+    command = [sys.executable, "-m", "tfk_transformer", "export", saved, "--out", tmp_path / "out", "--format", "onnx"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1].startswith("the same labels as Keras on ")
+    assert (tmp_path / "out" / "classify.onnx").is_file()
+
+
+def test_a_classifier_is_no_translator(classifier):
+    with pytest.raises(ValueError, match="model: expected a Transformer or a LanguageModel, got a Classifier"):
+        Translator(classifier.model, classifier.tokenizer)
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (0, 0), (2, 0)])
+def test_no_ids_give_no_probabilities_or_none_above_0(signatures, files, shape):
+    source = np.zeros(shape, "int32")
+    found = signatures["probabilities"](source_ids=tf.constant(source))["probabilities"].numpy()
+    (other,) = open_session(files / "probabilities.onnx").run(None, {"source_ids": source})
+    assert found.tolist() == other.tolist() == [[0, 0]] * shape[0]
+
+
+def test_ids_that_the_vocabulary_does_not_have_give_nan(signatures, files, classifier):
+    source = np.array([[-1, 2], [classifier.tokenizer.vocab_size, 2], [5, 2]], "int32")
+    found = signatures["probabilities"](source_ids=tf.constant(source))["probabilities"].numpy()
+    (other,) = open_session(files / "probabilities.onnx").run(None, {"source_ids": source})
+    for probabilities in (found, other):
+        assert np.isnan(probabilities).tolist() == [[True, True], [True, True], [False, False]]
+
+
+def test_no_texts_give_no_labels_and_crash_nothing(signatures, files):
+    """ONNX in a process of its own."""
+    found = signatures["classify"](text=tf.constant([], tf.string))
+    assert (found["label"].shape, found["probability"].shape, found["probabilities"].shape) == ((0,), (0,), (0, 2))
+    code = """
+import sys, numpy as np
+from tfk_transformer.export.runtime.onnx_translator import open_session
+session = open_session(sys.argv[1], text_operators=True)
+print(*(found.shape for found in session.run(None, {"text": np.array([], object)})))
+"""
+    done = subprocess.run([sys.executable, "-c", code, files / "classify.onnx"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "(0,) (0,) (0, 2)\n"), done.stderr

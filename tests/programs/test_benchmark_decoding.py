@@ -1,0 +1,175 @@
+"""The parts of benchmarks/decoding.py; those that need CTranslate2 or PyTorch skip where these are not installed."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tfk_transformer.config.options import SearchSettings, TransformerConfig
+from tfk_transformer.generation.beam_search import Limits
+from tfk_transformer.generation.translation_functions import TranslationGraph
+from tfk_transformer.models.transformer import Transformer
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+sys.path.insert(0, str(BENCHMARKS))
+
+from engines.batches import Search, own_settings, padded_batches, unpadded  # noqa: E402
+from engines.process import EngineSpec, RunningEngine  # noqa: E402
+from engines.report import Footprint, Report  # noqa: E402
+from engines.trial import Measured, Trial, check_agreement, measure, translations  # noqa: E402
+from engines.weights import write_weights  # noqa: E402
+
+SIZES = {"model_dim": 12, "num_heads": 3, "ff_dim": 20, "encoder_layers": 1, "decoder_layers": 2, "max_length": 32}
+KINDS = {
+    "pre-norm, tied, sinusoids": {"tie_embeddings": "all", "attention_scale": "key_dim"},
+    "post-norm, biases, learned": {
+        "norm": "post",
+        "norm_epsilon": 1e-3,
+        "positions": "learned",
+        "attention_bias": ("key", "value", "output"),
+        "scale_embeddings": False,
+        "ff_activation": "gelu",
+    },
+    "halves, tied target": {"positions": "sinusoidal_halves", "tie_embeddings": "target", "ff_activation": "silu"},
+}
+ROWS = [[5, 2], [7, 11, 2], [20, 4, 9, 2], [13, 8, 8, 19, 6, 2]]
+GREEDY, BEAM, FORCED = Search(1, 3, 14), Search(4, 3, 14), Search(1, 3, 14, forced=True)
+
+
+def random_model(**options):
+    """A model whose weights are so large that no two tokens come near each other, and that never says padding or start."""
+    config = TransformerConfig(source_vocab_size=23, target_vocab_size=23, output_bias=True, **SIZES, **options)
+    model = Transformer(config)
+    model.build()
+    draw = np.random.default_rng(3)
+    for name, weight in model.named_weights.items():
+        # Small embeddings, or a token would be followed by itself.
+        mean, deviation = (1.0, 0.2) if name.endswith("gamma") else (0.0, 0.2 if weight.ndim == 1 or "embedding" in name else 1.0)
+        weight.assign(draw.normal(mean, deviation, weight.shape))
+    bias = np.zeros(23)
+    bias[:2] = -1e4
+    model.named_weights["output/bias"].assign(bias)
+    return model
+
+
+def searched(model, search):
+    """What this project's own search finds, as lists of ids."""
+    limits = Limits(**SearchSettings(**own_settings(search)).model_dump())
+    graph = TranslationGraph(model, None, None)
+    return unpadded([graph.generate(ids, limits).ids.numpy()[:, 0] for ids in padded_batches(ROWS, search.batch_size)])
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def model(request):
+    return random_model(**KINDS[request.param])
+
+
+@pytest.fixture(scope="module")
+def weights(model, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("weights") / "model"
+    write_weights(model, folder)
+    return folder
+
+
+@pytest.mark.parametrize("search", [GREEDY, BEAM, FORCED], ids=["greedy", "beam", "forced"])
+def test_a_converted_ctranslate2_model_gives_our_ids(model, weights, tmp_path, search):
+    pytest.importorskip("ctranslate2")
+    from engines.ctranslate2_conversion import convert
+    from engines.ctranslate2_model import Engine
+
+    convert(weights, tmp_path / "converted")
+    engine = Engine(str(tmp_path / "converted"), 1, "float32")
+    expected = searched(model, search)
+    assert engine.read(engine.translate(engine.prepare(ROWS), search)) == expected
+    assert len({tuple(row) for row in expected}) > 1
+    assert {len(row) for row in expected} == {search.max_length} or not search.forced
+
+
+def test_a_converted_fitted_model_translates(translator, tmp_path):
+    pytest.importorskip("ctranslate2")
+    from engines.ctranslate2_conversion import convert
+    from engines.ctranslate2_model import Engine
+
+    write_weights(translator.model, tmp_path / "weights")
+    convert(tmp_path / "weights", tmp_path / "converted", "int8")
+    engine = Engine(str(tmp_path / "converted"), 1, "int8")
+    rows = [[*ids, 2] for ids in translator.source_tokenizer.encode(["seven", "forty-two", "one hundred ninety-nine"])]
+    found = engine.read(engine.translate(engine.prepare(rows), Search(4, 2, 32)))
+    assert translator.target_tokenizer.decode(found) == ["sieben", "zweiundvierzig", "einhundertneunundneunzig"]
+
+
+@pytest.mark.parametrize("cache", ["cache", "no-cache"])
+@pytest.mark.parametrize("search", [GREEDY, FORCED], ids=["greedy", "forced"])
+def test_the_torch_model_gives_our_ids(model, weights, search, cache):
+    pytest.importorskip("torch")
+    from engines.torch_model import Engine
+
+    engine = Engine(str(weights), 1, cache)
+    assert engine.read(engine.translate(engine.prepare(ROWS), search)) == searched(model, search)
+
+
+def test_a_model_without_counterpart_is_refused(tmp_path):
+    odd = random_model(key_dim=5, keys_are_values=False, encoder_final_norm=False)
+    with pytest.raises(ValueError, match="heads of another width than model_dim / num_heads, encoder_final_norm False beside norm 'pre'"):
+        write_weights(odd, tmp_path / "weights")
+
+
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_an_engine_in_a_process_of_its_own_translates_and_is_timed(translator, exported, at_once):
+    rows = [[*ids, 2] for ids in translator.source_tokenizer.encode(["seven", "forty-two", "one hundred ninety-nine"])]
+    trial = Trial(rows, max_length=32, batches=(1, 2), single=3)
+    spec = EngineSpec("ONNX", "onnx_file", exported / "generate.onnx")
+    engine = RunningEngine(spec.side_by_side(2)._replace(name="ONNX") if at_once == 2 else spec, threads=at_once)
+    try:
+        found = translations(engine, trial)
+        measured = measure([engine], trial, rounds=2)
+    finally:
+        engine.close()
+    assert translator.target_tokenizer.decode(found[1]) == ["sieben", "zweiundvierzig", "einhundertneunundneunzig"]
+    assert found[4] == found[1] and engine.peak_megabytes > 10 and engine.loaded["load_seconds"] > 0
+    assert [(row.beam_size, row.batch_size, row.sentences, len(row.seconds["ONNX"])) for row in measured] == [
+        (beam, batch, 3, 2) for beam in (1, 4) for batch in (1, 2)
+    ]
+
+
+def test_an_engine_that_does_not_load_says_why(tmp_path):
+    with pytest.raises(ValueError, match="ONNX: ValueError: ONNX: expected a file, got .*none.onnx, which is not there"):
+        RunningEngine(EngineSpec("ONNX", "onnx_file", tmp_path / "none.onnx"), threads=1)
+
+
+def test_the_script_ends_with_one_line_where_it_cannot_run(bundle):
+    done = subprocess.run([sys.executable, BENCHMARKS / "decoding.py", bundle], capture_output=True, text=True)
+    assert done.returncode == 1 and done.stdout == ""
+    assert done.stderr.splitlines()[-1].startswith("decoding.py: EXPORT: expected the folder of the bundle's exported files, got none")
+
+
+def test_a_peer_that_translates_otherwise_is_refused():
+    ours = {1: [[5]] * 200, 4: [[6]] * 200}
+    check_agreement({1: [[5]] * 198 + [[4]] * 2, 4: ours[4]}, ours, "peer", "ours")
+    with pytest.raises(ValueError, match=r"peer: expected the ids of ours on at least 99% of sentences with beam 4, got 98.5%"):
+        check_agreement({1: ours[1], 4: [[6]] * 197 + [[4]] * 3}, ours, "peer", "ours")
+
+
+def test_the_tables_have_medians_and_ratios_to_the_best_peer(tmp_path):
+    rows = [
+        Measured(1, 8, 12, {"A float32": [4.0, 2.0, 3.0], "A int8": [1.0, 2.0, 1.5], "B": [2.0, 1.0, 1.0]}),
+        Measured(4, 8, 12, {"A float32": [2.0], "A int8": [4.0]}),
+    ]
+    footprints = [Footprint(name, "v1", 0.5, 99.4, 1.25, {1: 1.0}, {1: 30.0}) for name in ("A float32", "A int8", "B")]
+    report = Report(["one condition"], rows, footprints, ["A float32", "A int8"])
+    assert report.speeds() == [
+        ["engine", "greedy, batch 8", "beam 4, batch 8"],
+        ["A float32", "4.0 (0.50 ×)", "6.0 (1.00 ×)"],
+        ["A int8", "8.0 (1.00 ×)", "3.0 (0.50 ×)"],
+        ["B", "12.0 (1.50 ×)", ""],
+    ]
+    report.write_markdown(tmp_path / "tables.md")
+    lines = (tmp_path / "tables.md").read_text(encoding="utf-8").splitlines()
+    assert lines[0] == "- one condition" and "| B | 12.0 (1.50 ×) |  |" in lines
+    assert lines[-1] == "| B | v1 | 0.50 | 99 | 1.2 | 100.0% |  | 30.00 |  |"
+    report.write_json(tmp_path / "tables.json")
+    content = json.loads((tmp_path / "tables.json").read_text())
+    assert [row["ratio"] for row in content["rows"]] == [0.5, 1.0, 1.5, 1.0, 0.5]

@@ -1,0 +1,74 @@
+"""Each document's model goes all the ways that a translator goes: .keras, bundle, SavedModel, ONNX."""
+
+import keras
+import numpy as np
+import pytest
+
+from tfk_transformer.config.options import ClassifierConfig, TransformerConfig
+from tfk_transformer.datasets.numbers import spell
+from tfk_transformer.export.exporting import export
+from tfk_transformer.models.registry import make_model
+from tfk_transformer.models.transformer import Transformer
+from tfk_transformer.pipelines.translator import Translator
+from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
+
+SMALL = {"model_dim": 22, "num_heads": 2, "ff_dim": 37, "encoder_layers": 2, "decoder_layers": 2, "max_length": 41, "dropout": 0.0}
+PRESETS = {
+    "yet_another_explanation": {"key_dim": 13, "value_dim": 17},
+    "from_zero": {"key_dim": 22, "value_dim": 22},
+    "step_by_step": {"key_dim": 13, "value_dim": 17, "norm": "pre", "positions": "sinusoidal_halves"},
+    "transformer_details": {"key_dim": 13, "value_dim": 17},
+    "from_scratch_pytorch": {"key_dim": 13, "value_dim": 17},
+}
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return SubwordTokenizer.train([spell(n, language) for n in range(300) for language in ("en", "de")], 90)
+
+
+def random_translator(preset, tokenizer):
+    """Make one with weights large enough that translations differ."""
+    keras.utils.set_random_seed(0)
+    sizes = {"source_vocab_size": tokenizer.vocab_size, "target_vocab_size": tokenizer.vocab_size}
+    model = Transformer(TransformerConfig.preset(preset, **{**SMALL, **sizes, **PRESETS[preset]}))
+    model.build()
+    random = np.random.default_rng(0)
+    model.set_weights([weight + random.normal(size=weight.shape) * 0.3 for weight in model.get_weights()])
+    return Translator(model, tokenizer, probes=[spell(n, "en") for n in range(120)])
+
+
+@pytest.mark.journey
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_documents_model_comes_out_the_same_everywhere(preset, tokenizer, tmp_path):
+    translator = random_translator(preset, tokenizer)
+    expected = translator.translate(translator.probes, max_length=20)
+    assert len({translation.text for translation in expected}) > 5
+    figures = export(translator, tmp_path / "export")  # refuses to write unless every id is the model's
+    assert figures["ids"] == "equal" and figures["sentences"] == 120
+    translator.save(tmp_path / "bundle")
+    assert Translator.load(tmp_path / "bundle").translate(translator.probes, max_length=20) == expected
+    translator.model.save(tmp_path / "model.keras")
+    loaded = Translator(keras.saving.load_model(tmp_path / "model.keras"), tokenizer)
+    assert loaded.translate(translator.probes, max_length=20) == expected
+    whole = translator.translate(translator.probes, max_length=20, use_cache=False)
+    assert [translation.text for translation in whole] == [translation.text for translation in expected]
+
+
+@pytest.mark.parametrize(
+    ("preset", "sizes", "parameters"),
+    [
+        # What the first document's collection prints for its Multi30k model.
+        ("yet_another_explanation", {"source_vocab_size": 10_000, "target_vocab_size": 8_200, "max_length": 50}, 26_201_096),
+        ("from_scratch_pytorch", {"source_vocab_size": 11, "target_vocab_size": 11, "max_length": 12}, 30_193_163),
+    ],
+)
+def test_a_model_has_as_many_parameters_as_its_document_says_or_lists(preset, sizes, parameters):
+    assert make_model(TransformerConfig.preset(preset, **sizes)).count_params() == parameters
+
+
+def test_the_first_collections_classifier_has_its_parameters():
+    # It prints 492,900, and misses its position table of 100 x 32 in that.
+    sizes = {"model_dim": 32, "ff_dim": 128, "num_heads": 1, "encoder_layers": 1, "max_length": 100}
+    config = ClassifierConfig.preset("yet_another_explanation", vocab_size=15_000, num_classes=4, **sizes)
+    assert make_model(config).count_params() == 492_900 + 100 * 32

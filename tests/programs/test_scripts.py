@@ -1,0 +1,80 @@
+"""The scripts as a user runs them: real processes."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPTS = Path(__file__).parents[2] / "scripts"
+
+
+def run(script, *arguments, cwd=None):
+    command = [sys.executable, SCRIPTS / script, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=cwd)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_onnx_translate_needs_nothing_of_this_package(exported, tmp_path):
+    lines = run("onnx_translate.py", exported / "translate.onnx", "forty-two", "seven", cwd=tmp_path).splitlines()
+    assert [line.split("\t")[-1] for line in lines[::3]] == ["forty-two", "seven"]
+    assert [line.split("\t")[1] for line in lines[1::3]] == ["zweiundvierzig", "sieben"]
+    assert "tfk_transformer" not in re.findall(r"^(?:from|import) (\w+)", (SCRIPTS / "onnx_translate.py").read_text(), re.MULTILINE)
+
+
+def test_a_saved_model_is_served_to_a_client(exported, tmp_path):
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    command = [sys.executable, SCRIPTS / "saved_model_server.py", exported / "saved_model", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, cwd=tmp_path) as server:
+        try:
+            url = server.stdout.readline().split()[-1]
+            lines = run("saved_model_client.py", url, "forty-two", "seven").splitlines()
+        finally:
+            server.terminate()
+    assert [line.split("\t")[1] for line in lines] == ["zweiundvierzig", "sieben"]
+    assert all(float(line.split("\t")[0]) < 0 for line in lines)
+
+
+def test_the_benchmark_prints_a_row_for_each_runtime(bundle, exported, recipe):
+    script = SCRIPTS.parent / "benchmarks" / "runtimes.py"
+    output = run(script, bundle, exported, "--data", recipe.data, "--rounds", 1)
+    assert re.findall(r"│ (Keras|SavedModel|ONNX) ", output) == ["Keras", "SavedModel", "ONNX"]
+
+
+def test_the_comparison_finds_every_hypothesis_equal(bundle, exported, recipe):
+    output = run(SCRIPTS.parent / "benchmarks" / "equality.py", bundle, exported, "--data", recipe.data)
+    rows = re.findall(r"│ (greedy|beam 4, 4 best|drawn) +│ (saved_model|translate.onnx) +│ (\d+) of (\d+) ", output)
+    assert [row[:2] for row in rows] == [
+        (search, file) for search in ("greedy", "beam 4, 4 best", "drawn") for file in ("saved_model", "translate.onnx")
+    ]
+    assert all(same == of and int(of) > 100 for *_, same, of in rows)
+
+
+@pytest.mark.journey
+def test_keras_fit_in_plain_keras_leaves_a_bundle(tmp_path):
+    """One epoch of the script's own data."""
+    output = run("keras_fit.py", tmp_path / "bundle", 1)
+    assert re.search(r"val_accuracy: 0\.[5-9]", output)
+    assert (tmp_path / "bundle" / "model.weights.h5").is_file()
+
+
+@pytest.mark.journey
+def test_the_readmes_python_runs(tmp_path):
+    """Its one Python example, word for word but for the number of epochs."""
+    (code,) = re.findall(r"```python\n(.*?)```", (SCRIPTS.parent / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    assert "epochs=8" in code
+    (tmp_path / "readme.py").write_text(code.replace("epochs=8", "epochs=1"), encoding="utf-8")
+    run(tmp_path / "readme.py", cwd=tmp_path)
+    assert (tmp_path / "numbers" / "config.json").is_file()
+
+
+@pytest.mark.journey
+def test_the_demo_ends_with_a_table_of_all_three(tmp_path):
+    """With one epoch the model is poor; that all three are equally so is what counts here."""
+    output = run("demo.py", "--out", tmp_path / "demo", "--epochs", 1)
+    rows = dict(re.findall(r"│ (Keras|SavedModel|ONNX) +│ ([\d.]+) %", output))
+    assert set(rows) == {"Keras", "SavedModel", "ONNX"} and len(set(rows.values())) == 1
+    assert "give the same ids for 128 sentences" in output

@@ -1,0 +1,121 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tfk_transformer.atomic_write import written_whole
+
+
+def tree(folder) -> dict:
+    """Every file below a folder with its text, hidden ones included; folders as None."""
+    return {str(p.relative_to(folder)): p.read_text() if p.is_file() else None for p in sorted(Path(folder).rglob("*"))}
+
+
+@pytest.fixture
+def file(tmp_path):
+    (tmp_path / "file").write_text("old")
+    return tmp_path / "file"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "a").write_text("old a")
+    (tmp_path / "folder" / "b").write_text("old b")
+    return tmp_path / "folder"
+
+
+def test_a_file_appears_at_the_end(tmp_path):
+    with written_whole(tmp_path / "new" / "file") as new:
+        new.write_text("new")
+        assert new.name == "file"
+        assert not (tmp_path / "new" / "file").exists()
+    assert tree(tmp_path) == {"new": None, "new/file": "new"}
+
+
+def test_a_folder_appears_at_the_end(tmp_path):
+    with written_whole(str(tmp_path / "folder")) as new:
+        new.mkdir()
+        (new / "a").write_text("new")
+        assert not (tmp_path / "folder").exists()
+    assert tree(tmp_path) == {"folder": None, "folder/a": "new"}
+
+
+def test_a_file_is_replaced_at_the_end(tmp_path, file):
+    with written_whole(file) as new:
+        new.write_text("new")
+        assert file.read_text() == "old"
+    assert tree(tmp_path) == {"file": "new"}
+
+
+def test_a_folder_is_replaced_whole_at_the_end(tmp_path, folder):
+    with written_whole(folder) as new:
+        new.mkdir()
+        (new / "a").write_text("new a")
+        assert tree(folder) == {"a": "old a", "b": "old b"}
+    assert tree(tmp_path) == {"folder": None, "folder/a": "new a"}
+
+
+def test_a_folder_takes_a_files_place_only_by_an_error(tmp_path, file):
+    with pytest.raises(NotADirectoryError), written_whole(file) as new:
+        new.mkdir()
+    assert tree(tmp_path) == {"file": "old"}
+
+
+@pytest.mark.parametrize("name", ["old", "new", "folder.old"])
+def test_no_name_is_in_the_way(tmp_path, name):
+    for text in ("first", "second"):
+        with written_whole(tmp_path / name) as new:
+            new.mkdir()
+            (new / "a").write_text(text)
+    assert tree(tmp_path) == {name: None, f"{name}/a": "second"}
+
+
+@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
+def test_an_error_leaves_the_old_file_alone(tmp_path, file, error):
+    with pytest.raises(error, match="disk full"), written_whole(file) as new:
+        new.write_text("ne")
+        raise error("disk full")
+    assert tree(tmp_path) == {"file": "old"}
+
+
+@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
+def test_an_error_leaves_the_old_folder_alone(tmp_path, folder, error):
+    before = tree(tmp_path)
+    with pytest.raises(error, match="disk full"), written_whole(folder) as new:
+        new.mkdir()
+        (new / "a").write_text("ne")
+        raise error("disk full")
+    assert tree(tmp_path) == before
+
+
+def test_an_error_leaves_nothing_where_nothing_was(tmp_path):
+    with pytest.raises(OSError, match="disk full"), written_whole(tmp_path / "folder") as new:
+        new.mkdir()
+        raise OSError("disk full")
+    assert tree(tmp_path) == {}
+
+
+def test_a_block_that_writes_nothing_leaves_the_old_folder_alone(tmp_path, folder):
+    before = tree(tmp_path)
+    with pytest.raises(FileNotFoundError), written_whole(folder):
+        pass
+    assert tree(tmp_path) == before
+
+
+KILLED = """
+import os, sys
+from tfk_transformer.atomic_write import written_whole
+
+with written_whole(sys.argv[1]) as new:
+    new.mkdir()
+    (new / "a").write_text("ne")
+    os._exit(9)
+"""
+
+
+def test_a_killed_process_leaves_the_old_folder_alone(folder):
+    done = subprocess.run([sys.executable, "-c", KILLED, str(folder)], cwd=Path(__file__).parents[1])
+    assert done.returncode == 9
+    assert tree(folder) == {"a": "old a", "b": "old b"}

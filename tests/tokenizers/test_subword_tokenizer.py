@@ -1,0 +1,185 @@
+import io
+import string
+
+import numpy as np
+import pytest
+import sentencepiece
+import tensorflow as tf
+
+from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
+
+TEXTS = [
+    "Der Bär läuft über die große Straße.",
+    "Ein Mädchen spielt im grünen Garten.",
+    "Zwei Männer und drei Frauen sitzen am Tisch.",
+    "The bear walks across the wide street.",
+    "A girl plays in the green garden.",
+    "Two men and three women sit at the table.",
+] * 3
+SIZES = {"unigram": 80, "bpe": 113, "char": 80}
+
+
+@pytest.fixture(scope="module", params=SIZES)
+def tokenizer(request):
+    return SubwordTokenizer.train(TEXTS, SIZES[request.param], request.param)
+
+
+def in_graph(function, *arguments):
+    return tf.function(function, autograph=False)(*arguments).numpy()
+
+
+def decoded(ids, tokenizer):
+    return [text.decode() for text in in_graph(tokenizer.graph_decode, tf.constant(ids, tf.int32))]
+
+
+def random_rows(tokenizer, lowest, seed=1, rows=101, length=13):
+    return np.random.default_rng(seed).integers(lowest, tokenizer.vocab_size, size=(rows, length))
+
+
+def test_the_vocabulary_has_the_size_asked_for():
+    assert [SubwordTokenizer.train(TEXTS, size, "bpe").vocab_size for size in (67, 113)] == [67, 113]
+
+
+def test_a_unigram_vocabulary_has_at_most_the_size_asked_for():
+    assert 50 < SubwordTokenizer.train(TEXTS, 53).vocab_size <= 53
+    assert 53 < SubwordTokenizer.train(TEXTS, 5000).vocab_size < 1000
+
+
+def test_every_text_is_learned_from():
+    tokenizer = SubwordTokenizer.train(iter(["Ж", *TEXTS, "Я"]), 80)
+    (ids,) = tokenizer.encode(["Ж Я"])
+    assert 3 not in ids
+
+
+def test_special_ids_come_first(tokenizer):
+    names = [sentencepiece.SentencePieceProcessor(model_proto=tokenizer.model).id_to_piece(i) for i in range(4)]
+    assert names == ["<pad>", "<s>", "</s>", "<unk>"]
+
+
+def test_encode_gives_no_special_ids(tokenizer):
+    ids = tokenizer.encode(TEXTS)
+    assert min(min(row) for row in ids) == 4
+    assert max(max(row) for row in ids) < tokenizer.vocab_size
+    assert all(type(i) is int for row in ids for i in row)
+
+
+def test_texts_survive_the_way_to_ids_and_back(tokenizer):
+    assert tokenizer.decode(tokenizer.encode(TEXTS)) == TEXTS
+
+
+def test_blanks_are_written_once_and_not_around(tokenizer):
+    assert tokenizer.decode(tokenizer.encode(["  Der   Bär\t", " ", ""])) == ["Der Bär", "", ""]
+
+
+def test_an_unknown_character_is_id_3(tokenizer):
+    (ids,) = tokenizer.encode(["Der 熊"])
+    assert ids[-1] == 3
+    assert ids.count(3) == 1
+    assert tokenizer.decode([ids]) == ["Der  ⁇"]
+
+
+def test_the_name_of_a_special_piece_is_plain_text(tokenizer):
+    (ids,) = tokenizer.encode(["<s> a </s> b <pad>"])
+    assert not {0, 1, 2} & set(ids)
+
+
+def test_graph_encode_equals_encode_with_end_and_padding(tokenizer):
+    texts = [*TEXTS[:5], "", "  ", "熊", "<s>", "Der Bär " * 11]
+    rows = [[*ids, 2] for ids in tokenizer.encode(texts)]
+    expected = np.zeros((len(rows), max(map(len, rows))), "int32")
+    for row, ids in zip(expected, rows, strict=True):
+        row[: len(ids)] = ids
+    found = in_graph(tokenizer.graph_encode, tf.constant(texts))
+    assert found.dtype == np.int32
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_decode_ends_at_the_first_end_start_or_padding(tokenizer):
+    first, second = tokenizer.encode(["Der Bär", "am Tisch."])
+    length = len(first) + len(second) + 3
+    rows = [
+        [*first, special, *second, 2] + [0] * (length - len(first) - len(second) - 2) for special in (2, 0, 1)
+    ]  # something stands behind each end
+    rows += [[2, *first, *[0] * (length - len(first) - 1)], [0] * length, [*first] + [0] * (length - len(first))]
+    expected = ["Der Bär", "Der Bär", "Der Bär", "", "", "Der Bär"]
+    assert tokenizer.decode(rows) == expected
+    assert decoded(rows, tokenizer) == expected
+
+
+@pytest.mark.parametrize("lowest", [0, 3])
+def test_graph_decode_equals_decode_for_any_ids(tokenizer, lowest):
+    rows = random_rows(tokenizer, lowest)
+    texts = tokenizer.decode(rows)
+    assert len(set(texts)) > 50
+    assert decoded(rows, tokenizer) == texts
+
+
+def test_graph_decode_takes_empty_rows_and_no_rows(tokenizer):
+    assert decoded(np.zeros((2, 0)), tokenizer) == ["", ""]
+    assert decoded(np.zeros((0, 3)), tokenizer) == []
+
+
+def test_joined_pieces_are_the_decoded_text(tokenizer):
+    pieces = tokenizer.pieces()
+    assert len(pieces) == tokenizer.vocab_size
+    assert pieces[:4] == ["", "", "", " ⁇ "]
+    rows = random_rows(tokenizer, 3)
+    assert (rows == 3).any()
+    assert ["".join(pieces[i] for i in row).strip(string.whitespace) for row in rows] == tokenizer.decode(rows)
+
+
+def test_blanks_of_unicode_are_text_wherever_they_stand():
+    # U+0085 survives SentencePiece's normalization, is a blank to Python and none to TensorFlow.
+    tokenizer = SubwordTokenizer.train([*TEXTS, "a\u0085 b\u0085 \u0085c"], 80)
+    rows = [[*ids, 2] for ids in tokenizer.encode(["\u0085a\u0085"])]
+    assert tokenizer.decode(rows) == ["\u0085a\u0085"]
+    assert decoded(rows, tokenizer) == ["\u0085a\u0085"]
+
+
+@pytest.mark.parametrize("kind", ["unigram", "bpe"])
+def test_training_again_gives_the_same_model(kind):
+    first, second = (SubwordTokenizer.train(iter(TEXTS), SIZES[kind], kind) for _ in range(2))
+    assert first.model == second.model
+
+
+def test_a_saved_model_is_the_same(tokenizer, tmp_path):
+    tokenizer.save(tmp_path / "source.model")
+    loaded = SubwordTokenizer.load(str(tmp_path / "source.model"))
+    assert loaded.model == tokenizer.model
+    assert loaded.encode(TEXTS) == tokenizer.encode(TEXTS)
+
+
+def test_no_text_is_an_error():
+    with pytest.raises(ValueError, match="^texts: expected sentences to learn a vocabulary from, got none.$"):
+        SubwordTokenizer.train(iter([]))
+
+
+@pytest.mark.parametrize(
+    ("size", "kind", "said"), [(5000, "bpe", "Vocabulary size too high"), (5, "unigram", "smaller than required_chars")]
+)
+def test_a_vocabulary_that_does_not_suit_the_texts_is_an_error(size, kind, said):
+    with pytest.raises(ValueError, match=f"^vocab_size: {size} does not suit these texts; SentencePiece says: .*{said}"):
+        SubwordTokenizer.train(TEXTS, size, kind)
+
+
+def test_an_unknown_model_type_is_an_error():
+    with pytest.raises(ValueError, match="^model_type: expected one of unigram, bpe, char, got 'word'.$"):
+        SubwordTokenizer.train(TEXTS, 80, "word")
+
+
+def test_bytes_that_are_no_model_are_refused(tokenizer):
+    with pytest.raises(ValueError, match="^tokenizer model: expected a SentencePiece model, got 7 bytes that are none "):
+        SubwordTokenizer(b"garbage")
+
+
+def test_an_empty_model_is_refused():
+    with pytest.raises(ValueError, match="^tokenizer model: expected "):
+        SubwordTokenizer(b"")
+
+
+def test_a_model_with_other_special_ids_is_refused():
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(TEXTS), model_writer=model, vocab_size=60, minloglevel=2)
+    message = r"^tokenizer model: expected ids 0, 1, 2, 3 for pad, start, end, unknown, got \(-1, 1, 2, 0\); train it with "
+    with pytest.raises(ValueError, match=message):
+        SubwordTokenizer(model.getvalue())

@@ -1,0 +1,144 @@
+import io
+import json
+import re
+
+import keras
+import numpy as np
+import pytest
+from conftest import write_number_files
+from rich.console import Console
+
+from tfk_transformer.pipelines.translator import Translator
+from tfk_transformer.training.callbacks import Bar, duration, smoothed
+from tfk_transformer.training.recipe import Recipe
+from tfk_transformer.training.trainer import train
+
+SMALL = {"model_dim": 8, "ff_dim": 16, "num_heads": 2, "encoder_layers": 1, "decoder_layers": 1}
+
+
+@pytest.fixture
+def small(tmp_path):
+    """A recipe of short epochs."""
+    data = write_number_files(tmp_path, range(200))
+    return Recipe(
+        data=data, validation_data=data, preset="tiny", options=SMALL, vocab_size=60, max_length=32, batch_tokens=512, epochs=3,
+        epoch_steps=4, warmup_steps=4,
+    )  # fmt: skip
+
+
+def history_of(out):
+    return json.loads((out / "history.json").read_text())
+
+
+def test_bleu_is_measured_every_so_many_epochs_and_decides_what_is_averaged(small, tmp_path):
+    said, out = [], tmp_path / "bundle"
+    chosen = small.replace(epochs=4, evaluate_every=2, monitor="bleu", average_of="best", average=1)
+    train(chosen, out, say=said.append)
+    bleu = history_of(out)["val_bleu"]
+    assert [value is None for value in bleu] == [True, False, True, False]
+    best = 2 if bleu[1] >= bleu[3] else 4
+    assert json.loads((out / "metrics.json").read_text())["averaged_epochs"] == [best]
+    line = r"epoch 2/4: loss \d\.\d{3}, validation \d\.\d{3}, BLEU \d+\.\d\d, [\d,]+ tokens/s, learning rate [\d.e-]+, \d+ s, .* left"
+    assert any(re.fullmatch(line, text) for text in said), said
+    assert re.fullmatch(rf"4 epochs in .*, best bleu \d+\.\d{{3}} after epoch {best}", said[-1])
+
+
+def test_a_training_stops_where_nothing_gets_better(small, tmp_path):
+    out = tmp_path / "bundle"
+    still = small.replace(epochs=9, patience=2, learning_rate=1e-20, optimizer="sgd", average_of="best")
+    train(still, out, say=lambda line: None)
+    losses = history_of(out)["val_loss"]
+    assert losses == [losses[0]] * 3
+    assert json.loads((out / "metrics.json").read_text())["averaged_epochs"] == [1]
+
+
+def test_a_training_ends_when_its_time_is_over(small, tmp_path):
+    train(small.replace(epochs=50, minutes=1e-6), tmp_path / "bundle", say=lambda line: None)
+    assert history_of(tmp_path / "bundle")["epoch"] == [1]
+
+
+def test_what_is_chosen_by_needs_a_validation_split(small, tmp_path):
+    alone = small.replace(validation_data=None, evaluate_every=1, patience=2)
+    message = "validation_data: expected pairs for evaluate_every, patience, got none; files:.* has no validation split."
+    with pytest.raises(ValueError, match=message):
+        train(alone, tmp_path / "bundle", say=lambda line: None)
+
+
+class Weights(keras.callbacks.Callback):
+    """Keep the weights after each epoch."""
+
+    def __init__(self):
+        super().__init__()
+        self.epochs = []
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.epochs.append(self.model.get_weights())
+
+
+def test_the_bundle_has_the_mean_of_the_last_epochs(small, tmp_path):
+    weights = Weights()
+    translator = train(small.replace(average=2), tmp_path / "bundle", callbacks=[weights], say=lambda line: None)
+    for mine, first, second in zip(translator.model.get_weights(), *weights.epochs[-2:], strict=True):
+        np.testing.assert_allclose(mine, (first + second) / 2, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "mixed_float16"])
+def test_the_bundle_has_the_moving_average_where_there_is_one(small, tmp_path, dtype):
+    weights = Weights()
+    translator = train(small.replace(ema=0.5, epochs=1, dtype=dtype), tmp_path / "bundle", callbacks=[weights], say=lambda line: None)
+    pairs = list(zip(translator.model.get_weights(), weights.epochs[-1], strict=True))
+    assert not all(np.allclose(mine, raw, atol=1e-6) for mine, raw in pairs)
+    assert all(np.allclose(mine, raw, atol=0.05) for mine, raw in pairs)
+
+
+def test_a_model_is_smoothed_for_a_while():
+    model = keras.Sequential([keras.layers.Input((1,)), keras.layers.Dense(1, use_bias=False, kernel_initializer="ones")])
+    model.compile(keras.optimizers.SGD(1.0, use_ema=True, ema_momentum=0.5), "mse")
+    model.optimizer.build(model.trainable_variables)
+    for slope in (1.0, 2.0):
+        model.optimizer.apply([np.array([[slope]], "float32")])
+    # 1 -> 0 -> -2, and the average, of which the first is the first value itself: 0 -> -1.
+    raw = float(model.get_weights()[0][0, 0])
+    with smoothed(model):
+        assert float(model.get_weights()[0][0, 0]) == -1.0
+    assert float(model.get_weights()[0][0, 0]) == raw == -2.0
+
+
+def test_tensorboard_gets_figures_and_translations(small, tmp_path):
+    import tensorflow as tf
+    from tensorflow.core.util import event_pb2
+
+    train(small.replace(tensorboard=True, evaluate_every=1, epochs=2), tmp_path / "bundle", say=lambda line: None)
+    found = {}
+    for path in (tmp_path / "bundle.tensorboard").rglob("events*"):
+        for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
+            for value in event_pb2.Event.FromString(record).summary.value:
+                found.setdefault(f"{path.parent.name}/{value.tag}", []).append(value)
+    assert {"train/epoch_loss", "validation/epoch_loss", "validation/epoch_bleu", "train/epoch_learning_rate"} <= set(found), sorted(found)
+    assert len(found["validation/epoch_bleu"]) == 2
+    assert "→" in found["validation/translations"][0].tensor.string_val[0].decode()
+
+
+def test_the_bar_shows_where_an_epoch_is(small, tmp_path):
+    output = io.StringIO()
+    console = Console(file=output, force_terminal=True, width=140)
+    train(small.replace(epochs=2), tmp_path / "bundle", callbacks=[Bar(2, 4, 100, console)], say=lambda line: None)
+    text = re.sub(r"\x1b\[[^a-zA-Z]*[a-zA-Z]", "", output.getvalue())
+    assert re.search(r"epoch 2/2 .* 4/4 loss \d\.\d{3} +[\d,]+ tokens/s +learning rate 0\.\d+", text), text[-500:]
+
+
+def test_vocabularies_may_be_separate_and_spell_unknown_characters_as_bytes(small, tmp_path):
+    chosen = small.replace(separate_vocabularies=True, byte_fallback=True, vocab_size=300, epochs=1)
+    translator = train(chosen, tmp_path / "bundle", say=lambda line: None)
+    assert translator.source_tokenizer is not translator.target_tokenizer
+    assert translator.model.config.tie_embeddings == "target"
+    for tokenizer in (translator.source_tokenizer, translator.target_tokenizer):
+        ids = tokenizer.encode(["ein日"])
+        assert 3 not in ids[0]
+        assert tokenizer.decode(ids) == ["ein日"]
+    assert Translator.load(tmp_path / "bundle").translate(["one日"])[0].source == "one日"
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(7.4, "7 s"), (61, "1 min 1 s"), (7265, "2 h 1 min")])
+def test_times_are_said_as_people_say_them(seconds, text):
+    assert duration(seconds) == text

@@ -1,0 +1,263 @@
+"""Several devices and several processes train as one would; every run is the real command in processes of its own."""
+
+import importlib.util
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tfk_transformer.training import distribution
+
+needs_jax = pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="JAX is not installed: pip install -e .[jax]")
+# TensorFlow is not there.
+COMMAND = """
+import sys
+for name in ("tensorflow", "tensorflow_text", "tensorflow_datasets", "tf2onnx"):
+    sys.modules[name] = None
+from tfk_transformer.cli.main import main
+sys.argv[0] = "tfk-transformer"
+main()
+"""
+EPOCHS, SENT_AFTER, TIMEOUT = 6, 2, 240
+# One length alone, or XLA compiles for long; no dropout, whose draws depend on how many rows fill a batch up.
+OPTIONS = (
+    "--preset tiny --option encoder_layers=1 --option decoder_layers=1 --option model_dim=16 --option ff_dim=24 --dropout 0 "
+    "--tokenizer char --vocab-size 40 --max-length 8 --batch-tokens 83 --learning-rate 3e-3 --warmup-steps 20 "
+    f"--ema 0.9 --average 2 --epoch-steps 25 --epochs {EPOCHS}"
+).split()
+
+
+class Run:
+    """A training: one process, or several that meet; after an epoch, one of them may be sent a signal."""
+
+    def __init__(self, folder: Path, out: str, *more: str, processes: int = 1, to: int = 0, sent=None, slurm=False, last=(), **environment):
+        self.out = folder / out
+        data = [f"{folder}/{split}.{side}" for split in ("train", "validation") for side in ("a", "b")]
+        specs = ["--data", f"files:{data[0]},{data[1]}", "--validation-data", f"files:{data[2]},{data[3]}"]
+        arguments = ["train", *specs, *OPTIONS, "--out", str(self.out), *more, *(["--distributed"] if processes > 1 else [])]
+        shared = {**os.environ, "KERAS_BACKEND": "jax", "PYTHONUNBUFFERED": "1", **environment}
+        self.processes = [
+            subprocess.Popen(
+                [sys.executable, "-c", COMMAND, *arguments, *(last if number == processes - 1 else ())],
+                env={**shared, **variables},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for number, variables in enumerate((slurm_variables if slurm else own_variables)(processes))
+        ]
+        self.lines = []
+        self.listener = threading.Thread(target=self._listen, args=(to, sent))
+        self.listener.start()
+
+    def _listen(self, to, sent) -> None:
+        """Keep what process 0 says, and send the signal when it is time."""
+        for line in self.processes[0].stdout:
+            self.lines.append(line)
+            if sent and line.startswith(f"epoch {SENT_AFTER}/"):
+                self.processes[to].send_signal(sent)
+                self.sent = time.monotonic()
+
+    def wait(self) -> list[tuple[int, str, str]]:
+        """Return status, output and errors of each."""
+        self.listener.join(TIMEOUT)
+        texts = [[own_lines(text) for text in process.communicate(timeout=TIMEOUT)] for process in self.processes]
+        texts[0][0] = own_lines("".join(self.lines))
+        return [(process.returncode, *both) for process, both in zip(self.processes, texts, strict=True)]
+
+    def end(self) -> None:
+        """Leave nothing running."""
+        for process in self.processes:
+            process.kill()
+        self.listener.join()
+        for process in self.processes:
+            process.communicate()
+
+    def losses(self, resumed: bool = False) -> np.ndarray:
+        """Return training and validation loss of each epoch, after a training that went well."""
+        for number, (status, output, errors) in enumerate(self.wait()):
+            assert status == 0, output + errors
+            assert ("goes on after epoch" in output) == (resumed and number == 0)
+            assert bool(output) == (number == 0)
+        history = json.loads((self.out / "history.json").read_text())
+        return np.array([history["loss"], history["val_loss"]])
+
+
+def own_lines(text: str) -> str:
+    """Leave out what the library beneath writes."""
+    return "".join(line for line in text.splitlines(True) if not line.startswith("[Gloo]"))
+
+
+def own_variables(processes: int) -> list[dict]:
+    """Name the processes as the documentation says; nothing where there is one."""
+    if processes == 1:
+        return [{}]
+    shared = {distribution.ADDRESS: f"127.0.0.1:{free_port()}", distribution.COUNT: str(processes)}
+    return [{**shared, distribution.NUMBER: str(number)} for number in range(processes)]
+
+
+def slurm_variables(processes: int) -> list[dict]:
+    """Name them as Slurm does on a node; JAX makes the port of the job's number."""
+    shared = {"SLURM_JOB_ID": str(random.randrange(4096)), distribution.SLURM: "127.0.0.1", "SLURM_STEP_NUM_NODES": "1"}
+    shared["SLURM_NTASKS"] = str(processes)
+    return [{**shared, "SLURM_PROCID": str(number), "SLURM_LOCALID": str(number)} for number in range(processes)]
+
+
+def free_port() -> int:
+    with socket.socket() as made:
+        made.bind(("127.0.0.1", 0))
+        return made.getsockname()[1]
+
+
+def write_pairs(folder: Path) -> None:
+    draws = np.random.default_rng(0)
+    for split, count in (("train", 211), ("validation", 31)):
+        texts = ["".join(draws.choice(list("abcdefg"), draws.integers(2, 7))) for _ in range(count)]
+        (folder / f"{split}.a").write_text("".join(f"{text}\n" for text in texts))
+        (folder / f"{split}.b").write_text("".join(f"{text[::-1]}\n" for text in texts))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("joint")
+    write_pairs(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def runs(folder):
+    """Trainings that go on side by side: of one process, and of two and four, one of which is sent a signal."""
+    caches = {name: ["--cache", str(folder / f"cache of {name}")] for name in ("one", "two", "four")}
+    started = {
+        "one": Run(folder, "one", *caches["one"]),
+        "two": Run(folder, "two", *caches["two"], processes=2, sent=signal.SIGKILL),
+        "four": Run(folder, "four", *caches["four"], processes=4, to=2, sent=signal.SIGKILL),
+        "stopped": Run(folder, "stopped", processes=2, to=1, sent=signal.SIGTERM, slurm=True),
+    }
+    yield started
+    for run in started.values():
+        run.end()
+
+
+@pytest.fixture(scope="module")
+def alone(runs):
+    """The losses of one process with one device."""
+    return runs["one"].losses()
+
+
+@needs_jax
+def test_a_training_under_jax_needs_no_tensorflow_and_learns(alone):
+    assert alone.shape == (2, EPOCHS)
+    assert alone[0, -1] < 0.8 * alone[0, 0]
+
+
+@needs_jax
+def test_two_processes_whose_first_is_killed_say_so_and_resume_to_the_losses_of_one(runs, alone, folder):
+    run = runs["two"]
+    (killed, *_), (status, output, errors) = run.wait()
+    assert time.monotonic() - run.sent < 2 * distribution.SILENCE
+    assert killed == -signal.SIGKILL
+    assert status != 0
+    assert output == ""
+    assert distribution.LOST in errors
+    assert f"{run.out}.training holds the state after the last whole epoch" in errors
+    assert "start all processes again with --resume" in errors
+    again = Run(folder, "two", "--resume", "--cache", str(folder / "cache of two"), processes=2)
+    np.testing.assert_allclose(again.losses(resumed=True), alone, rtol=1e-5)
+    assert not Path(f"{run.out}.training").exists()
+
+
+@needs_jax
+def test_four_processes_one_of_which_is_killed_leave_a_state_that_one_process_resumes(runs, alone, folder):
+    run = runs["four"]
+    ends = run.wait()
+    assert time.monotonic() - run.sent < 2 * distribution.SILENCE
+    assert ends[2][0] == -signal.SIGKILL
+    for status, _, errors in ends[:2] + ends[3:]:
+        assert status != 0
+        assert distribution.LOST in errors
+    again = Run(folder, "four", "--resume", "--cache", str(folder / "cache of four"))
+    np.testing.assert_allclose(again.losses(resumed=True), alone, rtol=1e-5)
+
+
+@needs_jax
+def test_a_signal_to_one_process_stops_both_with_a_bundle(runs):
+    run = runs["stopped"]
+    (first, said, errors), (second, nothing, _) = run.wait()
+    assert (first, second) == (130, 130), errors
+    assert said.splitlines()[-1].startswith(f"stopped by SIGTERM: {run.out} holds the model so far")
+    assert nothing == ""
+    assert len(json.loads((run.out / "history.json").read_text())["loss"]) >= SENT_AFTER
+
+
+@needs_jax
+def test_processes_with_different_recipes_refuse_to_train(folder):
+    run = Run(folder, "different", processes=2, last=("--learning-rate", "1e-3"))
+    try:
+        (first, _, errors), (second, _, more_errors) = run.wait()
+    finally:
+        run.end()
+    assert (first, second) == (1, 1)
+    assert "got something else: another process says in what it differs; start all with the same" in errors
+    assert "got something else: process 1 differs in recipe; start all with the same" in more_errors
+    assert not run.out.exists()
+
+
+@needs_jax
+def test_two_devices_of_one_process_train_from_the_cache_alone_to_the_losses_of_one(alone, folder):
+    """The texts are elsewhere by now."""
+    moved = [path.rename(path.with_suffix(".moved" + path.suffix)) for path in folder.glob("*.[ab]")]
+    try:
+        flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+        runs = [Run(folder, f"devices {n}", "--cache", str(folder / "cache of one"), "--devices", str(n), **flags) for n in (1, 2)]
+        for run in runs:
+            np.testing.assert_allclose(run.losses(), alone, rtol=1e-5)
+    finally:
+        for path in moved:
+            path.rename(str(path).replace(".moved", ""))
+
+
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [
+        ({}, "distributed: expected .*JOB_ADDRESSES, .* in the environment, or Slurm's variables, got no KERAS_.*ADDRESSES"),
+        ({"ADDRESS": "a:1", "NUMBER": "0"}, "got no KERAS_DISTRIBUTION_NUM_PROCESSES."),
+        ({"ADDRESS": "host", "COUNT": "2", "NUMBER": "0"}, "KERAS_DISTRIBUTION_JOB_ADDRESSES: expected HOST:PORT of process 0, got 'host'"),
+        ({"ADDRESS": "a:1", "COUNT": "two", "NUMBER": "0"}, "NUM_PROCESSES: expected how many processes there are, got 'two'"),
+        ({"ADDRESS": "a:1,b:1", "COUNT": "2", "NUMBER": "2"}, "PROCESS_ID: expected a number from 0 to 1, got '2'"),
+    ],
+)
+def test_what_the_environment_lacks_is_said(monkeypatch, variables, message):
+    for name in ("ADDRESS", "COUNT", "NUMBER"):
+        monkeypatch.delenv(getattr(distribution, name), raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(getattr(distribution, name), value)
+    with pytest.raises(ValueError, match=message):
+        distribution.meeting_point()
+
+
+def test_slurm_tells_the_rest(monkeypatch):
+    monkeypatch.setenv(distribution.SLURM, "node[001-003]")
+    assert distribution.meeting_point()[0] is None
+
+
+def test_several_processes_need_jax_and_all_their_devices():
+    import keras
+
+    backend = keras.backend.backend()
+    with pytest.raises(ValueError, match=f"distributed: expected the JAX backend, got {backend}; set KERAS_BACKEND=jax"):
+        distribution.gather(distributed=True)
+
+
+def test_more_devices_than_there_are_is_an_error():
+    with pytest.raises(ValueError, match=r"devices: expected from 1 to 1, as there is 1 of kind cpu, got 2\."):
+        distribution.gather(2)

@@ -1,0 +1,27 @@
+from tfk_transformer.training.history import History
+
+ROWS = [{"val_loss": 3.0}, {"val_loss": 1.5, "val_bleu": 20.0}, {"val_loss": 1.5}, {"val_loss": 2.0, "val_bleu": 31.0}]
+
+
+def test_epochs_are_ranked_by_loss_the_less_the_better_and_by_bleu_the_more():
+    assert History("val_loss", ROWS).ranked() == [1, 2, 3, 0]
+    assert History("val_bleu", ROWS).ranked() == [3, 1]
+
+
+def test_the_last_or_the_best_epochs_are_averaged():
+    history = History("val_loss", ROWS)
+    assert history.wanted(2, best=False) == [2, 3]
+    assert history.wanted(3, best=True) == [1, 2, 3]
+    assert history.wanted(9, best=False) == [0, 1, 2, 3]
+    assert History().wanted(2, best=False) == []
+
+
+def test_a_training_is_stale_when_so_many_epochs_follow_the_best():
+    history = History("val_loss", ROWS)
+    assert [history.stale(patience) for patience in (1, 2, 3, None)] == [True, True, False, False]
+    assert not History("val_bleu", ROWS).stale(1)
+    assert not History("val_loss", [{"loss": 1.0}] * 5).stale(1)
+
+
+def test_columns_keep_their_places_where_an_epoch_was_not_measured():
+    assert History("val_loss", ROWS).columns() == {"val_loss": [3.0, 1.5, 1.5, 2.0], "val_bleu": [None, 20.0, None, 31.0]}

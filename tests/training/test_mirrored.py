@@ -1,0 +1,64 @@
+"""Several devices under TensorFlow train as one would; two logical CPU devices stand in for GPUs."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from conftest import write_number_files
+
+TRAINING = """
+import json, sys
+import tensorflow as tf
+cpu, = tf.config.list_physical_devices("CPU")
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+import numpy as np
+from tfk_transformer.training.recipe import Recipe
+from tfk_transformer.training.trainer import train
+from tfk_transformer.training.distribution import gather
+from pathlib import Path
+
+folder, data = Path(sys.argv[1]), sys.argv[2]
+recipe = Recipe(
+    data=data, preset="tiny", tokenizer="char", vocab_size=40, max_length=48, batch_tokens=530, epochs=4, dropout=0.0,
+    learning_rate=3e-3, warmup_steps=4, clip_norm=0.1, validation_data=data, average=2,
+    options={"encoder_layers": 1, "decoder_layers": 1, "model_dim": 16, "ff_dim": 24},
+)
+fitted = [train(recipe, folder / f"on {devices}", devices=devices, say=lambda line: None) for devices in (1, None)]
+np.savez(folder / "weights", *(weight for translator in fitted for weight in translator.model.get_weights()))
+try:
+    gather(3)
+except ValueError as error:
+    print(error)
+"""
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A folder with the weights and bundles of a training on one device, and on two."""
+    folder = tmp_path_factory.mktemp("mirrored")
+    data = write_number_files(folder, range(60))
+    done = subprocess.run([sys.executable, "-c", TRAINING, str(folder), data], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return folder, done.stdout
+
+
+def test_two_devices_give_the_weights_of_one(trained):
+    """The loss is the mean over the tokens of the whole batch, and the gradients of all devices are clipped together."""
+    with np.load(trained[0] / "weights.npz") as arrays:
+        weights = [arrays[name] for name in arrays.files]
+    one, two = weights[: len(weights) // 2], weights[len(weights) // 2 :]
+    for first, second in zip(one, two, strict=True):
+        np.testing.assert_allclose(second, first, atol=3e-5)
+
+
+def test_two_devices_learn_and_report_the_losses_of_one(trained):
+    histories = [json.loads((trained[0] / f"on {devices}" / "history.json").read_text()) for devices in (1, None)]
+    for name in ("loss", "val_loss", "accuracy", "perplexity"):
+        np.testing.assert_allclose(histories[1][name], histories[0][name], rtol=1e-4)
+    assert histories[1]["loss"][-1] < 0.9 * histories[1]["loss"][0]
+
+
+def test_more_devices_than_there_are_is_an_error(trained):
+    assert trained[1] == "devices: expected from 1 to 2, as there are 2 of kind cpu, got 3.\n"

@@ -1,0 +1,151 @@
+import json
+import os
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+from conftest import write_number_files
+
+from tfk_transformer.config.options import TransformerConfig
+from tfk_transformer.losses import LabelSmoothedCrossentropy
+from tfk_transformer.metrics import Perplexity, TokenAccuracy
+from tfk_transformer.models.transformer import Transformer
+from tfk_transformer.training.towers import fit_in_towers
+
+CONFIG = TransformerConfig(
+    source_vocab_size=20, target_vocab_size=20, model_dim=8, ff_dim=8, num_heads=2, encoder_layers=1, decoder_layers=1, dropout=0.0
+)
+
+
+def batch(rows, seed):
+    """Return ids of uneven lengths, so that halves have not the same number of tokens."""
+    random = np.random.default_rng(seed)
+    ids = random.integers(3, 20, (rows, 6))
+    ids[np.arange(6) >= random.integers(1, 7, (rows, 1))] = 0
+    return {"source": ids, "target": ids}, ids
+
+
+def fitted(towers, batches, dropout=0.0, epochs=1, consistency=0.0):
+    keras.utils.set_random_seed(3)
+    model = Transformer(CONFIG.replace(dropout=dropout))
+    model.build()
+    optimizer = keras.optimizers.Adam(1e-2, global_clipnorm=0.5)
+    loss = LabelSmoothedCrossentropy(0.1, consistency=consistency)
+    model.compile(optimizer, loss, metrics=[TokenAccuracy(), Perplexity()], jit_compile=False)
+    fit_in_towers(model, towers)
+    for _ in range(epochs):
+        logs = [model.fit(*batch, batch_size=len(batch[1]), shuffle=False, verbose=0).history for batch in batches]
+    return model, {name: [log[name][0] for log in logs] for name in (logs[0] if logs else ())}
+
+
+@pytest.mark.parametrize("towers", [2, 3])
+def test_what_is_learned_stays_the_same(towers):
+    batches = [batch(rows, seed) for seed, rows in enumerate((7, 8, 5))]
+    (plain, figures), (parted, others) = fitted(1, batches), fitted(towers, batches)
+    assert set(figures) == set(others) == {"loss", "accuracy", "perplexity"}
+    for name in figures:
+        np.testing.assert_allclose(others[name], figures[name], rtol=1e-4)
+    for one, other in zip(plain.get_weights(), parted.get_weights(), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-4)
+
+
+@pytest.mark.parametrize("towers", [2, 3])
+def test_pairs_of_rows_stay_together(towers):
+    batches = []
+    for seed, rows in enumerate((6, 10, 2)):
+        targets = np.repeat(batch(rows // 2, seed)[1], 2, axis=0)
+        # Other sources stand for other dropout.
+        batches.append(({"source": batch(rows, seed + 3)[1], "target": targets}, targets))
+    (plain, figures), (parted, others) = (fitted(t, batches, consistency=20.0) for t in (1, towers))
+    np.testing.assert_allclose(others["loss"], figures["loss"], rtol=1e-4)
+    for one, other in zip(plain.get_weights(), parted.get_weights(), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-4)
+
+
+def test_a_batch_of_fewer_rows_than_towers_and_one_of_padding_are_learned_too():
+    empty = batch(4, 0)
+    empty[1][:] = 0
+    (plain, figures), (parted, others) = fitted(1, [batch(1, 1), empty]), fitted(2, [batch(1, 1), empty])
+    np.testing.assert_allclose(others["loss"], figures["loss"], rtol=1e-4)
+    assert figures["loss"][1] == 0
+    for one, other in zip(plain.get_weights(), parted.get_weights(), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-4)
+
+
+def test_sample_weights_are_refused():
+    model, _ = fitted(2, [])
+    with pytest.raises(ValueError, match="got sample weights too"):
+        model.fit(*batch(4, 0), sample_weight=np.ones(4), verbose=0)
+
+
+def test_dropout_differs_between_the_towers():
+    ids = np.tile(batch(1, 5)[1], (4, 1))
+    model, _ = fitted(2, [({"source": ids, "target": ids}, ids)], dropout=0.5)
+    halves = []
+    loss = model.compute_loss
+    model.compute_loss = lambda *args, **options: halves.append(args[2]) or loss(*args, **options)
+    model.train_step(({"source": ids, "target": ids}, ids))
+    assert np.abs(np.asarray(halves[0]) - np.asarray(halves[1])).max() > 1e-3
+
+
+def threads_after(code, **environment):
+    """Return towers and threads that another process has after `code`."""
+    script = f"{code}\nimport json\nfrom tfk_transformer.training.towers import share_processors\ntowers = share_processors()\n"
+    script += "import tensorflow as tf\nt = tf.config.threading\nwithin, between = t.get_intra_op_parallelism_threads(), "
+    script += "t.get_inter_op_parallelism_threads()\nprint(json.dumps([towers, within, between]))"
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env={**os.environ, **environment})
+    return json.loads(run.stdout.splitlines()[-1])
+
+
+def test_processors_are_shared_among_two_towers():
+    code = "import os\nos.sched_getaffinity = lambda process: set(range(6))"
+    assert threads_after(code) == [2, 3, 2]
+
+
+TWO = "import os\nos.sched_getaffinity = lambda process: {0, 1}\nimport tensorflow as tf\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "threads"),
+    [
+        ("import os\nos.sched_getaffinity = lambda process: {0}", [0, 0]),
+        (TWO + "tf.config.threading.set_intra_op_parallelism_threads(5)", [5, 0]),
+        (TWO + "tf.zeros(1)", [0, 0]),
+        (
+            TWO + "cpu = tf.config.list_physical_devices('CPU')[0]\n"
+            "tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)",
+            [0, 0],
+        ),
+    ],
+    ids=["one processor", "chosen before", "started", "devices"],
+)
+def test_threads_stay_as_they_are(code, threads):
+    assert threads_after(code) == [1, *threads]
+
+
+def test_other_backends_stay_as_they_are():
+    pytest.importorskip("jax")
+    assert threads_after("", KERAS_BACKEND="jax") == [1, 0, 0]
+
+
+@pytest.mark.parametrize("processors", [1, 2])
+def test_train_uses_them_where_there_are_processors(tmp_path, processors):
+    data = write_number_files(tmp_path, range(200))
+    script = f"""
+import os
+os.sched_getaffinity = lambda process: set(range({processors}))
+import functools, keras
+from tfk_transformer import Recipe, train
+class Tells(keras.callbacks.Callback):
+    def on_train_begin(self, logs=None):
+        print("towers", isinstance(self.model.train_step, functools.partial))
+sizes = {{"model_dim": 8, "ff_dim": 8, "num_heads": 2, "encoder_layers": 1, "decoder_layers": 1}}
+recipe = Recipe(data={data!r}, vocab_size=60, options=sizes, batch_tokens=256, max_length=64, epochs=1, warmup_steps=2)
+train(recipe, {str(tmp_path / "bundle")!r}, callbacks=[Tells()])
+"""
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr[-2000:]
+    assert f"towers {processors > 1}" in run.stdout
+    assert (tmp_path / "bundle" / "history.json").exists()

@@ -1,0 +1,155 @@
+import json
+import signal
+
+import keras
+import numpy as np
+import pytest
+
+from tfk_transformer import datasets, losses
+from tfk_transformer.data.batches import TokenBatches
+from tfk_transformer.losses import LabelSmoothedCrossentropy, divergence
+from tfk_transformer.models.language_model import LanguageModel
+from tfk_transformer.models.transformer import Transformer
+from tfk_transformer.pipelines.translator import Translator
+from tfk_transformer.training.recipe import Recipe
+from tfk_transformer.training.trainer import train
+
+
+def test_training_learns_and_leaves_a_whole_bundle(bundle, recipe, translator):
+    assert sorted(path.name for path in bundle.iterdir()) == [
+        "config.json",
+        "curve.png",
+        "history.json",
+        "metrics.json",
+        "model.weights.h5",
+        "probes.txt",
+        "recipe.toml",
+        "source.model",
+        "target.model",
+    ]
+    assert Recipe.read(bundle / "recipe.toml") == recipe
+    history = json.loads((bundle / "history.json").read_text())
+    assert len(history["loss"]) == recipe.epochs
+    assert history["loss"][-1] < 0.1 < 3 < history["loss"][0]
+    assert json.loads((bundle / "metrics.json").read_text())["parameters"] == translator.model.count_params()
+    assert not bundle.with_name("numbers.training").exists()
+
+
+def test_an_existing_bundle_is_not_written_over(bundle, recipe):
+    with pytest.raises(ValueError, match="out: expected a new folder, got .*, which exists"):
+        train(recipe, bundle)
+
+
+class Interrupts(keras.callbacks.Callback):
+    """Ask a training to stop in its third epoch, as Ctrl-C does."""
+
+    def on_train_batch_begin(self, batch, logs=None):
+        if len(self.model.history.epoch) == 2 and batch == 1:
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_an_interrupted_training_leaves_a_bundle_and_resumes_after_its_last_whole_epoch(recipe, tmp_path):
+    short, out, said = recipe.replace(epochs=4, average=2), tmp_path / "bundle", []
+    with pytest.raises(KeyboardInterrupt):
+        train(short, out, callbacks=[Interrupts()], say=said.append)
+    assert said[-1] == f"stopped by SIGINT: {out} holds the model so far; the same command with --resume goes on"
+    assert Translator.load(out).translate(["one"])
+    assert json.loads((out / "history.json").read_text())["epoch"] == [1, 2]
+    with pytest.raises(ValueError, match="holds an unfinished training; resume it, or remove it"):
+        train(short, out)
+    with pytest.raises(ValueError, match="which had seed=0"):
+        train(short.replace(seed=1), out, resume=True)
+    translator = train(short, out, resume=True, say=said.append)
+    history = json.loads((out / "history.json").read_text())
+    assert history["epoch"] == [1, 2, 3, 4]
+    assert history["loss"][3] < history["loss"][1] < history["loss"][0]
+    assert json.loads((out / "metrics.json").read_text())["averaged_epochs"] == [3, 4]
+    assert isinstance(translator, Translator)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bundle"]
+
+
+def test_a_decoder_alone_learns_to_continue_prompts(recipe, tmp_path):
+    alone = recipe.replace(architecture="decoder", tokenizer="char", max_length=96, batch_tokens=4096, epochs=3)
+    translator = train(alone, tmp_path / "bundle", say=lambda line: None)
+    assert isinstance(translator.model, LanguageModel)
+    history = json.loads((tmp_path / "bundle" / "history.json").read_text())
+    assert history["loss"][2] < history["loss"][1] < history["loss"][0]
+    prompts = ["one", "twenty-two"]
+    continued = translator.translate(prompts, max_length=40)
+    assert translator.score(prompts, [t.text for t in continued]).shape == (2,)
+    assert continued == Translator.load(tmp_path / "bundle").translate(prompts, max_length=40)
+
+
+def test_nothing_to_resume_is_said(recipe, tmp_path):
+    with pytest.raises(ValueError, match="resume: expected an unfinished training in .*bundle.training, got none"):
+        train(recipe, tmp_path / "bundle", resume=True)
+
+
+def test_broken_data_leaves_nothing_behind(recipe, tmp_path):
+    (tmp_path / "a.txt").write_text("one\ntwo\n")
+    (tmp_path / "b.txt").write_text("eins\n")
+    with pytest.raises(ValueError, match="unequal line counts"):
+        train(recipe.replace(data=f"files:{tmp_path / 'a.txt'},{tmp_path / 'b.txt'}"), tmp_path / "bundle")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt", "b.txt"]
+
+
+def test_what_is_dropped_is_said(recipe, tmp_path):
+    (tmp_path / "a.txt").write_text("one\n\n" + "two " * 99 + "\nthree\nfour\n")
+    (tmp_path / "b.txt").write_text("eins\nnichts\nzwei\ndrei\nvier\n")
+    said = []
+    data = f"files:{tmp_path / 'a.txt'},{tmp_path / 'b.txt'}"
+    train(recipe.replace(data=data, epochs=1, vocab_size=40), tmp_path / "bundle", say=said.append)
+    assert any("over 32 tokens (a.txt:3)" in line for line in said)
+    assert any("with an empty side (a.txt:2" in line for line in said)
+
+
+def test_a_consistent_training_compares_the_two_readings_of_each_batch(recipe, tmp_path, monkeypatch):
+    compared = []
+    monkeypatch.setattr(losses, "divergence", lambda logits: compared.append(logits) or original(logits))
+    original = divergence
+    train(recipe.replace(consistency=2.5, dropout=0.3, epochs=3), tmp_path / "bundle")
+    assert compared
+    history = json.loads((tmp_path / "bundle" / "history.json").read_text())
+    assert history["loss"][2] < 0.8 * history["loss"][0]
+
+
+def test_the_same_seed_gives_the_same_weights(recipe, tmp_path):
+    first, second = (train(recipe.replace(epochs=1), tmp_path / name, say=lambda line: None) for name in "ab")
+    for one, other in zip(first.model.get_weights(), second.model.get_weights(), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+def test_xla_trains_to_the_same_loss(recipe, translator):
+    """Every batch shape compiles; there are no more of them than length buckets."""
+    data, tokenizer = datasets.load(recipe.data), translator.source_tokenizer
+    losses = []
+    for jit_compile in (False, True):
+        keras.utils.set_random_seed(0)
+        batches = TokenBatches(data, "train", tokenizer, tokenizer, batch_tokens=512, max_length=16)
+        model = Transformer(translator.model.config.replace(encoder_layers=1, decoder_layers=1))
+        model.compile("adam", LabelSmoothedCrossentropy(), jit_compile=jit_compile)
+        losses.append(model.fit(batches.dataset(), epochs=2, verbose=0, shuffle=False).history["loss"])
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-4)
+    assert losses[0][1] < losses[0][0]
+
+
+def test_a_recipe_names_the_model_by_preset_and_differences():
+    config = Recipe(data="numbers:en-de", preset="tiny", options={"norm": "post", "num_heads": 8}, dropout=0.3).config(29)
+    assert (config.model_dim, config.norm, config.num_heads, config.dropout, config.max_length) == (128, "post", 8, 0.3, 256)
+    assert (config.source_vocab_size, config.target_vocab_size, config.tie_embeddings) == (29, 29, "all")
+    assert Recipe(data="numbers:en-de", preset="transformer_details").config(29).tie_embeddings == "none"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"preset": "huge"}, "preset: .*'huge'"),
+        ({"epochs": 0}, "epochs: .*greater than 0, got 0"),
+        ({"options": {"nrom": "post"}}, "unknown key 'nrom'. Did you mean 'norm'?"),
+        ({"options": {"max_length": 9}}, "options: expected options of the model alone, got max_length, which the recipe itself decides"),
+        ({"lerning_rate": 1.0}, "unknown key 'lerning_rate'. Did you mean 'learning_rate'?"),
+    ],
+)
+def test_a_bad_recipe_is_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        Recipe(**{"data": "numbers:en-de", **changes})

@@ -1,0 +1,4 @@
+"""The command line.
+
+Imports everything, `export` included; nothing imports it.
+"""

@@ -1,0 +1,4 @@
+"""Configuration records: options of layers and models, search settings, presets.
+
+Imports `constants` only.
+"""

@@ -1,0 +1,4 @@
+"""Search and scoring with a model, as TensorFlow functions.
+
+Imports `models`, `layers`, `tokenizers`, `inference` and what is below them.
+"""

@@ -1,0 +1,53 @@
+"""A fitted classifier as TensorFlow graph functions: what the Keras classifier runs and what is exported."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from tfk_transformer.generation.translation_functions import readable, vector
+from tfk_transformer.models.classifier import Classifier
+from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
+
+
+class Classified(NamedTuple):
+    """The results for a batch; C classes."""
+
+    label: Any  # string (B,)
+    probability: Any  # float32 (B,), of the label
+    probabilities: Any  # float32 (B, C)
+
+
+class ClassificationGraph:
+    """Classification of ids, and of strings with the tokenizer inside.
+
+    A blank text has the empty label with probability 0, and so have all classes. A text of more than `max_length` tokens, or
+    with ids that the vocabulary does not have, is neither cut nor let down its neighbours in the batch: it has the empty
+    label and probabilities NaN.
+
+    Args:
+        model: a built model; its weights are read at run time.
+        tokenizer: of the texts.
+        labels: of the classes, in the model's order.
+    """
+
+    def __init__(self, model: Classifier, tokenizer: SubwordTokenizer, labels: Sequence[str]):
+        self.model = model
+        self.tokenizer = tokenizer
+        self.labels = labels
+
+    def probabilities(self, source):
+        """Return float32 probabilities (B, C) of int32 ids (B, S): tokens and end token, padded."""
+        config = self.model.config
+        lengths, fits, ids = readable(source, config.vocab_size, config.max_length)
+        logits = self.model(ids, training=False)
+        found = tf.nn.softmax(tf.cast(logits, tf.float32))
+        return tf.where(fits, tf.where((lengths > 1)[:, None], found, 0.0), float("nan"))
+
+    def classify(self, texts) -> Classified:
+        """Classify string texts (B,)."""
+        found = self.probabilities(self.tokenizer.graph_encode(vector(texts)))
+        best = tf.argmax(found, axis=1, output_type=tf.int32)  # (B,)
+        probability = tf.gather(found, best, batch_dims=1)
+        named = tf.where(probability > 0.0, best + 1, 0)
+        return Classified(tf.gather(tf.constant(["", *self.labels]), named), probability, found)

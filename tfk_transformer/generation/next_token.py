@@ -1,0 +1,168 @@
+"""Which tokens may follow each hypothesis, and with what log-probability: the best ones, or one drawn at random."""
+
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from tfk_transformer.config.options import END_ID, PAD_ID
+
+IMPOSSIBLE = -1e9  # a log-probability that no hypothesis has; below half of it there is no hypothesis
+NEVER_SAID = END_ID  # padding and start, the ids below: a model that was given too little may find them likely
+PRIME = 2**31 - 1  # of the random numbers below
+
+
+BLOCKS = (64, 256)  # least and greatest length of the blocks in which the best tokens are looked for
+
+
+class Choices(NamedTuple):
+    """The tokens that may follow each hypothesis, k of them, best first."""
+
+    log_probs: Any  # float32 (A, M, k)
+    tokens: Any  # int32 (A, M, k)
+
+
+def how_many(limits, vocab_size: int):
+    """Return k, the choices that a hypothesis needs."""
+    # The best 2M of a sentence are among the best 2M of each hypothesis; END and what is never said may be struck out yet.
+    return tf.minimum(2 * limits.beam_size + NEVER_SAID + 1, vocab_size)
+
+
+def choose(logits, ids, limits, too_short) -> Choices:
+    """Return what may follow each hypothesis.
+
+    Rules and drawing stand behind one branch together, so that the plain choice pays for one.
+
+    Args:
+        logits: (A, M, vocab_size).
+        ids: int32 (A, M, t+1), the hypotheses, the start token first.
+        limits: search settings.
+        too_short: bool (A, 1), where a hypothesis may not end yet.
+    """
+    return tf.cond(
+        rules_ask(limits), lambda: _choose_by_rules(logits, ids, limits, too_short), lambda: choose_plainly(logits, limits, too_short)
+    )
+
+
+def rules_ask(limits):
+    """Tell whether a setting asks for more than `choose_plainly`: bool ()."""
+    rules = tf.not_equal(limits.repetition_penalty, 1.0) | tf.greater(limits.no_repeat_ngram_size, 0)
+    return rules | tf.greater(limits.temperature, 0.0)
+
+
+def choose_plainly(logits, limits, too_short) -> Choices:
+    """Do as `choose`, with settings that ask for neither rules nor drawing."""
+    logits = tf.cast(logits, tf.float32)
+    return _best(logits, logits, _first_said(too_short), limits)
+
+
+def _choose_by_rules(logits, ids, limits, too_short) -> Choices:
+    logits, first_said = tf.cast(logits, tf.float32), _first_said(too_short)
+    penalised = _penalise_repetition(logits, ids, limits.repetition_penalty)
+    allowed = _forbid_repeated_ngrams(penalised, ids, limits.no_repeat_ngram_size)
+    position = tf.shape(ids)[2] - 1
+    return tf.cond(
+        tf.greater(limits.temperature, 0.0),
+        lambda: _drawn(penalised, allowed, first_said, how_many(limits, logits.shape[-1]), position, limits),
+        lambda: _best(penalised, allowed, first_said, limits),
+    )
+
+
+def _first_said(too_short):
+    """Return the first id that may be said, (A, 1, 1): those below are impossible."""
+    return tf.where(too_short, END_ID + 1, NEVER_SAID)[:, :, None]
+
+
+def _best(logits, allowed, first_said, limits) -> Choices:
+    """Take the best of the allowed tokens, with their log-probabilities among all."""
+    log_probs, count = tf.nn.log_softmax(logits), how_many(limits, logits.shape[-1])
+    if allowed is not logits:
+        log_probs = tf.where(allowed > IMPOSSIBLE / 2, log_probs, IMPOSSIBLE)
+    # Not by the shape of the logits: it would be looked up in every step.
+    best, tokens = (tf.reshape(part, [-1, limits.beam_size, count]) for part in _top(log_probs, count))
+    return Choices(tf.where(tokens < first_said, IMPOSSIBLE, best), tokens)
+
+
+def _top(values, count):
+    """Return the `count` greatest along the last axis of values (…, width), and where they stand: (N, count) each.
+
+    The greatest stand in the blocks with the greatest maxima; to look through these alone is three times as fast.
+    """
+    width = values.shape[-1]
+    size = next((size for size in range(*BLOCKS) if width % size == 0), None)
+    if size is None:
+        return tf.math.top_k(tf.reshape(values, [-1, width]), k=count)
+    blocks, searched = tf.reshape(values, [-1, width // size, size]), tf.minimum(count, width // size)
+    chosen = tf.math.top_k(tf.reduce_max(blocks, axis=-1), k=searched).indices  # (N, c)
+    among = tf.reshape(tf.gather(blocks, chosen, batch_dims=1), [-1, searched * size])
+    best, places = tf.math.top_k(among, k=count)
+    nth = places // size  # of the chosen blocks
+    return best, places + (tf.gather(chosen, nth, batch_dims=1) - nth) * size
+
+
+def _drawn(logits, allowed, first_said, count, position, limits) -> Choices:
+    """Draw one token for each hypothesis; the other choices are impossible.
+
+    The largest of logits / temperature plus Gumbel noise is a draw from their softmax.
+    """
+    said = tf.range(allowed.shape[-1]) >= first_said
+    tempered = tf.where(said, allowed, IMPOSSIBLE) / limits.temperature
+    kept = tempered >= _least_kept(tempered, limits.top_k, limits.top_p)
+    noise = -tf.math.log(-tf.math.log(_uniform(limits.seed, position, tf.shape(logits)[1], allowed.shape[-1])))  # (M, vocab_size)
+    token = tf.argmax(tf.where(kept, tempered + noise, IMPOSSIBLE), axis=-1, output_type=tf.int32)[:, :, None]  # (A, M, 1)
+    log_prob = tf.gather(tf.nn.log_softmax(logits), token, batch_dims=2)
+    rest = [[0, 0], [0, 0], [0, count - 1]]
+    return Choices(tf.pad(log_prob, rest, constant_values=IMPOSSIBLE), tf.pad(token, rest))
+
+
+def _least_kept(scores, top_k, top_p):
+    """Return the smallest score (A, M, 1) among the best `top_k` tokens and among the fewest whose probabilities reach `top_p`."""
+    vocab_size = scores.shape[-1]
+    falling = tf.math.top_k(scores, k=vocab_size).values
+    before = tf.cumsum(tf.nn.softmax(falling), axis=-1, exclusive=True)
+    among = tf.range(vocab_size) < tf.where(tf.greater(top_k, 0), top_k, vocab_size)
+    return tf.reduce_min(
+        tf.where(among & (before < top_p), falling, tf.reduce_max(falling, axis=-1, keepdims=True)), axis=-1, keepdims=True
+    )
+
+
+def _uniform(seed, position, hypotheses, vocab_size):
+    """Return float32 (M, vocab_size) in (0, 1) that look random and depend on the seed, the position and their place alone.
+
+    No runtime's own generator: exported graphs have the seed as an input, and draw what Keras draws. Quadratic maps modulo
+    a prime, in integers of 64 bits that cannot overflow.
+    """
+    start = tf.cast(seed, tf.int64) * 7_919 + tf.cast(position, tf.int64) * 104_729
+    place = tf.range(hypotheses)[:, None] * vocab_size + tf.range(vocab_size)[None, :]
+    x = tf.math.floormod(start, PRIME) + tf.cast(place, tf.int64)
+    for factor, addend in ((1_103_515_245, 12_345), (1_664_525, 1_013_904_223), (69_621, 224_737), (48_271, 974_711)):
+        x = tf.math.floormod(x, PRIME)
+        x = tf.math.floormod(x * x, PRIME) + tf.math.floormod(x * factor, PRIME) + addend
+    return (tf.cast(tf.math.floormod(x, 2**24), tf.float32) + 0.5) / 2**24
+
+
+def _penalise_repetition(logits, ids, factor):
+    """Lower the logits of tokens that a hypothesis has: divided by the factor if positive, else multiplied (arXiv:1909.05858, 4.1)."""
+    factor = tf.cast(factor, tf.float32)
+    return tf.where(_marked(ids, logits), tf.where(logits > 0, logits / factor, logits * factor), logits)
+
+
+def _forbid_repeated_ngrams(logits, ids, size):
+    """Hide the tokens that would end an n-gram which a hypothesis has already; a size of 0 hides none."""
+    length, known = tf.shape(ids)[2], tf.maximum(size - 1, 0)
+    # Padding before the first token makes as many n-grams as tokens; it matches nothing, for what was said last has less of it.
+    longer = tf.pad(ids, [[0, 0], [0, 0], [known, 0]], constant_values=PAD_ID)
+    places = tf.range(length)[:, None] + tf.range(known)[None, :]  # (n-grams, size - 1)
+    different = tf.cast(tf.not_equal(tf.gather(longer, places, axis=2), longer[:, :, None, length:]), tf.int32)
+    different = tf.pad(different, [[0, 0], [0, 0], [0, 0], [0, 1]])  # (A, M, n-grams, size): onnxruntime does not sum over nothing
+    same = tf.equal(tf.reduce_sum(different, axis=-1), 0)  # (A, M, n-grams)
+    return tf.where(_marked(tf.where(same & tf.greater(size, 0), ids, logits.shape[-1]), logits), IMPOSSIBLE, logits)
+
+
+def _marked(tokens, logits):
+    """Tell which tokens of the vocabulary are among tokens (A, M, n): bool (A, M, vocab_size); vocab_size stands for none."""
+    rows, vocab_size = tf.shape(logits)[0] * tf.shape(logits)[1], logits.shape[-1]
+    flat = tf.reshape(tokens, [rows, -1])  # (A*M, n)
+    places = tf.stack([tf.broadcast_to(tf.range(rows)[:, None], tf.shape(flat)), flat], axis=-1)  # (A*M, n, 2)
+    ones = tf.ones(tf.shape(flat), tf.float32)
+    marks = tf.tensor_scatter_nd_update(tf.zeros([rows, vocab_size + 1]), places, ones)
+    return tf.reshape(marks[:, :vocab_size] > 0, tf.shape(logits))

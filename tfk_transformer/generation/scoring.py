@@ -1,0 +1,82 @@
+"""Scoring of given pairs by one full masked pass: what each token got, and what it attended to."""
+
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from tfk_transformer.config.options import END_ID, PAD_ID, START_ID
+from tfk_transformer.models.base import TokenModel
+
+
+class Scores(NamedTuple):
+    """What the target ids (B, T) of pairs get."""
+
+    token_log_probs: Any  # float32 (B, T)
+    attention: Any  # float32 (B, L, H, T, S): what saying each token attended to, in the decoder's layers and heads
+
+    @property
+    def log_probability(self):
+        """The log-probability of each row, float32 (B,)."""
+        return tf.reduce_sum(self.token_log_probs, axis=-1)
+
+
+def score_translations(model: TokenModel, source, target) -> Scores:
+    """Score pairs of ids; attention is the cross-attention.
+
+    Args:
+        model: with an encoder.
+        source: int32 (B, S), tokens and end token, padded.
+        target: int32 (B, T), tokens and end token, padded.
+    """
+    decoded = model.decode({"source": source, "target": _after_start(target)}, training=False)
+    return _scores(model, decoded.output, tf.stack(decoded.cross_weights, axis=1), target)
+
+
+def score_continuations(model: TokenModel, prompt, target) -> Scores:
+    """Score continuations; attention is the self-attention.
+
+    It goes to P + T tokens: the start token, the prompt, and the target but for its last token, one after the other without
+    padding between them.
+
+    Args:
+        model: without an encoder.
+        prompt: int32 (B, P), tokens, padded.
+        target: int32 (B, T), tokens and end token, padded.
+    """
+    rows = _after_start(join(prompt, target))[:, : model.config.max_length]  # (B, P+T)
+    decoded = model.decode(rows, training=False)
+    # What stands at the prompt's last token says the target's first.
+    places = tf.minimum(count_tokens(prompt)[:, None] + tf.range(tf.shape(target)[1]), tf.shape(rows)[1] - 1)  # (B, T)
+    by_time = tf.transpose(tf.stack(decoded.self_weights, axis=1), [0, 3, 1, 2, 4])  # (B, P+T, L, H, P+T)
+    attention = tf.transpose(tf.gather(by_time, places, batch_dims=1), [0, 2, 3, 1, 4])  # (B, L, H, T, P+T)
+    return _scores(model, tf.gather(decoded.output, places, batch_dims=1), attention, target)
+
+
+def _scores(model: TokenModel, decoded, attention, target) -> Scores:
+    """Score the target from the decoder's outputs (B, T, D) that say it."""
+    logits = tf.cast(model.logits(decoded), tf.float32)
+    # Not ReduceLogSumExp, which is many times slower in onnxruntime.
+    return Scores(tf.gather(tf.nn.log_softmax(logits), target, batch_dims=2), attention)
+
+
+def _after_start(ids):
+    """Shift ids (B, T) by a place and put the start token first."""
+    return tf.concat([tf.fill([tf.shape(ids)[0], 1], START_ID), ids], axis=1)[:, :-1]
+
+
+def count_tokens(ids):
+    """Return how many tokens (B,) there are in ids (B, T)."""
+    return tf.math.count_nonzero(ids, axis=1, dtype=tf.int32)
+
+
+def without_end(ids):
+    """Return ids with padding for the end token."""
+    return tf.where(tf.equal(ids, END_ID), PAD_ID, ids)
+
+
+def join(first, second):
+    """Return rows (B, S+T) of the tokens of (B, S) and then those of (B, T), all padding at the end."""
+    length, total = tf.shape(first)[1], tf.shape(first)[1] + tf.shape(second)[1]
+    given, places = count_tokens(first)[:, None], tf.range(total)[None, :]
+    both = tf.pad(tf.concat([first, second], axis=1), [[0, 0], [0, 1]])  # its last column is padding
+    return tf.gather(both, tf.where(places < given, places, tf.minimum(places - given + length, total)), batch_dims=1)

@@ -1,0 +1,188 @@
+"""Multi-head attention with one weight tensor a role and a head axis ("Attention Is All You Need", section 3.2)."""
+
+import itertools
+import warnings
+from typing import Any, NamedTuple
+
+import keras
+from keras import ops
+
+from tfk_transformer.config.options import ROLES
+from tfk_transformer.layers.dropout import Dropout
+
+
+class KeyValue(NamedTuple):
+    """What queries attend to, projected: a cache of past tokens, or the encoder's output."""
+
+    key: Any  # (B, H, S, K)
+    value: Any  # (B, H, S, V)
+
+    def append(self, newer: "KeyValue") -> "KeyValue":
+        """Return both, one after the other in time."""
+        return KeyValue(ops.concatenate([self.key, newer.key], axis=2), ops.concatenate([self.value, newer.value], axis=2))
+
+
+class Attended(NamedTuple):
+    """The result of an attention layer, or of a layer that holds one."""
+
+    output: Any  # (B, T, D)
+    weights: Any  # float32 (B, H, T, S), each row a distribution over S
+
+
+@keras.saving.register_keras_serializable(package="tfk_transformer")
+class MultiHeadAttention(keras.layers.Layer):
+    """Attend with H heads: softmax(Q K^T / sqrt(K) + mask) V, heads joined and projected.
+
+    Weights: `query` (H, D, K), `key` (H, D, K), `value` (H, D, V), `output` (H*V, D), and biases (H, 1, K), (H, 1, V), (D,).
+    Scores, mask and softmax are float32 whatever the compute dtype, so that -1e9 is representable and a fully masked row
+    gives finite numbers.
+
+    Args:
+        num_heads: H.
+        key_dim: K, width of a query or key head.
+        value_dim: V, width of a value head; None: K.
+        use_bias: which projections have biases: True, False, or some of "query", "key", "value", "output".
+        dropout: probability of dropping an attention weight while training.
+        output_dropout: probability of dropping an element of the output while training.
+        scale: what scores are divided by: "sqrt_key_dim" or "key_dim".
+        keys_are_values: there is no key projection, and queries are scored against the values; K and V are equal.
+        shared_projections: a head reads its own slice (…, D/H) of the input, and all heads have the same projections:
+            `query` (1, D/H, K), `key` (1, D/H, K), `value` (1, D/H, V).
+        **kwargs: of `keras.layers.Layer`.
+    """
+
+    def __init__(
+        self,
+        num_heads,
+        key_dim,
+        value_dim=None,
+        use_bias=False,
+        dropout=0.0,
+        output_dropout=0.0,
+        scale="sqrt_key_dim",
+        keys_are_values=False,
+        shared_projections=False,
+        **kwargs,
+    ):
+        # Autocast would turn a float32 mask's -1e9 into float16's -inf; inputs and weights are cast where they are projected.
+        super().__init__(autocast=False, **kwargs)
+        self.num_heads = num_heads
+        self.key_dim = key_dim
+        self.value_dim = value_dim or key_dim
+        self.use_bias = (list(ROLES) if use_bias else []) if isinstance(use_bias, bool) else list(use_bias)
+        self.dropout = dropout
+        self.output_dropout = output_dropout
+        self.scale = scale
+        self.keys_are_values = keys_are_values
+        self.shared_projections = shared_projections
+        self.weight_dropout = Dropout(dropout, dtype=self.dtype_policy)
+        self.joined_dropout = Dropout(output_dropout, dtype=self.dtype_policy)
+
+    def build(self, query_shape, context_shape=None, attention_mask_shape=None):
+        """Make the weights for inputs (…, D)."""
+        model_dim = query_shape[-1]
+        heads, rows = (1, model_dim // self.num_heads) if self.shared_projections else (self.num_heads, model_dim)
+        widths = {"query": self.key_dim, "key": self.key_dim, "value": self.value_dim}
+        for role in ("query", *self._context_roles):
+            self._add_projection(role, (heads, rows, widths[role]), (heads, 1, widths[role]))
+        self._add_projection("output", (self.num_heads * self.value_dim, model_dim), (model_dim,))
+
+    @property
+    def _context_roles(self):
+        return ["value"] if self.keys_are_values else ["key", "value"]
+
+    def _add_projection(self, role, shape, bias_shape):
+        # Glorot's limit of the projection as one matrix, D x (H * width); Keras's own fans would take the head axis for a filter's.
+        fan_in, fan_out = shape[-2], shape[-1] * (shape[0] if len(shape) == 3 else 1)
+        limit = (6.0 / (fan_in + fan_out)) ** 0.5
+        initializer = keras.initializers.RandomUniform(-limit, limit)
+        setattr(self, f"{role}_weight", self.add_weight(name=role, shape=shape, initializer=initializer))
+        bias = self.add_weight(name=f"{role}_bias", shape=bias_shape, initializer="zeros") if role in self.use_bias else None
+        setattr(self, f"{role}_bias", bias)
+
+    def project_query(self, query):
+        """Project (B, T, D) to heads (B, H, T, K)."""
+        return self._split_heads(query, ["query"])[0]
+
+    def project_context(self, context) -> KeyValue:
+        """Project (B, S, D) to keys (B, H, S, K) and values (B, H, S, V)."""
+        return self._key_value(self._split_heads(context, self._context_roles))
+
+    def project_self(self, x) -> tuple[Any, KeyValue]:
+        """Project (B, T, D) to queries, and keys and values, of self-attention in one matrix product."""
+        query, *context = self._split_heads(x, ["query", *self._context_roles])
+        return query, self._key_value(context)
+
+    def _key_value(self, parts):
+        return KeyValue(parts[0], parts[-1])
+
+    def attend(self, query, context: KeyValue, attention_mask=None, training=None) -> Attended:
+        """Attend from projected queries to projected keys and values.
+
+        Args:
+            query: (B, H, T, K).
+            context: keys (B, H, S, K) and values (B, H, S, V).
+            attention_mask: additive, broadcastable to (B, H, T, S); None hides nothing.
+            training: whether dropout is on.
+
+        Returns:
+            Output (B, T, D) and weights (B, H, T, S).
+        """
+        divisor = self.key_dim if self.scale == "key_dim" else self.key_dim**0.5
+        scores = ops.matmul(query * (1.0 / divisor), ops.swapaxes(context.key, -1, -2))  # (B, H, T, S)
+        scores = ops.cast(scores, "float32")
+        weights = _softmax(scores if attention_mask is None else scores + attention_mask)
+        dropped = self.weight_dropout(ops.cast(weights, query.dtype), training=training)
+        heads = ops.matmul(dropped, context.value)  # (B, H, T, V)
+        return Attended(self.joined_dropout(self._join_heads(heads), training=training), weights)
+
+    def call(self, query, context=None, attention_mask=None, training=None) -> Attended:
+        """Attend from `query` (B, T, D) to `context` (B, S, D), or to itself if there is none; see `attend`."""
+        if context is None:
+            return self.attend(*self.project_self(query), attention_mask=attention_mask, training=training)
+        return self.attend(self.project_query(query), self.project_context(context), attention_mask=attention_mask, training=training)
+
+    def _split_heads(self, x, roles):
+        """Project (B, T, D) by the weights of `roles` in one product; a list of (B, H, T, width)."""
+        batch, length, _ = ops.shape(x)
+        weights = [getattr(self, f"{role}_weight") for role in roles]
+        kernel = ops.concatenate([_as_matrix(weight) for weight in weights], axis=1)  # (D, sum of H*width)
+        rows = ops.reshape(ops.cast(x, self.compute_dtype), (-1, kernel.shape[0]))  # (B*T, D), or (B*T*H, D/H) where heads share
+        projected = ops.matmul(rows, ops.cast(kernel, rows.dtype))
+        parts = self._split_roles(projected, [weight.shape[0] * weight.shape[2] for weight in weights])
+        parts = [self._add_bias(part, role) for part, role in zip(parts, roles, strict=True)]
+        split = [ops.reshape(part, (batch, length, self.num_heads, w.shape[2])) for part, w in zip(parts, weights, strict=True)]
+        return [ops.transpose(part, (0, 2, 1, 3)) for part in split]  # (B, H, T, width)
+
+    def _split_roles(self, projected, widths):
+        return [projected] if len(widths) == 1 else ops.split(projected, list(itertools.accumulate(widths[:-1])), axis=-1)
+
+    def _add_bias(self, part, role):
+        bias = getattr(self, f"{role}_bias")
+        return part if bias is None else part + ops.cast(ops.reshape(bias, (-1,)), part.dtype)  # heads side by side, as in `part`
+
+    def _join_heads(self, heads):
+        batch, _, length = ops.shape(heads)[:3]
+        joined = ops.transpose(heads, (0, 2, 1, 3))  # (B, T, H, V)
+        rows = ops.reshape(joined, (-1, self.num_heads * self.value_dim))
+        output = self._add_bias(ops.matmul(rows, ops.cast(self.output_weight, rows.dtype)), "output")
+        return ops.reshape(output, (batch, length, self.output_weight.shape[1]))  # (B, T, D)
+
+    def get_config(self):
+        """Return what the constructor needs to make the same layer again."""
+        names = ("num_heads", "key_dim", "value_dim", "use_bias", "dropout", "output_dropout", "scale")
+        names += ("keys_are_values", "shared_projections")
+        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
+
+
+def _softmax(scores):
+    with warnings.catch_warnings():
+        # Keras takes a softmax over a single key for a mistake; the first step of a search has just one.
+        warnings.filterwarnings("ignore", message="You are using a softmax over axis")
+        return ops.softmax(scores, axis=-1)
+
+
+def _as_matrix(weight):
+    """(H, D, width) -> (D, H*width), heads side by side."""
+    heads, rows, width = weight.shape
+    return ops.reshape(ops.transpose(weight, (1, 0, 2)), (rows, heads * width))

@@ -1,0 +1,4 @@
+"""Training from a recipe: data, compilation, `fit`, checkpoints, bundle.
+
+Imports `pipelines`, `data`, `models` and what is below them.
+"""

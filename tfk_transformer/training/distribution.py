@@ -1,0 +1,301 @@
+"""The devices that train one model together: several of a machine, or those of several processes."""
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Iterator, Sequence
+
+import keras
+import numpy as np
+
+from tfk_transformer.data.batches import Share
+
+ADDRESS, COUNT, NUMBER = (f"KERAS_DISTRIBUTION_{name}" for name in ("JOB_ADDRESSES", "NUM_PROCESSES", "PROCESS_ID"))
+SLURM = "SLURM_STEP_NODELIST"
+SILENCE = 30  # seconds without a sign of life after which a process counts as dead
+LOST = "another process of this training has ended, or cannot be reached"
+
+
+class Team:
+    """Devices that train one model: each takes its rows of every batch, and all have the same weights.
+
+    This one is a single device; `gather` finds the right kind.
+
+    Args:
+        devices: how many there are in all.
+    """
+
+    process, processes = 0, 1
+    exact_clipping = False  # whether gradients have to be added up before they are clipped
+
+    def __init__(self, devices: int = 1):
+        self.devices = devices
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process writes files and says lines."""
+        return self.process == 0
+
+    @property
+    def share(self) -> Share:
+        """The rows of a batch that this process reads."""
+        return Share(self.process, self.processes, self.devices)
+
+    def scope(self) -> contextlib.AbstractContextManager:
+        """Return a block in which what is made and restored belongs to all devices."""
+        return contextlib.nullcontext()
+
+    def fitting(self) -> contextlib.AbstractContextManager:
+        """Return a block to fit in."""
+        return contextlib.nullcontext()
+
+    def apart(self) -> contextlib.AbstractContextManager:
+        """Return a block within those in which what is made belongs to this process alone."""
+        return contextlib.nullcontext()
+
+    def in_turn(self) -> contextlib.AbstractContextManager:
+        """Return a block that one process after the other runs."""
+        return contextlib.nullcontext()
+
+    def of_first(self, content: bytes) -> bytes:
+        """Return what process 0 has."""
+        return content
+
+    def greatest(self, numbers: Sequence[int]) -> list[int]:
+        """Return the greatest of each number over all processes."""
+        return list(numbers)
+
+    def check_same(self, **facts) -> None:
+        """Refuse to train on what differs from process to process."""
+
+    def finish(self) -> None:
+        """Wait until every process has come here."""
+
+    def explained(self, error: Exception) -> Exception:
+        """Return the error for the user, where another process is the reason."""
+        return error
+
+
+class MirroredTeam(Team):
+    """Devices of one machine under `tf.distribute.MirroredStrategy`."""
+
+    exact_clipping = True
+
+    def __init__(self, names: Sequence[str]):
+        import tensorflow as tf
+
+        super().__init__(len(names))
+        self._strategy = tf.distribute.MirroredStrategy(names)
+
+    def scope(self):
+        """Make variables that every device has."""
+        return self._strategy.scope()
+
+
+class ParallelTeam(Team):
+    """Devices under the JAX backend, of this process or of several."""
+
+    def __init__(self, count: int):
+        import jax
+
+        super().__init__(count)
+        self.process, self.processes = jax.process_index(), jax.process_count()
+        names = keras.distribution.list_devices()[:count]
+        self._distribution = keras.distribution.DataParallel(devices=names, auto_shard_dataset=False)
+
+    def scope(self):
+        """Make variables that every device has."""
+        return self._distribution.scope()
+
+    def fitting(self):
+        """Split batches over the devices."""
+        return self._distribution.scope()
+
+    @contextlib.contextmanager
+    def apart(self):
+        """Make variables of this process."""
+        former = keras.distribution.distribution()
+        keras.distribution.set_distribution(None)
+        try:
+            yield
+        finally:
+            keras.distribution.set_distribution(former)
+
+    @contextlib.contextmanager
+    def in_turn(self):
+        """Let the processes before this one go first."""
+        for _ in range(self.process):
+            self._meet()
+        yield
+        for _ in range(self.process, self.processes):
+            self._meet()
+
+    def of_first(self, content):
+        """Send it to all."""
+        size = self.greatest([len(content) if self.leads else 0])[0]
+        array = np.zeros(size, np.uint8)
+        array[: len(content) if self.leads else 0] = np.frombuffer(content, np.uint8) if self.leads else 0
+        return self._gathered(array)[0].tobytes()
+
+    def greatest(self, numbers):
+        """Ask all."""
+        return self._gathered(np.array(numbers, np.int32)).max(axis=0).tolist()
+
+    def check_same(self, **facts):
+        """Compare with process 0.
+
+        Raises:
+            ValueError: naming what differs.
+        """
+        own = "\n".join(f"{name}={value}" for name, value in facts.items())
+        first = self.of_first(own.encode()).decode()
+        differing = [name for name, mine, theirs in zip(facts, own.split("\n"), first.split("\n"), strict=True) if mine != theirs]
+        if any(self.greatest([len(differing)])):
+            where = f"process {self.process} differs in {', '.join(differing)}" if differing else "another process says in what it differs"
+            advice = "start all with the same recipe and options, and let all see the same files"
+            raise ValueError(f"distributed: expected the same in every process as in process 0, got something else: {where}; {advice}.")
+
+    def finish(self):
+        """Wait for the others, however long they take."""
+        self._meet()
+
+    def explained(self, error):
+        """Tell errors of the connection from others, which keep their own words."""
+        signs = ("gloo", "nccl", "coordination", "connection", "socket", "peer")
+        if self.processes > 1 and any(sign in str(error).lower() for sign in signs):
+            return ConnectionError(f"{LOST} ({str(error).splitlines()[0][:200]})")
+        return error
+
+    def _meet(self) -> None:
+        self.greatest([0])
+
+    def _gathered(self, array: np.ndarray) -> np.ndarray:
+        """Return what each process has, behind a new first axis."""
+        if self.processes == 1:
+            return array[None]
+        from jax.experimental import multihost_utils
+
+        return np.asarray(multihost_utils.process_allgather(array)).reshape(self.processes, *array.shape)
+
+
+def gather(devices: int | None = None, distributed: bool = False) -> Team:
+    """Find the devices to train on, and meet the other processes where there are several.
+
+    Args:
+        devices: so many of this machine; None: all GPUs, or all CPU devices, of which there is one unless it was asked for more.
+        distributed: whether other processes take part, which environment variables name: KERAS_DISTRIBUTION_JOB_ADDRESSES,
+            KERAS_DISTRIBUTION_NUM_PROCESSES and KERAS_DISTRIBUTION_PROCESS_ID, or those of Slurm.
+
+    Raises:
+        ValueError: if there are fewer devices; if the backend does not run over several processes, or the variables are not right.
+    """
+    backend = keras.backend.backend()
+    if distributed:
+        if backend != "jax":
+            raise ValueError(f"distributed: expected the JAX backend, got {backend}; set KERAS_BACKEND=jax for every process.")
+        if devices is not None:
+            raise ValueError("devices: expected none beside distributed, got both; CUDA_VISIBLE_DEVICES says which a process may use.")
+        _join()
+    if backend == "jax":
+        return _jax_team(devices)
+    if backend == "tensorflow":
+        return _tensorflow_team(devices)
+    _checked(devices, 1, backend)
+    return Team()
+
+
+def is_first() -> bool:
+    """Tell whether this process is the only one, or process 0 of several."""
+    if keras.backend.backend() != "jax":
+        return True
+    import jax
+
+    return jax.process_index() == 0
+
+
+@contextlib.contextmanager
+def watched(team: Team, advice: str) -> Iterator[None]:
+    """Say something even if JAX ends this process from within, which no Python code outlives.
+
+    A shell waits at the end of a pipe for the word that all is well; it sees the pipe break otherwise.
+
+    Args:
+        team: where it is one of several processes.
+        advice: what to do.
+    """
+    if team.processes == 1:
+        yield
+        return
+    line = f"error: process {team.process} of {team.processes} was ended: it was killed, or {LOST}. {advice}"
+    script = 'read -r word || printf "%s\\n" "$1" >&2'
+    watch = subprocess.Popen(["sh", "-c", script, "watch", line], stdin=subprocess.PIPE, start_new_session=True)
+    try:
+        yield
+    finally:  # an error tells of itself
+        watch.communicate(b"well\n")
+
+
+def _join() -> None:
+    """Meet the processes that the environment names."""
+    import jax
+
+    address, count, number = meeting_point()
+    known = {"coordinator_address": address, "num_processes": count, "process_id": number} if address else {}
+    try:
+        # As `keras.distribution.initialize` does, which takes no times.
+        jax.distributed.initialize(
+            **known,
+            cluster_detection_method="deactivate" if known else "slurm",
+            heartbeat_timeout_seconds=SILENCE,
+            shutdown_timeout_seconds=SILENCE,
+        )
+    except RuntimeError as error:
+        raise ValueError(f"distributed: the processes did not meet at {address or 'the first node of Slurm'}: {error}") from None
+
+
+def meeting_point() -> tuple[str | None, int, int]:
+    """Return the address of process 0, how many there are, and which this one is; None where Slurm tells it."""
+    given = {name: os.environ.get(name, "") for name in (ADDRESS, COUNT, NUMBER)}
+    if not any(given.values()) and SLURM in os.environ:
+        return None, 0, 0
+    if missing := [name for name, value in given.items() if not value]:
+        raise ValueError(f"distributed: expected {', '.join(given)} in the environment, or Slurm's variables, got no {', '.join(missing)}.")
+    address = given[ADDRESS].split(",")[0].strip()
+    count, number = (int(given[name]) if given[name].isdecimal() else -1 for name in (COUNT, NUMBER))
+    if not address.rpartition(":")[0] or not address.rpartition(":")[2].isdecimal():
+        raise ValueError(f"{ADDRESS}: expected HOST:PORT of process 0, got '{given[ADDRESS]}'.")
+    if count < 1:
+        raise ValueError(f"{COUNT}: expected how many processes there are, got '{given[COUNT]}'.")
+    if not 0 <= number < count:
+        raise ValueError(f"{NUMBER}: expected a number from 0 to {count - 1}, got '{given[NUMBER]}'.")
+    return address, count, number
+
+
+def _jax_team(devices: int | None) -> Team:
+    import jax
+
+    if jax.process_count() > 1:
+        if jax.device_count() != jax.process_count() * jax.local_device_count():
+            raise ValueError(
+                f"distributed: expected as many devices in each process, got {jax.local_device_count()} in process "
+                f"{jax.process_index()} and {jax.device_count()} in all {jax.process_count()}; limit them with CUDA_VISIBLE_DEVICES."
+            )
+        return ParallelTeam(jax.device_count())
+    count = _checked(devices, jax.local_device_count(), jax.default_backend())
+    return ParallelTeam(count) if count > 1 else Team()
+
+
+def _tensorflow_team(devices: int | None) -> Team:
+    import tensorflow as tf
+
+    names = [device.name for device in tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")]
+    count = _checked(devices, len(names), names[0].split(":")[1].lower())
+    return MirroredTeam(names[:count]) if count > 1 else Team()
+
+
+def _checked(wanted: int | None, there: int, kind: str) -> int:
+    if wanted is not None and not 1 <= wanted <= there:
+        raise ValueError(
+            f"devices: expected from 1 to {there}, as there {'is' if there == 1 else 'are'} {there} of kind {kind}, got {wanted}."
+        )
+    return wanted or there

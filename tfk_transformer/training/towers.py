@@ -1,0 +1,84 @@
+"""Both halves of a batch computed side by side, on the processors of one machine under TensorFlow.
+
+TensorFlow gives every operation all processors, and each waits until the last of them is done. A step has a thousand
+operations, most of them short, so much of the time is waiting. Two towers, each on half of the processors, wait less.
+"""
+
+import functools
+
+import keras
+from keras import ops
+
+from tfk_transformer.losses import real_tokens
+from tfk_transformer.runtime_environment import usable_processors
+
+TOWERS = 2
+
+
+def share_processors() -> int:
+    """Divide the processors among towers, and return how many towers these are; 1 if nothing was changed.
+
+    Nothing is changed where TensorFlow is not the backend or has already started, where there is a GPU, a single processor or one that
+    was divided into devices, and where numbers of threads were set before.
+    """
+    if keras.backend.backend() != "tensorflow":
+        return 1
+    import tensorflow as tf
+
+    threads = tf.config.threading
+    chosen = threads.get_intra_op_parallelism_threads() or threads.get_inter_op_parallelism_threads()
+    processors = usable_processors()
+    devices = tf.config.list_physical_devices()
+    divided = any(len(tf.config.get_logical_device_configuration(device) or ()) > 1 for device in devices)
+    if chosen or processors < TOWERS or divided or tf.config.list_physical_devices("GPU"):
+        return 1
+    try:
+        threads.set_intra_op_parallelism_threads(processors // TOWERS)
+        threads.set_inter_op_parallelism_threads(TOWERS)
+    except RuntimeError:  # TensorFlow has started
+        return 1
+    return TOWERS
+
+
+def fit_in_towers(model: keras.Model, towers: int) -> None:
+    """Have `fit` compute equal parts of each batch's rows side by side; what is learned stays the same.
+
+    Args:
+        model: compiled, without XLA, with a loss that averages over real tokens, as `LabelSmoothedCrossentropy` does.
+        towers: how many parts, from `share_processors`; 1 changes nothing.
+
+    `fit` raises a ValueError for batches with sample weights.
+    """
+    if towers > 1:
+        model.train_step = functools.partial(_train_step, model, towers)
+
+
+def _train_step(model, towers, data):
+    """Do what Keras does in a step, with one forward pass for each part of the rows."""
+    import tensorflow as tf
+
+    inputs, labels, weights = keras.utils.unpack_x_y_sample_weight(data)
+    if weights is not None:
+        raise ValueError("fit_in_towers: expected batches of inputs and labels, got sample weights too; train such a model without towers.")
+    rows = tf.shape(labels)[0]
+    # In whole pairs of rows: some losses compare these.
+    cuts = [*(rows // 2 * tower // towers * 2 for tower in range(towers)), rows]
+    parts = [tf.nest.map_structure(lambda part, at=at: part[at[0] : at[1]], (inputs, labels)) for at in zip(cuts, cuts[1:], strict=False)]
+    tokens = ops.maximum(ops.sum(real_tokens(labels)), 1.0)
+    with tf.GradientTape() as tape:
+        predicted, losses = [], []
+        for part in parts:
+            predicted.append(model(part[0], training=True))
+            losses.append(model.compute_loss(*part, predicted[-1], training=True))
+        # The mean over the tokens of each part, weighted by how many these are, is the mean over the batch.
+        loss = tf.add_n([loss * ops.sum(real_tokens(some)) / tokens for loss, (_, some) in zip(losses, parts, strict=True)])
+        scaled = model.optimizer.scale_loss(loss)
+    variables = model.trainable_variables
+    model.optimizer.apply(tape.gradient(scaled, variables), variables)
+    for metric in model.metrics:
+        if metric.name == "loss":
+            metric.update_state(loss, sample_weight=rows)
+            continue
+        for (_, some), logits in zip(parts, predicted, strict=True):
+            metric.update_state(some, logits)
+    return model.get_metrics_result()
