@@ -5,7 +5,8 @@ import inspect
 import keras
 import tensorflow as tf
 
-from tfk_transformer.config.options import PAD_ID, SearchSettings
+from tfk_transformer.config.search_settings import SearchSettings
+from tfk_transformer.constants import PAD_ID
 from tfk_transformer.export.signatures import (
     ATTEND,
     CLASSIFY_IDS,

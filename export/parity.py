@@ -3,7 +3,7 @@
 import numpy as np
 import sacrebleu
 
-from tfk_transformer.config.options import END_ID, UNKNOWN_ID
+from tfk_transformer.constants import END_ID, UNKNOWN_ID
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
 PROBES = 100

@@ -6,7 +6,7 @@ for each; of steps, P = T-1. L layers and H heads of the decoder.
 
 from typing import NamedTuple
 
-from tfk_transformer.config.options import SETTING_DTYPES
+from tfk_transformer.config.search_settings import SETTING_DTYPES
 from tfk_transformer.inference.step_tensors import STEP_SETTINGS, cache_shapes, memory_shapes
 
 

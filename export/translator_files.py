@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tfk_transformer.config.options import SearchSettings, setting_rules
+from tfk_transformer.config.search_settings import SearchSettings, setting_rules
 from tfk_transformer.export import parity
 from tfk_transformer.export.functions import traced
 from tfk_transformer.export.runtime.onnx_scorer import OnnxScorer

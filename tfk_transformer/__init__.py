@@ -8,10 +8,11 @@ import importlib
 __version__ = "0.1.0.dev0"
 
 _HOME = {
-    "TransformerConfig": "config.options",
-    "LanguageModelConfig": "config.options",
-    "ClassifierConfig": "config.options",
-    "SearchSettings": "config.options",
+    "TransformerConfig": "config.model_options",
+    "LanguageModelConfig": "config.model_options",
+    "ClassifierConfig": "config.model_options",
+    "LayerOptions": "config.layer_options",
+    "SearchSettings": "config.search_settings",
     "padding_mask": "layers.masks",
     "causal_mask": "layers.masks",
     "MultiHeadAttention": "layers.attention",

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from tfk_transformer.config.options import PAD_ID
+from tfk_transformer.constants import PAD_ID
 
 SMALLEST = 1e-30  # of a probability whose logarithm is taken
 

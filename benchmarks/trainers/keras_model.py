@@ -8,7 +8,7 @@ class Engine(KerasFit):
 
     def make_model(self, task, dtype):
         """Return the model that a recipe of these sizes has."""
-        from tfk_transformer.config.options import TransformerConfig
+        from tfk_transformer.config.model_options import TransformerConfig
         from tfk_transformer.models.transformer import Transformer
 
         sizes = task.sizes._asdict()

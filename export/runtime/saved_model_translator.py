@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tfk_transformer.config.options import SETTING_DTYPES, SearchSettings
+from tfk_transformer.config.search_settings import SETTING_DTYPES, SearchSettings
 from tfk_transformer.export.signatures import SAVED_MODEL
 from tfk_transformer.inference.streaming import StepModel, empty_cache, stream_text
 from tfk_transformer.inference.text_batches import Hypothesis, Translation, check_prefixes, check_texts, in_batches, to_translations

@@ -7,7 +7,7 @@ from pathlib import Path
 import onnx_ir as ir
 
 import tfk_transformer
-from tfk_transformer.config.options import END_ID, PAD_ID, START_ID, UNKNOWN_ID
+from tfk_transformer.constants import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 from tfk_transformer.export.runtime.onnx_translator import METADATA
 from tfk_transformer.export.to_onnx.conversion import OPSET, quietly
 

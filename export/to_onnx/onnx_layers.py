@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import onnx_ir as ir
 
-from tfk_transformer.config.options import PAD_ID
+from tfk_transformer.constants import PAD_ID
 from tfk_transformer.export.to_onnx.conversion import DOMAIN, READ
 from tfk_transformer.export.to_onnx.onnx_attention import FusedAttention, StandardAttention
 from tfk_transformer.export.to_onnx.onnx_matmul import CONTRIB, Float32Products, Int8Products

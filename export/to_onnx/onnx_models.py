@@ -8,7 +8,7 @@ import onnx_ir as ir
 from onnx_ir import tape
 from onnx_ir.passes.common import NameFixPass
 
-from tfk_transformer.config.options import SearchSettings
+from tfk_transformer.config.search_settings import SearchSettings
 from tfk_transformer.export.runtime.onnx_scorer import SOURCE_TOKENIZER, TARGET_TOKENIZER
 from tfk_transformer.export.signatures import (
     CLASSIFY_IDS,

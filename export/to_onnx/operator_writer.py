@@ -9,7 +9,8 @@ import numpy as np
 import onnx_ir as ir
 from onnx_ir import tape
 
-from tfk_transformer.config.options import LayerOptions, ModelOptions
+from tfk_transformer.config.layer_options import LayerOptions
+from tfk_transformer.config.model_options import ModelOptions
 from tfk_transformer.export.to_onnx.onnx_matmul import Float32Products
 from tfk_transformer.layers.position_encoding import sinusoids
 

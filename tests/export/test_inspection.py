@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 
-from tfk_transformer.config.options import SearchSettings
+from tfk_transformer.config.search_settings import SearchSettings
 from tfk_transformer.export.inspection import inspect
 from tfk_transformer.export.signatures import GENERATE, SAVED_MODEL, TRANSLATE
 

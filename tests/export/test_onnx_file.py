@@ -7,7 +7,7 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from tfk_transformer.config.options import setting_rules
+from tfk_transformer.config.search_settings import setting_rules
 from tfk_transformer.export.inspection import inspect
 from tfk_transformer.export.parity import probe_ids
 from tfk_transformer.export.runtime.onnx_translator import OnnxTranslator, open_session

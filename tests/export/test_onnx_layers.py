@@ -3,7 +3,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from tfk_transformer.config.options import SETTING_DTYPES, SearchSettings
+from tfk_transformer.config.search_settings import SETTING_DTYPES, SearchSettings
 from tfk_transformer.export.functions import traced
 from tfk_transformer.export.runtime.onnx_translator import open_session
 from tfk_transformer.export.signatures import GENERATE

@@ -10,7 +10,7 @@ import onnxruntime
 import pytest
 import tensorflow as tf
 
-from tfk_transformer.config.options import SETTING_DTYPES, SearchSettings
+from tfk_transformer.config.search_settings import SETTING_DTYPES, SearchSettings
 from tfk_transformer.export.functions import traced
 from tfk_transformer.export.runtime.onnx_translator import open_session
 from tfk_transformer.export.runtime.opening import open_translator

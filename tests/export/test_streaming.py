@@ -11,7 +11,8 @@ import pytest
 import sentencepiece
 
 from tfk_transformer import OnnxStreamer, OnnxTranslator, SavedModelTranslator, Translator
-from tfk_transformer.config.options import SearchSettings, TransformerConfig
+from tfk_transformer.config.model_options import TransformerConfig
+from tfk_transformer.config.search_settings import SearchSettings
 from tfk_transformer.export import parity
 from tfk_transformer.export.exporting import export
 from tfk_transformer.export.runtime.opening import open_translator

@@ -7,7 +7,9 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfk_transformer.config.options import END_ID, SearchSettings, TransformerConfig
+from tfk_transformer.config.model_options import TransformerConfig
+from tfk_transformer.config.search_settings import SearchSettings
+from tfk_transformer.constants import END_ID
 from tfk_transformer.generation.beam_search import IMPOSSIBLE, Limits, Source, beam_search, penalty
 from tfk_transformer.models.base import Step
 from tfk_transformer.models.transformer import Transformer

@@ -5,7 +5,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfk_transformer.config.options import END_ID, LanguageModelConfig, SearchSettings, TransformerConfig
+from tfk_transformer.config.model_options import LanguageModelConfig, TransformerConfig
+from tfk_transformer.config.search_settings import SearchSettings
+from tfk_transformer.constants import END_ID
 from tfk_transformer.generation.beam_search import Limits
 from tfk_transformer.generation.scoring import join, without_end
 from tfk_transformer.generation.translation_functions import ContinuationGraph, TranslationGraph

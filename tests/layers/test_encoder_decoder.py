@@ -2,7 +2,7 @@ import keras
 import numpy as np
 import pytest
 
-from tfk_transformer.config.options import TransformerConfig
+from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.layers.decoder import Decoder, DecoderLayer
 from tfk_transformer.layers.encoder import Encoder, EncoderLayer
 from tfk_transformer.layers.masks import causal_mask, own_mask, padding_mask

@@ -2,7 +2,7 @@ import keras
 import numpy as np
 import pytest
 
-from tfk_transformer.config.options import ClassifierConfig
+from tfk_transformer.config.model_options import ClassifierConfig
 from tfk_transformer.layers.masks import padding_mask
 from tfk_transformer.models.classifier import Classifier
 from tfk_transformer.models.registry import config_from_json, make_model

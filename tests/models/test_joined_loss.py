@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tfk_transformer import model as model_module
-from tfk_transformer.config.options import LanguageModelConfig, TransformerConfig
+from tfk_transformer.config.model_options import LanguageModelConfig, TransformerConfig
 from tfk_transformer.losses import LabelSmoothedCrossentropy
 from tfk_transformer.metrics import Perplexity, TokenAccuracy
 from tfk_transformer.models.language_model import LanguageModel

@@ -2,7 +2,7 @@ import keras
 import numpy as np
 import pytest
 
-from tfk_transformer.config.options import LanguageModelConfig
+from tfk_transformer.config.model_options import LanguageModelConfig
 from tfk_transformer.layers.masks import causal_mask
 from tfk_transformer.losses import LabelSmoothedCrossentropy
 from tfk_transformer.models.base import Beams
@@ -120,7 +120,7 @@ def test_greedy_search_follows_the_most_probable_token(continuer):
 
 
 def limits(**settings):
-    from tfk_transformer.config.options import SearchSettings
+    from tfk_transformer.config.search_settings import SearchSettings
     from tfk_transformer.generation.beam_search import Limits
 
     return Limits(**SearchSettings(max_length=6, **settings).model_dump())

@@ -17,7 +17,7 @@ from seed_references import (
     yet_another_decoder,
 )
 
-from tfk_transformer.config.options import TransformerConfig
+from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.losses import LabelSmoothedCrossentropy
 from tfk_transformer.models.registry import CONFIGS, make_model
 from tfk_transformer.models.transformer import Transformer

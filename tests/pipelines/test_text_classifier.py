@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
 
-from tfk_transformer.config.options import ClassifierConfig, TransformerConfig
+from tfk_transformer.config.model_options import ClassifierConfig, TransformerConfig
 from tfk_transformer.datasets.numbers import spell
 from tfk_transformer.export import parity
 from tfk_transformer.export.exporting import _exact_float32, export

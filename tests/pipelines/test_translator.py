@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfk_transformer.config.options import SearchSettings, TransformerConfig
+from tfk_transformer.config.model_options import TransformerConfig
+from tfk_transformer.config.search_settings import SearchSettings
 from tfk_transformer.models.transformer import Transformer
 from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tfk_transformer.config.options import SearchSettings, TransformerConfig
+from tfk_transformer.config.model_options import TransformerConfig
+from tfk_transformer.config.search_settings import SearchSettings
 from tfk_transformer.generation.beam_search import Limits
 from tfk_transformer.generation.translation_functions import TranslationGraph
 from tfk_transformer.models.transformer import Transformer

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tfk_transformer.config.options import SearchSettings
+from tfk_transformer.config.search_settings import SearchSettings
 from tfk_transformer.export.functions import traced
 from tfk_transformer.export.parity import probe_ids
 from tfk_transformer.export.signatures import GENERATE

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from tfk_transformer.config.options import ClassifierConfig, TransformerConfig
+from tfk_transformer.config.model_options import ClassifierConfig, TransformerConfig
 from tfk_transformer.datasets.numbers import spell
 from tfk_transformer.export.exporting import export
 from tfk_transformer.models.registry import make_model

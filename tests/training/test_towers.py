@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from conftest import write_number_files
 
-from tfk_transformer.config.options import TransformerConfig
+from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.losses import LabelSmoothedCrossentropy
 from tfk_transformer.metrics import Perplexity, TokenAccuracy
 from tfk_transformer.models.transformer import Transformer

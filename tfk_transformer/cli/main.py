@@ -16,7 +16,7 @@ from rich.console import Console
 from tfk_transformer import __version__
 from tfk_transformer.cli.recipe_flags import named_value, read_recipe, with_recipe
 from tfk_transformer.cli.text_lines import given_texts, line_pairs, print_streams, scores, translations, write_lines
-from tfk_transformer.config.options import SearchSettings
+from tfk_transformer.config.search_settings import SearchSettings
 from tfk_transformer.runtime_environment import load_backend, load_tensorflow
 
 app = typer.Typer(

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tfk_transformer.config.options import START_ID
+from tfk_transformer.constants import START_ID
 from tfk_transformer.data.bucketing import bucket_lengths, plan, plan_few_shapes, rounded_up
 from tfk_transformer.data.encoding import PairCache, PairEncoder, Shard
 from tfk_transformer.datasets import Report

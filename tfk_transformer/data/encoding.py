@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tfk_transformer.atomic_write import written_whole
-from tfk_transformer.config.options import END_ID, START_ID
+from tfk_transformer.constants import END_ID, START_ID
 from tfk_transformer.data.ragged import Rows
 from tfk_transformer.datasets import Report
 

@@ -3,7 +3,8 @@
 import numpy as np
 import tensorflow as tf
 
-from tfk_transformer.config.options import END_ID, SETTING_DTYPES, SearchSettings
+from tfk_transformer.config.search_settings import SETTING_DTYPES, SearchSettings
+from tfk_transformer.constants import END_ID
 from tfk_transformer.generation.beam_search import Limits
 from tfk_transformer.generation.next_token import choose
 from tfk_transformer.inference.step_tensors import STEP_SETTINGS, cache_shapes, memory_shapes

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfk_transformer.config.options import END_ID, PAD_ID
+from tfk_transformer.constants import END_ID, PAD_ID
 
 IMPOSSIBLE = -1e9  # a log-probability that no hypothesis has; below half of it there is no hypothesis
 NEVER_SAID = END_ID  # padding and start, the ids below: a model that was given too little may find them likely

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfk_transformer.config.options import END_ID, PAD_ID, START_ID
+from tfk_transformer.constants import END_ID, PAD_ID, START_ID
 from tfk_transformer.models.base import TokenModel
 
 

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfk_transformer.config.options import PAD_ID
+from tfk_transformer.constants import PAD_ID
 from tfk_transformer.generation.beam_search import Hypotheses, Limits, Source, beam_search
 from tfk_transformer.generation.next_token import IMPOSSIBLE
 from tfk_transformer.generation.scoring import Scores, count_tokens, join, score_continuations, score_translations, without_end

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfk_transformer.config.options import START_ID
+from tfk_transformer.constants import START_ID
 from tfk_transformer.inference.text_batches import Hypothesis, check_texts, in_batches
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from tfk_transformer.config.options import ROLES
+from tfk_transformer.config.layer_options import ROLES
 from tfk_transformer.layers.dropout import Dropout
 
 

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import keras
 
-from tfk_transformer.config.options import LayerOptions
+from tfk_transformer.config.layer_options import LayerOptions
 from tfk_transformer.layers.attention import Attended, MultiHeadAttention
 from tfk_transformer.layers.feed_forward import FeedForward
 from tfk_transformer.layers.layer_norm import LayerNorm

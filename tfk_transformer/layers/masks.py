@@ -8,7 +8,7 @@ ever multiplied by 0 to hide it: a softmax gives a score of 0 the weight exp(0) 
 import keras
 from keras import ops
 
-from tfk_transformer.config.options import PAD_ID
+from tfk_transformer.constants import PAD_ID
 
 HIDDEN = -1e9
 

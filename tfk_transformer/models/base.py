@@ -8,7 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from tfk_transformer.config.options import ModelOptions
+from tfk_transformer.config.model_options import ModelOptions
 from tfk_transformer.config.record import nearest
 from tfk_transformer.layers.decoder import Decoder
 from tfk_transformer.layers.position_encoding import Positions

@@ -3,7 +3,8 @@
 import keras
 from keras import ops
 
-from tfk_transformer.config.options import PAD_ID, ClassifierConfig
+from tfk_transformer.config.model_options import ClassifierConfig
+from tfk_transformer.constants import PAD_ID
 from tfk_transformer.layers.encoder import Encoded, Encoder
 from tfk_transformer.layers.masks import additive_mask
 from tfk_transformer.models.base import ConfiguredModel, check_inputs

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from tfk_transformer.config.options import LanguageModelConfig
+from tfk_transformer.config.model_options import LanguageModelConfig
 from tfk_transformer.layers.attention import KeyValue
 from tfk_transformer.layers.decoder import Decoded
 from tfk_transformer.layers.masks import causal_mask

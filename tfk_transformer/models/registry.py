@@ -2,7 +2,7 @@
 
 import json
 
-from tfk_transformer.config.options import ClassifierConfig, LanguageModelConfig, TransformerConfig
+from tfk_transformer.config.model_options import ClassifierConfig, LanguageModelConfig, TransformerConfig
 
 CONFIGS = {"encoder_decoder": TransformerConfig, "decoder": LanguageModelConfig, "encoder": ClassifierConfig}
 

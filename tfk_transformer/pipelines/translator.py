@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from tfk_transformer.atomic_write import written_whole
-from tfk_transformer.config.options import SETTING_DTYPES, SearchSettings
+from tfk_transformer.config.search_settings import SETTING_DTYPES, SearchSettings
 from tfk_transformer.inference.pair_scoring import PairScorer
 from tfk_transformer.inference.streaming import stream_text
 from tfk_transformer.inference.text_batches import Translation, check_prefixes, check_texts, in_batches, to_translations

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import sentencepiece
 
-from tfk_transformer.config.options import END_ID, PAD_ID, START_ID, UNKNOWN_ID
+from tfk_transformer.constants import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 from tfk_transformer.tokenizers.subword_regularization import SubwordSampler
 
 MODEL_TYPES = ("unigram", "bpe", "char")

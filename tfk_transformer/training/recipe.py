@@ -7,7 +7,7 @@ from typing import Any, Literal, Self
 import tomlkit
 from pydantic import Field, model_validator
 
-from tfk_transformer.config.options import PRESETS
+from tfk_transformer.config.presets import PRESETS
 from tfk_transformer.config.record import Record
 from tfk_transformer.models.registry import CONFIGS
 from tfk_transformer.tokenizers.subword_tokenizer import MODEL_TYPES

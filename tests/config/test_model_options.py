@@ -2,17 +2,10 @@ import re
 
 import pytest
 
-from tfk_transformer.config.options import (
-    END_ID,
-    PAD_ID,
-    PRESETS,
-    SETTING_DTYPES,
-    START_ID,
-    UNKNOWN_ID,
-    SearchSettings,
-    TransformerConfig,
-    setting_rules,
-)
+from tfk_transformer.config.model_options import TransformerConfig
+from tfk_transformer.config.presets import PRESETS
+from tfk_transformer.config.search_settings import SETTING_DTYPES, SearchSettings, setting_rules
+from tfk_transformer.constants import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 
 VOCABULARIES = {"source_vocab_size": 29, "target_vocab_size": 31}
 

@@ -1,0 +1,83 @@
+"""Options of encoder and decoder layers.
+
+Letters used in every docstring of this package: B batch, S source length, T target length, D model_dim, F ff_dim,
+H num_heads, K key_dim, V value_dim, L layers, M beams a sentence.
+"""
+
+from typing import Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from tfk_transformer.config.record import Record
+
+Role = Literal["query", "key", "value", "output"]
+ROLES = Role.__args__
+
+
+class LayerOptions(Record):
+    """What one encoder or decoder layer is made of; sizes are counts, dropouts probabilities in [0, 1)."""
+
+    model_dim: int = Field(default=512, gt=0)
+    num_heads: int = Field(default=8, gt=0)
+    key_dim: int | None = Field(default=None, gt=0, description="width of a query or key head; None: model_dim / num_heads")
+    value_dim: int | None = Field(default=None, gt=0, description="width of a value head; None: model_dim / num_heads")
+    attention_bias: tuple[Role, ...] = Field(default=(), description="projections that have a bias; True: all, False: none")
+    attention_scale: Literal["sqrt_key_dim", "key_dim"] = Field(default="sqrt_key_dim", description="what scores are divided by")
+    keys_are_values: bool = Field(default=False, description="no key projection: queries are scored against the values")
+    shared_projections: bool = Field(
+        default=False, description="each head reads its slice of the input, and one query, key and value projection serves all heads"
+    )
+    attention_dropout: float = Field(default=0.0, ge=0, lt=1, description="on attention probabilities")
+    attention_output_dropout: float = Field(default=0.0, ge=0, lt=1, description="on what attention gives, before the residual connection")
+    ff_dim: int | None = Field(default=None, gt=0, description="inner width of the feed-forward block; None: ff_expansion * model_dim")
+    ff_expansion: int = Field(default=4, gt=0, description="inner width as a multiple of model_dim, where ff_dim is None")
+    ff_activation: Literal["relu", "gelu", "silu"] = "relu"
+    ff_dropout: float = Field(default=0.0, ge=0, lt=1, description="inside the feed-forward block")
+    norm: Literal["pre", "post", "post_dropout"] = "pre"
+    norm_epsilon: float = Field(default=1e-6, gt=0)
+    dropout: float = Field(default=0.1, ge=0, lt=1, description="of each residual connection")
+
+    @field_validator("attention_bias", mode="before")
+    @classmethod
+    def _name_all_or_none(cls, value):
+        return (ROLES if value else ()) if isinstance(value, bool) else value
+
+    @field_validator("attention_bias")
+    @classmethod
+    def _sort_roles(cls, value):
+        return tuple(role for role in ROLES if role in value)
+
+    @model_validator(mode="after")
+    def _check_together(self) -> Self:
+        if problems := self._problems():
+            raise ValueError("; ".join(problems))
+        return self
+
+    def _problems(self) -> list[str]:
+        problems = []
+        uneven = self.model_dim % self.num_heads
+        if uneven and (self.shared_projections or None in (self.key_dim, self.value_dim)):
+            cure = "with shared_projections" if self.shared_projections else "unless key_dim and value_dim are given"
+            problems.append(f"model_dim must be a multiple of num_heads {cure}, got {self.model_dim} and {self.num_heads}")
+        if self.keys_are_values and self.query_width != self.value_width:
+            problems.append(f"keys_are_values needs key_dim and value_dim to be equal, got {self.query_width} and {self.value_width}")
+        return problems
+
+    @property
+    def query_width(self) -> int:
+        """K: the width of a query or key head."""
+        return self.key_dim or self.model_dim // self.num_heads
+
+    @property
+    def value_width(self) -> int:
+        """V: the width of a value head."""
+        return self.value_dim or self.model_dim // self.num_heads
+
+    @property
+    def ff_width(self) -> int:
+        """F: the inner width of the feed-forward block."""
+        return self.ff_dim or self.ff_expansion * self.model_dim
+
+    def layer_options(self, **changes) -> "LayerOptions":
+        """Return a model's options of its layers alone, with `changes`."""
+        return LayerOptions(**{**{name: getattr(self, name) for name in LayerOptions.model_fields}, **changes})
