@@ -1,39 +1,15 @@
 """SavedModel: strings in, strings out, with stock TensorFlow and TensorFlow Text operators."""
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from tfk_transformer.config.search_settings import SETTING_DTYPES, SearchSettings
-from tfk_transformer.export.signatures import SAVED_MODEL
 from tfk_transformer.inference.streaming import StepModel, empty_cache, stream_text
 from tfk_transformer.inference.text_batches import Hypothesis, Translation, check_prefixes, check_texts, in_batches, to_translations
 from tfk_transformer.inference.token_scoring import score_in_batches
-
-
-def write_saved_model(fitted, folder, signatures: dict = SAVED_MODEL, more: Callable | None = None, **constants) -> None:
-    """Write a SavedModel.
-
-    Args:
-        fitted: the translator, or the classifier, to export.
-        folder: where to; it must not exist.
-        signatures: what it has, of `signatures`.
-        more: gives, of `fitted`, further `tf.function`s by name.
-        **constants: what its functions without arguments return, by name, beside `max_length`.
-    """
-    import tensorflow as tf
-
-    from tfk_transformer.export.functions import traced
-
-    module = tf.Module()
-    # Plain variables, not the Keras model: nothing of Keras or of this package is needed to load it.
-    module.weights = [variable.value for variable in fitted.model.variables]
-    for name, value in {"max_length": fitted.model.config.max_length, **constants}.items():
-        setattr(module, name, tf.function(functools.partial(tf.constant, value), input_signature=[]))
-    functions = {name: traced(fitted.graph, signature) for name, signature in signatures.items()} | (more(fitted) if more else {})
-    tf.saved_model.save(module, str(folder), signatures=functions)
 
 
 class SavedModelTranslator:

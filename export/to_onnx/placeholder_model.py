@@ -7,7 +7,7 @@ from tfk_transformer.layers.attention import KeyValue
 from tfk_transformer.models.base import Beams, Step, Stepper, TokenModel
 
 
-class StandIn:
+class PlaceholderModel:
     """What `graphs.TranslationGraph` needs of a model, with nothing inside.
 
     `Read` (source (B, S)) -> for each decoder layer keys (B, H, S, K) and values (B, H, S, V), then the source's additive

@@ -1,6 +1,6 @@
 """Search settings: how translations are searched for."""
 
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from pydantic import ConfigDict, Field, model_validator
@@ -38,10 +38,30 @@ class SearchSettings(Record):
         return self
 
 
-def setting_rules() -> dict[str, dict]:
-    """Return what each search setting may be, as JSON schema has it: default, type, minimum and so on, and a description."""
+def search_defaults(max_length: int | None = None) -> SearchSettings:
+    """Return the default search settings.
+
+    Args:
+        max_length: tokens that the model reads and writes at most, which the default `max_length` does not exceed; None: no limit.
+    """
+    defaults = SearchSettings()
+    if max_length is None or max_length >= defaults.max_length:
+        return defaults
+    return SearchSettings(max_length=max_length)
+
+
+def setting_rules(max_length: int | None = None) -> dict[str, dict[str, Any]]:
+    """Return the rules of each search setting, as JSON schema has them: default, type, minimum and so on, and a description.
+
+    Args:
+        max_length: see `search_defaults`.
+    """
     properties = SearchSettings.model_json_schema()["properties"]
-    return {name: {key: value for key, value in rules.items() if key != "title"} for name, rules in properties.items()}
+    defaults = search_defaults(max_length).model_dump()
+    return {
+        name: {**{key: value for key, value in rules.items() if key != "title"}, "default": defaults[name]}
+        for name, rules in properties.items()
+    }
 
 
 # How the settings stand in graphs and files, in their order.
