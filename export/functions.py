@@ -4,7 +4,7 @@ import contextlib
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import keras
 import tensorflow as tf
@@ -33,10 +33,11 @@ if TYPE_CHECKING:
     from tfk_transformer.generation.classification_functions import ClassificationGraph
     from tfk_transformer.generation.translation_functions import TranslationGraph
 
+TensorFlowFunction: TypeAlias = tf.types.experimental.PolymorphicFunction
 Body = Callable[..., Mapping[str, Tensor]]  # from the inputs of a signature, by name, to its outputs and possibly others
 
 
-def traced(functions: "TranslationGraph | ClassificationGraph", signature: Signature, over_weights: bool = False) -> Callable[..., Tensor]:
+def traced(functions: "TranslationGraph | ClassificationGraph", signature: Signature, over_weights: bool = False) -> TensorFlowFunction:
     """Return the `tf.function` of a signature.
 
     Args:
@@ -57,7 +58,7 @@ def traced(functions: "TranslationGraph | ClassificationGraph", signature: Signa
 
 def tf_function(
     body: Body, signature: Signature, defaults: Mapping[str, object] | None = None, weights: Sequence[keras.Variable] = ()
-) -> Callable[..., Tensor]:
+) -> TensorFlowFunction:
     """Return a `tf.function` from tensors, in the order of a signature, to a dictionary of the signature's outputs.
 
     Args:
