@@ -1,6 +1,7 @@
 """Configuration of the documentation site; `scripts/site` builds it, and any warning is an error.
 
-The pages are the Markdown files of this folder, README.md, CONTRIBUTING.md and CHANGELOG.md. `api_pages` writes the API reference from docstrings.
+The pages are the Markdown files of this folder, README.md, CONTRIBUTING.md and CHANGELOG.md. `api_pages` writes the API reference
+from docstrings.
 """
 
 import re
