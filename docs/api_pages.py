@@ -1,7 +1,7 @@
 """Pages of the API reference: the public names of `tfk_transformer`, read from their source by griffe.
 
-Only the package's table of names is imported, so the site is built without TensorFlow. Docstrings are Google style, and their text is shown as
-Markdown.
+Only the package's table of names is imported, so the site is built without TensorFlow. Docstrings are Google style, and their text is
+shown as Markdown.
 """
 
 import itertools

@@ -31,6 +31,7 @@ html_title = "tfk_transformer"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_show_sourcelink = False
+html_show_copyright = False
 
 # Pages of the site whose text stands at the root of the repository.
 ROOT_PAGES = {"index": "README.md", "contributing": "CONTRIBUTING.md", "changelog": "CHANGELOG.md"}
