@@ -4,9 +4,11 @@ Only the package's table of names is imported, so the site is built without Tens
 shown as Markdown.
 """
 
+import ast
 import itertools
 import re
 import shutil
+import tempfile
 import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -39,7 +41,7 @@ def write(repository: Path, folder: Path) -> None:
     """Write one page for each group of public names, and an index, into an emptied `folder`."""
     packages = load(repository)
     pages: dict[str, list[str]] = {}
-    for name, home in tfk_transformer._HOME.items():
+    for name, home in homes(repository).items():
         group = home.split(".")[0]
         pages.setdefault(JOINED.get(group, group), []).append(render(name, find(packages, name, home)))
     shutil.rmtree(folder, ignore_errors=True)
@@ -52,19 +54,30 @@ def write(repository: Path, folder: Path) -> None:
     (folder / "index.md").write_text(f"# API reference\n\n{intro}\n\n{contents}\n", encoding="utf-8")
 
 
+def homes(repository: Path) -> dict[str, str]:
+    """Return the module of each public name, where a type checker finds it if that differs from where it is loaded from."""
+    source = ast.parse((repository / "tfk_transformer" / "__init__.py").read_text(encoding="utf-8"))
+    imports = [node for node in ast.walk(source) if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tfk_transformer.")]
+    typed = {alias.asname or alias.name: node.module.removeprefix("tfk_transformer.") for node in imports for alias in node.names}
+    return {name: typed.get(name, home) for name, home in tfk_transformer._HOME.items()}
+
+
 def load(repository: Path) -> griffe.ModulesCollection:
-    """Read the sources of `tfk_transformer` and of `export`, which installs as `tfk_transformer.export`."""
-    loader = griffe.GriffeLoader(search_paths=[repository], docstring_parser="google")
-    loader.load("tfk_transformer")
-    loader.load("export")
-    loader.resolve_aliases()
+    """Read the sources as they are installed: `export` is a folder of the package, and lazy names are not in the way."""
+    with tempfile.TemporaryDirectory() as folder:
+        package = Path(folder) / "tfk_transformer"
+        shutil.copytree(repository / "tfk_transformer", package)
+        shutil.copytree(repository / "export", package / "export")
+        (package / "__init__.py").write_text("")
+        loader = griffe.GriffeLoader(search_paths=[folder], docstring_parser="google")
+        loader.load("tfk_transformer", try_relative_path=False)
+        loader.resolve_aliases()
     return loader.modules_collection
 
 
 def find(packages: griffe.ModulesCollection, name: str, home: str) -> griffe.Object:
     """Return what a public name stands for: a member of its module, or a module itself."""
-    path = home if home.split(".")[0] == "export" else f"tfk_transformer.{home}"
-    module = packages[path]
+    module = packages[f"tfk_transformer.{home}"]
     found = module.members.get(name, module)
     return found.final_target if found.is_alias else found
 

@@ -14,8 +14,6 @@ sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "docs")]
 import api_pages  # noqa: E402
 import griffe  # noqa: E402
 
-import tfk_transformer  # noqa: E402
-
 
 def functions(path: str, thing: griffe.Object) -> Iterator[tuple[str, griffe.Object]]:
     """Yield the public functions and methods of a public name, constructors included."""
@@ -35,7 +33,7 @@ def annotations(function: griffe.Object) -> Iterator[tuple[str, str]]:
 
 packages = api_pages.load(REPOSITORY)
 counts = {"Any": 0, "Tensor": 0}
-for name, home in tfk_transformer._HOME.items():
+for name, home in api_pages.homes(REPOSITORY).items():
     for path, function in functions(name, api_pages.find(packages, name, home)):
         for place, annotation in annotations(function):
             for word in counts:
