@@ -119,9 +119,22 @@ def member(thing: griffe.Object) -> str:
         options = [f":{label}:" for label in ("classmethod", "staticmethod") if label in thing.labels]
         return directive("py:method", f"{thing.name}{signature(thing)}", describe(thing), depth=3, options=options)
     options = [f":type: {one_line(thing.annotation)}"] if thing.annotation is not None else []
-    if thing.is_attribute and thing.value is not None and "property" not in thing.labels:
-        options.append(f":value: {one_line(thing.value)}")
-    return directive("py:attribute", thing.name, describe(thing), depth=3, options=options)
+    value, description = field_of_a_record(thing)
+    if value is not None:
+        options.append(f":value: {value}")
+    return directive("py:attribute", thing.name, describe(thing) or markdown(description), depth=3, options=options)
+
+
+def field_of_a_record(thing: griffe.Object) -> tuple[str | None, str]:
+    """Return the default of an attribute and its description, which pydantic's fields state in a call."""
+    value = thing.value if thing.is_attribute and "property" not in thing.labels else None
+    if not isinstance(value, griffe.ExprCall):
+        return (None if value is None else one_line(value)), ""
+    named = {each.name: str(each.value) for each in value.arguments if isinstance(each, griffe.ExprKeyword)}
+    placed = [str(each) for each in value.arguments if not isinstance(each, griffe.ExprKeyword)]  # part, default, description of a recipe
+    named |= dict(zip(("part", "default", "description"), placed, strict=False))
+    default = named.get("default")
+    return (None if default in (None, "...") else default), ast.literal_eval(f"({named.get('description', repr(''))})")
 
 
 def parameters(owner: griffe.Object) -> str:
