@@ -1,0 +1,43 @@
+"""List every public signature that contains `Any` or the backend's `Tensor`, and count them. Needs the extra "docs".
+
+python scripts/public_any.py
+"""
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parents[1]
+sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "docs")]
+
+import api_pages  # noqa: E402
+import griffe  # noqa: E402
+
+
+def functions(path: str, thing: griffe.Object) -> Iterator[tuple[str, griffe.Object]]:
+    """Yield the public functions and methods of a public name, constructors included."""
+    if thing.is_function:
+        yield path, thing
+    elif thing.is_class:
+        for key, found in thing.members.items():
+            if found.is_function and (key == "__init__" or not key.startswith("_")):
+                yield f"{path}.{key}", found
+
+
+def annotations(function: griffe.Object) -> Iterator[tuple[str, str]]:
+    """Yield the annotations of a function: each parameter's, then the result's."""
+    yield from ((each.name, str(each.annotation)) for each in function.parameters if each.annotation is not None)
+    yield "returns", str(function.returns)
+
+
+packages = api_pages.load(REPOSITORY)
+counts = {"Any": 0, "Tensor": 0}
+for name, home in api_pages.homes(REPOSITORY).items():
+    for path, function in functions(name, api_pages.find(packages, name, home)):
+        for place, annotation in annotations(function):
+            for word in counts:
+                if re.search(rf"\b{word}\b", annotation):
+                    counts[word] += 1
+                    print(f"{path}, {place}: {annotation}")
+print(", ".join(f"{count} with {word}" for word, count in counts.items()))

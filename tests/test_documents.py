@@ -1,0 +1,218 @@
+"""Every code block of README.md and docs/, run as a reader would run it: in a process of its own, in a folder with the files that it names.
+
+Data and training are made small by the documented replacements below. Blocks that are not run are listed with the reason.
+"""
+
+import os
+import re
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from markdown_it import MarkdownIt
+
+REPOSITORY = Path(__file__).parents[1]
+PAGES = ["README.md", "CONTRIBUTING.md", *(f"docs/{path.name}" for path in sorted((REPOSITORY / "docs").glob("*.md")))]
+
+# What is smaller than the page says. A later option on the command line replaces an earlier one.
+SMALL_DATA = {
+    "numbers:en-de": "files:numbers.en,numbers.de",
+    "addition:5": "addition:2",
+    "vocab_size=400": "vocab_size=80",
+    "epochs=8": "epochs=1",
+}
+SMALL_TRAINING = " --epochs 3 --vocab-size 80 --max-length 48 --batch-tokens 512 --learning-rate 3e-3 --warmup-steps 30"
+
+# Page, text that the block contains, reason why it is not run here.
+NOT_RUN = [
+    ("README.md", "./scripts/demo", "run by tests/programs/test_scripts.py"),
+    ("README.md", "./scripts/test", "it runs this test suite"),
+    ("README.md", "import keras", "run by tests/programs/test_scripts.py, with the data that the page names"),
+    ("docs/data.md", "curl", "downloads files; tests need no network"),
+    (
+        "docs/scaling.md",
+        "KERAS_DISTRIBUTION_PROCESS_ID=0",
+        "needs two machines; tests/training/test_distribution.py starts such processes on one",
+    ),
+    ("docs/scaling.md", "#SBATCH", "needs Slurm"),
+    ("docs/serving.md", "docker run --rm", "needs Docker and TensorFlow Serving"),
+    ("docs/serving.md", "docker run …", "needs Docker and TensorFlow Serving"),
+    ("docs/serving.md", "curl", "needs TensorFlow Serving; tests/export/test_serving.py sends the JSON of the page"),
+    ("docs/serving.md", "import grpc", "needs a server; run by tests/export/test_serving.py against one"),
+    ("docs/serving.md", "saved_model_cli", "run by tests/export/test_serving.py"),
+    ("docs/serving.md", "cc -O2", "run by tests/export/test_serving.py"),
+    ("docs/browser.md", "npm ci", "needs Node; tests/programs/test_javascript.py runs the programs"),
+    (
+        "docs/measurements.md",
+        "benchmarks/training.py",
+        "needs PyTorch and keras-hub; tests/programs/test_benchmark_training.py runs the program",
+    ),
+    (
+        "docs/performance.md",
+        "benchmarks/decoding.py",
+        "needs CTranslate2 and minutes; tests/programs/test_benchmark_decoding.py runs the program",
+    ),
+]
+BACKENDS = {"docs/scaling.md": "jax"}  # where the page says so
+
+
+class Block(NamedTuple):
+    page: str
+    line: int
+    language: str
+    text: str
+
+    @property
+    def reasons(self) -> list[str]:
+        return [reason for page, part, reason in NOT_RUN if page == self.page and part in self.text]
+
+    @property
+    def trains(self) -> bool:
+        return "tfk-transformer train" in self.text or "fit(" in self.text or "train(" in self.text
+
+    @property
+    def made(self) -> set[str]:
+        """The files and folders that the block writes, which must not be there before."""
+        return set(re.findall(r'(?:--out |(?:save|export|train)\((?:.*, )?")([\w.-]+)', self.text))
+
+
+def blocks() -> list[Block]:
+    return [
+        Block(page, token.map[0] + 1, token.info, token.content)
+        for page in PAGES
+        for token in MarkdownIt().parse((REPOSITORY / page).read_text(encoding="utf-8"))
+        if token.type == "fence" and token.info in ("bash", "python")
+    ]
+
+
+def cases():
+    for block in blocks():
+        if not block.reasons:
+            yield pytest.param(block, id=f"{block.page}:{block.line}", marks=[pytest.mark.journey] if block.trains else [])
+
+
+@pytest.fixture(scope="module")
+def classifier_files(tmp_path_factory):
+    """A small classifier that tells English from German number words, as a bundle and as ONNX files."""
+    import keras
+    import numpy as np
+
+    import tfk_transformer as tfk
+    from tfk_transformer.datasets.numbers import spell
+    from tfk_transformer.export.exporting import export
+
+    folder = tmp_path_factory.mktemp("classifier")
+    texts = [spell(number, language) for language in ("en", "de") for number in range(200)]
+    tokenizer = tfk.SubwordTokenizer.train(texts, vocab_size=80)
+    model = tfk.Classifier(tfk.ClassifierConfig.preset("tiny", vocab_size=tokenizer.vocab_size, num_classes=2))
+    model.compile(keras.optimizers.Adam(3e-3), keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
+    model.fit(tokenizer.graph_encode(texts), np.repeat([0, 1], 200), epochs=4, verbose=0)
+    classifier = tfk.TextClassifier(model, tokenizer, ["en", "de"], probes=texts)
+    classifier.save(folder / "languages")
+    export(classifier, folder / "languages-files", ["onnx"])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def prepared(bundle, exported, translator, classifier_files, tmp_path_factory):
+    """The files that the pages name, made from number words."""
+    from tfk_transformer.datasets.numbers import spell
+
+    folder = tmp_path_factory.mktemp("documents")
+    words = {language: [spell(number, language) for number in range(200)] for language in ("en", "de")}
+    texts = {f"numbers.{language}": lines for language, lines in words.items()}
+    texts |= {f"multi30k/{language}.{split}.txt": words[language] for language in words for split in ("train", "validation", "test")}
+    texts |= {"texts.txt": words["en"] + words["de"], "labels.txt": ["en"] * 200 + ["de"] * 200}
+    (folder / "multi30k").mkdir()
+    for name, lines in texts.items():
+        (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    translator.model.save(folder / "numbers.keras")
+    for name in ("languages", "languages-files"):
+        (folder / name).symlink_to(classifier_files / name)
+    for name, target in (("numbers", bundle), ("numbers-files", exported), ("recipes", REPOSITORY / "recipes")):
+        (folder / name).symlink_to(target)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory):
+    """A folder for PATH with the command and Python of this environment."""
+    folder = tmp_path_factory.mktemp("bin")
+    for name, arguments in (("python", ""), ("tfk-transformer", "-m tfk_transformer ")):
+        path = folder / name
+        path.write_text(f'#!/bin/sh\nexec "{sys.executable}" {arguments}"$@"\n')
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return folder
+
+
+def shortened(block: Block) -> str:
+    text = block.text.replace("\\\n", " ")
+    for whole, small in SMALL_DATA.items():
+        text = text.replace(whole, small)
+    if block.language == "bash":
+        text = re.sub(r"(?m)^(tfk-transformer train [^#\n]*)", rf"\1{SMALL_TRAINING} ", text)
+    return text
+
+
+def run(block: Block, folder: Path, programs: Path) -> str:
+    environment = {
+        **os.environ,
+        "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
+        "KERAS_BACKEND": BACKENDS.get(block.page, "tensorflow"),
+        "MPLBACKEND": "agg",
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+    }
+    program = [sys.executable, "-c"] if block.language == "python" else ["bash", "-euo", "pipefail", "-c"]
+    done = subprocess.run([*program, shortened(block)], cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+    return done.stdout
+
+
+def test_every_reason_belongs_to_one_block():
+    """A block that is gone, or that two reasons name, is noticed; so is a page without blocks that should have some."""
+    found = blocks()
+    unused = [entry for entry in NOT_RUN if not any(entry[0] == block.page and entry[1] in block.text for block in found)]
+    assert unused == []
+    assert sum(not block.reasons for block in found) >= 25
+
+
+@pytest.mark.parametrize("block", cases())
+def test_a_code_block_runs(block, prepared, programs, tmp_path):
+    for path in prepared.iterdir():
+        if path.name not in block.made:
+            (tmp_path / path.name).symlink_to(path)
+    output = run(block, tmp_path, programs)
+    for name in block.made:
+        assert (tmp_path / name).exists()
+    if not block.trains:
+        for expected in re.findall(r"(?m)^ *print\(.*\)  # (.+)$", block.text):
+            assert expected in output
+
+
+def test_contributing_names_every_module():
+    """The drawing of the house: each row has the modules of its folder."""
+    rows = re.findall(
+        r"(?m)^\| `(tfk_transformer|[\w/]+)/`[^|]*\|[^|]*\| (`.*`) \|$", (REPOSITORY / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    )
+    drawn = {folder: sorted(re.findall(r"`(\w+)`", modules)) for folder, modules in rows}
+    folders = {path.parent for root in ("tfk_transformer", "export") for path in (REPOSITORY / root).rglob("*.py")}
+    found = {
+        path.relative_to(REPOSITORY).as_posix().removeprefix("tfk_transformer/"): sorted(
+            module.stem for module in path.glob("*.py") if not module.stem.startswith("__")
+        )
+        for path in folders
+    }
+    assert drawn == found
+
+
+def test_the_readme_is_short():
+    """Fifteen lines of Python and four of the command line lead from pairs to a file."""
+    lines = {
+        block.language: len([line for line in block.text.splitlines() if line.strip()])
+        for block in blocks()
+        if block.page == "README.md" and "scripts" not in block.text
+    }
+    assert lines == {"python": 14, "bash": 4}
