@@ -15,9 +15,11 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from tfk_transformer.export import parity
 from tfk_transformer.export.exporting import export
-from tfk_transformer.export.runtime.onnx_translator import OnnxClassifier, OnnxTranslator, Sessions, are_small, open_session
+from tfk_transformer.export.runtime.onnx_classifier import OnnxClassifier
+from tfk_transformer.export.runtime.onnx_translator import OnnxTranslator
 from tfk_transformer.export.runtime.opening import open_translator
 from tfk_transformer.export.runtime.saved_model_translator import SavedModelTranslator
+from tfk_transformer.export.runtime.sessions import Sessions, are_small, open_session
 from tfk_transformer.export.to_onnx.onnx_models import IR_VERSION, OPSET, TEXT_OPERATORS, _decode
 from tfk_transformer.models.transformer import Transformer
 from tfk_transformer.pipelines.translator import Translator

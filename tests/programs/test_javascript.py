@@ -43,7 +43,7 @@ def rows(translator):
 @pytest.fixture(scope="module")
 def expected(translator):
     """What Keras makes of the rows under each of SETTINGS: a list of (ids, score) for each row, padding left out."""
-    generate = traced(translator.graph, GENERATE)
+    generate = traced(translator.functions, GENERATE)
     source = probe_ids(TEXTS, translator.source_tokenizer, 32)
     results = []
     for settings in SETTINGS:

@@ -1,13 +1,17 @@
 """Which tokens may follow each hypothesis, and with what log-probability: the best ones, or one drawn at random."""
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import tensorflow as tf
 
+from tfk_transformer.array_types import Tensor
 from tfk_transformer.constants import END_ID, PAD_ID
 
+if TYPE_CHECKING:
+    from tfk_transformer.generation.beam_search import Limits
+
 IMPOSSIBLE = -1e9  # a log-probability that no hypothesis has; below half of it there is no hypothesis
-NEVER_SAID = END_ID  # padding and start, the ids below: a model that was given too little may find them likely
+LEAST_ID = END_ID  # padding and start, the ids below: a model that was given too little may find them likely
 PRIME = 2**31 - 1  # of the random numbers below
 
 
@@ -17,17 +21,17 @@ BLOCKS = (64, 256)  # least and greatest length of the blocks in which the best 
 class Choices(NamedTuple):
     """The tokens that may follow each hypothesis, k of them, best first."""
 
-    log_probs: Any  # float32 (A, M, k)
-    tokens: Any  # int32 (A, M, k)
+    log_probs: Tensor  # float32 (A, M, k)
+    tokens: Tensor  # int32 (A, M, k)
 
 
-def how_many(limits, vocab_size: int):
+def how_many(limits: "Limits", vocab_size: int) -> Tensor:
     """Return k, the choices that a hypothesis needs."""
     # The best 2M of a sentence are among the best 2M of each hypothesis; END and what is never said may be struck out yet.
-    return tf.minimum(2 * limits.beam_size + NEVER_SAID + 1, vocab_size)
+    return tf.minimum(2 * limits.beam_size + LEAST_ID + 1, vocab_size)
 
 
-def choose(logits, ids, limits, too_short) -> Choices:
+def choose(logits: Tensor, ids: Tensor, limits: "Limits", too_short: Tensor) -> Choices:
     """Return what may follow each hypothesis.
 
     Rules and drawing stand behind one branch together, so that the plain choice pays for one.
@@ -43,19 +47,19 @@ def choose(logits, ids, limits, too_short) -> Choices:
     )
 
 
-def rules_ask(limits):
+def rules_ask(limits: "Limits") -> Tensor:
     """Tell whether a setting asks for more than `choose_plainly`: bool ()."""
     rules = tf.not_equal(limits.repetition_penalty, 1.0) | tf.greater(limits.no_repeat_ngram_size, 0)
     return rules | tf.greater(limits.temperature, 0.0)
 
 
-def choose_plainly(logits, limits, too_short) -> Choices:
+def choose_plainly(logits: Tensor, limits: "Limits", too_short: Tensor) -> Choices:
     """Do as `choose`, with settings that ask for neither rules nor drawing."""
     logits = tf.cast(logits, tf.float32)
     return _best(logits, logits, _first_said(too_short), limits)
 
 
-def _choose_by_rules(logits, ids, limits, too_short) -> Choices:
+def _choose_by_rules(logits: Tensor, ids: Tensor, limits: "Limits", too_short: Tensor) -> Choices:
     logits, first_said = tf.cast(logits, tf.float32), _first_said(too_short)
     penalised = _penalise_repetition(logits, ids, limits.repetition_penalty)
     allowed = _forbid_repeated_ngrams(penalised, ids, limits.no_repeat_ngram_size)
@@ -67,12 +71,12 @@ def _choose_by_rules(logits, ids, limits, too_short) -> Choices:
     )
 
 
-def _first_said(too_short):
+def _first_said(too_short: Tensor) -> Tensor:
     """Return the first id that may be said, (A, 1, 1): those below are impossible."""
-    return tf.where(too_short, END_ID + 1, NEVER_SAID)[:, :, None]
+    return tf.where(too_short, END_ID + 1, LEAST_ID)[:, :, None]
 
 
-def _best(logits, allowed, first_said, limits) -> Choices:
+def _best(logits: Tensor, allowed: Tensor, first_said: Tensor, limits: "Limits") -> Choices:
     """Take the best of the allowed tokens, with their log-probabilities among all."""
     log_probs, count = tf.nn.log_softmax(logits), how_many(limits, logits.shape[-1])
     if allowed is not logits:
@@ -82,7 +86,7 @@ def _best(logits, allowed, first_said, limits) -> Choices:
     return Choices(tf.where(tokens < first_said, IMPOSSIBLE, best), tokens)
 
 
-def _top(values, count):
+def _top(values: Tensor, count: Tensor) -> Tensor:
     """Return the `count` greatest along the last axis of values (…, width), and where they stand: (N, count) each.
 
     The greatest stand in the blocks with the greatest maxima; to look through these alone is three times as fast.
@@ -99,7 +103,7 @@ def _top(values, count):
     return best, places + (tf.gather(chosen, nth, batch_dims=1) - nth) * size
 
 
-def _drawn(logits, allowed, first_said, count, position, limits) -> Choices:
+def _drawn(logits: Tensor, allowed: Tensor, first_said: Tensor, count: Tensor, position: Tensor, limits: "Limits") -> Choices:
     """Draw one token for each hypothesis; the other choices are impossible.
 
     The largest of logits / temperature plus Gumbel noise is a draw from their softmax.
@@ -114,7 +118,7 @@ def _drawn(logits, allowed, first_said, count, position, limits) -> Choices:
     return Choices(tf.pad(log_prob, rest, constant_values=IMPOSSIBLE), tf.pad(token, rest))
 
 
-def _least_kept(scores, top_k, top_p):
+def _least_kept(scores: Tensor, top_k: Tensor, top_p: Tensor) -> Tensor:
     """Return the smallest score (A, M, 1) among the best `top_k` tokens and among the fewest whose probabilities reach `top_p`."""
     vocab_size = scores.shape[-1]
     falling = tf.math.top_k(scores, k=vocab_size).values
@@ -125,7 +129,7 @@ def _least_kept(scores, top_k, top_p):
     )
 
 
-def _uniform(seed, position, hypotheses, vocab_size):
+def _uniform(seed: Tensor, position: Tensor, hypotheses: Tensor, vocab_size: int) -> Tensor:
     """Return float32 (M, vocab_size) in (0, 1) that look random and depend on the seed, the position and their place alone.
 
     No runtime's own generator: exported graphs have the seed as an input, and draw what Keras draws. Quadratic maps modulo
@@ -140,13 +144,13 @@ def _uniform(seed, position, hypotheses, vocab_size):
     return (tf.cast(tf.math.floormod(x, 2**24), tf.float32) + 0.5) / 2**24
 
 
-def _penalise_repetition(logits, ids, factor):
+def _penalise_repetition(logits: Tensor, ids: Tensor, factor: Tensor) -> Tensor:
     """Lower the logits of tokens that a hypothesis has: divided by the factor if positive, else multiplied (arXiv:1909.05858, 4.1)."""
     factor = tf.cast(factor, tf.float32)
     return tf.where(_marked(ids, logits), tf.where(logits > 0, logits / factor, logits * factor), logits)
 
 
-def _forbid_repeated_ngrams(logits, ids, size):
+def _forbid_repeated_ngrams(logits: Tensor, ids: Tensor, size: Tensor) -> Tensor:
     """Hide the tokens that would end an n-gram which a hypothesis has already; a size of 0 hides none."""
     length, known = tf.shape(ids)[2], tf.maximum(size - 1, 0)
     # Padding before the first token makes as many n-grams as tokens; it matches nothing, for what was said last has less of it.
@@ -158,7 +162,7 @@ def _forbid_repeated_ngrams(logits, ids, size):
     return tf.where(_marked(tf.where(same & tf.greater(size, 0), ids, logits.shape[-1]), logits), IMPOSSIBLE, logits)
 
 
-def _marked(tokens, logits):
+def _marked(tokens: Tensor, logits: Tensor) -> Tensor:
     """Tell which tokens of the vocabulary are among tokens (A, M, n): bool (A, M, vocab_size); vocab_size stands for none."""
     rows, vocab_size = tf.shape(logits)[0] * tf.shape(logits)[1], logits.shape[-1]
     flat = tf.reshape(tokens, [rows, -1])  # (A*M, n)

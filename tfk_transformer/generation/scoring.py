@@ -1,9 +1,10 @@
 """Scoring of given pairs by one full masked pass: what each token got, and what it attended to."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import tensorflow as tf
 
+from tfk_transformer.array_types import Tensor
 from tfk_transformer.constants import END_ID, PAD_ID, START_ID
 from tfk_transformer.models.base import TokenModel
 
@@ -11,16 +12,16 @@ from tfk_transformer.models.base import TokenModel
 class Scores(NamedTuple):
     """What the target ids (B, T) of pairs get."""
 
-    token_log_probs: Any  # float32 (B, T)
-    attention: Any  # float32 (B, L, H, T, S): what saying each token attended to, in the decoder's layers and heads
+    token_log_probs: Tensor  # float32 (B, T)
+    attention: Tensor  # float32 (B, L, H, T, S): what saying each token attended to, in the decoder's layers and heads
 
     @property
-    def log_probability(self):
+    def log_probability(self) -> Tensor:
         """The log-probability of each row, float32 (B,)."""
         return tf.reduce_sum(self.token_log_probs, axis=-1)
 
 
-def score_translations(model: TokenModel, source, target) -> Scores:
+def score_translations(model: TokenModel, source: Tensor, target: Tensor) -> Scores:
     """Score pairs of ids; attention is the cross-attention.
 
     Args:
@@ -32,7 +33,7 @@ def score_translations(model: TokenModel, source, target) -> Scores:
     return _scores(model, decoded.output, tf.stack(decoded.cross_weights, axis=1), target)
 
 
-def score_continuations(model: TokenModel, prompt, target) -> Scores:
+def score_continuations(model: TokenModel, prompt: Tensor, target: Tensor) -> Scores:
     """Score continuations; attention is the self-attention.
 
     It goes to P + T tokens: the start token, the prompt, and the target but for its last token, one after the other without
@@ -52,29 +53,29 @@ def score_continuations(model: TokenModel, prompt, target) -> Scores:
     return _scores(model, tf.gather(decoded.output, places, batch_dims=1), attention, target)
 
 
-def _scores(model: TokenModel, decoded, attention, target) -> Scores:
+def _scores(model: TokenModel, decoded: Tensor, attention: Tensor, target: Tensor) -> Scores:
     """Score the target from the decoder's outputs (B, T, D) that say it."""
     logits = tf.cast(model.logits(decoded), tf.float32)
     # Not ReduceLogSumExp, which is many times slower in onnxruntime.
     return Scores(tf.gather(tf.nn.log_softmax(logits), target, batch_dims=2), attention)
 
 
-def _after_start(ids):
+def _after_start(ids: Tensor) -> Tensor:
     """Shift ids (B, T) by a place and put the start token first."""
     return tf.concat([tf.fill([tf.shape(ids)[0], 1], START_ID), ids], axis=1)[:, :-1]
 
 
-def count_tokens(ids):
+def count_tokens(ids: Tensor) -> Tensor:
     """Return how many tokens (B,) there are in ids (B, T)."""
     return tf.math.count_nonzero(ids, axis=1, dtype=tf.int32)
 
 
-def without_end(ids):
+def without_end(ids: Tensor) -> Tensor:
     """Return ids with padding for the end token."""
     return tf.where(tf.equal(ids, END_ID), PAD_ID, ids)
 
 
-def join(first, second):
+def join(first: Tensor, second: Tensor) -> Tensor:
     """Return rows (B, S+T) of the tokens of (B, S) and then those of (B, T), all padding at the end."""
     length, total = tf.shape(first)[1], tf.shape(first)[1] + tf.shape(second)[1]
     given, places = count_tokens(first)[:, None], tf.range(total)[None, :]
