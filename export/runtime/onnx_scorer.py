@@ -76,11 +76,8 @@ class OnnxScorer(PairScorer):
 
     @functools.cached_property
     def _tokenizers(self) -> "Tokenizers":
-        try:
-            from tfk_transformer.inference.token_scoring import Tokenizers
-            from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
-        except ImportError:
-            raise ImportError("scoring texts with score.onnx needs sentencepiece: pip install sentencepiece") from None
+        from tfk_transformer.inference.token_scoring import Tokenizers
+        from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
         models = self._session.get_modelmeta().custom_metadata_map
         source, target = (SubwordTokenizer(base64.b64decode(models[name])) for name in (SOURCE_TOKENIZER, TARGET_TOKENIZER))

@@ -29,8 +29,7 @@ class OnnxFile:
     """
 
     def __init__(self, path: str | PathLike[str], threads: int | None = None) -> None:
-        if threads is not None and threads < 1:
-            raise ValueError(f"threads: expected at least 1, or None for as many as there are processors, got {threads}.")
+        _check_threads(threads)
         self.path, self.threads = Path(path), threads or usable_processors()
         self._sessions = Sessions(path, text_operators=True)
         session, _ = self.session(texts=1, small=True)
@@ -109,6 +108,11 @@ class Sessions:
         return self._opened[threads, small]
 
 
+def _check_threads(threads: int | None) -> None:
+    if threads is not None and threads < 1:
+        raise ValueError(f"threads: expected at least 1, or None for as many as there are processors, got {threads}.")
+
+
 def open_session(
     path: str | PathLike[str], threads: int | None = None, text_operators: bool = False, arena: bool = True
 ) -> onnxruntime.InferenceSession:
@@ -121,9 +125,10 @@ def open_session(
         arena: whether memory comes from onnxruntime's own store, which keeps it, or from the system.
 
     Raises:
-        ValueError: if there is no file, or onnxruntime does not load it.
+        ValueError: if there is no file, onnxruntime does not load it, or `threads` is less than 1.
         ImportError: if the file needs onnxruntime-extensions, which is not installed.
     """
+    _check_threads(threads)
     path = Path(path)
     if not path.is_file():
         raise ValueError(f"ONNX: expected a file, got {path}, which is not there.")

@@ -1,17 +1,17 @@
-"""Greedy search, beam search and sampling over a cached step, as TensorFlow graph code: what Keras runs is what is exported.
+"""Greedy search, beam search and sampling over a cached decoding step, in TensorFlow. The Keras model and exports run the same code.
 
-The search keeps M open hypotheses a sentence. In each step the best 2M continuations are looked at: those among the
-first M that end are finished and frozen, and the best M that do not end stay open. A sentence is done when it has M
-finished hypotheses, when no open one can still enter its best `n_best`, or when it has reached its greatest length, where
-those of the 2M that do not end are cut and compete with the finished ones. With M = 1 this is greedy search. With a
-temperature, each of the M hypotheses draws its own next token.
+The search keeps M open hypotheses for each sentence. Each step considers the best 2M continuations: those among the first M
+that end become finished hypotheses, and the best M that do not end stay open. A sentence is done when it has M finished
+hypotheses, when no open one can still enter the best `n_best`, or when it reaches its greatest length. There, the continuations
+that do not end are cut and compete with the finished hypotheses. With M = 1 this is greedy search. With a temperature, each of
+the M hypotheses draws its next token at random.
 
-The sentences of a batch do not influence each other, and leave it when they are done: an inner loop runs until a quarter
-of them are, an outer one then keeps their results, and goes on with the rows of the others. All state is plain tensors, so
-that the whole becomes one ONNX `Loop` in another.
+The sentences of a batch do not influence each other, and leave the batch when they are done: an inner loop runs until a quarter
+of them are done, then an outer loop stores their results and continues with the other rows. All state is plain tensors, so that
+the search converts to one ONNX `Loop` inside another.
 
-The cache is never reordered. It holds what every hypothesis of a sentence put there, and each hypothesis has a mask of
-those positions that it descends from: when hypotheses change places, only their masks do.
+The KV cache is never reordered. It holds the keys and values of every hypothesis of a sentence, and each hypothesis has a mask of
+the positions that it descends from: when hypotheses change places, only their masks move.
 """
 
 from collections import namedtuple
@@ -27,12 +27,12 @@ from tfk_transformer.generation.next_token import IMPOSSIBLE, Choices, choose, c
 from tfk_transformer.layers.masks import own_mask
 from tfk_transformer.models.base import Beams
 
-LEAVE_TOGETHER = 4  # rows leave when one in so many is done: each time costs a copy of the others' caches
-LEAST_ATTENTION = 1e-6  # what a source token counts as having got at least, where coverage takes a logarithm
+LEAVE_TOGETHER = 4  # rows leave when one of 4 is done: each time costs a copy of the other rows' caches
+LEAST_ATTENTION = 1e-6  # the least attention that a source token counts with, since coverage takes a logarithm
 
 
 class Hypotheses(NamedTuple):
-    """The result of a search, best first; where there are fewer than n_best, padding with a score of -1e9."""
+    """The result of a search, best first. Where there are fewer than n_best hypotheses, padding with a score of -1e9."""
 
     ids: Tensor  # int32 (B, n_best, T): tokens, the end token unless cut at max_length, padding
     scores: Tensor  # float32 (B, n_best): log-probability / length penalty + coverage penalty
@@ -54,32 +54,32 @@ class Limits(_Settings):
 
 
 class Source(NamedTuple):
-    """What a search reads, the first axis one row a sentence."""
+    """The inputs of a search; the first axis is the sentence."""
 
-    memory: Tensor  # what the step reads: a structure of tensors (B, …)
-    real: Tensor  # bool (B, S), which tokens of the source are real, for the coverage penalty; (B, 0) if there is no source
+    memory: Tensor  # a structure of tensors (B, …) that each step reads
+    real: Tensor  # bool (B, S), which tokens of the source are not padding, for the coverage penalty; (B, 0) if there is no source
 
 
 class _Rows(NamedTuple):
-    """What belongs to the sentences still in the batch, A of B, and does not change from step to step."""
+    """The data of the A sentences still in the batch that do not change from step to step."""
 
-    sentence: Tensor  # int32 (A,): which it is
+    sentence: Tensor  # int32 (A,): the index of each sentence in the batch
     longest: Tensor  # int32 (A, 1)
-    prefix: Tensor  # int32 (A, P): tokens to begin with, padded
-    given: Tensor  # int32 (A, 1): how many these are
+    prefix: Tensor  # int32 (A, P): forced first tokens, padded
+    given: Tensor  # int32 (A, 1): the length of the prefix
     source: Source
 
 
 class _State(NamedTuple):
-    """What a step changes."""
+    """The data that each step changes."""
 
     length: Tensor  # int32 (): tokens so far
     ids: Tensor  # int32 (A, 2M, length+1): finished hypotheses and then open ones, the start token first
-    lineage: Tensor  # float32 (A, M, length*M), additive: hides what others put into the cache
-    log_probs: Tensor  # float32 (A, M): log-probabilities of the open ones, falling; impossible once the sentence is done
-    coverage: Tensor  # float32 (A, M, S): attention that each source token got
+    lineage: Tensor  # float32 (A, M, length*M), additive: hides the cache positions of other hypotheses
+    log_probs: Tensor  # float32 (A, M): log-probabilities of open hypotheses, descending; impossible once the sentence is done
+    coverage: Tensor  # float32 (A, M, S): the sum of the attention to each source token
     cache: Tensor  # each layer's keys and values (A, H, length*M, …)
-    finished_scores: Tensor  # float32 (A, M), falling
+    finished_scores: Tensor  # float32 (A, M), descending
     done: Tensor  # bool (A, 1)
 
 
@@ -106,14 +106,14 @@ def beam_search(step: Step, cache: Tensor, source: Source, longest: Tensor, limi
     Args:
         step: (`Beams`, cache, memory) -> `Step`, for the A sentences still in the batch.
         cache: the cache before the first step, tensors (B, …); they grow along axis 2.
-        source: what is searched from.
-        longest: int32 (B,), the greatest length of each sentence's hypotheses, in tokens, those of the prefix included.
-        limits: the settings; `longest` stands in for those about the greatest length.
-        prefix: int32 (B, P), tokens that every hypothesis of a sentence begins with, padded at the end; fewer than
-            `longest`. They count neither in the log-probability nor in the length that is penalised.
+        source: the inputs of the search.
+        longest: int32 (B,), the greatest length of each sentence's hypotheses in tokens, prefix included.
+        limits: the settings; `longest` replaces those about the greatest length.
+        prefix: int32 (B, P), forced first tokens of every hypothesis of a sentence, padded at the end; fewer than `longest`. They
+            count neither in the log-probability nor in the length penalty.
 
     Returns:
-        The n_best hypotheses of each sentence, prefix included.
+        The n_best hypotheses of each sentence, with their prefixes.
     """
     batch = tf.size(longest)
     if prefix is None:
@@ -149,7 +149,7 @@ def _any_state(state: _State) -> _State:
 def _first_state(cache: Tensor, rows: _Rows, limits: Limits) -> _State:
     batch, beams = tf.size(rows.sentence), limits.beam_size
     impossible = tf.fill([batch, beams], IMPOSSIBLE)
-    # All beams begin alike: only the first is possible, or they would stay copies of each other; but all may draw.
+    # All beams start equal: only the first is possible, or they would stay copies of each other. Sampling starts from all.
     possible = tf.equal(tf.range(beams), 0) | tf.greater(limits.temperature, 0.0)
     return _State(
         length=tf.constant(0),
@@ -164,7 +164,7 @@ def _first_state(cache: Tensor, rows: _Rows, limits: Limits) -> _State:
 
 
 def _run_and_leave(step: Step, rows: _Rows, state: _State, results: Hypotheses, limits: Limits) -> tuple[_Rows, _State, Hypotheses]:
-    """Search on until enough sentences are done; keep their results and take their rows out."""
+    """Search until enough sentences are done, then store their results and remove their rows."""
     state = tf.while_loop(
         lambda s: LEAVE_TOGETHER * tf.math.count_nonzero(s.done, dtype=tf.int32) < tf.size(s.done),
         lambda s: (_advance(step, s, rows, limits),),
@@ -172,7 +172,7 @@ def _run_and_leave(step: Step, rows: _Rows, state: _State, results: Hypotheses, 
         shape_invariants=(_any_state(state),),
     )[0]
     ids = tf.pad(results.ids, [[0, 0], [0, 0], [0, state.length + 1 - tf.shape(results.ids)[2]]], constant_values=PAD_ID)
-    # Rows that stay write too, and again when they leave: simpler, and no longer, than picking those that leave.
+    # Rows that stay are stored too, and again when they leave: simpler than selecting rows, and not slower.
     places = rows.sentence[:, None]
     results = Hypotheses(
         tf.tensor_scatter_nd_update(ids, places, state.ids[:, : limits.n_best]),
@@ -184,7 +184,7 @@ def _run_and_leave(step: Step, rows: _Rows, state: _State, results: Hypotheses, 
 
 
 def _advance(step: Step, state: _State, rows: _Rows, limits: Limits) -> _State:
-    """Extend every open hypothesis by a token."""
+    """Extend every open hypothesis by one token."""
     own = tf.tile(own_mask(limits.beam_size)[0], [tf.size(rows.sentence), 1, 1])
     lineage = tf.concat([state.lineage, own], axis=2)  # (A, M, (length+1)*M)
     ids = state.ids[:, limits.beam_size :]
@@ -199,19 +199,19 @@ def _advance(step: Step, state: _State, rows: _Rows, limits: Limits) -> _State:
         coverage = state.coverage + attention
         return choices, coverage, _coverage_score(coverage, rows.source.real, limits)
 
-    # One branch around all that most searches do not ask for: a step is so short that each of its operators counts.
+    # One branch around everything that most searches do not use: a step is so short that each of its operators counts.
     choices, coverage, coverage_score = tf.cond(_asks_more(rows, limits), with_all_settings, plainly)
     grown = state._replace(length=state.length + 1, lineage=lineage, coverage=coverage, cache=cache)
     return _select(grown, choices, count, coverage_score, rows, limits)
 
 
 def _asks_more(rows: _Rows, limits: Limits) -> Tensor:
-    """Tell whether a search takes more than log-probabilities and lengths into account."""
+    """Return whether a search uses more than log-probabilities and lengths: bool ()."""
     return rules_ask(limits) | tf.not_equal(limits.coverage_penalty, 0.0) | tf.greater(tf.shape(rows.prefix)[1], 0)
 
 
 def _force_prefix(choices: Choices, count: Tensor, length: Tensor, prefix: Tensor) -> Choices:
-    """Make the prefix's token at this length certain, and every other impossible, where the prefix goes on so far."""
+    """Where the prefix has a token at this length, make that token certain and every other one impossible."""
     column = tf.gather(tf.pad(prefix, [[0, 0], [0, 1]]), tf.minimum(length, tf.shape(prefix)[1]), axis=1)[:, None, None]  # (A, 1, 1)
     forced = tf.not_equal(column, PAD_ID)
     certain = tf.where(tf.equal(tf.range(count), 0), 0.0, IMPOSSIBLE)  # (k,)
@@ -291,22 +291,22 @@ def _descend(state: _State, candidates: _Candidates, chosen: Tensor, kept: Tenso
 
 
 def _needed(may_end: Tensor) -> Tensor:
-    """Return the log-probability that a candidate must pass to end, float32, where it may; else more than any has."""
+    """Return the log-probability that a candidate must exceed to end, float32; infinite where it may not end."""
     return tf.where(may_end, IMPOSSIBLE / 2, float("inf"))
 
 
 def _coverage_score(coverage: Tensor, real: Tensor, limits: Limits) -> Tensor:
-    """Return beta * sum over source tokens of log(min(attention it got, 1)) (arXiv:1609.08144, equation 14): (A, M)."""
+    """Return beta * sum over source tokens of log(min(attention to it, 1)) (arXiv:1609.08144, equation 14): (A, M)."""
     counted = tf.cast(real[:, None], tf.float32)
     logs = tf.math.log(tf.clip_by_value(coverage, LEAST_ATTENTION, 1.0)) * counted  # (A, M, S)
     return limits.coverage_penalty * tf.reduce_sum(tf.pad(logs, [[0, 0], [0, 0], [0, 1]]), axis=2)  # onnxruntime does not sum over nothing
 
 
 def _cannot_improve(finished_scores: Tensor, log_probs: Tensor, rows: _Rows, limits: Limits) -> Tensor:
-    """Tell which sentences have M finished hypotheses, or n_best that no open one can pass: bool (A, 1).
+    """Return which sentences have M finished hypotheses, or n_best that no open one can exceed: bool (A, 1).
 
-    An open hypothesis only loses probability, its penalty grows at most to that of its greatest length, and what coverage
-    adds is never positive, so its best possible score is known.
+    The best possible score of an open hypothesis is known: its log-probability only falls, its length penalty grows at most to
+    that of its greatest length, and its coverage penalty is never positive.
     """
     full = finished_scores[:, -1:] > IMPOSSIBLE / 2
     attainable = log_probs[:, :1] / penalty(rows.longest - rows.given, limits.length_penalty)

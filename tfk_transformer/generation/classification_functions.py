@@ -22,14 +22,13 @@ class Classified(NamedTuple):
 class ClassificationFunctions:
     """Classification of ids, and of strings with the tokenizer inside.
 
-    A blank text has the empty label with probability 0, and so have all classes. A text of more than `max_length` tokens, or
-    with ids that the vocabulary does not have, is neither cut nor let down its neighbours in the batch: it has the empty
-    label and probabilities NaN.
+    A blank text has the empty label, and the probabilities of all classes are 0. A text of more than `max_length` tokens, or with
+    ids outside the vocabulary, is not cut and does not affect the other rows: it has the empty label and probabilities NaN.
 
     Args:
         model: a built model; its weights are read at run time.
-        tokenizer: of the texts.
-        labels: of the classes, in the model's order.
+        tokenizer: the tokenizer of the texts.
+        labels: the names of the classes, in the model's order.
     """
 
     def __init__(self, model: Classifier, tokenizer: SubwordTokenizer, labels: Sequence[str]) -> None:

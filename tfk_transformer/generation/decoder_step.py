@@ -23,7 +23,7 @@ class StepFunctions:
         self.model = model
 
     def encode(self, source_ids: Tensor) -> Tensors:
-        """Read int32 source ids (N, S), tokens and end token, padded; return the memory."""
+        """Return the memory of int32 source ids (N, S), tokens and end token, padded."""
         layers, mask = self.model.remember(source_ids)
         return {**_by_name("memory", layers), "source_mask": mask}
 
@@ -31,7 +31,7 @@ class StepFunctions:
         """Choose the next token of each row.
 
         Args:
-            target_ids: int32 (N, T), the start token and all tokens since.
+            target_ids: int32 (N, T), the start token and all tokens so far.
             **tensors: the memory, the cache of T-1 positions, and the settings of `STEP_SETTINGS`.
 
         Returns:
@@ -60,7 +60,7 @@ def _chosen(logits: Tensor, ids: Tensor, tensors: Tensors) -> tuple[Tensor, Tens
     settings = {**SearchSettings(beam_size=1).model_dump(), **{name: tensors[name] for name in STEP_SETTINGS}}
     too_short = tf.fill([tf.shape(ids)[0], 1], tf.shape(ids)[2] < settings["min_length"])
     choices = choose(logits, ids, Limits(**settings), too_short)
-    best = tf.argmax(choices.log_probs, axis=-1, output_type=tf.int32)  # what is never said may stand before it
+    best = tf.argmax(choices.log_probs, axis=-1, output_type=tf.int32)  # an excluded token may stand before it
     log_prob, token = (tf.gather(values, best, batch_dims=2)[:, 0] for values in choices)
     return log_prob, token
 
@@ -81,7 +81,7 @@ def keras_steps(model: TokenModel, source_tokenizer: SubwordTokenizer, target_to
 
 
 def _specs(model: TokenModel) -> dict[str, tf.TensorSpec]:
-    """Return what a step takes; keys and values are of the model's compute dtype."""
+    """Return the specs of a step's inputs; keys and values have the model's compute dtype."""
     specs = {"target_ids": tf.TensorSpec([None, None], tf.int32)}
     for name, shape in {**memory_shapes(model.config), **cache_shapes(model.config)}.items():
         dtype = "float32" if name == "source_mask" else model.compute_dtype

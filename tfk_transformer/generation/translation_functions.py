@@ -23,7 +23,7 @@ class Translations(NamedTuple):
 
 
 class Explained(NamedTuple):
-    """Texts and their scores, with ids and what each token scores."""
+    """Texts and their scores, with ids and the scores of each token."""
 
     translations: Translations
     source_ids: Tensor  # int32 (B, S)
@@ -32,7 +32,7 @@ class Explained(NamedTuple):
 
 
 class ScoredTexts(NamedTuple):
-    """Pairs of texts as ids, and what each token scores."""
+    """Pairs of texts as ids, and the scores of each token."""
 
     source_ids: Tensor  # int32 (B, S)
     target_ids: Tensor  # int32 (B, T)
@@ -42,14 +42,14 @@ class ScoredTexts(NamedTuple):
 class TranslationFunctions:
     """Search and scoring over ids, and over strings with the tokenizers inside.
 
-    A blank source has the empty translation with score 0. A source of more than `max_length` tokens, or with ids that the
-    vocabulary does not have, is neither cut nor let down its neighbours in the batch: it has the empty translation with
-    score NaN. A `beam_size` or `n_best` below 1 counts as 1, and hypotheses beyond `beam_size` are blank and score -1e9.
+    A blank source has an empty translation with score 0. A source of more than `max_length` tokens, or with ids outside the
+    vocabulary, is not cut and does not affect the other rows: it has an empty translation with score NaN. A `beam_size` or
+    `n_best` below 1 counts as 1, and hypotheses beyond `beam_size` are blank with a score of -1e9.
 
     Args:
         model: a built model; its weights are read at run time.
-        source_tokenizer: of the texts to translate.
-        target_tokenizer: of the translations.
+        source_tokenizer: the tokenizer of the source texts.
+        target_tokenizer: the tokenizer of the translations.
     """
 
     def __init__(self, model: TokenModel, source_tokenizer: SubwordTokenizer, target_tokenizer: SubwordTokenizer) -> None:
@@ -63,9 +63,9 @@ class TranslationFunctions:
         Args:
             source: int32 (B, S), tokens and end token, padded.
             limits: search settings, as tensors or numbers.
-            use_cache: whether a step computes the last position alone, or the whole prefix anew.
-            prefix: int32 (B, P), or (1, P) for all, tokens that translations begin with, padded; an end token counts as
-                padding. Neither the score nor the limits of length count it.
+            use_cache: whether a step computes only the last position, or the whole prefix again.
+            prefix: int32 (B, P), or (1, P) for all sources: forced first tokens, padded; an end token counts as padding.
+                Neither the score nor the length limits include it.
 
         Returns:
             int32 ids (B, n_best, T), the prefix included, and float32 scores (B, n_best).
@@ -80,8 +80,8 @@ class TranslationFunctions:
         prefix = tf.where(fits, prefix, PAD_ID)
         found = _filled(self._search(ids, longest, possible, use_cache, prefix), tf.maximum(limits.n_best, 1))
         translated = fits & (lengths > 1)[:, None]
-        unsaid = tf.where(fits, 0.0, float("nan"))  # (B, 1)
-        return Hypotheses(tf.where(translated[:, :, None], found.ids, PAD_ID), tf.where(translated, found.scores, unsaid))
+        empty = tf.where(fits, 0.0, float("nan"))  # (B, 1)
+        return Hypotheses(tf.where(translated[:, :, None], found.ids, PAD_ID), tf.where(translated, found.scores, empty))
 
     def translate(self, texts: Tensor, limits: Limits, use_cache: bool = True, prefix: Tensor | None = None) -> Translations:
         """Translate string texts (B,) to string texts (B, n_best) with float32 scores (B, n_best).
@@ -92,7 +92,7 @@ class TranslationFunctions:
         return self._texts(self.generate(source, limits, use_cache, self._encode_prefix(prefix)))
 
     def explain(self, texts: Tensor, limits: Limits, use_cache: bool = True, prefix: Tensor | None = None) -> Explained:
-        """Translate as `translate` does, and score each token of what was found by one full masked pass."""
+        """Translate as `translate` does, and score each token of the hypotheses in one full masked pass."""
         source = self.source_tokenizer.graph_encode(vector(texts))
         found = self.generate(source, limits, use_cache, self._encode_prefix(prefix))
         shape = tf.shape(found.ids)
@@ -108,7 +108,7 @@ class TranslationFunctions:
         return Translations(tf.reshape(self.target_tokenizer.graph_decode(rows), tf.shape(found.scores)), found.scores)
 
     def score(self, source_texts: Tensor, target_texts: Tensor) -> ScoredTexts:
-        """Score string target texts (B,) given string source texts (B,), by one full masked pass."""
+        """Score string target texts (B,) given string source texts (B,), in one full masked pass."""
         target = self.target_tokenizer.graph_encode(vector(target_texts))
         source = self.source_tokenizer.graph_encode(vector(source_texts))
         return ScoredTexts(source, target, self.score_ids(source, target))
@@ -116,8 +116,7 @@ class TranslationFunctions:
     def score_ids(self, source: Tensor, target: Tensor) -> Scores:
         """Score target ids (B, T), tokens and end token, given source ids (B, S).
 
-        What stands at padding is 0. Where a side is longer than `max_length` or has ids that its vocabulary does not have, all
-        of the row is NaN.
+        Scores at padding are 0. Where a side is longer than `max_length` or has ids outside its vocabulary, the whole row is NaN.
         """
         _, source_fits, readable = self._readable(source)
         fits = source_fits & (count_tokens(target) <= self._room(readable))[:, None] & _known(target, self.model.config.target_vocab_size)
@@ -131,11 +130,11 @@ class TranslationFunctions:
         return score_translations(self.model, source, target)
 
     def _attended_length(self, source: Tensor, target: Tensor) -> Tensor:
-        """Return S, how many tokens attention goes to."""
+        """Return S, the number of tokens that attention goes to."""
         return tf.shape(source)[1]
 
     def _room(self, source: Tensor) -> Tensor:
-        """Return how many tokens (B,) the model may say after each source (B, S)."""
+        """Return how many tokens (B,) the model may generate after each source (B, S)."""
         return tf.fill([tf.shape(source)[0]], self.model.config.max_length)
 
     def _readable(self, ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -153,9 +152,9 @@ class TranslationFunctions:
 
 
 class ContinuationFunctions(TranslationFunctions):
-    """The same over a model without an encoder: the source is a prompt, and its translation what the model continues it with.
+    """The same for a decoder-only model: the source is a prompt, and its translation the continuation.
 
-    A prompt and its continuation together have at most the model's `max_length` tokens.
+    A prompt and its continuation together have at most `max_length` tokens.
     """
 
     def _room(self, source: Tensor) -> Tensor:
@@ -175,7 +174,7 @@ class ContinuationFunctions(TranslationFunctions):
 
 
 def readable(ids: Tensor, vocab_size: int, max_length: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Find the rows of int32 ids (B, S) that a model can read: no longer than it is, with ids of its vocabulary alone.
+    """Find the rows of int32 ids (B, S) that a model can read: at most `max_length` tokens, all of its vocabulary.
 
     Returns:
         int32 lengths (B,); bool (B, 1), which rows can be read; and the ids, int32 (B, 1 to max_length), all padding where
@@ -189,12 +188,12 @@ def readable(ids: Tensor, vocab_size: int, max_length: int) -> tuple[Tensor, Ten
 
 
 def vector(texts: Tensor) -> Tensor:
-    """Refuse what is not one list of texts: TensorFlow checks no ranks where a SavedModel is called."""
+    """Refuse anything but one list of texts: TensorFlow does not check ranks when a SavedModel is called."""
     return tf.ensure_shape(texts, [None])
 
 
 def _possible(limits: Limits) -> Limits:
-    """Return limits that a search can keep: from 1 to `beam_size` hypotheses."""
+    """Return limits that a search supports: from 1 to `beam_size` hypotheses."""
     beam_size = tf.maximum(limits.beam_size, 1)
     return limits._replace(beam_size=beam_size, n_best=tf.minimum(tf.maximum(limits.n_best, 1), beam_size))
 
@@ -207,19 +206,19 @@ def _filled(found: Hypotheses, n_best: Tensor) -> Hypotheses:
 
 
 def _known(ids: Tensor | None, vocab_size: int) -> Tensor:
-    """Tell which rows of ids (B, T) have tokens of the vocabulary alone: bool (B, 1); all of None."""
+    """Return which rows of ids (B, T) have only tokens of the vocabulary: bool (B, 1); all rows if ids is None."""
     if ids is None:
         return True
-    ids = tf.pad(ids, [[0, 0], [0, 1]])  # onnxruntime finds nothing true of nothing
+    ids = tf.pad(ids, [[0, 0], [0, 1]])  # onnxruntime's ReduceAll over nothing is false
     return tf.reduce_all((ids >= 0) & (ids < vocab_size), axis=1, keepdims=True)
 
 
 def _prefix_of_each(prefix: Tensor | None, batch: Tensor) -> tuple[Tensor, Tensor]:
-    """Return a prefix (B, P) for each of a batch, without end tokens and needless padding, and their lengths (B,)."""
+    """Return the prefix (B, P) of each row, without end tokens and excess padding, and its length (B,)."""
     if prefix is None:
         return tf.zeros([batch, 0], tf.int32), tf.zeros([batch], tf.int32)
     prefix = without_end(prefix)
-    given = tf.pad(count_tokens(prefix), [[1, 0]])  # onnxruntime finds no greatest of nothing
+    given = tf.pad(count_tokens(prefix), [[1, 0]])  # onnxruntime has no maximum of nothing
     prefix = prefix[:, : tf.reduce_max(given)]
     return tf.broadcast_to(prefix, [batch, tf.shape(prefix)[1]]), tf.broadcast_to(given[1:], [batch])
 

@@ -8,7 +8,13 @@ import numpy as np
 from tfk_transformer.constants import END_ID, START_ID
 from tfk_transformer.inference.results import Hypothesis, ScoredTarget
 from tfk_transformer.inference.text_batches import check_texts, in_batches
-from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
+
+try:
+    from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
+except ModuleNotFoundError as error:
+    if error.name != "sentencepiece":
+        raise
+    raise ImportError("scores of texts need sentencepiece: pip install sentencepiece") from None
 
 
 def score_in_batches(
