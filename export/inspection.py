@@ -9,12 +9,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from tfk_transformer.config.search_settings import SETTING_DTYPES
+from tfk_transformer.export import file_names
 from tfk_transformer.export.runtime.sessions import METADATA
 from tfk_transformer.export.signatures import PREFIX, PREFIX_IDS
 from tfk_transformer.export.to_onnx.conversion import quietly
 
 EXPECTED = "a bundle (with config.json), a SavedModel folder (with saved_model.pb) or an .onnx file"
-PARITY = "parity.json"  # as in `exporting`, which loads TensorFlow
 WEIGHT_DTYPES = ("FLOAT", "FLOAT16", "BFLOAT16", "DOUBLE", "INT8", "UINT8")
 
 
@@ -75,7 +75,7 @@ _SHOWN_APART = {"version", "opset", "ids", "config", "parity", "search"}  # `sea
 
 def _read_onnx(path: Path):
     try:
-        with quietly("onnx_ir.serde"):  # as in `save_onnx`
+        with quietly("onnx_ir.serde"):  # as in `onnx_file`
             model = ir.load(path)
     except Exception as error:  # protobuf's, onnx's and onnx-ir's exceptions share no base but Exception
         raise ValueError(f"FILE: expected {EXPECTED}, got {path}, which does not load: {str(error).splitlines()[0]}") from None
@@ -155,7 +155,7 @@ def _saved_model(path: Path) -> dict:
 
 def _parity_beside(saved_model: Path) -> dict | None:
     """Return the figures that the export wrote beside its files, without those of the others."""
-    file = saved_model.parent / PARITY
+    file = saved_model.parent / file_names.PARITY
     figures = json.loads(file.read_text()) if file.is_file() else {}
     common = {name: value for name, value in figures.items() if not isinstance(value, dict)}
     return {**common, **figures.get("saved_model", {})} or None

@@ -1,10 +1,15 @@
 """The same sentences through Keras, SavedModel and ONNX: no artefact leaves that does not agree."""
 
+from typing import Any, TypeAlias
+
 import numpy as np
 import sacrebleu
 
 from tfk_transformer.constants import END_ID, UNKNOWN_ID
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
+
+# Parity figures by name: what JSON can hold. It is Any since each format has figures of its own.
+Figures: TypeAlias = dict[str, Any]
 
 PROBES = 100
 SCORE_TOLERANCE = 1e-3

@@ -4,6 +4,7 @@ import contextlib
 import logging
 from collections import OrderedDict
 
+import numpy as np
 import onnx_ir as ir
 
 DOMAIN, READ, STEP = "tfk_transformer", "Read", "Step"  # of nodes that stand for layers, see `stand_in`, and their operators
@@ -36,7 +37,7 @@ def from_tensorflow(function) -> ir.Model:
                 input_names=inputs,
                 output_names=outputs,
                 tensors_to_rename=tensor_names_from_structed(function, inputs, outputs),
-                custom_op_handlers={"SelectV2": (_as_where, []), "PyFuncStateless": (_as_itself, [])},
+                custom_op_handlers={name: (handler, []) for name, handler in _HANDLERS.items()},
             )
             return ir.from_proto(
                 optimizer.optimize_graph(converted, catch_errors=False, optimizers=_clean_up()).make_model("tfk_transformer")
@@ -64,6 +65,19 @@ def _as_itself(context, node, name, arguments):
     node.type = STEP if f"{DOMAIN}_{STEP}" in name else READ
     node.domain = DOMAIN
     return node
+
+
+def _as_one_minus_erf(context, node, name, arguments):
+    """Convert Erfc, which TensorFlow 2.21 writes for an exact GELU and tf2onnx 1.17 does not know, to 1 - Erf."""
+    inputs, outputs = list(node.input), list(node.output)
+    (dtype,), (shape,) = node.output_dtypes, node.output_shapes
+    context.remove_node(name)
+    one = context.make_const(f"{name}/one", np.float32(1.0))
+    erf = context.make_node("Erf", inputs, name=f"{name}/erf", dtypes=[dtype], shapes=[shape])
+    return context.make_node("Sub", [one.output[0], erf.output[0]], name=name, outputs=outputs, dtypes=[dtype], shapes=[shape])
+
+
+_HANDLERS = {"SelectV2": _as_where, "PyFuncStateless": _as_itself, "Erfc": _as_one_minus_erf}
 
 
 @contextlib.contextmanager

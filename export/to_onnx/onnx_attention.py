@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from tfk_transformer.export.to_onnx.onnx_matmul import CONTRIB
-from tfk_transformer.export.to_onnx.operator_writer import Writer
+from tfk_transformer.export.to_onnx.operator_writer import OperatorWriter
 from tfk_transformer.layers.masks import HIDDEN
 
 
@@ -19,7 +19,7 @@ class StandardAttention:
         shape: the graph's int64 [A, M]; for the encoder [B, S].
     """
 
-    def __init__(self, writer: Writer, path: str, shape: ir.Value):
+    def __init__(self, writer: OperatorWriter, path: str, shape: ir.Value):
         self.writer, self.path, self.shape = writer, path, shape
         self.options = writer.options
         self.context_roles = ["value"] if self.options.keys_are_values else ["key", "value"]
@@ -63,7 +63,7 @@ class StandardAttention:
         matrix = np.concatenate([self._matrix(role) for role in roles], axis=1)
         biased = any(f"{self.path}/{role}_bias" in self.writer.weights for role in roles)
         bias = np.concatenate([self._bias(role) for role in roles]) if biased else None
-        return self.writer.products.multiply(x, f"{self.path}/{'_'.join(roles)}", matrix, bias)
+        return self.writer.matmul.multiply(x, f"{self.path}/{'_'.join(roles)}", matrix, bias)
 
     def heads(self, x, roles: Sequence[str]) -> list[ir.Value]:
         """Project rows (R, D) to heads (A, H, M, width) for each role."""
@@ -78,7 +78,7 @@ class StandardAttention:
         width = self.options.num_heads * self.options.value_width
         rows = self.writer.op("Reshape", [attended, self.writer.ints(-1, width)])
         name = f"{self.path}/output"
-        return self.writer.products.multiply(rows, name, self.writer.weights[name], self.writer.weights.get(f"{name}_bias"))
+        return self.writer.matmul.multiply(rows, name, self.writer.weights[name], self.writer.weights.get(f"{name}_bias"))
 
     def by_sentence(self, *widths: int) -> ir.Value:
         """Return the shape (A, M, *widths), all of it said: onnxruntime infers no width where A is 0."""

@@ -15,8 +15,8 @@ import onnx_ir as ir
 from tfk_transformer.constants import PAD_ID
 from tfk_transformer.export.to_onnx.conversion import DOMAIN, READ
 from tfk_transformer.export.to_onnx.onnx_attention import FusedAttention, StandardAttention
-from tfk_transformer.export.to_onnx.onnx_matmul import CONTRIB, Float32Products, Int8Products
-from tfk_transformer.export.to_onnx.operator_writer import Writer
+from tfk_transformer.export.to_onnx.onnx_matmul import CONTRIB, Float32MatMul, Int8MatMul
+from tfk_transformer.export.to_onnx.operator_writer import OperatorWriter
 from tfk_transformer.layers.masks import HIDDEN
 from tfk_transformer.models.base import TokenModel
 
@@ -25,26 +25,26 @@ class Profile(NamedTuple):
     """How the layers are written."""
 
     attention: type[StandardAttention]
-    products: Callable[..., Float32Products]
+    matmul: Callable[..., Float32MatMul]
 
 
 PROFILES = {
-    "portable": Profile(StandardAttention, Float32Products),  # with standard operators alone
-    "fast": Profile(FusedAttention, Float32Products),  # for onnxruntime
-    "int8": Profile(FusedAttention, Int8Products),
+    "portable": Profile(StandardAttention, Float32MatMul),  # with standard operators alone
+    "fast": Profile(FusedAttention, Float32MatMul),  # for onnxruntime
+    "int8": Profile(FusedAttention, Int8MatMul),
 }
 
 
 def int8_but(kept: Sequence[str]) -> Profile:
     """Return the profile "int8" with some weights left in float32; `kept` are parts of their names."""
-    return Profile(FusedAttention, functools.partial(Int8Products, kept=kept))
+    return Profile(FusedAttention, functools.partial(Int8MatMul, kept=kept))
 
 
-def write_layers(converted: ir.Model, model: TokenModel, profile: Profile) -> None:
+def insert_layers(converted: ir.Model, model: TokenModel, profile: Profile) -> None:
     """Put a model's layers in the places of the nodes that stand for them.
 
     Args:
-        converted: a search over a `StandIn` of the model.
+        converted: a search over a `PlaceholderModel` of the model.
         model: whose weights these are.
         profile: of `PROFILES`.
     """
@@ -53,7 +53,7 @@ def write_layers(converted: ir.Model, model: TokenModel, profile: Profile) -> No
     config, weights = model.config, {name: weight.numpy() for name, weight in model.named_weights.items()}
     for node in [node for node in converted.graph.all_nodes() if node.domain == DOMAIN]:
         write, options = (_read, config) if node.op_type == READ else (_step, config.decoder_options())
-        writer = Writer(converted.graph, config, options, weights, profile.products)
+        writer = OperatorWriter(converted.graph, config, options, weights, profile.matmul)
         outputs = write(writer, attention, *node.inputs)
         ir.convenience.replace_nodes_and_values(node.graph, node, [node], writer.nodes, node.outputs, outputs)
     converted.opset_imports.pop(DOMAIN, None)
@@ -61,7 +61,7 @@ def write_layers(converted: ir.Model, model: TokenModel, profile: Profile) -> No
         converted.opset_imports[CONTRIB] = 1
 
 
-def _read(writer: Writer, attention: type[StandardAttention], source: ir.Value) -> list[ir.Value]:
+def _read(writer: OperatorWriter, attention: type[StandardAttention], source: ir.Value) -> list[ir.Value]:
     """Write `Read`: from source ids (B, S) to the keys and values of each decoder layer, and the source's mask."""
     op, config = writer.op, writer.config
     shape, length = op("Shape", [source]), op("Shape", [source], start=1)
@@ -78,7 +78,7 @@ def _read(writer: Writer, attention: type[StandardAttention], source: ir.Value) 
     return [*(value for reader in readers for value in reader.project_source(memory)), mask]
 
 
-def _step(writer: Writer, attention: type[StandardAttention], ids: ir.Value, lineage: ir.Value, *rest: ir.Value) -> list[ir.Value]:
+def _step(writer: OperatorWriter, attention: type[StandardAttention], ids: ir.Value, lineage: ir.Value, *rest: ir.Value) -> list[ir.Value]:
     """Write `Step`: one token more for each open hypothesis."""
     layers, op = writer.config.decoder_layers, writer.op
     cache, memory = rest[: 2 * layers], rest[2 * layers :]
@@ -101,13 +101,13 @@ def _step(writer: Writer, attention: type[StandardAttention], ids: ir.Value, lin
     ]
 
 
-def _embed_last(writer: Writer, ids):
+def _embed_last(writer: OperatorWriter, ids):
     length = writer.op("Shape", [ids], start=2)
     position = writer.op("Gather", [writer.positions("target"), writer.op("Sub", [length, writer.ints(1)])])  # (1, D)
     return writer.embed("target", writer.op("Gather", [ids, writer.constant("last", np.int64(-1))], axis=2), position)
 
 
-def _read_source(writer: Writer, attend: StandardAttention, path: str, x, memory, mask, visibly: bool):
+def _read_source(writer: OperatorWriter, attend: StandardAttention, path: str, x, memory, mask, visibly: bool):
     """Return rows, and where they are asked for, for the coverage penalty, the attention weights (A, H, M, S)."""
     norm, weights = f"{path}/cross_residual/norm", None
     query = writer.enter(x, norm)
@@ -118,16 +118,16 @@ def _read_source(writer: Writer, attend: StandardAttention, path: str, x, memory
     return writer.leave(x, attended, norm), weights
 
 
-def _mean_over_heads(writer: Writer, weights, shape) -> ir.Value:
+def _mean_over_heads(writer: OperatorWriter, weights, shape) -> ir.Value:
     """Return the attention (A, M, S), or (A, M, 0) where there is no source."""
     if weights is not None:
         return writer.op("ReduceMean", [weights, writer.ints(1)], keepdims=0)
     return writer.op("Expand", [writer.constant("nothing", np.float32(0)), writer.op("Concat", [shape, writer.ints(0)], axis=0)])
 
 
-def _logits(writer: Writer, x) -> ir.Value:
+def _logits(writer: OperatorWriter, x) -> ir.Value:
     bias, kernel = writer.weights.get("output/bias"), writer.weights.get("output/kernel")
     if kernel is not None:
-        return writer.products.multiply(x, "output/kernel", kernel, bias)
+        return writer.matmul.multiply(x, "output/kernel", kernel, bias)
     table = writer.table("target")
-    return writer.products.multiply_by_table(x, table, writer.weights[table], bias)
+    return writer.matmul.multiply_by_table(x, table, writer.weights[table], bias)

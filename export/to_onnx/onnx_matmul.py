@@ -9,7 +9,7 @@ CONTRIB = "com.microsoft"  # onnxruntime's own operators
 LARGEST = 127  # of the integers that stand for weights; -128 is left out, that zero be in the middle
 
 
-class Float32Products:
+class Float32MatMul:
     """Multiplies as the model does.
 
     Args:
@@ -42,12 +42,12 @@ class Float32Products:
         return self.constant(f"{name.removesuffix('kernel')}bias" if name.endswith("/kernel") else f"{name}_bias", bias)
 
 
-class Int8Products(Float32Products):
+class Int8MatMul(Float32MatMul):
     """Multiplies by weights of 8 bits, with a scale a column; rows are rounded to 8 bits as they come.
 
     Args:
-        op: see `Float32Products`.
-        constant: see `Float32Products`.
+        op: see `Float32MatMul`.
+        constant: see `Float32MatMul`.
         kept: parts of the names of weights that stay float32.
     """
 

@@ -11,11 +11,11 @@ from onnx_ir import tape
 
 from tfk_transformer.config.layer_options import LayerOptions
 from tfk_transformer.config.model_options import ModelOptions
-from tfk_transformer.export.to_onnx.onnx_matmul import Float32Products
+from tfk_transformer.export.to_onnx.onnx_matmul import Float32MatMul
 from tfk_transformer.layers.position_encoding import sinusoids
 
 
-class Writer:
+class OperatorWriter:
     """Writes operators and constants.
 
     Args:
@@ -23,7 +23,7 @@ class Writer:
         config: of the model.
         options: of its encoder's, or its decoder's, layers.
         weights: arrays by name, as `named_weights` has them.
-        products: how rows are multiplied by weights.
+        matmul: how rows are multiplied by weights.
     """
 
     def __init__(
@@ -32,11 +32,11 @@ class Writer:
         config: ModelOptions,
         options: LayerOptions,
         weights: Mapping[str, np.ndarray],
-        products: Callable[..., Float32Products],
+        matmul: Callable[..., Float32MatMul],
     ):
         self.graph, self.config, self.options, self.weights = graph, config, options, weights
         self.tape = tape.Tape()
-        self.products = products(self.op, self.constant)
+        self.matmul = matmul(self.op, self.constant)
 
     @property
     def nodes(self) -> Sequence[ir.Node]:
@@ -78,7 +78,7 @@ class Writer:
     def embed(self, side: str, ids, positions) -> ir.Value:
         """Look up ids (A, M), scale, and add positions (…, D): rows (R, D)."""
         table = self.table(side)
-        x = self.products.look_up(table, self.weights[table], ids)
+        x = self.matmul.look_up(table, self.weights[table], ids)
         if self.config.scale_embeddings:
             x = self.op("Mul", [x, self.constant("embedding_scale", np.float32(self.config.model_dim**0.5))])
         return self.op("Reshape", [self.op("Add", [x, positions]), self.ints(-1, self.config.model_dim)])
@@ -109,7 +109,7 @@ class Writer:
         return self.leave(x, self._dense(hidden, f"{block}/outer"), norm)
 
     def _dense(self, x, path: str) -> ir.Value:
-        return self.products.multiply(x, f"{path}/kernel", self.weights[f"{path}/kernel"], self.weights[f"{path}/bias"])
+        return self.matmul.multiply(x, f"{path}/kernel", self.weights[f"{path}/kernel"], self.weights[f"{path}/bias"])
 
     def _activate(self, x):
         if self.options.ff_activation == "relu":

@@ -7,8 +7,8 @@ from tfk_transformer.layers.attention import KeyValue
 from tfk_transformer.models.base import Beams, Step, Stepper, TokenModel
 
 
-class StandIn:
-    """What `graphs.TranslationGraph` needs of a model, with nothing inside.
+class PlaceholderModel:
+    """What `TranslationFunctions` needs of a model, with nothing inside.
 
     `Read` (source (B, S)) -> for each decoder layer keys (B, H, S, K) and values (B, H, S, V), then the source's additive
     mask (B, 1, 1, S); a model without an encoder has none. `Step` (ids (A, M, t+1), lineage (A, 1, M, (t+1)*M), each layer's
