@@ -10,6 +10,7 @@ from tfk_transformer.models.registry import config_from_json, make_model
 
 CONFIG, WEIGHTS, PROBES = "config.json", "model.weights.h5", "probes.txt"
 HISTORY, METRICS = "history.json", "metrics.json"
+RECIPE, CURVE = "recipe.toml", "curve.png"
 SOURCE_TOKENIZER, TARGET_TOKENIZER, LABELS = "source.model", "target.model", "labels.json"
 
 
@@ -29,8 +30,7 @@ KINDS = {"encoder_decoder": TRANSLATOR, "decoder": TRANSLATOR, "encoder": CLASSI
 def write_parts(folder: Path, model, probes: Sequence[str], history: dict | None, metrics: dict | None) -> None:
     """Write configuration, weights, probes, history and metrics into a folder that is there."""
     (folder / CONFIG).write_text(model.config.to_json())
-    lines = [" ".join(re.split(r"[\r\n]", text)) for text in probes]  # tokenizers take a line break for a blank
-    (folder / PROBES).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    write_probes(folder, probes)
     for name, content in ((HISTORY, history or {}), (METRICS, metrics or {})):
         write_json(folder / name, content)
     plain_copy(model).save_weights(folder / WEIGHTS)
@@ -65,6 +65,12 @@ def kind_of(path) -> Kind | None:
 
 def _read_config(folder: Path):
     return config_from_json((folder / CONFIG).read_text()) if (folder / CONFIG).is_file() else None
+
+
+def write_probes(folder: Path, probes: Sequence[str]) -> None:
+    """Write the probes into a folder, one per line. Line breaks within a probe become blanks, as which tokenizers read them."""
+    lines = [" ".join(re.split(r"[\r\n]", text)) for text in probes]
+    (folder / PROBES).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
 def read_probes(folder: Path) -> list[str]:

@@ -3,7 +3,7 @@
 import functools
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -81,19 +81,22 @@ class TextClassifier:
 
         return tf.function(self.graph.classify, autograph=False, input_signature=[tf.TensorSpec([None], tf.string)])
 
-    def save(self, path, history: dict | None = None, metrics: dict | None = None) -> None:
+    def save(self, path, history: dict | None = None, metrics: dict | None = None, more: Callable[[Path], None] | None = None) -> None:
         """Write the bundle: whole, or not at all.
 
         Args:
             path: of the folder; one that is there is replaced at the very end.
             history: what `model.fit` recorded, lists by name.
             metrics: figures of the finished model, by name.
+            more: writes further files into the folder, before it is put in place.
         """
         with written_whole(path) as folder:
             folder.mkdir()
             write_parts(folder, self.model, self.probes, history, metrics)
             self.tokenizer.save(folder / SOURCE_TOKENIZER)
             write_json(folder / LABELS, self.labels)
+            if more:
+                more(folder)
 
     def in_float32(self) -> "TextClassifier":
         """Return this classifier, or one of the same weights that computes in float32, as every exported file does."""
