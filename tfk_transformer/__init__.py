@@ -41,6 +41,8 @@ _HOME = {
     "SubwordTokenizer": "tokenizers.subword_tokenizer",
     "TokenBatches": "data.batches",
     "JoinedBatches": "data.batches",
+    "evaluate": "evaluation",
+    "Evaluation": "evaluation",
     "train": "training.trainer",
     "Recipe": "training.recipe",
     "load": "export.runtime.opening",
