@@ -101,7 +101,7 @@ def test_the_bundle_has_the_moving_average_where_there_is_one(small, tmp_path, d
     for step in weights.steps[1:]:
         averages = [0.5 * average + 0.5 * weight for average, weight in zip(averages, step, strict=True)]
     changes = [np.abs(last - average).max() for last, average in zip(weights.steps[-1], averages, strict=True)]
-    assert max(changes) > 1e-3  # the tolerance below is far less than what it would overlook
+    assert max(changes) > 5e-4  # far more than the tolerance below
     for mine, average in zip(translator.model.get_weights(), averages, strict=True):
         np.testing.assert_allclose(mine, average, rtol=1e-5, atol=1e-7)
 

@@ -39,21 +39,21 @@ KINDS = {"encoder_decoder": TRANSLATOR, "decoder": TRANSLATOR, "encoder": CLASSI
 def write_parts(folder: Path, model: keras.Model, probes: Sequence[str], history: Json | None, metrics: Json | None) -> None:
     """Write configuration, weights, probes, history and metrics into an existing folder."""
     (folder / CONFIG).write_text(model.config.to_json())
-    write_probes(folder, probes)
+    write_probes(folder / PROBES, probes)
     for name, content in ((HISTORY, history or {}), (METRICS, metrics or {})):
         write_json(folder / name, content)
     plain_copy(model).save_weights(folder / WEIGHTS)
 
 
-def write_probes(folder: Path, probes: Sequence[str]) -> None:
-    """Write probes into a folder, one a line. A line break inside a probe becomes a blank, as which tokenizers read it."""
+def write_probes(path: Path, probes: Sequence[str]) -> None:
+    """Write probes, one a line. A line break inside a probe becomes a blank, as which tokenizers read it."""
     lines = [" ".join(re.split(r"[\r\n]", text)) for text in probes]
-    (folder / PROBES).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
-def read_probes(folder: Path) -> list[str]:
-    """Return the probes that `write_probes` wrote into a folder; none if there is no file."""
-    return (folder / PROBES).read_text(encoding="utf-8").split("\n")[:-1] if (folder / PROBES).is_file() else []
+def read_probes(path: Path) -> list[str]:
+    """Return the probes that `write_probes` wrote; none if there is no file."""
+    return path.read_text(encoding="utf-8").split("\n")[:-1] if path.is_file() else []
 
 
 def read_model(folder: Path, kind: Kind) -> keras.Model:

@@ -17,6 +17,7 @@ from tfk_transformer.inference.text_batches import check_texts, in_batches
 from tfk_transformer.pipelines.bundle import (
     CLASSIFIER,
     LABELS,
+    PROBES,
     SOURCE_TOKENIZER,
     Json,
     plain_copy,
@@ -122,7 +123,7 @@ class TextClassifier(Refusals):
         """
         folder = Path(path)
         model = read_model(folder, CLASSIFIER)
-        return cls(model, SubwordTokenizer.load(folder / SOURCE_TOKENIZER), _read_labels(folder / LABELS), read_probes(folder))
+        return cls(model, SubwordTokenizer.load(folder / SOURCE_TOKENIZER), _read_labels(folder / LABELS), read_probes(folder / PROBES))
 
 
 def _checked(labels: Sequence[str], num_classes: int) -> list[str]:

@@ -14,6 +14,7 @@ from tfk_transformer.inference.base_translator import BaseTranslator, Request, S
 from tfk_transformer.inference.streaming import StepModel, stream_text
 from tfk_transformer.inference.token_scoring import Tokenizers, score_in_batches
 from tfk_transformer.pipelines.bundle import (
+    PROBES,
     SOURCE_TOKENIZER,
     TARGET_TOKENIZER,
     TRANSLATOR,
@@ -177,4 +178,4 @@ class Translator(BaseTranslator):
         folder = Path(path)
         model = read_model(folder, TRANSLATOR)
         source, target = (SubwordTokenizer.load(folder / name) for name in (SOURCE_TOKENIZER, TARGET_TOKENIZER))
-        return cls(model, source, target, probes=read_probes(folder))
+        return cls(model, source, target, probes=read_probes(folder / PROBES))

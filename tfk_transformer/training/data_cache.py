@@ -10,7 +10,7 @@ from tfk_transformer.atomic_write import written_whole
 from tfk_transformer.data.batches import TokenBatches
 from tfk_transformer.data.labels import Labels
 from tfk_transformer.datasets import Pair, Source
-from tfk_transformer.pipelines.bundle import LABELS, RECIPE, SOURCE_TOKENIZER, TARGET_TOKENIZER, read_probes, write_probes
+from tfk_transformer.pipelines.bundle import LABELS, PROBES, RECIPE, SOURCE_TOKENIZER, TARGET_TOKENIZER, read_probes, write_probes
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 from tfk_transformer.training.recipe import Recipe
 
@@ -86,7 +86,7 @@ class DataCache:
     def probes(self, batches: TokenBatches) -> list[str]:
         """Return some source texts of the split of `batches`."""
         if (folder := self._complete()) is not None:
-            return read_probes(folder)
+            return read_probes(folder / PROBES)
         return [pair.source for pair in itertools.islice(batches.data.pairs(batches.split), PROBE_COUNT)]
 
     def complete(self, tokenizers: Tokenizers, probes: list[str]) -> None:
@@ -94,7 +94,7 @@ class DataCache:
         if self.folder is None or self.is_complete:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
-        write_probes(self.folder, probes)
+        write_probes(self.folder / PROBES, probes)
         save_tokenizers(self.folder, self.recipe, tokenizers)
         save_recipe(self.folder, self.recipe)
 
