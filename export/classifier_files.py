@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+from onnxruntime import InferenceSession
 
 from tfk_transformer.array_types import Tensor
 from tfk_transformer.export import file_names, parity
@@ -17,9 +17,6 @@ from tfk_transformer.export.to_onnx.onnx_file import OnnxFiles
 from tfk_transformer.export.to_saved_model.warm_up import write_warm_up
 from tfk_transformer.export.to_saved_model.writer import write_saved_model
 from tfk_transformer.pipelines.text_classifier import TextClassifier
-
-if TYPE_CHECKING:
-    import onnxruntime
 
 Function = Callable[[np.ndarray], Mapping[str, Tensor]]  # of an artifact: from texts (N,), or ids (N, S), to tensors by name
 
@@ -70,7 +67,7 @@ def _onnx(classifier: TextClassifier, folder: Path, expected: ExpectedResults) -
     probabilities = onnx_models.probabilities_graph(classifier)
     classify = onnx_models.classify_graph(probabilities, classifier)
     models = {file_names.PROBABILITIES: probabilities, file_names.CLASSIFY: classify}
-    files = OnnxFiles(models, folder, classifier.model.config, labels=classifier.labels)
+    files = OnnxFiles(models, folder, classifier.model.config, {"labels": classifier.labels})
     over_texts = open_session(folder / file_names.CLASSIFY, text_operators=True)
     over_ids = open_session(folder / file_names.PROBABILITIES)
     figures = expected.check("ONNX", lambda texts: _outputs(over_texts, text=texts), lambda ids: _outputs(over_ids, source_ids=ids))
@@ -78,7 +75,7 @@ def _onnx(classifier: TextClassifier, folder: Path, expected: ExpectedResults) -
     return figures
 
 
-def _outputs(session: "onnxruntime.InferenceSession", **inputs: np.ndarray) -> dict[str, np.ndarray]:
+def _outputs(session: InferenceSession, **inputs: np.ndarray) -> dict[str, np.ndarray]:
     names = [value.name for value in session.get_outputs()]
     return dict(zip(names, session.run(names, inputs), strict=True))
 

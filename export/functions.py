@@ -4,7 +4,7 @@ import contextlib
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import keras
 import tensorflow as tf
@@ -33,12 +33,13 @@ if TYPE_CHECKING:
     from tfk_transformer.generation.classification_functions import ClassificationFunctions
     from tfk_transformer.generation.translation_functions import TranslationFunctions
 
+TensorFlowFunction: TypeAlias = tf.types.experimental.PolymorphicFunction
 Body = Callable[..., Mapping[str, Tensor]]  # from the inputs of a signature, by name, to its outputs and possibly others
 
 
 def traced(
     functions: "TranslationFunctions | ClassificationFunctions", signature: Signature, over_weights: bool = False
-) -> Callable[..., Tensor]:
+) -> TensorFlowFunction:
     """Return the `tf.function` of a signature.
 
     Args:
@@ -59,7 +60,7 @@ def traced(
 
 def tf_function(
     body: Body, signature: Signature, defaults: Mapping[str, object] | None = None, weights: Sequence[keras.Variable] = ()
-) -> Callable[..., Tensor]:
+) -> TensorFlowFunction:
     """Return a `tf.function` from tensors, in the order of a signature, to a dictionary of the signature's outputs.
 
     Args:

@@ -1,11 +1,9 @@
 """The functions for hosts that run the decoding loop themselves: `tokenize`, `encode` and `decoder_step`, as `tf.function`s by name."""
 
-from collections.abc import Callable
-
 from tfk_transformer.array_types import Tensor
 from tfk_transformer.config.model_options import LanguageModelConfig, TransformerConfig
 from tfk_transformer.export import signatures
-from tfk_transformer.export.functions import tf_function
+from tfk_transformer.export.functions import TensorFlowFunction, tf_function
 from tfk_transformer.export.signatures import Signature
 from tfk_transformer.generation.decoder_step import StepFunctions
 from tfk_transformer.pipelines.translator import Translator
@@ -17,13 +15,13 @@ def step_signatures(config: TransformerConfig | LanguageModelConfig) -> dict[str
     return {name: signature for name, signature in found.items() if signature}
 
 
-def step_functions(translator: Translator) -> dict[str, Callable[..., Tensor]]:
+def step_functions(translator: Translator) -> dict[str, TensorFlowFunction]:
     """Return the `tf.function` of each of `step_signatures`."""
     steps = StepFunctions(translator.model)
     return {name: tf_function(getattr(steps, name), signature) for name, signature in step_signatures(translator.model.config).items()}
 
 
-def host_functions(translator: Translator) -> dict[str, Callable[..., Tensor]]:
+def host_functions(translator: Translator) -> dict[str, TensorFlowFunction]:
     """Return the functions of `step_functions`, and "tokenize", the `tf.function` of `signatures.TOKENIZE`."""
 
     def tokenize(text: Tensor) -> dict[str, Tensor]:

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from tfk_transformer.config.search_settings import SearchSettings, setting_rules
 from tfk_transformer.export import file_names, parity
 from tfk_transformer.export.functions import traced
-from tfk_transformer.export.parity import Figures
+from tfk_transformer.export.parity import Figures, Searched
 from tfk_transformer.export.runtime.onnx_scorer import OnnxScorer
 from tfk_transformer.export.runtime.onnx_streamer import OnnxStreamer
 from tfk_transformer.export.runtime.onnx_translator import OnnxTranslator
@@ -29,7 +29,6 @@ from tfk_transformer.inference.streaming import StepModel, next_tokens
 from tfk_transformer.pipelines.translator import Translator
 
 Settings = Mapping[str, int | float]
-Searched = tuple[np.ndarray, np.ndarray]  # int32 ids (N, n_best, T), float32 scores (N, n_best)
 Generate = Callable[[np.ndarray, np.ndarray, Settings], Searched]  # from source ids, prefix ids and settings
 Translate = Callable[[Sequence[str]], list[Translation]]
 
@@ -51,7 +50,9 @@ class ExpectedResults:
         self.ids = parity.probe_ids(self.texts, tokenizer, translator.model.config.max_length)
         self.agreed: Figures = {"sentences": len(self.texts), "settings": list(parity.SETTINGS), "ids": "equal"}
         no_prefix = np.zeros((1, 0), "int32")
-        self.searches = [(no_prefix, settings, self._generate(no_prefix, settings)) for settings in parity.SETTINGS]
+        self.searches: list[tuple[np.ndarray, Settings, Searched]] = [
+            (no_prefix, settings, self._generate(no_prefix, settings)) for settings in parity.SETTINGS
+        ]
         self.greedy, self.best = (ids[:, 0] for _, _, (ids, _) in self.searches)  # the best hypotheses' ids (N, T) under each
         prefix = np.roll(self.best[:, :PREFIX_LENGTH], 1, axis=0)  # of each probe, the beginning of another one's translation
         self.searches.append((prefix, parity.SETTINGS[0], self._generate(prefix, parity.SETTINGS[0])))
@@ -60,7 +61,7 @@ class ExpectedResults:
         # Texts that are too long are compared over ids only: the runtimes refuse them.
         fitting = [row for row, ids in enumerate(tokenizer.encode(self.texts)) if len(ids) < self.ids.shape[1]]
         self.short_texts = [self.texts[row] for row in fitting]
-        self.translations: list[str] = translator.target_tokenizer.decode(self.best[fitting])
+        self.translations: list[str] = translator.target_tokenizer.decode(self.best[fitting].tolist())
 
     @functools.cached_property
     def search(self) -> ir.Model:
@@ -78,7 +79,8 @@ class ExpectedResults:
         Returns:
             The parity figures.
         """
-        differences = [parity.check_ids(name, expected, generate(self.ids, *given)) for *given, expected in self.searches]
+        searches = [(expected, generate(self.ids, prefix, settings)) for prefix, settings, expected in self.searches]
+        differences = [parity.check_ids(name, expected, found) for expected, found in searches]
         found = [translation.text for translation in translate(self.short_texts)]
         parity.check_rows(name, "translations", self.short_texts, self.translations, found)
         return {"largest_score_difference": max(differences)}
@@ -97,7 +99,7 @@ class ExpectedResults:
 
     def check_steps(self, name: str, steps: StepModel) -> None:
         """Compare the tokens of a loop over an artifact's decoding steps with the model's greedy search."""
-        settings = SearchSettings(**parity.SETTINGS[0]).as_arrays()
+        settings = SearchSettings.model_validate(parity.SETTINGS[0]).as_arrays()
         found = np.stack(list(next_tokens(steps, self.ids, settings)), axis=1)  # (N, T)
         parity.check_tokens(name, self.greedy, found)
 
@@ -140,7 +142,7 @@ def _onnx(translator: Translator, folder: Path, expected: ExpectedResults) -> Fi
 
 def _write(models: Mapping[str, ir.Model], folder: Path, translator: Translator, **metadata: object) -> OnnxFiles:
     config = translator.model.config
-    return OnnxFiles(models, folder, config, search=setting_rules(config.max_length), **metadata)
+    return OnnxFiles(models, folder, config, {"search": setting_rules(config.max_length), **metadata})
 
 
 def _generating(path: Path) -> Generate:

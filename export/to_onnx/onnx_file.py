@@ -30,19 +30,26 @@ class OnnxFiles:
         models: ONNX models by file name.
         folder: the folder to write to.
         config: configuration of the Keras model.
+        metadata: values that JSON can hold, by name, beside the version, configuration, special ids and opset.
         largest: bytes of weights above which a file leaves them to a neighbour, `NAME.onnx.data`, since protobuf holds 2 GB.
             The two files must be moved together; the neighbour is found from any working directory.
-        **metadata: values that JSON can hold, by name, beside the version, configuration, special ids and opset.
     """
 
-    def __init__(self, models: Mapping[str, ir.Model], folder: Path, config: ModelOptions, largest: int = LARGEST, **metadata: object):
+    def __init__(
+        self,
+        models: Mapping[str, ir.Model],
+        folder: Path,
+        config: ModelOptions,
+        metadata: Mapping[str, object] | None = None,
+        largest: int = LARGEST,
+    ):
         ids = {"pad": PAD_ID, "start": START_ID, "end": END_ID, "unknown": UNKNOWN_ID}
         self._metadata: dict[str, object] = {
             "version": tfk_transformer.__version__,
             "config": config.model_dump(),
             "ids": ids,
             "opset": OPSET,
-            **metadata,
+            **(metadata or {}),
         }
         self._graph_bytes: dict[Path, int] = {}
         for name, model in models.items():

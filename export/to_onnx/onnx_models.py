@@ -13,7 +13,6 @@ import onnx_ir as ir
 from onnx_ir import tape
 from onnx_ir.passes.common import NameFixPass
 
-from tfk_transformer.array_types import Tensor
 from tfk_transformer.config.search_settings import search_defaults
 from tfk_transformer.export.runtime.onnx_scorer import SOURCE_TOKENIZER, TARGET_TOKENIZER
 from tfk_transformer.export.signatures import (
@@ -38,6 +37,7 @@ from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
 if TYPE_CHECKING:
+    from tfk_transformer.export.functions import TensorFlowFunction
     from tfk_transformer.generation.classification_functions import ClassificationFunctions
     from tfk_transformer.generation.translation_functions import TranslationFunctions
 
@@ -137,7 +137,7 @@ def _converted(functions: "TranslationFunctions | ClassificationFunctions", name
     return _finished(model, name, signature)
 
 
-def _to_onnx(function: Tensor, name: str, signature: Signature) -> ir.Model:
+def _to_onnx(function: "TensorFlowFunction", name: str, signature: Signature) -> ir.Model:
     return _finished(from_tensorflow(function.get_concrete_function()), name, signature)
 
 

@@ -2,13 +2,12 @@
 
 import functools
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
-from tfk_transformer.array_types import Tensor
-from tfk_transformer.export.functions import traced
+from tfk_transformer.export.functions import TensorFlowFunction, traced
 from tfk_transformer.export.signatures import SAVED_MODEL, Signature
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ def write_saved_model(
     fitted: "Translator | TextClassifier",
     folder: str | os.PathLike[str],
     signatures: Mapping[str, Signature] = SAVED_MODEL,
-    more: Mapping[str, Callable[..., Tensor]] | None = None,
+    more: Mapping[str, TensorFlowFunction] | None = None,
     **constants: object,
 ) -> None:
     """Write a SavedModel.

@@ -28,7 +28,7 @@ def models(exported):
 
 @pytest.fixture
 def parted(models, translator, tmp_path):
-    OnnxFiles(models, tmp_path, translator.model.config, largest=1000, search=setting_rules())
+    OnnxFiles(models, tmp_path, translator.model.config, {"search": setting_rules()}, largest=1000)
     return tmp_path
 
 
@@ -67,14 +67,14 @@ def test_a_file_in_use_is_written_again(parted, models, translator):
     """As at the end of an export, when the parity figures are known."""
     opened = OnnxTranslator(parted / "translate.onnx")
     before = opened.translate(TEXTS)
-    OnnxFiles(models, parted, translator.model.config, largest=1000, search=setting_rules(), parity={"ids": "equal"})
+    OnnxFiles(models, parted, translator.model.config, {"search": setting_rules(), "parity": {"ids": "equal"}}, largest=1000)
     assert opened.translate(TEXTS) == before == OnnxTranslator(parted / "translate.onnx").translate(TEXTS)
 
 
 def test_a_graph_is_serialized_once_and_metadata_is_put_at_the_end(models, translator, tmp_path, monkeypatch):
     saved, save = [], ir.save
     monkeypatch.setattr(ir, "save", lambda model, path, *more: saved.append(path.name) or save(model, path, *more))
-    files = OnnxFiles(models, tmp_path, translator.model.config, search=setting_rules(32))
+    files = OnnxFiles(models, tmp_path, translator.model.config, {"search": setting_rules(32)})
     before = {name: (tmp_path / name).read_bytes() for name in NAMES}
     opened = OnnxTranslator(tmp_path / "translate.onnx")
     translations = opened.translate(TEXTS)
