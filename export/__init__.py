@@ -1,8 +1,40 @@
-"""Models exported to SavedModel and ONNX, compared with Keras, and run. Installed as `tfk_transformer.export`.
+"""Export models to SavedModel and ONNX files, compare the files with the Keras model, and run them.
 
-Imports the library, all but `cli`.
+The package can be called: `tfk_transformer.export(fitted, out, formats=None)` writes the files of a translator or a classifier.
+`help(tfk_transformer.export.exporting.export)` describes the arguments.
+
+The package is installed as `tfk_transformer.export`.
+
+Imports all of the library except `cli`.
 """
 
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Sequence
+
+    from tfk_transformer.export.parity import Figures
+    from tfk_transformer.pipelines.text_classifier import TextClassifier
+    from tfk_transformer.pipelines.translator import Translator
+
 if __name__ != "tfk_transformer.export":
-    # From the repository's root a bare `import export` would load the same files under a second name.
+    # In the root folder of the repository, `import export` would load the same files under a second name.
     raise ImportError("import this package as 'tfk_transformer.export', not 'export'.")
+
+
+class _CallablePackage(ModuleType):
+    """A package that is also a function: modules cannot define `__call__` themselves."""
+
+    def __call__(self, fitted: Translator | TextClassifier, out: str | os.PathLike[str], formats: Sequence[str] | None = None) -> Figures:
+        """Write a translator or a classifier as files; see `exporting.export`. TensorFlow is loaded here, not on import."""
+        from tfk_transformer.export.exporting import export
+
+        return export(fitted, out, formats)
+
+
+sys.modules[__name__].__class__ = _CallablePackage

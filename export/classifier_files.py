@@ -1,76 +1,83 @@
-"""The files of a classifier, each compared with the model's own labels and probabilities."""
+"""Write the files of a classifier, and compare each with the Keras model's own labels and probabilities."""
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
+from onnxruntime import InferenceSession
 
-from tfk_transformer.export import parity
+from tfk_transformer.array_types import Tensor
+from tfk_transformer.export import file_names, parity
 from tfk_transformer.export.functions import traced
-from tfk_transformer.export.runtime.saved_model_files import write_saved_model
+from tfk_transformer.export.parity import Figures
 from tfk_transformer.export.runtime.sessions import open_session
 from tfk_transformer.export.signatures import CLASSIFIER_SAVED_MODEL, CLASSIFY_IDS, CLASSIFY_TEXT
 from tfk_transformer.export.to_onnx import onnx_models
-from tfk_transformer.export.to_onnx.onnx_file import save_onnx
+from tfk_transformer.export.to_onnx.onnx_file import OnnxFiles
 from tfk_transformer.export.to_saved_model.warm_up import write_warm_up
+from tfk_transformer.export.to_saved_model.writer import write_saved_model
 from tfk_transformer.pipelines.text_classifier import TextClassifier
 
+Function = Callable[[np.ndarray], Mapping[str, Tensor]]  # of an artifact: from texts (N,), or ids (N, S), to tensors by name
 
-class Probes:
-    """Probe texts, and the labels and probabilities that the Keras model gives them."""
+
+class ExpectedResults:
+    """The probe texts, and the labels and probabilities that the Keras model gives them."""
 
     def __init__(self, classifier: TextClassifier):
         self.texts = parity.probe_texts(classifier.probes, classifier.tokenizer)
         self.ids = parity.probe_ids(self.texts, classifier.tokenizer, classifier.model.config.max_length)
-        self.agreed = {"sentences": len(self.texts), "labels": "equal"}
-        self.label, self.probability = self._of_text(traced(classifier.functions, CLASSIFY_TEXT))
+        self.agreed: Figures = {"sentences": len(self.texts), "labels": "equal"}
+        self.labels, self.probability = self._of_texts(traced(classifier.functions, CLASSIFY_TEXT))
         self.probabilities = self._of_ids(traced(classifier.functions, CLASSIFY_IDS))
 
-    def check(self, name: str, of_text, of_ids) -> dict:
-        """Compare an artefact's functions, from an array to a dictionary, with the model's; return the figures."""
-        label, probability = self._of_text(of_text)
-        parity.check_rows(name, "labels", self.texts, self.label, label)
+    def check(self, name: str, of_texts: Function, of_ids: Function) -> Figures:
+        """Compare the results of an artifact's functions with the model's; return the parity figures."""
+        labels, probability = self._of_texts(of_texts)
+        parity.check_rows(name, "labels", self.texts, self.labels, labels)
         pairs = ((self.probability, probability), (self.probabilities, self._of_ids(of_ids)))
         return {"largest_probability_difference": max(parity.check_probabilities(name, *pair) for pair in pairs)}
 
-    def _of_text(self, function) -> tuple[list[str], np.ndarray]:
-        """Return labels and their probabilities (N,)."""
+    def _of_texts(self, function: Function) -> tuple[list[str], np.ndarray]:
+        """Return the labels, and their probabilities (N,)."""
         found = function(np.array(self.texts, object))
-        return [label if isinstance(label, str) else label.decode() for label in np.array(found["label"])], np.array(found["probability"])
+        labels = [label if isinstance(label, str) else label.decode() for label in np.array(found["label"])]
+        return labels, np.array(found["probability"])
 
-    def _of_ids(self, function) -> np.ndarray:
-        """Return probabilities (N, C)."""
+    def _of_ids(self, function: Function) -> np.ndarray:
+        """Return the probabilities (N, C)."""
         return np.array(function(self.ids)["probabilities"])
 
 
-def _saved_model(classifier: TextClassifier, folder: Path, probes: Probes) -> dict:
+def _saved_model(classifier: TextClassifier, folder: Path, expected: ExpectedResults) -> Figures:
     import tensorflow as tf
 
-    write_saved_model(classifier, folder / "saved_model", CLASSIFIER_SAVED_MODEL, labels=classifier.labels)
-    write_warm_up(folder / "saved_model", CLASSIFIER_SAVED_MODEL, probes.texts)
-    signatures = tf.saved_model.load(str(folder / "saved_model")).signatures
-    return probes.check(
+    path = folder / file_names.SAVED_MODEL
+    write_saved_model(classifier, path, CLASSIFIER_SAVED_MODEL, labels=classifier.labels)
+    write_warm_up(path, CLASSIFIER_SAVED_MODEL, expected.texts)
+    signatures = tf.saved_model.load(str(path)).signatures
+    return expected.check(
         "SavedModel",
         lambda texts: signatures["classify"](text=tf.constant(texts)),
         lambda ids: signatures["probabilities"](source_ids=tf.constant(ids)),
     )
 
 
-def _onnx(classifier: TextClassifier, folder: Path, probes: Probes) -> dict:
+def _onnx(classifier: TextClassifier, folder: Path, expected: ExpectedResults) -> Figures:
     probabilities = onnx_models.probabilities_graph(classifier)
-    models = {"probabilities.onnx": probabilities, "classify.onnx": onnx_models.classify_graph(probabilities, classifier)}
-    config, labels = classifier.model.config, classifier.labels
-    save_onnx(models, folder, config, labels=labels)
-    classify = open_session(folder / "classify.onnx", text_operators=True)
-    over_ids = open_session(folder / "probabilities.onnx")
-    figures = probes.check("ONNX", lambda texts: _outputs(classify, text=texts), lambda ids: _outputs(over_ids, source_ids=ids))
-    save_onnx(models, folder, config, labels=labels, parity={**probes.agreed, **figures})
+    classify = onnx_models.classify_graph(probabilities, classifier)
+    models = {file_names.PROBABILITIES: probabilities, file_names.CLASSIFY: classify}
+    files = OnnxFiles(models, folder, classifier.model.config, {"labels": classifier.labels})
+    over_texts = open_session(folder / file_names.CLASSIFY, text_operators=True)
+    over_ids = open_session(folder / file_names.PROBABILITIES)
+    figures = expected.check("ONNX", lambda texts: _outputs(over_texts, text=texts), lambda ids: _outputs(over_ids, source_ids=ids))
+    files.add_metadata(parity={**expected.agreed, **figures})
     return figures
 
 
-def _outputs(session, **inputs) -> dict[str, np.ndarray]:
+def _outputs(session: InferenceSession, **inputs: np.ndarray) -> dict[str, np.ndarray]:
     names = [value.name for value in session.get_outputs()]
     return dict(zip(names, session.run(names, inputs), strict=True))
 
 
-WRITERS = {"saved_model": _saved_model, "onnx": _onnx}
-UNASKED = tuple(WRITERS)  # written where no formats are given
+WRITERS: dict[str, Callable[[TextClassifier, Path, ExpectedResults], Figures]] = {"saved_model": _saved_model, "onnx": _onnx}

@@ -1,67 +1,91 @@
-"""Export a translator or a classifier: write, compare with the model, and only then put in place."""
+"""Export a translator or a classifier: write its files, compare them with the model, and only then put them in place."""
 
 import contextlib
 import json
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tfk_transformer.atomic_write import written_whole
-from tfk_transformer.export import classifier_files, translator_files
+from tfk_transformer.export import classifier_files, file_names, translator_files
+from tfk_transformer.export.formats import CLASSIFIER_FORMATS, DEFAULT_TRANSLATOR_FORMATS, TRANSLATOR_FORMATS, check_formats, check_out
+from tfk_transformer.export.parity import Figures
 from tfk_transformer.pipelines.text_classifier import TextClassifier
 from tfk_transformer.pipelines.translator import Translator
 
-PARITY = "parity.json"
 
+def export(fitted: Translator | TextClassifier, out: str | os.PathLike[str], formats: Sequence[str] | None = None) -> Figures:
+    """Write a translator or a classifier as files that run without this package.
 
-def export(fitted: Translator | TextClassifier, out, formats: Sequence[str] | None = None) -> dict:
-    """Write a translator or a classifier as files that need none of this code.
+    The formats of a translator:
 
-    Of a translator, "saved_model" gives the folder `saved_model/`; "onnx" gives `generate.onnx` (ids), `translate.onnx` (text)
-    and `score.onnx` (pairs of ids); "onnx_steps" gives `tokenizer.onnx`, `encoder.onnx` and `decoder_step.onnx`, for streams
-    and for hosts that loop themselves; "onnx_fast" gives `generate.fast.onnx` and `translate.fast.onnx`, with operators that
-    onnxruntime alone has; "onnx_int8" gives `generate.int8.onnx` and `translate.int8.onnx`, with weights of 8 bits. Of a
-    classifier, "onnx" gives `probabilities.onnx` (ids) and `classify.onnx` (text).
+    - "saved_model": the folder `saved_model/`.
+    - "onnx": `generate.onnx` (ids), `translate.onnx` (text) and `score.onnx` (pairs of ids).
+    - "onnx_steps": `tokenizer.onnx`, `encoder.onnx` and `decoder_step.onnx`, for streaming and for hosts that run the decoding
+      loop themselves.
+    - "onnx_fast": `generate.fast.onnx` and `translate.fast.onnx`, with operators that only onnxruntime has.
+    - "onnx_int8": `generate.int8.onnx` and `translate.int8.onnx`, with weights of 8 bits.
 
-    Each is run on at least 100 probe sentences, and nothing is written unless every id, or label, is the Keras model's; int8
-    translations need only be close to the model's. A model that computes in a half precision is exported, and compared, in
-    float32.
+    The formats of a classifier are "saved_model", and "onnx": `probabilities.onnx` (ids) and `classify.onnx` (text).
+
+    Every file is run on at least 100 probe sentences, and nothing is written unless all ids, or labels, equal the Keras model's.
+    Only int8 translations may differ: they must be close to the model's. A model that computes in a half precision is exported,
+    and compared, in float32.
 
     Args:
-        fitted: what to export.
-        out: folder of the artefacts; it must not exist.
-        formats: which; None: all of a classifier, the first three of a translator.
+        fitted: the translator or classifier to export.
+        out: folder to write; it must not exist.
+        formats: names of formats. None: all of a classifier; "saved_model", "onnx" and "onnx_steps" of a translator.
 
     Returns:
-        The parity figures, which are also in `parity.json` and in the ONNX files' metadata.
+        The parity figures, which are also in `parity.json` and in the metadata of the ONNX files.
 
     Raises:
-        ValueError: for a format that there is not, or a folder that exists.
-        ParityError: if an artefact differs from the model.
+        ValueError: if `fitted` is neither, a format is unknown, or the folder exists or cannot be written.
+        ParityError: if a file's results differ from the model's.
     """
-    kind = classifier_files if isinstance(fitted, TextClassifier) else translator_files
-    _check(out, formats, list(kind.WRITERS))
-    fitted = fitted.in_float32()
-    with _exact_float32(), written_whole(out) as folder:
-        folder.mkdir()
-        probes = kind.Probes(fitted)
-        wanted = kind.UNASKED if formats is None else formats
-        written = {name: kind.WRITERS[name](fitted, folder, probes) for name in kind.WRITERS if name in wanted}
-        figures = {**probes.agreed, **written}
-        (folder / PARITY).write_text(json.dumps(figures, indent=2, sort_keys=True) + "\n")
-    return figures
+    check_out(out)
+    if isinstance(fitted, Translator):
+        check_formats(formats, TRANSLATOR_FORMATS)
+        return _export_translator(fitted.in_float32(), out, formats or DEFAULT_TRANSLATOR_FORMATS)
+    if isinstance(fitted, TextClassifier):
+        check_formats(formats, CLASSIFIER_FORMATS)
+        return _export_classifier(fitted.in_float32(), out, formats or CLASSIFIER_FORMATS)
+    raise ValueError(f"fitted: expected a Translator or a TextClassifier, got {type(fitted).__name__}; open a bundle with its `load`.")
 
 
-def _check(out, formats: Sequence[str] | None, known: list[str]) -> None:
-    unknown = sorted(set(formats or ()) - set(known))
-    if unknown or formats is not None and not formats:
-        raise ValueError(f"formats: expected some of {', '.join(known)}, got {', '.join(unknown) or 'none'}.")
-    if Path(out).exists():
-        raise ValueError(f"out: expected a new folder, got {out}, which exists; choose another name or remove it.")
+def _export_translator(translator: Translator, out: str | os.PathLike[str], formats: Sequence[str]) -> Figures:
+    with _exact_float32(), _new_folder(out) as folder:
+        expected = translator_files.ExpectedResults(translator)
+        writers = translator_files.WRITERS
+        written = {name: write(translator, folder, expected) for name, write in writers.items() if name in formats}
+        return _with_figures(folder, {**expected.agreed, **written})
+
+
+def _export_classifier(classifier: TextClassifier, out: str | os.PathLike[str], formats: Sequence[str]) -> Figures:
+    with _exact_float32(), _new_folder(out) as folder:
+        expected = classifier_files.ExpectedResults(classifier)
+        writers = classifier_files.WRITERS
+        written = {name: write(classifier, folder, expected) for name, write in writers.items() if name in formats}
+        return _with_figures(folder, {**expected.agreed, **written})
 
 
 @contextlib.contextmanager
-def _exact_float32():
-    """Let GPUs multiply in float32: TensorFlow has them round factors to 10 bits, and ONNX files would seem to differ."""
+def _new_folder(out: str | os.PathLike[str]) -> Iterator[Path]:
+    """Yield a temporary folder that is moved to `out` if the block succeeds."""
+    with written_whole(out) as folder:
+        folder.mkdir()
+        yield folder
+
+
+def _with_figures(folder: Path, figures: Figures) -> Figures:
+    (folder / file_names.PARITY).write_text(json.dumps(figures, indent=2, sort_keys=True) + "\n")
+    return figures
+
+
+@contextlib.contextmanager
+def _exact_float32() -> Iterator[None]:
+    """Make GPUs multiply in float32: TensorFlow rounds factors to 10 bits there by default, and ONNX files would seem to differ."""
     import tensorflow as tf
 
     before = tf.config.experimental.tensor_float_32_execution_enabled()

@@ -1,11 +1,16 @@
-"""The graph functions of translators and classifiers under the names and shapes of `signatures`."""
+"""The functions of translators and classifiers as `tf.function`s with the names, dtypes and shapes of `signatures`."""
 
+import contextlib
+import functools
 import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
 import keras
 import tensorflow as tf
 
-from tfk_transformer.config.search_settings import SearchSettings, default_settings
+from tfk_transformer.array_types import Tensor
+from tfk_transformer.config.search_settings import search_defaults
 from tfk_transformer.constants import PAD_ID
 from tfk_transformer.export.signatures import (
     ATTEND,
@@ -21,113 +26,116 @@ from tfk_transformer.export.signatures import (
     SERVING_LABEL,
     TRANSLATE,
     Signature,
-    Tensor,
 )
 from tfk_transformer.generation.beam_search import Limits
 
-NO_PREFIX = {PREFIX.name: [""], PREFIX_IDS.name: [[PAD_ID]]}
+if TYPE_CHECKING:
+    from tfk_transformer.generation.classification_functions import ClassificationFunctions
+    from tfk_transformer.generation.translation_functions import TranslationFunctions
+
+TensorFlowFunction: TypeAlias = tf.types.experimental.PolymorphicFunction
+Body = Callable[..., Mapping[str, Tensor]]  # from the inputs of a signature, by name, to its outputs and possibly others
 
 
-def specs(signature: Signature) -> list[tf.TensorSpec]:
-    """Return a signature's inputs for `tf.function`."""
-    return [tf.TensorSpec([_size(size) for size in tensor.shape], tensor.dtype, tensor.name) for tensor in signature.inputs]
+def traced(
+    functions: "TranslationFunctions | ClassificationFunctions", signature: Signature, over_weights: bool = False
+) -> TensorFlowFunction:
+    """Return the `tf.function` of a signature.
 
+    Args:
+        functions: the TensorFlow functions of a translator or a classifier.
+        signature: one of the signatures over texts or ids in `signatures`.
+        over_weights: whether the model's weights are further inputs, `weight_0` and so on. TensorFlow copies weights that are
+            constants several times, and refuses more than 2 GB of them.
 
-def _size(size) -> int | None:
-    return size if isinstance(size, int) else None
-
-
-def traced(graph, signature: Signature):
-    """Return the `tf.function` of a signature, from tensors to a dictionary, made of a `TranslationFunctions` or `ClassificationFunctions`.
-
-    Search settings and prefixes have their defaults, which a SavedModel keeps for sessions and for TensorFlow Serving.
+    Returns:
+        A function from tensors, in the order of the signature, to a dictionary of tensors. Search settings and prefixes have
+        defaults, which a SavedModel keeps for its signatures and for TensorFlow Serving.
     """
-    body = _BODIES[signature]
-
-    def function(*inputs):
-        outputs = body(graph, *inputs)
-        return {tensor.name: value for tensor, value in zip(signature.outputs, outputs, strict=True)}
-
-    function.__signature__ = inspect.Signature([_parameter(tensor, graph.model.config.max_length) for tensor in signature.inputs])
-    return tf.function(function, autograph=False, input_signature=specs(signature))
+    config = functions.model.config
+    defaults = {**search_defaults(config.max_length).model_dump(), PREFIX.name: [""], PREFIX_IDS.name: [[PAD_ID]]}
+    body = functools.partial(_BODIES[signature], functions)
+    return tf_function(body, signature, weights=functions.model.weights) if over_weights else tf_function(body, signature, defaults)
 
 
-def _parameter(tensor: Tensor, model_max_length: int) -> inspect.Parameter:
-    defaults = {**default_settings(model_max_length), **NO_PREFIX}
-    default = tf.constant(defaults[tensor.name], tensor.dtype) if tensor.name in defaults else inspect.Parameter.empty
-    return inspect.Parameter(tensor.name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default)
+def tf_function(
+    body: Body, signature: Signature, defaults: Mapping[str, object] | None = None, weights: Sequence[keras.Variable] = ()
+) -> TensorFlowFunction:
+    """Return a `tf.function` from tensors, in the order of a signature, to a dictionary of the signature's outputs.
 
-
-def traced_over_weights(graph, signature: Signature):
-    """Return the same function with the weights of `graph.model` as further inputs, `weight_0` and so on.
-
-    Where they are constants instead, TensorFlow copies them several times, and refuses more than 2 GB.
+    Args:
+        body: the function's content, from tensors by name to tensors by name.
+        signature: the names, dtypes and shapes of inputs and outputs.
+        defaults: values of inputs that a caller may leave out.
+        weights: variables that `body` reads; they become further inputs, named `weight_0` and so on.
     """
-    body, weights, count = _BODIES[signature], graph.model.weights, len(signature.inputs)
+    names = [tensor.name for tensor in signature.inputs]
     weight_specs = [tf.TensorSpec(weight.shape, weight.dtype, f"weight_{i}") for i, weight in enumerate(weights)]
+    specs = [*_specs(signature), *weight_specs]
 
-    @tf.function(autograph=False, input_signature=[*specs(signature), *weight_specs])
-    def function(*inputs):
-        with keras.StatelessScope(state_mapping=zip(weights, inputs[count:], strict=True)):
-            outputs = body(graph, *inputs[:count])
-        return {tensor.name: value for tensor, value in zip(signature.outputs, outputs, strict=True)}
+    def function(*tensors: Tensor) -> dict[str, Tensor]:
+        given = tensors[len(names) :]
+        with keras.StatelessScope(state_mapping=zip(weights, given, strict=True)) if weights else contextlib.nullcontext():
+            found = body(**dict(zip(names, tensors, strict=False)))
+        return {tensor.name: found[tensor.name] for tensor in signature.outputs}
 
-    return function
-
-
-def _serving_default(graph, text):
-    found = graph.translate(text, Limits(**SearchSettings().model_dump()))
-    return found.texts[:, 0], found.scores[:, 0]
+    # tf.function reads the names and the defaults of inputs from the Python signature.
+    function.__signature__ = inspect.Signature([_parameter(spec, defaults or {}) for spec in specs])  # type: ignore[attr-defined]
+    return tf.function(function, autograph=False, input_signature=specs)
 
 
-def _translate(graph, text, prefix, *settings):
-    return graph.translate(text, Limits(*settings), prefix=prefix)
+def _specs(signature: Signature) -> list[tf.TensorSpec]:
+    return [tf.TensorSpec([size if isinstance(size, int) else None for size in t.shape], t.dtype, t.name) for t in signature.inputs]
 
 
-def _generate(graph, source_ids, prefix_ids, *settings):
-    return graph.generate(source_ids, Limits(*settings), prefix=prefix_ids)
+def _parameter(spec: tf.TensorSpec, defaults: Mapping[str, object]) -> inspect.Parameter:
+    default = tf.constant(defaults[spec.name], spec.dtype) if spec.name in defaults else inspect.Parameter.empty
+    return inspect.Parameter(spec.name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default)
 
 
-def _score(graph, source, target):
-    _, target_ids, scores = graph.score(source, target)
-    return scores.log_probability, graph.target_tokenizer.graph_pieces(target_ids), scores.token_log_probs
+def _serving_default(functions: "TranslationFunctions", text: Tensor) -> dict[str, Tensor]:
+    settings = search_defaults(functions.model.config.max_length)
+    found = functions.translate(text, Limits(**settings.model_dump()))
+    return {"translation": found.texts[:, 0], "score": found.scores[:, 0]}
 
 
-def _score_ids(graph, source_ids, target_ids):
-    return _score_and_attend(graph, source_ids, target_ids)[:2]
+def _translate(functions: "TranslationFunctions", text: Tensor, prefix: Tensor, **settings: Tensor) -> dict[str, Tensor]:
+    found = functions.translate(text, Limits(**settings), prefix=prefix)
+    return {"translations": found.texts, "scores": found.scores}
 
 
-def _attend(graph, source_ids, target_ids):
-    return _score_and_attend(graph, source_ids, target_ids)[2:]
+def _generate(functions: "TranslationFunctions", source_ids: Tensor, prefix_ids: Tensor, **settings: Tensor) -> dict[str, Tensor]:
+    return functions.generate(source_ids, Limits(**settings), prefix=prefix_ids)._asdict()
 
 
-def _score_and_attend(graph, source_ids, target_ids):
-    scores = graph.score_ids(source_ids, target_ids)
-    return scores.token_log_probs, scores.log_probability, scores.attention
+def _score(functions: "TranslationFunctions", source: Tensor, target: Tensor) -> dict[str, Tensor]:
+    _, target_ids, scores = functions.score(source, target)
+    tokens = functions.target_tokenizer.graph_pieces(target_ids)
+    return {"log_probability": scores.log_probability, "tokens": tokens, "token_log_probs": scores.token_log_probs}
 
 
-def _serving_label(graph, text):
-    found = graph.classify(text)
-    return found.label, found.probability
+def _score_and_attend(functions: "TranslationFunctions", source_ids: Tensor, target_ids: Tensor) -> dict[str, Tensor]:
+    scores = functions.score_ids(source_ids, target_ids)
+    return {**scores._asdict(), "log_probability": scores.log_probability}
 
 
-def _classify_text(graph, text):
-    return graph.classify(text)
+def _classify_text(functions: "ClassificationFunctions", text: Tensor) -> dict[str, Tensor]:
+    return functions.classify(text)._asdict()
 
 
-def _classify_ids(graph, source_ids):
-    return (graph.probabilities(source_ids),)
+def _classify_ids(functions: "ClassificationFunctions", source_ids: Tensor) -> dict[str, Tensor]:
+    return {"probabilities": functions.probabilities(source_ids)}
 
 
-_BODIES = {
+_BODIES: dict[Signature, Body] = {
     SERVING_DEFAULT: _serving_default,
     TRANSLATE: _translate,
     GENERATE: _generate,
     SCORE: _score,
-    SCORE_IDS: _score_ids,
-    ATTEND: _attend,
+    SCORE_IDS: _score_and_attend,
+    ATTEND: _score_and_attend,
     SCORE_AND_ATTEND: _score_and_attend,
-    SERVING_LABEL: _serving_label,
+    SERVING_LABEL: _classify_text,
     CLASSIFY_TEXT: _classify_text,
     CLASSIFY_IDS: _classify_ids,
 }

@@ -1,7 +1,10 @@
-"""What a bundle, a SavedModel or an ONNX file is: signatures, sizes, configuration and parity, without running it."""
+"""Describe bundles, SavedModels and ONNX files: signatures, sizes, configuration and parity figures, without running them."""
 
 import json
+import os
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import onnx_ir as ir
@@ -9,27 +12,33 @@ from rich.markup import escape
 from rich.table import Table
 
 from tfk_transformer.config.search_settings import SETTING_DTYPES
+from tfk_transformer.export import file_names
 from tfk_transformer.export.runtime.sessions import METADATA
 from tfk_transformer.export.signatures import PREFIX, PREFIX_IDS
 from tfk_transformer.export.to_onnx.conversion import quietly
 
+if TYPE_CHECKING:
+    from tensorflow.core.protobuf.meta_graph_pb2 import TensorInfo
+
+# Values that JSON can hold, by name. They are Any, since each kind of file has others.
+Description: TypeAlias = dict[str, Any]
+
 EXPECTED = "a bundle (with config.json), a SavedModel folder (with saved_model.pb) or an .onnx file"
-PARITY = "parity.json"  # as in `exporting`, which loads TensorFlow
 WEIGHT_DTYPES = ("FLOAT", "FLOAT16", "BFLOAT16", "DOUBLE", "INT8", "UINT8")
 
 
-def inspect(path) -> dict:
-    """Describe a bundle, a SavedModel folder or an exported ONNX file; only the first two load TensorFlow.
+def inspect(path: str | os.PathLike[str]) -> Description:
+    """Describe a bundle, a SavedModel folder or an exported ONNX file. Only the first two load TensorFlow.
 
     Args:
-        path: of the file or folder.
+        path: path of the file or folder.
 
     Returns:
-        What JSON can hold: `kind` ("bundle", "SavedModel" or "ONNX"), `path`, `files` (bytes by name), `parameters`, and as
-        far as the kind has them `signatures`, `facts`, `config` and `parity`.
+        Values that JSON can hold: `kind` ("bundle", "SavedModel" or "ONNX"), `path`, `files` (bytes by name) and `parameters`.
+        Depending on the kind, there are also `signatures`, `facts`, `config` and `parity`.
 
     Raises:
-        ValueError: if there is nothing at `path`, nothing of this project, or it is broken.
+        ValueError: if `path` does not exist, is broken, or was not written by this project.
     """
     path = Path(path)
     if path.is_file():
@@ -44,8 +53,8 @@ def inspect(path) -> dict:
     return {"path": str(path), **found}
 
 
-def _onnx(path: Path) -> dict:
-    """Describe an ONNX file with onnx-ir alone: nothing is run, and weights are not read."""
+def _onnx(path: Path) -> Description:
+    """Describe an ONNX file with onnx-ir, which runs nothing and does not read external weights."""
     model = _read_onnx(path)
     graph = model.graph
     metadata = json.loads(model.metadata_props[METADATA])
@@ -70,42 +79,42 @@ def _onnx(path: Path) -> dict:
     }
 
 
-_SHOWN_APART = {"version", "opset", "ids", "config", "parity", "search"}  # `search` says what the defaults of the inputs do
+_SHOWN_APART = {"version", "opset", "ids", "config", "parity", "search"}  # `search` repeats the defaults of the inputs
 
 
-def _read_onnx(path: Path):
+def _read_onnx(path: Path) -> ir.Model:
     try:
-        with quietly("onnx_ir.serde"):  # as in `save_onnx`
+        with quietly("onnx_ir.serde"):  # as in `onnx_file`
             model = ir.load(path)
-    except Exception as error:  # protobuf's, onnx's and onnx-ir's exceptions share no base but Exception
+    except Exception as error:  # the exceptions of protobuf, onnx and onnx-ir have no common base class but Exception
         raise ValueError(f"FILE: expected {EXPECTED}, got {path}, which does not load: {str(error).splitlines()[0]}") from None
     if METADATA not in model.metadata_props:
         raise ValueError(f"FILE: expected an ONNX file that tfk-transformer exported, got {path}, which has no metadata of it.")
     return model
 
 
-def _onnx_tensor(value) -> dict:
+def _onnx_tensor(value: ir.Value) -> Description:
     shape = [size if isinstance(size, int) else size.value for size in value.shape]
     tensor = {"name": value.name, "dtype": _numpy_name(value.dtype), "shape": shape}
     return tensor if value.const_value is None else {**tensor, "default": _plain(value.const_value.numpy())}
 
 
-def _numpy_name(dtype) -> str:
+def _numpy_name(dtype: ir.DataType) -> str:
     return "string" if dtype.name == "STRING" else dtype.numpy().name
 
 
-def _plain(array: np.ndarray):
-    """Return a scalar or a list as JSON has it: 0.6, and not what float32 makes of it; texts decoded."""
+def _plain(array: np.ndarray) -> int | float | list[Any]:
+    """Return a scalar or a list for JSON. A float32 of 0.6 becomes 0.6, not 0.6000000238; texts are decoded."""
     if array.dtype.kind == "f":
         return float(str(array))
     return [text.decode() for text in array] if array.dtype.kind in "OS" else array.tolist()
 
 
-def _onnx_files(path: Path, tensors) -> dict[str, int]:
-    """Return the bytes of the file and of those beside it that hold its weights.
+def _onnx_files(path: Path, tensors: Iterable[ir.TensorProtocol]) -> dict[str, int]:
+    """Return the bytes of the file and of the files with its external weights.
 
     Raises:
-        ValueError: if one is missing or cut.
+        ValueError: if one of them is missing or incomplete.
     """
     ends = {path.name: 0}
     for tensor in tensors:
@@ -119,15 +128,15 @@ def _onnx_files(path: Path, tensors) -> dict[str, int]:
     return sizes
 
 
-def _nodes_in_a_step(graph) -> int | None:
-    """Return the number of nodes in the largest loop that has none inside: what each step of a search runs, branches included."""
+def _nodes_in_a_step(graph: ir.Graph) -> int | None:
+    """Return the number of nodes in the largest innermost loop, branches included: the nodes of a decoding step."""
     bodies = [node.attributes["body"].as_graph() for node in graph.all_nodes() if node.op_type == "Loop"]
     sizes = [[node.op_type for node in body.all_nodes()] for body in bodies]
     return max((len(names) for names in sizes if "Loop" not in names), default=None)
 
 
-def _saved_model(path: Path) -> dict:
-    """Describe a SavedModel from its protobuf and the index of its weights; it is not loaded."""
+def _saved_model(path: Path) -> Description:
+    """Describe a SavedModel from its protobuf and the index of its weights, without loading it."""
     import tensorflow as tf
     from google.protobuf.message import DecodeError
     from tensorflow.core.protobuf import saved_model_pb2
@@ -153,16 +162,16 @@ def _saved_model(path: Path) -> dict:
     }
 
 
-def _parity_beside(saved_model: Path) -> dict | None:
-    """Return the figures that the export wrote beside its files, without those of the others."""
-    file = saved_model.parent / PARITY
+def _parity_beside(saved_model: Path) -> Description | None:
+    """Return the SavedModel's figures in the `parity.json` of its export, or None without such a file."""
+    file = saved_model.parent / file_names.PARITY
     figures = json.loads(file.read_text()) if file.is_file() else {}
     common = {name: value for name, value in figures.items() if not isinstance(value, dict)}
     return {**common, **figures.get("saved_model", {})} or None
 
 
-def _tf_tensors(tensors) -> list[dict]:
-    """Describe the tensors of a signature, which has no order: texts and ids first, then prefixes and settings in theirs."""
+def _tf_tensors(tensors: "Mapping[str, TensorInfo]") -> list[Description]:
+    """Describe the tensors of a signature, which have no order: texts and ids first, then prefixes, then settings."""
     import tensorflow as tf
 
     order = [PREFIX.name, PREFIX_IDS.name, *SETTING_DTYPES]
@@ -177,8 +186,8 @@ def _tf_tensors(tensors) -> list[dict]:
     return sorted(found, key=lambda tensor: (order.index(tensor["name"]) if tensor["name"] in order else -1, tensor["name"]))
 
 
-def _bundle(path: Path) -> dict:
-    """Describe a bundle, which is opened: so it is whole."""
+def _bundle(path: Path) -> Description:
+    """Describe a bundle. It is opened, which checks that it is complete."""
     from tfk_transformer.export.runtime.opening import open_bundle
 
     model = open_bundle(path).model
@@ -192,8 +201,8 @@ def _bundle(path: Path) -> dict:
     }
 
 
-def tables(found: dict) -> list[Table]:
-    """Return what `inspect` found as tables for people."""
+def tables(found: Description) -> list[Table]:
+    """Return a result of `inspect` as tables for the terminal."""
     facts = {
         "kind": found["kind"],
         **{name: f"{size:,} bytes" for name, size in found["files"].items()},
@@ -206,20 +215,20 @@ def tables(found: dict) -> list[Table]:
     return [first, *signatures, *others]
 
 
-def _table_of(title: str, values: dict) -> Table:
+def _table_of(title: str, values: Mapping[str, object]) -> Table:
     table = Table(title=title, show_header=False, title_justify="left")
     for name, value in values.items():
         table.add_row(escape(name), escape(_readable(value)))
     return table
 
 
-def _readable(value) -> str:
+def _readable(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _signature_table(name: str, signature: dict) -> Table:
+def _signature_table(name: str, signature: Description) -> Table:
     table = Table("", "name", "dtype", "shape", "default", title=f"signature {name}", title_justify="left")
     for side in ("inputs", "outputs"):
         for tensor in signature[side]:

@@ -1,4 +1,7 @@
-"""The same sentences through Keras, SavedModel and ONNX: no artefact leaves that does not agree."""
+"""Compare an artifact's results on probe sentences with the Keras model's. No artifact is written whose results differ."""
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 import sacrebleu
@@ -6,28 +9,32 @@ import sacrebleu
 from tfk_transformer.constants import END_ID, UNKNOWN_ID
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
-PROBES = 100
+# Parity figures by name: values that JSON can hold. They are Any, since each format has other figures.
+Figures: TypeAlias = dict[str, Any]
+Searched: TypeAlias = tuple[np.ndarray, np.ndarray]  # int32 ids (N, n_best, T), float32 scores (N, n_best)
+
+PROBES = 100  # the least number of probe sentences
 SCORE_TOLERANCE = 1e-3
-PROBABILITY_TOLERANCE = 1e-4  # ten times what rounding makes of a large and confident model
-# Least BLEU over characters of an int8 file's translations with the model's.
+PROBABILITY_TOLERANCE = 1e-4  # ten times the rounding differences of a large and confident model
+# The least BLEU over characters of an int8 file's translations, with the model's translations as references.
 AGREEMENT = 90.0
-SETTINGS = ({"beam_size": 1}, {})  # greedy, and the defaults
+SETTINGS: tuple[dict[str, int | float], ...] = ({"beam_size": 1}, {})  # greedy search, and the defaults
 
 
 class ParityError(ValueError):
-    """An artefact that does not agree with the model it was made from."""
+    """Raised when the results of an artifact differ from those of the model that was exported."""
 
 
 def probe_texts(own: list[str], tokenizer: SubwordTokenizer) -> list[str]:
-    """Return at least `PROBES` texts: one's own, and if these are too few, made ones of random pieces."""
+    """Return at least `PROBES` texts: the given ones and, if these are too few, texts of random pieces."""
     random = np.random.default_rng(0)
     missing = max(0, PROBES - len(own))
-    made = [random.integers(UNKNOWN_ID + 1, tokenizer.vocab_size, size=random.integers(1, 9)) for _ in range(missing)]
+    made = [random.integers(UNKNOWN_ID + 1, tokenizer.vocab_size, size=random.integers(1, 9)).tolist() for _ in range(missing)]
     return own + [text or "?" for text in tokenizer.decode(made)]
 
 
 def probe_ids(texts: list[str], tokenizer: SubwordTokenizer, max_length: int) -> np.ndarray:
-    """Return int32 ids (N, S) of texts, tokens and end, padded; shortened to what the model reads."""
+    """Return int32 ids (N, S) of texts: tokens and end token, padded. Longer texts are cut to `max_length` tokens."""
     rows = [[*ids[: max_length - 1], END_ID] for ids in tokenizer.encode(texts)]
     ids = np.zeros((len(rows), max(map(len, rows))), "int32")
     for row, values in zip(ids, rows, strict=True):
@@ -35,8 +42,11 @@ def probe_ids(texts: list[str], tokenizer: SubwordTokenizer, max_length: int) ->
     return ids
 
 
-def check_ids(name: str, expected: tuple, got: tuple) -> float:
-    """Compare (ids, scores) of an artefact, NaN for what is too long, with the model's; return the largest difference of a score.
+def check_ids(name: str, expected: Searched, got: Searched) -> float:
+    """Compare the ids and scores of an artifact with the model's. The score of a source that is too long is NaN.
+
+    Returns:
+        The largest difference of a score.
 
     Raises:
         ParityError: if any id differs, or a score by more than `SCORE_TOLERANCE`.
@@ -55,24 +65,28 @@ def check_ids(name: str, expected: tuple, got: tuple) -> float:
     return difference
 
 
-def check_scores(name: str, expected, got) -> dict:
-    """Compare token log-probabilities, their sums and attention of given pairs with the model's; return the largest differences.
+def check_scores(name: str, expected: Sequence[np.ndarray], got: Sequence[np.ndarray]) -> Figures:
+    """Compare the log-probabilities of tokens, their sums, and the attention weights of pairs of ids with the model's.
+
+    Returns:
+        The largest differences.
 
     Raises:
-        ParityError: if a score differs by more than `SCORE_TOLERANCE`, or a weight of attention by more than `PROBABILITY_TOLERANCE`.
+        ParityError: if a log-probability differs by more than `SCORE_TOLERANCE`, or an attention weight by more than
+            `PROBABILITY_TOLERANCE`.
     """
     tokens, sums, attention = map(_largest_difference, expected, got)
     if not (max(tokens, sums) <= SCORE_TOLERANCE and attention <= PROBABILITY_TOLERANCE):
         raise ParityError(
-            f"{name}: expected the model's scores of {len(expected[1])} probe pairs, got token scores up to {tokens:.2g}, sums up to "
-            f"{sums:.2g} (at most {SCORE_TOLERANCE:g} allowed) and attention up to {attention:.2g} apart (at most "
+            f"{name}: expected the model's log-probabilities of {len(expected[1])} probe pairs, got those of tokens up to {tokens:.2g}, "
+            f"sums up to {sums:.2g} (at most {SCORE_TOLERANCE:g} allowed) and attention up to {attention:.2g} apart (at most "
             f"{PROBABILITY_TOLERANCE:g} allowed); nothing was written."
         )
     return {"largest_token_score_difference": tokens, "largest_attention_difference": attention}
 
 
 def check_tokens(name: str, expected: np.ndarray, got: np.ndarray) -> None:
-    """Compare ids (N, T) with the model's; padding, wherever it stands, counts for nothing.
+    """Compare ids (N, T) with the model's, without their padding.
 
     Raises:
         ParityError: if any differ.
@@ -86,18 +100,18 @@ def check_tokens(name: str, expected: np.ndarray, got: np.ndarray) -> None:
 
 
 def agreement(expected: list[str], got: list[str]) -> float:
-    """Return the BLEU over characters of translations, with those of the model in the place of references.
+    """Return the BLEU over characters of translations, with those of the model as references.
 
-    Over words it is 0 where translations have fewer than four.
+    BLEU over words would be 0 for translations of fewer than four words.
     """
     return sacrebleu.corpus_bleu(got, [expected], tokenize="char").score
 
 
 def check_rows(name: str, what: str, texts: list[str], expected: list[str], got: list[str]) -> None:
-    """Compare what becomes of texts.
+    """Compare the results for texts, such as "translations", with the model's.
 
     Raises:
-        ParityError: if any differs, naming the first.
+        ParityError: if a result differs; the message has the first one.
     """
     different = [row for row in zip(texts, expected, got, strict=True) if row[1] != row[2]]
     if different:
@@ -109,7 +123,10 @@ def check_rows(name: str, what: str, texts: list[str], expected: list[str], got:
 
 
 def check_probabilities(name: str, expected: np.ndarray, got: np.ndarray) -> float:
-    """Compare probabilities, NaN for texts that are too long, with the model's; return the largest difference.
+    """Compare probabilities with the model's. Those of a text that is too long are NaN.
+
+    Returns:
+        The largest difference.
 
     Raises:
         ParityError: if one differs by more than `PROBABILITY_TOLERANCE`.
@@ -124,6 +141,6 @@ def check_probabilities(name: str, expected: np.ndarray, got: np.ndarray) -> flo
 
 
 def _largest_difference(expected: np.ndarray, got: np.ndarray) -> float:
-    """Return the largest difference of two arrays, where NaN differs from all but NaN."""
+    """Return the largest absolute difference of two arrays. NaN equals only NaN."""
     both_nan = np.isnan(expected) & np.isnan(got)
     return float(np.max(np.where(both_nan, 0.0, np.abs(expected - got)), initial=0.0))

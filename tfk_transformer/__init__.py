@@ -4,6 +4,11 @@ The public names below load on first use, so that importing the package itself l
 """
 
 import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tfk_transformer.export.exporting import export as export
+    from tfk_transformer.export.parity import ParityError as ParityError
 
 __version__ = "0.1.0.dev0"
 
@@ -36,6 +41,8 @@ _HOME = {
     "SubwordTokenizer": "tokenizers.subword_tokenizer",
     "TokenBatches": "data.batches",
     "JoinedBatches": "data.batches",
+    "evaluate": "evaluation",
+    "Evaluation": "evaluation",
     "train": "training.trainer",
     "Recipe": "training.recipe",
     "load": "export.runtime.opening",
@@ -48,6 +55,8 @@ _HOME = {
     "Classification": "inference.results",
     "Translator": "pipelines.translator",
     "TextClassifier": "pipelines.text_classifier",
+    "export": "export",  # a package that can be called
+    "ParityError": "export.parity",
     "OnnxTranslator": "export.runtime.onnx_translator",
     "OnnxStreamer": "export.runtime.onnx_streamer",
     "OnnxClassifier": "export.runtime.onnx_classifier",
@@ -62,7 +71,8 @@ def __getattr__(name: str):
     """Load a public name from its module on first use (PEP 562)."""
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+    module = importlib.import_module(f"{__name__}.{_HOME[name]}")
+    return module if _HOME[name] == name else getattr(module, name)
 
 
 def __dir__():

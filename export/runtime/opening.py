@@ -2,10 +2,10 @@
 
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from tfk_transformer.export.to_saved_model.serving import newest_version
-from tfk_transformer.inference.interface import LoadedModel
+from tfk_transformer.inference.interface import LoadedModel, TranslatorProtocol
 
 if TYPE_CHECKING:
     from tfk_transformer.pipelines.text_classifier import TextClassifier
@@ -33,19 +33,32 @@ def load(path: str | PathLike[str], *, threads: int | None = None) -> LoadedMode
         ValueError: if there is nothing at `path`, nothing of this project, or `threads` is given for another kind of model.
         ImportError: if a bundle or a SavedModel is opened and TensorFlow is not installed.
     """
-    path = Path(path)
-    if path.suffix == ".onnx" or path.is_file():
+    kind, path = _kind_of(path)
+    if kind == "ONNX":
         return _onnx(path, threads)
-    path = newest_version(path) or path
-    is_saved_model, is_bundle = ((path / name).is_file() for name in ("saved_model.pb", "config.json"))
-    if not is_saved_model and not is_bundle:
-        raise ValueError(f"MODEL: expected {KINDS}, got {_what_is(path)}.")
     if threads is not None:
         raise ValueError(
             f"threads: expected None for {path}, which TensorFlow runs, got {threads}; call "
             "tf.config.threading.set_intra_op_parallelism_threads before TensorFlow runs anything."
         )
-    return _saved_model(path) if is_saved_model else open_bundle(path)
+    return _saved_model(path) if kind == "SavedModel" else open_bundle(path)
+
+
+def _kind_of(path: str | PathLike[str]) -> tuple[Literal["ONNX", "SavedModel", "bundle"], Path]:
+    """Return the kind of a model by its files, and its path: of a folder of versions, that of the newest.
+
+    Raises:
+        ValueError: if there is no model at the path.
+    """
+    path = Path(path)
+    if path.suffix == ".onnx" or path.is_file():
+        return "ONNX", path
+    path = newest_version(path) or path
+    if (path / "saved_model.pb").is_file():
+        return "SavedModel", path
+    if (path / "config.json").is_file():
+        return "bundle", path
+    raise ValueError(f"MODEL: expected {KINDS}, got {_what_is(path)}.")
 
 
 def _onnx(path: Path, threads: int | None) -> LoadedModel:
@@ -98,11 +111,35 @@ def open_bundle(path: str | PathLike[str]) -> "Translator | TextClassifier":
     return (TextClassifier if kind_of(path) == CLASSIFIER else Translator).load(path)
 
 
-def open_scorer(path: str | PathLike[str]) -> LoadedModel:
-    """Open a model that scores; see `load`."""
-    return load(path)
+def open_scorer(path: str | PathLike[str]) -> TranslatorProtocol:
+    """Open a bundle, a SavedModel folder or `score.onnx`.
+
+    Raises:
+        ValueError: if there is nothing at `path` that scores pairs.
+    """
+    kind, path = _kind_of(path)
+    if kind == "ONNX":
+        from tfk_transformer.export.runtime.onnx_scorer import OnnxScorer
+
+        return OnnxScorer(path)
+    return open_translator(path)
 
 
-def open_translator(path: str | PathLike[str]) -> LoadedModel:
-    """Open a model that translates; see `load`."""
-    return load(path)
+def open_translator(path: str | PathLike[str]) -> TranslatorProtocol:
+    """Open a model as `load` does, and refuse a classifier.
+
+    Raises:
+        ValueError: if there is nothing at `path` that translates.
+    """
+    kind, path = _kind_of(path)
+    if kind == "ONNX":
+        from tfk_transformer.export.runtime.onnx_translator import OnnxTranslator
+
+        return OnnxTranslator(path)
+    if kind == "SavedModel":
+        from tfk_transformer.export.runtime.saved_model_translator import SavedModelTranslator
+
+        return SavedModelTranslator(path)
+    from tfk_transformer.pipelines.translator import Translator
+
+    return Translator.load(path)

@@ -1,4 +1,4 @@
-"""From a model to ONNX graphs and files.
+"""Convert models to ONNX graphs and files.
 
 Imports `runtime`, the signatures and functions of `export`, and the library.
 """

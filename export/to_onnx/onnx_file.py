@@ -1,45 +1,85 @@
-"""ONNX files with the metadata that tells where they come from."""
+"""ONNX files, with metadata that tells where they come from."""
 
 import contextlib
 import json
+import os
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import onnx
 import onnx_ir as ir
 
 import tfk_transformer
+from tfk_transformer.config.model_options import ModelOptions
 from tfk_transformer.constants import END_ID, PAD_ID, START_ID, UNKNOWN_ID
+from tfk_transformer.export.file_names import external_weights
 from tfk_transformer.export.runtime.sessions import METADATA
 from tfk_transformer.export.to_onnx.conversion import OPSET, quietly
 
-LARGEST = 2_000_000_000  # bytes of weights in a file: protobuf ends at 2**31, and the graph needs room too
-SMALL = 256  # bytes of a weight that always stands in the file itself, such as the default of a setting
+LARGEST = 2_000_000_000  # bytes of weights in a file: protobuf ends at 2**31, and the graph needs space too
+SMALL = 256  # bytes of a weight that is always in the file itself, such as the default of a setting
 
 
-def save_onnx(models: dict[str, ir.Model], folder: Path, config, largest: int = LARGEST, **more) -> None:
-    """Write ONNX files.
+class OnnxFiles:
+    """ONNX files of one format.
 
-    A file with more than `largest` bytes of weights leaves them to a neighbour, `NAME.onnx.data`: protobuf holds 2 GB. The
-    two are moved together; they are found from any working directory.
+    Each graph is serialized once. The metadata is the last part of a file, so that `add_metadata` need not write the rest
+    again: protobuf reads concatenated messages as one message.
 
     Args:
-        models: by file name.
-        folder: where to.
-        config: of the Keras model.
-        largest: bytes of weights that stand in the file itself.
-        **more: metadata, such as the parity figures.
+        models: ONNX models by file name.
+        folder: the folder to write to.
+        config: configuration of the Keras model.
+        metadata: values that JSON can hold, by name, beside the version, configuration, special ids and opset.
+        largest: bytes of weights above which a file leaves them to a neighbour, `NAME.onnx.data`, since protobuf holds 2 GB.
+            The two files must be moved together; the neighbour is found from any working directory.
     """
-    ids = {"pad": PAD_ID, "start": START_ID, "end": END_ID, "unknown": UNKNOWN_ID}
-    metadata = {"version": tfk_transformer.__version__, "config": config.model_dump(), "ids": ids, "opset": OPSET, **more}
-    for name, model in models.items():
-        model.metadata_props[METADATA] = json.dumps(metadata, sort_keys=True)
-        beside = f"{name}.data" if _weight_bytes(model) > largest else None
-        # It is quiet, since onnx-ir warns that a SentencePiece model is no UTF-8; the operator wants it so.
-        with quietly("onnx_ir.serde"), _weights_in(folder, beside, model):
-            ir.save(model, folder / name)
+
+    def __init__(
+        self,
+        models: Mapping[str, ir.Model],
+        folder: Path,
+        config: ModelOptions,
+        metadata: Mapping[str, object] | None = None,
+        largest: int = LARGEST,
+    ):
+        ids = {"pad": PAD_ID, "start": START_ID, "end": END_ID, "unknown": UNKNOWN_ID}
+        self._metadata: dict[str, object] = {
+            "version": tfk_transformer.__version__,
+            "config": config.model_dump(),
+            "ids": ids,
+            "opset": OPSET,
+            **(metadata or {}),
+        }
+        self._graph_bytes: dict[Path, int] = {}
+        for name, model in models.items():
+            _save(model, folder / name, largest)
+            self._graph_bytes[folder / name] = (folder / name).stat().st_size
+        self.add_metadata()
+
+    def add_metadata(self, **more: object) -> None:
+        """Add values to the metadata of all files, such as the parity figures."""
+        self._metadata |= more
+        entry = onnx.StringStringEntryProto(key=METADATA, value=json.dumps(self._metadata, sort_keys=True))
+        content = onnx.ModelProto(metadata_props=[entry]).SerializeToString()
+        for path, graph_bytes in self._graph_bytes.items():
+            with path.open("r+b") as file:
+                file.truncate(graph_bytes)
+                file.seek(0, os.SEEK_END)
+                file.write(content)
+
+
+def _save(model: ir.Model, path: Path, largest: int) -> None:
+    """Write a model without this project's metadata."""
+    model.metadata_props.pop(METADATA, None)
+    beside = external_weights(path.name) if _weight_bytes(model) > largest else None
+    # onnx-ir warns that a SentencePiece model is not UTF-8, but the operator's attribute is a string.
+    with quietly("onnx_ir.serde"), _weights_in(path.parent, beside, model):
+        ir.save(model, path)
 
 
 def _weights(model: ir.Model) -> list[ir.Value]:
-    """Return the values with arrays of numbers, those of loops' bodies too: texts always stand in the file itself."""
+    """Return the values with arrays of numbers, also those of loop bodies. Texts always remain in the file itself."""
     initializers = [value for graph in model.graphs() for value in graph.initializers.values()]
     return [value for value in initializers if value.const_value.dtype != ir.DataType.STRING]
 
@@ -49,8 +89,8 @@ def _weight_bytes(model: ir.Model) -> int:
 
 
 @contextlib.contextmanager
-def _weights_in(folder: Path, name: str | None, model: ir.Model):
-    """Let the large weights of a model lie in a file of this name, for as long as it takes to save the model."""
+def _weights_in(folder: Path, name: str | None, model: ir.Model) -> Iterator[None]:
+    """Move the large weights of a model to a file of this name while the model is saved."""
     moved = [value for value in _weights(model) if name and value.const_value.nbytes > SMALL]
     kept = [value.const_value for value in moved]
     try:

@@ -1,59 +1,64 @@
-"""Searches whose encoder and step are few operators.
+"""Insert the model's layers into converted searches, as few operators.
 
-tf2onnx takes a layer apart into some 150 operators. Here the search alone is converted, around single nodes that stand for
-the encoder and the step (`stand_in`), and the layers are written in their places from configuration and weights: some thirty
-standard operators each, or half as many with onnxruntime's own.
+tf2onnx converts a layer to about 150 operators. Therefore a search is converted with single nodes in the places of the encoder and
+the decoding step (see `placeholder_model`). This module replaces these nodes by operators that it writes from the configuration and
+the weights: about 30 standard operators for each layer, or half as many with onnxruntime's own.
 """
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 import onnx_ir as ir
 
+from tfk_transformer.config.layer_options import LayerOptions
+from tfk_transformer.config.model_options import LanguageModelConfig, TransformerConfig
 from tfk_transformer.constants import PAD_ID
 from tfk_transformer.export.to_onnx.conversion import DOMAIN, READ
 from tfk_transformer.export.to_onnx.onnx_attention import FusedAttention, StandardAttention
-from tfk_transformer.export.to_onnx.onnx_matmul import CONTRIB, Float32Products, Int8Products
-from tfk_transformer.export.to_onnx.operator_writer import Writer
+from tfk_transformer.export.to_onnx.onnx_matmul import CONTRIB, Float32MatMul, Int8MatMul
+from tfk_transformer.export.to_onnx.operator_writer import OperatorWriter
 from tfk_transformer.layers.masks import HIDDEN
 from tfk_transformer.models.base import TokenModel
 
 
 class Profile(NamedTuple):
-    """How the layers are written."""
+    """The classes that write the operators of the layers."""
 
     attention: type[StandardAttention]
-    products: Callable[..., Float32Products]
+    matmul: Callable[..., Float32MatMul]
 
 
 PROFILES = {
-    "portable": Profile(StandardAttention, Float32Products),  # with standard operators alone
-    "fast": Profile(FusedAttention, Float32Products),  # for onnxruntime
-    "int8": Profile(FusedAttention, Int8Products),
+    "portable": Profile(StandardAttention, Float32MatMul),  # standard operators only
+    "fast": Profile(FusedAttention, Float32MatMul),  # with operators of onnxruntime
+    "int8": Profile(FusedAttention, Int8MatMul),
 }
 
 
 def int8_but(kept: Sequence[str]) -> Profile:
-    """Return the profile "int8" with some weights left in float32; `kept` are parts of their names."""
-    return Profile(FusedAttention, functools.partial(Int8Products, kept=kept))
+    """Return the profile "int8", except that weights whose names contain one of `kept` remain float32."""
+    return Profile(FusedAttention, functools.partial(Int8MatMul, kept=kept))
 
 
-def write_layers(converted: ir.Model, model: TokenModel, profile: Profile) -> None:
-    """Put a model's layers in the places of the nodes that stand for them.
+def insert_layers(converted: ir.Model, model: TokenModel, profile: Profile) -> None:
+    """Replace the nodes that represent a model's layers by the operators of the layers.
 
     Args:
-        converted: a search over a `StandIn` of the model.
-        model: whose weights these are.
-        profile: of `PROFILES`.
+        converted: a search over a `PlaceholderModel` of the model; it is changed.
+        model: the model with the weights.
+        profile: one of `PROFILES`, or a result of `int8_but`.
     """
-    # MultiHeadAttention wants keys and values of one width.
+    # onnxruntime's MultiHeadAttention requires keys and values of one width.
     attention = profile.attention if model.config.query_width == model.config.value_width else StandardAttention
-    config, weights = model.config, {name: weight.numpy() for name, weight in model.named_weights.items()}
+    config = cast(TransformerConfig | LanguageModelConfig, model.config)
+    weights = {name: np.asarray(weight) for name, weight in model.named_weights.items()}
+    write: Callable[..., list[ir.Value]]
+    options: LayerOptions
     for node in [node for node in converted.graph.all_nodes() if node.domain == DOMAIN]:
         write, options = (_read, config) if node.op_type == READ else (_step, config.decoder_options())
-        writer = Writer(converted.graph, config, options, weights, profile.products)
+        writer = OperatorWriter(converted.graph, config, options, weights, profile.matmul)
         outputs = write(writer, attention, *node.inputs)
         ir.convenience.replace_nodes_and_values(node.graph, node, [node], writer.nodes, node.outputs, outputs)
     converted.opset_imports.pop(DOMAIN, None)
@@ -61,9 +66,9 @@ def write_layers(converted: ir.Model, model: TokenModel, profile: Profile) -> No
         converted.opset_imports[CONTRIB] = 1
 
 
-def _read(writer: Writer, attention: type[StandardAttention], source: ir.Value) -> list[ir.Value]:
-    """Write `Read`: from source ids (B, S) to the keys and values of each decoder layer, and the source's mask."""
-    op, config = writer.op, writer.config
+def _read(writer: OperatorWriter, attention: type[StandardAttention], source: ir.Value) -> list[ir.Value]:
+    """Write the operators of a `Read` node: from source ids (B, S) to the memory of each decoder layer, and the source's mask."""
+    op, config = writer.op, cast(TransformerConfig, writer.config)  # a model without an encoder has no such node
     shape, length = op("Shape", [source]), op("Shape", [source], start=1)
     padding = op("Cast", [op("Equal", [source, writer.constant("pad", np.int32(PAD_ID))])], to=ir.DataType.FLOAT.value)
     mask = op("Unsqueeze", [op("Mul", [padding, writer.constant("hidden", np.float32(HIDDEN))]), writer.ints(1, 2)])
@@ -78,12 +83,14 @@ def _read(writer: Writer, attention: type[StandardAttention], source: ir.Value) 
     return [*(value for reader in readers for value in reader.project_source(memory)), mask]
 
 
-def _step(writer: Writer, attention: type[StandardAttention], ids: ir.Value, lineage: ir.Value, *rest: ir.Value) -> list[ir.Value]:
-    """Write `Step`: one token more for each open hypothesis."""
+def _step(writer: OperatorWriter, attention: type[StandardAttention], ids: ir.Value, lineage: ir.Value, *rest: ir.Value) -> list[ir.Value]:
+    """Write the operators of a `Step` node: the logits of the next token of each open hypothesis, attention, and the longer cache."""
     layers, op = writer.config.decoder_layers, writer.op
     cache, memory = rest[: 2 * layers], rest[2 * layers :]
     shape = op("Shape", [ids], end=2)  # A, M
-    x, grown, visible = _embed_last(writer, ids), [], None
+    x = _embed_last(writer, ids)
+    grown: list[ir.Value] = []
+    visible: ir.Value | None = None  # the attention weights of the last layer
     for layer in range(layers):
         path, pair, norm = f"decoder/layer_{layer}", slice(2 * layer, 2 * layer + 2), f"decoder/layer_{layer}/self_residual/norm"
         attend = attention(writer, f"{path}/self_attention", shape)
@@ -101,15 +108,19 @@ def _step(writer: Writer, attention: type[StandardAttention], ids: ir.Value, lin
     ]
 
 
-def _embed_last(writer: Writer, ids):
+def _embed_last(writer: OperatorWriter, ids: ir.Value) -> ir.Value:
+    """Embed the last of ids (A, M, T): rows (R, D)."""
     length = writer.op("Shape", [ids], start=2)
     position = writer.op("Gather", [writer.positions("target"), writer.op("Sub", [length, writer.ints(1)])])  # (1, D)
     return writer.embed("target", writer.op("Gather", [ids, writer.constant("last", np.int64(-1))], axis=2), position)
 
 
-def _read_source(writer: Writer, attend: StandardAttention, path: str, x, memory, mask, visibly: bool):
-    """Return rows, and where they are asked for, for the coverage penalty, the attention weights (A, H, M, S)."""
-    norm, weights = f"{path}/cross_residual/norm", None
+def _read_source(
+    writer: OperatorWriter, attend: StandardAttention, path: str, x: ir.Value, memory: Sequence[ir.Value], mask: ir.Value, visibly: bool
+) -> tuple[ir.Value, ir.Value | None]:
+    """Return rows (R, D) and, if `visibly`, the attention weights (A, H, M, S), which the coverage penalty requires."""
+    norm = f"{path}/cross_residual/norm"
+    weights: ir.Value | None = None
     query = writer.enter(x, norm)
     if visibly:
         attended, weights = attend.to_source_visibly(query, memory, mask)
@@ -118,16 +129,16 @@ def _read_source(writer: Writer, attend: StandardAttention, path: str, x, memory
     return writer.leave(x, attended, norm), weights
 
 
-def _mean_over_heads(writer: Writer, weights, shape) -> ir.Value:
-    """Return the attention (A, M, S), or (A, M, 0) where there is no source."""
+def _mean_over_heads(writer: OperatorWriter, weights: ir.Value | None, shape: ir.Value) -> ir.Value:
+    """Return the attention (A, M, S), or (A, M, 0) if the model has no encoder."""
     if weights is not None:
         return writer.op("ReduceMean", [weights, writer.ints(1)], keepdims=0)
     return writer.op("Expand", [writer.constant("nothing", np.float32(0)), writer.op("Concat", [shape, writer.ints(0)], axis=0)])
 
 
-def _logits(writer: Writer, x) -> ir.Value:
+def _logits(writer: OperatorWriter, x: ir.Value) -> ir.Value:
     bias, kernel = writer.weights.get("output/bias"), writer.weights.get("output/kernel")
     if kernel is not None:
-        return writer.products.multiply(x, "output/kernel", kernel, bias)
+        return writer.matmul.multiply(x, "output/kernel", kernel, bias)
     table = writer.table("target")
-    return writer.products.multiply_by_table(x, table, writer.weights[table], bias)
+    return writer.matmul.multiply_by_table(x, table, writer.weights[table], bias)

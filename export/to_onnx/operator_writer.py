@@ -1,6 +1,7 @@
-"""Operators of ONNX for what the encoder and the decoder's step have in common, written from configuration and weights.
+"""ONNX operators for the parts that the encoder and the decoding step share, written from the configuration and the weights.
 
-Products are of rows: A, B sentences, M beams a sentence, R = A*M rows (for the encoder B*S); D, H, K, V as everywhere.
+Matrices have a row for each token: A or B sentences, M beams of each sentence, R = A*M rows (in the encoder R = B*S); D is model_dim,
+H num_heads, K key_dim and V value_dim.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,48 +11,50 @@ import onnx_ir as ir
 from onnx_ir import tape
 
 from tfk_transformer.config.layer_options import LayerOptions
-from tfk_transformer.config.model_options import ModelOptions
-from tfk_transformer.export.to_onnx.onnx_matmul import Float32Products
+from tfk_transformer.config.model_options import LanguageModelConfig, TransformerConfig
+from tfk_transformer.export.to_onnx.onnx_matmul import Float32MatMul
 from tfk_transformer.layers.position_encoding import sinusoids
 
+Inputs = Sequence[ir.Value | None]
 
-class Writer:
-    """Writes operators and constants.
+
+class OperatorWriter:
+    """Writes operators and constants of a model's layers.
 
     Args:
-        graph: the main graph, which keeps the weights; what one body alone reads moves into it later.
-        config: of the model.
-        options: of its encoder's, or its decoder's, layers.
-        weights: arrays by name, as `named_weights` has them.
-        products: how rows are multiplied by weights.
+        graph: the main graph, which gets the weights. `optimize` later moves weights that only one loop body reads into that body.
+        config: configuration of the model.
+        options: options of the layers of the encoder or the decoder.
+        weights: arrays by name, as in `named_weights`.
+        matmul: class that writes the products of rows and weights.
     """
 
     def __init__(
         self,
         graph: ir.Graph,
-        config: ModelOptions,
+        config: TransformerConfig | LanguageModelConfig,
         options: LayerOptions,
         weights: Mapping[str, np.ndarray],
-        products: Callable[..., Float32Products],
+        matmul: Callable[..., Float32MatMul],
     ):
         self.graph, self.config, self.options, self.weights = graph, config, options, weights
         self.tape = tape.Tape()
-        self.products = products(self.op, self.constant)
+        self.matmul = matmul(self.op, self.constant)
 
     @property
     def nodes(self) -> Sequence[ir.Node]:
-        """What was written."""
+        """The operators written so far."""
         return self.tape.nodes
 
-    def op(self, name: str, inputs, domain="", **attributes) -> ir.Value:
-        """Write an operator of one output."""
+    def op(self, name: str, inputs: Inputs, domain: str = "", **attributes: object) -> ir.Value:
+        """Write an operator with one output."""
         return self.tape.op(name, inputs, attributes, domain=domain)
 
-    def ops(self, name: str, inputs, outputs: int, domain="", **attributes) -> Sequence[ir.Value]:
-        """Write an operator of several outputs."""
+    def ops(self, name: str, inputs: Inputs, outputs: int, domain: str = "", **attributes: object) -> Sequence[ir.Value]:
+        """Write an operator with several outputs."""
         return self.tape.op_multi_out(name, inputs, attributes, num_outputs=outputs, domain=domain)
 
-    def constant(self, name: str, array) -> ir.Value:
+    def constant(self, name: str, array: np.ndarray | np.generic) -> ir.Value:
         """Return the main graph's constant of this name."""
         initializers = self.graph.initializers
         if name not in initializers:
@@ -64,7 +67,7 @@ class Writer:
         return self.constant("ints/" + "_".join(map(str, values)), np.array(values, "int64"))
 
     def table(self, side: str) -> str:
-        """Return the name of a side's embedding table; one that both share has the source's."""
+        """Return the name of the embedding table of a side, "source" or "target". A shared table has the source's name."""
         own = f"{side}_embedding/embeddings"
         return own if own in self.weights else "source_embedding/embeddings"
 
@@ -75,47 +78,49 @@ class Writer:
             return self.constant(name, self.weights[name])
         return self.constant("positions", sinusoids(c.max_length, c.model_dim, halves=c.positions == "sinusoidal_halves"))
 
-    def embed(self, side: str, ids, positions) -> ir.Value:
-        """Look up ids (A, M), scale, and add positions (…, D): rows (R, D)."""
+    def embed(self, side: str, ids: ir.Value, positions: ir.Value) -> ir.Value:
+        """Embed ids (A, M), scale, and add positions (…, D): rows (R, D)."""
         table = self.table(side)
-        x = self.products.look_up(table, self.weights[table], ids)
+        x = self.matmul.look_up(table, self.weights[table], ids)
         if self.config.scale_embeddings:
             x = self.op("Mul", [x, self.constant("embedding_scale", np.float32(self.config.model_dim**0.5))])
         return self.op("Reshape", [self.op("Add", [x, positions]), self.ints(-1, self.config.model_dim)])
 
-    def normalize(self, x, path: str) -> ir.Value:
+    def normalize(self, x: ir.Value, path: str) -> ir.Value:
         """Normalize rows (R, D)."""
-        # Not SkipLayerNormalization of onnxruntime: one operator less, and five times as slow as Add and this one.
+        # onnxruntime's SkipLayerNormalization would save one operator, but takes five times as long as Add and LayerNormalization.
         weights = [self.constant(f"{path}/{part}", self.weights[f"{path}/{part}"]) for part in ("gamma", "beta")]
         return self.op("LayerNormalization", [x, *weights], axis=-1, epsilon=self.options.norm_epsilon)
 
-    def enter(self, x, path: str) -> ir.Value:
-        """Return what a sublayer reads of rows (R, D), as `residual.Residual.enter` does."""
+    def enter(self, x: ir.Value, path: str) -> ir.Value:
+        """Return the input of a sublayer from rows (R, D), as `residual.Residual.enter` does."""
         return self.normalize(x, path) if self.options.norm == "pre" else x
 
-    def leave(self, x, output, path: str) -> ir.Value:
-        """Join a sublayer's input and output, both rows (R, D), as `residual.Residual` does."""
+    def leave(self, x: ir.Value, output: ir.Value, path: str) -> ir.Value:
+        """Add the output of a sublayer to rows (R, D), as `residual.Residual` does."""
         total = self.op("Add", [x, output])
         return total if self.options.norm == "pre" else self.normalize(total, path)
 
-    def finish(self, x, stack: str) -> ir.Value:
-        """Normalize a stack's output (R, D), if it has a final norm."""
+    def finish(self, x: ir.Value, stack: str) -> ir.Value:
+        """Normalize the output (R, D) of "encoder" or "decoder", if it has a final norm."""
         return self.normalize(x, f"{stack}/final_norm") if f"{stack}/final_norm/gamma" in self.weights else x
 
-    def feed_forward(self, x, path: str) -> ir.Value:
-        """Apply a layer's feed-forward block to rows (R, D), inside its residual connection."""
+    def feed_forward(self, x: ir.Value, path: str) -> ir.Value:
+        """Apply the feed-forward block of a layer, with its residual connection, to rows (R, D)."""
         norm, block = f"{path}/ff_residual/norm", f"{path}/feed_forward"
         hidden = self._activate(self._dense(self.enter(x, norm), f"{block}/inner"))
         return self.leave(x, self._dense(hidden, f"{block}/outer"), norm)
 
-    def _dense(self, x, path: str) -> ir.Value:
-        return self.products.multiply(x, f"{path}/kernel", self.weights[f"{path}/kernel"], self.weights[f"{path}/bias"])
+    def _dense(self, x: ir.Value, path: str) -> ir.Value:
+        return self.matmul.multiply(x, f"{path}/kernel", self.weights[f"{path}/kernel"], self.weights[f"{path}/bias"])
 
-    def _activate(self, x):
+    def _activate(self, x: ir.Value) -> ir.Value:
         if self.options.ff_activation == "relu":
             return self.op("Relu", [x])
         if self.options.ff_activation == "silu":
             return self.op("Mul", [x, self.op("Sigmoid", [x])])
         half, one, root = (self.constant(f"gelu/{value}", np.float32(value)) for value in (0.5, 1.0, 2.0**0.5))
-        doubled = self.op("Add", [self.op("Erf", [self.op("Div", [x, root])]), one])  # twice the normal distribution
+        doubled = self.op(
+            "Add", [self.op("Erf", [self.op("Div", [x, root])]), one]
+        )  # 2 * the distribution function of the normal distribution
         return self.op("Mul", [self.op("Mul", [x, doubled]), half])

@@ -1,6 +1,7 @@
-"""Rewriting of converted graphs, with onnx-ir."""
+"""Rewrite converted graphs, with onnx-ir."""
 
 import itertools
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -9,7 +10,7 @@ from onnxscript import optimizer
 
 from tfk_transformer.export.to_onnx.simplify import share, simplify
 
-# What `onnxscript.optimizer.optimize` does, but for its rewriting by rules, which takes longer than all else and finds nothing here.
+# The passes of `onnxscript.optimizer.optimize` without its rewriting rules, which take the longest time and match nothing here.
 CLEAN_UP = ir.passes.Sequential(
     passes.RemoveUnusedNodesPass(),
     passes.RemoveUnusedOpsetsPass(),  # tf2onnx declares ai.onnx.ml in every file
@@ -20,11 +21,11 @@ CLEAN_UP = ir.passes.Sequential(
     passes.OutputFixPass(),
     passes.NameFixPass(),
 )
-SMALL = 64  # elements of a constant that may be in a file more than once
+SMALL = 64  # elements of constants that may be in a file more than once
 
 
 def optimize(model: ir.Model) -> ir.Model:
-    """Take what does not change out of loops, fold constants and drop what nothing reads; the result stays the same."""
+    """Move invariants out of loops, fold constants and remove unused nodes. Results do not change."""
     for loop in [node for node in model.graph.all_nodes() if node.op_type == "Loop"]:
         _declare_scalars(loop)
         _hoist_invariants(loop)
@@ -47,7 +48,7 @@ def _fold_constants(model: ir.Model) -> None:
 
 
 def _hoist_nodes(graph: ir.Graph) -> None:
-    """Take operators that read nothing of a loop's body out of it and of its branches, from the innermost loop on."""
+    """Move operators that read no value of a loop's body before the loop, also those in branches. Start with the innermost loop."""
     for loop in list(graph):
         for body in _bodies(loop):
             _hoist_nodes(body)
@@ -63,8 +64,8 @@ def _bodies(node: ir.Node) -> list[ir.Graph]:
     return [attribute.as_graph() for attribute in node.attributes.values() if attribute.type == ir.AttributeType.GRAPH]
 
 
-def _with_branches(body: ir.Graph):
-    """Yield a body and what branches in it, an outer one before what it holds."""
+def _with_branches(body: ir.Graph) -> Iterator[ir.Graph]:
+    """Yield a body and the branches in it, outer ones before inner ones."""
     yield body
     for node in body:
         for branch in _bodies(node) if node.op_type == "If" else ():
@@ -72,12 +73,12 @@ def _with_branches(body: ir.Graph):
 
 
 def _reads(node: ir.Node, graphs: list[ir.Graph]) -> bool:
-    """Tell whether an operator depends on what is computed in one of these graphs."""
+    """Return whether an operator reads a value of one of these graphs."""
     return any(value is not None and value.graph is graph for value in node.inputs for graph in graphs)
 
 
 def _read_transposed(product: ir.Node) -> None:
-    """Multiply by a transposed weight as it lies: a table that embeds tokens and predicts them stands in the file once."""
+    """Replace the product with a transposed weight by Gemm, so that a table that embeds and predicts tokens is in the file once."""
     rows, transposed = product.inputs
     transpose = transposed.producer()
     if not _is_matrix(rows) or (table := _table(transposed)) is None:
@@ -85,14 +86,14 @@ def _read_transposed(product: ir.Node) -> None:
     gemm = ir.Node("", "Gemm", [rows, table], [ir.AttrInt64("transB", 1)])
     ir.convenience.replace_nodes_and_values(product.graph, product, [product], [gemm], product.outputs, gemm.outputs)
     if transpose and not transposed.uses():
-        transpose.graph.remove(transpose, safe=True)  # or it would be folded into a second table
+        transpose.graph.remove(transpose, safe=True)  # otherwise it is folded into a second table
 
 
 def _table(transposed: ir.Value) -> ir.Value | None:
-    """Return the weight that a value is the transpose of, None if there is none; tf2onnx has folded what stands in no loop."""
+    """Return the weight of which a value is the transpose, or None. Outside of loops, tf2onnx has folded the transposition."""
     if transpose := transposed.producer():
         return transpose.inputs[0] if transpose.op_type == "Transpose" and transpose.inputs[0].is_initializer() else None
-    if transposed.const_value is None:  # an input of a body
+    if transposed.const_value is None:  # an input of a loop body
         return None
     weight = transposed.const_value.numpy()
     others = [value for value in transposed.graph.initializers.values() if value is not transposed]
@@ -101,7 +102,7 @@ def _table(transposed: ir.Value) -> ir.Value | None:
 
 
 def _is_matrix(value: ir.Value) -> bool:
-    """Tell whether a value is reshaped to two dimensions."""
+    """Return whether a value was reshaped to two dimensions."""
     reshape = value.producer()
     shape = reshape.inputs[1] if reshape and reshape.op_type == "Reshape" else None
     known = ir.convenience.get_const_tensor(shape) if shape is not None else None
@@ -109,7 +110,7 @@ def _is_matrix(value: ir.Value) -> bool:
 
 
 def _move_inside(graph: ir.Graph) -> None:
-    """Give a weight that one body alone reads to that body: onnxruntime packs weights for its products once where they stand."""
+    """Move weights that only one loop body reads into it: onnxruntime prepacks weights only for nodes of the same graph."""
     for name, weight in list(graph.initializers.items()):
         readers = {id(node.graph): node.graph for node, _ in weight.uses()}
         if len(readers) == 1 and (reader := next(iter(readers.values()))) is not graph and not weight.is_graph_input():
@@ -118,7 +119,7 @@ def _move_inside(graph: ir.Graph) -> None:
 
 
 def _give_constants(graph: ir.Graph) -> None:
-    """Give each branch its own copy of the small constants it reads: what comes from outside costs onnxruntime time at each branching."""
+    """Copy small constants into the branches that read them: values from outside cost onnxruntime time whenever it branches."""
     branches = [branch for node in graph.all_nodes() if node.op_type == "If" for branch in _bodies(node)]
     for number, branch in enumerate(branches):
         for node in branch:
@@ -128,7 +129,7 @@ def _give_constants(graph: ir.Graph) -> None:
 
 
 def _is_small(value: ir.Value) -> bool:
-    """Tell whether a value is a constant of few numbers, and no default of an input."""
+    """Return whether a value is a small constant, and not the default of an input."""
     return value.is_initializer() and not value.is_graph_input() and value.const_value.size <= SMALL
 
 
@@ -139,7 +140,7 @@ def _copy_of(constant: ir.Value, graph: ir.Graph, name: str) -> ir.Value:
 
 
 def _shorten_names(graph: ir.Graph) -> None:
-    """Cut from names what TensorFlow's inlining wrote behind them, once a loop and more: in all a fifth of a small file."""
+    """Remove the suffixes that TensorFlow's inlining appends to names: they are a fifth of a small file."""
     kept = (*graph.inputs, *graph.outputs)
     weights = [value for part in (graph, *graph.subgraphs()) for value in part.initializers.values()]
     taken, done = {value.name for value in kept}, {id(value) for value in kept}
@@ -152,7 +153,7 @@ def _shorten_names(graph: ir.Graph) -> None:
         node.name = None
 
 
-def _body_inputs(node: ir.Node):
+def _body_inputs(node: ir.Node) -> list[ir.Value]:
     return [value for body in _bodies(node) for value in body.inputs]
 
 
@@ -166,19 +167,18 @@ def _short_name(name: str, taken: set[str]) -> str:
 
 
 def _declare_scalars(loop: ir.Node) -> None:
-    """Say that a body's iteration and condition are scalars: onnxruntime asks for it, and a loop in a loop lost it on the way."""
+    """Declare a body's iteration and condition as scalars: onnxruntime requires it, and conversion loses it for nested loops."""
     for value in loop.attributes["body"].as_graph().inputs[:2]:
         value.shape = ir.Shape(())
 
 
 def _hoist_invariants(loop: ir.Node) -> None:
-    """Let a loop's body read unchanging state from the outer graph.
+    """Remove loop state that does not change; the body reads it from the outer graph.
 
-    tf2onnx hands weights and the source's keys and values through the loop as state, and onnxruntime passes state on in
-    every iteration.
+    tf2onnx makes weights and the source's keys and values part of the state, which onnxruntime passes on in every iteration.
     """
     body = loop.attributes["body"].as_graph()
-    state = range(len(loop.inputs) - 2)  # a loop reads (count, condition, state…); its body (iteration, condition, state…)
+    state = range(len(loop.inputs) - 2)  # inputs of a loop: (count, condition, state…); of its body: (iteration, condition, state…)
     fixed = [i for i in state if body.outputs[i + 1] is body.inputs[i + 2]]
     kept = [i for i in state if i not in fixed]
     inside = {i: body.inputs[i + 2] for i in fixed}
@@ -191,7 +191,7 @@ def _hoist_invariants(loop: ir.Node) -> None:
     _replace(loop, [*loop.inputs[:2], *(loop.inputs[i + 2] for i in kept)], [*(loop.outputs[i] for i in kept), *loop.outputs[len(state) :]])
 
 
-def _replace(node: ir.Node, inputs, outputs) -> None:
-    """Put a copy of a node in its place that has other inputs, and fewer outputs."""
+def _replace(node: ir.Node, inputs: Sequence[ir.Value], outputs: Sequence[ir.Value]) -> None:
+    """Replace a node by a copy with other inputs and fewer outputs."""
     copy = ir.Node(node.domain, node.op_type, inputs, list(node.attributes.values()), num_outputs=len(outputs), name=node.name)
     ir.convenience.replace_nodes_and_values(node.graph, node, [node], [copy], outputs, copy.outputs)

@@ -1,60 +1,68 @@
-"""A model whose encoder and step are single nodes, for the conversion to leave and another hand to fill."""
+"""A model whose encoder and decoding step are single nodes, which `onnx_layers` replaces after the conversion."""
+
+from collections.abc import Sequence
+from typing import NoReturn, cast
 
 import tensorflow as tf
 
+from tfk_transformer.array_types import Tensor
+from tfk_transformer.config.model_options import LanguageModelConfig, TransformerConfig
 from tfk_transformer.export.to_onnx.conversion import DOMAIN, READ, STEP
 from tfk_transformer.layers.attention import KeyValue
 from tfk_transformer.models.base import Beams, Step, Stepper, TokenModel
 
+Shape = tuple[int | None, ...]
 
-class StandIn:
-    """What `graphs.TranslationGraph` needs of a model, with nothing inside.
 
-    `Read` (source (B, S)) -> for each decoder layer keys (B, H, S, K) and values (B, H, S, V), then the source's additive
-    mask (B, 1, 1, S); a model without an encoder has none. `Step` (ids (A, M, t+1), lineage (A, 1, M, (t+1)*M), each layer's
-    keys and values so far, what `Read` gave, for the A sentences still searched) -> logits (A, M, V), attention (A, M, S),
-    each layer's keys and values.
+class PlaceholderModel:
+    """The parts of a model that its TensorFlow search functions use, without content.
+
+    The node `Read` has the input source (B, S). Its outputs are, for each decoder layer, keys (B, H, S, K) and values
+    (B, H, S, V), and then the additive mask (B, 1, 1, S) of the source. A model without an encoder has no such node.
+
+    The node `Step` has the inputs ids (A, M, t+1), lineage (A, 1, M, (t+1)*M), each layer's cached keys and values, and the outputs
+    of `Read`, for the A sentences whose search is not finished. Its outputs are logits (A, M, V), attention (A, M, S), and each
+    layer's keys and values.
 
     Args:
-        model: the model that it stands for.
+        model: the model to represent.
     """
 
     def __init__(self, model: TokenModel):
-        self.config = model.config
+        self.config = cast(TransformerConfig | LanguageModelConfig, model.config)
         self._first_cache = model.decoder.empty_cache
 
-    def start_search(self, source, use_cache=True) -> Stepper:
+    def start_search(self, source: Tensor, use_cache: bool = True) -> Stepper:
         """Return the steps of a search; see `Transformer.start_search`."""
         memory = [] if self.config.architecture == "decoder" else self._read(source)
         return Stepper(self._step, self._first_cache, memory)
 
-    def _read(self, source):
-        layers = self._layers()
-        found = _node(READ, [source], [*layers, (None, 1, 1, None)])
+    def _read(self, source: Tensor) -> list[Tensor]:
+        found = _node(READ, [source], [*self._layer_shapes(), (None, 1, 1, None)])
         return [_pairs(found[:-1]), found[-1]]
 
-    def _step(self, beams: Beams, cache, memory) -> Step:
-        shapes = [(None, None, self.config.target_vocab_size), (None, None, None), *self._layers()]
+    def _step(self, beams: Beams, cache: Tensor, memory: Tensor) -> Step:
+        shapes = [(None, None, self.config.target_vocab_size), (None, None, None), *self._layer_shapes()]
         logits, attention, *cache = _node(STEP, [*beams, *tf.nest.flatten(cache), *tf.nest.flatten(memory)], shapes)
         return Step(logits, _pairs(cache), attention)
 
-    def _layers(self):
+    def _layer_shapes(self) -> list[Shape]:
         """Return the shapes of each decoder layer's keys and values."""
         c = self.config
         return [(None, c.num_heads, None, width) for _ in range(c.decoder_layers) for width in (c.query_width, c.value_width)]
 
 
-def _node(name: str, inputs, shapes):
-    # A Python function in a graph is an operator with any number of inputs and outputs; this one is never run.
-    outputs = tf.numpy_function(_never_run, inputs, [tf.float32] * len(shapes), stateful=False, name=f"{DOMAIN}_{name}")
+def _node(name: str, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> list[Tensor]:
+    # A Python function becomes an operator with any number of inputs and outputs. This one is never run.
+    outputs: list[Tensor] = tf.numpy_function(_never_run, inputs, [tf.float32] * len(shapes), stateful=False, name=f"{DOMAIN}_{name}")
     for output, shape in zip(outputs, shapes, strict=True):
         output.set_shape(shape)
     return outputs
 
 
-def _never_run(*inputs):
-    raise RuntimeError("this graph is for conversion alone.")
+def _never_run(*inputs: Tensor) -> NoReturn:
+    raise RuntimeError("this TensorFlow function can only be converted, not run.")
 
 
-def _pairs(tensors):
+def _pairs(tensors: Sequence[Tensor]) -> list[KeyValue]:
     return [KeyValue(*pair) for pair in zip(tensors[::2], tensors[1::2], strict=True)]

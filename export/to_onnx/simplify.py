@@ -1,15 +1,15 @@
-"""Rewriting of what tf2onnx writes in more operators than it takes."""
+"""Rewrite patterns for which tf2onnx writes more operators than necessary."""
 
 import numpy as np
 import onnx_ir as ir
 
-SIZES = ("Shape", "Size", "TopK", "ArgMax")  # whose integers fit into 32 bits
-PLAIN = (int, float, str, tuple)  # attributes that can be compared
-THE_END = 10**9  # what tf2onnx writes where a slice has no end
+SIZES = ("Shape", "Size", "TopK", "ArgMax")  # operators whose integers fit into 32 bits
+COMPARABLE = (int, float, str, tuple)  # types of attributes that can be compared
+THE_END = 10**9  # tf2onnx writes a larger number if a slice has no end
 
 
 def simplify(model: ir.Model) -> None:
-    """Drop slices that take all, casts there and back, and what is computed twice; the result stays the same."""
+    """Remove slices of everything, and casts to 32 bits and back. Results do not change."""
     for node in list(model.graph.all_nodes()):
         if node.op_type == "Slice" and _takes_all(node):
             _drop(node)
@@ -19,13 +19,13 @@ def simplify(model: ir.Model) -> None:
 
 
 def share(graph: ir.Graph) -> None:
-    """Let what a graph computes twice, of the same values, be computed once; its loops and branches each for themselves."""
-    found = {}
+    """Merge nodes of a graph that compute the same from the same values. Each loop body and branch is treated on its own."""
+    found: dict[tuple[object, ...], ir.Node] = {}
     for node in list(graph):
         for attribute in node.attributes.values():
             if attribute.type == ir.AttributeType.GRAPH:
                 share(attribute.as_graph())
-        plain = all(isinstance(attribute.value, PLAIN) for attribute in node.attributes.values())
+        plain = all(isinstance(attribute.value, COMPARABLE) for attribute in node.attributes.values())
         if not plain or any(value.is_graph_output() for value in node.outputs):
             continue
         attributes = tuple(sorted((name, attribute.value) for name, attribute in node.attributes.items()))
@@ -36,7 +36,7 @@ def share(graph: ir.Graph) -> None:
 
 
 def _drop(node: ir.Node) -> None:
-    """Let those who read a node's output read its input."""
+    """Replace a node's output by its input."""
     if not node.outputs[0].is_graph_output():
         ir.convenience.replace_all_uses_with(node.outputs[0], node.inputs[0])
         node.graph.remove(node, safe=True)
@@ -44,12 +44,13 @@ def _drop(node: ir.Node) -> None:
 
 def _takes_all(node: ir.Node) -> bool:
     starts, ends, _, *steps = [_constant(value) for value in node.inputs[1:]]
-    known = starts is not None and ends is not None and all(step is not None and np.all(step == 1) for step in steps)
-    return known and np.all(starts == 0) and np.all(ends >= THE_END)
+    if starts is None or ends is None or not all(step is not None and np.all(step == 1) for step in steps):
+        return False
+    return bool(np.all(starts == 0) and np.all(ends >= THE_END))
 
 
 def _goes_back(node: ir.Node) -> bool:
-    """Tell whether a cast to 64 bits follows one to 32 of a size or a place."""
+    """Return whether a node casts a size or an index to 64 bits that was cast to 32 bits before."""
     before = node.inputs[0].producer()
     if not (_casts_to(node, ir.DataType.INT64) and before and _casts_to(before, ir.DataType.INT32)):
         return False

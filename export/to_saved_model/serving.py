@@ -1,13 +1,18 @@
-"""Folders as TensorFlow Serving takes them: NAME/VERSION/saved_model.pb, with the server's configuration beside them."""
+"""Folders for TensorFlow Serving: NAME/VERSION/saved_model.pb, and the configuration of the server."""
 
+import os
 import re
 import shutil
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tfk_transformer.atomic_write import written_whole
 
+if TYPE_CHECKING:
+    from tensorflow_serving.config.model_server_config_pb2 import ModelServerConfig
+
 MODELS, BATCHING = "models.config", "batching_parameters.txt"
-MOUNTED = "/models"  # where the server's image has its models
+MOUNTED = "/models"  # path of the models in the server's image
 
 BATCHING_PARAMETERS = """\
 # How TensorFlow Serving joins requests into batches (--enable_batching). A batch runs on all cores, so few at a time do;
@@ -18,25 +23,31 @@ max_enqueued_batches { value: 100 }  # requests beyond these are refused: UNAVAI
 """
 
 
-def write_serving(saved_model, models, name: str, version: int | None = None, mounted=MOUNTED) -> Path:
+def write_serving(
+    saved_model: str | os.PathLike[str],
+    models: str | os.PathLike[str],
+    name: str,
+    version: int | None = None,
+    mounted: str | os.PathLike[str] = MOUNTED,
+) -> Path:
     """Add an exported SavedModel, as a version of a model, to a folder that TensorFlow Serving serves.
 
-    `models.config` and `batching_parameters.txt` are made where they are missing; a model that the former does not have
-    is added to it. The version appears whole: a running server that watches the folder takes it up.
+    Missing files `models.config` and `batching_parameters.txt` are written, and a model that is missing in `models.config` is added.
+    The version's folder appears only when it is complete, so a running server that watches `models` can load it.
 
     Args:
         saved_model: folder with saved_model.pb.
         models: folder of all models.
-        name: of the model; part of the URL.
-        version: its number; None: one more than the newest.
-        mounted: the path under which the server sees `models`.
+        name: name of the model, which is part of the URL.
+        version: number of the version; None: one more than the newest.
+        mounted: path of `models` on the server.
 
     Returns:
         The new folder, MODELS/NAME/VERSION.
 
     Raises:
-        ValueError: for another folder than a SavedModel's, an impossible name, a version that exists or is none, or a
-            `models.config` that cannot be read.
+        ValueError: if the folder is not a SavedModel, the name is invalid, the version exists or is below 1, or `models.config`
+            cannot be read.
     """
     saved_model, models = Path(saved_model), Path(models)
     if not _is_saved_model(saved_model):
@@ -51,13 +62,14 @@ def write_serving(saved_model, models, name: str, version: int | None = None, mo
     return folder
 
 
-def newest_version(folder) -> Path | None:
-    """Return the SavedModel of the greatest version in the folder of a model; None if there is none."""
+def newest_version(folder: str | os.PathLike[str]) -> Path | None:
+    """Return the SavedModel with the highest version in the folder of a model, or None if there is none."""
     numbers = _versions(Path(folder))
     return Path(folder) / str(max(numbers)) if numbers else None
 
 
 def _version(wanted: int | None, folder: Path) -> int:
+    """Check a version's number, or choose one."""
     there = _versions(folder)
     if wanted is None:
         return max(there, default=0) + 1
@@ -75,7 +87,7 @@ def _is_saved_model(folder: Path) -> bool:
     return (folder / "saved_model.pb").is_file()
 
 
-def _read_configuration(file: Path):
+def _read_configuration(file: Path) -> "ModelServerConfig":
     from google.protobuf import text_format
     from tensorflow_serving.config.model_server_config_pb2 import ModelServerConfig
 
@@ -85,14 +97,14 @@ def _read_configuration(file: Path):
         raise ValueError(f"models: expected a ModelServerConfig in {file}, got what does not parse: {error}.") from None
 
 
-def _write_configuration(config, models: Path, name: str, mounted) -> None:
-    """Write what is missing: the model in `models.config`, and `batching_parameters.txt`."""
+def _write_configuration(config: "ModelServerConfig", models: Path, name: str, mounted: str | os.PathLike[str]) -> None:
+    """Add the model to `models.config`, and write `batching_parameters.txt`, if they are missing."""
     from google.protobuf import text_format
 
     if not (models / BATCHING).exists():
         (models / BATCHING).write_text(BATCHING_PARAMETERS)
     served = config.model_config_list.config
     if name not in [model.name for model in served]:
-        served.add(name=name, base_path=f"{mounted}/{name}", model_platform="tensorflow")
+        served.add(name=name, base_path=f"{os.fspath(mounted)}/{name}", model_platform="tensorflow")
         with written_whole(models / MODELS) as new:
             new.write_text(text_format.MessageToString(config))

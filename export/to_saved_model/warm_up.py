@@ -1,22 +1,29 @@
-"""Warm-up requests: what TensorFlow Serving runs before it answers, so that the first user does not wait."""
+"""Warm-up requests, which TensorFlow Serving runs before it answers, so that the first user does not wait."""
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-WARM_UP = Path("assets.extra") / "tf_serving_warmup_requests"  # where TensorFlow Serving looks, in a SavedModel's folder
+from tfk_transformer.export.signatures import Signature
+
+if TYPE_CHECKING:
+    from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
+
+WARM_UP = Path("assets.extra") / "tf_serving_warmup_requests"  # the path that TensorFlow Serving reads, in the folder of a SavedModel
 BATCH_SIZES = (1, 8)
 
 
-def write_warm_up(folder, signatures: dict, texts: list[str]) -> None:
+def write_warm_up(folder: str | os.PathLike[str], signatures: Mapping[str, Signature], texts: Sequence[str]) -> None:
     """Write warm-up requests into the folder of a SavedModel.
 
-    Only signatures that take texts alone have some: a server that joins requests into batches refuses scalars, and a model
-    whose warm-up fails is not served.
+    There are requests only for signatures whose inputs are all texts. A server that joins requests into batches refuses scalars, and
+    a model whose warm-up fails is not served.
 
     Args:
-        folder: of the SavedModel.
-        signatures: what it has, of `signatures`.
-        texts: to ask for.
+        folder: folder of the SavedModel.
+        signatures: the signatures of the SavedModel by name.
+        texts: texts of the requests.
     """
     import tensorflow as tf
 
@@ -27,8 +34,8 @@ def write_warm_up(folder, signatures: dict, texts: list[str]) -> None:
             file.write(log.SerializeToString())
 
 
-def _requests(signatures: dict, texts: list[str]) -> Iterator:
-    """Yield a PredictionLog for each signature and batch size."""
+def _requests(signatures: Mapping[str, Signature], texts: Sequence[str]) -> "Iterator[PredictionLog]":
+    """Yield a request for each signature and batch size."""
     import tensorflow as tf
     from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
 

@@ -4,7 +4,7 @@ import pytest
 
 from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.config.presets import PRESETS
-from tfk_transformer.config.search_settings import SETTING_DTYPES, SearchSettings, setting_rules
+from tfk_transformer.config.search_settings import SETTING_DTYPES, SearchSettings, search_defaults, setting_rules
 from tfk_transformer.constants import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 
 VOCABULARIES = {"source_vocab_size": 29, "target_vocab_size": 31}
@@ -247,6 +247,13 @@ def test_the_rules_of_the_settings_are_plain_data_for_files():
         "exclusiveMinimum": 0,
         "maximum": 1,
     }
+
+
+@pytest.mark.parametrize(("max_length", "default"), [(None, 256), (64, 64), (256, 256), (1024, 256)])
+def test_the_default_length_of_translations_is_at_most_the_models(max_length, default):
+    assert search_defaults(max_length) == SearchSettings(max_length=default)
+    assert {name: rule["default"] for name, rule in setting_rules(max_length).items()} == search_defaults(max_length).model_dump()
+    assert setting_rules(max_length)["max_length"]["minimum"] == 1
 
 
 @pytest.mark.parametrize(

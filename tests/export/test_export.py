@@ -20,7 +20,8 @@ from tfk_transformer.export.runtime.onnx_translator import OnnxTranslator
 from tfk_transformer.export.runtime.opening import open_translator
 from tfk_transformer.export.runtime.saved_model_translator import SavedModelTranslator
 from tfk_transformer.export.runtime.sessions import Sessions, are_small, open_session
-from tfk_transformer.export.to_onnx.onnx_models import IR_VERSION, OPSET, TEXT_OPERATORS, _decode
+from tfk_transformer.export.to_onnx.onnx_models import IR_VERSION, OPSET
+from tfk_transformer.export.to_onnx.text_operators import TEXT_OPERATORS, write_detokenizer
 from tfk_transformer.models.transformer import Transformer
 from tfk_transformer.pipelines.translator import Translator
 
@@ -327,7 +328,7 @@ def test_ids_become_the_text_that_the_tokenizer_gives_blanks_alone_too(translato
     ids = np.array([[[*row, 2, *[0] * (width - len(row) - 1)]] for row in rows], "int32")  # (N, 1, T)
     given = ir.Value(name="ids", type=ir.TensorType(ir.DataType.INT32), shape=ir.Shape(["N", "M", "T"]))
     graph = ir.Graph([given], [], nodes=[], opset_imports={"": OPSET, TEXT_OPERATORS: 1}, name="decode")
-    text = _decode(tape.Tape(graph), given, tokenizer.pieces())
+    text = write_detokenizer(tape.Tape(graph), given, tokenizer.pieces())
     text.name, text.type = "text", ir.TensorType(ir.DataType.STRING)
     graph.outputs.append(text)
     ir.save(ir.Model(graph, ir_version=IR_VERSION), tmp_path / "decode.onnx")

@@ -176,7 +176,9 @@ def test_parity_compares_scores_and_attention():
     assert parity.check_scores("x", expected, expected) == {"largest_token_score_difference": 0.0, "largest_attention_difference": 0.0}
     for place, change in ((0, 0.01), (1, 0.01), (2, 0.001), (0, np.nan)):
         got = [part + change * (number == place) for number, part in enumerate(expected)]
-        with pytest.raises(parity.ParityError, match="x: expected the model's scores of 1 probe pairs, got token scores up to"):
+        with pytest.raises(
+            parity.ParityError, match="x: expected the model's log-probabilities of 1 probe pairs, got those of tokens up to"
+        ):
             parity.check_scores("x", expected, got)
 
 

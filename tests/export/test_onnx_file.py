@@ -11,9 +11,9 @@ from tfk_transformer.config.search_settings import setting_rules
 from tfk_transformer.export.inspection import inspect
 from tfk_transformer.export.parity import probe_ids
 from tfk_transformer.export.runtime.onnx_translator import OnnxTranslator
-from tfk_transformer.export.runtime.sessions import open_session
+from tfk_transformer.export.runtime.sessions import METADATA, open_session, read_metadata
 from tfk_transformer.export.to_onnx.conversion import quietly
-from tfk_transformer.export.to_onnx.onnx_file import SMALL, save_onnx
+from tfk_transformer.export.to_onnx.onnx_file import SMALL, OnnxFiles
 from tfk_transformer.export.to_onnx.onnx_models import generate_graph, search_graph
 
 NAMES = ("generate.onnx", "translate.onnx")
@@ -28,7 +28,7 @@ def models(exported):
 
 @pytest.fixture
 def parted(models, translator, tmp_path):
-    save_onnx(models, tmp_path, translator.model.config, largest=1000, search=setting_rules())
+    OnnxFiles(models, tmp_path, translator.model.config, {"search": setting_rules()}, largest=1000)
     return tmp_path
 
 
@@ -67,8 +67,28 @@ def test_a_file_in_use_is_written_again(parted, models, translator):
     """As at the end of an export, when the parity figures are known."""
     opened = OnnxTranslator(parted / "translate.onnx")
     before = opened.translate(TEXTS)
-    save_onnx(models, parted, translator.model.config, largest=1000, search=setting_rules(), parity={"ids": "equal"})
+    OnnxFiles(models, parted, translator.model.config, {"search": setting_rules(), "parity": {"ids": "equal"}}, largest=1000)
     assert opened.translate(TEXTS) == before == OnnxTranslator(parted / "translate.onnx").translate(TEXTS)
+
+
+def test_a_graph_is_serialized_once_and_metadata_is_put_at_the_end(models, translator, tmp_path, monkeypatch):
+    saved, save = [], ir.save
+    monkeypatch.setattr(ir, "save", lambda model, path, *more: saved.append(path.name) or save(model, path, *more))
+    files = OnnxFiles(models, tmp_path, translator.model.config, {"search": setting_rules(32)})
+    before = {name: (tmp_path / name).read_bytes() for name in NAMES}
+    opened = OnnxTranslator(tmp_path / "translate.onnx")
+    translations = opened.translate(TEXTS)
+    files.add_metadata(parity={"ids": "equal"})
+    assert saved == list(NAMES)
+    assert opened.translate(TEXTS) == translations  # a file in use
+    for name in NAMES:
+        assert (tmp_path / name).read_bytes()[: len(before[name]) - 5000] == before[name][:-5000]
+        onnx.checker.check_model(tmp_path / name) if name == "generate.onnx" else None
+        metadata = [entry.key for entry in onnx.load(tmp_path / name).metadata_props]
+        assert metadata.count(METADATA) == 1 and len(set(metadata)) == len(metadata)
+        read = read_metadata(open_session(tmp_path / name, text_operators=True), name)
+        assert read["parity"] == {"ids": "equal"} == inspect(tmp_path / name)["parity"]
+        assert read["search"]["max_length"]["default"] == 32 and read["config"] == translator.model.config.model_dump(mode="json")
 
 
 @pytest.mark.parametrize("cut", [True, False])
@@ -98,5 +118,5 @@ def test_weights_that_stand_as_in_keras_have_their_names_of_there(translator, mo
 
 
 def test_small_weights_stand_in_the_file(models, translator, tmp_path):
-    save_onnx(models, tmp_path, translator.model.config)
+    OnnxFiles(models, tmp_path, translator.model.config)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(NAMES)

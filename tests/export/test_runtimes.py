@@ -21,9 +21,9 @@ from tfk_transformer import (
     TranslatorProtocol,
     load,
 )
-from tfk_transformer.export.runtime.saved_model_files import write_saved_model
 from tfk_transformer.export.signatures import TRANSLATE
 from tfk_transformer.export.to_saved_model.serving import write_serving
+from tfk_transformer.export.to_saved_model.writer import write_saved_model
 
 SOURCES = ["forty-two", "one hundred ninety-nine", "", "seven", "Ünïcödé ﬁ ½ 中"]
 TARGETS = ["zweiundvierzig", "einhundert", "null", "sechs sieben acht", "½ ein"]

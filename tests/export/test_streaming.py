@@ -16,8 +16,8 @@ from tfk_transformer.config.search_settings import SearchSettings
 from tfk_transformer.export import parity
 from tfk_transformer.export.exporting import export
 from tfk_transformer.export.runtime.opening import open_translator
-from tfk_transformer.export.runtime.saved_model_files import write_saved_model
 from tfk_transformer.export.signatures import TRANSLATE
+from tfk_transformer.export.to_saved_model.writer import write_saved_model
 from tfk_transformer.inference.streaming import joined, next_tokens
 from tfk_transformer.models.transformer import Transformer
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer

@@ -38,22 +38,30 @@ class SearchSettings(Record):
         return self
 
 
-def setting_rules(model_max_length: int | None = None) -> dict[str, dict[str, Any]]:
-    """Return the rules of each search setting as in a JSON schema: default, type, minimum and so on, and a description.
+def search_defaults(max_length: int | None = None) -> SearchSettings:
+    """Return the default search settings.
 
     Args:
-        model_max_length: the `max_length` of a model, which the default of the setting `max_length` does not exceed.
+        max_length: tokens that the model reads and writes at most, which the default `max_length` does not exceed; None: no limit.
+    """
+    defaults = SearchSettings()
+    if max_length is None or max_length >= defaults.max_length:
+        return defaults
+    return SearchSettings(max_length=max_length)
+
+
+def setting_rules(max_length: int | None = None) -> dict[str, dict[str, Any]]:
+    """Return the rules of each search setting, as JSON schema has them: default, type, minimum and so on, and a description.
+
+    Args:
+        max_length: see `search_defaults`.
     """
     properties = SearchSettings.model_json_schema()["properties"]
-    found = {name: {key: value for key, value in rules.items() if key != "title"} for name, rules in properties.items()}
-    if model_max_length is not None:
-        found["max_length"]["default"] = min(found["max_length"]["default"], model_max_length)
-    return found
-
-
-def default_settings(model_max_length: int | None = None) -> dict[str, int | float]:
-    """Return the defaults in `setting_rules`."""
-    return {name: rules["default"] for name, rules in setting_rules(model_max_length).items()}
+    defaults = search_defaults(max_length).model_dump()
+    return {
+        name: {**{key: value for key, value in rules.items() if key != "title"}, "default": defaults[name]}
+        for name, rules in properties.items()
+    }
 
 
 # How the settings stand in graphs and files, in their order.

@@ -85,19 +85,28 @@ class TextClassifier(Refusals):
 
         return traced(self.functions.classify, [TEXTS])
 
-    def save(self, path: str | PathLike[str], history: Json | None = None, metrics: Json | None = None) -> None:
+    def save(
+        self,
+        path: str | PathLike[str],
+        history: Json | None = None,
+        metrics: Json | None = None,
+        more: Callable[[Path], None] | None = None,
+    ) -> None:
         """Write the bundle, completely or not at all.
 
         Args:
             path: the folder. An existing one is replaced when everything is written.
             history: what `model.fit` recorded, lists by name.
             metrics: figures of the finished model, by name.
+            more: a function that writes further files into the folder before it is put in place.
         """
         with written_whole(path) as folder:
             folder.mkdir()
             write_parts(folder, self.model, self.probes, history, metrics)
             self.tokenizer.save(folder / SOURCE_TOKENIZER)
             write_json(folder / LABELS, self.labels)
+            if more:
+                more(folder)
 
     def in_float32(self) -> "TextClassifier":
         """Return this classifier, or one with the same weights that computes in float32, as every exported file does."""

@@ -1,0 +1,26 @@
+"""The names of the files and folders that an export writes. This module imports nothing, so that every runtime can use it."""
+
+PARITY = "parity.json"
+SAVED_MODEL = "saved_model"  # a folder
+
+# Of a translator. The files over ids run on every onnxruntime; the files over text require onnxruntime-extensions.
+GENERATE = "generate.onnx"
+TRANSLATE = "translate.onnx"
+SCORE = "score.onnx"
+TOKENIZER = "tokenizer.onnx"
+ENCODER = "encoder.onnx"
+DECODER_STEP = "decoder_step.onnx"
+
+# Of a classifier.
+PROBABILITIES = "probabilities.onnx"
+CLASSIFY = "classify.onnx"
+
+
+def with_profile(name: str, profile: str) -> str:
+    """Return the name of a file that is written in another profile, such as `translate.int8.onnx` for `translate.onnx` and "int8"."""
+    return f"{name.removesuffix('.onnx')}.{profile}.onnx"
+
+
+def external_weights(name: str) -> str:
+    """Return the name of the file that holds the weights of an ONNX file of more than 2 GB."""
+    return f"{name}.data"

@@ -1,0 +1,41 @@
+"""Write SavedModels: strings in, strings out, with the operators of TensorFlow and TensorFlow Text only."""
+
+import functools
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import tensorflow as tf
+
+from tfk_transformer.export.functions import TensorFlowFunction, traced
+from tfk_transformer.export.signatures import SAVED_MODEL, Signature
+
+if TYPE_CHECKING:
+    from tfk_transformer.pipelines.text_classifier import TextClassifier
+    from tfk_transformer.pipelines.translator import Translator
+
+
+def write_saved_model(
+    fitted: "Translator | TextClassifier",
+    folder: str | os.PathLike[str],
+    signatures: Mapping[str, Signature] = SAVED_MODEL,
+    more: Mapping[str, TensorFlowFunction] | None = None,
+    **constants: object,
+) -> None:
+    """Write a SavedModel.
+
+    Args:
+        fitted: the translator or classifier to export.
+        folder: folder to write; it must not exist.
+        signatures: signatures by name, of those in `signatures`.
+        more: further signatures by name, as `tf.function`s.
+        **constants: results of further functions without arguments, by name. `max_length` and `config`, as JSON, are always there.
+    """
+    module = tf.Module()
+    # Plain variables, not the Keras model: the SavedModel must load without Keras and without this package.
+    module.weights = [variable.value for variable in fitted.model.variables]
+    config = fitted.model.config
+    for name, value in {"max_length": config.max_length, "config": config.to_json(), **constants}.items():
+        setattr(module, name, tf.function(functools.partial(tf.constant, value), input_signature=[]))
+    functions = {name: traced(fitted.functions, signature) for name, signature in signatures.items()}
+    tf.saved_model.save(module, str(folder), signatures={**functions, **(more or {})})

@@ -1,0 +1,64 @@
+"""Every activation of the feed-forward blocks can be exported in every format."""
+
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+from tfk_transformer.config.model_options import ClassifierConfig
+from tfk_transformer.export import parity
+from tfk_transformer.export.exporting import export
+from tfk_transformer.export.runtime.onnx_classifier import OnnxClassifier
+from tfk_transformer.export.translator_files import WRITERS
+from tfk_transformer.models.classifier import Classifier
+from tfk_transformer.models.transformer import Transformer
+from tfk_transformer.pipelines.text_classifier import TextClassifier
+from tfk_transformer.pipelines.translator import Translator
+
+ACTIVATIONS = ["relu", "gelu", "silu"]
+
+
+@pytest.fixture(scope="module")
+def small():
+    """A translator of 6,000 parameters, with little training."""
+    return Translator.load(Path(__file__).parents[1] / "earlier_version" / "bundle")
+
+
+def with_activation(translator, activation):
+    """A translator of the same weights with another activation."""
+    model = Transformer(translator.model.config.model_copy(update={"ff_activation": activation}))
+    model.build()
+    model.set_weights(translator.model.get_weights())
+    return Translator(model, translator.source_tokenizer, probes=translator.probes)
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_a_translator_is_exported_in_every_exact_format(small, tmp_path, activation):
+    formats = [name for name in WRITERS if name != "onnx_int8"]
+    figures = export(with_activation(small, activation), tmp_path / "out", formats)
+    assert set(formats) <= set(figures) and figures["ids"] == "equal"
+    assert max(figures[name]["largest_score_difference"] for name in ("saved_model", "onnx", "onnx_fast")) < 1e-4
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_a_translator_is_exported_with_weights_of_8_bits(translator, tmp_path, activation):
+    """This takes a model that is sure of its translations."""
+    figures = export(with_activation(translator, activation), tmp_path / "out", ["onnx_int8"])
+    assert figures["onnx_int8"]["bleu_with_the_model"] >= parity.AGREEMENT
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_a_classifier_is_exported_in_every_format(small, tmp_path, activation):
+    keras.utils.set_random_seed(0)
+    sizes = {"model_dim": 18, "ff_dim": 13, "num_heads": 3, "encoder_layers": 2, "max_length": 24}
+    model = Classifier(ClassifierConfig(vocab_size=60, num_classes=3, ff_activation=activation, **sizes))
+    model.build()
+    random = np.random.default_rng(5)
+    model.set_weights([weight + random.normal(scale=0.3, size=weight.shape) for weight in model.get_weights()])
+    classifier = TextClassifier(model, small.source_tokenizer, ["a", "b", "c"])
+    figures = export(classifier, tmp_path / "out")
+    assert max(figures[name]["largest_probability_difference"] for name in ("saved_model", "onnx")) < 1e-5
+    texts = ["seven", "forty-two"]
+    found, expected = OnnxClassifier(tmp_path / "out" / "classify.onnx").classify(texts), classifier.classify(texts)
+    assert [result.label for result in found] == [result.label for result in expected]

@@ -1,0 +1,148 @@
+"""`tfk_transformer.export` is a package and a function; each form of import in a fresh process."""
+
+import inspect
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tfk_transformer
+from tfk_transformer.export import exporting, formats, parity
+
+REPOSITORY = Path(__file__).parents[2]
+HEAVY = {"tensorflow", "keras", "numpy", "pydantic"}
+# Each ends with `export`, the object to call.
+IMPORTS = {
+    "attribute": "import tfk_transformer\nexport = tfk_transformer.export",
+    "name": "from tfk_transformer import export",
+    "package": "import tfk_transformer.export\nexport = tfk_transformer.export",
+    "module first": "import tfk_transformer.export.file_names as names\nassert names.PARITY\nfrom tfk_transformer import export",
+    "module after": "from tfk_transformer import export\nimport tfk_transformer.export.formats",
+}
+
+
+@pytest.mark.parametrize("code", IMPORTS.values(), ids=IMPORTS)
+def test_every_form_of_import_gives_a_package_that_can_be_called(code):
+    code += f"""
+import sys, types
+assert isinstance(export, types.ModuleType) and callable(export) and export.__name__ == "tfk_transformer.export"
+assert export is sys.modules["tfk_transformer.export"]
+assert not {HEAVY} & set(sys.modules), {HEAVY} & set(sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_what_is_neither_a_translator_nor_a_classifier_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="^fitted: expected a Translator or a TextClassifier, got int; open a bundle with its `load`.$"):
+        tfk_transformer.export(7, tmp_path / "out")
+
+
+def test_modules_with_heavy_imports_are_imported_as_before():
+    code = """
+import tfk_transformer.export.signatures as s
+from tfk_transformer.export.runtime.onnx_translator import OnnxTranslator
+from tfk_transformer.export.exporting import export
+import tfk_transformer
+assert tfk_transformer.export.signatures is s and tfk_transformer.export is not export and callable(tfk_transformer.export)
+print(tfk_transformer.ParityError.__module__, "tensorflow" in __import__("sys").modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.split()[0] == "tfk_transformer.export.parity", done.stderr
+
+
+def test_help_tells_how_to_call_it():
+    found, wanted = (inspect.signature(function).parameters.values() for function in (tfk_transformer.export, exporting.export))
+    assert [(p.name, p.kind, p.default) for p in found] == [(p.name, p.kind, p.default) for p in wanted]
+    assert "tfk_transformer.export(fitted, out, formats=None)" in tfk_transformer.export.__doc__
+
+
+USE = """
+import tfk_transformer
+from tfk_transformer import Translator, export
+from tfk_transformer.export.runtime.onnx_translator import OnnxTranslator
+import tfk_transformer.export.signatures as s
+
+translator = Translator.load("bundle")
+figures = tfk_transformer.export(translator, "out")
+export(translator, "out", formats=["onnx"])
+print(figures["sentences"], s.TEXT.name, OnnxTranslator)
+"""
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory):
+    """The package as it is installed: `export/` inside."""
+    folder = tmp_path_factory.mktemp("sources")
+    shutil.copytree(REPOSITORY / "tfk_transformer", folder / "tfk_transformer")
+    shutil.copytree(REPOSITORY / "export", folder / "tfk_transformer" / "export")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("more", "errors"),
+    [
+        ("", []),
+        ("export(7, 'out')", ['Argument 1 to "export" has incompatible type "int"; expected "Translator | TextClassifier"']),
+        ("tfk_transformer.export(translator, 7)", ['Argument 2 to "export" has incompatible type "int"']),
+        ("export(translator)", ['Missing positional argument "out"']),
+        ("export(translator, 'out', format=['onnx'])", ['Unexpected keyword argument "format"']),
+    ],
+)
+def test_a_type_checker_knows_its_arguments(sources, more, errors):
+    pytest.importorskip("mypy", reason="types are checked with mypy: pip install mypy")
+    (sources / "use.py").write_text(f"{USE}{more}\n")
+    command = [sys.executable, "-m", "mypy", "--config-file", REPOSITORY / "pyproject.toml", "--follow-imports=silent", "use.py"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=sources, env={**os.environ, "PYTHONPATH": str(sources)})
+    found = [line for line in done.stdout.splitlines() if "error:" in line]
+    assert len(found) == len(errors), done.stdout + done.stderr
+    assert all(wanted in line for wanted, line in zip(errors, found, strict=True)), found
+
+
+# What is refused before any work is done.
+
+
+@pytest.mark.parametrize(
+    ("wanted", "message"),
+    [
+        (["tflite", "onnx"], "^formats: expected some of saved_model, onnx, onnx_steps, onnx_fast, onnx_int8, got tflite.$"),
+        ([], "^formats: expected some of .*, got none.$"),
+        ("onnx", r"^formats: expected a list of names, got the string 'onnx'; write \['onnx'\].$"),
+    ],
+)
+def test_bad_formats_are_refused(wanted, message):
+    with pytest.raises(ValueError, match=message):
+        formats.check_formats(wanted)
+
+
+def test_a_path_that_cannot_be_written_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    formats.check_out(tmp_path / "new" / "newer")
+    for out, message in (
+        (tmp_path, "^out: expected a new folder, got .*, which exists; choose another name or remove it.$"),
+        (tmp_path / "file" / "out", "^out: expected a path inside a folder, got .*out, but .*file is a file; choose another path.$"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            formats.check_out(out)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root can write everywhere")
+def test_a_folder_without_permission_is_refused(tmp_path):
+    (tmp_path / "closed").mkdir(mode=0o500)
+    with pytest.raises(ValueError, match="closed is not writable; choose another path"):
+        formats.check_out(tmp_path / "closed" / "out")
+
+
+def test_the_formats_are_those_that_can_be_written():
+    from tfk_transformer.export import classifier_files, translator_files
+
+    assert tuple(translator_files.WRITERS) == formats.TRANSLATOR_FORMATS
+    assert tuple(classifier_files.WRITERS) == formats.CLASSIFIER_FORMATS
+    assert set(formats.DEFAULT_TRANSLATOR_FORMATS) < set(formats.TRANSLATOR_FORMATS)
+
+
+def test_a_parity_error_is_a_value_error():
+    assert tfk_transformer.ParityError is parity.ParityError and issubclass(parity.ParityError, ValueError)
