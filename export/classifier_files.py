@@ -10,7 +10,7 @@ from tfk_transformer.array_types import Tensor
 from tfk_transformer.export import file_names, parity
 from tfk_transformer.export.functions import traced
 from tfk_transformer.export.parity import Figures
-from tfk_transformer.export.runtime.onnx_translator import open_session
+from tfk_transformer.export.runtime.sessions import open_session
 from tfk_transformer.export.signatures import CLASSIFIER_SAVED_MODEL, CLASSIFY_IDS, CLASSIFY_TEXT
 from tfk_transformer.export.to_onnx import onnx_models
 from tfk_transformer.export.to_onnx.onnx_file import OnnxFiles
@@ -28,8 +28,8 @@ class ExpectedResults:
         self.texts = parity.probe_texts(classifier.probes, classifier.tokenizer)
         self.ids = parity.probe_ids(self.texts, classifier.tokenizer, classifier.model.config.max_length)
         self.agreed: Figures = {"sentences": len(self.texts), "labels": "equal"}
-        self.labels, self.probability = self._of_texts(traced(classifier.graph, CLASSIFY_TEXT))
-        self.probabilities = self._of_ids(traced(classifier.graph, CLASSIFY_IDS))
+        self.labels, self.probability = self._of_texts(traced(classifier.functions, CLASSIFY_TEXT))
+        self.probabilities = self._of_ids(traced(classifier.functions, CLASSIFY_IDS))
 
     def check(self, name: str, of_texts: Function, of_ids: Function) -> Figures:
         """Compare the results of an artifact's functions with the model's; return the parity figures."""

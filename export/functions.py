@@ -30,14 +30,16 @@ from tfk_transformer.export.signatures import (
 from tfk_transformer.generation.beam_search import Limits
 
 if TYPE_CHECKING:
-    from tfk_transformer.generation.classification_functions import ClassificationGraph
-    from tfk_transformer.generation.translation_functions import TranslationGraph
+    from tfk_transformer.generation.classification_functions import ClassificationFunctions
+    from tfk_transformer.generation.translation_functions import TranslationFunctions
 
 TensorFlowFunction: TypeAlias = tf.types.experimental.PolymorphicFunction
 Body = Callable[..., Mapping[str, Tensor]]  # from the inputs of a signature, by name, to its outputs and possibly others
 
 
-def traced(functions: "TranslationGraph | ClassificationGraph", signature: Signature, over_weights: bool = False) -> TensorFlowFunction:
+def traced(
+    functions: "TranslationFunctions | ClassificationFunctions", signature: Signature, over_weights: bool = False
+) -> TensorFlowFunction:
     """Return the `tf.function` of a signature.
 
     Args:
@@ -91,37 +93,37 @@ def _parameter(spec: tf.TensorSpec, defaults: Mapping[str, object]) -> inspect.P
     return inspect.Parameter(spec.name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default)
 
 
-def _serving_default(functions: "TranslationGraph", text: Tensor) -> dict[str, Tensor]:
+def _serving_default(functions: "TranslationFunctions", text: Tensor) -> dict[str, Tensor]:
     settings = search_defaults(functions.model.config.max_length)
     found = functions.translate(text, Limits(**settings.model_dump()))
     return {"translation": found.texts[:, 0], "score": found.scores[:, 0]}
 
 
-def _translate(functions: "TranslationGraph", text: Tensor, prefix: Tensor, **settings: Tensor) -> dict[str, Tensor]:
+def _translate(functions: "TranslationFunctions", text: Tensor, prefix: Tensor, **settings: Tensor) -> dict[str, Tensor]:
     found = functions.translate(text, Limits(**settings), prefix=prefix)
     return {"translations": found.texts, "scores": found.scores}
 
 
-def _generate(functions: "TranslationGraph", source_ids: Tensor, prefix_ids: Tensor, **settings: Tensor) -> dict[str, Tensor]:
+def _generate(functions: "TranslationFunctions", source_ids: Tensor, prefix_ids: Tensor, **settings: Tensor) -> dict[str, Tensor]:
     return functions.generate(source_ids, Limits(**settings), prefix=prefix_ids)._asdict()
 
 
-def _score(functions: "TranslationGraph", source: Tensor, target: Tensor) -> dict[str, Tensor]:
+def _score(functions: "TranslationFunctions", source: Tensor, target: Tensor) -> dict[str, Tensor]:
     _, target_ids, scores = functions.score(source, target)
     tokens = functions.target_tokenizer.graph_pieces(target_ids)
     return {"log_probability": scores.log_probability, "tokens": tokens, "token_log_probs": scores.token_log_probs}
 
 
-def _score_and_attend(functions: "TranslationGraph", source_ids: Tensor, target_ids: Tensor) -> dict[str, Tensor]:
+def _score_and_attend(functions: "TranslationFunctions", source_ids: Tensor, target_ids: Tensor) -> dict[str, Tensor]:
     scores = functions.score_ids(source_ids, target_ids)
     return {**scores._asdict(), "log_probability": scores.log_probability}
 
 
-def _classify_text(functions: "ClassificationGraph", text: Tensor) -> dict[str, Tensor]:
+def _classify_text(functions: "ClassificationFunctions", text: Tensor) -> dict[str, Tensor]:
     return functions.classify(text)._asdict()
 
 
-def _classify_ids(functions: "ClassificationGraph", source_ids: Tensor) -> dict[str, Tensor]:
+def _classify_ids(functions: "ClassificationFunctions", source_ids: Tensor) -> dict[str, Tensor]:
     return {"probabilities": functions.probabilities(source_ids)}
 
 

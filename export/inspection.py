@@ -13,7 +13,7 @@ from rich.table import Table
 
 from tfk_transformer.config.search_settings import SETTING_DTYPES
 from tfk_transformer.export import file_names
-from tfk_transformer.export.runtime.onnx_translator import METADATA
+from tfk_transformer.export.runtime.sessions import METADATA
 from tfk_transformer.export.signatures import PREFIX, PREFIX_IDS
 from tfk_transformer.export.to_onnx.conversion import quietly
 

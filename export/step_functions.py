@@ -5,7 +5,7 @@ from tfk_transformer.config.model_options import LanguageModelConfig, Transforme
 from tfk_transformer.export import signatures
 from tfk_transformer.export.functions import TensorFlowFunction, tf_function
 from tfk_transformer.export.signatures import Signature
-from tfk_transformer.generation.decoder_step import StepGraph
+from tfk_transformer.generation.decoder_step import StepFunctions
 from tfk_transformer.pipelines.translator import Translator
 
 
@@ -17,7 +17,7 @@ def step_signatures(config: TransformerConfig | LanguageModelConfig) -> dict[str
 
 def step_functions(translator: Translator) -> dict[str, TensorFlowFunction]:
     """Return the `tf.function` of each of `step_signatures`."""
-    steps = StepGraph(translator.model)
+    steps = StepFunctions(translator.model)
     return {name: tf_function(getattr(steps, name), signature) for name, signature in step_signatures(translator.model.config).items()}
 
 

@@ -13,8 +13,10 @@ from tfk_transformer.export.functions import traced
 from tfk_transformer.export.parity import Figures, Searched
 from tfk_transformer.export.runtime.onnx_scorer import OnnxScorer
 from tfk_transformer.export.runtime.onnx_streamer import OnnxStreamer
-from tfk_transformer.export.runtime.onnx_translator import OnnxTranslator, open_session, scalar_inputs
+from tfk_transformer.export.runtime.onnx_translator import OnnxTranslator
 from tfk_transformer.export.runtime.saved_model_translator import SavedModelTranslator
+from tfk_transformer.export.runtime.sessions import open_session
+from tfk_transformer.export.runtime.setting_checks import scalar_inputs
 from tfk_transformer.export.signatures import GENERATE, SAVED_MODEL, SCORE_AND_ATTEND
 from tfk_transformer.export.step_functions import host_functions
 from tfk_transformer.export.to_onnx import onnx_models
@@ -22,8 +24,8 @@ from tfk_transformer.export.to_onnx.onnx_file import OnnxFiles
 from tfk_transformer.export.to_onnx.onnx_layers import PROFILES, Profile, int8_but
 from tfk_transformer.export.to_saved_model.warm_up import write_warm_up
 from tfk_transformer.export.to_saved_model.writer import write_saved_model
+from tfk_transformer.inference.results import Translation
 from tfk_transformer.inference.streaming import StepModel, next_tokens
-from tfk_transformer.inference.text_batches import Translation
 from tfk_transformer.pipelines.translator import Translator
 
 Settings = Mapping[str, int | float]
@@ -54,7 +56,7 @@ class ExpectedResults:
         self.greedy, self.best = (ids[:, 0] for _, _, (ids, _) in self.searches)  # the best hypotheses' ids (N, T) under each
         prefix = np.roll(self.best[:, :PREFIX_LENGTH], 1, axis=0)  # of each probe, the beginning of another one's translation
         self.searches.append((prefix, parity.SETTINGS[0], self._generate(prefix, parity.SETTINGS[0])))
-        scored = traced(translator.graph, SCORE_AND_ATTEND)(self.ids, self.best)
+        scored = traced(translator.functions, SCORE_AND_ATTEND)(self.ids, self.best)
         self.scores = [scored[tensor.name].numpy() for tensor in SCORE_AND_ATTEND.outputs]
         # Texts that are too long are compared over ids only: the runtimes refuse them.
         fitting = [row for row, ids in enumerate(tokenizer.encode(self.texts)) if len(ids) < self.ids.shape[1]]
@@ -103,7 +105,7 @@ class ExpectedResults:
 
     @functools.cached_property
     def _generate_function(self) -> Callable[..., dict[str, np.ndarray]]:
-        return traced(self.translator.graph, GENERATE)
+        return traced(self.translator.functions, GENERATE)
 
     def _generate(self, prefix_ids: np.ndarray, settings: Settings) -> Searched:
         values = SearchSettings.model_validate(settings).model_dump().values()
@@ -114,7 +116,8 @@ class ExpectedResults:
 def _saved_model(translator: Translator, folder: Path, expected: ExpectedResults) -> Figures:
     path = folder / file_names.SAVED_MODEL
     pieces = [piece.encode("utf-8", "surrogateescape") for piece in translator.target_tokenizer.pieces()]
-    write_saved_model(translator, path, SAVED_MODEL, host_functions(translator), pieces=pieces)
+    tokenizers = {"source_tokenizer": translator.source_tokenizer.model, "target_tokenizer": translator.target_tokenizer.model}
+    write_saved_model(translator, path, SAVED_MODEL, host_functions(translator), pieces=pieces, **tokenizers)
     write_warm_up(path, SAVED_MODEL, expected.short_texts)
     loaded = SavedModelTranslator(path)
     expected.check_steps("SavedModel", loaded.steps)

@@ -1,11 +1,12 @@
 import numpy as np
+import onnxruntime
 import pytest
 import sacrebleu
 
 from tfk_transformer.datasets import Pair
 from tfk_transformer.evaluation import evaluate
 from tfk_transformer.export.runtime.onnx_translator import OnnxTranslator
-from tfk_transformer.inference.text_batches import Hypothesis, Translation
+from tfk_transformer.inference.results import Hypothesis, Translation
 
 
 class Dictionary:
@@ -75,13 +76,21 @@ def test_speed_is_sentences_by_seconds_after_a_batch_to_warm_up():
 
 
 @pytest.mark.parametrize("settings", [{"beam_size": 1}, {"beam_size": 2}, {"beam_size": 2, "batch_size": 3}])
-def test_no_file_is_opened_while_the_clock_runs(exported, settings):
-    translator, opened = OnnxTranslator(exported / "translate.onnx", threads=2), []
+def test_no_file_is_opened_while_the_clock_runs(exported, settings, monkeypatch):
+    sessions, opened = [], []
+
+    class Counted(onnxruntime.InferenceSession):
+        def __init__(self, *args, **kwargs):
+            sessions.append(args)
+            super().__init__(*args, **kwargs)
+
+    monkeypatch.setattr(onnxruntime, "InferenceSession", Counted)
+    translator = OnnxTranslator(exported / "translate.onnx", threads=2)
 
     class Watched:
         def translate(self, texts, **settings):
             found = translator.translate(texts, **settings)
-            opened.append(len(translator._file._sessions._opened))
+            opened.append(len(sessions))
             return found
 
     evaluate(Watched(), pairs(*[["seven", "sieben"]] * 65), **settings)

@@ -27,5 +27,5 @@ def test_attention_map_has_a_panel_a_head():
 
 
 def test_attention_map_refuses_tokens_that_do_not_fit():
-    with pytest.raises(ValueError, match=r"weights: expected \(heads, 1, 3\), as many as tokens, got \(5, 2, 3\)"):
+    with pytest.raises(ValueError, match=r"weights: expected shape \(heads, 1, 3\) for the tokens, got \(5, 2, 3\)"):
         attention_map(np.ones((5, 2, 3)), ["a", "b", "c"], ["d"])

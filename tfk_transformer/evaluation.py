@@ -1,34 +1,46 @@
-"""Translation quality and speed on a split."""
+"""Measure the quality and speed of translation on a split."""
 
 import time
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, Protocol
 
 from sacrebleu.metrics import BLEU, CHRF
 
+from tfk_transformer.datasets import Pair
+from tfk_transformer.inference.results import Translation
+
 
 class Evaluation(NamedTuple):
-    """Quality of a translator on pairs it was not trained on."""
+    """Quality and speed of a translator on pairs."""
 
     sentences: int
-    bleu: float  # 0 .. 100
-    bleu_signature: str
-    chrf: float  # 0 .. 100
+    bleu: float  # from 0 to 100
+    bleu_signature: str  # of sacreBLEU: how it was computed
+    chrf: float  # from 0 to 100
     chrf_signature: str
-    exact_match: float  # percent
+    exact_match: float  # percentage of sentences whose translation is the target
     seconds: float
     sentences_per_second: float
 
 
-def evaluate(translator, pairs, **settings) -> tuple[Evaluation, list[str]]:
-    """Translate the sources of pairs and compare with the targets.
+class SupportsTranslate(Protocol):
+    """A `Translator`, an `OnnxTranslator`, a `SavedModelTranslator`, or any object that translates texts as they do."""
+
+    @property
+    def translate(self) -> Callable[..., Sequence[Translation]]:
+        """Function (texts, **settings) -> a translation for each text."""
+
+
+def evaluate(translator: SupportsTranslate, pairs: Iterable[Pair], **settings: float) -> tuple[Evaluation, list[str]]:
+    """Translate the sources of pairs, and compare the translations with the targets.
 
     Args:
-        translator: anything with `translate(texts, **settings)`.
-        pairs: of `datasets`.
-        **settings: of the search.
+        translator: the translator.
+        pairs: text pairs, from `datasets.load(spec).pairs(split)`.
+        **settings: arguments of `translator.translate`, such as `beam_size`.
 
     Returns:
-        The figures, with sacreBLEU's corpus BLEU (arXiv:1804.08771) and chrF, and the translations.
+        The figures, with corpus BLEU (arXiv:1804.08771) and chrF of sacreBLEU, and the translation of each source.
 
     Raises:
         ValueError: if there are no pairs.
@@ -36,24 +48,23 @@ def evaluate(translator, pairs, **settings) -> tuple[Evaluation, list[str]]:
     pairs = list(pairs)
     if not pairs:
         raise ValueError("data: expected pairs to evaluate on, got none.")
-    sources = [pair.source for pair in pairs]
-    # Graphs are traced and files opened before the clock starts: those for one text and for few differ from those for many.
-    translator.translate(sources[: settings.get("batch_size", 64)], **settings)
+    sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
+    # TensorFlow functions are traced and files opened before the clock starts. A full batch is needed, since small ones have their own.
+    translator.translate(sources[: int(settings.get("batch_size", 64))], **settings)
     started = time.perf_counter()
     outputs = [translation.text for translation in translator.translate(sources, **settings)]
-    seconds = time.perf_counter() - started
-    targets = [pair.target for pair in pairs]
+    return _figures(outputs, targets, time.perf_counter() - started), outputs
+
+
+def _figures(outputs: list[str], targets: list[str], seconds: float) -> Evaluation:
     bleu, chrf = BLEU(), CHRF()
-    return (
-        Evaluation(
-            sentences=len(pairs),
-            bleu=bleu.corpus_score(outputs, [targets]).score,
-            bleu_signature=str(bleu.get_signature()),
-            chrf=chrf.corpus_score(outputs, [targets]).score,
-            chrf_signature=str(chrf.get_signature()),
-            exact_match=100 * sum(o == t for o, t in zip(outputs, targets, strict=True)) / len(pairs),
-            seconds=seconds,
-            sentences_per_second=len(pairs) / seconds,
-        ),
-        outputs,
+    return Evaluation(
+        sentences=len(targets),
+        bleu=bleu.corpus_score(outputs, [targets]).score,
+        bleu_signature=str(bleu.get_signature()),
+        chrf=chrf.corpus_score(outputs, [targets]).score,
+        chrf_signature=str(chrf.get_signature()),
+        exact_match=100 * sum(o == t for o, t in zip(outputs, targets, strict=True)) / len(targets),
+        seconds=seconds,
+        sentences_per_second=len(targets) / seconds,
     )

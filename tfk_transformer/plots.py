@@ -1,51 +1,54 @@
-"""Pictures: training curves and attention maps, as matplotlib figures."""
+"""Plot training curves and attention maps, as matplotlib figures."""
 
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import ArrayLike
 
 
 def training_curve(history: Mapping[str, Sequence[float | None]]) -> Figure:
-    """Draw the loss of each epoch, for training and validation, and BLEU where it was measured.
+    """Plot the training and validation loss of each epoch, and BLEU if it was measured.
 
     Args:
-        history: values a name, as in a bundle's `history.json`: "loss" and, where there are such, "val_loss" and "val_bleu", which
-            is None in epochs that were not measured.
+        history: for each metric, a list of its values by epoch, as in the `history.json` of a bundle: "loss" and, optionally,
+            "val_loss" and "val_bleu", which is None for epochs in which it was not measured.
     """
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.subplots()
     for name, label in (("loss", "training"), ("val_loss", "validation")):
         if name in history:
-            axes.plot(np.arange(1, len(history[name]) + 1), history[name], marker="o", markersize=3, label=label)
+            losses = np.array(history[name], float)  # NaN for None
+            axes.plot(np.arange(1, len(losses) + 1), losses, marker="o", markersize=3, label=label)
     axes.set(xlabel="epoch", ylabel="loss (nats a token)")
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(alpha=0.3)
-    lines = axes.lines
+    lines = [*axes.lines]
     if "val_bleu" in history:
         right = axes.twinx()
         measured = [(epoch, bleu) for epoch, bleu in enumerate(history["val_bleu"], 1) if bleu is not None]
         right.plot(*zip(*measured, strict=True), color="tab:green", marker="s", markersize=3, label="BLEU")
         right.set(ylabel="BLEU of the validation split")
         lines = [*lines, *right.lines]
-    axes.legend(handles=list(lines), loc="center right")
+    axes.legend(handles=lines, loc="center right")
     return figure
 
 
-def attention_map(weights, source: Sequence[str], target: Sequence[str]) -> Figure:
-    """Draw what each head of one layer attends to.
+def attention_map(weights: ArrayLike, source: Sequence[str], target: Sequence[str]) -> Figure:
+    """Plot the attention weights of each head of a layer.
 
     Args:
-        weights: (H, T, S), of one sentence; a row for each target token sums to 1.
-        source: the S tokens attended to.
+        weights: attention weights of one sentence, (H, T, S). The weights of each target token sum to 1.
+        source: the S tokens that are attended to.
         target: the T tokens that attend.
 
     Raises:
-        ValueError: if weights and tokens differ in number.
+        ValueError: if the shape of the weights does not match the numbers of tokens.
     """
     weights = np.asarray(weights)
     if weights.ndim != 3 or weights.shape[1:] != (len(target), len(source)):
-        raise ValueError(f"weights: expected (heads, {len(target)}, {len(source)}), as many as tokens, got {weights.shape}.")
+        raise ValueError(f"weights: expected shape (heads, {len(target)}, {len(source)}) for the tokens, got {weights.shape}.")
     columns = min(4, len(weights))
     rows = -(-len(weights) // columns)
     figure = Figure(figsize=(1 + 2.5 * columns, 1 + 2.5 * rows), layout="constrained")

@@ -13,7 +13,7 @@ import tfk_transformer
 from tfk_transformer.config.model_options import ModelOptions
 from tfk_transformer.constants import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 from tfk_transformer.export.file_names import external_weights
-from tfk_transformer.export.runtime.onnx_translator import METADATA
+from tfk_transformer.export.runtime.sessions import METADATA
 from tfk_transformer.export.to_onnx.conversion import OPSET, quietly
 
 LARGEST = 2_000_000_000  # bytes of weights in a file: protobuf ends at 2**31, and the graph needs space too

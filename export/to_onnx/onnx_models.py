@@ -38,8 +38,8 @@ from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
 if TYPE_CHECKING:
     from tfk_transformer.export.functions import TensorFlowFunction
-    from tfk_transformer.generation.classification_functions import ClassificationGraph
-    from tfk_transformer.generation.translation_functions import TranslationGraph
+    from tfk_transformer.generation.classification_functions import ClassificationFunctions
+    from tfk_transformer.generation.translation_functions import TranslationFunctions
 
 IR_VERSION = 8  # the version that tf2onnx writes
 
@@ -49,7 +49,7 @@ def search_graph(translator: Translator) -> ir.Model:
     from tfk_transformer.export.functions import traced
     from tfk_transformer.export.to_onnx.placeholder_model import PlaceholderModel
 
-    around = type(translator.graph)(PlaceholderModel(translator.model), translator.source_tokenizer, translator.target_tokenizer)
+    around = type(translator.functions)(PlaceholderModel(translator.model), translator.source_tokenizer, translator.target_tokenizer)
     return from_tensorflow(traced(around, GENERATE).get_concrete_function())
 
 
@@ -83,7 +83,7 @@ def score_graph(translator: Translator) -> ir.Model:
 
     The tokenizers are in the metadata, with which `OnnxScorer` scores texts too.
     """
-    model = _converted(translator.graph, "score", SCORE_AND_ATTEND)
+    model = _converted(translator.functions, "score", SCORE_AND_ATTEND)
     tokenizers = {SOURCE_TOKENIZER: translator.source_tokenizer, TARGET_TOKENIZER: translator.target_tokenizer}
     for name, tokenizer in tokenizers.items():
         model.metadata_props[name] = base64.b64encode(tokenizer.model).decode()
@@ -92,7 +92,7 @@ def score_graph(translator: Translator) -> ir.Model:
 
 def probabilities_graph(classifier: TextClassifier) -> ir.Model:
     """Convert a classifier over ids, `signatures.CLASSIFY_IDS`, to standard operators."""
-    return _converted(classifier.graph, "probabilities", CLASSIFY_IDS)
+    return _converted(classifier.functions, "probabilities", CLASSIFY_IDS)
 
 
 def classify_graph(probabilities: ir.Model, classifier: TextClassifier) -> ir.Model:
@@ -128,7 +128,7 @@ def tokenizer_graph(tokenizer: SubwordTokenizer) -> ir.Model:
     return ir.Model(graph, ir_version=IR_VERSION, producer_name="tfk_transformer")
 
 
-def _converted(functions: "TranslationGraph | ClassificationGraph", name: str, signature: Signature) -> ir.Model:
+def _converted(functions: "TranslationFunctions | ClassificationFunctions", name: str, signature: Signature) -> ir.Model:
     """Convert one of the TensorFlow functions of a translator or a classifier."""
     from tfk_transformer.export.functions import traced
 

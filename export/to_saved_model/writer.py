@@ -29,12 +29,13 @@ def write_saved_model(
         folder: folder to write; it must not exist.
         signatures: signatures by name, of those in `signatures`.
         more: further signatures by name, as `tf.function`s.
-        **constants: results of further functions without arguments, by name. `max_length` is always one.
+        **constants: results of further functions without arguments, by name. `max_length` and `config`, as JSON, are always there.
     """
     module = tf.Module()
     # Plain variables, not the Keras model: the SavedModel must load without Keras and without this package.
     module.weights = [variable.value for variable in fitted.model.variables]
-    for name, value in {"max_length": fitted.model.config.max_length, **constants}.items():
+    config = fitted.model.config
+    for name, value in {"max_length": config.max_length, "config": config.to_json(), **constants}.items():
         setattr(module, name, tf.function(functools.partial(tf.constant, value), input_signature=[]))
-    functions = {name: traced(fitted.graph, signature) for name, signature in signatures.items()}
+    functions = {name: traced(fitted.functions, signature) for name, signature in signatures.items()}
     tf.saved_model.save(module, str(folder), signatures={**functions, **(more or {})})

@@ -1,13 +1,15 @@
 """What the batches of a training are made from: texts encoded anew, or a cache on disk."""
 
+import hashlib
 import itertools
+import json
 
 import numpy as np
 import pytest
 from test_batches import BUDGET, LONGEST, SIDES, Memory, tokenizers, unpadded  # noqa: F401
 
 from tfk_transformer.data import encoding
-from tfk_transformer.data.batches import Share, TokenBatches
+from tfk_transformer.data.batches import JoinedBatches, Share, TokenBatches
 from tfk_transformer.data.bucketing import rounded_up
 
 
@@ -45,6 +47,14 @@ def test_a_cache_gives_what_the_texts_give(tokenizers, tmp_path, few_shapes, mon
     assert real_pairs(mixed.batches(1)) != real_pairs(mixed.batches(2))
 
 
+@pytest.mark.parametrize("kind", [TokenBatches, JoinedBatches])
+def test_a_cache_is_known_by_the_same_bytes_as_in_earlier_versions(tokenizers, tmp_path, kind):  # noqa: F811
+    """Users' caches would be refused otherwise."""
+    list(kind(Memory(SIDES), "train", *tokenizers, BUDGET, LONGEST, cache=tmp_path / "cache").batches(0))
+    known = f"memory\ntrain\n31\n{kind.__name__}._length\n".encode() + tokenizers[0].model + tokenizers[1].model
+    assert json.loads((tmp_path / "cache" / "cache.json").read_text())["contents"] == hashlib.sha256(known).hexdigest()
+
+
 def test_a_cache_needs_no_texts(tokenizers, tmp_path):  # noqa: F811
     first = list(batches_of(tokenizers, cache=tmp_path / "cache").batches(0))
     nothing = Memory([])
@@ -57,9 +67,11 @@ def test_a_cache_of_something_else_is_refused(tokenizers, tmp_path):  # noqa: F8
     with pytest.raises(ValueError, match="cache: .*cache holds other data, another split or other subwords"):
         TokenBatches(Memory(SIDES), "validation", *tokenizers, BUDGET, LONGEST, cache=tmp_path / "cache")
     (tmp_path / "other").mkdir()
-    with pytest.raises(ValueError, match="cache: expected a folder that a training wrote, or none yet, got .*other without cache.json"):
+    with pytest.raises(
+        ValueError, match="cache: expected a folder that a training run wrote, or a new one, got .*other without cache.json"
+    ):
         batches_of(tokenizers, cache=tmp_path / "other")
-    with pytest.raises(ValueError, match="cache: expected subwords that do not change, got subword sampling"):
+    with pytest.raises(ValueError, match="cache: expected the same subwords in every pass, got subword sampling"):
         batches_of(tokenizers, cache=tmp_path / "new", sampling=0.1)
 
 

@@ -104,9 +104,15 @@ def test_an_empty_file(files, tmp_path):
         source.pairs("train")
 
 
-def test_missing_files_are_found_at_the_first_use(files, tmp_path):
-    source = files(None, None)
-    with expect(source, tmp_path, "DIR/de.txt: not found", "DIR/en.txt: not found"):
+def test_missing_files_are_found_when_the_source_is_made(files, tmp_path):
+    with expect(None, tmp_path, "DIR/de.txt: not found", "DIR/en.txt: not found"):
+        files(None, None)
+
+
+def test_files_that_go_missing_are_found_when_they_are_read(files, tmp_path):
+    source = files(b"eins\n", b"one\n")
+    (tmp_path / "de.txt").unlink()
+    with expect(source, tmp_path, "DIR/de.txt: not found"):
         source.pairs("test")
 
 

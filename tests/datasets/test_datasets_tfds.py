@@ -97,7 +97,9 @@ def test_languages_that_are_not_there():
 
 
 def test_a_dataset_without_translations():
-    with pytest.raises(ValueError, match=r"^tfds: 'tiny_images' is no translation dataset: .* its features are FeaturesDict\.$"):
+    with pytest.raises(
+        ValueError, match=r"^tfds: 'tiny_images' is not a translation dataset: expected tfds.features.Translation, got FeaturesDict\.$"
+    ):
         load("tfds:tiny_images:de-en")
 
 

@@ -9,7 +9,7 @@ import pytest
 from tfk_transformer.config.model_options import ClassifierConfig
 from tfk_transformer.export import parity
 from tfk_transformer.export.exporting import export
-from tfk_transformer.export.runtime.onnx_translator import OnnxClassifier
+from tfk_transformer.export.runtime.onnx_classifier import OnnxClassifier
 from tfk_transformer.export.translator_files import WRITERS
 from tfk_transformer.models.classifier import Classifier
 from tfk_transformer.models.transformer import Transformer

@@ -10,7 +10,8 @@ import pytest
 from tfk_transformer.config.search_settings import setting_rules
 from tfk_transformer.export.inspection import inspect
 from tfk_transformer.export.parity import probe_ids
-from tfk_transformer.export.runtime.onnx_translator import METADATA, OnnxTranslator, open_session, read_metadata
+from tfk_transformer.export.runtime.onnx_translator import OnnxTranslator
+from tfk_transformer.export.runtime.sessions import METADATA, open_session, read_metadata
 from tfk_transformer.export.to_onnx.conversion import quietly
 from tfk_transformer.export.to_onnx.onnx_file import SMALL, OnnxFiles
 from tfk_transformer.export.to_onnx.onnx_models import generate_graph, search_graph

@@ -11,14 +11,19 @@ import pytest
 import tensorflow as tf
 from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
 
+from tfk_transformer import SavedModelClassifier, load
 from tfk_transformer.config.model_options import ClassifierConfig, TransformerConfig
 from tfk_transformer.datasets.numbers import spell
 from tfk_transformer.export import parity
 from tfk_transformer.export.exporting import _exact_float32, export
-from tfk_transformer.export.runtime.onnx_translator import OnnxClassifier, OnnxTranslator, open_session
+from tfk_transformer.export.runtime.onnx_classifier import OnnxClassifier
+from tfk_transformer.export.runtime.onnx_translator import OnnxTranslator
 from tfk_transformer.export.runtime.opening import open_translator
+from tfk_transformer.export.runtime.sessions import open_session
+from tfk_transformer.export.signatures import TRANSLATE
 from tfk_transformer.export.to_saved_model.warm_up import WARM_UP
-from tfk_transformer.inference.text_batches import Classification
+from tfk_transformer.export.to_saved_model.writer import write_saved_model
+from tfk_transformer.inference.results import Classification
 from tfk_transformer.models.classifier import Classifier
 from tfk_transformer.models.transformer import Transformer
 from tfk_transformer.pipelines.text_classifier import TextClassifier
@@ -120,7 +125,7 @@ def test_the_longest_text_that_fits_is_classified(classifier):
     token = classifier.tokenizer.encode(["eins"])[0][0]
     ids = np.zeros((2, MAX_LENGTH + 3), "int32")
     ids[0, :MAX_LENGTH], ids[1, : MAX_LENGTH + 1] = token, token
-    probabilities = classifier.graph.probabilities(tf.constant(ids)).numpy()
+    probabilities = classifier.functions.probabilities(tf.constant(ids)).numpy()
     assert np.isnan(probabilities).tolist() == [[False] * 2, [True] * 2]
 
 
@@ -330,6 +335,31 @@ def test_an_artefact_runs_alone_in_a_fresh_process(files, code, name, printed):
     assert done.stdout == f"{printed}\n", done.stderr
 
 
+@pytest.mark.parametrize("kind", ["bundle", "saved_model", "classify.onnx"])
+def test_every_runtime_classifies_alike_and_refuses_to_translate(classifier, saved, files, kind):
+    model = load(saved if kind == "bundle" else files / kind)
+    assert type(model) is {"bundle": TextClassifier, "saved_model": SavedModelClassifier, "classify.onnx": OnnxClassifier}[kind]
+    assert model.labels == LANGUAGES
+    assert model.classify(TEXTS, batch_size=3) == closely(classifier.classify(TEXTS))
+    with pytest.raises(ValueError, match=f"texts: expected at most {MAX_LENGTH} tokens each, got more in 1: number 2"):
+        model.classify(["seven", "one " * 99])
+    pairs = (TEXTS, TEXTS)
+    for method, given in (("translate", (TEXTS,)), ("stream", ("seven",)), ("score", pairs), ("score_tokens", pairs)):
+        with pytest.raises(ValueError, match=f"^{method}: expected a translator, got a classifier; use classify.$"):
+            getattr(model, method)(*given)
+
+
+def test_a_translator_s_saved_model_is_no_classifier_s(classifier, tmp_path):
+    size = classifier.tokenizer.vocab_size
+    model = Transformer(TransformerConfig.preset("tiny", source_vocab_size=size, target_vocab_size=size))
+    model.build()
+    write_saved_model(Translator(model, classifier.tokenizer), tmp_path / "numbers", {"translate": TRANSLATE})
+    with pytest.raises(
+        ValueError, match="expected the signature 'classify', got .*; it is a translator's; open it with SavedModelTranslator"
+    ):
+        SavedModelClassifier(tmp_path / "numbers")
+
+
 def test_files_of_the_other_kind_are_refused(saved, files):
     for path, message in (
         (saved, "open it with TextClassifier.load"),
@@ -392,7 +422,7 @@ def test_no_texts_give_no_labels_and_crash_nothing(signatures, files):
     assert (found["label"].shape, found["probability"].shape, found["probabilities"].shape) == ((0,), (0,), (0, 2))
     code = """
 import sys, numpy as np
-from tfk_transformer.export.runtime.onnx_translator import open_session
+from tfk_transformer.export.runtime.sessions import open_session
 session = open_session(sys.argv[1], text_operators=True)
 print(*(found.shape for found in session.run(None, {"text": np.array([], object)})))
 """

@@ -4,6 +4,7 @@ import sys
 
 import numpy as np
 import pytest
+import sentencepiece
 
 from tfk_transformer.tokenizers.subword_regularization import SubwordSampler
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
@@ -18,8 +19,12 @@ def tokenizer():
 
 def test_a_seed_decides_what_is_drawn(tokenizer):
     drawn, again, other = (tokenizer.encode(TEXTS, 0.2, seed) for seed in (3, 3, 4))
-    assert drawn == again != other
-    assert drawn != tokenizer.encode(TEXTS)
+    assert drawn == again
+    best = tokenizer.encode(TEXTS)
+    for one, another in ((drawn, other), (drawn, best), (other, best)):
+        assert sum(a != b for a, b in zip(one, another, strict=True)) > 0.6 * len(TEXTS)
+    # The five texts occur 20 times each, and are cut anew each time.
+    assert len({tuple(ids) for ids in drawn}) > 0.4 * len(TEXTS)
 
 
 def test_what_is_drawn_is_the_same_in_every_process(tokenizer, tmp_path):
@@ -36,7 +41,7 @@ def test_drawn_pieces_spell_the_same_text(tokenizer):
 
 def test_ways_come_as_often_as_their_probability_raised_to_the_power_says(tokenizer):
     word, power, count = "Bären", 0.4, 20_000
-    processor = tokenizer._processor
+    processor = sentencepiece.SentencePieceProcessor(model_proto=tokenizer.model)
     ways = processor.nbest_encode_as_ids(word, 500)
     assert 3 < len(ways) <= 64
     weights = np.exp(power * np.array([sum(map(processor.get_score, way)) for way in ways]))

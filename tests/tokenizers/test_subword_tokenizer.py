@@ -168,7 +168,7 @@ def test_an_unknown_model_type_is_an_error():
 
 
 def test_bytes_that_are_no_model_are_refused(tokenizer):
-    with pytest.raises(ValueError, match="^tokenizer model: expected a SentencePiece model, got 7 bytes that are none "):
+    with pytest.raises(ValueError, match="^tokenizer model: expected a SentencePiece model, got 7 bytes that are not one "):
         SubwordTokenizer(b"garbage")
 
 

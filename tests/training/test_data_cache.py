@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from tfk_transformer.data.batches import JoinedBatches, Share, TokenBatches
-from tfk_transformer.datasets import load
+from tfk_transformer.datasets import Pair, Source, load
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
-from tfk_transformer.training.data_cache import Prepared, PreparedSource
+from tfk_transformer.training.data_cache import CachedSource, DataCache
 from tfk_transformer.training.recipe import Recipe
 
 
@@ -19,10 +19,12 @@ def recipe(tmp_path):
     return Recipe(data=f"files:{tmp_path / 'a'},{tmp_path / 'b'}", vocab_size=31, tokenizer="char", max_length=29, batch_tokens=173)
 
 
-def batches_of(recipe, prepared, source=None, kind=TokenBatches, **more):
-    tokenizer = prepared.tokenizers()[0] if prepared.is_whole else learned(recipe)
-    ids = prepared.ids("train")
-    return kind(source or prepared.source(), "train", tokenizer, tokenizer, 173, 29, shuffle=True, seed=5, cache=ids, **more), tokenizer
+def batches_of(recipe, cache, source=None, kind=TokenBatches, **more):
+    tokenizer = cache.tokenizers()[0] if cache.is_complete else learned(recipe)
+    ids = cache.ids("train")
+    return kind(
+        source or cache.source(recipe.data), "train", tokenizer, tokenizer, 173, 29, shuffle=True, seed=5, cache=ids, **more
+    ), tokenizer
 
 
 def learned(recipe):
@@ -32,14 +34,14 @@ def learned(recipe):
 @pytest.fixture
 def whole(recipe, tmp_path):
     """A cache as a training leaves it, and the batches that the training saw; the texts are gone."""
-    prepared = Prepared(tmp_path / "cache", recipe)
-    batches, tokenizer = batches_of(recipe, prepared)
+    cache = DataCache(tmp_path / "cache", recipe)
+    batches, tokenizer = batches_of(recipe, cache)
     seen = [*batches.batches(0), *batches.batches(1)]
-    probes = prepared.probes(batches)
-    prepared.complete((tokenizer, tokenizer), probes)
+    probes = cache.probes(batches)
+    cache.complete((tokenizer, tokenizer), probes)
     for side in "ab":
         (tmp_path / side).unlink()
-    return prepared, seen, probes
+    return cache, seen, probes
 
 
 def assert_same(one, other):
@@ -51,9 +53,9 @@ def assert_same(one, other):
 
 
 def test_the_cache_gives_the_same_batches_without_the_texts(recipe, whole, tmp_path):
-    prepared, seen, probes = whole
-    again = Prepared(tmp_path / "cache", recipe)
-    assert again.is_whole
+    cache, seen, probes = whole
+    again = DataCache(tmp_path / "cache", recipe)
+    assert again.is_complete
     batches, _ = batches_of(recipe, again)
     assert batches.survey().pairs == 157 - batches.survey().report.dropped
     assert_same([*batches.batches(0), *batches.batches(1)], seen)
@@ -63,8 +65,8 @@ def test_the_cache_gives_the_same_batches_without_the_texts(recipe, whole, tmp_p
 
 def test_a_keras_dataset_reads_the_cache_epoch_after_epoch(recipe, whole):
     """As `fit` does: places in order, and the end of an epoch between."""
-    prepared, seen, _ = whole
-    sequence = batches_of(recipe, prepared)[0].sequence()
+    cache, seen, _ = whole
+    sequence = batches_of(recipe, cache)[0].sequence()
     read = []
     for _ in range(2):
         sequence.on_epoch_begin()
@@ -74,26 +76,46 @@ def test_a_keras_dataset_reads_the_cache_epoch_after_epoch(recipe, whole):
 
 @pytest.mark.parametrize("kind", [TokenBatches, JoinedBatches])
 def test_the_shares_of_all_processes_are_the_batches_with_rows_for_every_device(recipe, tmp_path, kind):
-    prepared = Prepared(None, recipe)
+    cache = DataCache(None, recipe)
     shares = [Share(0, 1, 6), *(Share(process, 3, 6) for process in range(3))]
-    whole, *parts = ([labels for _, labels in batches_of(recipe, prepared, kind=kind, share=share)[0].batches(0)] for share in shares)
+    whole, *parts = ([labels for _, labels in batches_of(recipe, cache, kind=kind, share=share)[0].batches(0)] for share in shares)
     assert {len(labels) % 6 for labels in whole} == {0}
     for labels, *rows in zip(whole, *parts, strict=True):
         assert len({part.shape for part in rows}) == 1
         np.testing.assert_array_equal(np.concatenate(rows), labels)
 
 
+def test_probes_with_line_breaks_come_back_one_by_one(recipe, tmp_path):
+    """A `tfds:` source may have sentences of several lines."""
+
+    class Lines(Source):
+        splits = ("train",)
+
+        def _read(self, split):
+            return (Pair(text, "grün", f"{split}:{text}") for text in ("der\nBär", "die\r", "grün"))
+
+    cache = DataCache(tmp_path / "cache", recipe)
+    batches, tokenizer = batches_of(recipe, cache, source=Lines("lines"))
+    cache.complete((tokenizer, tokenizer), cache.probes(batches))
+    again = DataCache(tmp_path / "cache", recipe).probes(batches)
+    assert again == ["der Bär", "die ", "grün"]
+    assert tokenizer.encode(again) == tokenizer.encode(["der\nBär", "die\r", "grün"])
+
+
 def test_a_cache_of_another_recipe_is_refused(recipe, whole, tmp_path):
-    with pytest.raises(ValueError, match=r"cache: .*cache was made with max_length=29, vocab_size=31; name another folder, or remove it\."):
-        Prepared(tmp_path / "cache", recipe.replace(vocab_size=37, max_length=23))
+    with pytest.raises(
+        ValueError, match=r"cache: .*cache was made with max_length=29, vocab_size=31; name another folder, or remove this one\."
+    ):
+        DataCache(tmp_path / "cache", recipe.replace(vocab_size=37, max_length=23))
 
 
 def test_texts_are_read_where_bleu_is_measured(recipe, whole, tmp_path):
     recipe = recipe.replace(evaluate_every=1)
-    assert not isinstance(Prepared(tmp_path / "cache", recipe).source(), PreparedSource)
-    assert isinstance(whole[0].source(), PreparedSource)
+    with pytest.raises(ValueError, match="two parallel text files, got: .*a: not found; .*b: not found"):
+        DataCache(tmp_path / "cache", recipe).source(recipe.data)
+    assert isinstance(whole[0].source(recipe.data), CachedSource)
 
 
-def test_texts_that_are_not_there_are_not_pretended(whole):
-    with pytest.raises(ValueError, match="cache: expected no need of texts, got a question for those of files:.*, split 'train'"):
-        list(whole[0].source().pairs("train"))
+def test_texts_that_are_not_there_are_not_pretended(recipe, whole):
+    with pytest.raises(ValueError, match="cache: expected that only ids are read, got a request for the texts of files:.*, split 'train'"):
+        list(whole[0].source(recipe.data).pairs("train"))

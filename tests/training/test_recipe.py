@@ -52,7 +52,10 @@ def test_print_config_prints_a_recipe_that_can_be_read(tmp_path):
         ('data = "x"\nmonitor = "bleu"', "monitor='bleu' needs evaluate_every"),
         ('data = "x"\nweight_decay = 0.1', "weight_decay needs optimizer 'adamw' or 'lion'"),
         ('data = "x"\ntokenizer = "char"\nbyte_fallback = true\nsubword_sampling = 0.1', "byte_fallback needs .*; subword_sampling needs"),
-        ('data = "x"\nseparate_vocabularies = true\narchitecture = "decoder"', "separate_vocabularies needs an encoder"),
+        (
+            'data = "x"\nseparate_vocabularies = true\narchitecture = "decoder"',
+            "separate_vocabularies needs architecture 'encoder_decoder'",
+        ),
         ('data = "x"\nprofile = [1, 2]', "profile needs tensorboard"),
         (
             'data = "x"\nconsistency = 2.5\noptions = { output = "probabilities" }',

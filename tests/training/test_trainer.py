@@ -146,7 +146,10 @@ def test_a_recipe_names_the_model_by_preset_and_differences():
         ({"preset": "huge"}, "preset: .*'huge'"),
         ({"epochs": 0}, "epochs: .*greater than 0, got 0"),
         ({"options": {"nrom": "post"}}, "unknown key 'nrom'. Did you mean 'norm'?"),
-        ({"options": {"max_length": 9}}, "options: expected options of the model alone, got max_length, which the recipe itself decides"),
+        (
+            {"options": {"max_length": 9}},
+            "options: expected only options of the model, got max_length, which the recipe or the data decides",
+        ),
         ({"lerning_rate": 1.0}, "unknown key 'lerning_rate'. Did you mean 'learning_rate'?"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Text pairs to batches of ids for `model.fit`.
+"""Encode text pairs as ids, and group them into batches for `model.fit`.
 
 Imports `datasets`, `tokenizers` and what is below them.
 """

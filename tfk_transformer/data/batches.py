@@ -1,95 +1,81 @@
-"""Text pairs to batches, budgeted in tokens, in an order that a seed and the number of the pass decide."""
+"""Batches of text pairs for `model.fit`, within a budget of tokens, in an order given by a seed and the number of the pass."""
 
 import itertools
 import math
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 import numpy as np
 
 from tfk_transformer.constants import START_ID
+from tfk_transformer.data.batch_records import Share, Survey
 from tfk_transformer.data.bucketing import bucket_lengths, plan, plan_few_shapes, rounded_up
-from tfk_transformer.data.encoding import PairCache, PairEncoder, Shard
-from tfk_transformer.datasets import Report
-from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
+from tfk_transformer.data.encoding import Encoder, PairEncoder, Shard, shard_of
+from tfk_transformer.data.id_cache import PairCache
+from tfk_transformer.datasets import Report, Source
+
+if TYPE_CHECKING:
+    import keras
+    import tensorflow as tf
+
+    from tfk_transformer.data.batch_sequence import BatchSequence
 
 BUFFERED_PAIRS = 131_072
+PREDICTED_AT_ONCE = 256  # pairs whose predictions are held in RAM together
 
-
-class Survey(NamedTuple):
-    """What one pass over a split found."""
-
-    pairs: int
-    source_tokens: int
-    target_tokens: int
-    steps: int  # batches a pass
-    padded_tokens: int  # of source and target in the batches of a pass, padding included
-    report: Report  # what was dropped, and where
-
-    @property
-    def padding(self) -> float:
-        """The share of padding in what the model reads."""
-        return 1 - (self.source_tokens + self.target_tokens) / self.padded_tokens
-
-
-class Share(NamedTuple):
-    """Which part of each batch a process reads, where several train together."""
-
-    process: int = 0
-    processes: int = 1
-    devices: int = 1  # of all processes; a batch has a multiple of so many rows
-
-    def of(self, rows: int) -> slice:
-        """Return the rows of this process."""
-        part = rows // self.processes
-        return slice(self.process * part, (self.process + 1) * part)
+Inputs: TypeAlias = dict[str, np.ndarray] | np.ndarray
+Batch: TypeAlias = tuple[Inputs, np.ndarray] | tuple[Inputs, np.ndarray, np.ndarray]  # the third part is sample weights
 
 
 class TokenBatches:
-    """The pairs of one split as batches for `model.fit`, by length, budgeted in tokens.
+    """Batches of the pairs of one split for `model.fit`, grouped by length, within a budget of tokens.
 
-    A batch is ({"source": (B, S), "target": (B, T)}, labels (B, T)), int32: source tokens and end; start and target
-    tokens; target tokens and end; zeros behind. Rows of padding, which the loss does not count, fill a batch up where its
-    shape asks for more.
+    A batch is `({"source": (B, S), "target": (B, T)}, labels (B, T))`, all int32. A row of "source" has the source tokens and the
+    end token. A row of "target" has the start token and the target tokens. A row of labels has the target tokens and the end token.
+    Rows are padded with zeros on the right. Rows of zeros, which the loss does not count, fill a batch up to its shape.
 
-    The order of a pass depends on `seed` and the pass's number alone. Pairs are mixed within a buffer of about 130,000.
+    The order of a pass depends only on `seed` and the number of the pass. Pairs are shuffled within a buffer of about 130,000.
+
+    Pass `shuffle=False` to `fit`: the batches come shuffled, and Keras warns that it cannot shuffle a dataset.
 
     Args:
-        data: where pairs come from, of `datasets.load`.
-        split: which of its splits.
-        source_tokenizer: of the source side.
-        target_tokenizer: of the target side.
-        batch_tokens: tokens a batch and side, padding included.
-        max_length: pairs with a side of more tokens, start or end included, are dropped and counted.
-        shuffle: whether to mix the pairs, anew in each pass.
-        seed: of the shuffling, and of what is sampled.
-        few_shapes: pad both sides to one of a few lengths and fill every batch, so that XLA compiles a dozen shapes and not
-            hundreds; else batches are as long as their longest pair, with a third of the padding.
-        sampling: of subwords, see `SubwordTokenizer.encode`; 0: always the same.
-        cache: folder that keeps the ids on disk, so that later passes and trainings need neither texts nor tokenizer.
-        steps: batches an epoch; None: as many as a pass has.
-        share: of each batch that this process reads; None: all of it.
-        copies: how often each row stands in a batch, in succession; `batch_tokens` counts it once.
+        data: the source of the pairs, from `datasets.load`.
+        split: the name of the split.
+        source_tokenizer: the tokenizer of the source side.
+        target_tokenizer: the tokenizer of the target side.
+        batch_tokens: maximum number of tokens per batch and side, padding included.
+        max_length: pairs with a side of more tokens, start or end token included, are dropped and counted.
+        shuffle: whether to shuffle the pairs, in another order in each pass.
+        seed: seed of the shuffling and of the subword sampling.
+        few_shapes: whether both sides are padded to one of a dozen lengths and every batch is filled up, so that XLA compiles a
+            dozen shapes instead of hundreds. If False, batches are as long as their longest pair, which takes a third of the padding.
+        sampling: strength of subword sampling; see `SubwordTokenizer.encode`. 0: no sampling.
+        cache: folder that keeps the ids on disk, so that later passes and training runs need neither texts nor tokenizer.
+        steps: number of batches in an epoch. None: one pass over the data.
+        share: the part of each batch that this process reads. None: all of it.
+        copies: how many times each row occurs in a batch, in succession; `batch_tokens` counts it once.
 
     Raises:
-        ValueError: if a batch cannot hold one pair of `max_length` tokens, or the cache holds something else.
+        ValueError: if a batch cannot hold one pair of `max_length` tokens, or the cache holds other data.
     """
 
-    inputs = ("source", "target")  # names of what the model reads; none where it reads a single tensor
+    inputs: ClassVar[tuple[str, ...]] = ("source", "target")  # names of the model's inputs; empty if it has a single one
+    layout: ClassVar[str] = "TokenBatches._length"  # in the fingerprint of caches, so it must not change
 
     def __init__(
         self,
-        data,
+        data: Source,
         split: str,
-        source_tokenizer: SubwordTokenizer,
-        target_tokenizer: SubwordTokenizer,
+        source_tokenizer: Encoder,
+        target_tokenizer: Encoder,
         batch_tokens: int = 4096,
         max_length: int = 256,
         shuffle: bool = False,
         seed: int = 0,
         few_shapes: bool = True,
         sampling: float = 0.0,
-        cache=None,
+        cache: str | Path | None = None,
         steps: int | None = None,
         share: Share | None = None,
         copies: int = 1,
@@ -108,22 +94,66 @@ class TokenBatches:
         self.steps = steps
         self.share = share or Share()
         self.copies = copies
-        self.epoch = 0  # that comes next
+        self.epoch = 0  # the number of the next epoch
         self.lengths = bucket_lengths(max_length)
-        self._survey = None
-        self._encoder = PairEncoder(data, split, source_tokenizer, target_tokenizer, max_length, self._length, sampling)
+        self._survey: Survey | None = None
+        self._encoder = PairEncoder(data, split, source_tokenizer, target_tokenizer, max_length, self._length, self.layout, sampling)
         self._pairs = self._encoder if cache is None else PairCache(cache, self._encoder)
 
     def pairs(self, report: Report | None = None) -> Iterator[tuple[list[int], list[int]]]:
-        """Yield ids of each pair: source (S,) tokens and end; target (T+1,) start, tokens and end."""
+        """Yield the ids of each pair, in the order of the data.
+
+        Args:
+            report: counts the dropped pairs.
+
+        Returns:
+            Pairs of the source tokens with the end token (S,), and the target tokens with start and end tokens (T+1,).
+        """
         for sources, targets in self._encoder.chunks(report):
             yield from zip(sources, targets, strict=True)
 
-    def survey(self) -> Survey:
-        """Read the split once, to count pairs, tokens, batches and what is dropped.
+    def predict(self, model: "keras.Model", report: Report | None = None) -> Iterator[np.ndarray]:
+        """Yield the model's prediction for each pair, in the order of the data.
+
+        Unlike `model.predict(batches.dataset())`, whose rows come in the order of the batches and with padding, the predictions
+        match the pairs of `pairs()` one by one, and have no padding. They are computed in batches of pairs of similar lengths.
+
+        Args:
+            model: reads these batches.
+            report: counts the dropped pairs, which have no prediction.
+
+        Returns:
+            For each pair, logits (or probabilities) float (T, vocab_size), for its T labels.
 
         Raises:
-            ValueError: if the data is broken, or nothing is left of it.
+            ValueError: if several processes share the batches.
+        """
+        if self.share.processes > 1:
+            raise ValueError(f"predict: expected batches of a single process, got a share of {self.share.processes}; leave out `share`.")
+        for sources, targets in self._encoder.chunks(report):
+            for first in range(0, len(sources), PREDICTED_AT_ONCE):
+                part = slice(first, first + PREDICTED_AT_ONCE)
+                yield from self._predictions(model, shard_of(sources[part], targets[part]))
+
+    def _predictions(self, model: "keras.Model", shard: Shard) -> Iterator[np.ndarray]:
+        """Yield the prediction for each pair of a shard, in its order."""
+        lengths = self._lengths(shard)
+        found: dict[int, np.ndarray] = {}
+        for places in self._plan(lengths, None):
+            outputs = np.asarray(model.predict_on_batch(self._batch(shard, places, *self._shape(lengths, places))[0]))
+            for place, output in zip(places.tolist(), outputs, strict=False):  # rows of padding come last
+                found[place] = self._unpadded(output, int(lengths[-1][place]))
+        return (found[place] for place in range(len(lengths[-1])))
+
+    def _unpadded(self, output: np.ndarray, length: int) -> np.ndarray:
+        """Return a row of predictions without those for padding."""
+        return output[:length]
+
+    def survey(self) -> Survey:
+        """Read the split once, and count pairs, tokens, batches and dropped pairs.
+
+        Raises:
+            ValueError: if the data is broken, or no pairs are left.
         """
         if self._survey is None:
             report, pairs, tokens, steps, padded = Report(), 0, np.zeros(2, np.int64), 0, 0
@@ -133,26 +163,27 @@ class TokenBatches:
                 steps += len(batches)
                 padded += sum(rows * sum(widths) for rows, widths in (self._shape(lengths, places) for places in batches))
                 pairs += len(shard.sides[0])
-                tokens += [int(side.lengths.sum()) for side in shard.sides]
+                tokens += self._token_counts(shard)
             if not steps:
                 why = "; ".join(report.lines()) or "it is empty"
                 raise ValueError(f"data: expected pairs in {self.data.name}, split '{self.split}', got none: {why}.")
-            self._survey = Survey(pairs, int(tokens[0]), int(tokens[1]) - pairs, steps, padded, report)
+            self._survey = Survey(pairs, int(tokens[0]), int(tokens[1]), steps, padded, report)
         return self._survey
 
     def __len__(self) -> int:
-        """Return the batches of an epoch."""
+        """Return the number of batches in an epoch."""
         return self.steps or self.survey().steps
 
-    def batches(self, epoch: int, first: int = 0) -> Iterator[tuple[Any, np.ndarray]]:
+    def batches(self, epoch: int, first: int = 0) -> Iterator[Batch]:
         """Yield the batches of an epoch, as arrays.
 
-        Epochs follow each other through the passes. Every pass counts as many batches as the first has: where subwords are
-        sampled, or pairs come in several buffers, it may have a few more or less, and these are left out or come twice.
+        If `steps` is given, an epoch starts where the one before ended, within a pass or in the next one. All passes have as many
+        batches as the first. If subwords are sampled, or the pairs fill several buffers, a pass may produce a few more or fewer
+        batches: surplus batches are left out, and missing ones are replaced by repeating the first.
 
         Args:
-            epoch: its number, from 0.
-            first: the number of the batch to begin with.
+            epoch: number of the epoch, from 0.
+            first: number of the batch to start with.
         """
         a_pass = self.survey().steps
         begin, end = epoch * len(self) + first, (epoch + 1) * len(self)
@@ -160,50 +191,62 @@ class TokenBatches:
             start = number * a_pass
             yield from itertools.islice(self._pass(number, a_pass), max(begin - start, 0), min(end - start, a_pass))
 
-    def dataset(self):
-        """Return the batches as a `tf.data.Dataset` of known cardinality; each time it is read, the next epoch comes, see `epoch`."""
+    def dataset(self) -> "tf.data.Dataset":
+        """Return the batches as a `tf.data.Dataset` of known cardinality.
+
+        Each iteration over it yields the next epoch, whose number is in `epoch`. Pass `shuffle=False` to `fit`: the batches come
+        shuffled, and Keras warns otherwise that it does not shuffle a dataset.
+        """
         import tensorflow as tf
 
-        spec = tf.TensorSpec([None, None], tf.int32)
-        inputs = {name: spec for name in self.inputs} if self.inputs else spec
-        batches = tf.data.Dataset.from_generator(self._next_epoch, output_signature=(inputs, spec))
+        batches = tf.data.Dataset.from_generator(self._next_epoch, output_signature=self._signature())
         batches = batches.apply(tf.data.experimental.assert_cardinality(len(self)))
         return _without_autotuning(batches.prefetch(8))
 
-    def sequence(self):
+    def _signature(self) -> tuple["tf.TypeSpec | dict[str, tf.TypeSpec]", ...]:
+        """Return the structure of a batch with the shapes and dtypes of its tensors."""
+        import tensorflow as tf
+
+        ids = tf.TensorSpec([None, None], tf.int32)
+        return {name: ids for name in self.inputs} if self.inputs else ids, ids
+
+    def sequence(self) -> "BatchSequence":
         """Return the batches as a `keras.utils.PyDataset`, for backends without TensorFlow."""
         from tfk_transformer.data.batch_sequence import BatchSequence
 
         return BatchSequence(self)
 
-    def _next_epoch(self):
+    def _next_epoch(self) -> Iterator[Batch]:
         epoch, self.epoch = self.epoch, self.epoch + 1
         return self.batches(epoch)
 
-    def _pass(self, number: int, count: int) -> Iterator:
-        """Yield so many batches of a pass, built as they are asked for."""
+    def _pass(self, number: int, count: int) -> Iterator[Batch]:
+        """Yield `count` batches of a pass, each made when it is read."""
         return itertools.islice(itertools.chain.from_iterable(self._once(number) for _ in range(count)), count)
 
-    def _once(self, number: int) -> Iterator:
+    def _once(self, number: int) -> Iterator[Batch]:
         random = self._random(number)
         for shard in self._buffers(None, random):
             lengths = self._lengths(shard)
             for places in self._plan(lengths, random if self.shuffle else None):
-                inputs, labels = self._batch(shard, places, *self._shape(lengths, places))
-                if self.copies > 1:
-                    inputs = {name: self._copied(ids) for name, ids in inputs.items()} if self.inputs else self._copied(inputs)
-                    labels = self._copied(labels)
-                yield inputs, labels
+                batch = self._batch(shard, places, *self._shape(lengths, places))
+                yield self._copied(batch) if self.copies > 1 else batch
 
-    def _copied(self, ids):
-        return np.repeat(ids, self.copies, axis=0)
+    def _copied(self, batch: Batch) -> Batch:
+        """Return a batch in which each row occurs `copies` times in succession."""
+
+        def repeated(array: np.ndarray) -> np.ndarray:
+            return np.repeat(array, self.copies, axis=0)
+
+        inputs = {name: repeated(ids) for name, ids in batch[0].items()} if isinstance(batch[0], dict) else repeated(batch[0])
+        return (inputs, repeated(batch[1])) if len(batch) == 2 else (inputs, repeated(batch[1]), repeated(batch[2]))
 
     def _random(self, number: int) -> np.random.Generator:
         return np.random.default_rng((self.seed, number))
 
-    def _buffers(self, report, random) -> Iterator[Shard]:
-        """Yield the pairs of a pass, as many at a time as are mixed."""
-        together = []
+    def _buffers(self, report: Report | None, random: np.random.Generator) -> Iterator[Shard]:
+        """Yield the pairs of a pass, as many at a time as are shuffled together."""
+        together: list[Shard] = []
         for shard in self._pairs.shards(report, random if self.shuffle else None):
             together.append(shard)
             if sum(len(part.sides[0]) for part in together) >= BUFFERED_PAIRS:
@@ -213,17 +256,22 @@ class TokenBatches:
             yield Shard.joined(together)
 
     def _lengths(self, shard: Shard) -> list[np.ndarray]:
-        """Return the lengths (N,) of what the model reads, a side each."""
+        """Return the lengths (N,) of the rows of each of the model's inputs, without padding."""
         sources, targets = shard.lengths
         return [sources, targets - 1]
 
-    def _plan(self, lengths, random) -> list[np.ndarray]:
+    def _token_counts(self, shard: Shard) -> tuple[int, int]:
+        """Return the numbers of source and target tokens, end tokens included."""
+        sources, targets = (int(side.lengths.sum()) for side in shard.sides)
+        return sources, targets - len(shard.sides[1])
+
+    def _plan(self, lengths: list[np.ndarray], random: np.random.Generator | None) -> list[np.ndarray]:
         if self.few_shapes:
             return plan_few_shapes(np.maximum.reduce(lengths), self.lengths, self.batch_tokens, random)
         return plan(lengths, self.batch_tokens, random)
 
-    def _shape(self, lengths, places) -> tuple[int, list[int]]:
-        """Return the rows of a batch, and the width of each side."""
+    def _shape(self, lengths: list[np.ndarray], places: np.ndarray) -> tuple[int, list[int]]:
+        """Return the number of rows of a batch, and the width of each of its inputs."""
         widths = [int(side[places].max()) for side in lengths]
         rows = len(places)
         if self.few_shapes:
@@ -231,8 +279,8 @@ class TokenBatches:
             widths, rows = [width] * len(widths), self.batch_tokens // width
         return rounded_up(rows, self.share.devices), widths
 
-    def _batch(self, shard: Shard, places, rows: int, widths):
-        """Make this process's rows of a batch."""
+    def _batch(self, shard: Shard, places: np.ndarray, rows: int, widths: Sequence[int]) -> Batch:
+        """Return this process's rows of a batch."""
         own = self.share.of(rows)
         places, rows = places[own], own.stop - own.start
         source = shard.sides[0].padded(places, (rows, widths[0]))
@@ -241,26 +289,28 @@ class TokenBatches:
         return {"source": source, "target": np.where(labels, target[:, :-1], 0)}, labels
 
     def _length(self, source: int, target: int) -> int:
-        """Return the tokens of the longer side, of a source with its end and a target with its start and end."""
+        """Return the length of the longer side, given the source with its end token and the target with start and end tokens."""
         return max(source, target - 1)
 
 
 class JoinedBatches(TokenBatches):
-    """The same for a model without an encoder: a pair is one sequence, its source a prompt and its target what follows.
+    """Batches for a model without an encoder: a pair is one sequence, whose prompt is the source and whose continuation is the target.
 
-    A batch is (ids (B, L), labels (B, L)), int32: start, source and target tokens; zeros under the source, target tokens and
-    end. Loss and metrics do not count zeros, so the model is not asked to predict prompts.
+    A batch is `(ids (B, L), labels (B, L))`, both int32. A row of ids has the start token, the source tokens and the target tokens.
+    A row of labels has zeros at the positions of the prompt, then the target tokens and the end token. Loss and metrics do not count
+    zeros, so the model does not learn to predict prompts.
     """
 
-    inputs = ()
+    inputs: ClassVar[tuple[str, ...]] = ()
+    layout: ClassVar[str] = "JoinedBatches._length"
 
-    def _length(self, source, target):
+    def _length(self, source: int, target: int) -> int:
         return source + target - 2
 
-    def _lengths(self, shard):
+    def _lengths(self, shard: Shard) -> list[np.ndarray]:
         return [np.add(*shard.lengths) - 2]
 
-    def _batch(self, shard, places, rows, widths):
+    def _batch(self, shard: Shard, places: np.ndarray, rows: int, widths: Sequence[int]) -> Batch:
         own = self.share.of(rows)
         ids, labels = (np.zeros((own.stop - own.start, *widths), np.int32) for _ in range(2))
         for row, place in enumerate(places[own]):
@@ -271,8 +321,8 @@ class JoinedBatches(TokenBatches):
         return ids, labels
 
 
-def _without_autotuning(dataset):
-    """Turn tf.data's autotuner off: the end of each epoch waits for its period, which grows up to a minute."""
+def _without_autotuning(dataset: "tf.data.Dataset") -> "tf.data.Dataset":
+    """Turn off the autotuner of tf.data: the end of each epoch waits for the autotuner's period, which grows to a minute."""
     import tensorflow as tf
 
     options = tf.data.Options()

@@ -1,4 +1,4 @@
-"""Which sequences make a batch: by length, within a budget of tokens."""
+"""Group sequences into batches by length, within a budget of tokens."""
 
 import math
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ import numpy as np
 
 
 def bucket_lengths(max_length: int) -> list[int]:
-    """Return the lengths that sequences are padded to: 8, 10, 12, then about a fifth longer each, up to `max_length`."""
+    """Return the lengths that sequences are padded to: 8, 10, 12, then each about a fifth longer, up to `max_length`."""
     lengths = [min(8, max_length)]
     while lengths[-1] < max_length:
         longer = max(lengths[-1] + 2, lengths[-1] * 6 // 5)
@@ -16,19 +16,20 @@ def bucket_lengths(max_length: int) -> list[int]:
 
 
 def plan(sides: Sequence[np.ndarray], budget: int, random: np.random.Generator | None = None) -> list[np.ndarray]:
-    """Put sequences of like lengths together, as many as the budget holds.
+    """Group pairs of similar lengths, as many in a batch as the budget allows.
 
     Args:
-        sides: the lengths (N,) of each side of a pair.
-        budget: tokens a batch and side, padding included.
-        random: mixes pairs of the same lengths, and the batches; None: none of it.
+        sides: for each side of the pairs, the lengths (N,).
+        budget: maximum number of tokens per batch and side, padding included.
+        random: shuffles pairs of the same lengths, and the batches. None: no shuffling.
 
     Returns:
-        For each batch, the places of its pairs.
+        For each batch, the indices of its pairs.
     """
     order = _by_length(sides, random)
     longest = np.maximum.reduce(sides)[order]
-    batches, first, width = [], 0, 0
+    batches: list[np.ndarray] = []
+    first, width = 0, 0
     for place, length in enumerate(longest.tolist()):
         width = max(width, length)
         if (place + 1 - first) * width > budget:
@@ -40,18 +41,19 @@ def plan(sides: Sequence[np.ndarray], budget: int, random: np.random.Generator |
 def plan_few_shapes(
     lengths: np.ndarray, buckets: Sequence[int], budget: int, random: np.random.Generator | None = None
 ) -> list[np.ndarray]:
-    """Put sequences of one bucket together, `budget // bucket` a batch.
+    """Group pairs of the same bucket, `budget // bucket` in a batch.
 
     Args:
-        lengths: (N,), of the longer side of each pair.
-        buckets: ascending lengths to pad to, the last at least the longest.
-        budget: tokens a batch and side, padding included.
-        random: mixes the pairs of a bucket, and the batches; None: none of it.
+        lengths: the length of the longer side of each pair, (N,).
+        buckets: the lengths to pad to, ascending. The last must be at least the greatest of `lengths`.
+        budget: maximum number of tokens per batch and side, padding included.
+        random: shuffles the pairs of a bucket, and the batches. None: no shuffling.
 
     Returns:
-        For each batch, the places of its pairs; a bucket's last batch may have fewer.
+        For each batch, the indices of its pairs. The last batch of a bucket may have fewer.
     """
-    batches, found = [], np.searchsorted(buckets, lengths)
+    batches: list[np.ndarray] = []
+    found = np.searchsorted(buckets, lengths)
     for bucket, length in enumerate(buckets):
         places = np.flatnonzero(found == bucket)
         if random is not None:
@@ -61,12 +63,15 @@ def plan_few_shapes(
 
 
 def rounded_up(count: int, multiple: int) -> int:
-    """Return the next multiple."""
+    """Return the least multiple of `multiple` that is at least `count`."""
     return math.ceil(count / multiple) * multiple
 
 
-def _by_length(sides, random):
-    """Order by the last side's length, then by the first's: up and down in turn, so that no batch spans its whole range."""
+def _by_length(sides: Sequence[np.ndarray], random: np.random.Generator | None) -> np.ndarray:
+    """Return the indices of the pairs, sorted by the length of the last side, then by that of the first.
+
+    The order of the first side's lengths alternates between ascending and descending, so that no batch spans their whole range.
+    """
     ties = np.arange(len(sides[0])) if random is None else random.random(len(sides[0]))
     if len(sides) == 1:
         return np.lexsort((ties, sides[0]))
@@ -74,5 +79,5 @@ def _by_length(sides, random):
     return np.lexsort((ties, np.where(last % 2, first, -first), last))
 
 
-def _mixed(batches, random):
+def _mixed(batches: list[np.ndarray], random: np.random.Generator | None) -> list[np.ndarray]:
     return batches if random is None else [batches[i] for i in random.permutation(len(batches))]

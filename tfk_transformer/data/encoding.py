@@ -1,38 +1,44 @@
-"""Text pairs to ids, a few thousand at a time: from the texts anew in each pass, or from a cache on disk."""
+"""Encode the text pairs of a split as ids, about a thousand pairs at a time."""
 
-import hashlib
 import itertools
-import json
 import operator
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from tfk_transformer.atomic_write import written_whole
 from tfk_transformer.constants import END_ID, START_ID
 from tfk_transformer.data.ragged import Rows
-from tfk_transformer.datasets import Report
+from tfk_transformer.datasets import Report, Source
 
 ENCODED_AT_ONCE = 1024
 PAIRS_A_SHARD = 32_768
-META = "cache.json"
+
+Ids = list[list[int]]
+
+
+class Encoder(Protocol):
+    """What encodes one side of the pairs: a `SubwordTokenizer`, or the `Labels` of a classifier."""
+
+    model: bytes
+
+    def encode(self, texts: Sequence[str], sampling: float = 0.0, seed: int = 0) -> Ids:
+        """Return the ids of each text, without start and end."""
 
 
 class Shard(NamedTuple):
-    """Some pairs as ids; a side each."""
+    """Some encoded pairs: the sequences of each side."""
 
     sides: tuple[Rows, ...]
 
     @property
     def lengths(self) -> list[np.ndarray]:
-        """The lengths (N,) of each side."""
+        """The lengths of the sequences of each side, int64 (N,)."""
         return [side.lengths for side in self.sides]
 
     @classmethod
     def joined(cls, shards: Sequence["Shard"]) -> "Shard":
-        """Put several together."""
+        """Concatenate shards."""
         return shards[0] if len(shards) == 1 else cls(tuple(Rows.joined(sides) for sides in zip(*(s.sides for s in shards), strict=True)))
 
 
@@ -40,25 +46,38 @@ class PairEncoder:
     """Encode the pairs of one split.
 
     Args:
-        data: where pairs come from, of `datasets.load`.
-        split: which of its splits.
-        source_tokenizer: of the source side.
-        target_tokenizer: of the target side.
-        max_length: pairs of more tokens are dropped and counted.
-        length: of a pair, from the tokens of its source with its end and its target with start and end.
-        sampling: of `SubwordTokenizer.encode`, for both sides.
+        data: the source of the pairs, from `datasets.load`.
+        split: the name of the split.
+        source_tokenizer: encodes the source side.
+        target_tokenizer: encodes the target side.
+        max_length: longer pairs are dropped and counted.
+        length: returns the length of a pair, given the number of tokens of its source with the end token, and of its target with
+            start and end tokens.
+        layout: names the function `length` in the fingerprint of a cache.
+        sampling: strength of subword sampling on both sides; see `SubwordTokenizer.encode`.
     """
 
-    def __init__(self, data, split: str, source_tokenizer, target_tokenizer, max_length: int, length: Callable, sampling: float = 0.0):
+    def __init__(
+        self,
+        data: Source,
+        split: str,
+        source_tokenizer: Encoder,
+        target_tokenizer: Encoder,
+        max_length: int,
+        length: Callable[[int, int], int],
+        layout: str,
+        sampling: float = 0.0,
+    ):
         self.data = data
         self.split = split
         self.tokenizers = (source_tokenizer, target_tokenizer)
         self.max_length = max_length
         self.length = length
+        self.layout = layout
         self.sampling = sampling
 
-    def chunks(self, report: Report | None = None, seed: int = 0) -> Iterator[tuple[list, list]]:
-        """Yield the ids of about a thousand pairs at a time: sources with their end, targets with start and end."""
+    def chunks(self, report: Report | None = None, seed: int = 0) -> Iterator[tuple[Ids, Ids]]:
+        """Yield the ids of about a thousand pairs at a time: sources with the end token, targets with start and end tokens."""
         pairs = self.data.pairs(self.split, report)
         for number in itertools.count():
             if not (chunk := list(itertools.islice(pairs, ENCODED_AT_ONCE))):
@@ -78,67 +97,13 @@ class PairEncoder:
             yield list(itertools.compress(sources, fits)), list(itertools.compress(targets, fits))
 
     def shards(self, report: Report | None = None, random: np.random.Generator | None = None) -> Iterator[Shard]:
-        """Yield all pairs in the order of the data; `random` seeds what is sampled."""
+        """Yield all pairs in the order of the data; `random` seeds the subword sampling."""
         seed = 0 if random is None else int(random.integers(2**31))
-        chunks = (Shard((Rows.of(sources), Rows.of(targets))) for sources, targets in self.chunks(report, seed))
+        chunks = (shard_of(sources, targets) for sources, targets in self.chunks(report, seed))
         while together := list(itertools.islice(chunks, PAIRS_A_SHARD // ENCODED_AT_ONCE)):
             yield Shard.joined(together)
 
 
-class PairCache:
-    """The same from a folder that is written in the first pass; its shards come in another order each time.
-
-    Args:
-        folder: of the cache; made where it is missing, whole or not at all.
-        encoder: what is cached.
-
-    Raises:
-        ValueError: if the folder holds something else, or if what is encoded changes from pass to pass.
-    """
-
-    def __init__(self, folder, encoder: PairEncoder):
-        if encoder.sampling:
-            raise ValueError("cache: expected subwords that do not change, got subword sampling; leave out one of the two.")
-        self.folder = Path(folder)
-        self.encoder = encoder
-        self.contents = _fingerprint(encoder)
-        if self.folder.exists():
-            self._check()
-
-    def shards(self, report: Report | None = None, random: np.random.Generator | None = None) -> Iterator[Shard]:
-        """Yield all pairs, the shards mixed by `random`."""
-        if not self.folder.exists():
-            self._write()
-        meta = json.loads((self.folder / META).read_text())
-        if report is not None:
-            report.restore(meta["dropped"])
-        count = meta["shards"]
-        for number in range(count) if random is None else random.permutation(count):
-            yield Shard(tuple(Rows.load(self.folder / f"{number:05d}.{side}") for side in range(2)))
-
-    def _write(self) -> None:
-        report, count = Report(), 0
-        with written_whole(self.folder) as new:
-            new.mkdir()
-            for shard in self.encoder.shards(report):
-                for number, side in enumerate(shard.sides):
-                    side.save(new / f"{count:05d}.{number}")
-                count += 1
-            (new / META).write_text(json.dumps({"contents": self.contents, "shards": count, "dropped": report.to_dict()}))
-
-    def _check(self) -> None:
-        meta = self.folder / META
-        if not meta.is_file():
-            raise ValueError(f"cache: expected a folder that a training wrote, or none yet, got {self.folder} without {META}.")
-        if json.loads(meta.read_text())["contents"] != self.contents:
-            raise ValueError(f"cache: {self.folder} holds other data, another split or other subwords; name another folder, or remove it.")
-
-
-def _fingerprint(encoder: PairEncoder) -> str:
-    """Tell caches apart: by the data's name, not by its text."""
-    known = hashlib.sha256()
-    for part in (encoder.data.name, encoder.split, encoder.max_length, encoder.length.__qualname__):
-        known.update(f"{part}\n".encode())
-    for tokenizer in encoder.tokenizers:
-        known.update(tokenizer.model)
-    return known.hexdigest()
+def shard_of(sources: Ids, targets: Ids) -> Shard:
+    """Return encoded pairs as a shard."""
+    return Shard((Rows.of(sources), Rows.of(targets)))

@@ -1,6 +1,6 @@
-"""Where text pairs come from: parallel files, TFDS datasets, built-in number words.
+"""Sources of text pairs: parallel files, TFDS datasets, generated number words and sums.
 
-Imports `config` only. TensorFlow and TFDS are imported when a `tfds:` source is asked for.
+Imports `config` only. TensorFlow and TFDS are imported only for `tfds:` sources.
 """
 
 from tfk_transformer.datasets.pairs import Pair, Report, Source

@@ -1,7 +1,7 @@
-"""Sums of two numbers of n digits: made data for a model that continues a sequence, "083+917=" with "1000".
+"""Generated sums of two numbers of n digits, for a model that continues a sequence, such as "083+917=" with "1000".
 
-Both numbers are written with n digits and their sum with n + 1, so that a digit's place tells what it stands for. Problems
-are drawn at random, each at most once: 1,000 to test, 1,000 to validate, and of the rest up to 500,000 to train on.
+Both numbers are written with n digits and their sum with n + 1 digits, so that the position of a digit determines its value.
+The problems are drawn at random without repetition: 1,000 for testing, 1,000 for validation, and up to 500,000 for training.
 """
 
 import random
@@ -35,7 +35,7 @@ def addition_source(spec: str, rest: str) -> AdditionSource:
     """Return the source for `addition:` and a number of digits.
 
     Raises:
-        ValueError: unless it is a number from 2 to 9.
+        ValueError: unless `rest` is a number from 2 to 9.
     """
     if not re.fullmatch(f"[2-{MOST_DIGITS}]", rest):
         raise malformed(spec, f"'{rest}' is not a number of digits from 2 to {MOST_DIGITS}.")
@@ -43,14 +43,14 @@ def addition_source(spec: str, rest: str) -> AdditionSource:
 
 
 def write(problem: int, digits: int) -> tuple[str, str]:
-    """Return a problem and its solution: 8309 of 2 digits is ("83+09=", "092")."""
+    """Return the problem with a number, and its solution: 8309 with 2 digits is ("83+09=", "092")."""
     first, second = divmod(problem, 10**digits)
     return f"{first:0{digits}}+{second:0{digits}}=", f"{first + second:0{digits + 1}}"
 
 
 @lru_cache(maxsize=2)
 def problems_by_split(digits: int) -> dict[str, list[int]]:
-    """Return the problems of train, validation and test, each as one number of 2 * digits digits, no problem twice."""
+    """Return the problems of each split without repetition; a problem is a number of 2 * digits digits."""
     there_are = 100**digits
     drawn = _distinct(min(there_are, TRAIN_SIZE + 2 * HELD_OUT_SIZE), there_are, seed=digits)
     test, validation = drawn[:HELD_OUT_SIZE], drawn[HELD_OUT_SIZE : 2 * HELD_OUT_SIZE]
@@ -58,11 +58,12 @@ def problems_by_split(digits: int) -> dict[str, list[int]]:
 
 
 def _distinct(count: int, limit: int, seed: int) -> list[int]:
-    """Draw so many different numbers below `limit`.
+    """Draw `count` different numbers below `limit`.
 
-    Of the random module, Python promises the same values in every version for `random()` alone.
+    Only `random()` is used, since Python guarantees the same values in all versions for no other function of the random module.
     """
-    generator, found = random.Random(seed), {}
+    generator = random.Random(seed)
+    found: dict[int, None] = {}
     while len(found) < count:
         found[int(generator.random() * limit)] = None
     return list(found)

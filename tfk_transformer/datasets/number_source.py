@@ -8,7 +8,7 @@ from tfk_transformer.datasets.spelling import language_pair
 
 
 class NumberSource(Source):
-    """Number words, spelt as they are asked for (about 6,000 pairs a second) and remembered; nothing is kept on disk."""
+    """Number words in two languages. They are spelled when they are read (about 6,000 pairs a second) and kept in RAM."""
 
     splits = USUAL_SPLITS
 
@@ -21,7 +21,7 @@ def number_source(spec: str, rest: str) -> NumberSource:
     """Return the source for `numbers:` and a language pair.
 
     Raises:
-        ValueError: for a malformed pair, or a language num2words does not know.
+        ValueError: for a malformed language pair, or a language that num2words does not know.
     """
     source, target = language_pair(spec, rest)
     check_language(source)

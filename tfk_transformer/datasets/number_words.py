@@ -1,22 +1,28 @@
-"""The number words as a TFDS dataset, for tools that speak TFDS; `numbers:en-de` needs none of this.
+"""The number words as a TFDS dataset, for tools that use TFDS; `numbers:en-de` does not need it.
 
-After importing this module, `tfds.load("number_words/en-de")` knows it. The command line prepares it with
-`tfds build tfk_transformer/datasets/number_words.py` (TFDS' own command needs `pip install apache-beam mlcroissant`).
-A pair that is not listed: `NumberWords(config=NumberWordsConfig("en-fi"))`.
+After this module is imported, `tfds.load("number_words/en-de")` loads the dataset. To prepare it on the command line, run
+`tfds build tfk_transformer/datasets/number_words.py`, which needs `pip install apache-beam mlcroissant`.
+For a language pair that is not listed, use `NumberWords(config=NumberWordsConfig("en-fi"))`.
 """
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from tfk_transformer.datasets.numbers import check_language, numbers_by_split, spell
 from tfk_transformer.datasets.optional import require_tfds
 from tfk_transformer.datasets.spelling import language_pair
 
-tfds = require_tfds()
+if TYPE_CHECKING:
+    import tensorflow_datasets as tfds
+else:
+    tfds = require_tfds()
 
 
 class NumberWordsConfig(tfds.core.BuilderConfig):
-    """Two languages, any that num2words knows."""
+    """A pair of languages that num2words knows."""
 
     def __init__(self, pair: str):
-        """Name the languages.
+        """Set the languages.
 
         Args:
             pair: source and target, such as "en-de".
@@ -37,7 +43,7 @@ class NumberWords(tfds.core.GeneratorBasedBuilder):
     RELEASE_NOTES = {"1.0.0": "First release."}
     BUILDER_CONFIGS = [NumberWordsConfig(pair) for pair in ("en-de", "de-en", "en-fr", "en-es", "en-it", "en-nl", "en-pt", "en-ru")]
 
-    def _info(self):
+    def _info(self) -> tfds.core.DatasetInfo:
         languages = self.builder_config.languages
         return tfds.core.DatasetInfo(
             builder=self,
@@ -46,10 +52,10 @@ class NumberWords(tfds.core.GeneratorBasedBuilder):
             supervised_keys=languages,
         )
 
-    def _split_generators(self, dl_manager):
+    def _split_generators(self, dl_manager: tfds.download.DownloadManager) -> Mapping[str, Iterator[tuple[int, dict[str, str]]]]:
         del dl_manager
         return {split: self._generate_examples(numbers) for split, numbers in numbers_by_split().items()}
 
-    def _generate_examples(self, numbers):
+    def _generate_examples(self, numbers: Iterable[int]) -> Iterator[tuple[int, dict[str, str]]]:
         for number in numbers:
             yield number, {language: spell(number, language) for language in self.builder_config.languages}

@@ -1,11 +1,12 @@
-"""Number words in two languages: an endless, exact and language-neutral supply of text pairs.
+"""Number words in two languages: exact text pairs that need no download.
 
-Every function is pure. The numbers 0 to 999,999 stand in one fixed pseudo-random order; the first 1,000 are the test split,
-the next 1,000 the validation split, and the train split is every other number below 10,000 (short numbers are too rare in
-the order to be learned from it) with the numbers that follow in the order, 60,000 in all.
+Every function is pure. The numbers 0 to 999,999 have a fixed pseudo-random order. The first 1,000 are the test split, and the
+next 1,000 are the validation split. The train split has 60,000 numbers: all others below 10,000 (short numbers would be too rare
+to be learned otherwise), and the numbers that follow in the order.
 """
 
 import random
+from collections.abc import Mapping
 from functools import lru_cache
 
 from tfk_transformer.config.record import nearest
@@ -21,30 +22,32 @@ _LANGUAGES_HINT = 'the list: python -c "import num2words; print(*num2words.CONVE
 
 
 def check_language(code: str) -> None:
-    """Refuse a language that num2words does not know.
+    """Check that num2words knows a language.
 
     Raises:
-        ValueError: with the nearest known code and where the list is.
+        ValueError: if it does not, with the nearest known code and the location of the list.
     """
-    known = require("num2words", "num2words").CONVERTER_CLASSES
+    known: Mapping[str, object] = require("num2words", "num2words").CONVERTER_CLASSES
     if code not in known:
         raise ValueError(f"language: expected a code of num2words, got '{code}'.{nearest(code, known)} ({_LANGUAGES_HINT})")
 
 
-@lru_cache(maxsize=2 * (TRAIN_SIZE + 2 * HELD_OUT_SIZE))  # one language pair: vocabulary, survey and batches each read it
+@lru_cache(
+    maxsize=2 * (TRAIN_SIZE + 2 * HELD_OUT_SIZE)
+)  # for one language pair, which is read for the vocabulary, the survey and the batches
 def spell(number: int, language: str) -> str:
     """Return a number in words, such as "three hundred twenty-one" for 321 in "en".
 
-    English is written without the "and" and the commas that num2words puts in: both vary among its writers, and one number
-    should have one spelling.
+    English is written without the "and" and the commas of num2words, which versions of it use differently: a number must have only
+    one spelling.
 
     Raises:
         ValueError: if num2words cannot spell this number in this language.
     """
     num2words = require("num2words", "num2words").num2words
     try:
-        text = num2words(number, lang=language).strip()
-    # Not narrower: an incomplete converter raises whatever its arithmetic or its tables happen to raise.
+        text: str = num2words(number, lang=language).strip()
+    # All exceptions: an incomplete converter of num2words may raise any of them.
     except Exception as error:
         raise ValueError(
             f"language '{language}': num2words cannot spell {number} ({type(error).__name__}: {error}); "
@@ -55,7 +58,7 @@ def spell(number: int, language: str) -> str:
 
 @lru_cache(maxsize=1)
 def numbers_by_split() -> dict[str, tuple[int, ...]]:
-    """Return the numbers of train, validation and test in their order: 60,000, 1,000 and 1,000, no number twice."""
+    """Return the 60,000, 1,000 and 1,000 numbers of train, validation and test in their order, without repetition."""
     order = sorted(range(LIMIT), key=_keys(_ORDER_SEED).__getitem__)
     held_out, rest = order[: 2 * HELD_OUT_SIZE], order[2 * HELD_OUT_SIZE :]
     short = [number for number in rest if number < ALWAYS_TRAINED_BELOW]
@@ -68,7 +71,7 @@ def numbers_by_split() -> dict[str, tuple[int, ...]]:
 def _keys(seed: int) -> list[float]:
     """Return a random sort key for each number below LIMIT.
 
-    Of the random module, Python promises the same values in every version for `random()` alone: not for `shuffle` or `sample`.
+    Only `random()` is used, since Python guarantees the same values in all versions for no other function of the random module.
     """
     generator = random.Random(seed)
     return [generator.random() for _ in range(LIMIT)]

@@ -1,15 +1,15 @@
-"""Packages that only some sources need, imported at the first use."""
+"""Import packages that only some sources need."""
 
 import importlib
 from types import ModuleType
 
 
 def require(module: str, package: str) -> ModuleType:
-    """Import a module, or say how to install it.
+    """Import a module.
 
     Args:
-        module: its import name, such as "tensorflow_datasets".
-        package: its name on PyPI, such as "tensorflow-datasets".
+        module: import name, such as "tensorflow_datasets".
+        package: name on PyPI, such as "tensorflow-datasets".
 
     Raises:
         ImportError: with the `pip install` line, if the module cannot be imported.
@@ -24,8 +24,8 @@ def require_tfds() -> ModuleType:
     """Import tensorflow_datasets.
 
     Raises:
-        ImportError: with the `pip install` line, if it or what it needs cannot be imported.
+        ImportError: with the `pip install` line, if it or one of its dependencies cannot be imported.
     """
-    # TFDS 4.9 imports it late and does not declare it (tensorflow/datasets issue 11212).
+    # TFDS 4.9 needs importlib_resources, but does not declare it (tensorflow/datasets issue 11212).
     require("importlib_resources", "importlib_resources")
     return require("tensorflow_datasets", "tensorflow-datasets")

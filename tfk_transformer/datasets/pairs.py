@@ -1,7 +1,7 @@
-"""The text pair, the report on dropped pairs, and what every source of pairs offers."""
+"""The text pair, the report on dropped pairs, and the interface of all sources of pairs."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ _PLACES_SHOWN = 3
 
 
 class Pair(NamedTuple):
-    """A sentence, its translation, and where they stand, for messages: "de.train.txt:17"."""
+    """A sentence, its translation, and their location for messages, such as "de.train.txt:17"."""
 
     source: str
     target: str
@@ -22,7 +22,7 @@ class Pair(NamedTuple):
 
 @dataclass
 class _Drops:
-    """The pairs dropped for one reason."""
+    """The number of pairs dropped for one reason, and the first few locations."""
 
     count: int = 0
     places: list[str] = field(default_factory=list)
@@ -38,9 +38,12 @@ class _Drops:
 
 
 class Report:
-    """Count the dropped pairs by reason, with the first few places of each; use a new one for each pass over the pairs."""
+    """Count the dropped pairs by reason, with the first few locations of each.
 
-    def __init__(self):
+    Use a new report for each pass over the pairs.
+    """
+
+    def __init__(self) -> None:
         self._drops: dict[str, _Drops] = {}
 
     def drop(self, reason: str, where: str) -> None:
@@ -48,35 +51,35 @@ class Report:
 
         Args:
             reason: a phrase that follows "dropped 2 pairs", such as "with an empty side".
-            where: the pair's place, `Pair.where`.
+            where: the location of the pair, `Pair.where`.
         """
         self._drops.setdefault(reason, _Drops()).add(where)
 
     @property
     def dropped(self) -> int:
-        """The number of dropped pairs, all reasons together."""
+        """The total number of dropped pairs."""
         return sum(drops.count for drops in self._drops.values())
 
     def lines(self) -> list[str]:
-        """Return one line a reason, such as "dropped 2 pairs with an empty side (de.train.txt:17, en.train.txt:40)"."""
+        """Return one line per reason, such as "dropped 2 pairs with an empty side (de.train.txt:17, en.train.txt:40)"."""
         return [drops.line(reason) for reason, drops in self._drops.items()]
 
-    def to_dict(self) -> dict:
-        """Return what `restore` takes: by reason, the count and the first places."""
-        return {reason: [drops.count, drops.places] for reason, drops in self._drops.items()}
+    def to_dict(self) -> dict[str, tuple[int, list[str]]]:
+        """Return the count and the first locations by reason, as `restore` takes them."""
+        return {reason: (drops.count, drops.places) for reason, drops in self._drops.items()}
 
-    def restore(self, drops: dict) -> None:
-        """Take over what `to_dict` gave."""
+    def restore(self, drops: Mapping[str, tuple[int, list[str]]]) -> None:
+        """Add the counts and locations that `to_dict` returned."""
         self._drops.update({reason: _Drops(count, places) for reason, (count, places) in drops.items()})
 
 
 class Source(ABC):
-    """A source of text pairs, as `load` returns it.
+    """A source of text pairs; `load` returns one.
 
     Attributes:
-        name: the spec it was loaded from.
-        source_language: its code, or "" if unknown.
-        target_language: its code, or "" if unknown.
+        name: the spec that was given to `load`.
+        source_language: language code, or "" if unknown.
+        target_language: language code, or "" if unknown.
     """
 
     def __init__(self, name: str, source_language: str = "", target_language: str = ""):
@@ -84,30 +87,29 @@ class Source(ABC):
         self.source_language = source_language
         self.target_language = target_language
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
 
     @property
     @abstractmethod
     def splits(self) -> tuple[str, ...]:
-        """The names `pairs` takes."""
+        """The names of the splits."""
 
     @abstractmethod
     def _read(self, split: str) -> Iterator[Pair]:
-        """Stream every pair of a split, those with an empty side included."""
+        """Yield all pairs of a split, including those with an empty side."""
 
     def _check(self, split: str) -> None:  # noqa: B027 (most sources have nothing to check)
-        """Raise a ValueError naming every problem of a split's data; called before each pass."""
+        """Raise a ValueError that names every problem of a split's data; called before each pass."""
 
     def pairs(self, split: str, report: Report | None = None) -> Iterator[Pair]:
-        """Stream the pairs of a split; those with an empty (or blank) side are dropped.
+        """Return an iterator over the pairs of a split. Pairs with an empty (or blank) side are dropped.
+
+        The data is read while iterating, and not held in RAM.
 
         Args:
             split: one of `splits`.
-            report: where the dropped pairs are counted, while the pairs are taken; None: nowhere.
-
-        Returns:
-            An iterator; it reads on as it is asked and holds no file in memory.
+            report: counts the dropped pairs, while iterating. None: they are not counted.
 
         Raises:
             ValueError: at once, for an unknown split or for data that cannot be used.
@@ -119,7 +121,7 @@ class Source(ABC):
 
 
 def usual_first(splits: Iterable[str]) -> tuple[str, ...]:
-    """Return split names sorted: train, validation, test, then the others by name."""
+    """Return split names in order: train, validation, test, then the others by name."""
     names = set(splits)
     return tuple(name for name in USUAL_SPLITS if name in names) + tuple(sorted(names.difference(USUAL_SPLITS)))
 

@@ -1,4 +1,4 @@
-"""The sources behind `files:SOURCE,TARGET` and `folder:DIR:de-en`."""
+"""The sources for `files:SOURCE,TARGET` and `folder:DIR:de-en`."""
 
 import re
 from collections.abc import Iterator
@@ -6,13 +6,20 @@ from pathlib import Path
 
 from tfk_transformer.datasets.pairs import USUAL_SPLITS, Pair, Source, usual_first
 from tfk_transformer.datasets.spelling import malformed, name_and_languages
-from tfk_transformer.datasets.text_files import check_parallel, lines
+from tfk_transformer.datasets.text_files import check_parallel, check_presence, lines
 
 FilePair = tuple[Path, Path]
 
 
 class ParallelText(Source):
-    """Two files a split, the same line in both a pair; both are checked once, when first used."""
+    """Two files for each split; a line of one and the same line of the other make a pair. Files are checked once, before they are read.
+
+    Args:
+        name: the data spec.
+        files: for each split, the source and the target file.
+        source_language: language code, or "" if unknown.
+        target_language: language code, or "" if unknown.
+    """
 
     def __init__(self, name: str, files: dict[str, FilePair], source_language: str = "", target_language: str = ""):
         super().__init__(name, source_language, target_language)
@@ -21,7 +28,7 @@ class ParallelText(Source):
 
     @property
     def splits(self) -> tuple[str, ...]:
-        """The names `pairs` takes."""
+        """The names of the splits."""
         return usual_first(self._files)
 
     def _check(self, split: str) -> None:
@@ -34,30 +41,31 @@ class ParallelText(Source):
         source_path, target_path = self._files[split]
         names = _short_names(source_path, target_path)
         for number, (source, target) in enumerate(zip(lines(source_path), lines(target_path), strict=True), start=1):
-            # An empty side is looked for in the file that has it.
+            # The location of a pair with an empty side is that in the file with the empty line.
             yield Pair(source, target, f"{names[1 if source.strip() and not target.strip() else 0]}:{number}")
 
 
 def files_source(spec: str, rest: str) -> ParallelText:
-    """Return the source for `files:` and two paths; each usual split name gives their one set of pairs.
+    """Return the source for `files:` and two paths. Each of the usual splits has the same pairs.
 
     Raises:
-        ValueError: unless there are two paths with one comma between them.
+        ValueError: unless there are two paths separated by a comma, or if a file is missing.
     """
     paths = [part.strip() for part in rest.split(",")]
     if len(paths) != 2 or not all(paths):
         raise malformed(spec, "expected two paths with one comma between them.")
     files = (Path(paths[0]).expanduser(), Path(paths[1]).expanduser())
+    check_presence(*files)
     return ParallelText(spec, dict.fromkeys(USUAL_SPLITS, files))
 
 
 def folder_source(spec: str, rest: str) -> ParallelText:
-    """Return the source for `folder:`, a folder and two languages; a file in either language makes a split.
+    """Return the source for `folder:`, a folder and two languages. A file in either language makes a split.
 
-    A split that only one language has is refused when its pairs are asked for: half a split is a mistake, not nothing.
+    A split that has a file in only one language is refused when its pairs are read.
 
     Raises:
-        ValueError: for a malformed spec, a missing folder, a language without files, or a file both plain and .gz.
+        ValueError: for a malformed spec, a missing folder, a language without files, or a file that is there both plain and as .gz.
     """
     name, source, target = name_and_languages(spec, rest)
     folder = Path(name).expanduser()
@@ -75,7 +83,7 @@ def folder_source(spec: str, rest: str) -> ParallelText:
 
 
 def _split_files(folder: Path) -> dict[str, dict[str, Path]]:
-    """Return the files named LANGUAGE.SPLIT.txt or .txt.gz of a folder, by language and split."""
+    """Return the files of a folder that are named LANGUAGE.SPLIT.txt or LANGUAGE.SPLIT.txt.gz, by language and split."""
     if not folder.is_dir():
         raise ValueError(
             f"folder {folder}: {'not a folder' if folder.exists() else 'not found'}; name a folder with files such as de.train.txt."
@@ -93,5 +101,5 @@ def _file(folder: Path, found: dict[str, dict[str, Path]], language: str, split:
 
 
 def _short_names(source: Path, target: Path) -> tuple[str, str]:
-    """Return the file names, or the whole paths where the names alone would not tell the files apart."""
+    """Return the names of both files, or their paths if the names are equal."""
     return (source.name, target.name) if source.name != target.name else (str(source), str(target))

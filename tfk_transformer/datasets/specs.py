@@ -1,4 +1,4 @@
-"""From a data spec, one line of text, to a source of text pairs."""
+"""Data specs: strings such as "numbers:en-de" that name a source of text pairs."""
 
 from collections.abc import Callable
 
@@ -13,17 +13,21 @@ from tfk_transformer.datasets.spelling import malformed
 def load(spec: str) -> Source:
     """Return the source of text pairs that a spec names.
 
-    - `numbers:en-de`: built-in number words, 60,000 pairs to train on; any two languages num2words knows.
-    - `addition:2`: built-in sums of two numbers of so many digits, 2 to 9, for a decoder alone.
-    - `files:SOURCE,TARGET`: two parallel UTF-8 files, plain or .gz, a sentence a line. They are one set of pairs, so each
-      of the split names train, validation and test gives that set.
-    - `folder:DIR:de-en`: `de.train.txt`, `en.train.txt` and so on, plain or .gz, the layout of TFDS' TranslateFolder.
-    - `tfds:NAME:pt-en`: a TFDS dataset whose features are a Translation; NAME may hold a config and a version, such as
-      `ted_hrlr_translate/pt_to_en:1.0.0`. TFDS downloads it into TFDS_DATA_DIR when the splits or pairs are first asked for.
+    - `numbers:en-de`: generated number words with 60,000 training pairs, in any two languages that num2words knows. It needs no
+      download.
+    - `addition:2`: generated sums of two numbers with 2 to 9 digits, for a decoder-only model.
+    - `files:SOURCE,TARGET`: two parallel UTF-8 files, plain or .gz, with one sentence per line. The splits train, validation and
+      test all have the same pairs. For a classifier, the second file has one label per line.
+    - `folder:DIR:de-en`: files `de.train.txt`, `en.train.txt` and so on in a folder, plain or .gz, the layout of TFDS's
+      TranslateFolder.
+    - `tfds:NAME:pt-en`: a TFDS dataset whose features are a Translation. NAME may include a config and a version, such as
+      `ted_hrlr_translate/pt_to_en:1.0.0`. TFDS downloads it into TFDS_DATA_DIR when its splits or pairs are first used.
+
+    This imports neither TensorFlow nor Keras, except for `tfds:`, and does not read the data.
 
     Raises:
-        ValueError: for a spec that is malformed, or names languages, folders or datasets that do not exist.
-        ImportError: if the spec needs a package that is not installed.
+        ValueError: for a malformed spec, or if a language, file, folder or dataset does not exist.
+        ImportError: if a package that the spec needs is not installed.
     """
     kind, colon, rest = spec.partition(":")
     if kind not in _KINDS:
@@ -34,7 +38,7 @@ def load(spec: str) -> Source:
 
 
 def _tfds_source(spec: str, rest: str) -> Source:
-    # Imported late: every other source must work where TFDS and TensorFlow are not installed.
+    # Imported late, so that all other sources work without TFDS and TensorFlow.
     from tfk_transformer.datasets.tfds_source import TfdsSource
 
     return TfdsSource(spec, rest)

@@ -1,4 +1,4 @@
-"""How a data spec is spelt, and the errors for one that is not."""
+"""The syntax of data specs, and the errors for malformed ones."""
 
 import re
 
@@ -6,7 +6,7 @@ FORMS = "numbers:en-de, addition:2, files:SOURCE,TARGET, folder:DIR:de-en or tfd
 
 
 def malformed(spec: str, problem: str) -> ValueError:
-    """Return the error for a spec that cannot be read; it shows all spellings."""
+    """Return the error for a malformed spec, which shows all forms."""
     return ValueError(f"data: expected {FORMS}, got '{spec}': {problem}")
 
 
@@ -15,10 +15,10 @@ def language_pair(spec: str, text: str) -> tuple[str, str]:
 
     Args:
         spec: the whole spec, for messages.
-        text: its part that names the languages.
+        text: the part that names the languages.
 
     Raises:
-        ValueError: unless the text is two different codes joined by one hyphen.
+        ValueError: unless `text` is two different codes joined by a hyphen.
     """
     match = re.fullmatch(r"([^-\s]+)-([^-\s]+)", text)
     if not match:
@@ -29,10 +29,10 @@ def language_pair(spec: str, text: str) -> tuple[str, str]:
 
 
 def name_and_languages(spec: str, text: str) -> tuple[str, str, str]:
-    """Return NAME and the two codes of "NAME:en-de"; NAME may hold colons, so the last one counts.
+    """Return NAME and the two codes of "NAME:en-de"; NAME may contain colons, so the last one separates.
 
     Raises:
-        ValueError: if either part is missing or the languages cannot be read.
+        ValueError: if either part is missing, or the languages are malformed.
     """
     name, colon, languages = text.rpartition(":")
     if not name:

@@ -1,7 +1,7 @@
-"""Text files, a sentence a line, plain or .gz: streamed line by line, and checked before use.
+"""Text files with one sentence per line, plain or .gz, which are read line by line and checked before use.
 
-Lines end at the byte "\\n" and nowhere else: `str.splitlines` and Python's text mode also split at characters that stand
-inside sentences (U+2028, form feed, a lone carriage return), and would shift every later sentence against its translation.
+Only the byte "\\n" ends a line: `str.splitlines` and Python's text mode also split at characters that occur within sentences
+(U+2028, form feed, a single carriage return), which would misalign all later sentences with their translations.
 """
 
 import codecs
@@ -15,26 +15,40 @@ _BAD_LINES_SHOWN = 10
 
 
 def lines(path: Path) -> Iterator[str]:
-    """Stream the lines of a UTF-8 file, without line ends and without a byte order mark.
+    """Yield the lines of a UTF-8 file, without line ends and without a byte order mark.
 
     Raises:
-        ValueError: (UnicodeDecodeError) for bytes that are not UTF-8; `check_parallel` finds them all beforehand.
-        OSError: for a file that cannot be read.
+        UnicodeDecodeError: (a ValueError) for bytes that are not UTF-8; `check_parallel` finds all of them beforehand.
+        OSError: if the file cannot be read.
     """
     return (line.decode("utf-8") for line in _raw_lines(path))
 
 
 def check_parallel(source: Path, target: Path) -> None:
-    """Read both files once, streaming, and refuse them with every problem found.
+    """Read both files once, line by line, and check them.
 
     Raises:
-        ValueError: for a file missing, unreadable, empty, of a corrupt .gz or not UTF-8, and for unequal line counts.
+        ValueError: with all problems: a missing, unreadable or empty file, corrupt gzip, text that is not UTF-8, and unequal line
+            counts.
     """
     checks = [_check_file(source), _check_file(target)]
     problems = [problem for check in checks for problem in check.problems]
     counts = [check.line_count for check in checks]
     if None not in counts and counts[0] != counts[1]:
         problems.append(f"unequal line counts: {source} has {counts[0]}, {target} has {counts[1]}")
+    _refuse(problems)
+
+
+def check_presence(source: Path, target: Path) -> None:
+    """Check that both files exist, without reading them.
+
+    Raises:
+        ValueError: if a file is missing.
+    """
+    _refuse([f"{path}: not found" for path in (source, target) if not path.exists()])
+
+
+def _refuse(problems: list[str]) -> None:
     if problems:
         raise ValueError(f"expected two parallel text files, got: {'; '.join(problems)}.")
 
@@ -48,7 +62,7 @@ def _raw_lines(path: Path) -> Iterator[bytes]:
 
 @dataclass
 class _FileCheck:
-    """What one pass over a file found; line_count is None if the file could not be read to its end."""
+    """The result of one pass over a file; line_count is None if the file could not be read to its end."""
 
     line_count: int | None = None
     problems: list[str] = field(default_factory=list)
@@ -56,7 +70,7 @@ class _FileCheck:
 
 @dataclass
 class _Reading:
-    """How far a pass has come, and the lines that are not UTF-8: the number of them, and the first ten."""
+    """The state of a pass: the number of lines, and the number and first ten of those that are not UTF-8."""
 
     path: Path
     line_count: int = 0
@@ -79,7 +93,7 @@ class _Reading:
 
 
 def _check_file(path: Path) -> _FileCheck:
-    # A pipe could be read only once, and the pairs are read after this check.
+    # A pipe can be read only once, but the pairs are read again after this check.
     if path.exists() and not path.is_file():
         return _FileCheck(problems=[f"{path}: not a regular file"])
     reading = _Reading(path)

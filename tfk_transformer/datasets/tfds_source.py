@@ -4,11 +4,16 @@ import os
 import textwrap
 from collections.abc import Iterator
 from functools import cached_property
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from tfk_transformer.config.record import nearest
 from tfk_transformer.datasets.optional import require, require_tfds
 from tfk_transformer.datasets.pairs import Pair, Source, usual_first
 from tfk_transformer.datasets.spelling import name_and_languages
+
+if TYPE_CHECKING:
+    import tensorflow_datasets as tfds
 
 
 class TfdsSource(Source):
@@ -22,7 +27,7 @@ class TfdsSource(Source):
 
     @cached_property
     def splits(self) -> tuple[str, ...]:
-        """The names `pairs` takes."""
+        """The names of the splits."""
         _prepare(self._dataset, self._builder)
         return usual_first(self._builder.info.splits)
 
@@ -34,11 +39,11 @@ class TfdsSource(Source):
             yield Pair(source.decode("utf-8"), target.decode("utf-8"), f"{self._dataset} {split} {place}")
 
 
-def _open_builder(dataset: str):
-    """Return the TFDS builder of a dataset; nothing is downloaded."""
+def _open_builder(dataset: str) -> "tfds.core.DatasetBuilder":
+    """Return the TFDS builder of a dataset, without downloading anything."""
     tfds = require_tfds()
     try:
-        # TFDS reads the variable once, when it is imported; given here, a later change counts too.
+        # TFDS reads the variable only when it is imported; passing it here makes later changes effective.
         return tfds.builder(dataset, data_dir=os.environ.get("TFDS_DATA_DIR"))
     except tfds.core.DatasetNotFoundError as error:
         known = tfds.list_builders(with_community_datasets=False)
@@ -47,19 +52,19 @@ def _open_builder(dataset: str):
         raise ValueError(f"tfds: '{dataset}' cannot be opened: {_one_line(error)}") from error
 
 
-def _check_languages(dataset: str, features, languages: tuple[str, str]) -> None:
+def _check_languages(dataset: str, features: "tfds.features.FeatureConnector", languages: tuple[str, str]) -> None:
     tfds = require_tfds()
     if not isinstance(features, tfds.features.Translation):
         raise ValueError(
-            f"tfds: '{dataset}' is no translation dataset: expected tfds.features.Translation, its features are {type(features).__name__}."
+            f"tfds: '{dataset}' is not a translation dataset: expected tfds.features.Translation, got {type(features).__name__}."
         )
     missing = [language for language in languages if language not in features.languages]
     if missing:
         raise ValueError(f"tfds: '{dataset}' has the languages {', '.join(features.languages)}, not {' and '.join(missing)}.")
 
 
-def _prepare(dataset: str, builder) -> None:
-    """Download and prepare a dataset unless that is done."""
+def _prepare(dataset: str, builder: "tfds.core.DatasetBuilder") -> None:
+    """Download and prepare a dataset, unless it is prepared already."""
     tfds = require_tfds()
     failures = (OSError, AssertionError, tfds.download.DownloadError)
     try:
@@ -68,10 +73,10 @@ def _prepare(dataset: str, builder) -> None:
         raise ValueError(f"tfds: '{dataset}' could not be downloaded and prepared: {_one_line(error)}") from error
 
 
-def _read_config(tfds):
-    """Return settings for reading in a fixed order, with neither a cache in memory nor the autotuner."""
+def _read_config(tfds: ModuleType) -> "tfds.ReadConfig":
+    """Return settings for reading in a fixed order, without a cache in RAM and without the autotuner."""
     options = require("tensorflow", "tensorflow").data.Options()
-    # With the autotuner on, the end of an iterator waits for its period, up to a minute.
+    # With the autotuner, the end of an iteration waits for the autotuner's period, up to a minute.
     options.autotune.enabled = False
     return tfds.ReadConfig(options=options, try_autocache=False)
 

@@ -1,4 +1,4 @@
-"""SentencePiece tokenizers: text to ids and back, in Python and in TensorFlow graphs.
+"""SentencePiece tokenizers: encode texts as ids and decode them, in Python and in TensorFlow functions.
 
 Imports `constants` and `config`.
 """

@@ -1,29 +1,34 @@
-"""SentencePiece subwords: text to ids and back, in Python and inside TensorFlow graphs."""
+"""SentencePiece tokenizers: encode texts as ids and decode them, in Python and in TensorFlow functions."""
 
 import functools
 import io
 import itertools
 import string
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import sentencepiece
 
+from tfk_transformer.array_types import Tensor
 from tfk_transformer.constants import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 from tfk_transformer.tokenizers.subword_regularization import SubwordSampler
+
+if TYPE_CHECKING:
+    import tensorflow_text
 
 MODEL_TYPES = ("unigram", "bpe", "char")
 MAX_TRAINING_TEXTS = 2_000_000
 
 
 class SubwordTokenizer:
-    """A SentencePiece model with this project's ids: pad 0, start 1, end 2, unknown 3.
+    """A SentencePiece model whose special ids are 0 for padding, 1 for start, 2 for end and 3 for unknown.
 
     Args:
         model: a serialized SentencePiece model.
 
     Raises:
-        ValueError: if the bytes are no SentencePiece model, or its special ids differ.
+        ValueError: if the bytes are not a SentencePiece model, or if its special ids differ.
     """
 
     def __init__(self, model: bytes):
@@ -31,7 +36,9 @@ class SubwordTokenizer:
         try:
             self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
         except RuntimeError as error:
-            raise ValueError(f"tokenizer model: expected a SentencePiece model, got {len(model)} bytes that are none ({error}).") from None
+            raise ValueError(
+                f"tokenizer model: expected a SentencePiece model, got {len(model)} bytes that are not one ({error})."
+            ) from None
         p = self._processor
         ids = (p.pad_id(), p.bos_id(), p.eos_id(), p.unk_id())
         if ids != (PAD_ID, START_ID, END_ID, UNKNOWN_ID):
@@ -40,25 +47,25 @@ class SubwordTokenizer:
             )
 
     @functools.cached_property
-    def _sampler(self):
-        """(power) -> the sampler, which remembers words."""
+    def _sampler(self) -> Callable[[float], SubwordSampler]:
+        """Function (power) -> the sampler, which caches the segmentations of words."""
         return functools.cache(functools.partial(SubwordSampler, self._processor))
 
     @classmethod
     def train(
         cls, texts: Iterable[str], vocab_size: int = 8000, model_type: str = "unigram", byte_fallback: bool = False
     ) -> "SubwordTokenizer":
-        """Learn a vocabulary from texts; both sides of a parallel corpus give a joint one.
+        """Learn a vocabulary from texts. Pass both sides of a parallel corpus for a joint vocabulary.
 
         Args:
             texts: sentences; the first two million are used.
-            vocab_size: pieces wanted, special ones included; text too plain for so many gives fewer ("unigram", "char").
-            model_type: "unigram" (arXiv:1804.10959), "bpe" (arXiv:1508.07909) or "char", a piece a character.
-            byte_fallback: whether characters that the texts lack are spelled as bytes, for which there are 256 pieces more; else
-                they are the unknown piece.
+            vocab_size: number of pieces, including the special ones. Small texts give fewer ("unigram", "char").
+            model_type: "unigram" (arXiv:1804.10959), "bpe" (arXiv:1508.07909) or "char", which has a piece for each character.
+            byte_fallback: whether characters that are not in `texts` are encoded as bytes, for which there are 256 additional
+                pieces. If False, they become the unknown piece.
 
         Raises:
-            ValueError: for another `model_type`; if there is no text, or too little or too varied text for `vocab_size`.
+            ValueError: for an unknown `model_type`, if there are no texts, or if `vocab_size` does not suit them.
         """
         if model_type not in MODEL_TYPES:
             raise ValueError(f"model_type: expected one of {', '.join(MODEL_TYPES)}, got '{model_type}'.")
@@ -80,7 +87,7 @@ class SubwordTokenizer:
                 bos_id=START_ID,
                 eos_id=END_ID,
                 unk_id=UNKNOWN_ID,
-                num_threads=2,  # fixed, since the sums over threads decide ties in the vocabulary
+                num_threads=2,  # fixed, since the vocabulary can depend on the number of threads
                 minloglevel=2,
             )
         except RuntimeError as error:
@@ -88,115 +95,119 @@ class SubwordTokenizer:
         return cls(model.getvalue())
 
     @classmethod
-    def load(cls, path) -> "SubwordTokenizer":
+    def load(cls, path: str | Path) -> "SubwordTokenizer":
         """Read a model file."""
         return cls(Path(path).read_bytes())
 
-    def save(self, path) -> None:
+    def save(self, path: str | Path) -> None:
         """Write the model file."""
         Path(path).write_bytes(self.model)
 
     @property
     def vocab_size(self) -> int:
-        """Number of pieces, special ones included."""
-        return self._processor.vocab_size()
+        """The number of pieces, including the special ones."""
+        return int(self._processor.vocab_size())
 
     def encode(self, texts: Sequence[str], sampling: float = 0.0, seed: int = 0) -> list[list[int]]:
-        """Return the ids of each text, without start and end.
+        """Return the ids of each text, without start and end tokens.
 
         Args:
             texts: sentences.
-            sampling: draw among the ways to cut a text into pieces: the power that their probabilities are raised to
-                ("subword regularization"), 0.3 for a mild variation, less for more. 0: the most probable way. Of "unigram" alone.
-            seed: of what is drawn.
+            sampling: if above 0, the segmentation of each text is drawn (subword regularization, only for "unigram"). Probabilities
+                are raised to this power: 0.3 varies segmentations mildly, lower values vary them more. 0: the most probable one.
+            seed: seed of the draws.
 
         Raises:
-            ValueError: if pieces are to be drawn from a model of another type.
+            ValueError: if `sampling` is above 0 and the model is not of type "unigram".
         """
         if not sampling:
-            return self._processor.encode(list(texts))
+            ids: list[list[int]] = self._processor.encode(list(texts))
+            return ids
         try:
             return self._sampler(sampling).encode(texts, seed)
-        except RuntimeError:  # SentencePiece tells of its source code
+        except RuntimeError:  # the message of SentencePiece is about its source code
             raise ValueError(f"sampling: expected a model of type 'unigram', got another, and sampling {sampling}; set it to 0.") from None
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
-        """Return the text of each row of ids, which ends before the first end or padding; see `graph_decode`.
+        """Return the text of each row of ids, up to the first end token or padding; see `graph_decode`.
 
-        Blanks of ASCII alone are stripped, as TensorFlow does: to Python, U+0085 is one too.
+        Only ASCII whitespace around a text is stripped, as in TensorFlow; Python would also strip U+0085 and others.
         """
         return [self._processor.decode([int(i) for i in itertools.takewhile(_is_text, row)]).strip(string.whitespace) for row in ids]
 
     def pieces_of(self, ids: Iterable[int]) -> list[str]:
-        """Return the piece of each token of a row, as SentencePiece writes it: the word mark "▁", "</s>" for the end; not of padding."""
+        """Return the piece of each token except padding, as SentencePiece writes it: with "▁" for blanks and "</s>" for the end."""
         return [self._processor.id_to_piece(int(i)) for i in ids if i != PAD_ID]
 
     def pieces(self) -> list[str]:
-        """Return every piece's text as `decode` writes it: a blank for the word mark, nothing for control pieces.
+        """Return the text of every piece as `decode` writes it: a blank for the word mark "▁", and nothing for control pieces.
 
-        The piece of a single byte (of a model trained elsewhere, with `byte_fallback`) is that byte, escaped as PEP 383 has it.
+        The text of a single byte (of a model with `byte_fallback`) is that byte with the error handler "surrogateescape" (PEP 383).
         """
         texts = [self._text_of(i) for i in range(self.vocab_size)]
         texts[UNKNOWN_ID] = self._processor.decode([UNKNOWN_ID])
         return texts
 
     def _text_of(self, token: int) -> str:
-        piece = self._processor.id_to_piece(token)
+        piece: str = self._processor.id_to_piece(token)
         if self._processor.is_byte(token):  # "<0xE4>"
             return bytes.fromhex(piece[3:5]).decode("utf-8", "surrogateescape")
         return "" if self._processor.is_control(token) else piece.replace("\u2581", " ")
 
-    def graph_encode(self, texts):
-        """Turn string texts (B,) into int32 ids (B, S) in the graph: tokens, end, padding."""
+    def graph_encode(self, texts: Tensor) -> Tensor:
+        """Encode texts, string (B,), as ids, int32 (B, S), in TensorFlow: tokens, the end token and padding."""
         import tensorflow as tf
 
         return self._encode_function(tf.convert_to_tensor(texts))
 
-    def graph_pieces(self, ids):
-        """Turn int32 ids (B, T) into the string pieces (B, T) of `pieces_of` in the graph, "" for padding."""
+    def graph_pieces(self, ids: Tensor) -> Tensor:
+        """Return the pieces, string (B, T), of ids, int32 (B, T), in TensorFlow, as `pieces_of` does; "" for padding."""
         import tensorflow as tf
 
         return tf.gather(tf.constant(["", *self.pieces_of(range(PAD_ID + 1, self.vocab_size))]), ids)
 
-    def graph_decode(self, ids):
-        """Turn int32 ids (B, T) into string texts (B,) in the graph, up to the first end; blanks around are stripped."""
+    def graph_decode(self, ids: Tensor) -> Tensor:
+        """Decode ids, int32 (B, T), as texts, string (B,), in TensorFlow, up to the first end token or padding.
+
+        Whitespace around the texts is stripped.
+        """
         import tensorflow as tf
 
         return self._decode_function(tf.convert_to_tensor(ids))
 
-    # Functions of their own, which graphs call: a SavedModel has each once, and with it the tokenizer, however many
-    # signatures there are. The tokenizer is made inside: one made outside is owned by an eager kernel, which
-    # `keras.utils.set_random_seed` drops.
+    # These are separate TensorFlow functions so that a SavedModel contains each of them, and its tokenizer, only once, even if it has
+    # several signatures. They create the tokenizer themselves: a tokenizer created outside would belong to an eager kernel, which
+    # `keras.utils.set_random_seed` discards.
 
     @functools.cached_property
-    def _encode_function(self):
+    def _encode_function(self) -> Callable[[Tensor], Tensor]:
         import tensorflow as tf
 
         @tf.function(autograph=False, input_signature=[tf.TensorSpec([None], tf.string)])
-        def encode(texts):
+        def encode(texts: Tensor) -> Tensor:
             return self._text_tokenizer().tokenize(texts).to_tensor(PAD_ID)
 
         return encode
 
     @functools.cached_property
-    def _decode_function(self):
+    def _decode_function(self) -> Callable[[Tensor], Tensor]:
         import tensorflow as tf
 
         @tf.function(autograph=False, input_signature=[tf.TensorSpec([None, None], tf.int32)])
-        def decode(ids):
+        def decode(ids: Tensor) -> Tensor:
             ended = tf.cumsum(tf.cast(tf.less_equal(ids, END_ID), tf.int32), axis=1)
             rows = tf.ragged.boolean_mask(ids, tf.equal(ended, 0))
             return tf.strings.strip(self._text_tokenizer().detokenize(rows))
 
         return decode
 
-    def _text_tokenizer(self):
-        """Return the same model as a TensorFlow Text tokenizer, which gives int32 ids with the end token."""
+    def _text_tokenizer(self) -> "tensorflow_text.SentencepieceTokenizer":
+        """Return the same model as a TensorFlow Text tokenizer, which returns int32 ids with the end token."""
         import tensorflow as tf
         import tensorflow_text
 
         return tensorflow_text.SentencepieceTokenizer(self.model, out_type=tf.int32, add_eos=True)
 
 
-def _is_text(token) -> bool:
+def _is_text(token: int) -> bool:
     return token > END_ID

@@ -1,49 +1,60 @@
-"""Callbacks of `fit`: what ends a training, what it leaves after each epoch, and what is said meanwhile."""
+"""Callbacks of `fit` that end a training run, save after each epoch, measure BLEU and report progress."""
 
 import contextlib
 import math
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import TypeAlias
 
 import keras
 import numpy as np
+from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from tfk_transformer.datasets import Pair
+from tfk_transformer.evaluation import evaluate
+from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.training.checkpoints import Checkpoints
-from tfk_transformer.training.history import History
+from tfk_transformer.training.history import History, duration
+
+SAMPLE_COUNT = 3
+
+Logs: TypeAlias = dict[str, float]
 
 
 class Stopped(Exception):
-    """A training that was asked to stop."""
+    """Raised when a signal asked the training run to stop."""
 
 
 class Stops(keras.callbacks.Callback):
-    """End a training that is asked to (SIGINT, SIGTERM), out of time, or lost.
+    """End a training run when a signal asks for it (SIGINT, SIGTERM), when its time is over, or when the loss is not finite.
 
     Args:
-        minutes: of training, those before a resumption included; None: no limit.
-        seconds: spent before.
+        minutes: limit of the training time, including the time before the run was resumed. None: no limit.
+        seconds: training time before the run was resumed.
     """
 
     def __init__(self, minutes: float | None = None, seconds: float = 0.0):
         super().__init__()
         self.minutes = minutes
         self.seconds_before = seconds
-        self.asked = None
+        self.asked: str | None = None
 
     @property
     def seconds(self) -> float:
-        """Time spent in all."""
+        """The training time so far."""
         return self.seconds_before + time.perf_counter() - self._started
 
     @contextlib.contextmanager
-    def listening(self):
-        """Take signals while the block runs; a second one ends the process at once."""
+    def listening(self) -> Iterator[None]:
+        """Handle signals while the block runs; a second signal ends the process at once."""
         self._started = time.perf_counter()
         try:
             former = {number: signal.signal(number, self._ask) for number in (signal.SIGINT, signal.SIGTERM)}
-        except ValueError:  # not in the main thread, which alone has signals
+        except ValueError:  # signals can only be handled in the main thread
             former = {}
         try:
             yield
@@ -51,77 +62,106 @@ class Stops(keras.callbacks.Callback):
             for number, handler in former.items():
                 signal.signal(number, handler)
 
-    def _ask(self, number, frame):
+    def _ask(self, number: int, frame: FrameType | None) -> None:
         if self.asked:
             raise KeyboardInterrupt
         self.asked = signal.Signals(number).name
 
-    def on_epoch_begin(self, epoch, logs=None):
-        """Note where the training is."""
+    def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
+        """Note the number of the epoch."""
         self.epoch = epoch
 
-    def on_train_batch_end(self, batch, logs=None):
-        """Look whether to go on.
+    def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
+        """Check whether to continue.
 
         Raises:
             Stopped: if a signal asked to stop.
-            FloatingPointError: if the loss is no number any more.
+            FloatingPointError: if the loss is not finite.
         """
         asked, late = self.wishes()
         if asked:
             raise Stopped(asked)
-        if not math.isfinite(logs["loss"]):
+        loss = (logs or {})["loss"]
+        if not math.isfinite(loss):
             rate = float(np.asarray(self.model.optimizer.learning_rate))
             step = int(np.asarray(self.model.optimizer.iterations))
-            raise FloatingPointError(
-                f"the loss became {logs['loss']} in epoch {self.epoch + 1}, at update {step}, learning rate {rate:.3g}"
-            )
+            raise FloatingPointError(f"the loss became {loss} in epoch {self.epoch + 1}, at update {step}, learning rate {rate:.3g}")
         if late:
             self.model.stop_training = True
 
     def wishes(self) -> tuple[str | None, bool]:
-        """Return the signal that asked to stop, if one did, and whether the time is over."""
+        """Return the name of the signal that asked to stop, if any, and whether the time is over."""
         return self.asked, self.minutes is not None and self.seconds > 60 * self.minutes
 
 
 class Quality(keras.callbacks.Callback):
-    """Measure BLEU on the validation pairs after some epochs; the figure joins the others as "val_bleu".
+    """Measure BLEU on the validation pairs after some epochs, and add it to the metrics of the epoch as "val_bleu".
 
     Args:
-        measure: model -> BLEU and some sample translations.
-        every: so many epochs.
-        tell: takes the number of the epoch, from 1, and the samples.
+        translator: a translator whose model gets the weights of the trained one.
+        pairs: returns the validation pairs.
+        beam_size: the beam size of the search.
+        every: BLEU is measured after this many epochs each.
+        logs: folder where TensorBoard gets sample translations; None: nowhere.
     """
 
-    def __init__(self, measure: Callable, every: int, tell: Callable):
+    def __init__(self, translator: Translator, pairs: Callable[[], Iterator[Pair]], beam_size: int, every: int, logs: Path | None = None):
         super().__init__()
-        self.measure = measure
+        self.translator = translator
+        self.pairs = pairs
+        self.beam_size = beam_size
         self.every = every
-        self.tell = tell
+        self.logs = logs
 
-    def on_epoch_end(self, epoch, logs=None):
-        """Measure, if it is time."""
-        if (epoch + 1) % self.every == 0:
-            with smoothed(self.model):
-                logs["val_bleu"], samples = self.measure(self.model)
-            self.tell(epoch + 1, samples)
+    def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
+        """Measure BLEU if this epoch is one after which it is measured."""
+        if (epoch + 1) % self.every:
+            return
+        with smoothed(self.model):
+            self.translator.model.set_weights(self.model.get_weights())
+        pairs = list(self.pairs())
+        found, translations = evaluate(self.translator, pairs, beam_size=self.beam_size)
+        if logs is not None:
+            logs["val_bleu"] = found.bleu
+        if self.logs is not None:
+            _show(self.logs / "validation", epoch, pairs[:SAMPLE_COUNT], translations)
+
+
+def _show(folder: Path, epoch: int, pairs: Sequence[Pair], translations: Sequence[str]) -> None:
+    """Write sample translations for TensorBoard."""
+    import tensorflow as tf
+
+    samples = zip(pairs, translations, strict=False)
+    text = [f"{pair.source}  \n→ {translation}  \n({pair.target})" for pair, translation in samples]
+    with tf.summary.create_file_writer(str(folder)).as_default():
+        tf.summary.text("translations", text, step=epoch)
 
 
 class Records(keras.callbacks.Callback):
-    """After each epoch, save the state and the weights to be averaged, and stop where nothing gets better.
+    """Save a checkpoint after each epoch and the weights to be averaged, and stop early if the monitored metric does not improve.
 
     Args:
-        checkpoints: where to.
-        history: what it has reached so far.
-        average: how many epochs' weights are averaged.
-        best: whether these are the best, or the last.
-        patience: of early stopping, in epochs; None: never.
-        stops: knows the time.
-        tokens: target tokens an epoch.
-        leave: called after a save.
+        checkpoints: where to save.
+        history: gets the metrics of each epoch.
+        average: number of epochs whose weights are averaged.
+        best: whether these are the best epochs, or the last ones.
+        patience: number of epochs without improvement after which to stop. None: never.
+        stops: knows the training time.
+        tokens: number of tokens in an epoch.
+        leave: called after each save.
     """
 
-    def __init__(self, checkpoints: Checkpoints, history: History, average: int, best: bool, patience, stops: Stops, tokens: int, leave):
+    def __init__(
+        self,
+        checkpoints: Checkpoints,
+        history: History,
+        average: int,
+        best: bool,
+        patience: int | None,
+        stops: Stops,
+        tokens: int,
+        leave: Callable[[], None],
+    ):
         super().__init__()
         self.checkpoints = checkpoints
         self.history = history
@@ -132,20 +172,21 @@ class Records(keras.callbacks.Callback):
         self.tokens = tokens
         self.leave = leave
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
         """Start the clock."""
-        self._started, self._trained = time.perf_counter(), None
+        self._started = time.perf_counter()
+        self._trained: float | None = None
 
-    def on_test_begin(self, logs=None):
-        """Stop it: evaluation is not training."""
+    def on_test_begin(self, logs: Logs | None = None) -> None:
+        """Stop the clock: validation does not count as training time."""
         self._trained = time.perf_counter()
 
-    def on_epoch_end(self, epoch, logs=None):
-        """Save."""
+    def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
+        """Record the metrics and save."""
         seconds = (self._trained or time.perf_counter()) - self._started
         rate = float(np.asarray(self.model.optimizer.learning_rate))
         speed = {"seconds": round(seconds, 3), "tokens_per_second": round(self.tokens / seconds, 1)}
-        self.history.rows.append({"epoch": epoch + 1, **{k: float(v) for k, v in logs.items()}, "learning_rate": rate, **speed})
+        self.history.rows.append({"epoch": epoch + 1, **{k: float(v) for k, v in (logs or {}).items()}, "learning_rate": rate, **speed})
         with smoothed(self.model):
             self.checkpoints.keep(self.model, epoch, self.history.wanted(self.average, self.best))
         self.checkpoints.save(self.model, {"rows": self.history.rows, "seconds": self.stops.seconds})
@@ -155,46 +196,50 @@ class Records(keras.callbacks.Callback):
 
 
 class Lines(keras.callbacks.Callback):
-    """Say a line after each epoch.
+    """Report a line after each epoch.
 
     Args:
-        epochs: there are in all.
-        history: as `Records` keeps it, which must come before.
+        epochs: total number of epochs.
+        history: the metrics of the finished epochs. `Records` updates it, so it must come first among the callbacks.
         say: takes the line.
+        accuracy: whether the line contains the accuracy.
     """
 
-    def __init__(self, epochs: int, history: History, say: Callable[[str], None]):
+    def __init__(self, epochs: int, history: History, say: Callable[[str], None], accuracy: bool = False):
         super().__init__()
         self.epochs = epochs
         self.history = history
         self.say = say
+        self.accuracy = accuracy
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: Logs | None = None) -> None:
         """Start the clock."""
         self._started, self._first = time.perf_counter(), len(self.history.rows)
 
-    def on_epoch_end(self, epoch, logs=None):
-        """Say it."""
+    def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
+        """Report the epoch."""
         row = self.history.rows[-1]
         left = (time.perf_counter() - self._started) / (len(self.history.rows) - self._first) * (self.epochs - epoch - 1)
         figures = [f"loss {row['loss']:.3f}"]
         figures += [f"validation {row['val_loss']:.3f}"] if "val_loss" in row else []
         figures += [f"BLEU {row['val_bleu']:.2f}"] if "val_bleu" in row else []
+        if self.accuracy:
+            figures += [f"accuracy {row.get('val_accuracy', row['accuracy']):.1%}"]
         figures += [f"{row['tokens_per_second']:,.0f} tokens/s", f"learning rate {row['learning_rate']:.2g}"]
         self.say(f"epoch {epoch + 1}/{self.epochs}: {', '.join(figures)}, {duration(row['seconds'])}, {duration(left)} left")
 
 
 class Bar(keras.callbacks.Callback):
-    """Show on a terminal how far an epoch is.
+    """Show a progress bar for each epoch on a terminal.
 
     Args:
-        epochs: there are in all.
-        steps: batches an epoch.
-        tokens: target tokens an epoch.
-        console: of rich.
+        epochs: total number of epochs.
+        steps: number of batches in an epoch.
+        tokens: number of tokens in an epoch.
+        console: the terminal.
     """
 
-    def __init__(self, epochs: int, steps: int, tokens: int, console):
+    def __init__(self, epochs: int, steps: int, tokens: int, console: Console):
         super().__init__()
         self.epochs = epochs
         self.steps = steps
@@ -208,36 +253,36 @@ class Bar(keras.callbacks.Callback):
         )
         self.progress = Progress(*columns, console=console, transient=True)
 
-    def on_train_begin(self, logs=None):
-        """Appear."""
+    def on_train_begin(self, logs: Logs | None = None) -> None:
+        """Show the bar."""
         self.progress.start()
 
-    def on_train_end(self, logs=None):
-        """Vanish."""
+    def on_train_end(self, logs: Logs | None = None) -> None:
+        """Remove the bar."""
         self.progress.stop()
 
-    def on_epoch_begin(self, epoch, logs=None):
-        """Begin anew."""
+    def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
+        """Start the bar of this epoch."""
         self._started = time.perf_counter()
         self._task = self.progress.add_task(f"epoch {epoch + 1}/{self.epochs}", total=self.steps, figures="")
 
-    def on_train_batch_end(self, batch, logs=None):
-        """Move on."""
+    def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
+        """Advance the bar to this training step."""
         speed = self.tokens * (batch + 1) / (time.perf_counter() - self._started)
         rate = float(np.asarray(self.model.optimizer.learning_rate))
-        figures = f"loss {logs['loss']:.3f}  {speed:,.0f} tokens/s  learning rate {rate:.2g}"
+        figures = f"loss {(logs or {})['loss']:.3f}  {speed:,.0f} tokens/s  learning rate {rate:.2g}"
         self.progress.update(self._task, completed=batch + 1, figures=figures)
 
-    def on_epoch_end(self, epoch, logs=None):
-        """Be seen whole, and make way for the next."""
-        self.progress.refresh()  # an epoch may be over between two of its own redrawings
+    def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
+        """Show the complete bar, and remove it."""
+        self.progress.refresh()  # an epoch may be shorter than the interval between two redraws
         self.progress.remove_task(self._task)
 
 
 @contextlib.contextmanager
-def smoothed(model):
-    """Give a model the moving averages of its weights for a while, where its optimizer keeps them."""
-    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)  # Keras scales the loss in float16 from around it
+def smoothed(model: keras.Model) -> Iterator[None]:
+    """Replace a model's weights by their moving averages while the block runs, if its optimizer keeps them."""
+    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)  # in float16, Keras wraps the optimizer to scale the loss
     if not optimizer.use_ema:
         yield
         return
@@ -248,12 +293,3 @@ def smoothed(model):
     finally:
         for variable, value in zip(model.trainable_variables, raw, strict=True):
             variable.assign(value)
-
-
-def duration(seconds: float) -> str:
-    """Return a time as people say it."""
-    minutes, seconds = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours} h {minutes} min"
-    return f"{minutes} min {seconds} s" if minutes else f"{seconds} s"

@@ -1,53 +1,66 @@
-"""The state of a training in files, from which it goes on exactly where it was."""
+"""The folder of an unfinished training run: its recipe, vocabularies and checkpoints, from which it is resumed exactly."""
 
 import errno
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TypedDict
 
+import keras
 import numpy as np
 
+from tfk_transformer.array_types import Tensor
 from tfk_transformer.atomic_write import written_whole
+from tfk_transformer.pipelines.bundle import RECIPE
+from tfk_transformer.training.history import Row
+from tfk_transformer.training.recipe import Recipe
 
 STATE, SNAPSHOT = "state.npz", "weights-{epoch:05d}.npz"
 ABOUT = "about"
 
 
-class Checkpoints:
-    """The checkpoint of a training, and the weights of the epochs that are to be averaged.
+class About(TypedDict):
+    """What a checkpoint records beside the variables."""
 
-    Each is one file, put in place in one move: a process that is killed leaves the old one or the new one.
+    rows: list[Row]  # of the history
+    seconds: float  # of training so far
+
+
+class Checkpoints:
+    """The checkpoint of a training run, and the weights of the epochs that are to be averaged.
+
+    Each file is replaced in one step: if the process is killed, either the old or the new file is there.
 
     Args:
-        folder: of the training; made at the first save.
+        folder: the folder of the unfinished training run; created by the first save.
     """
 
-    def __init__(self, folder):
+    def __init__(self, folder: str | Path):
         self.folder = Path(folder)
 
     @property
     def exists(self) -> bool:
-        """Whether there is a state to go on from."""
+        """Whether there is a checkpoint."""
         return (self.folder / STATE).is_file()
 
-    def save(self, model, about: dict) -> None:
-        """Write all that the next step depends on.
+    def save(self, model: keras.Model, about: About) -> None:
+        """Write everything that the next training step depends on.
 
         Args:
             model: a compiled model.
-            about: more, that turns to JSON.
+            about: the history and the training time.
 
         Raises:
-            ValueError: if there is no space left; the earlier state stays.
+            ValueError: if there is no space left on the disk; the earlier checkpoint stays.
         """
         _write(self.folder / STATE, {**_numbered(_variables(model)), ABOUT: np.array(json.dumps(about))})
 
-    def restore(self, model) -> dict:
-        """Take a model, compiled and its optimizer built as it was, to the saved state; return what `save` was told about it.
+    def restore(self, model: keras.Model) -> About:
+        """Restore the saved state of a model that is compiled and whose optimizer is built; return `about` as `save` got it.
 
         Raises:
-            ValueError: if the state is of another model.
+            ValueError: if the checkpoint is of another model.
         """
         with np.load(self.folder / STATE) as arrays:
             variables = list(_variables(model))
@@ -56,10 +69,11 @@ class Checkpoints:
                 raise ValueError(f"resume: expected the state of this model in {self.folder / STATE}, got that of another.")
             for i, variable in enumerate(variables):
                 variable.assign(arrays[str(i)])
-            return json.loads(str(arrays[ABOUT]))
+            about: About = json.loads(str(arrays[ABOUT]))
+            return about
 
-    def keep(self, model, epoch: int, wanted: list[int]) -> None:
-        """Keep the weights of an epoch, and of earlier ones those in `wanted` alone."""
+    def keep(self, model: keras.Model, epoch: int, wanted: list[int]) -> None:
+        """Save the weights of an epoch if it is in `wanted`, and delete the weights of all epochs that are not."""
         if epoch in wanted:
             _write(self._snapshot(epoch), _numbered(model.weights))
         for path in self.folder.glob(SNAPSHOT.replace("{epoch:05d}", "*")):
@@ -67,16 +81,16 @@ class Checkpoints:
                 path.unlink()
 
     def mean(self, epochs: list[int]) -> list[np.ndarray]:
-        """Return the mean of the weights of some epochs, float32, in the model's order."""
-        totals = None
+        """Return the mean of the weights of at least one epoch, float32, in the model's order."""
+        totals: list[np.ndarray] = []
         for epoch in epochs:
             with np.load(self._snapshot(epoch)) as arrays:
                 weights = [arrays[str(i)].astype(np.float64) for i in range(len(arrays.files))]
-            totals = weights if totals is None else [total + weight for total, weight in zip(totals, weights, strict=True)]
+            totals = [total + weight for total, weight in zip(totals, weights, strict=True)] if totals else weights
         return [(total / len(epochs)).astype(np.float32) for total in totals]
 
     def clean(self) -> None:
-        """Remove what a killed process left half written."""
+        """Delete unfinished files that a killed process left."""
         for leftover in self.folder.glob(".*"):
             shutil.rmtree(leftover, ignore_errors=True)
 
@@ -84,26 +98,58 @@ class Checkpoints:
         return self.folder / SNAPSHOT.format(epoch=epoch)
 
 
+def work_folder_of(out: Path) -> Path:
+    """Return the path of the folder of the unfinished training run for the bundle `out`."""
+    return out.with_name(out.name + ".training")
+
+
+def checked_work_folder(recipe: Recipe, out: Path, resume: bool) -> Path:
+    """Return the path of the folder of the unfinished training run, after checking that no work would be lost.
+
+    Raises:
+        ValueError: if there is nothing to resume, or the recipe differs, or earlier work is in the way of a new training run.
+    """
+    work = work_folder_of(out)
+    if resume:
+        if not (work / RECIPE).is_file():
+            raise ValueError(f"resume: expected an unfinished training in {work}, got none; leave resume out to start one.")
+        _check_same(Recipe.read(work / RECIPE), recipe, work)
+    elif work.exists():
+        raise ValueError(f"out: {work} holds an unfinished training; resume it, or remove it to start anew.")
+    elif out.exists():
+        raise ValueError(f"out: expected a new folder, got {out}, which exists; choose another name or remove it.")
+    return work
+
+
+def _check_same(earlier: Recipe, recipe: Recipe, work: Path) -> None:
+    """Refuse to continue with another recipe; only the training time may differ, if the schedule does not depend on it."""
+    free = {"minutes", "patience", "tensorboard", "profile"} | ({"epochs"} if recipe.schedule != "cosine" else set())
+    changed = [name for name in Recipe.model_fields if name not in free and getattr(earlier, name) != getattr(recipe, name)]
+    if changed:
+        was = ", ".join(f"{name}={getattr(earlier, name)!r}" for name in changed)
+        raise ValueError(f"resume: expected the recipe that {work} was started with, which had {was}.")
+
+
 def no_space(error: OSError, what: str) -> ValueError:
-    """Return the error for a full disk, in the user's words; another error of the system is raised as it is."""
+    """Return the error for a full disk; any other system error is raised again."""
     if error.errno not in (errno.ENOSPC, errno.EDQUOT):
         raise error
     return ValueError(f"{what}: no space left on the disk; what was saved before is as it was. Free some, and --resume.")
 
 
-def _variables(model) -> Iterator:
-    """Yield everything that goes from one epoch to the next: weights, random states, moments and counters."""
+def _variables(model: keras.Model) -> Iterator[keras.Variable]:
+    """Yield everything that is carried from one epoch to the next: weights, random states, moments and counters."""
     yield from model.variables
     yield from model.optimizer.variables
 
 
-def _numbered(variables) -> dict:
+def _numbered(variables: Iterable[Tensor]) -> dict[str, np.ndarray]:
     return {str(i): np.asarray(variable) for i, variable in enumerate(variables)}
 
 
-def _write(path: Path, arrays: dict) -> None:
+def _write(path: Path, arrays: dict[str, np.ndarray]) -> None:
     try:
         with written_whole(path) as new:
-            np.savez(new, **arrays)
+            np.savez(new, **arrays)  # type: ignore[arg-type]  # NumPy's stub takes the arrays for its option `allow_pickle`
     except OSError as error:
         raise no_space(error, f"checkpoint {path}") from None

@@ -1,4 +1,6 @@
-"""From a recipe to a compiled model: optimizer, schedule, loss and metrics."""
+"""Make the compiled model of a recipe: optimizer, schedule, loss and metrics."""
+
+from typing import TypedDict
 
 import keras
 
@@ -7,43 +9,70 @@ from tfk_transformer.losses import LabelSmoothedCrossentropy
 from tfk_transformer.metrics import Perplexity, TokenAccuracy
 from tfk_transformer.models.registry import make_model
 from tfk_transformer.schedules import InverseSquareRoot
+from tfk_transformer.training.data_cache import Tokenizers
 from tfk_transformer.training.distribution import Team
 from tfk_transformer.training.multi_process import clipping_sums
 from tfk_transformer.training.recipe import Recipe
 
 
-def compiled_model(recipe: Recipe, tokenizers, steps: int, team: Team):
+class _Measures(TypedDict, total=False):
+    """Loss and metrics, as `compile` takes them."""
+
+    loss: keras.losses.Loss
+    metrics: list[keras.metrics.Metric]
+    weighted_metrics: list[keras.metrics.Metric]
+
+
+def compiled_model(recipe: Recipe, tokenizers: Tokenizers, steps: int, team: Team) -> keras.Model:
     """Return the model of a recipe, ready for `fit`.
 
     Args:
-        recipe: of the training.
-        tokenizers: of source and target, which know the sizes of the vocabularies.
-        steps: batches an epoch.
+        recipe: the recipe of the training run.
+        tokenizers: the source and target tokenizers, which have the sizes of the vocabularies.
+        steps: number of batches in an epoch.
         team: the devices that train.
 
     Raises:
-        ValueError: for what the recipe asks for and this length of training, or these devices, do not allow.
+        ValueError: if the options of the recipe do not suit the length of training, or these devices.
     """
-    model = make_model(recipe.config(*(tokenizer.vocab_size for tokenizer in tokenizers)), dtype=recipe.dtype)
-    from_logits = model.config.output == "logits"
+    source, target = tokenizers
+    model = make_model(recipe.config(source.vocab_size, target.vocab_size), dtype=recipe.dtype)
     model.compile(
         optimizer=optimizer(recipe, steps, team),
-        loss=LabelSmoothedCrossentropy(recipe.label_smoothing, from_logits, recipe.consistency),
-        metrics=[TokenAccuracy(), Perplexity(from_logits)],
-        # XLA compiles no variables that several devices have.
+        **_measures(recipe, model),
+        # XLA cannot compile variables that several devices share under TensorFlow.
         jit_compile=keras.backend.backend() == "jax" or (has_gpu() and team.devices == 1),
     )
-    model.optimizer.build(model.trainable_variables)  # in the first step, TensorFlow would trace that step twice
+    model.optimizer.build(model.trainable_variables)  # otherwise TensorFlow would trace the first training step twice
     return model
 
 
-def optimizer(recipe: Recipe, steps: int, team: Team | None = None):
-    """Make the optimizer, for so many batches an epoch."""
+def _measures(recipe: Recipe, model: keras.Model) -> _Measures:
+    if recipe.architecture == "encoder":
+        # The mean over the texts: rows of padding have the weight 0.
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="mean_with_sample_weight")
+        return {"loss": loss, "weighted_metrics": [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]}
+    from_logits = model.config.output == "logits"
+    loss = LabelSmoothedCrossentropy(recipe.label_smoothing, from_logits, recipe.consistency)
+    return {"loss": loss, "metrics": [TokenAccuracy(), Perplexity(from_logits)]}
+
+
+def optimizer(recipe: Recipe, steps: int, team: Team | None = None) -> keras.optimizers.Optimizer:
+    """Return the optimizer of a recipe.
+
+    Args:
+        recipe: the recipe of the training run.
+        steps: number of batches in an epoch.
+        team: the devices that train. None: a single one.
+
+    Raises:
+        ValueError: if the options of the recipe do not suit the length of training, or these devices.
+    """
     team = team or Team()
     adams = keras.optimizers if team.exact_clipping else optimizers
     kinds = {"adam": adams.Adam, "adamw": adams.AdamW, "lion": keras.optimizers.Lion}
     kinds |= {"adafactor": keras.optimizers.Adafactor, "sgd": keras.optimizers.SGD}
-    options = {
+    options: dict[str, float | int | bool | None] = {
         "global_clipnorm": recipe.clip_norm or None,
         "gradient_accumulation_steps": recipe.accumulate if recipe.accumulate > 1 else None,
     }
@@ -55,15 +84,15 @@ def optimizer(recipe: Recipe, steps: int, team: Team | None = None):
         options |= {"use_ema": True, "ema_momentum": recipe.ema}
     if recipe.accumulate > 1 and team.exact_clipping:
         raise ValueError(
-            f"accumulate: expected 1 on {team.devices} devices under TensorFlow, whose Keras cannot do both, got {recipe.accumulate}; "
-            "more devices hold larger batches (batch_tokens), or train with KERAS_BACKEND=jax."
+            f"accumulate: expected 1 on {team.devices} devices, since Keras cannot combine both under TensorFlow, got {recipe.accumulate}; "
+            "increase batch_tokens instead, which several devices share, or train with KERAS_BACKEND=jax."
         )
     kind = clipping_sums(kinds[recipe.optimizer], team)
     return kind(_schedule(recipe, steps * recipe.epochs), **options)
 
 
-def _schedule(recipe: Recipe, batches: int):
-    """Make the learning rate's schedule, for so many batches in all: Keras counts these, even where several make one update."""
+def _schedule(recipe: Recipe, batches: int) -> keras.optimizers.schedules.LearningRateSchedule:
+    """Return the learning rate schedule for a number of batches. Keras counts batches even if several of them make one update."""
     rising = recipe.warmup_steps * recipe.accumulate
     if recipe.schedule == "inverse_sqrt":
         return InverseSquareRoot(recipe.learning_rate, rising)
@@ -77,7 +106,7 @@ def _schedule(recipe: Recipe, batches: int):
 
 
 def has_gpu() -> bool:
-    """XLA pays on a GPU; on a CPU it gains little and compiles for long."""
+    """Return whether the backend uses a GPU (or TPU). XLA pays there; on a CPU it gains little and compiles for a long time."""
     if keras.backend.backend() == "jax":
         import jax
 

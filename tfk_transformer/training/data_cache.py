@@ -1,23 +1,34 @@
-"""A folder with all that training needs of its data: ids, vocabularies and probes, so that texts are read once."""
+"""A folder with the ids, vocabularies and probes of a training run, so that the texts are read only once."""
 
 import itertools
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeAlias
 
 from tfk_transformer import datasets
 from tfk_transformer.atomic_write import written_whole
-from tfk_transformer.datasets import Source
+from tfk_transformer.data.batches import TokenBatches
+from tfk_transformer.data.labels import Labels
+from tfk_transformer.datasets import Pair, Source
+from tfk_transformer.pipelines.bundle import LABELS, PROBES, RECIPE, SOURCE_TOKENIZER, TARGET_TOKENIZER, read_probes, write_probes
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 from tfk_transformer.training.recipe import Recipe
 
-RECIPE, PROBES = "recipe.toml", "probes.txt"
-TOKENIZERS = ("source.model", "target.model")
-# What the ids depend on.
+# The fields of a recipe on which the ids depend.
 FIELDS = ("data validation_data max_length architecture tokenizer vocab_size separate_vocabularies byte_fallback subword_sampling").split()
 PROBE_COUNT = 128
 
+# Source and target tokenizer, or the tokenizer and the labels of a classifier.
+Tokenizers: TypeAlias = tuple[SubwordTokenizer, SubwordTokenizer | Labels]
 
-class PreparedSource(Source):
-    """Stands in for data whose texts nobody reads any more, as their ids are in a cache."""
+
+class CachedSource(Source):
+    """Replaces a data source whose ids are in a cache, so that its texts are not read.
+
+    Args:
+        name: the spec of the data.
+        splits: the names of the splits in the cache.
+    """
 
     def __init__(self, name: str, splits: tuple[str, ...]):
         super().__init__(name)
@@ -25,82 +36,106 @@ class PreparedSource(Source):
 
     @property
     def splits(self) -> tuple[str, ...]:
-        """Those that are in the cache."""
+        """The names of the splits in the cache."""
         return self._splits
 
-    def _read(self, split):
-        raise ValueError(f"cache: expected no need of texts, got a question for those of {self.name}, split '{split}'.")
+    def _read(self, split: str) -> Iterator[Pair]:
+        raise ValueError(f"cache: expected that only ids are read, got a request for the texts of {self.name}, split '{split}'.")
 
 
-class Prepared:
-    """The folder that `train` is given as `cache`.
+class DataCache:
+    """The folder that is given to `train` as `cache`.
 
-    It has a cache of ids for each split, `train` and `validation`; the vocabularies; the probes; and the recipe it was made
-    for, which is written last: with it, the folder is whole, and the data itself is not looked at any more.
+    It contains the ids of each split (`train/`, `validation/`), the vocabularies, the probes, and the recipe for which it was
+    made. The recipe is written last: if it exists, the folder is complete, and the data itself is not read again.
 
     Args:
-        folder: it; None: there is none.
-        recipe: of the training.
+        folder: the folder. None: nothing is cached.
+        recipe: the recipe of the training run.
 
     Raises:
-        ValueError: if the folder was made for a recipe that gives other ids.
+        ValueError: if the folder was made for a recipe that leads to other ids.
     """
 
-    def __init__(self, folder, recipe: Recipe):
+    def __init__(self, folder: str | Path | None, recipe: Recipe):
         self.folder = None if folder is None else Path(folder)
         self.recipe = recipe
-        if self.is_whole:
-            self._check()
+        if complete := self._complete():
+            self._check(complete)
 
     @property
-    def is_whole(self) -> bool:
-        """Whether all is there."""
-        return self.folder is not None and (self.folder / RECIPE).is_file()
+    def is_complete(self) -> bool:
+        """Whether the folder contains everything that training needs."""
+        return self._complete() is not None
 
-    def source(self) -> Source:
-        """Return where pairs come from: the data, or what stands in for it; BLEU is measured on texts."""
-        if not self.is_whole or self.recipe.evaluate_every:
-            return datasets.load(self.recipe.data)
-        return PreparedSource(self.recipe.data, self._splits())
-
-    def validation_source(self) -> Source:
-        """Return where the pairs come from that the recipe names apart for validation."""
-        if not self.is_whole or self.recipe.evaluate_every:
-            return datasets.load(self.recipe.validation_data)
-        return PreparedSource(self.recipe.validation_data, self._splits())
+    def source(self, spec: str) -> Source:
+        """Return the source of a data spec, or its replacement if the cache is complete and no BLEU is measured, which needs texts."""
+        if not self.is_complete or self.recipe.evaluate_every:
+            return datasets.load(spec)
+        return CachedSource(spec, self._splits())
 
     def ids(self, split: str) -> Path | None:
-        """Return the folder for the ids of a split."""
+        """Return the folder for the ids of a split; None if nothing is cached."""
         return None if self.folder is None else self.folder / split
 
-    def tokenizers(self) -> tuple[SubwordTokenizer, SubwordTokenizer] | None:
-        """Return those of source and target, if they are there."""
-        if not self.is_whole:
-            return None
-        return tuple(SubwordTokenizer.load(self.folder / name) for name in TOKENIZERS)
+    def tokenizers(self) -> Tokenizers | None:
+        """Return the source and target tokenizers; None if the cache is not complete."""
+        folder = self._complete()
+        return None if folder is None else load_tokenizers(folder, self.recipe)
 
-    def probes(self, batches) -> list[str]:
-        """Return some sources of the split that batches are made of."""
-        if self.is_whole:
-            return (self.folder / PROBES).read_text(encoding="utf-8").split("\n")[:-1]
+    def probes(self, batches: TokenBatches) -> list[str]:
+        """Return some source texts of the split of `batches`."""
+        if (folder := self._complete()) is not None:
+            return read_probes(folder / PROBES)
         return [pair.source for pair in itertools.islice(batches.data.pairs(batches.split), PROBE_COUNT)]
 
-    def complete(self, tokenizers, probes: list[str]) -> None:
-        """Add to the ids what else there is, where it is missing."""
-        if self.folder is None or self.is_whole:
+    def complete(self, tokenizers: Tokenizers, probes: list[str]) -> None:
+        """Write vocabularies, probes and recipe next to the ids, unless they exist."""
+        if self.folder is None or self.is_complete:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
-        for tokenizer, name in zip(tokenizers, TOKENIZERS, strict=True):
-            tokenizer.save(self.folder / name)
-        (self.folder / PROBES).write_text("".join(f"{text}\n" for text in probes), encoding="utf-8")
-        with written_whole(self.folder / RECIPE) as new:
-            new.write_text(self.recipe.to_toml(), encoding="utf-8")
+        write_probes(self.folder / PROBES, probes)
+        save_tokenizers(self.folder, self.recipe, tokenizers)
+        save_recipe(self.folder, self.recipe)
+
+    def _complete(self) -> Path | None:
+        """Return the folder if it is complete."""
+        return self.folder if self.folder is not None and (self.folder / RECIPE).is_file() else None
 
     def _splits(self) -> tuple[str, ...]:
-        return tuple(split for split in ("train", "validation") if (self.folder / split).is_dir())
+        return tuple(split for split in ("train", "validation") if self.folder is not None and (self.folder / split).is_dir())
 
-    def _check(self) -> None:
-        earlier = Recipe.read(self.folder / RECIPE)
+    def _check(self, folder: Path) -> None:
+        earlier = Recipe.read(folder / RECIPE)
         changed = [f"{name}={value!r}" for name in FIELDS if (value := getattr(earlier, name)) != getattr(self.recipe, name)]
         if changed:
-            raise ValueError(f"cache: {self.folder} was made with {', '.join(changed)}; name another folder, or remove it.")
+            raise ValueError(f"cache: {folder} was made with {', '.join(changed)}; name another folder, or remove this one.")
+
+
+def tokenizer_files(recipe: Recipe) -> tuple[str, str]:
+    """Return the names of the files for both tokenizers, or for the tokenizer and the labels of a classifier."""
+    return SOURCE_TOKENIZER, LABELS if recipe.architecture == "encoder" else TARGET_TOKENIZER
+
+
+def tokenizer_types(recipe: Recipe) -> tuple[type[SubwordTokenizer], type[SubwordTokenizer] | type[Labels]]:
+    """Return the classes that encode the source and the target side."""
+    return SubwordTokenizer, Labels if recipe.architecture == "encoder" else SubwordTokenizer
+
+
+def load_tokenizers(folder: Path, recipe: Recipe) -> Tokenizers:
+    """Read the tokenizers that `save_tokenizers` wrote."""
+    (source, target), (source_file, target_file) = tokenizer_types(recipe), tokenizer_files(recipe)
+    return source.load(folder / source_file), target.load(folder / target_file)
+
+
+def save_tokenizers(folder: Path, recipe: Recipe, tokenizers: Tokenizers) -> None:
+    """Write the tokenizers into a folder."""
+    for tokenizer, name in zip(tokenizers, tokenizer_files(recipe), strict=True):
+        with written_whole(folder / name) as new:
+            tokenizer.save(new)
+
+
+def save_recipe(folder: Path, recipe: Recipe) -> None:
+    """Write the recipe into a folder."""
+    with written_whole(folder / RECIPE) as new:
+        new.write_text(recipe.to_toml(), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The devices that train one model together: several of a machine, or those of several processes."""
+"""The devices that train one model together: several devices of a machine, or of several processes."""
 
 import contextlib
 import os
@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import keras
 import numpy as np
 
-from tfk_transformer.data.batches import Share
+from tfk_transformer.data.batch_records import Share
 
 ADDRESS, COUNT, NUMBER = (f"KERAS_DISTRIBUTION_{name}" for name in ("JOB_ADDRESSES", "NUM_PROCESSES", "PROCESS_ID"))
 SLURM = "SLURM_STEP_NODELIST"
@@ -17,23 +17,23 @@ LOST = "another process of this training has ended, or cannot be reached"
 
 
 class Team:
-    """Devices that train one model: each takes its rows of every batch, and all have the same weights.
+    """Devices that train one model: each computes its rows of every batch, and all have the same weights.
 
-    This one is a single device; `gather` finds the right kind.
+    This class is for a single device; `gather` returns an instance of the right class.
 
     Args:
-        devices: how many there are in all.
+        devices: total number of devices.
     """
 
     process, processes = 0, 1
-    exact_clipping = False  # whether gradients have to be added up before they are clipped
+    exact_clipping = False  # whether gradients must be summed over the devices before they are clipped
 
     def __init__(self, devices: int = 1):
         self.devices = devices
 
     @property
     def leads(self) -> bool:
-        """Whether this process writes files and says lines."""
+        """Whether this process writes files and reports lines."""
         return self.process == 0
 
     @property
@@ -41,38 +41,38 @@ class Team:
         """The rows of a batch that this process reads."""
         return Share(self.process, self.processes, self.devices)
 
-    def scope(self) -> contextlib.AbstractContextManager:
-        """Return a block in which what is made and restored belongs to all devices."""
+    def scope(self) -> contextlib.AbstractContextManager[None]:
+        """Return a context in which variables that are made or restored belong to all devices."""
         return contextlib.nullcontext()
 
-    def fitting(self) -> contextlib.AbstractContextManager:
-        """Return a block to fit in."""
+    def fitting(self) -> contextlib.AbstractContextManager[None]:
+        """Return a context for `fit`."""
         return contextlib.nullcontext()
 
-    def apart(self) -> contextlib.AbstractContextManager:
-        """Return a block within those in which what is made belongs to this process alone."""
+    def apart(self) -> contextlib.AbstractContextManager[None]:
+        """Return a context, within the others, in which variables belong only to this process."""
         return contextlib.nullcontext()
 
-    def in_turn(self) -> contextlib.AbstractContextManager:
-        """Return a block that one process after the other runs."""
+    def in_turn(self) -> contextlib.AbstractContextManager[None]:
+        """Return a context that the processes enter one after the other."""
         return contextlib.nullcontext()
 
     def of_first(self, content: bytes) -> bytes:
-        """Return what process 0 has."""
+        """Return the content that process 0 passed."""
         return content
 
     def greatest(self, numbers: Sequence[int]) -> list[int]:
-        """Return the greatest of each number over all processes."""
+        """Return the maximum of each number over all processes."""
         return list(numbers)
 
-    def check_same(self, **facts) -> None:
-        """Refuse to train on what differs from process to process."""
+    def check_same(self, **facts: object) -> None:
+        """Refuse to train if a fact differs between processes."""
 
     def finish(self) -> None:
-        """Wait until every process has come here."""
+        """Wait until all processes have called this."""
 
     def explained(self, error: Exception) -> Exception:
-        """Return the error for the user, where another process is the reason."""
+        """Return the error for the user, which is another one if the loss of a process caused `error`."""
         return error
 
 
@@ -87,7 +87,7 @@ class MirroredTeam(Team):
         super().__init__(len(names))
         self._strategy = tf.distribute.MirroredStrategy(names)
 
-    def scope(self):
+    def scope(self) -> contextlib.AbstractContextManager[None]:
         """Make variables that every device has."""
         return self._strategy.scope()
 
@@ -103,16 +103,16 @@ class ParallelTeam(Team):
         names = keras.distribution.list_devices()[:count]
         self._distribution = keras.distribution.DataParallel(devices=names, auto_shard_dataset=False)
 
-    def scope(self):
+    def scope(self) -> contextlib.AbstractContextManager[None]:
         """Make variables that every device has."""
         return self._distribution.scope()
 
-    def fitting(self):
+    def fitting(self) -> contextlib.AbstractContextManager[None]:
         """Split batches over the devices."""
         return self._distribution.scope()
 
     @contextlib.contextmanager
-    def apart(self):
+    def apart(self) -> Iterator[None]:
         """Make variables of this process."""
         former = keras.distribution.distribution()
         keras.distribution.set_distribution(None)
@@ -122,7 +122,7 @@ class ParallelTeam(Team):
             keras.distribution.set_distribution(former)
 
     @contextlib.contextmanager
-    def in_turn(self):
+    def in_turn(self) -> Iterator[None]:
         """Let the processes before this one go first."""
         for _ in range(self.process):
             self._meet()
@@ -130,22 +130,22 @@ class ParallelTeam(Team):
         for _ in range(self.process, self.processes):
             self._meet()
 
-    def of_first(self, content):
-        """Send it to all."""
+    def of_first(self, content: bytes) -> bytes:
+        """Send the content of process 0 to all processes."""
         size = self.greatest([len(content) if self.leads else 0])[0]
         array = np.zeros(size, np.uint8)
         array[: len(content) if self.leads else 0] = np.frombuffer(content, np.uint8) if self.leads else 0
         return self._gathered(array)[0].tobytes()
 
-    def greatest(self, numbers):
-        """Ask all."""
-        return self._gathered(np.array(numbers, np.int32)).max(axis=0).tolist()
+    def greatest(self, numbers: Sequence[int]) -> list[int]:
+        """Gather the numbers of all processes."""
+        return [int(number) for number in self._gathered(np.array(numbers, np.int32)).max(axis=0)]
 
-    def check_same(self, **facts):
-        """Compare with process 0.
+    def check_same(self, **facts: object) -> None:
+        """Compare the facts with those of process 0.
 
         Raises:
-            ValueError: naming what differs.
+            ValueError: with the names of the facts that differ.
         """
         own = "\n".join(f"{name}={value}" for name, value in facts.items())
         first = self.of_first(own.encode()).decode()
@@ -155,12 +155,12 @@ class ParallelTeam(Team):
             advice = "start all with the same recipe and options, and let all see the same files"
             raise ValueError(f"distributed: expected the same in every process as in process 0, got something else: {where}; {advice}.")
 
-    def finish(self):
-        """Wait for the others, however long they take."""
+    def finish(self) -> None:
+        """Wait for the others, without a time limit."""
         self._meet()
 
-    def explained(self, error):
-        """Tell errors of the connection from others, which keep their own words."""
+    def explained(self, error: Exception) -> Exception:
+        """Return a `ConnectionError` if the message of `error` is about the connection to another process, otherwise `error`."""
         signs = ("gloo", "nccl", "coordination", "connection", "socket", "peer")
         if self.processes > 1 and any(sign in str(error).lower() for sign in signs):
             return ConnectionError(f"{LOST} ({str(error).splitlines()[0][:200]})")
@@ -170,7 +170,7 @@ class ParallelTeam(Team):
         self.greatest([0])
 
     def _gathered(self, array: np.ndarray) -> np.ndarray:
-        """Return what each process has, behind a new first axis."""
+        """Return the arrays of all processes, stacked along a new first axis."""
         if self.processes == 1:
             return array[None]
         from jax.experimental import multihost_utils
@@ -179,15 +179,17 @@ class ParallelTeam(Team):
 
 
 def gather(devices: int | None = None, distributed: bool = False) -> Team:
-    """Find the devices to train on, and meet the other processes where there are several.
+    """Return the devices to train on, after connecting to the other processes if there are any.
 
     Args:
-        devices: so many of this machine; None: all GPUs, or all CPU devices, of which there is one unless it was asked for more.
-        distributed: whether other processes take part, which environment variables name: KERAS_DISTRIBUTION_JOB_ADDRESSES,
+        devices: number of devices of this machine. None: all GPUs, or all CPU devices; there is one CPU device unless TensorFlow
+            or JAX was configured otherwise.
+        distributed: whether other processes take part. Environment variables name them: KERAS_DISTRIBUTION_JOB_ADDRESSES,
             KERAS_DISTRIBUTION_NUM_PROCESSES and KERAS_DISTRIBUTION_PROCESS_ID, or those of Slurm.
 
     Raises:
-        ValueError: if there are fewer devices; if the backend does not run over several processes, or the variables are not right.
+        ValueError: if there are fewer devices, if the backend does not support several processes, or if the environment variables
+            are missing or invalid.
     """
     backend = keras.backend.backend()
     if distributed:
@@ -205,7 +207,7 @@ def gather(devices: int | None = None, distributed: bool = False) -> Team:
 
 
 def is_first() -> bool:
-    """Tell whether this process is the only one, or process 0 of several."""
+    """Return whether this process is the only one, or process 0 of several."""
     if keras.backend.backend() != "jax":
         return True
     import jax
@@ -215,13 +217,13 @@ def is_first() -> bool:
 
 @contextlib.contextmanager
 def watched(team: Team, advice: str) -> Iterator[None]:
-    """Say something even if JAX ends this process from within, which no Python code outlives.
+    """Print a line even if JAX ends this process, after which no Python code runs.
 
-    A shell waits at the end of a pipe for the word that all is well; it sees the pipe break otherwise.
+    A shell process waits for a word at the end of a pipe. If the pipe breaks before the word came, the shell prints the line.
 
     Args:
-        team: where it is one of several processes.
-        advice: what to do.
+        team: the devices that train. With a single process, nothing is done.
+        advice: the end of the line, which says what to do.
     """
     if team.processes == 1:
         yield
@@ -231,18 +233,18 @@ def watched(team: Team, advice: str) -> Iterator[None]:
     watch = subprocess.Popen(["sh", "-c", script, "watch", line], stdin=subprocess.PIPE, start_new_session=True)
     try:
         yield
-    finally:  # an error tells of itself
+    finally:  # Python reports errors itself
         watch.communicate(b"well\n")
 
 
 def _join() -> None:
-    """Meet the processes that the environment names."""
+    """Connect to the processes that the environment names."""
     import jax
 
     address, count, number = meeting_point()
     known = {"coordinator_address": address, "num_processes": count, "process_id": number} if address else {}
     try:
-        # As `keras.distribution.initialize` does, which takes no times.
+        # This is what `keras.distribution.initialize` does, which has no timeout arguments.
         jax.distributed.initialize(
             **known,
             cluster_detection_method="deactivate" if known else "slurm",
@@ -254,7 +256,7 @@ def _join() -> None:
 
 
 def meeting_point() -> tuple[str | None, int, int]:
-    """Return the address of process 0, how many there are, and which this one is; None where Slurm tells it."""
+    """Return the address of process 0, the number of processes and the number of this one; the address is None if Slurm provides it."""
     given = {name: os.environ.get(name, "") for name in (ADDRESS, COUNT, NUMBER)}
     if not any(given.values()) and SLURM in os.environ:
         return None, 0, 0

@@ -1,39 +1,58 @@
-"""What a training has reached, epoch by epoch, and what follows from it."""
+"""The metrics of each epoch of a training run, and what follows from them."""
 
 from collections.abc import Sequence
+from typing import TypeAlias
+
+Row: TypeAlias = dict[str, float]
 
 
 class History:
-    """The figures of each epoch.
+    """The metrics of each epoch.
 
-    Every decision is made from these figures alone, so that a training that goes on after an interruption decides as it would have.
+    Every decision depends only on these metrics, so that a resumed training run decides as an uninterrupted one would.
 
     Args:
-        monitor: the figure by which epochs are compared: "val_loss" (less is better) or "val_bleu".
-        rows: a dictionary an epoch, of epochs that are over.
+        monitor: name of the metric by which epochs are compared: "val_loss" (lower is better) or "val_bleu" (higher is better).
+        rows: for each finished epoch, its metrics by name.
     """
 
-    def __init__(self, monitor: str = "val_loss", rows: Sequence[dict] = ()):
+    def __init__(self, monitor: str = "val_loss", rows: Sequence[Row] = ()):
         self.monitor = monitor
         self.rows = list(rows)
 
     def ranked(self) -> list[int]:
-        """Return the epochs that were measured, best first; of equals, the earlier first."""
+        """Return the epochs for which the monitored metric was measured, best first; among equals, the earlier epoch is first."""
         sign = -1 if self.monitor == "val_bleu" else 1
         measured = [epoch for epoch, row in enumerate(self.rows) if row.get(self.monitor) is not None]
         return sorted(measured, key=lambda epoch: sign * self.rows[epoch][self.monitor])
 
     def wanted(self, count: int, best: bool) -> list[int]:
-        """Return the epochs whose weights are to be averaged: so many of the best, or of the last."""
+        """Return the epochs whose weights are averaged: the `count` best ones, or the last ones."""
         chosen = self.ranked() if best else range(len(self.rows))[::-1]
         return sorted(chosen[:count])
 
     def stale(self, patience: int | None) -> bool:
-        """Tell whether so many epochs have passed since the best."""
+        """Return whether at least `patience` epochs have passed since the best one; False if `patience` is None."""
         ranked = self.ranked()
         return patience is not None and bool(ranked) and len(self.rows) - 1 - ranked[0] >= patience
 
-    def columns(self) -> dict[str, list]:
-        """Return a list a figure, as a bundle's history has it; None where an epoch was not measured."""
+    def columns(self) -> dict[str, list[float | None]]:
+        """Return a list for each metric, as in the `history.json` of a bundle; None for epochs in which it was not measured."""
         names = dict.fromkeys(name for row in self.rows for name in row)
         return {name: [row.get(name) for row in self.rows] for name in names}
+
+    def summary(self, seconds: float) -> str:
+        """Return a line with the number of epochs, the training time in seconds, and the best epoch, if one is known."""
+        line = f"{len(self.rows)} epochs in {duration(seconds)}"
+        if not (ranked := self.ranked()):
+            return line
+        return f"{line}, best {self.monitor.removeprefix('val_')} {self.rows[ranked[0]][self.monitor]:.3f} after epoch {ranked[0] + 1}"
+
+
+def duration(seconds: float) -> str:
+    """Return a time in hours, minutes and seconds, such as "2 h 1 min" or "7 s"."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"

@@ -2,11 +2,12 @@
 
 import tomllib
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 import tomlkit
 from pydantic import Field, model_validator
 
+from tfk_transformer.config.model_options import ModelOptions
 from tfk_transformer.config.presets import PRESETS
 from tfk_transformer.config.record import Record
 from tfk_transformer.models.registry import CONFIGS
@@ -14,90 +15,126 @@ from tfk_transformer.tokenizers.subword_tokenizer import MODEL_TYPES
 
 DATA, MODEL, SUBWORDS, TRAINING, EVALUATION, RUN = "Data", "Model", "Subwords", "Training", "Evaluation", "The run"
 
+if TYPE_CHECKING:
+    ModelType: TypeAlias = str
+    Preset: TypeAlias = str
+else:
+    ModelType = Literal[MODEL_TYPES]
+    Preset = Literal[tuple(PRESETS)]
 
-def _field(part: str, default, description: str, **rules):
+
+def _field(part: str, default: Any, description: str, **rules: Any) -> Any:
     return Field(default=default, description=description, json_schema_extra={"part": part}, **rules)
 
 
 class Recipe(Record):
     """Everything that decides how a model is trained."""
 
-    data: str = _field(DATA, ..., "numbers:en-de | addition:2 | files:SOURCE,TARGET | folder:DIR:de-en | tfds:NAME:pt-en, see docs/data.md")
+    data: str = _field(
+        DATA,
+        ...,
+        "numbers:en-de | addition:2 | files:SOURCE,TARGET | folder:DIR:de-en | tfds:NAME:pt-en, see docs/data.md; "
+        "for a classifier, files:TEXTS,LABELS or folder:DIR:TEXTS-LABELS",
+    )
     validation_data: str | None = _field(
         DATA, None, "spec of the validation pairs; by default the validation split of the data, if it has one"
     )
-    max_length: int = _field(DATA, 256, "longest side of a pair in tokens; longer pairs are dropped and counted", gt=1)
-    batch_tokens: int = _field(DATA, 4096, "tokens a batch and side, padding included", gt=0)
+    max_length: int = _field(
+        DATA, 256, "maximum length of a pair's longer side, or of a text, in tokens; longer ones are dropped and counted", gt=1
+    )
+    batch_tokens: int = _field(DATA, 4096, "maximum number of tokens per batch and side, padding included", gt=0)
 
-    tokenizer: Literal[MODEL_TYPES] = _field(SUBWORDS, "unigram", "kind of pieces; 'char': a piece a character")
-    vocab_size: int = _field(SUBWORDS, 8000, "pieces of a vocabulary; plain text gives fewer", gt=4)
-    separate_vocabularies: bool = _field(SUBWORDS, False, "a vocabulary for each side, and not one for both")
-    byte_fallback: bool = _field(SUBWORDS, False, "spell characters that the training text lacks as bytes, instead of the unknown piece")
+    tokenizer: ModelType = _field(SUBWORDS, "unigram", "type of the SentencePiece model; 'char' has a piece for each character")
+    vocab_size: int = _field(SUBWORDS, 8000, "number of pieces of a vocabulary; small texts give fewer", gt=4)
+    separate_vocabularies: bool = _field(SUBWORDS, False, "use a vocabulary for each side instead of a joint one")
+    byte_fallback: bool = _field(
+        SUBWORDS, False, "encode characters that the training texts do not contain as bytes instead of the unknown piece"
+    )
     subword_sampling: float = _field(
         SUBWORDS,
         0.0,
-        "draw how a training text is cut into pieces, anew in each pass (subword regularization): 0.3 is mild, less varies more; 0: do not",
+        "subword regularization: draw the segmentation of each training text anew in each pass; 0.3 is mild, lower values vary more, "
+        "0 turns it off",
         ge=0,
         lt=1,
     )
 
-    architecture: Literal["encoder_decoder", "decoder"] = _field(
-        MODEL, "encoder_decoder", "'decoder' has no encoder and continues a source with its target"
+    architecture: Literal["encoder_decoder", "decoder", "encoder"] = _field(
+        MODEL, "encoder_decoder", "'decoder' continues a source with its target; 'encoder' classifies texts, and the targets are labels"
     )
-    preset: Literal[tuple(PRESETS)] = _field(MODEL, "small", "sizes of the model, or the model of a document")
-    dropout: float | None = _field(MODEL, None, "of each residual connection; by default the preset's", ge=0, lt=1)
+    preset: Preset = _field(MODEL, "small", "named sizes of the model, or the model of a document")
+    dropout: float | None = _field(MODEL, None, "dropout rate of each residual connection; by default the preset's", ge=0, lt=1)
     options: dict[str, Any] = _field(MODEL, {}, "options of the model that differ from the preset's, by name")
-    dtype: Literal["float32", "mixed_bfloat16", "mixed_float16"] = _field(MODEL, "float32", "precision of training")
+    dtype: Literal["float32", "mixed_bfloat16", "mixed_float16"] = _field(MODEL, "float32", "precision of the computation")
 
-    optimizer: Literal["adam", "adamw", "lion", "adafactor", "sgd"] = _field(TRAINING, "adam", "of Keras")
-    beta_2: float = _field(TRAINING, 0.98, "decay of the second moments, of adam and adamw", gt=0, lt=1)
-    weight_decay: float = _field(TRAINING, 0.0, "of adamw and lion", ge=0)
-    clip_norm: float = _field(TRAINING, 1.0, "greatest norm of all gradients together; 0: do not clip", ge=0)
-    schedule: Literal["inverse_sqrt", "cosine", "constant"] = _field(TRAINING, "inverse_sqrt", "of the learning rate, after the warm-up")
-    learning_rate: float = _field(TRAINING, 1e-3, "the schedule's peak", gt=0)
-    warmup_steps: int = _field(TRAINING, 1000, "updates of the linear rise", ge=1)
-    accumulate: int = _field(TRAINING, 1, "batches whose gradients make one update", ge=1)
-    label_smoothing: float = _field(TRAINING, 0.1, "share of the probability spread over the vocabulary", ge=0, lt=1)
+    optimizer: Literal["adam", "adamw", "lion", "adafactor", "sgd"] = _field(TRAINING, "adam", "optimizer of Keras")
+    beta_2: float = _field(TRAINING, 0.98, "decay rate of the second moments of adam and adamw", gt=0, lt=1)
+    weight_decay: float = _field(TRAINING, 0.0, "weight decay of adamw and lion", ge=0)
+    clip_norm: float = _field(TRAINING, 1.0, "maximum global norm of the gradients; 0 turns clipping off", ge=0)
+    schedule: Literal["inverse_sqrt", "cosine", "constant"] = _field(
+        TRAINING, "inverse_sqrt", "schedule of the learning rate after the warm-up"
+    )
+    learning_rate: float = _field(TRAINING, 1e-3, "peak learning rate", gt=0)
+    warmup_steps: int = _field(TRAINING, 1000, "number of updates during which the learning rate rises linearly", ge=1)
+    accumulate: int = _field(TRAINING, 1, "number of batches whose gradients are accumulated for one update", ge=1)
+    label_smoothing: float = _field(
+        TRAINING, 0.1, "share of the probability that is spread over the vocabulary; 0 for a classifier", ge=0, lt=1
+    )
     consistency: float = _field(
         TRAINING,
         0.0,
-        "read each batch twice, and weigh by this how far the two predictions are apart, as dropout differs (R-Drop); 0: read it once",
+        "weight of the R-Drop loss, for which each batch is computed twice with different dropout; 0 turns it off",
         ge=0,
     )
-    epochs: int = _field(TRAINING, 10, "to train for; an epoch is a pass over the data, or so many batches as `epoch_steps` says", gt=0)
-    epoch_steps: int | None = _field(TRAINING, None, "batches an epoch: after each, the state is saved and the model evaluated", gt=0)
-    minutes: float | None = _field(TRAINING, None, "end after so many minutes of training, if epochs are left", gt=0)
-    average: int = _field(TRAINING, 1, "the bundle has the mean of the weights of so many epochs", ge=1)
-    average_of: Literal["last", "best"] = _field(TRAINING, "last", "which epochs: the last, or the best by `monitor`")
+    epochs: int = _field(TRAINING, 10, "number of epochs; an epoch is a pass over the data, or as many batches as `epoch_steps` says", gt=0)
+    epoch_steps: int | None = _field(
+        TRAINING, None, "number of batches in an epoch; after each epoch, a checkpoint is saved and the model is validated", gt=0
+    )
+    minutes: float | None = _field(TRAINING, None, "stop after this many minutes of training, even if epochs are left", gt=0)
+    average: int = _field(TRAINING, 1, "number of epochs whose weights are averaged for the bundle", ge=1)
+    average_of: Literal["last", "best"] = _field(TRAINING, "last", "which epochs these are: the last, or the best by `monitor`")
     ema: float | None = _field(
-        TRAINING, None, "instead of each epoch's weights, their exponential moving average with this momentum a step", gt=0, lt=1
+        TRAINING,
+        None,
+        "momentum of an exponential moving average of the weights, which replaces the weights of each epoch",
+        gt=0,
+        lt=1,
     )
 
-    evaluate_every: int = _field(EVALUATION, 0, "measure BLEU on the validation split every so many epochs; 0: never", ge=0)
-    evaluation_beam: int = _field(EVALUATION, 1, "beam size of that", ge=1)
-    monitor: Literal["loss", "bleu"] = _field(EVALUATION, "loss", "validation figure that decides what is best")
-    patience: int | None = _field(EVALUATION, None, "stop after so many epochs without a better one", ge=1)
+    evaluate_every: int = _field(
+        EVALUATION, 0, "measure BLEU on the validation split each time this many epochs have passed; 0 turns it off", ge=0
+    )
+    evaluation_beam: int = _field(EVALUATION, 1, "beam size of the search by which BLEU is measured", ge=1)
+    monitor: Literal["loss", "bleu"] = _field(EVALUATION, "loss", "validation metric by which epochs are compared")
+    patience: int | None = _field(EVALUATION, None, "stop after this many epochs without improvement of `monitor`", ge=1)
 
-    seed: int = _field(RUN, 0, "of weights, order, dropout and subword sampling", ge=0)
-    deterministic: bool = _field(RUN, False, "the same to the bit on the same machine, whether interrupted or not; a little slower")
-    tensorboard: bool = _field(RUN, False, "write figures and sample translations for TensorBoard into OUT.tensorboard")
-    profile: tuple[int, int] | None = _field(RUN, None, "first and last batch to profile, for TensorBoard")
+    seed: int = _field(RUN, 0, "seed of weights, shuffling, dropout and subword sampling", ge=0)
+    deterministic: bool = _field(
+        RUN, False, "give bitwise the same result on the same machine, interrupted or not; training is a little slower"
+    )
+    tensorboard: bool = _field(RUN, False, "write metrics and sample translations for TensorBoard to OUT.tensorboard")
+    profile: tuple[int, int] | None = _field(RUN, None, "first and last batch to profile for TensorBoard")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _classifiers_smooth_no_labels(cls, values: dict[str, Any]) -> dict[str, Any]:
+        return {"label_smoothing": 0.0, **values} if values.get("architecture") == "encoder" else values
 
     @classmethod
-    def read(cls, path) -> Self:
+    def read(cls, path: str | Path) -> Self:
         """Read a recipe from a TOML file.
 
         Raises:
-            ValueError: if it is no TOML, or says something that no recipe has.
+            ValueError: if the file is missing, is not TOML, or has unknown or invalid values.
         """
         return cls(**cls.read_values(path))
 
     @staticmethod
-    def read_values(path) -> dict:
-        """Return what a TOML file says, unchecked.
+    def read_values(path: str | Path) -> dict[str, Any]:
+        """Return the values in a TOML file, unchecked.
 
         Raises:
-            ValueError: if it is no TOML.
+            ValueError: if the file is missing or is not TOML.
         """
         path = Path(path)
         if not path.is_file():
@@ -108,7 +145,7 @@ class Recipe(Record):
             raise ValueError(f"recipe: expected TOML in {path}, got something else: {error}") from None
 
     def to_toml(self) -> str:
-        """Return the recipe as TOML, each value with what it means."""
+        """Return the recipe as TOML, each value with a comment that explains it."""
         document = tomlkit.document()
         schema = type(self).model_json_schema()["properties"]
         part = None
@@ -134,13 +171,18 @@ class Recipe(Record):
 
     @model_validator(mode="after")
     def _check_together(self) -> Self:
+        classifies = self.architecture == "encoder"
         rules = {
             "monitor='bleu' needs evaluate_every": self.monitor == "bleu" and not self.evaluate_every,
             "byte_fallback needs tokenizer 'unigram' or 'bpe'": self.byte_fallback and self.tokenizer == "char",
             "subword_sampling needs tokenizer 'unigram'": self.subword_sampling and self.tokenizer != "unigram",
-            "separate_vocabularies needs an encoder": self.separate_vocabularies and self.architecture == "decoder",
+            "separate_vocabularies needs architecture 'encoder_decoder'": self.separate_vocabularies
+            and self.architecture != "encoder_decoder",
             "weight_decay needs optimizer 'adamw' or 'lion'": self.weight_decay and self.optimizer not in ("adamw", "lion"),
             "profile needs tensorboard": self.profile and not self.tensorboard,
+            "evaluate_every must be 0 with architecture 'encoder', which does not translate": classifies and self.evaluate_every,
+            "consistency must be 0 with architecture 'encoder'": classifies and self.consistency,
+            "label_smoothing must be 0 with architecture 'encoder'": classifies and self.label_smoothing,
         }
         if broken := [rule for rule, breaks in rules.items() if breaks]:
             raise ValueError("; ".join(broken))
@@ -148,26 +190,32 @@ class Recipe(Record):
 
     @model_validator(mode="after")
     def _check_the_model(self) -> Self:
-        own = sorted({"max_length", "dropout", "vocab_size", "source_vocab_size", "target_vocab_size"} & set(self.options))
-        if own:
-            raise ValueError(f"options: expected options of the model alone, got {', '.join(own)}, which the recipe itself decides")
-        output = self.config(self.vocab_size, self.vocab_size).output
+        decided = {"max_length", "dropout", "vocab_size", "source_vocab_size", "target_vocab_size", "num_classes"}
+        if own := sorted(decided & set(self.options)):
+            raise ValueError(f"options: expected only options of the model, got {', '.join(own)}, which the recipe or the data decides")
+        output = getattr(self.config(self.vocab_size, self.vocab_size), "output", None)
         if self.consistency and output != "logits":
             raise ValueError(f"consistency: expected 0 for a model whose output is '{output}', got {self.consistency}")
         return self
 
-    def config(self, source_vocab_size: int, target_vocab_size: int | None = None):
-        """Return the model's configuration for vocabularies of so many pieces; weights are shared as far as the vocabularies are.
+    def config(self, source_vocab_size: int, target_vocab_size: int | None = None) -> ModelOptions:
+        """Return the model's configuration. Weights are shared as far as the vocabularies are.
 
         Args:
-            source_vocab_size: pieces of the source, or of the joint vocabulary.
-            target_vocab_size: pieces of the target; None: as many.
+            source_vocab_size: number of pieces of the source vocabulary, or of the joint one.
+            target_vocab_size: number of pieces of the target vocabulary, or of a classifier's labels. None: as many as in the
+                source vocabulary.
         """
+        kind: type[ModelOptions] = CONFIGS[self.architecture]
+        target_size = target_vocab_size or source_vocab_size
+        decided: dict[str, int | str] = {
+            "vocab_size": source_vocab_size,
+            "source_vocab_size": source_vocab_size,
+            "target_vocab_size": target_size,
+            "num_classes": target_size,
+        }
+        if "tie_embeddings" not in PRESETS[self.preset]:
+            decided["tie_embeddings"] = "target" if self.separate_vocabularies else "all"
+        decided = {name: value for name, value in decided.items() if name in kind.model_fields}
         chosen = {} if self.dropout is None else {"dropout": self.dropout}
-        kind = CONFIGS[self.architecture]
-        sizes = {"vocab_size": source_vocab_size, "source_vocab_size": source_vocab_size}
-        sizes["target_vocab_size"] = target_vocab_size or source_vocab_size
-        sizes = {name: size for name, size in sizes.items() if name in kind.model_fields}
-        usual = {"tie_embeddings": "target" if self.separate_vocabularies else "all"}
-        shared = {} if "tie_embeddings" in PRESETS[self.preset] else usual
-        return kind.preset(self.preset, **{**shared, **sizes, **chosen, "max_length": self.max_length, **self.options})
+        return kind.preset(self.preset, **{**decided, **chosen, "max_length": self.max_length, **self.options})

@@ -1,7 +1,7 @@
-"""Both halves of a batch computed side by side, on the processors of one machine under TensorFlow.
+"""Compute both halves of a batch in parallel on the processors of one machine, under TensorFlow.
 
-TensorFlow gives every operation all processors, and each waits until the last of them is done. A step has a thousand
-operations, most of them short, so much of the time is waiting. Two towers, each on half of the processors, wait less.
+TensorFlow divides every operation among all processors, which then wait for the last of them. A training step has a thousand
+operations, most of them short, so that much of its time is waiting. Two towers, each on half of the processors, wait less.
 """
 
 import functools
@@ -9,6 +9,7 @@ import functools
 import keras
 from keras import ops
 
+from tfk_transformer.array_types import Tensor
 from tfk_transformer.losses import real_tokens
 from tfk_transformer.runtime_environment import usable_processors
 
@@ -16,10 +17,10 @@ TOWERS = 2
 
 
 def share_processors() -> int:
-    """Divide the processors among towers, and return how many towers these are; 1 if nothing was changed.
+    """Divide the processors among towers, and return the number of towers; 1 if nothing was changed.
 
-    Nothing is changed where TensorFlow is not the backend or has already started, where there is a GPU, a single processor or one that
-    was divided into devices, and where numbers of threads were set before.
+    Nothing is changed if TensorFlow is not the backend or has already started, if there is a GPU or only one processor, if the
+    CPU was divided into several devices, or if numbers of threads were set before.
     """
     if keras.backend.backend() != "tensorflow":
         return 1
@@ -41,11 +42,11 @@ def share_processors() -> int:
 
 
 def fit_in_towers(model: keras.Model, towers: int) -> None:
-    """Have `fit` compute equal parts of each batch's rows side by side; what is learned stays the same.
+    """Make `fit` compute equal parts of the rows of each batch in parallel; the result stays the same.
 
     Args:
-        model: compiled, without XLA, with a loss that averages over real tokens, as `LabelSmoothedCrossentropy` does.
-        towers: how many parts, from `share_processors`; 1 changes nothing.
+        model: a model compiled without XLA, whose loss averages over real tokens, as `LabelSmoothedCrossentropy` does.
+        towers: number of parts, from `share_processors`; 1 changes nothing.
 
     `fit` raises a ValueError for batches with sample weights.
     """
@@ -53,15 +54,15 @@ def fit_in_towers(model: keras.Model, towers: int) -> None:
         model.train_step = functools.partial(_train_step, model, towers)
 
 
-def _train_step(model, towers, data):
-    """Do what Keras does in a step, with one forward pass for each part of the rows."""
+def _train_step(model: keras.Model, towers: int, data: Tensor) -> dict[str, Tensor]:
+    """Run a training step as Keras does, with one forward pass for each part of the rows."""
     import tensorflow as tf
 
     inputs, labels, weights = keras.utils.unpack_x_y_sample_weight(data)
     if weights is not None:
         raise ValueError("fit_in_towers: expected batches of inputs and labels, got sample weights too; train such a model without towers.")
     rows = tf.shape(labels)[0]
-    # In whole pairs of rows: some losses compare these.
+    # Rows are kept in pairs, which a loss with `consistency` compares.
     cuts = [*(rows // 2 * tower // towers * 2 for tower in range(towers)), rows]
     parts = [tf.nest.map_structure(lambda part, at=at: part[at[0] : at[1]], (inputs, labels)) for at in zip(cuts, cuts[1:], strict=False)]
     tokens = ops.maximum(ops.sum(real_tokens(labels)), 1.0)
@@ -70,7 +71,7 @@ def _train_step(model, towers, data):
         for part in parts:
             predicted.append(model(part[0], training=True))
             losses.append(model.compute_loss(*part, predicted[-1], training=True))
-        # The mean over the tokens of each part, weighted by how many these are, is the mean over the batch.
+        # The mean over the batch is the mean of the parts, weighted by their numbers of tokens.
         loss = tf.add_n([loss * ops.sum(real_tokens(some)) / tokens for loss, (_, some) in zip(losses, parts, strict=True)])
         scaled = model.optimizer.scale_loss(loss)
     variables = model.trainable_variables

@@ -1,0 +1,83 @@
+"""A folder that keeps the ids of a split on disk, so that later passes and training runs do not encode the texts again."""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from tfk_transformer.atomic_write import written_whole
+from tfk_transformer.data.encoding import PairEncoder, Shard
+from tfk_transformer.data.ragged import Rows
+from tfk_transformer.datasets import Report
+
+META = "cache.json"
+
+
+class PairCache:
+    """Encode the pairs of a split in the first pass, and read their ids from a folder afterwards.
+
+    Args:
+        folder: the folder of the cache. The first pass writes it if it does not exist, whole or not at all.
+        encoder: encodes the pairs.
+
+    Raises:
+        ValueError: if the folder holds other data, or if `encoder` samples subwords, which gives other ids in each pass.
+    """
+
+    def __init__(self, folder: str | Path, encoder: PairEncoder):
+        if encoder.sampling:
+            raise ValueError(
+                "cache: expected the same subwords in every pass, got subword sampling; leave out the cache or set the sampling to 0."
+            )
+        self.folder = Path(folder)
+        self.encoder = encoder
+        self.contents = fingerprint(encoder)
+        if self.folder.exists():
+            self._check()
+
+    def shards(self, report: Report | None = None, random: np.random.Generator | None = None) -> Iterator[Shard]:
+        """Yield all pairs; `random` shuffles the shards."""
+        if not self.folder.exists():
+            self._write()
+        meta = json.loads((self.folder / META).read_text())
+        if report is not None:
+            report.restore(meta["dropped"])
+        count = meta["shards"]
+        for number in range(count) if random is None else random.permutation(count):
+            yield Shard(tuple(Rows.load(self.folder / f"{number:05d}.{side}") for side in range(2)))
+
+    def _write(self) -> None:
+        report, count = Report(), 0
+        with written_whole(self.folder) as new:
+            new.mkdir()
+            for shard in self.encoder.shards(report):
+                for number, side in enumerate(shard.sides):
+                    side.save(new / f"{count:05d}.{number}")
+                count += 1
+            (new / META).write_text(json.dumps({"contents": self.contents, "shards": count, "dropped": report.to_dict()}))
+
+    def _check(self) -> None:
+        meta = self.folder / META
+        if not meta.is_file():
+            raise ValueError(
+                f"cache: expected a folder that a training run wrote, or a new one, got {self.folder} without {META}; name another folder."
+            )
+        if json.loads(meta.read_text())["contents"] != self.contents:
+            raise ValueError(
+                f"cache: {self.folder} holds other data, another split or other subwords; name another folder, or remove this one."
+            )
+
+
+def fingerprint(encoder: PairEncoder) -> str:
+    """Return a hash of what the ids depend on: the name of the data, but not its texts, the split, and the tokenizers.
+
+    Caches on disk hold this hash, so its input must not change from version to version.
+    """
+    known = hashlib.sha256()
+    for part in (encoder.data.name, encoder.split, encoder.max_length, encoder.layout):
+        known.update(f"{part}\n".encode())
+    for tokenizer in encoder.tokenizers:
+        known.update(tokenizer.model)
+    return known.hexdigest()

@@ -1,0 +1,104 @@
+"""The labels of a classifier, and batches of texts with labels."""
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Self
+
+import numpy as np
+
+from tfk_transformer.config.record import nearest
+from tfk_transformer.data.batches import Batch, TokenBatches
+from tfk_transformer.data.encoding import Ids, Shard
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+_LABELS_SHOWN = 10
+
+
+class Labels:
+    """The labels of a classifier: the class of a text is the index of its label.
+
+    Args:
+        model: the labels as UTF-8 JSON, as `labels.json` in a bundle.
+    """
+
+    def __init__(self, model: bytes):
+        self.model = model
+        self.names: list[str] = json.loads(model)
+        self._classes = {name: number for number, name in enumerate(self.names)}
+
+    @classmethod
+    def of(cls, texts: Iterable[str]) -> Self:
+        """Return the different labels in `texts`, sorted. Whitespace around a label is ignored.
+
+        Raises:
+            ValueError: if there are fewer than two labels.
+        """
+        names = sorted({text.strip() for text in texts})
+        if len(names) < 2:
+            raise ValueError(f"data: expected at least two different labels, one per text, got {', '.join(names) or 'none'}.")
+        return cls(f"{json.dumps(names, indent=2)}\n".encode())
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read a file that `save` wrote."""
+        return cls(Path(path).read_bytes())
+
+    def save(self, path: str | Path) -> None:
+        """Write the labels as JSON."""
+        Path(path).write_bytes(self.model)
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of classes."""
+        return len(self.names)
+
+    def encode(self, texts: Sequence[str], sampling: float = 0.0, seed: int = 0) -> Ids:
+        """Return the class of each label, as a sequence of one id; `sampling` and `seed` have no effect.
+
+        Raises:
+            ValueError: for an unknown label.
+        """
+        labels = [text.strip() for text in texts]
+        for label in labels:
+            if label not in self._classes:
+                known = ", ".join(self.names[:_LABELS_SHOWN]) + (", …" if self.vocab_size > _LABELS_SHOWN else "")
+                raise ValueError(f"data: expected a label of the training split ({known}), got '{label}'.{nearest(label, self.names)}")
+        return [[self._classes[label]] for label in labels]
+
+
+class LabelledBatches(TokenBatches):
+    """Batches of texts with labels, for a `Classifier`: the source side of a pair is the text, and the target side is the label.
+
+    A batch is `(ids (B, S), classes (B,), weights (B,))`: int32 tokens of the texts with the end token, int32 classes, and float32
+    sample weights, which are 1 for texts and 0 for rows of padding. The second tokenizer is a `Labels`.
+    """
+
+    inputs: ClassVar[tuple[str, ...]] = ()
+    layout: ClassVar[str] = "LabelledBatches._length"
+
+    def _signature(self) -> tuple["tf.TypeSpec | dict[str, tf.TypeSpec]", ...]:
+        import tensorflow as tf
+
+        return tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None], tf.int32), tf.TensorSpec([None], tf.float32)
+
+    def _length(self, source: int, target: int) -> int:
+        return source
+
+    def _lengths(self, shard: Shard) -> list[np.ndarray]:
+        return [shard.lengths[0]]
+
+    def _token_counts(self, shard: Shard) -> tuple[int, int]:
+        return int(shard.lengths[0].sum()), 0
+
+    def _batch(self, shard: Shard, places: np.ndarray, rows: int, widths: Sequence[int]) -> Batch:
+        own = self.share.of(rows)
+        places, rows = places[own], own.stop - own.start
+        classes = shard.sides[1].padded(places, (rows, 3))[:, 1]  # between start and end token
+        weights = (np.arange(rows) < len(places)).astype(np.float32)
+        return shard.sides[0].padded(places, (rows, widths[0])), classes, weights
+
+    def _unpadded(self, output: np.ndarray, length: int) -> np.ndarray:
+        return output

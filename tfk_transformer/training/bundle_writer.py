@@ -1,0 +1,81 @@
+"""Write the bundle of a training run, during the run and at its end."""
+
+from pathlib import Path
+
+import keras
+
+from tfk_transformer.data.labels import Labels
+from tfk_transformer.pipelines.bundle import CURVE, RECIPE, plain_copy
+from tfk_transformer.pipelines.text_classifier import TextClassifier
+from tfk_transformer.pipelines.translator import Translator
+from tfk_transformer.plots import training_curve
+from tfk_transformer.training.callbacks import smoothed
+from tfk_transformer.training.checkpoints import Checkpoints, no_space
+from tfk_transformer.training.data import TrainingData
+from tfk_transformer.training.distribution import Team
+from tfk_transformer.training.history import History
+from tfk_transformer.training.recipe import Recipe
+
+
+class BundleWriter:
+    """Write the bundle of a training run.
+
+    Args:
+        out: the folder of the bundle.
+        recipe: the recipe of the training run.
+        model: the model that is trained.
+        data: its tokenizers and probes.
+        checkpoints: where the weights of the epochs are that are to be averaged.
+        team: the devices that train; only the first process writes.
+
+    Attributes:
+        pipeline: a `Translator` or `TextClassifier` with a float32 copy of the model, whose weights are set before it is used.
+    """
+
+    def __init__(self, out: Path, recipe: Recipe, model: keras.Model, data: TrainingData, checkpoints: Checkpoints, team: Team):
+        self.out = out
+        self.recipe = recipe
+        self.model = model
+        self.checkpoints = checkpoints
+        self.team = team
+        self.pipeline = _pipeline(plain_copy(model), data)
+
+    def write(self, history: History, seconds: float) -> None:
+        """Write the bundle of the finished epochs, or of the current weights if no epoch can be chosen yet.
+
+        Args:
+            history: the metrics of the finished epochs.
+            seconds: the training time.
+
+        Raises:
+            ValueError: if there is no space left on the disk; an earlier bundle stays.
+        """
+        if wanted := history.wanted(self.recipe.average, self.recipe.average_of == "best"):
+            weights = self.checkpoints.mean(wanted) if self.team.leads else []
+        else:
+            with self.team.scope(), smoothed(self.model):
+                weights = self.model.get_weights()
+        if self.team.leads:
+            with self.team.apart():
+                self.pipeline.model.set_weights(weights)
+                self._save(history, seconds, wanted)
+
+    def _save(self, history: History, seconds: float, averaged: list[int]) -> None:
+        def add_records(folder: Path) -> None:
+            (folder / RECIPE).write_text(self.recipe.to_toml(), encoding="utf-8")
+            if history.rows:
+                training_curve(history.columns()).savefig(folder / CURVE, dpi=120)
+
+        metrics = {**(history.rows[-1] if history.rows else {}), "parameters": self.pipeline.model.count_params()}
+        metrics |= {"averaged_epochs": [epoch + 1 for epoch in averaged], "training_seconds": round(seconds, 1)}
+        try:
+            self.pipeline.save(self.out, history.columns(), metrics, more=add_records)
+        except OSError as error:
+            raise no_space(error, f"bundle {self.out}") from None
+
+
+def _pipeline(model: keras.Model, data: TrainingData) -> Translator | TextClassifier:
+    tokenizer, target = data.tokenizers
+    if isinstance(target, Labels):
+        return TextClassifier(model, tokenizer, target.names, data.probes)
+    return Translator(model, tokenizer, target, probes=data.probes)
