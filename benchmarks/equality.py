@@ -33,10 +33,10 @@ def main(
     files = [export / "saved_model", *sorted(export.glob("translate*.onnx"))]
     console, table = Console(), Table("search", "file", "same", "scores apart", "seconds")
     for name, settings in SEARCHES.items():
-        expected = open_translator(bundle).translate(sources, batch_size, **settings)
+        expected = open_translator(bundle).translate(sources, batch_size=batch_size, **settings)
         for path in (path for path in files if path.exists()):
             start = time.perf_counter()
-            found = open_translator(path).translate(sources, batch_size, **settings)
+            found = open_translator(path).translate(sources, batch_size=batch_size, **settings)
             seconds = time.perf_counter() - start
             same = [[h.text for h in a.hypotheses] == [h.text for h in b.hypotheses] for a, b in zip(expected, found, strict=True)]
             differences = [_difference(a, b) for a, b, alike in zip(expected, found, same, strict=True) if alike]

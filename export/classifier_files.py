@@ -6,8 +6,8 @@ import numpy as np
 
 from tfk_transformer.export import parity
 from tfk_transformer.export.functions import traced
-from tfk_transformer.export.runtime.onnx_translator import open_session
-from tfk_transformer.export.runtime.saved_model_translator import write_saved_model
+from tfk_transformer.export.runtime.saved_model_files import write_saved_model
+from tfk_transformer.export.runtime.sessions import open_session
 from tfk_transformer.export.signatures import CLASSIFIER_SAVED_MODEL, CLASSIFY_IDS, CLASSIFY_TEXT
 from tfk_transformer.export.to_onnx import onnx_models
 from tfk_transformer.export.to_onnx.onnx_file import save_onnx
@@ -22,8 +22,8 @@ class Probes:
         self.texts = parity.probe_texts(classifier.probes, classifier.tokenizer)
         self.ids = parity.probe_ids(self.texts, classifier.tokenizer, classifier.model.config.max_length)
         self.agreed = {"sentences": len(self.texts), "labels": "equal"}
-        self.label, self.probability = self._of_text(traced(classifier.graph, CLASSIFY_TEXT))
-        self.probabilities = self._of_ids(traced(classifier.graph, CLASSIFY_IDS))
+        self.label, self.probability = self._of_text(traced(classifier.functions, CLASSIFY_TEXT))
+        self.probabilities = self._of_ids(traced(classifier.functions, CLASSIFY_IDS))
 
     def check(self, name: str, of_text, of_ids) -> dict:
         """Compare an artefact's functions, from an array to a dictionary, with the model's; return the figures."""

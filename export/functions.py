@@ -5,7 +5,7 @@ import inspect
 import keras
 import tensorflow as tf
 
-from tfk_transformer.config.search_settings import SearchSettings
+from tfk_transformer.config.search_settings import SearchSettings, default_settings
 from tfk_transformer.constants import PAD_ID
 from tfk_transformer.export.signatures import (
     ATTEND,
@@ -38,7 +38,7 @@ def _size(size) -> int | None:
 
 
 def traced(graph, signature: Signature):
-    """Return the `tf.function` of a signature, from tensors to a dictionary, made of a `TranslationGraph` or `ClassificationGraph`.
+    """Return the `tf.function` of a signature, from tensors to a dictionary, made of a `TranslationFunctions` or `ClassificationFunctions`.
 
     Search settings and prefixes have their defaults, which a SavedModel keeps for sessions and for TensorFlow Serving.
     """
@@ -48,12 +48,12 @@ def traced(graph, signature: Signature):
         outputs = body(graph, *inputs)
         return {tensor.name: value for tensor, value in zip(signature.outputs, outputs, strict=True)}
 
-    function.__signature__ = inspect.Signature([_parameter(tensor) for tensor in signature.inputs])
+    function.__signature__ = inspect.Signature([_parameter(tensor, graph.model.config.max_length) for tensor in signature.inputs])
     return tf.function(function, autograph=False, input_signature=specs(signature))
 
 
-def _parameter(tensor: Tensor) -> inspect.Parameter:
-    defaults = {**SearchSettings().model_dump(), **NO_PREFIX}
+def _parameter(tensor: Tensor, model_max_length: int) -> inspect.Parameter:
+    defaults = {**default_settings(model_max_length), **NO_PREFIX}
     default = tf.constant(defaults[tensor.name], tensor.dtype) if tensor.name in defaults else inspect.Parameter.empty
     return inspect.Parameter(tensor.name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default)
 

@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from tfk_transformer.config.search_settings import SETTING_DTYPES
-from tfk_transformer.export.runtime.onnx_translator import METADATA
+from tfk_transformer.export.runtime.sessions import METADATA
 from tfk_transformer.export.signatures import PREFIX, PREFIX_IDS
 from tfk_transformer.export.to_onnx.conversion import quietly
 

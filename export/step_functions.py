@@ -5,7 +5,7 @@ import tensorflow as tf
 from tfk_transformer.export import signatures
 from tfk_transformer.export.functions import specs
 from tfk_transformer.export.signatures import Signature
-from tfk_transformer.generation.decoder_step import StepGraph
+from tfk_transformer.generation.decoder_step import StepFunctions
 from tfk_transformer.pipelines.translator import Translator
 
 
@@ -17,7 +17,7 @@ def step_signatures(config) -> dict[str, Signature]:
 
 def step_functions(translator: Translator) -> dict:
     """Return the `tf.function` of each of `step_signatures`."""
-    graph = StepGraph(translator.model)
+    graph = StepFunctions(translator.model)
     return {name: _named(getattr(graph, name), signature) for name, signature in step_signatures(translator.model.config).items()}
 
 

@@ -10,8 +10,11 @@ from tfk_transformer.export import parity
 from tfk_transformer.export.functions import traced
 from tfk_transformer.export.runtime.onnx_scorer import OnnxScorer
 from tfk_transformer.export.runtime.onnx_streamer import DECODER_STEP, ENCODER, TOKENIZER, OnnxStreamer
-from tfk_transformer.export.runtime.onnx_translator import OnnxTranslator, open_session, scalar_inputs
-from tfk_transformer.export.runtime.saved_model_translator import SavedModelTranslator, write_saved_model
+from tfk_transformer.export.runtime.onnx_translator import OnnxTranslator
+from tfk_transformer.export.runtime.saved_model_files import write_saved_model
+from tfk_transformer.export.runtime.saved_model_translator import SavedModelTranslator
+from tfk_transformer.export.runtime.sessions import open_session
+from tfk_transformer.export.runtime.setting_checks import scalar_inputs
 from tfk_transformer.export.signatures import GENERATE, SAVED_MODEL, SCORE_AND_ATTEND
 from tfk_transformer.export.step_functions import host_functions
 from tfk_transformer.export.to_onnx import onnx_models
@@ -35,7 +38,7 @@ class Probes:
         self.texts = parity.probe_texts(translator.probes, tokenizer)
         self.ids = parity.probe_ids(self.texts, tokenizer, translator.model.config.max_length)
         self.agreed = {"sentences": len(self.texts), "settings": list(parity.SETTINGS), "ids": "equal"}
-        generate = traced(translator.graph, GENERATE)
+        generate = traced(translator.functions, GENERATE)
 
         def search(prefix_ids, settings):
             found = generate(self.ids, prefix_ids, *SearchSettings(**settings).model_dump().values())
@@ -46,7 +49,7 @@ class Probes:
         self.greedy, self.found = (ids[:, 0] for _, _, (ids, _) in self.expected)  # the best ids (N, T) under each
         other = np.roll(self.found[:, :PREFIX], 1, axis=0)  # how the translation of another probe begins
         self.expected.append((other, parity.SETTINGS[0], search(other, parity.SETTINGS[0])))
-        scored = traced(translator.graph, SCORE_AND_ATTEND)(self.ids, self.found)
+        scored = traced(translator.functions, SCORE_AND_ATTEND)(self.ids, self.found)
         self.scores = [scored[tensor.name].numpy() for tensor in SCORE_AND_ATTEND.outputs]
         fitting = [row for row, ids in enumerate(tokenizer.encode(self.texts)) if len(ids) < self.ids.shape[1]]
         self.readable = [self.texts[row] for row in fitting]
@@ -87,7 +90,8 @@ class Probes:
 
 def _saved_model(translator: Translator, folder: Path, probes: Probes) -> dict:
     pieces = [piece.encode("utf-8", "surrogateescape") for piece in translator.target_tokenizer.pieces()]
-    write_saved_model(translator, folder / "saved_model", more=host_functions, pieces=pieces)
+    tokenizers = {"source_tokenizer": translator.source_tokenizer.model, "target_tokenizer": translator.target_tokenizer.model}
+    write_saved_model(translator, folder / "saved_model", more=host_functions, pieces=pieces, **tokenizers)
     write_warm_up(folder / "saved_model", SAVED_MODEL, probes.readable)
     loaded = SavedModelTranslator(folder / "saved_model")
     probes.check_steps("SavedModel", loaded.steps)
@@ -102,7 +106,7 @@ def _onnx(translator: Translator, folder: Path, probes: Probes) -> dict:
         "translate.onnx": onnx_models.translate_graph(generate, translator),
         "score.onnx": onnx_models.score_graph(translator),
     }
-    config, about = translator.model.config, {"search": setting_rules()}
+    config, about = translator.model.config, {"search": setting_rules(translator.model.config.max_length)}
     save_onnx(models, folder, config, **about)
     scorer = OnnxScorer(folder / "score.onnx")
     figures = probes.check("ONNX", _generating(folder / "generate.onnx"), _translating(folder / "translate.onnx"))
@@ -134,7 +138,7 @@ def _translating(path: Path):
 
 def _onnx_fast(translator: Translator, folder: Path, probes: Probes) -> dict:
     models = _both_graphs(translator, probes, "fast", PROFILES["fast"])
-    config, about = translator.model.config, {"search": setting_rules(), "profile": "fast"}
+    config, about = translator.model.config, {"search": setting_rules(translator.model.config.max_length), "profile": "fast"}
     save_onnx(models, folder, config, **about)
     figures = probes.check("ONNX fast", _generating(folder / "generate.fast.onnx"), _translating(folder / "translate.fast.onnx"))
     save_onnx(models, folder, config, **about, parity={**probes.agreed, **figures})
@@ -146,7 +150,7 @@ def _onnx_int8(translator: Translator, folder: Path, probes: Probes) -> dict:
     config, found = translator.model.config, []
     for kept in KEPT:
         models = _both_graphs(translator, probes, "int8", int8_but(kept))
-        about = {"search": setting_rules(), "profile": "int8", "kept_float32": list(kept)}
+        about = {"search": setting_rules(translator.model.config.max_length), "profile": "int8", "kept_float32": list(kept)}
         save_onnx(models, folder, config, **about)
         texts = [translation.text for translation in _translating(folder / "translate.int8.onnx")(probes.readable)]
         found.append(parity.agreement(probes.translations, texts))
@@ -169,7 +173,7 @@ def _both_graphs(translator: Translator, probes: Probes, suffix: str, profile: P
 def _onnx_steps(translator: Translator, folder: Path, probes: Probes) -> dict:
     graphs, names = onnx_models.step_graphs(translator), {"encode": ENCODER, "decoder_step": DECODER_STEP}
     models = {**{names[name]: graph for name, graph in graphs.items()}, TOKENIZER: onnx_models.tokenizer_graph(translator.source_tokenizer)}
-    about = {"search": setting_rules(), "pieces": translator.target_tokenizer.pieces()}
+    about = {"search": setting_rules(translator.model.config.max_length), "pieces": translator.target_tokenizer.pieces()}
     save_onnx(models, folder, translator.model.config, **about)
     probes.check_steps("ONNX steps", OnnxStreamer(folder).steps)
     save_onnx(models, folder, translator.model.config, **about, parity={**probes.agreed, "settings": list(parity.SETTINGS[:1])})

@@ -43,13 +43,22 @@ _HOME = {
     "JoinedBatches": "data.batches",
     "train": "training.trainer",
     "Recipe": "training.recipe",
+    "load": "export.runtime.opening",
+    "LoadedModel": "inference.interface",
+    "TranslatorProtocol": "inference.interface",
+    "ClassifierProtocol": "inference.interface",
+    "Translation": "inference.results",
+    "Hypothesis": "inference.results",
+    "ScoredTarget": "inference.results",
+    "Classification": "inference.results",
     "Translator": "pipelines.translator",
     "TextClassifier": "pipelines.text_classifier",
     "OnnxTranslator": "export.runtime.onnx_translator",
     "OnnxStreamer": "export.runtime.onnx_streamer",
-    "OnnxClassifier": "export.runtime.onnx_translator",
+    "OnnxClassifier": "export.runtime.onnx_classifier",
     "OnnxScorer": "export.runtime.onnx_scorer",
     "SavedModelTranslator": "export.runtime.saved_model_translator",
+    "SavedModelClassifier": "export.runtime.saved_model_classifier",
 }
 __all__ = ["__version__", *_HOME]
 

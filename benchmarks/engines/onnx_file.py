@@ -5,7 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 import onnxruntime
 
 from engines.batches import Search, own_settings, padded_batches, unpadded
-from tfk_transformer.export.runtime.onnx_translator import Sessions, are_small, read_metadata, scalar_inputs
+from tfk_transformer.export.runtime.sessions import Sessions, are_small, read_metadata
+from tfk_transformer.export.runtime.setting_checks import scalar_inputs
 
 
 class Engine:

@@ -1,15 +1,21 @@
-"""Score given pairs with an exported ONNX file; needs numpy and onnxruntime, for texts sentencepiece, and never TensorFlow or Keras."""
+"""Score given pairs with an exported ONNX file. Needs numpy and onnxruntime, for texts sentencepiece, and never TensorFlow or Keras."""
 
 import base64
 import functools
+from collections.abc import Sequence
+from os import PathLike
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from tfk_transformer.export.runtime.onnx_translator import open_session, read_metadata
+from tfk_transformer.export.runtime.sessions import open_session, read_metadata
 from tfk_transformer.inference.pair_scoring import PairScorer
 
+if TYPE_CHECKING:
+    from tfk_transformer.inference.token_scoring import Tokenizers
+
 SOURCE_TOKENIZER, TARGET_TOKENIZER = "source_tokenizer", "target_tokenizer"  # in the file's metadata: SentencePiece models in base 64
-END_ID = 2
 OUTPUTS = ("token_log_probs", "log_probability", "attention")
 
 
@@ -18,20 +24,22 @@ class OnnxScorer(PairScorer):
 
     Args:
         path: the file.
-        threads: used inside operators; None: as many as there are cores.
+        threads: threads inside operators. Default: the number of processors.
 
     Raises:
-        ValueError: if it is no ONNX file of this project that scores.
+        ValueError: if the file is not an ONNX file of this project that scores.
     """
 
-    def __init__(self, path, threads: int | None = None):
+    _reason = "expected a file that translates, got one that only scores given pairs; open translate.onnx of the same export."
+
+    def __init__(self, path: str | PathLike[str], threads: int | None = None) -> None:
         self._session = open_session(path, threads)
         self.metadata = read_metadata(self._session, path)
         if "target_ids" not in [value.name for value in self._session.get_inputs()]:
             raise ValueError(f"ONNX: expected a file that scores, got {path}, which does not; use score.onnx of the same export.")
-        self.max_length = self.metadata["config"]["max_length"]
+        self.max_length: int = self.metadata["config"]["max_length"]
 
-    def score_ids(self, source_ids, target_ids) -> tuple[np.ndarray, np.ndarray]:
+    def score_ids(self, source_ids: ArrayLike, target_ids: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
         """Score pairs of ids.
 
         Args:
@@ -41,44 +49,36 @@ class OnnxScorer(PairScorer):
         Returns:
             The log-probability of each token, float32 (N, T), 0 at padding, and their sums (N,); NaN where a side is too long.
         """
-        return tuple(self._run(OUTPUTS[:2], source_ids, target_ids))
+        token_log_probs, log_probability = self.score_arrays(source_ids, target_ids, attention=False)
+        return token_log_probs, log_probability
 
-    def attention(self, source_ids, target_ids) -> np.ndarray:
+    def attention(self, source_ids: ArrayLike, target_ids: ArrayLike) -> np.ndarray:
         """Return what each target token attended to, float32 (N, L, H, T, S), for the ids of `score_ids`."""
         return self._run(OUTPUTS[2:], source_ids, target_ids)[0]
 
-    def _run(self, outputs, source_ids, target_ids) -> list[np.ndarray]:
+    def score_arrays(self, source_ids: ArrayLike, target_ids: ArrayLike, attention: bool) -> list[np.ndarray]:
+        """Return what `score_ids` returns and, if wanted, what `attention` returns, from one pass."""
+        return self._run(OUTPUTS if attention else OUTPUTS[:2], source_ids, target_ids)
+
+    def _run(self, outputs: Sequence[str], source_ids: ArrayLike, target_ids: ArrayLike) -> list[np.ndarray]:
         ids = {"source_ids": np.asarray(source_ids, "int32"), "target_ids": np.asarray(target_ids, "int32")}
         shapes = [values.shape for values in ids.values()]
         if [len(shape) for shape in shapes] != [2, 2] or shapes[0][0] != shapes[1][0]:
             raise ValueError(f"source_ids, target_ids: expected shapes (N, S) and (N, T), got {shapes[0]} and {shapes[1]}.")
-        return self._session.run(outputs, ids)
+        found: list[np.ndarray] = self._session.run(outputs, ids)
+        return found
 
-    def _scored(self, sources, targets, batch_size: int, attention: bool) -> list[tuple]:
-        """Return for each pair its log-probability, its ids, what each token scores and, if wanted, attends to."""
-        from tfk_transformer.inference.token_scoring import score_in_batches
+    def _scored(self, sources: Sequence[str], targets: Sequence[str], batch_size: int, attention: bool) -> list[tuple[Any, ...]]:
+        from tfk_transformer.inference.token_scoring import score_in_batches, scoring_of_texts
 
-        outputs = OUTPUTS if attention else OUTPUTS[:2]
-
-        def run(*sides):
-            ids = [_padded(tokenizer.encode(side)) for tokenizer, side in zip(self._pieces, sides, strict=False)]
-            token_log_probs, log_probability, *weights = self._run(outputs, *ids)
-            return log_probability, *ids, token_log_probs, *weights
-
+        run = scoring_of_texts(self._tokenizers, functools.partial(self.score_arrays, attention=attention))
         return score_in_batches(sources, targets, batch_size, self.max_length, run)
 
     @functools.cached_property
-    def _pieces(self):
-        from tfk_transformer.inference.token_scoring import Pieces
+    def _tokenizers(self) -> "Tokenizers":
+        from tfk_transformer.inference.token_scoring import Tokenizers
         from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
-        models = [self._session.get_modelmeta().custom_metadata_map[name] for name in (SOURCE_TOKENIZER, TARGET_TOKENIZER)]
-        return Pieces(*(SubwordTokenizer(base64.b64decode(model)) for model in models), self.metadata["config"]["architecture"])
-
-
-def _padded(rows: list[list[int]]) -> np.ndarray:
-    """Return int32 ids (N, S) of rows of tokens, each with its end token, padded."""
-    ids = np.zeros((len(rows), 1 + max(map(len, rows))), "int32")
-    for row, tokens in zip(ids, rows, strict=True):
-        row[: len(tokens) + 1] = [*tokens, END_ID]
-    return ids
+        models = self._session.get_modelmeta().custom_metadata_map
+        source, target = (SubwordTokenizer(base64.b64decode(models[name])) for name in (SOURCE_TOKENIZER, TARGET_TOKENIZER))
+        return Tokenizers(source, target, self.metadata["config"]["architecture"])

@@ -1,28 +1,31 @@
-"""Stream translations from exported ONNX files; needs numpy, onnxruntime and onnxruntime-extensions, and never TensorFlow or Keras."""
+"""Stream translations from exported ONNX files. Needs numpy, onnxruntime and onnxruntime-extensions, and never TensorFlow or Keras."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from os import PathLike
 from pathlib import Path
 
 import numpy as np
+import onnxruntime
 
-from tfk_transformer.export.runtime.onnx_translator import open_session, read_metadata, scalar_inputs
-from tfk_transformer.inference.streaming import StepModel, empty_cache, stream_text
+from tfk_transformer.export.runtime.sessions import open_session, read_metadata
+from tfk_transformer.export.runtime.setting_checks import scalar_inputs
+from tfk_transformer.inference.streaming import StepModel, Tensors, empty_cache, stream_text
 
 TOKENIZER, ENCODER, DECODER_STEP = "tokenizer.onnx", "encoder.onnx", "decoder_step.onnx"
 
 
 class OnnxStreamer:
-    """Translate with `tokenizer.onnx`, `encoder.onnx` and `decoder_step.onnx`, text coming as its tokens do.
+    """Stream translations with `tokenizer.onnx`, `encoder.onnx` and `decoder_step.onnx`.
 
     Args:
-        folder: of the files.
-        threads: used inside operators; None: as many as there are cores.
+        folder: the folder of the files.
+        threads: threads inside operators. Default: the number of processors.
 
     Raises:
-        ValueError: if a file is missing, or none of this project.
+        ValueError: if a file is missing, or not of this project.
     """
 
-    def __init__(self, folder, threads: int | None = None):
+    def __init__(self, folder: str | PathLike[str], threads: int | None = None) -> None:
         step = open_session(_found(folder, DECODER_STEP), threads)
         self.metadata = read_metadata(step, Path(folder) / DECODER_STEP)
         self.steps = StepModel(
@@ -34,31 +37,36 @@ class OnnxStreamer:
             max_length=self.metadata["config"]["max_length"],
         )
 
-    def stream(self, text: str, **settings) -> Iterator[str]:
-        """Translate a text and yield its translation as its tokens come; see `Translator.stream`."""
+    def stream(self, text: str, **settings: float) -> Iterator[str]:
+        """Translate one text and yield parts of its translation as they are decoded; see `TranslatorProtocol.stream`."""
         rules = self.metadata["search"]
         defaults = {name: rule["default"] for name, rule in rules.items()}
         return stream_text(self.steps, text, scalar_inputs({**defaults, "beam_size": 1, **settings}, rules))
 
 
-def _found(folder, name: str) -> Path:
+def _found(folder: str | PathLike[str], name: str) -> Path:
     path = Path(folder) / name
     if not path.is_file():
         raise ValueError(f"stream: expected {name} in {folder}, which is not there; export the bundle with the format onnx_steps.")
     return path
 
 
-def _tokenizer(path: Path):
+def _tokenizer(path: Path) -> Callable[[str], np.ndarray]:
     session = open_session(path, text_operators=True)
-    return lambda text: session.run(["source_ids"], {"text": np.array([text], object)})[0]
+
+    def tokenize(text: str) -> np.ndarray:
+        found: np.ndarray = session.run(["source_ids"], {"text": np.array([text], object)})[0]
+        return found
+
+    return tokenize
 
 
-def _encoder(folder, threads):
+def _encoder(folder: str | PathLike[str], threads: int | None) -> Callable[[np.ndarray], Tensors]:
     encode = _named(open_session(_found(folder, ENCODER), threads))
     return lambda source_ids: encode({"source_ids": source_ids})
 
 
-def _named(session):
-    """Return a session's function from arrays by name to arrays by name; logits, which a stream does not read, stay in it."""
+def _named(session: onnxruntime.InferenceSession) -> Callable[[Tensors], Tensors]:
+    """Return a session as a function from arrays by name to arrays by name, without the logits, which streaming does not read."""
     names = [value.name for value in session.get_outputs() if value.name != "logits"]
     return lambda inputs: dict(zip(names, session.run(names, inputs), strict=True))

@@ -1,64 +1,108 @@
-"""Open whatever translates, and either kind of bundle, told apart by what they are."""
+"""Open a model of any kind, told apart by its files. Only bundles and SavedModels load TensorFlow."""
 
+from os import PathLike
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tfk_transformer.export.to_saved_model.serving import newest_version
+from tfk_transformer.inference.interface import LoadedModel
 
-
-def open_bundle(path):
-    """Open a bundle: a `Translator` or a `TextClassifier`, by what its configuration says.
-
-    Raises:
-        ValueError: if it is no bundle, or files are missing or broken.
-    """
-    from tfk_transformer.pipelines.bundle import CLASSIFIER, kind_of
+if TYPE_CHECKING:
     from tfk_transformer.pipelines.text_classifier import TextClassifier
     from tfk_transformer.pipelines.translator import Translator
 
+KINDS = "a bundle (with config.json), a SavedModel folder (with saved_model.pb) or an .onnx file"
+LOADABLE = ("saved_model", "translate.onnx", "translate.fast.onnx", "translate.int8.onnx", "classify.onnx", "score.onnx")
+
+
+def load(path: str | PathLike[str], *, threads: int | None = None) -> LoadedModel:
+    """Open a bundle, a SavedModel folder or an exported ONNX file.
+
+    An ONNX file is `translate.onnx`, `translate.fast.onnx`, `translate.int8.onnx`, `classify.onnx` or `score.onnx`. In a folder of
+    versions, as TensorFlow Serving reads it, the SavedModel of the newest version is opened.
+
+    Args:
+        path: the file or folder.
+        threads: the number of threads of an ONNX file, see `OnnxTranslator`. Default: the number of processors.
+
+    Returns:
+        A translator or a classifier. All have the methods of `LoadedModel` with the same arguments, and raise ValueError with the
+        reason for what they cannot do.
+
+    Raises:
+        ValueError: if there is nothing at `path`, nothing of this project, or `threads` is given for another kind of model.
+        ImportError: if a bundle or a SavedModel is opened and TensorFlow is not installed.
+    """
+    path = Path(path)
+    if path.suffix == ".onnx" or path.is_file():
+        return _onnx(path, threads)
+    path = newest_version(path) or path
+    is_saved_model, is_bundle = ((path / name).is_file() for name in ("saved_model.pb", "config.json"))
+    if not is_saved_model and not is_bundle:
+        raise ValueError(f"MODEL: expected {KINDS}, got {_what_is(path)}.")
+    if threads is not None:
+        raise ValueError(
+            f"threads: expected None for {path}, which TensorFlow runs, got {threads}; call "
+            "tf.config.threading.set_intra_op_parallelism_threads before TensorFlow runs anything."
+        )
+    return _saved_model(path) if is_saved_model else open_bundle(path)
+
+
+def _onnx(path: Path, threads: int | None) -> LoadedModel:
+    from tfk_transformer.export.runtime.onnx_classifier import OnnxClassifier
+    from tfk_transformer.export.runtime.onnx_scorer import OnnxScorer
+    from tfk_transformer.export.runtime.onnx_translator import OnnxTranslator
+    from tfk_transformer.export.runtime.sessions import OnnxFile
+
+    if path.name == "score.onnx":
+        return OnnxScorer(path, threads)
+    file = OnnxFile(path, threads)
+    if file.reader == "OnnxScorer":
+        return OnnxScorer(path, threads)
+    return OnnxClassifier(file) if file.reader == "OnnxClassifier" else OnnxTranslator(file)
+
+
+def _saved_model(path: Path) -> LoadedModel:
+    from tfk_transformer.export.runtime.saved_model_classifier import SavedModelClassifier
+    from tfk_transformer.export.runtime.saved_model_files import read_saved_model
+    from tfk_transformer.export.runtime.saved_model_translator import SavedModelTranslator
+
+    model = read_saved_model(path)
+    return (SavedModelClassifier if "classify" in model.signatures else SavedModelTranslator)(path, model)
+
+
+def _what_is(path: Path) -> str:
+    """Describe a path that is no model."""
+    if not path.is_dir():
+        return f"{path}, which is not there"
+    if files := [str(path / name) for name in LOADABLE if (path / name).exists()]:
+        return f"{path}, the folder of an export; name one of its files: {', '.join(files)}"
+    return f"a folder without any of these files ({path})"
+
+
+def open_bundle(path: str | PathLike[str]) -> "Translator | TextClassifier":
+    """Open a bundle: a `Translator` or a `TextClassifier`, depending on its configuration.
+
+    Raises:
+        ValueError: if the folder is not a bundle, or files are missing or broken.
+        ImportError: if TensorFlow is not installed.
+    """
+    try:
+        from tfk_transformer.pipelines.bundle import CLASSIFIER, kind_of
+        from tfk_transformer.pipelines.text_classifier import TextClassifier
+        from tfk_transformer.pipelines.translator import Translator
+    except ModuleNotFoundError as error:
+        if error.name not in ("keras", "tensorflow"):
+            raise
+        raise ImportError('a bundle needs TensorFlow: pip install "tfk-transformer[tensorflow]"') from None
     return (TextClassifier if kind_of(path) == CLASSIFIER else Translator).load(path)
 
 
-def open_scorer(path):
-    """Open a bundle, a SavedModel folder or `score.onnx`; only the first two load TensorFlow.
-
-    Returns:
-        A scorer with `score(sources, targets)` and `score_tokens(sources, targets)`.
-
-    Raises:
-        ValueError: if there is nothing at `path`, or nothing of this project that scores.
-    """
-    path = Path(path)
-    if path.suffix == ".onnx" or path.is_file():
-        from tfk_transformer.export.runtime.onnx_scorer import OnnxScorer
-
-        return OnnxScorer(path)
-    return open_translator(path)
+def open_scorer(path: str | PathLike[str]) -> LoadedModel:
+    """Open a model that scores; see `load`."""
+    return load(path)
 
 
-def open_translator(path):
-    """Open a bundle, a SavedModel folder or an ONNX file; only the first two load TensorFlow.
-
-    Of a folder of versions, as TensorFlow Serving takes it, the newest is opened.
-
-    Returns:
-        A translator with `translate(texts, **settings)`.
-
-    Raises:
-        ValueError: if there is nothing at `path`, or nothing of this project.
-    """
-    path = Path(path)
-    if path.suffix == ".onnx" or path.is_file():
-        from tfk_transformer.export.runtime.onnx_translator import OnnxTranslator
-
-        return OnnxTranslator(path)
-    path = newest_version(path) or path
-    if (path / "saved_model.pb").is_file():
-        from tfk_transformer.export.runtime.saved_model_translator import SavedModelTranslator
-
-        return SavedModelTranslator(path)
-    if (path / "config.json").is_file():
-        from tfk_transformer.pipelines.translator import Translator
-
-        return Translator.load(path)
-    got = f"a folder without any of these files ({path})" if path.is_dir() else f"{path}, which is not there"
-    raise ValueError(f"MODEL: expected a bundle (with config.json), a SavedModel folder (with saved_model.pb) or an .onnx file, got {got}.")
+def open_translator(path: str | PathLike[str]) -> LoadedModel:
+    """Open a model that translates; see `load`."""
+    return load(path)

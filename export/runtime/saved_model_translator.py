@@ -1,147 +1,148 @@
-"""SavedModel: strings in, strings out, with stock TensorFlow and TensorFlow Text operators."""
+"""Translate with an exported SavedModel. Needs TensorFlow and TensorFlow Text, and no Keras."""
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+import json
+from collections.abc import Iterator, Sequence
+from os import PathLike
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
+from tfk_transformer.array_types import Tensor
 from tfk_transformer.config.search_settings import SETTING_DTYPES, SearchSettings
-from tfk_transformer.export.signatures import SAVED_MODEL
+from tfk_transformer.export.runtime.saved_model_files import check_signature, read_saved_model
+from tfk_transformer.inference.base_translator import BaseTranslator, Request, Search, refuse_uncached
 from tfk_transformer.inference.streaming import StepModel, empty_cache, stream_text
-from tfk_transformer.inference.text_batches import Hypothesis, Translation, check_prefixes, check_texts, in_batches, to_translations
-from tfk_transformer.inference.token_scoring import score_in_batches
+from tfk_transformer.inference.token_scoring import Tokenizers, score_in_batches, scoring_of_texts, search_with_details
+from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
+
+SOURCE_TOKENIZER, TARGET_TOKENIZER = "source_tokenizer", "target_tokenizer"  # functions that return SentencePiece models
 
 
-def write_saved_model(fitted, folder, signatures: dict = SAVED_MODEL, more: Callable | None = None, **constants) -> None:
-    """Write a SavedModel.
-
-    Args:
-        fitted: the translator, or the classifier, to export.
-        folder: where to; it must not exist.
-        signatures: what it has, of `signatures`.
-        more: gives, of `fitted`, further `tf.function`s by name.
-        **constants: what its functions without arguments return, by name, beside `max_length`.
-    """
-    import tensorflow as tf
-
-    from tfk_transformer.export.functions import traced
-
-    module = tf.Module()
-    # Plain variables, not the Keras model: nothing of Keras or of this package is needed to load it.
-    module.weights = [variable.value for variable in fitted.model.variables]
-    for name, value in {"max_length": fitted.model.config.max_length, **constants}.items():
-        setattr(module, name, tf.function(functools.partial(tf.constant, value), input_signature=[]))
-    functions = {name: traced(fitted.graph, signature) for name, signature in signatures.items()} | (more(fitted) if more else {})
-    tf.saved_model.save(module, str(folder), signatures=functions)
-
-
-class SavedModelTranslator:
+class SavedModelTranslator(BaseTranslator):
     """Translate with an exported SavedModel.
 
     Args:
         path: its folder.
+        model: the loaded SavedModel, where it is loaded already.
 
     Raises:
-        ValueError: if it is no SavedModel of this project.
+        ValueError: if the folder is not a translator's SavedModel of this project.
+        ImportError: if TensorFlow is not installed.
     """
 
-    def __init__(self, path):
-        import tensorflow as tf
-        import tensorflow_text  # noqa: F401 (registers the operators)
-
-        if not (Path(path) / "saved_model.pb").is_file():
-            raise ValueError(f"SavedModel: expected a folder with saved_model.pb, got {path}.")
-        try:
-            self._model = tf.saved_model.load(str(path))
-        except (OSError, IndexError, tf.errors.OpError) as error:  # IndexError: cut weights
-            raise ValueError(f"SavedModel: {path} does not load: {str(error).splitlines()[0]}") from None
-        if "translate" not in self._model.signatures:
-            cure = "it is a classifier's" if "classify" in self._model.signatures else "export it again"
-            raise ValueError(f"SavedModel: expected the signature 'translate', got {sorted(self._model.signatures)} in {path}; {cure}.")
+    def __init__(self, path: str | PathLike[str], model: Tensor | None = None) -> None:
+        self._model = read_saved_model(path) if model is None else model
+        check_signature(self._model.signatures, "translate", path)
         self.max_length = int(self._model.max_length())
 
-    def translate(
-        self, texts: Sequence[str], batch_size: int = 64, prefixes: Sequence[str | None] | None = None, **settings
-    ) -> list[Translation]:
-        """Translate texts; see `Translator.translate`."""
+    def _search(self, request: Request, settings: dict[str, Any]) -> Search:
         import tensorflow as tf
 
+        refuse_uncached(request.use_cache)
         scalars = _scalars(settings)
-        check_texts(texts)
-        forced = check_prefixes(prefixes, texts)
+        if request.details:
+            generate, score = functools.partial(self._generate, scalars), functools.partial(self._score_arrays, request.attention)
+            return Search(search_with_details(self._tokenizers, generate, score))
 
-        def run(batch, forced):
-            found = self._model.signatures["translate"](text=tf.constant(batch), prefix=tf.constant(forced), **scalars)
-            return found["translations"].numpy(), found["scores"].numpy()
+        def run(texts: Sequence[str], prefixes: Sequence[str]) -> list[np.ndarray]:
+            found = self._model.signatures["translate"](text=tf.constant(texts), prefix=tf.constant(prefixes), **scalars)
+            return [found["translations"].numpy(), found["scores"].numpy()]
 
-        return to_translations(texts, in_batches(texts, batch_size, run, forced), self.max_length, forced)
+        return Search(run)
 
-    def stream(self, text: str, **settings) -> Iterator[str]:
-        """Translate a text and yield its translation as its tokens come; see `Translator.stream`."""
-        return stream_text(self.steps, text, SearchSettings(**{"beam_size": 1, **settings}).as_arrays())
+    def stream(self, text: str, **settings: float) -> Iterator[str]:
+        """Translate one text and yield parts of its translation as they are decoded; see `TranslatorProtocol.stream`."""
+        wanted: dict[str, Any] = {"beam_size": 1, **settings}
+        return stream_text(self.steps, text, SearchSettings(**wanted).as_arrays())
 
     @functools.cached_property
     def steps(self) -> StepModel:
-        """Its encoder and decoder step, for a loop over them."""
+        """Its encoder and decoding step, for programs that run the loop themselves."""
         return _steps_of(self._model)
 
-    def generate(self, source_ids: np.ndarray, prefix_ids: np.ndarray | None = None, **settings) -> tuple[np.ndarray, np.ndarray]:
-        """Translate int32 ids (N, S) to ids (N, n_best, T), with a prefix (N, P) or (1, P) if given, and scores (N, n_best).
+    def generate(self, source_ids: ArrayLike, prefix_ids: ArrayLike | None = None, **settings: float) -> tuple[np.ndarray, np.ndarray]:
+        """Translate ids.
+
+        Args:
+            source_ids: integers (N, S), tokens and end token, padded with 0.
+            prefix_ids: integers (N, P), or (1, P) for all sources: tokens that translations begin with, padded with 0.
+            **settings: search settings, see `SearchSettings`.
+
+        Returns:
+            int32 ids (N, n_best, T) and float32 scores (N, n_best).
 
         Raises:
-            ValueError: if the ids are no whole numbers (N, S), or a setting is invalid.
+            ValueError: if the ids are not integers (N, S), or a setting is invalid.
         """
-        import tensorflow as tf
-
         source_ids = np.asarray(source_ids)
         if source_ids.ndim != 2 or source_ids.dtype.kind not in "iu":
             raise ValueError(f"source_ids: expected whole numbers (N, S), got {source_ids.dtype} {source_ids.shape}.")
-        prefix_ids = np.zeros((1, 0)) if prefix_ids is None else prefix_ids
+        return self._generate(_scalars(settings), source_ids, np.zeros((1, 0)) if prefix_ids is None else prefix_ids)
+
+    def _generate(self, scalars: dict[str, Tensor], source_ids: ArrayLike, prefix_ids: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+        import tensorflow as tf
+
         ids = {"source_ids": tf.constant(source_ids, tf.int32), "prefix_ids": tf.constant(prefix_ids, tf.int32)}
-        found = self._model.signatures["generate"](**ids, **_scalars(settings))
+        found = self._model.signatures["generate"](**ids, **scalars)
         return found["ids"].numpy(), found["scores"].numpy()
 
-    def score(self, sources: Sequence[str], targets: Sequence[str], batch_size: int = 64) -> np.ndarray:
-        """Score pairs of texts; see `Translator.score`."""
-        return np.array([row[0] for row in self._scored(sources, targets, batch_size)], "float32")
+    def score(self, sources: Sequence[str], targets: Sequence[str], *, batch_size: int = 64) -> np.ndarray:
+        """Return the log-probability of each target given its source, float32 (N,); see `TranslatorProtocol.score`."""
+        import tensorflow as tf
 
-    def score_tokens(self, sources: Sequence[str], targets: Sequence[str], batch_size: int = 64) -> list[Hypothesis]:
-        """Score pairs of texts token by token; see `Translator.score_tokens`. What tokens attend to is told over ids alone."""
-        found = []
-        for target, (log_probability, pieces, log_probs) in zip(targets, self._scored(sources, targets, batch_size), strict=True):
-            tokens = [piece.decode("utf-8") for piece in pieces if piece]
-            found.append(Hypothesis(target, float(log_probability), tokens, [float(value) for value in log_probs[: len(tokens)]]))
-        return found
+        def run(sources: Sequence[str], targets: Sequence[str]) -> list[np.ndarray]:
+            found = self._model.signatures["score"](source=tf.constant(sources), target=tf.constant(targets))
+            return [found["log_probability"].numpy()]
 
-    def score_ids(self, source_ids: np.ndarray, target_ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        rows = score_in_batches(sources, targets, batch_size, self.max_length, run)
+        return np.array([row[0] for row in rows], "float32")
+
+    def score_ids(self, source_ids: ArrayLike, target_ids: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
         """Score pairs of ids; see `OnnxScorer.score_ids`."""
         found = self._over_pairs("score_ids", source_ids, target_ids)
         return found["token_log_probs"].numpy(), found["log_probability"].numpy()
 
-    def attention(self, source_ids: np.ndarray, target_ids: np.ndarray) -> np.ndarray:
+    def attention(self, source_ids: ArrayLike, target_ids: ArrayLike) -> np.ndarray:
         """Return what each target token attended to; see `OnnxScorer.attention`."""
-        return self._over_pairs("attention", source_ids, target_ids)["attention"].numpy()
+        weights: np.ndarray = self._over_pairs("attention", source_ids, target_ids)["attention"].numpy()
+        return weights
 
-    def _over_pairs(self, name: str, source_ids, target_ids) -> dict:
+    def _score_arrays(self, attention: bool, source_ids: np.ndarray, target_ids: np.ndarray) -> list[np.ndarray]:
+        weights = [self.attention(source_ids, target_ids)] if attention else []
+        return [*self.score_ids(source_ids, target_ids), *weights]
+
+    def _over_pairs(self, name: str, source_ids: ArrayLike, target_ids: ArrayLike) -> dict[str, Tensor]:
         import tensorflow as tf
 
         ids = {"source_ids": tf.constant(source_ids, tf.int32), "target_ids": tf.constant(target_ids, tf.int32)}
-        return self._model.signatures[name](**ids)
+        found: dict[str, Tensor] = self._model.signatures[name](**ids)
+        return found
 
-    def _scored(self, sources, targets, batch_size: int) -> list[tuple]:
-        """Return for each pair its log-probability, its pieces, "" for padding, and what each scores."""
-        import tensorflow as tf
-
-        def run(sources, targets):
-            found = self._model.signatures["score"](source=tf.constant(sources), target=tf.constant(targets))
-            return [found[name].numpy() for name in ("log_probability", "tokens", "token_log_probs")]
-
+    def _scored(self, sources: Sequence[str], targets: Sequence[str], batch_size: int, attention: bool) -> list[tuple[Any, ...]]:
+        run = scoring_of_texts(self._tokenizers, functools.partial(self._score_arrays, attention))
         return score_in_batches(sources, targets, batch_size, self.max_length, run)
 
+    @functools.cached_property
+    def _tokenizers(self) -> Tokenizers:
+        """The tokenizers and the architecture.
 
-def _steps_of(model) -> StepModel:
-    """Return what a stream needs of a loaded SavedModel."""
+        Raises:
+            ValueError: if the SavedModel does not hold them.
+        """
+        if not hasattr(self._model, TARGET_TOKENIZER):
+            raise ValueError(
+                "token_scores, attention, score_tokens: expected tokenizers in the SavedModel, got one that an earlier version "
+                "exported without them; export the bundle again."
+            )
+        models = (getattr(self._model, name)().numpy() for name in (SOURCE_TOKENIZER, TARGET_TOKENIZER))
+        source, target = (SubwordTokenizer(model) for model in models)
+        return Tokenizers(source, target, json.loads(self._model.config().numpy())["architecture"])
+
+
+def _steps_of(model: Tensor) -> StepModel:
+    """Return the functions of a loaded SavedModel that streaming calls."""
     import tensorflow as tf
 
     signatures = model.signatures
@@ -159,8 +160,8 @@ def _steps_of(model) -> StepModel:
     )
 
 
-def _scalars(settings: dict) -> dict:
-    """Check search settings and turn them, with the defaults of the others, into the signatures' inputs."""
+def _scalars(settings: dict[str, Any]) -> dict[str, Tensor]:
+    """Check search settings, and return them with the defaults of the others as inputs of the signatures."""
     import tensorflow as tf
 
     return {name: tf.constant(value, SETTING_DTYPES[name]) for name, value in SearchSettings(**settings).model_dump().items()}

@@ -8,7 +8,7 @@ import onnx_ir as ir
 
 import tfk_transformer
 from tfk_transformer.constants import END_ID, PAD_ID, START_ID, UNKNOWN_ID
-from tfk_transformer.export.runtime.onnx_translator import METADATA
+from tfk_transformer.export.runtime.sessions import METADATA
 from tfk_transformer.export.to_onnx.conversion import OPSET, quietly
 
 LARGEST = 2_000_000_000  # bytes of weights in a file: protobuf ends at 2**31, and the graph needs room too

@@ -8,7 +8,7 @@ import onnx_ir as ir
 from onnx_ir import tape
 from onnx_ir.passes.common import NameFixPass
 
-from tfk_transformer.config.search_settings import SearchSettings
+from tfk_transformer.config.search_settings import default_settings
 from tfk_transformer.export.runtime.onnx_scorer import SOURCE_TOKENIZER, TARGET_TOKENIZER
 from tfk_transformer.export.signatures import (
     CLASSIFY_IDS,
@@ -39,7 +39,7 @@ def search_graph(translator: Translator) -> ir.Model:
     from tfk_transformer.export.functions import traced
     from tfk_transformer.export.to_onnx.placeholder_model import StandIn
 
-    around = type(translator.graph)(StandIn(translator.model), translator.source_tokenizer, translator.target_tokenizer)
+    around = type(translator.functions)(StandIn(translator.model), translator.source_tokenizer, translator.target_tokenizer)
     return from_tensorflow(traced(around, GENERATE).get_concrete_function())
 
 
@@ -54,7 +54,7 @@ def generate_graph(search: ir.Model, translator: Translator, profile: Profile = 
     model = search.clone()
     write_layers(model, translator.model, profile)
     model = _finished(model, "generate", GENERATE)
-    _set_defaults(model.graph)
+    _set_defaults(model.graph, translator.model.config.max_length)
     return model
 
 
@@ -73,7 +73,7 @@ def score_graph(translator: Translator) -> ir.Model:
 
     The tokenizers ride along as metadata, so that `OnnxScorer` takes texts too.
     """
-    model = _converted(translator.graph, "score", SCORE_AND_ATTEND)
+    model = _converted(translator.functions, "score", SCORE_AND_ATTEND)
     tokenizers = {SOURCE_TOKENIZER: translator.source_tokenizer, TARGET_TOKENIZER: translator.target_tokenizer}
     for name, tokenizer in tokenizers.items():
         model.metadata_props[name] = base64.b64encode(tokenizer.model).decode()
@@ -82,7 +82,7 @@ def score_graph(translator: Translator) -> ir.Model:
 
 def probabilities_graph(classifier: TextClassifier) -> ir.Model:
     """Convert a classifier to a graph from ids to probabilities, `signatures.CLASSIFY_IDS`, with standard operators alone."""
-    return _converted(classifier.graph, "probabilities", CLASSIFY_IDS)
+    return _converted(classifier.functions, "probabilities", CLASSIFY_IDS)
 
 
 def classify_graph(probabilities: ir.Model, classifier: TextClassifier) -> ir.Model:
@@ -102,7 +102,7 @@ def step_graphs(translator: Translator) -> dict[str, ir.Model]:
 
     functions = step_functions(translator)
     graphs = {name: _to_onnx(functions[name], name, signature) for name, signature in step_signatures(translator.model.config).items()}
-    _set_defaults(graphs["decoder_step"].graph)
+    _set_defaults(graphs["decoder_step"].graph, translator.model.config.max_length)
     return graphs
 
 
@@ -115,7 +115,7 @@ def tokenizer_graph(tokenizer: SubwordTokenizer) -> ir.Model:
 
 
 def _converted(graph, name: str, signature: Signature) -> ir.Model:
-    """Convert a function of a `TranslationGraph` or `ClassificationGraph`."""
+    """Convert a function of a `TranslationFunctions` or `ClassificationFunctions`."""
     from tfk_transformer.export.functions import traced_over_weights
 
     model = from_tensorflow(traced_over_weights(graph, signature).get_concrete_function())
@@ -247,9 +247,9 @@ def _declare(value: ir.Value, tensor: Tensor) -> ir.Value:
     return value
 
 
-def _set_defaults(graph: ir.Graph) -> None:
+def _set_defaults(graph: ir.Graph, model_max_length: int) -> None:
     """Make the search settings and the prefix optional."""
-    defaults = {**SearchSettings().model_dump(), PREFIX_IDS.name: np.zeros((1, 0))}
+    defaults = {**default_settings(model_max_length), PREFIX_IDS.name: np.zeros((1, 0))}
     for value in graph.inputs:
         if value.name in defaults:
             _set_default(graph, value, ir.tensor(np.array(defaults[value.name], value.dtype.numpy())))

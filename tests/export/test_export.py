@@ -15,9 +15,11 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from tfk_transformer.export import parity
 from tfk_transformer.export.exporting import export
-from tfk_transformer.export.runtime.onnx_translator import OnnxClassifier, OnnxTranslator, Sessions, are_small, open_session
+from tfk_transformer.export.runtime.onnx_classifier import OnnxClassifier
+from tfk_transformer.export.runtime.onnx_translator import OnnxTranslator
 from tfk_transformer.export.runtime.opening import open_translator
 from tfk_transformer.export.runtime.saved_model_translator import SavedModelTranslator
+from tfk_transformer.export.runtime.sessions import Sessions, are_small, open_session
 from tfk_transformer.export.to_onnx.onnx_models import IR_VERSION, OPSET, TEXT_OPERATORS, _decode
 from tfk_transformer.models.transformer import Transformer
 from tfk_transformer.pipelines.translator import Translator
@@ -58,10 +60,10 @@ def test_keras_saved_model_and_onnx_give_the_same(opened, settings):
 @pytest.mark.parametrize("settings", [{}, {"beam_size": 1, "temperature": 1.5, "seed": 3}], ids=["beam", "drawn"])
 def test_batches_side_by_side_give_what_one_after_the_other_does(exported, settings):
     texts = [*TEXTS, *(f"{number} hundred" for number in ("two", "three", "five", "eight"))] * 3
-    expected = OnnxTranslator(exported / "translate.onnx", threads=1).translate(texts, 4, **settings)
+    expected = OnnxTranslator(exported / "translate.onnx", threads=1).translate(texts, batch_size=4, **settings)
     translator = OnnxTranslator(exported / "translate.onnx", threads=3)
     for batch_size in (4, 64):
-        assert [t.text for t in translator.translate(texts, batch_size, **settings)] == [t.text for t in expected]
+        assert [t.text for t in translator.translate(texts, batch_size=batch_size, **settings)] == [t.text for t in expected]
     assert [translator.translate([text], **settings)[0].text for text in texts[:4]] == [t.text for t in expected[:4]]
 
 

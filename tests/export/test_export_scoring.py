@@ -11,9 +11,9 @@ from test_export import all_nodes
 
 from tfk_transformer.export import parity
 from tfk_transformer.export.runtime.onnx_scorer import OnnxScorer
-from tfk_transformer.export.runtime.onnx_translator import open_session
 from tfk_transformer.export.runtime.opening import open_scorer, open_translator
 from tfk_transformer.export.runtime.saved_model_translator import SavedModelTranslator
+from tfk_transformer.export.runtime.sessions import open_session
 from tfk_transformer.pipelines.translator import Translator
 
 SOURCES = ["forty-two", "one hundred ninety-nine", "", "seven", "Ünïcödé ﬁ ½ 中"]
@@ -48,7 +48,7 @@ def test_texts_score_what_they_score_in_keras(scorers, translator, kind):
 
 @pytest.mark.parametrize("kind", ["saved_model", "score.onnx"])
 def test_ids_score_and_attend_as_in_keras(scorers, translator, ids, kind):
-    expected = translator.graph.score_ids(*map(tf.constant, ids))
+    expected = translator.functions.score_ids(*map(tf.constant, ids))
     token_log_probs, log_probability = scorers[kind].score_ids(*ids)
     np.testing.assert_allclose(token_log_probs, expected.token_log_probs, atol=1e-4)
     np.testing.assert_allclose(log_probability, expected.log_probability, atol=1e-4)
@@ -108,7 +108,7 @@ print(*scorer.score_ids([[4, 5, 2]], [[6, 2]])[1] if len(sys.argv) > 2 else scor
 """
     for missing, expected in (
         ([], translator.score(["seven"], ["sieben"])[0]),
-        (["pydantic", "sentencepiece"], translator.graph.score_ids(tf.constant([[4, 5, 2]]), tf.constant([[6, 2]])).log_probability[0]),
+        (["pydantic", "sentencepiece"], translator.functions.score_ids(tf.constant([[4, 5, 2]]), tf.constant([[6, 2]])).log_probability[0]),
     ):
         done = subprocess.run([sys.executable, "-c", code, exported / "score.onnx", *missing], capture_output=True, text=True)
         assert float(done.stdout or "nan") == pytest.approx(float(expected), abs=1e-4), done.stderr

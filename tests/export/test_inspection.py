@@ -25,7 +25,7 @@ def test_an_onnx_file_tells_its_signature_version_and_parity(exported, translato
     wanted = [{"name": t.name, "dtype": t.dtype, "shape": list(t.shape)} for t in (*signature.inputs, *signature.outputs)]
     assert [{key: t[key] for key in ("name", "dtype", "shape")} for t in (*inputs, *outputs)] == wanted
     assert inputs[1]["default"] == {"generate": [[]], "translate": [""]}[name]
-    assert {t["name"]: t["default"] for t in inputs[2:]} == SearchSettings().model_dump()
+    assert {t["name"]: t["default"] for t in inputs[2:]} == SearchSettings(max_length=32).model_dump()  # as the model's
     assert found["files"] == {path.name: path.stat().st_size}
     assert found["config"] == translator.model.config.model_dump(mode="json")
     assert found["parity"]["ids"] == "equal" and found["parity"]["sentences"] >= 100

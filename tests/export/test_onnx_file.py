@@ -10,7 +10,8 @@ import pytest
 from tfk_transformer.config.search_settings import setting_rules
 from tfk_transformer.export.inspection import inspect
 from tfk_transformer.export.parity import probe_ids
-from tfk_transformer.export.runtime.onnx_translator import OnnxTranslator, open_session
+from tfk_transformer.export.runtime.onnx_translator import OnnxTranslator
+from tfk_transformer.export.runtime.sessions import open_session
 from tfk_transformer.export.to_onnx.conversion import quietly
 from tfk_transformer.export.to_onnx.onnx_file import SMALL, save_onnx
 from tfk_transformer.export.to_onnx.onnx_models import generate_graph, search_graph

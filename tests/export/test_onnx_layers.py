@@ -5,7 +5,7 @@ import pytest
 
 from tfk_transformer.config.search_settings import SETTING_DTYPES, SearchSettings
 from tfk_transformer.export.functions import traced
-from tfk_transformer.export.runtime.onnx_translator import open_session
+from tfk_transformer.export.runtime.sessions import open_session
 from tfk_transformer.export.signatures import GENERATE
 from tfk_transformer.export.to_onnx.onnx_layers import PROFILES, int8_but
 from tfk_transformer.export.to_onnx.onnx_models import generate_graph, search_graph
@@ -80,7 +80,9 @@ def found_by(session, settings):
 
 
 def expected_of(translator, settings):
-    found = traced(translator.graph, GENERATE)(source_ids(), np.zeros((1, 0), "int32"), *SearchSettings(**settings).model_dump().values())
+    found = traced(translator.functions, GENERATE)(
+        source_ids(), np.zeros((1, 0), "int32"), *SearchSettings(**settings).model_dump().values()
+    )
     return found["ids"].numpy(), found["scores"].numpy()
 
 

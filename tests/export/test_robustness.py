@@ -12,8 +12,8 @@ import tensorflow as tf
 
 from tfk_transformer.config.search_settings import SETTING_DTYPES, SearchSettings
 from tfk_transformer.export.functions import traced
-from tfk_transformer.export.runtime.onnx_translator import open_session
 from tfk_transformer.export.runtime.opening import open_translator
+from tfk_transformer.export.runtime.sessions import open_session
 from tfk_transformer.export.signatures import GENERATE, SCORE, TRANSLATE
 
 KINDS = ("keras", "saved_model", "onnx")
@@ -33,7 +33,7 @@ class Functions:
             self._model = tf.saved_model.load(str(exported / "saved_model"))  # the signatures alone do not keep it
         else:
             self._traced = {
-                name: traced(translator.graph, s) for name, s in (("generate", GENERATE), ("translate", TRANSLATE), ("score", SCORE))
+                name: traced(translator.functions, s) for name, s in (("generate", GENERATE), ("translate", TRANSLATE), ("score", SCORE))
             }
 
     def generate(self, source_ids, prefix_ids=((0,),), **settings):
@@ -193,7 +193,7 @@ def test_no_texts_at_all_give_none_and_crash_nothing(exported):
     """In a process of its own: an operator of onnxruntime-extensions crashes where there is nothing to join."""
     code = """
 import sys, numpy as np
-from tfk_transformer.export.runtime.onnx_translator import open_session
+from tfk_transformer.export.runtime.sessions import open_session
 session = open_session(sys.argv[1], text_operators=True)
 for n_best in (1, 3):
     print(*(found.shape for found in session.run(None, {"text": np.array([], object), "n_best": np.array(n_best, "int32")})))
@@ -214,7 +214,7 @@ def test_no_texts_at_all_give_none(translator, exported, kind):
 
 
 def test_scores_of_unknown_ids_are_nan(translator):
-    found = translator.graph.score_ids(tf.constant([[4, 2], [-4, 2], [4, 2]]), tf.constant([[5, 2], [5, 2], [VOCAB_SIZE, 2]]))
+    found = translator.functions.score_ids(tf.constant([[4, 2], [-4, 2], [4, 2]]), tf.constant([[5, 2], [5, 2], [VOCAB_SIZE, 2]]))
     assert np.isnan(found.log_probability).tolist() == [False, True, True]
 
 

@@ -16,7 +16,7 @@ from tfk_transformer.config.search_settings import SearchSettings
 from tfk_transformer.export import parity
 from tfk_transformer.export.exporting import export
 from tfk_transformer.export.runtime.opening import open_translator
-from tfk_transformer.export.runtime.saved_model_translator import write_saved_model
+from tfk_transformer.export.runtime.saved_model_files import write_saved_model
 from tfk_transformer.export.signatures import TRANSLATE
 from tfk_transformer.inference.streaming import joined, next_tokens
 from tfk_transformer.models.transformer import Transformer

@@ -10,7 +10,7 @@ from tfk_transformer.config.search_settings import SearchSettings
 from tfk_transformer.constants import END_ID
 from tfk_transformer.generation.beam_search import Limits
 from tfk_transformer.generation.scoring import join, without_end
-from tfk_transformer.generation.translation_functions import ContinuationGraph, TranslationGraph
+from tfk_transformer.generation.translation_functions import ContinuationFunctions, TranslationFunctions
 from tfk_transformer.models.language_model import LanguageModel
 from tfk_transformer.models.transformer import Transformer
 
@@ -31,12 +31,12 @@ def sharp(model):
 @pytest.fixture(scope="module")
 def graph():
     config = TransformerConfig(source_vocab_size=10, target_vocab_size=10, encoder_layers=1, **SIZES)
-    return TranslationGraph(sharp(Transformer(config)), None, None)
+    return TranslationFunctions(sharp(Transformer(config)), None, None)
 
 
 @pytest.fixture(scope="module")
 def continuation():
-    return ContinuationGraph(sharp(LanguageModel(LanguageModelConfig(vocab_size=10, **SIZES))), None, None)
+    return ContinuationFunctions(sharp(LanguageModel(LanguageModelConfig(vocab_size=10, **SIZES))), None, None)
 
 
 def log_probs_of(logits, labels):
@@ -174,7 +174,7 @@ def test_an_untrained_half_precision_model_scores_in_float32():
     keras.utils.set_random_seed(0)
     model = Transformer(TransformerConfig(source_vocab_size=10, target_vocab_size=10, encoder_layers=1, **SIZES), dtype="mixed_bfloat16")
     model.build()
-    scores = TranslationGraph(model, None, None).score_ids(SOURCE, TARGET)
+    scores = TranslationFunctions(model, None, None).score_ids(SOURCE, TARGET)
     assert scores.token_log_probs.dtype == scores.attention.dtype == tf.float32
     assert np.all(scores.token_log_probs.numpy()[TARGET > 0] < 0)
 

@@ -4,7 +4,8 @@ import threading
 import numpy as np
 import pytest
 
-from tfk_transformer.inference.text_batches import LONG, Hypothesis, Translation, check_texts, in_batches, to_translations
+from tfk_transformer.inference.results import Hypothesis, Translation, to_translations
+from tfk_transformer.inference.text_batches import LONG, check_texts, in_batches
 
 NAN = float("nan")
 

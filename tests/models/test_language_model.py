@@ -115,7 +115,7 @@ def test_greedy_search_follows_the_most_probable_token(continuer):
         given = len(row)
         while len(row) < given + 6 and row[-1] != 2:
             row.append(2 + int(np.argmax(continuer.model(np.array([row]))[0, -1, 2:])))  # padding and start are never said
-        found = continuer.graph.generate(np.array([[*row[1:given], 2]], "int32"), limits(beam_size=1))
+        found = continuer.functions.generate(np.array([[*row[1:given], 2]], "int32"), limits(beam_size=1))
         assert [i for i in found.ids.numpy()[0, 0] if i] == row[given:]
 
 
@@ -152,7 +152,7 @@ def test_the_whole_prefix_and_the_last_query_give_the_same_text(continuer):
 
 def test_prompt_and_continuation_share_the_models_length(continuer):
     prompt = "ab" * 10  # with the word mark 21 tokens, of 23
-    ids = continuer.graph.generate(np.array([[*continuer.source_tokenizer.encode([prompt])[0], 2]], "int32"), limits(beam_size=2)).ids
+    ids = continuer.functions.generate(np.array([[*continuer.source_tokenizer.encode([prompt])[0], 2]], "int32"), limits(beam_size=2)).ids
     assert 1 <= np.count_nonzero(ids) <= 2
     with pytest.raises(ValueError, match="at most 23 tokens"):
         continuer.translate([prompt + "ab"])

@@ -15,10 +15,12 @@ from tfk_transformer.config.model_options import ClassifierConfig, TransformerCo
 from tfk_transformer.datasets.numbers import spell
 from tfk_transformer.export import parity
 from tfk_transformer.export.exporting import _exact_float32, export
-from tfk_transformer.export.runtime.onnx_translator import OnnxClassifier, OnnxTranslator, open_session
+from tfk_transformer.export.runtime.onnx_classifier import OnnxClassifier
+from tfk_transformer.export.runtime.onnx_translator import OnnxTranslator
 from tfk_transformer.export.runtime.opening import open_translator
+from tfk_transformer.export.runtime.sessions import open_session
 from tfk_transformer.export.to_saved_model.warm_up import WARM_UP
-from tfk_transformer.inference.text_batches import Classification
+from tfk_transformer.inference.results import Classification
 from tfk_transformer.models.classifier import Classifier
 from tfk_transformer.models.transformer import Transformer
 from tfk_transformer.pipelines.text_classifier import TextClassifier
@@ -120,7 +122,7 @@ def test_the_longest_text_that_fits_is_classified(classifier):
     token = classifier.tokenizer.encode(["eins"])[0][0]
     ids = np.zeros((2, MAX_LENGTH + 3), "int32")
     ids[0, :MAX_LENGTH], ids[1, : MAX_LENGTH + 1] = token, token
-    probabilities = classifier.graph.probabilities(tf.constant(ids)).numpy()
+    probabilities = classifier.functions.probabilities(tf.constant(ids)).numpy()
     assert np.isnan(probabilities).tolist() == [[False] * 2, [True] * 2]
 
 
@@ -392,7 +394,7 @@ def test_no_texts_give_no_labels_and_crash_nothing(signatures, files):
     assert (found["label"].shape, found["probability"].shape, found["probabilities"].shape) == ((0,), (0,), (0, 2))
     code = """
 import sys, numpy as np
-from tfk_transformer.export.runtime.onnx_translator import open_session
+from tfk_transformer.export.runtime.sessions import open_session
 session = open_session(sys.argv[1], text_operators=True)
 print(*(found.shape for found in session.run(None, {"text": np.array([], object)})))
 """

@@ -153,6 +153,6 @@ def test_the_graph_of_a_search_gives_what_its_steps_give_one_by_one(translator, 
     source = one.source_tokenizer.graph_encode(np.array(texts))
     from tfk_transformer.generation.beam_search import Limits
 
-    eager = one.graph.generate(source, Limits(*SearchSettings(beam_size=beam_size, max_length=7).as_arrays().values()))
+    eager = one.functions.generate(source, Limits(*SearchSettings(beam_size=beam_size, max_length=7).as_arrays().values()))
     assert [t.text for t in found] == one.target_tokenizer.decode(eager.ids[:, 0].numpy())
     np.testing.assert_allclose([t.score for t in found], eager.scores[:, 0], rtol=1e-5)

@@ -11,7 +11,7 @@ import pytest
 from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.config.search_settings import SearchSettings
 from tfk_transformer.generation.beam_search import Limits
-from tfk_transformer.generation.translation_functions import TranslationGraph
+from tfk_transformer.generation.translation_functions import TranslationFunctions
 from tfk_transformer.models.transformer import Transformer
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -59,7 +59,7 @@ def random_model(**options):
 def searched(model, search):
     """What this project's own search finds, as lists of ids."""
     limits = Limits(**SearchSettings(**own_settings(search)).model_dump())
-    graph = TranslationGraph(model, None, None)
+    graph = TranslationFunctions(model, None, None)
     return unpadded([graph.generate(ids, limits).ids.numpy()[:, 0] for ids in padded_batches(ROWS, search.batch_size)])
 
 

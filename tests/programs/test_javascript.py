@@ -43,7 +43,7 @@ def rows(translator):
 @pytest.fixture(scope="module")
 def expected(translator):
     """What Keras makes of the rows under each of SETTINGS: a list of (ids, score) for each row, padding left out."""
-    generate = traced(translator.graph, GENERATE)
+    generate = traced(translator.functions, GENERATE)
     source = probe_ids(TEXTS, translator.source_tokenizer, 32)
     results = []
     for settings in SETTINGS:
@@ -171,7 +171,7 @@ def test_the_page_gives_the_ids_and_scores_of_keras(served, expected, tmp_path):
         finally:
             running.terminate()
     assert "error" not in answer, answer
-    assert {name: float(value) for name, value in answer["defaults"]} == SearchSettings().model_dump()
+    assert {name: float(value) for name, value in answer["defaults"]} == SearchSettings(max_length=32).model_dump()
     for result, wanted in zip(answer["results"], expected, strict=True):
         assert result["status"].startswith(f"{len(TEXTS)} sentences in ")
         found = [[] for _ in TEXTS]

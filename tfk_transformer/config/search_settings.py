@@ -1,6 +1,6 @@
 """Search settings: how translations are searched for."""
 
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from pydantic import ConfigDict, Field, model_validator
@@ -38,10 +38,22 @@ class SearchSettings(Record):
         return self
 
 
-def setting_rules() -> dict[str, dict]:
-    """Return what each search setting may be, as JSON schema has it: default, type, minimum and so on, and a description."""
+def setting_rules(model_max_length: int | None = None) -> dict[str, dict[str, Any]]:
+    """Return the rules of each search setting as in a JSON schema: default, type, minimum and so on, and a description.
+
+    Args:
+        model_max_length: the `max_length` of a model, which the default of the setting `max_length` does not exceed.
+    """
     properties = SearchSettings.model_json_schema()["properties"]
-    return {name: {key: value for key, value in rules.items() if key != "title"} for name, rules in properties.items()}
+    found = {name: {key: value for key, value in rules.items() if key != "title"} for name, rules in properties.items()}
+    if model_max_length is not None:
+        found["max_length"]["default"] = min(found["max_length"]["default"], model_max_length)
+    return found
+
+
+def default_settings(model_max_length: int | None = None) -> dict[str, int | float]:
+    """Return the defaults in `setting_rules`."""
+    return {name: rules["default"] for name, rules in setting_rules(model_max_length).items()}
 
 
 # How the settings stand in graphs and files, in their order.

@@ -1,112 +1,119 @@
-"""Greedy search, beam search and sampling over a cached step, as TensorFlow graph code: what Keras runs is what is exported.
+"""Greedy search, beam search and sampling over a cached decoding step, in TensorFlow. The Keras model and exports run the same code.
 
-The search keeps M open hypotheses a sentence. In each step the best 2M continuations are looked at: those among the
-first M that end are finished and frozen, and the best M that do not end stay open. A sentence is done when it has M
-finished hypotheses, when no open one can still enter its best `n_best`, or when it has reached its greatest length, where
-those of the 2M that do not end are cut and compete with the finished ones. With M = 1 this is greedy search. With a
-temperature, each of the M hypotheses draws its own next token.
+The search keeps M open hypotheses for each sentence. Each step considers the best 2M continuations: those among the first M
+that end become finished hypotheses, and the best M that do not end stay open. A sentence is done when it has M finished
+hypotheses, when no open one can still enter the best `n_best`, or when it reaches its greatest length. There, the continuations
+that do not end are cut and compete with the finished hypotheses. With M = 1 this is greedy search. With a temperature, each of
+the M hypotheses draws its next token at random.
 
-The sentences of a batch do not influence each other, and leave it when they are done: an inner loop runs until a quarter
-of them are, an outer one then keeps their results, and goes on with the rows of the others. All state is plain tensors, so
-that the whole becomes one ONNX `Loop` in another.
+The sentences of a batch do not influence each other, and leave the batch when they are done: an inner loop runs until a quarter
+of them are done, then an outer loop stores their results and continues with the other rows. All state is plain tensors, so that
+the search converts to one ONNX `Loop` inside another.
 
-The cache is never reordered. It holds what every hypothesis of a sentence put there, and each hypothesis has a mask of
-those positions that it descends from: when hypotheses change places, only their masks do.
+The KV cache is never reordered. It holds the keys and values of every hypothesis of a sentence, and each hypothesis has a mask of
+the positions that it descends from: when hypotheses change places, only their masks move.
 """
 
+from collections import namedtuple
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeAlias, cast
 
 import tensorflow as tf
 
+from tfk_transformer.array_types import Tensor
+from tfk_transformer.config.search_settings import SETTING_DTYPES
 from tfk_transformer.constants import END_ID, LENGTH_ALLOWANCE, PAD_ID, START_ID
 from tfk_transformer.generation.next_token import IMPOSSIBLE, Choices, choose, choose_plainly, how_many, rules_ask
 from tfk_transformer.layers.masks import own_mask
 from tfk_transformer.models.base import Beams
 
-LEAVE_TOGETHER = 4  # rows leave when one in so many is done: each time costs a copy of the others' caches
-LEAST_ATTENTION = 1e-6  # what a source token counts as having got at least, where coverage takes a logarithm
+LEAVE_TOGETHER = 4  # rows leave when one of 4 is done: each time costs a copy of the other rows' caches
+LEAST_ATTENTION = 1e-6  # the least attention that a source token counts with, since coverage takes a logarithm
 
 
 class Hypotheses(NamedTuple):
-    """The result of a search, best first; where there are fewer than n_best, padding with a score of -1e9."""
+    """The result of a search, best first. Where there are fewer than n_best hypotheses, padding with a score of -1e9."""
 
-    ids: Any  # int32 (B, n_best, T): tokens, the end token unless cut at max_length, padding
-    scores: Any  # float32 (B, n_best): log-probability / length penalty + coverage penalty
+    ids: Tensor  # int32 (B, n_best, T): tokens, the end token unless cut at max_length, padding
+    scores: Tensor  # float32 (B, n_best): log-probability / length penalty + coverage penalty
 
 
-class Limits(NamedTuple):
-    """Search settings as tensors or Python numbers; see `SearchSettings`."""
+# The fields of `SearchSettings`; type checkers know no named tuple whose fields are computed.
+_Settings: Tensor = cast("Tensor", namedtuple("_Settings", SETTING_DTYPES))
 
-    beam_size: Any
-    n_best: Any
-    length_penalty: Any
-    coverage_penalty: Any
-    min_length: Any
-    max_length: Any
-    max_length_factor: Any
-    temperature: Any
-    top_k: Any
-    top_p: Any
-    seed: Any
-    repetition_penalty: Any
-    no_repeat_ngram_size: Any
 
-    def longest(self, source_lengths):
-        """Return the greatest target length (B,) for sources of so many tokens (B,)."""
+class Limits(_Settings):
+    """Search settings as tensors or Python numbers, with the names and in the order of `SearchSettings`."""
+
+    __slots__ = ()
+
+    def longest(self, source_lengths: Tensor) -> Tensor:
+        """Return the greatest target length (B,) for sources of these lengths (B,)."""
         allowed = tf.math.ceil(tf.cast(source_lengths, tf.float32) * self.max_length_factor)
         return tf.minimum(self.max_length, tf.cast(allowed, tf.int32) + LENGTH_ALLOWANCE)
 
 
 class Source(NamedTuple):
-    """What a search reads, the first axis one row a sentence."""
+    """The inputs of a search; the first axis is the sentence."""
 
-    memory: Any  # what the step reads: a structure of tensors (B, …)
-    real: Any  # bool (B, S), which tokens of the source are real, for the coverage penalty; (B, 0) if there is no source
+    memory: Tensor  # a structure of tensors (B, …) that each step reads
+    real: Tensor  # bool (B, S), which tokens of the source are not padding, for the coverage penalty; (B, 0) if there is no source
 
 
 class _Rows(NamedTuple):
-    """What belongs to the sentences still in the batch, A of B, and does not change from step to step."""
+    """The data of the A sentences still in the batch that do not change from step to step."""
 
-    sentence: Any  # int32 (A,): which it is
-    longest: Any  # int32 (A, 1)
-    prefix: Any  # int32 (A, P): tokens to begin with, padded
-    given: Any  # int32 (A, 1): how many these are
+    sentence: Tensor  # int32 (A,): the index of each sentence in the batch
+    longest: Tensor  # int32 (A, 1)
+    prefix: Tensor  # int32 (A, P): forced first tokens, padded
+    given: Tensor  # int32 (A, 1): the length of the prefix
     source: Source
 
 
 class _State(NamedTuple):
-    """What a step changes."""
+    """The data that each step changes."""
 
-    length: Any  # int32 (): tokens so far
-    ids: Any  # int32 (A, 2M, length+1): finished hypotheses and then open ones, the start token first
-    lineage: Any  # float32 (A, M, length*M), additive: hides what others put into the cache
-    log_probs: Any  # float32 (A, M): log-probabilities of the open ones, falling; impossible once the sentence is done
-    coverage: Any  # float32 (A, M, S): attention that each source token got
-    cache: Any  # each layer's keys and values (A, H, length*M, …)
-    finished_scores: Any  # float32 (A, M), falling
-    done: Any  # bool (A, 1)
+    length: Tensor  # int32 (): tokens so far
+    ids: Tensor  # int32 (A, 2M, length+1): finished hypotheses and then open ones, the start token first
+    lineage: Tensor  # float32 (A, M, length*M), additive: hides the cache positions of other hypotheses
+    log_probs: Tensor  # float32 (A, M): log-probabilities of open hypotheses, descending; impossible once the sentence is done
+    coverage: Tensor  # float32 (A, M, S): the sum of the attention to each source token
+    cache: Tensor  # each layer's keys and values (A, H, length*M, …)
+    finished_scores: Tensor  # float32 (A, M), descending
+    done: Tensor  # bool (A, 1)
 
 
-def penalty(length, alpha):
+class _Candidates(NamedTuple):
+    """The best continuations of the open hypotheses, 2M a sentence, best first."""
+
+    log_probs: Tensor  # float32 (A, 2M)
+    tokens: Tensor  # int32 (A, 2M)
+    parents: Tensor  # int32 (A, 2M): the open hypothesis that each continues
+    ending: Tensor  # bool (A, 2M): whether its token is the end token
+
+
+Step: TypeAlias = Callable[[Beams, Tensor, Tensor], Tensor]  # (open hypotheses, cache, memory) -> `Step` of `models.base`
+
+
+def penalty(length: Tensor, alpha: Tensor) -> Tensor:
     """Return ((5 + length) / 6) ** alpha (arXiv:1609.08144, equation 14), float32."""
     return tf.pow((5.0 + tf.cast(length, tf.float32)) / 6.0, tf.cast(alpha, tf.float32))
 
 
-def beam_search(step: Callable, cache, source: Source, longest, limits: Limits, prefix=None) -> Hypotheses:
+def beam_search(step: Step, cache: Tensor, source: Source, longest: Tensor, limits: Limits, prefix: Tensor | None = None) -> Hypotheses:
     """Search for the best translations of a batch.
 
     Args:
         step: (`Beams`, cache, memory) -> `Step`, for the A sentences still in the batch.
         cache: the cache before the first step, tensors (B, …); they grow along axis 2.
-        source: what is searched from.
-        longest: int32 (B,), the greatest length of each sentence's hypotheses, in tokens, those of the prefix included.
-        limits: the settings; `longest` stands in for those about the greatest length.
-        prefix: int32 (B, P), tokens that every hypothesis of a sentence begins with, padded at the end; fewer than
-            `longest`. They count neither in the log-probability nor in the length that is penalised.
+        source: the inputs of the search.
+        longest: int32 (B,), the greatest length of each sentence's hypotheses in tokens, prefix included.
+        limits: the settings; `longest` replaces those about the greatest length.
+        prefix: int32 (B, P), forced first tokens of every hypothesis of a sentence, padded at the end; fewer than `longest`. They
+            count neither in the log-probability nor in the length penalty.
 
     Returns:
-        The n_best hypotheses of each sentence, prefix included.
+        The n_best hypotheses of each sentence, with their prefixes.
     """
     batch = tf.size(longest)
     if prefix is None:
@@ -121,15 +128,15 @@ def beam_search(step: Callable, cache, source: Source, longest, limits: Limits, 
         (rows, state, results),
         shape_invariants=(tf.nest.map_structure(_any_rows, rows), _any_state(state), tf.nest.map_structure(_any_shape, results)),
     )
-    said = found.ids[:, :, 1:]  # without the start token
-    return Hypotheses(tf.where((found.scores > IMPOSSIBLE / 2)[:, :, None], said, PAD_ID), found.scores)
+    ids = found.ids[:, :, 1:]  # without the start token
+    return Hypotheses(tf.where((found.scores > IMPOSSIBLE / 2)[:, :, None], ids, PAD_ID), found.scores)
 
 
-def _any_shape(tensor):
+def _any_shape(tensor: Tensor) -> tf.TensorShape:
     return tf.TensorShape([None] * tensor.shape.rank)
 
 
-def _any_rows(tensor):
+def _any_rows(tensor: Tensor) -> tf.TensorShape:
     return tf.TensorShape([None, *tensor.shape[1:]])
 
 
@@ -139,10 +146,10 @@ def _any_state(state: _State) -> _State:
     return _State(**shapes, cache=cache)
 
 
-def _first_state(cache, rows: _Rows, limits: Limits) -> _State:
+def _first_state(cache: Tensor, rows: _Rows, limits: Limits) -> _State:
     batch, beams = tf.size(rows.sentence), limits.beam_size
     impossible = tf.fill([batch, beams], IMPOSSIBLE)
-    # All beams begin alike: only the first is possible, or they would stay copies of each other; but all may draw.
+    # All beams start equal: only the first is possible, or they would stay copies of each other. Sampling starts from all.
     possible = tf.equal(tf.range(beams), 0) | tf.greater(limits.temperature, 0.0)
     return _State(
         length=tf.constant(0),
@@ -156,8 +163,8 @@ def _first_state(cache, rows: _Rows, limits: Limits) -> _State:
     )
 
 
-def _run_and_leave(step, rows: _Rows, state: _State, results: Hypotheses, limits: Limits):
-    """Search on until enough sentences are done; keep their results and take their rows out."""
+def _run_and_leave(step: Step, rows: _Rows, state: _State, results: Hypotheses, limits: Limits) -> tuple[_Rows, _State, Hypotheses]:
+    """Search until enough sentences are done, then store their results and remove their rows."""
     state = tf.while_loop(
         lambda s: LEAVE_TOGETHER * tf.math.count_nonzero(s.done, dtype=tf.int32) < tf.size(s.done),
         lambda s: (_advance(step, s, rows, limits),),
@@ -165,7 +172,7 @@ def _run_and_leave(step, rows: _Rows, state: _State, results: Hypotheses, limits
         shape_invariants=(_any_state(state),),
     )[0]
     ids = tf.pad(results.ids, [[0, 0], [0, 0], [0, state.length + 1 - tf.shape(results.ids)[2]]], constant_values=PAD_ID)
-    # Rows that stay write too, and again when they leave: simpler, and no longer, than picking those that leave.
+    # Rows that stay are stored too, and again when they leave: simpler than selecting rows, and not slower.
     places = rows.sentence[:, None]
     results = Hypotheses(
         tf.tensor_scatter_nd_update(ids, places, state.ids[:, : limits.n_best]),
@@ -176,99 +183,130 @@ def _run_and_leave(step, rows: _Rows, state: _State, results: Hypotheses, limits
     return rows, kept._replace(length=state.length), results
 
 
-def _advance(step, state: _State, rows: _Rows, limits: Limits) -> _State:
-    """Extend every open hypothesis by a token."""
+def _advance(step: Step, state: _State, rows: _Rows, limits: Limits) -> _State:
+    """Extend every open hypothesis by one token."""
     own = tf.tile(own_mask(limits.beam_size)[0], [tf.size(rows.sentence), 1, 1])
     lineage = tf.concat([state.lineage, own], axis=2)  # (A, M, (length+1)*M)
     ids = state.ids[:, limits.beam_size :]
     logits, cache, attention = step(Beams(ids, lineage[:, None]), state.cache, rows.source.memory)
     too_short, count = state.length + 1 - rows.given < limits.min_length, how_many(limits, logits.shape[-1])
 
-    def plainly():
+    def plainly() -> tuple[Choices, Tensor, Tensor]:
         return choose_plainly(logits, limits, too_short), state.coverage, tf.zeros(tf.shape(own)[:2])
 
-    def with_all_settings():
+    def with_all_settings() -> tuple[Choices, Tensor, Tensor]:
         choices = _force_prefix(choose(logits, ids, limits, too_short), count, state.length, rows.prefix)
         coverage = state.coverage + attention
         return choices, coverage, _coverage_score(coverage, rows.source.real, limits)
 
-    # One branch around all that most searches do not ask for: a step is so short that each of its operators counts.
+    # One branch around everything that most searches do not use: a step is so short that each of its operators counts.
     choices, coverage, coverage_score = tf.cond(_asks_more(rows, limits), with_all_settings, plainly)
     grown = state._replace(length=state.length + 1, lineage=lineage, coverage=coverage, cache=cache)
     return _select(grown, choices, count, coverage_score, rows, limits)
 
 
-def _asks_more(rows: _Rows, limits: Limits):
-    """Tell whether a search takes more than log-probabilities and lengths into account."""
+def _asks_more(rows: _Rows, limits: Limits) -> Tensor:
+    """Return whether a search uses more than log-probabilities and lengths: bool ()."""
     return rules_ask(limits) | tf.not_equal(limits.coverage_penalty, 0.0) | tf.greater(tf.shape(rows.prefix)[1], 0)
 
 
-def _force_prefix(choices: Choices, count, length, prefix) -> Choices:
-    """Make the prefix's token at this length certain, and every other impossible, where the prefix goes on so far."""
+def _force_prefix(choices: Choices, count: Tensor, length: Tensor, prefix: Tensor) -> Choices:
+    """Where the prefix has a token at this length, make that token certain and every other one impossible."""
     column = tf.gather(tf.pad(prefix, [[0, 0], [0, 1]]), tf.minimum(length, tf.shape(prefix)[1]), axis=1)[:, None, None]  # (A, 1, 1)
     forced = tf.not_equal(column, PAD_ID)
     certain = tf.where(tf.equal(tf.range(count), 0), 0.0, IMPOSSIBLE)  # (k,)
     return Choices(tf.where(forced, certain, choices.log_probs), tf.where(forced, column, choices.tokens))
 
 
-def _select(state: _State, choices: Choices, count, coverage_score, rows: _Rows, limits: Limits) -> _State:
+def _select(state: _State, choices: Choices, count: Tensor, coverage_score: Tensor, rows: _Rows, limits: Limits) -> _State:
     """Continue hypotheses with the best choices, and merge those that end into the finished ones.
 
     Args:
-        state: after this step, but for what hypotheses have that are not chosen yet.
-        choices: what may follow each.
-        count: k, how many choices.
+        state: the state after this step, except for what depends on the choices.
+        choices: the tokens that may follow each hypothesis.
+        count: int32 (), k, the number of choices.
         coverage_score: float32 (A, M), what each hypothesis that is continued adds to the score of those that end.
         rows: see `_Rows`.
         limits: see `Limits`.
     """
+    candidates = _candidates(state, choices, count, limits)
+    reached = state.length >= rows.longest
+    log_probs, kept = tf.math.top_k(tf.where(candidates.ending, IMPOSSIBLE, candidates.log_probs), k=limits.beam_size)
+    finished_scores, chosen = _finish(state, candidates, coverage_score, reached, rows, limits)
+    done = state.done | reached | _cannot_improve(finished_scores, log_probs, rows, limits)
+    grown = _descend(state, candidates, chosen, kept, rows, limits)
+    return grown._replace(log_probs=tf.where(done, IMPOSSIBLE, log_probs), finished_scores=finished_scores, done=done)
+
+
+def _candidates(state: _State, choices: Choices, count: Tensor, limits: Limits) -> _Candidates:
+    """Find the best 2M continuations of a sentence's open hypotheses."""
     beams = limits.beam_size
     totals = tf.reshape(state.log_probs[:, :, None] + choices.log_probs, [-1, beams * count])
-    best, flat = tf.math.top_k(totals, k=2 * beams)  # the candidates, (A, 2M)
+    best, flat = tf.math.top_k(totals, k=2 * beams)  # (A, 2M)
     tokens, parents = tf.gather(tf.reshape(choices.tokens, [-1, beams * count]), flat, batch_dims=1), flat // count
-    ending, reached = tf.equal(tokens, END_ID), state.length >= rows.longest
-    log_probs, kept = tf.math.top_k(tf.where(ending, IMPOSSIBLE, best), k=beams)
+    return _Candidates(best, tokens, parents, tf.equal(tokens, END_ID))
 
-    scores = best / penalty(state.length - rows.given, limits.length_penalty) + tf.gather(coverage_score, parents, batch_dims=1)
-    # Where an end token came, only the first M end; where none did, those that are cut. What is impossible never does.
-    needed = tf.where(ending, _needed(tf.range(2 * beams) < beams), _needed(reached))
+
+def _finish(
+    state: _State, candidates: _Candidates, coverage_score: Tensor, reached: Tensor, rows: _Rows, limits: Limits
+) -> tuple[Tensor, Tensor]:
+    """Merge the candidates that end into the finished hypotheses.
+
+    Returns:
+        The scores (A, M) of the best finished hypotheses, and their places (A, M) among the M finished ones before and the 2M
+        candidates after them.
+    """
+    beams, best = limits.beam_size, candidates.log_probs
+    scores = best / penalty(state.length - rows.given, limits.length_penalty) + tf.gather(coverage_score, candidates.parents, batch_dims=1)
+    # Of the candidates with an end token, only those among the first M end; of the others, those that are cut. Impossible ones never do.
+    needed = tf.where(candidates.ending, _needed(tf.range(2 * beams) < beams), _needed(reached))
     scores = tf.where(best > needed, scores, IMPOSSIBLE)
-    finished_scores, chosen = tf.math.top_k(tf.concat([state.finished_scores, scores], axis=1), k=beams)
+    found: tuple[Tensor, Tensor] = tf.math.top_k(tf.concat([state.finished_scores, scores], axis=1), k=beams)
+    return found
 
-    # Finished hypotheses first, and behind them the candidates: what stands at the places chosen and kept is the next state.
+
+def _descend(state: _State, candidates: _Candidates, chosen: Tensor, kept: Tensor, rows: _Rows, limits: Limits) -> _State:
+    """Move ids, lineages and coverage to the hypotheses of the next step.
+
+    Args:
+        state: before the move.
+        candidates: see `_Candidates`.
+        chosen: int32 (A, M), the places of finished hypotheses, see `_finish`.
+        kept: int32 (A, M), the candidates that stay open.
+        rows: see `_Rows`.
+        limits: see `Limits`.
+    """
+    beams = limits.beam_size
+    # Finished hypotheses come first, then the candidates: the next state holds what stands at the places chosen and kept.
     places = tf.concat([chosen, beams + kept], axis=1)  # (A, 2M)
     older = tf.tile(tf.range(beams)[None, :], [tf.size(rows.sentence), 1])  # (A, M)
-    origins = tf.gather(tf.concat([older, beams + parents], axis=1), places, batch_dims=1)
-    said = tf.gather(tf.concat([tf.fill(tf.shape(older), PAD_ID), tokens], axis=1), places, batch_dims=1)
-    survivors = tf.gather(parents, kept, batch_dims=1)  # (A, M)
-    done = state.done | reached | _cannot_improve(finished_scores, log_probs, rows, limits)
+    origins = tf.gather(tf.concat([older, beams + candidates.parents], axis=1), places, batch_dims=1)
+    added = tf.gather(tf.concat([tf.fill(tf.shape(older), PAD_ID), candidates.tokens], axis=1), places, batch_dims=1)
+    survivors = tf.gather(candidates.parents, kept, batch_dims=1)  # (A, M)
     return state._replace(
-        ids=tf.concat([tf.gather(state.ids, origins, batch_dims=1), said[:, :, None]], axis=2),
+        ids=tf.concat([tf.gather(state.ids, origins, batch_dims=1), added[:, :, None]], axis=2),
         lineage=tf.gather(state.lineage, survivors, batch_dims=1),
-        log_probs=tf.where(done, IMPOSSIBLE, log_probs),
         coverage=tf.gather(state.coverage, survivors, batch_dims=1),
-        finished_scores=finished_scores,
-        done=done,
     )
 
 
-def _needed(may_end):
-    """Return the log-probability that a candidate must pass to end, float32, where it may; else more than any has."""
+def _needed(may_end: Tensor) -> Tensor:
+    """Return the log-probability that a candidate must exceed to end, float32; infinite where it may not end."""
     return tf.where(may_end, IMPOSSIBLE / 2, float("inf"))
 
 
-def _coverage_score(coverage, real, limits: Limits):
-    """Return beta * sum over source tokens of log(min(attention it got, 1)) (arXiv:1609.08144, equation 14): (A, M)."""
+def _coverage_score(coverage: Tensor, real: Tensor, limits: Limits) -> Tensor:
+    """Return beta * sum over source tokens of log(min(attention to it, 1)) (arXiv:1609.08144, equation 14): (A, M)."""
     counted = tf.cast(real[:, None], tf.float32)
     logs = tf.math.log(tf.clip_by_value(coverage, LEAST_ATTENTION, 1.0)) * counted  # (A, M, S)
     return limits.coverage_penalty * tf.reduce_sum(tf.pad(logs, [[0, 0], [0, 0], [0, 1]]), axis=2)  # onnxruntime does not sum over nothing
 
 
-def _cannot_improve(finished_scores, log_probs, rows: _Rows, limits: Limits):
-    """Tell which sentences have M finished hypotheses, or n_best that no open one can pass: bool (A, 1).
+def _cannot_improve(finished_scores: Tensor, log_probs: Tensor, rows: _Rows, limits: Limits) -> Tensor:
+    """Return which sentences have M finished hypotheses, or n_best that no open one can exceed: bool (A, 1).
 
-    An open hypothesis only loses probability, its penalty grows at most to that of its greatest length, and what coverage
-    adds is never positive, so its best possible score is known.
+    The best possible score of an open hypothesis is known: its log-probability only falls, its length penalty grows at most to
+    that of its greatest length, and its coverage penalty is never positive.
     """
     full = finished_scores[:, -1:] > IMPOSSIBLE / 2
     attainable = log_probs[:, :1] / penalty(rows.longest - rows.given, limits.length_penalty)

@@ -1,10 +1,11 @@
-"""A fitted classifier as TensorFlow graph functions: what the Keras classifier runs and what is exported."""
+"""Classification with a model as TensorFlow functions, which `TextClassifier` runs and exports contain."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import tensorflow as tf
 
+from tfk_transformer.array_types import Tensor
 from tfk_transformer.generation.translation_functions import readable, vector
 from tfk_transformer.models.classifier import Classifier
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
@@ -13,30 +14,29 @@ from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 class Classified(NamedTuple):
     """The results for a batch; C classes."""
 
-    label: Any  # string (B,)
-    probability: Any  # float32 (B,), of the label
-    probabilities: Any  # float32 (B, C)
+    label: Tensor  # string (B,)
+    probability: Tensor  # float32 (B,), of the label
+    probabilities: Tensor  # float32 (B, C)
 
 
-class ClassificationGraph:
+class ClassificationFunctions:
     """Classification of ids, and of strings with the tokenizer inside.
 
-    A blank text has the empty label with probability 0, and so have all classes. A text of more than `max_length` tokens, or
-    with ids that the vocabulary does not have, is neither cut nor let down its neighbours in the batch: it has the empty
-    label and probabilities NaN.
+    A blank text has the empty label, and the probabilities of all classes are 0. A text of more than `max_length` tokens, or with
+    ids outside the vocabulary, is not cut and does not affect the other rows: it has the empty label and probabilities NaN.
 
     Args:
         model: a built model; its weights are read at run time.
-        tokenizer: of the texts.
-        labels: of the classes, in the model's order.
+        tokenizer: the tokenizer of the texts.
+        labels: the names of the classes, in the model's order.
     """
 
-    def __init__(self, model: Classifier, tokenizer: SubwordTokenizer, labels: Sequence[str]):
+    def __init__(self, model: Classifier, tokenizer: SubwordTokenizer, labels: Sequence[str]) -> None:
         self.model = model
         self.tokenizer = tokenizer
         self.labels = labels
 
-    def probabilities(self, source):
+    def probabilities(self, source: Tensor) -> Tensor:
         """Return float32 probabilities (B, C) of int32 ids (B, S): tokens and end token, padded."""
         config = self.model.config
         lengths, fits, ids = readable(source, config.vocab_size, config.max_length)
@@ -44,7 +44,7 @@ class ClassificationGraph:
         found = tf.nn.softmax(tf.cast(logits, tf.float32))
         return tf.where(fits, tf.where((lengths > 1)[:, None], found, 0.0), float("nan"))
 
-    def classify(self, texts) -> Classified:
+    def classify(self, texts: Tensor) -> Classified:
         """Classify string texts (B,)."""
         found = self.probabilities(self.tokenizer.graph_encode(vector(texts)))
         best = tf.argmax(found, axis=1, output_type=tf.int32)  # (B,)

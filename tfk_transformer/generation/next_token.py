@@ -1,91 +1,93 @@
-"""Which tokens may follow each hypothesis, and with what log-probability: the best ones, or one drawn at random."""
+"""The tokens that may follow each hypothesis, and their log-probabilities: the best ones, or one drawn at random."""
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import tensorflow as tf
 
+from tfk_transformer.array_types import Tensor
 from tfk_transformer.constants import END_ID, PAD_ID
 
-IMPOSSIBLE = -1e9  # a log-probability that no hypothesis has; below half of it there is no hypothesis
-NEVER_SAID = END_ID  # padding and start, the ids below: a model that was given too little may find them likely
-PRIME = 2**31 - 1  # of the random numbers below
+if TYPE_CHECKING:
+    from tfk_transformer.generation.beam_search import Limits
 
-
-BLOCKS = (64, 256)  # least and greatest length of the blocks in which the best tokens are looked for
+IMPOSSIBLE = -1e9  # a log-probability that no hypothesis has; anything below half of it marks a missing hypothesis
+LEAST_ID = END_ID  # padding and start, the ids below, are never chosen: an undertrained model may find them likely
+PRIME = 2**31 - 1  # the modulus of `_uniform`
+BLOCKS = (64, 256)  # least and greatest length of the blocks in which `_top` searches
 
 
 class Choices(NamedTuple):
     """The tokens that may follow each hypothesis, k of them, best first."""
 
-    log_probs: Any  # float32 (A, M, k)
-    tokens: Any  # int32 (A, M, k)
+    log_probs: Tensor  # float32 (A, M, k)
+    tokens: Tensor  # int32 (A, M, k)
 
 
-def how_many(limits, vocab_size: int):
-    """Return k, the choices that a hypothesis needs."""
-    # The best 2M of a sentence are among the best 2M of each hypothesis; END and what is never said may be struck out yet.
-    return tf.minimum(2 * limits.beam_size + NEVER_SAID + 1, vocab_size)
+def how_many(limits: "Limits", vocab_size: int) -> Tensor:
+    """Return k, the number of choices that a hypothesis needs."""
+    # The best 2M of a sentence are among the best 2M of each hypothesis; END and the ids below it may be excluded later.
+    return tf.minimum(2 * limits.beam_size + LEAST_ID + 1, vocab_size)
 
 
-def choose(logits, ids, limits, too_short) -> Choices:
-    """Return what may follow each hypothesis.
+def choose(logits: Tensor, ids: Tensor, limits: "Limits", too_short: Tensor) -> Choices:
+    """Return the tokens that may follow each hypothesis.
 
-    Rules and drawing stand behind one branch together, so that the plain choice pays for one.
+    Rules and sampling share one branch, so that a search without them pays for one branch only.
 
     Args:
         logits: (A, M, vocab_size).
         ids: int32 (A, M, t+1), the hypotheses, the start token first.
         limits: search settings.
-        too_short: bool (A, 1), where a hypothesis may not end yet.
+        too_short: bool (A, 1), whether hypotheses may not end yet.
     """
     return tf.cond(
         rules_ask(limits), lambda: _choose_by_rules(logits, ids, limits, too_short), lambda: choose_plainly(logits, limits, too_short)
     )
 
 
-def rules_ask(limits):
-    """Tell whether a setting asks for more than `choose_plainly`: bool ()."""
+def rules_ask(limits: "Limits") -> Tensor:
+    """Return whether a setting needs more than `choose_plainly`: bool ()."""
     rules = tf.not_equal(limits.repetition_penalty, 1.0) | tf.greater(limits.no_repeat_ngram_size, 0)
     return rules | tf.greater(limits.temperature, 0.0)
 
 
-def choose_plainly(logits, limits, too_short) -> Choices:
-    """Do as `choose`, with settings that ask for neither rules nor drawing."""
+def choose_plainly(logits: Tensor, limits: "Limits", too_short: Tensor) -> Choices:
+    """Return what `choose` returns for settings without rules and sampling."""
     logits = tf.cast(logits, tf.float32)
-    return _best(logits, logits, _first_said(too_short), limits)
+    return _best(logits, logits, _least_allowed(too_short), limits)
 
 
-def _choose_by_rules(logits, ids, limits, too_short) -> Choices:
-    logits, first_said = tf.cast(logits, tf.float32), _first_said(too_short)
+def _choose_by_rules(logits: Tensor, ids: Tensor, limits: "Limits", too_short: Tensor) -> Choices:
+    logits, least_id = tf.cast(logits, tf.float32), _least_allowed(too_short)
     penalised = _penalise_repetition(logits, ids, limits.repetition_penalty)
     allowed = _forbid_repeated_ngrams(penalised, ids, limits.no_repeat_ngram_size)
     position = tf.shape(ids)[2] - 1
     return tf.cond(
         tf.greater(limits.temperature, 0.0),
-        lambda: _drawn(penalised, allowed, first_said, how_many(limits, logits.shape[-1]), position, limits),
-        lambda: _best(penalised, allowed, first_said, limits),
+        lambda: _drawn(penalised, allowed, least_id, how_many(limits, logits.shape[-1]), position, limits),
+        lambda: _best(penalised, allowed, least_id, limits),
     )
 
 
-def _first_said(too_short):
-    """Return the first id that may be said, (A, 1, 1): those below are impossible."""
-    return tf.where(too_short, END_ID + 1, NEVER_SAID)[:, :, None]
+def _least_allowed(too_short: Tensor) -> Tensor:
+    """Return the least id that may be chosen, (A, 1, 1): those below are impossible."""
+    return tf.where(too_short, END_ID + 1, LEAST_ID)[:, :, None]
 
 
-def _best(logits, allowed, first_said, limits) -> Choices:
-    """Take the best of the allowed tokens, with their log-probabilities among all."""
+def _best(logits: Tensor, allowed: Tensor, least_id: Tensor, limits: "Limits") -> Choices:
+    """Return the best of the allowed tokens, with their log-probabilities among all tokens."""
     log_probs, count = tf.nn.log_softmax(logits), how_many(limits, logits.shape[-1])
     if allowed is not logits:
         log_probs = tf.where(allowed > IMPOSSIBLE / 2, log_probs, IMPOSSIBLE)
-    # Not by the shape of the logits: it would be looked up in every step.
+    # Not the shape of the logits, which would be read at every step.
     best, tokens = (tf.reshape(part, [-1, limits.beam_size, count]) for part in _top(log_probs, count))
-    return Choices(tf.where(tokens < first_said, IMPOSSIBLE, best), tokens)
+    return Choices(tf.where(tokens < least_id, IMPOSSIBLE, best), tokens)
 
 
-def _top(values, count):
-    """Return the `count` greatest along the last axis of values (…, width), and where they stand: (N, count) each.
+def _top(values: Tensor, count: Tensor) -> Tensor:
+    """Return the `count` greatest values along the last axis of values (…, width), and their places: (N, count) each.
 
-    The greatest stand in the blocks with the greatest maxima; to look through these alone is three times as fast.
+    The greatest values are in the blocks with the greatest maxima. To search only these is three times as fast.
     """
     width = values.shape[-1]
     size = next((size for size in range(*BLOCKS) if width % size == 0), None)
@@ -99,13 +101,13 @@ def _top(values, count):
     return best, places + (tf.gather(chosen, nth, batch_dims=1) - nth) * size
 
 
-def _drawn(logits, allowed, first_said, count, position, limits) -> Choices:
+def _drawn(logits: Tensor, allowed: Tensor, least_id: Tensor, count: Tensor, position: Tensor, limits: "Limits") -> Choices:
     """Draw one token for each hypothesis; the other choices are impossible.
 
     The largest of logits / temperature plus Gumbel noise is a draw from their softmax.
     """
-    said = tf.range(allowed.shape[-1]) >= first_said
-    tempered = tf.where(said, allowed, IMPOSSIBLE) / limits.temperature
+    possible = tf.range(allowed.shape[-1]) >= least_id
+    tempered = tf.where(possible, allowed, IMPOSSIBLE) / limits.temperature
     kept = tempered >= _least_kept(tempered, limits.top_k, limits.top_p)
     noise = -tf.math.log(-tf.math.log(_uniform(limits.seed, position, tf.shape(logits)[1], allowed.shape[-1])))  # (M, vocab_size)
     token = tf.argmax(tf.where(kept, tempered + noise, IMPOSSIBLE), axis=-1, output_type=tf.int32)[:, :, None]  # (A, M, 1)
@@ -114,22 +116,22 @@ def _drawn(logits, allowed, first_said, count, position, limits) -> Choices:
     return Choices(tf.pad(log_prob, rest, constant_values=IMPOSSIBLE), tf.pad(token, rest))
 
 
-def _least_kept(scores, top_k, top_p):
+def _least_kept(scores: Tensor, top_k: Tensor, top_p: Tensor) -> Tensor:
     """Return the smallest score (A, M, 1) among the best `top_k` tokens and among the fewest whose probabilities reach `top_p`."""
     vocab_size = scores.shape[-1]
-    falling = tf.math.top_k(scores, k=vocab_size).values
-    before = tf.cumsum(tf.nn.softmax(falling), axis=-1, exclusive=True)
+    descending = tf.math.top_k(scores, k=vocab_size).values
+    before = tf.cumsum(tf.nn.softmax(descending), axis=-1, exclusive=True)
     among = tf.range(vocab_size) < tf.where(tf.greater(top_k, 0), top_k, vocab_size)
     return tf.reduce_min(
-        tf.where(among & (before < top_p), falling, tf.reduce_max(falling, axis=-1, keepdims=True)), axis=-1, keepdims=True
+        tf.where(among & (before < top_p), descending, tf.reduce_max(descending, axis=-1, keepdims=True)), axis=-1, keepdims=True
     )
 
 
-def _uniform(seed, position, hypotheses, vocab_size):
-    """Return float32 (M, vocab_size) in (0, 1) that look random and depend on the seed, the position and their place alone.
+def _uniform(seed: Tensor, position: Tensor, hypotheses: Tensor, vocab_size: int) -> Tensor:
+    """Return pseudo-random float32 (M, vocab_size) in (0, 1) that depend only on the seed, the position and their indices.
 
-    No runtime's own generator: exported graphs have the seed as an input, and draw what Keras draws. Quadratic maps modulo
-    a prime, in integers of 64 bits that cannot overflow.
+    Runtimes' own generators differ: exported files have the seed as an input and must draw what Keras draws. These are quadratic
+    maps modulo a prime, in 64-bit integers that cannot overflow.
     """
     start = tf.cast(seed, tf.int64) * 7_919 + tf.cast(position, tf.int64) * 104_729
     place = tf.range(hypotheses)[:, None] * vocab_size + tf.range(vocab_size)[None, :]
@@ -140,16 +142,16 @@ def _uniform(seed, position, hypotheses, vocab_size):
     return (tf.cast(tf.math.floormod(x, 2**24), tf.float32) + 0.5) / 2**24
 
 
-def _penalise_repetition(logits, ids, factor):
-    """Lower the logits of tokens that a hypothesis has: divided by the factor if positive, else multiplied (arXiv:1909.05858, 4.1)."""
+def _penalise_repetition(logits: Tensor, ids: Tensor, factor: Tensor) -> Tensor:
+    """Lower the logits of tokens that a hypothesis has: divide positive ones by the factor, multiply others (arXiv:1909.05858, 4.1)."""
     factor = tf.cast(factor, tf.float32)
     return tf.where(_marked(ids, logits), tf.where(logits > 0, logits / factor, logits * factor), logits)
 
 
-def _forbid_repeated_ngrams(logits, ids, size):
-    """Hide the tokens that would end an n-gram which a hypothesis has already; a size of 0 hides none."""
+def _forbid_repeated_ngrams(logits: Tensor, ids: Tensor, size: Tensor) -> Tensor:
+    """Exclude the tokens that would complete an n-gram which a hypothesis already has; a size of 0 excludes none."""
     length, known = tf.shape(ids)[2], tf.maximum(size - 1, 0)
-    # Padding before the first token makes as many n-grams as tokens; it matches nothing, for what was said last has less of it.
+    # With padding before the first token there are as many n-grams as tokens. It matches nothing: the latest n-gram has less of it.
     longer = tf.pad(ids, [[0, 0], [0, 0], [known, 0]], constant_values=PAD_ID)
     places = tf.range(length)[:, None] + tf.range(known)[None, :]  # (n-grams, size - 1)
     different = tf.cast(tf.not_equal(tf.gather(longer, places, axis=2), longer[:, :, None, length:]), tf.int32)
@@ -158,8 +160,8 @@ def _forbid_repeated_ngrams(logits, ids, size):
     return tf.where(_marked(tf.where(same & tf.greater(size, 0), ids, logits.shape[-1]), logits), IMPOSSIBLE, logits)
 
 
-def _marked(tokens, logits):
-    """Tell which tokens of the vocabulary are among tokens (A, M, n): bool (A, M, vocab_size); vocab_size stands for none."""
+def _marked(tokens: Tensor, logits: Tensor) -> Tensor:
+    """Return which tokens of the vocabulary are among tokens (A, M, n): bool (A, M, vocab_size). The id vocab_size marks none."""
     rows, vocab_size = tf.shape(logits)[0] * tf.shape(logits)[1], logits.shape[-1]
     flat = tf.reshape(tokens, [rows, -1])  # (A*M, n)
     places = tf.stack([tf.broadcast_to(tf.range(rows)[:, None], tf.shape(flat)), flat], axis=-1)  # (A*M, n, 2)

@@ -1,26 +1,27 @@
-"""Scoring of given pairs by one full masked pass: what each token got, and what it attended to."""
+"""Scoring of given pairs in one full masked pass: the log-probability of each target token, and what it attended to."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import tensorflow as tf
 
+from tfk_transformer.array_types import Tensor
 from tfk_transformer.constants import END_ID, PAD_ID, START_ID
 from tfk_transformer.models.base import TokenModel
 
 
 class Scores(NamedTuple):
-    """What the target ids (B, T) of pairs get."""
+    """The scores of the target ids (B, T) of pairs."""
 
-    token_log_probs: Any  # float32 (B, T)
-    attention: Any  # float32 (B, L, H, T, S): what saying each token attended to, in the decoder's layers and heads
+    token_log_probs: Tensor  # float32 (B, T)
+    attention: Tensor  # float32 (B, L, H, T, S): what predicting each token attended to, in the decoder's layers and heads
 
     @property
-    def log_probability(self):
+    def log_probability(self) -> Tensor:
         """The log-probability of each row, float32 (B,)."""
         return tf.reduce_sum(self.token_log_probs, axis=-1)
 
 
-def score_translations(model: TokenModel, source, target) -> Scores:
+def score_translations(model: TokenModel, source: Tensor, target: Tensor) -> Scores:
     """Score pairs of ids; attention is the cross-attention.
 
     Args:
@@ -32,11 +33,10 @@ def score_translations(model: TokenModel, source, target) -> Scores:
     return _scores(model, decoded.output, tf.stack(decoded.cross_weights, axis=1), target)
 
 
-def score_continuations(model: TokenModel, prompt, target) -> Scores:
+def score_continuations(model: TokenModel, prompt: Tensor, target: Tensor) -> Scores:
     """Score continuations; attention is the self-attention.
 
-    It goes to P + T tokens: the start token, the prompt, and the target but for its last token, one after the other without
-    padding between them.
+    It goes to P + T tokens: the start token, the prompt, and the target without its last token, with no padding between them.
 
     Args:
         model: without an encoder.
@@ -45,37 +45,37 @@ def score_continuations(model: TokenModel, prompt, target) -> Scores:
     """
     rows = _after_start(join(prompt, target))[:, : model.config.max_length]  # (B, P+T)
     decoded = model.decode(rows, training=False)
-    # What stands at the prompt's last token says the target's first.
+    # The output at the prompt's last token predicts the target's first.
     places = tf.minimum(count_tokens(prompt)[:, None] + tf.range(tf.shape(target)[1]), tf.shape(rows)[1] - 1)  # (B, T)
     by_time = tf.transpose(tf.stack(decoded.self_weights, axis=1), [0, 3, 1, 2, 4])  # (B, P+T, L, H, P+T)
     attention = tf.transpose(tf.gather(by_time, places, batch_dims=1), [0, 2, 3, 1, 4])  # (B, L, H, T, P+T)
     return _scores(model, tf.gather(decoded.output, places, batch_dims=1), attention, target)
 
 
-def _scores(model: TokenModel, decoded, attention, target) -> Scores:
-    """Score the target from the decoder's outputs (B, T, D) that say it."""
+def _scores(model: TokenModel, decoded: Tensor, attention: Tensor, target: Tensor) -> Scores:
+    """Score the target from the decoder's outputs (B, T, D) that predict it."""
     logits = tf.cast(model.logits(decoded), tf.float32)
     # Not ReduceLogSumExp, which is many times slower in onnxruntime.
     return Scores(tf.gather(tf.nn.log_softmax(logits), target, batch_dims=2), attention)
 
 
-def _after_start(ids):
-    """Shift ids (B, T) by a place and put the start token first."""
+def _after_start(ids: Tensor) -> Tensor:
+    """Shift ids (B, T) right by one and put the start token first."""
     return tf.concat([tf.fill([tf.shape(ids)[0], 1], START_ID), ids], axis=1)[:, :-1]
 
 
-def count_tokens(ids):
-    """Return how many tokens (B,) there are in ids (B, T)."""
+def count_tokens(ids: Tensor) -> Tensor:
+    """Return the number of tokens (B,) in ids (B, T)."""
     return tf.math.count_nonzero(ids, axis=1, dtype=tf.int32)
 
 
-def without_end(ids):
+def without_end(ids: Tensor) -> Tensor:
     """Return ids with padding for the end token."""
     return tf.where(tf.equal(ids, END_ID), PAD_ID, ids)
 
 
-def join(first, second):
-    """Return rows (B, S+T) of the tokens of (B, S) and then those of (B, T), all padding at the end."""
+def join(first: Tensor, second: Tensor) -> Tensor:
+    """Return rows (B, S+T) with the tokens of (B, S), then those of (B, T), then all padding."""
     length, total = tf.shape(first)[1], tf.shape(first)[1] + tf.shape(second)[1]
     given, places = count_tokens(first)[:, None], tf.range(total)[None, :]
     both = tf.pad(tf.concat([first, second], axis=1), [[0, 0], [0, 1]])  # its last column is padding

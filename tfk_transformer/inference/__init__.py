@@ -1,4 +1,4 @@
-"""What every runtime shares, in NumPy: results, batches of texts, streaming, scoring.
+"""What every runtime shares, in NumPy: the interface of models, results, batches of texts, streaming, scoring.
 
 Imports `constants`, `config` and `tokenizers`, and never TensorFlow or Keras.
 """

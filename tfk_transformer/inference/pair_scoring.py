@@ -1,34 +1,39 @@
-"""What all that score pairs of texts token by token have in common."""
+"""Scoring of given pairs of texts, as every runtime does it."""
 
+from abc import abstractmethod
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tfk_transformer.inference.text_batches import Hypothesis
+from tfk_transformer.inference.interface import Refusals
+from tfk_transformer.inference.results import ScoredTarget
+
+if TYPE_CHECKING:
+    from tfk_transformer.inference.token_scoring import Tokenizers
 
 
-class PairScorer:
-    """Scores pairs of texts over two things that a subclass has: `_scored`, their rows of arrays, and `_pieces`, which names tokens."""
+class PairScorer(Refusals):
+    """Score pairs of texts; a subclass provides `_scored` and `_tokenizers`."""
 
-    def score(self, sources: Sequence[str], targets: Sequence[str], batch_size: int = 64) -> np.ndarray:
-        """Return the log-probability of each target given its source, float32 (N,), by the full masked pass.
+    @abstractmethod
+    def _scored(self, sources: Sequence[str], targets: Sequence[str], batch_size: int, attention: bool) -> list[tuple[Any, ...]]:
+        """Return a row for each pair: its log-probability, source ids, target ids, token log-probabilities and, if wanted, attention."""
 
-        Args:
-            sources: the texts.
-            targets: a translation of each.
-            batch_size: pairs scored at once; it does not change the result.
+    @property
+    @abstractmethod
+    def _tokenizers(self) -> "Tokenizers": ...
 
-        Raises:
-            ValueError: if the sides differ in number, or a text is too long for the model.
-        """
+    def score(self, sources: Sequence[str], targets: Sequence[str], *, batch_size: int = 64) -> np.ndarray:
+        """Return the log-probability of each target given its source, float32 (N,); see `TranslatorProtocol.score`."""
         return np.array([row[0] for row in self._scored(sources, targets, batch_size, attention=False)], "float32")
 
     def score_tokens(
-        self, sources: Sequence[str], targets: Sequence[str], batch_size: int = 64, attention: bool = False
-    ) -> list[Hypothesis]:
-        """Score pairs as `score` does, token by token: each target as a hypothesis, with its log-probability as its score."""
+        self, sources: Sequence[str], targets: Sequence[str], *, batch_size: int = 64, attention: bool = False
+    ) -> list[ScoredTarget]:
+        """Score pairs token by token; see `TranslatorProtocol.score_tokens`."""
         rows = self._scored(sources, targets, batch_size, attention)
         return [
-            self._pieces.name(Hypothesis(target, float(log_probability)), *arrays)
+            self._tokenizers.scored_target(target, float(log_probability), *arrays)
             for target, (log_probability, *arrays) in zip(targets, rows, strict=True)
         ]

@@ -1,25 +1,32 @@
-"""The tensors that pass between an encoder, the steps of a decoder and the host that calls them: names and shapes, all float32.
+"""The tensors that pass between an encoder, the steps of a decoder and the host program: their names and shapes. All are float32.
 
-N sources, each with a hypothesis; S source tokens; P positions so far.
+N sources with one hypothesis each; S source tokens; P positions so far.
 """
 
-# What a step chooses its token by; the other search settings are of beams, or of when to stop.
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tfk_transformer.config.model_options import LanguageModelConfig, TransformerConfig
+
+# The settings that choose a token. The other search settings concern beams, or when to stop.
 STEP_SETTINGS = ("min_length", "temperature", "top_k", "top_p", "seed", "repetition_penalty", "no_repeat_ngram_size")
 
+Shapes = dict[str, tuple[int | str, ...]]  # letters stand for sizes known at run time
 
-def memory_shapes(config) -> dict[str, tuple]:
-    """Return what an encoder gives and each step reads; nothing, for a decoder that stands alone."""
+
+def memory_shapes(config: "TransformerConfig | LanguageModelConfig") -> Shapes:
+    """Return the outputs of an encoder, which each decoding step reads; none for a decoder-only model."""
     if config.architecture == "decoder":
         return {}
     return {**_layers(config, "memory", "S"), "source_mask": ("N", 1, 1, "S")}
 
 
-def cache_shapes(config, prefix: str = "", positions: str = "P") -> dict[str, tuple]:
-    """Return what each step reads of those before it, or with another prefix what it hands on."""
+def cache_shapes(config: "TransformerConfig | LanguageModelConfig", prefix: str = "", positions: str = "P") -> Shapes:
+    """Return the KV cache that each decoding step reads, or with another prefix the one that it returns."""
     return _layers(config, f"{prefix}cache", positions)
 
 
-def _layers(config, name, length) -> dict[str, tuple]:
+def _layers(config: "TransformerConfig | LanguageModelConfig", name: str, length: str) -> Shapes:
     widths = {"key": config.query_width, "value": config.value_width}
     layers = range(config.decoder_layers)
     return {f"{name}_{i}_{part}": ("N", config.num_heads, length, width) for i in layers for part, width in widths.items()}

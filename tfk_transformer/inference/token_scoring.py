@@ -1,27 +1,37 @@
-"""Scores of tokens in Python: pairs of texts checked and batched, and a graph's padded arrays turned into hypotheses."""
+"""Scores of tokens: pairs of texts checked and batched, and padded arrays of ids turned into named tokens."""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from tfk_transformer.constants import START_ID
-from tfk_transformer.inference.text_batches import Hypothesis, check_texts, in_batches
-from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
+from tfk_transformer.constants import END_ID, START_ID
+from tfk_transformer.inference.results import Hypothesis, ScoredTarget
+from tfk_transformer.inference.text_batches import check_texts, in_batches
+
+try:
+    from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
+except ModuleNotFoundError as error:
+    if error.name != "sentencepiece":
+        raise
+    raise ImportError("scores of texts need sentencepiece: pip install sentencepiece") from None
 
 
-def score_in_batches(sources: Sequence[str], targets: Sequence[str], batch_size: int, max_length: int, run: Callable) -> list[tuple]:
-    """Score pairs of texts, those of like length together; return each pair's row of what `run` gives, in their order.
+def score_in_batches(
+    sources: Sequence[str], targets: Sequence[str], batch_size: int, max_length: int, run: Callable[..., Sequence[Any]]
+) -> list[tuple[Any, ...]]:
+    """Score pairs of texts, those of similar length together, and return each pair's row of the results, in their order.
 
     Args:
-        sources: the texts.
-        targets: a translation of each.
+        sources: the source texts.
+        targets: one translation of each source.
         batch_size: pairs scored at once.
-        max_length: of a side in tokens.
-        run: (sources, targets) -> arrays with a row a pair; the first are log-probabilities, NaN where a side is too long.
+        max_length: the model's limit for each side in tokens, for the error message.
+        run: maps sources and targets to arrays with one row for each pair. The first array holds log-probabilities, NaN where a
+            side is too long.
 
     Raises:
-        ValueError: if the sides differ in number, or a text is too long for the model.
+        ValueError: if the numbers of sources and targets differ, or a text is too long for the model.
     """
     check_texts(sources, "sources")
     check_texts(targets, "targets")
@@ -34,33 +44,118 @@ def score_in_batches(sources: Sequence[str], targets: Sequence[str], batch_size:
     return rows
 
 
-class Pieces(NamedTuple):
-    """What it takes to name tokens."""
+class Details(NamedTuple):
+    """The tokens of a target, and what was computed for each."""
+
+    tokens: list[str]  # T pieces
+    token_log_probs: list[float] | None
+    attention: np.ndarray | None  # float32 (L, H, T, S)
+    source_tokens: list[str]  # S pieces
+
+
+class Tokenizers(NamedTuple):
+    """The tokenizers of both sides, which turn texts into ids and name the tokens of ids."""
 
     source_tokenizer: SubwordTokenizer
     target_tokenizer: SubwordTokenizer
     architecture: str  # of the model's configuration
 
-    def name(self, hypothesis: Hypothesis, source_ids, ids, log_probs=None, attention=None) -> Hypothesis:
-        """Return a hypothesis that tells its tokens, what each scores, and what each attends to.
+    def explain(
+        self,
+        hypothesis: Hypothesis,
+        source_ids: np.ndarray,
+        ids: np.ndarray,
+        log_probs: np.ndarray | None = None,
+        attention: np.ndarray | None = None,
+    ) -> Hypothesis:
+        """Add tokens, their log-probabilities and their attention to a hypothesis; the arguments are those of `details`."""
+        return hypothesis._replace(**self.details(source_ids, ids, log_probs, attention)._asdict())
+
+    def scored_target(
+        self, text: str, log_probability: float, source_ids: np.ndarray, ids: np.ndarray, log_probs: np.ndarray, *attention: np.ndarray
+    ) -> ScoredTarget:
+        """Return the result for a given target; the arguments are those of `details`."""
+        details = self.details(source_ids, ids, log_probs, *attention)
+        return ScoredTarget(text, log_probability, details.tokens, details.token_log_probs or [], details.attention, details.source_tokens)
+
+    def details(
+        self, source_ids: np.ndarray, ids: np.ndarray, log_probs: np.ndarray | None = None, attention: np.ndarray | None = None
+    ) -> Details:
+        """Name tokens, and cut padding off the arrays.
 
         Args:
-            hypothesis: its text and score.
             source_ids: ids (S,) of the source, tokens and end token, padded.
-            ids: ids (T,) of the hypothesis, padded.
+            ids: ids (T,) of the target, padded.
             log_probs: float32 (T,), or None.
             attention: float32 (L, H, T, S), or None.
         """
         tokens = self.target_tokenizer.pieces_of(ids)
         columns = self._attended(source_ids, tokens)
-        return hypothesis._replace(
+        return Details(
             tokens=tokens,
-            token_scores=None if log_probs is None else [float(value) for value in log_probs[: len(tokens)]],
+            token_log_probs=None if log_probs is None else [float(value) for value in log_probs[: len(tokens)]],
             attention=None if attention is None else np.array(attention[:, :, : len(tokens), : len(columns)]),
             source_tokens=columns,
         )
 
-    def _attended(self, source_ids, tokens: list[str]) -> list[str]:
-        """Return the pieces that attention goes to: the source; or in a decoder alone all tokens before the last."""
+    def _attended(self, source_ids: np.ndarray, tokens: list[str]) -> list[str]:
+        """Return the pieces that attention goes to: the source; in a decoder-only model, all tokens before the last."""
         source = self.source_tokenizer.pieces_of(source_ids)
         return [*self.source_tokenizer.pieces_of([START_ID]), *source[:-1], *tokens[:-1]] if self.architecture == "decoder" else source
+
+
+def padded_ids(rows: Sequence[Sequence[int]]) -> np.ndarray:
+    """Return int32 ids (N, S) of rows of tokens, each followed by its end token, padded."""
+    ids = np.zeros((len(rows), 1 + max(map(len, rows), default=0)), "int32")
+    for row, tokens in zip(ids, rows, strict=True):
+        row[: len(tokens) + 1] = [*tokens, END_ID]
+    return ids
+
+
+def scoring_of_texts(tokenizers: Tokenizers, score: Callable[[np.ndarray, np.ndarray], Sequence[np.ndarray]]) -> Callable[..., list[Any]]:
+    """Return scoring of texts, made of scoring of ids.
+
+    Args:
+        tokenizers: of the model.
+        score: (int32 source ids (N, S), target ids (N, T)) -> token log-probabilities (N, T), their sums (N,), and perhaps attention.
+
+    Returns:
+        (sources, targets) -> log-probabilities, source ids, target ids, token log-probabilities, and perhaps attention.
+    """
+
+    def run(sources: Sequence[str], targets: Sequence[str]) -> list[Any]:
+        source_ids = padded_ids(tokenizers.source_tokenizer.encode(sources))
+        target_ids = padded_ids(tokenizers.target_tokenizer.encode(targets))
+        token_log_probs, log_probability, *attention = score(source_ids, target_ids)
+        return [log_probability, source_ids, target_ids, token_log_probs, *attention]
+
+    return run
+
+
+def search_with_details(
+    tokenizers: Tokenizers,
+    generate: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]],
+    score: Callable[[np.ndarray, np.ndarray], Sequence[np.ndarray]],
+) -> Callable[..., list[Any]]:
+    """Return a search over texts that scores every token of its hypotheses, made of functions over ids.
+
+    Args:
+        tokenizers: of the model.
+        generate: (source ids (N, S), prefix ids (N, P)) -> ids (N, n_best, T), scores (N, n_best).
+        score: see `scoring_of_texts`.
+
+    Returns:
+        (texts, prefixes) -> texts (N, n_best), scores, source ids, ids, token log-probabilities (N, n_best, T), and perhaps attention.
+    """
+
+    def run(texts: Sequence[str], prefixes: Sequence[str]) -> list[Any]:
+        source_ids = padded_ids(tokenizers.source_tokenizer.encode(texts))
+        ids, scores = generate(source_ids, padded_ids(tokenizers.target_tokenizer.encode(prefixes)))
+        count, n_best, length = ids.shape
+        rows = ids.reshape(count * n_best, length)
+        token_log_probs, _, *attention = score(np.repeat(source_ids, n_best, axis=0), rows)
+        details = [part.reshape(count, n_best, *part.shape[1:]) for part in (token_log_probs, *attention)]
+        found = np.array(tokenizers.target_tokenizer.decode(rows.tolist()), object).reshape(count, n_best)
+        return [found, scores, source_ids, ids, *details]
+
+    return run

@@ -1,24 +1,34 @@
-"""What the bundles hold: the files of each kind, and the parts that all kinds have in common."""
+"""The files of a bundle, by name and kind, and how the parts that all kinds share are written and read.
+
+A bundle is the folder that training writes. It holds only data: reading one runs no code of it.
+"""
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from os import PathLike
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
+import keras
+
+from tfk_transformer.config.model_options import ClassifierConfig, LanguageModelConfig, TransformerConfig
 from tfk_transformer.models.registry import config_from_json, make_model
 
 CONFIG, WEIGHTS, PROBES = "config.json", "model.weights.h5", "probes.txt"
-HISTORY, METRICS = "history.json", "metrics.json"
+HISTORY, METRICS, RECIPE, CURVE = "history.json", "metrics.json", "recipe.toml", "curve.png"
 SOURCE_TOKENIZER, TARGET_TOKENIZER, LABELS = "source.model", "target.model", "labels.json"
+
+Json: TypeAlias = Mapping[str, Any]  # a JSON object
+ModelConfig: TypeAlias = TransformerConfig | LanguageModelConfig | ClassifierConfig
 
 
 class Kind(NamedTuple):
     """A kind of bundle."""
 
     reader: str  # the class whose `load` reads it
-    writer: str  # what writes it, for errors
-    files: tuple[str, ...]  # what it needs
+    writer: str  # what writes it, for error messages
+    files: tuple[str, ...]  # the files that it must have
 
 
 TRANSLATOR = Kind("Translator", "`train`", (CONFIG, WEIGHTS, SOURCE_TOKENIZER, TARGET_TOKENIZER))
@@ -26,18 +36,28 @@ CLASSIFIER = Kind("TextClassifier", "`TextClassifier.save`", (CONFIG, WEIGHTS, S
 KINDS = {"encoder_decoder": TRANSLATOR, "decoder": TRANSLATOR, "encoder": CLASSIFIER}
 
 
-def write_parts(folder: Path, model, probes: Sequence[str], history: dict | None, metrics: dict | None) -> None:
-    """Write configuration, weights, probes, history and metrics into a folder that is there."""
+def write_parts(folder: Path, model: keras.Model, probes: Sequence[str], history: Json | None, metrics: Json | None) -> None:
+    """Write configuration, weights, probes, history and metrics into an existing folder."""
     (folder / CONFIG).write_text(model.config.to_json())
-    lines = [" ".join(re.split(r"[\r\n]", text)) for text in probes]  # tokenizers take a line break for a blank
-    (folder / PROBES).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    write_probes(folder / PROBES, probes)
     for name, content in ((HISTORY, history or {}), (METRICS, metrics or {})):
         write_json(folder / name, content)
     plain_copy(model).save_weights(folder / WEIGHTS)
 
 
-def read_model(folder: Path, kind: Kind):
-    """Return the model of a bundle, in float32; no code of the bundle is run.
+def write_probes(path: Path, probes: Sequence[str]) -> None:
+    """Write probes, one a line. A line break inside a probe becomes a blank, as which tokenizers read it."""
+    lines = [" ".join(re.split(r"[\r\n]", text)) for text in probes]
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def read_probes(path: Path) -> list[str]:
+    """Return the probes that `write_probes` wrote; none if there is no file."""
+    return path.read_text(encoding="utf-8").split("\n")[:-1] if path.is_file() else []
+
+
+def read_model(folder: Path, kind: Kind) -> keras.Model:
+    """Return the model of a bundle, in float32.
 
     Raises:
         ValueError: if the bundle is of another kind, or files are missing or broken.
@@ -57,28 +77,23 @@ def read_model(folder: Path, kind: Kind):
     return model
 
 
-def kind_of(path) -> Kind | None:
-    """Return which kind of bundle a folder is, None if it has no configuration."""
+def kind_of(path: str | PathLike[str]) -> Kind | None:
+    """Return the kind of the bundle in a folder; None if the folder has no configuration."""
     config = _read_config(Path(path))
     return KINDS[config.architecture] if config else None
 
 
-def _read_config(folder: Path):
+def _read_config(folder: Path) -> ModelConfig | None:
     return config_from_json((folder / CONFIG).read_text()) if (folder / CONFIG).is_file() else None
 
 
-def read_probes(folder: Path) -> list[str]:
-    """Return the probes of a bundle, none if the file is missing."""
-    return (folder / PROBES).read_text(encoding="utf-8").split("\n")[:-1] if (folder / PROBES).is_file() else []
-
-
-def write_json(path: Path, content) -> None:
-    """Write JSON as every file of a bundle has it."""
+def write_json(path: Path, content: Json | Sequence[Any]) -> None:
+    """Write JSON in the form that every file of a bundle has: indented, with sorted keys."""
     path.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n")
 
 
-def plain_copy(model):
-    """Return a float32 model of the same weights without an optimizer, whose moments would make up two thirds of a file."""
+def plain_copy(model: keras.Model) -> keras.Model:
+    """Return a float32 model with the same weights and without an optimizer, whose moments would take two thirds of a file."""
     copy = type(model)(model.config, dtype="float32")
     copy.build()
     copy.set_weights(model.get_weights())

@@ -3,17 +3,23 @@
 import functools
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from os import PathLike
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tfk_transformer.atomic_write import written_whole
-from tfk_transformer.inference.text_batches import Classification, check_texts, in_batches, to_classifications
+from tfk_transformer.inference.interface import Refusals
+from tfk_transformer.inference.results import Classification, to_classifications
+from tfk_transformer.inference.text_batches import check_texts, in_batches
 from tfk_transformer.pipelines.bundle import (
     CLASSIFIER,
     LABELS,
+    PROBES,
     SOURCE_TOKENIZER,
+    Json,
     plain_copy,
     read_model,
     read_probes,
@@ -22,25 +28,31 @@ from tfk_transformer.pipelines.bundle import (
 )
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
+if TYPE_CHECKING:
+    from tfk_transformer.generation.classification_functions import ClassificationFunctions
+    from tfk_transformer.models.classifier import Classifier
 
-class TextClassifier:
+
+class TextClassifier(Refusals):
     """A fitted classifier with its tokenizer and labels: text to label.
 
-    A text reaches the model as its tokens and the end token, as `SubwordTokenizer.graph_encode` gives them; fit it on the
-    same.
+    The model receives the tokens of a text and the end token, as `SubwordTokenizer.graph_encode` returns them. Fit it on the
+    same ids.
 
     Args:
         model: a built `Classifier`.
-        tokenizer: of the texts.
-        labels: of the classes, in the order of the model's logits.
+        tokenizer: the tokenizer of the texts.
+        labels: the names of the classes, in the order of the model's logits.
         probes: texts on which exports are compared with the model.
 
     Raises:
-        ValueError: if the model is no classifier, the tokenizer's vocabulary is of another size, or the labels are not a
-            different, non-blank string for each class.
+        ValueError: if the model is not a classifier, its vocabulary size and the tokenizer's differ, or the labels are not
+            different, non-blank strings, one for each class.
     """
 
-    def __init__(self, model, tokenizer: SubwordTokenizer, labels: Sequence[str], probes: Sequence[str] = ()):
+    _reason = "expected a translator, got a classifier; use classify."
+
+    def __init__(self, model: "Classifier", tokenizer: SubwordTokenizer, labels: Sequence[str], probes: Sequence[str] = ()) -> None:
         config = model.config
         if config.architecture != "encoder":
             raise ValueError(f"model: expected a Classifier, got a {type(model).__name__}.")
@@ -51,41 +63,33 @@ class TextClassifier:
         self.labels = _checked(labels, config.num_classes)
         self.probes = list(probes)
 
-    def classify(self, texts: Sequence[str], batch_size: int = 64) -> list[Classification]:
-        """Classify texts, in their order; those of like length go together.
-
-        Args:
-            texts: what to classify; a blank one has the label "" with probability 0.
-            batch_size: texts classified at once; it does not change the result.
-
-        Raises:
-            ValueError: if a text is too long for the model.
-        """
+    def classify(self, texts: Sequence[str], *, batch_size: int = 64) -> list[Classification]:
+        """Classify texts; see `ClassifierProtocol.classify`."""
         check_texts(texts)
 
-        def run(batch):
+        def run(batch: Sequence[str]) -> list[np.ndarray]:
             return [part.numpy() for part in self._classify(np.array(batch, object))]
 
         return to_classifications(texts, in_batches(texts, batch_size, run), self.labels, self.model.config.max_length)
 
     @functools.cached_property
-    def graph(self):
-        """The classifier as TensorFlow graph functions."""
-        from tfk_transformer.generation.classification_functions import ClassificationGraph
+    def functions(self) -> "ClassificationFunctions":
+        """The classifier as TensorFlow functions."""
+        from tfk_transformer.generation.classification_functions import ClassificationFunctions
 
-        return ClassificationGraph(self.model, self.tokenizer, self.labels)
+        return ClassificationFunctions(self.model, self.tokenizer, self.labels)
 
     @functools.cached_property
-    def _classify(self):
-        import tensorflow as tf
+    def _classify(self) -> Callable[..., Any]:
+        from tfk_transformer.generation.tracing import TEXTS, traced
 
-        return tf.function(self.graph.classify, autograph=False, input_signature=[tf.TensorSpec([None], tf.string)])
+        return traced(self.functions.classify, [TEXTS])
 
-    def save(self, path, history: dict | None = None, metrics: dict | None = None) -> None:
-        """Write the bundle: whole, or not at all.
+    def save(self, path: str | PathLike[str], history: Json | None = None, metrics: Json | None = None) -> None:
+        """Write the bundle, completely or not at all.
 
         Args:
-            path: of the folder; one that is there is replaced at the very end.
+            path: the folder. An existing one is replaced when everything is written.
             history: what `model.fit` recorded, lists by name.
             metrics: figures of the finished model, by name.
         """
@@ -96,25 +100,25 @@ class TextClassifier:
             write_json(folder / LABELS, self.labels)
 
     def in_float32(self) -> "TextClassifier":
-        """Return this classifier, or one of the same weights that computes in float32, as every exported file does."""
+        """Return this classifier, or one with the same weights that computes in float32, as every exported file does."""
         if self.model.compute_dtype == "float32":
             return self
         return TextClassifier(plain_copy(self.model), self.tokenizer, self.labels, self.probes)
 
     @classmethod
-    def load(cls, path) -> "TextClassifier":
-        """Read a bundle; it holds data alone, and no code of it is run.
+    def load(cls, path: str | PathLike[str]) -> "TextClassifier":
+        """Read a bundle. It holds only data: no code of it is run.
 
         Raises:
-            ValueError: if files are missing, or do not fit together, or are a translator's.
+            ValueError: if files are missing, do not fit together, or belong to a translator.
         """
         folder = Path(path)
         model = read_model(folder, CLASSIFIER)
-        return cls(model, SubwordTokenizer.load(folder / SOURCE_TOKENIZER), _read_labels(folder / LABELS), read_probes(folder))
+        return cls(model, SubwordTokenizer.load(folder / SOURCE_TOKENIZER), _read_labels(folder / LABELS), read_probes(folder / PROBES))
 
 
 def _checked(labels: Sequence[str], num_classes: int) -> list[str]:
-    """Return the labels as a list, or say all that is wrong with them."""
+    """Return the labels as a list, or raise an error that names every problem."""
     if not isinstance(labels, (list, tuple, np.ndarray)):
         raise ValueError(f"labels: expected a list of strings, got {type(labels).__name__}.")
     problems = [f"{label!r}, which is no name" for label in labels if not isinstance(label, str) or not label.strip()]
@@ -127,8 +131,9 @@ def _checked(labels: Sequence[str], num_classes: int) -> list[str]:
     return [str(label) for label in labels]
 
 
-def _read_labels(path: Path):
+def _read_labels(path: Path) -> list[str]:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        labels: list[str] = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ValueError(f"bundle: expected JSON in {path}, got text that breaks off or is malformed ({error}).") from None
+    return labels

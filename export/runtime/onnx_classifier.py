@@ -1,0 +1,43 @@
+"""Classify with an exported ONNX file. Needs numpy, onnxruntime and onnxruntime-extensions, and never TensorFlow or Keras."""
+
+from collections.abc import Sequence
+from os import PathLike
+from typing import Any
+
+import numpy as np
+
+from tfk_transformer.export.runtime.sessions import OnnxFile, opened
+from tfk_transformer.inference.interface import Refusals
+from tfk_transformer.inference.results import Classification, to_classifications
+from tfk_transformer.inference.text_batches import check_texts, in_batches
+
+
+class OnnxClassifier(Refusals):
+    """Classify with `classify.onnx`.
+
+    Args:
+        path: the file, or an open `OnnxFile`.
+        threads: the number of threads, which one text or several batches at the same time share. Default: the number of processors.
+
+    Raises:
+        ValueError: if the file is not a classifier's ONNX file of this project that takes text, or `threads` is less than 1.
+    """
+
+    _reason = "expected a translator, got a classifier; use classify."
+
+    def __init__(self, path: str | PathLike[str] | OnnxFile, threads: int | None = None) -> None:
+        self._file = opened(path, threads, "OnnxClassifier")
+        self.metadata = self._file.metadata
+        self.labels: list[str] = self.metadata["labels"]
+        self.max_length = self._file.max_length
+
+    def classify(self, texts: Sequence[str], *, batch_size: int = 64) -> list[Classification]:
+        """Classify texts; see `ClassifierProtocol.classify`."""
+        check_texts(texts)
+        session, at_once = self._file.session(len(texts))
+
+        def run(batch: Sequence[str]) -> Sequence[Any]:
+            found: Sequence[Any] = session.run(["label", "probability", "probabilities"], {"text": np.array(batch, object)})
+            return found
+
+        return to_classifications(texts, in_batches(texts, batch_size, run, at_once=at_once), self.labels, self.max_length)

@@ -1,0 +1,45 @@
+"""Classify with an exported SavedModel. Needs TensorFlow and TensorFlow Text, and no Keras."""
+
+from collections.abc import Sequence
+from os import PathLike
+
+import numpy as np
+
+from tfk_transformer.array_types import Tensor
+from tfk_transformer.export.runtime.saved_model_files import check_signature, read_saved_model
+from tfk_transformer.inference.interface import Refusals
+from tfk_transformer.inference.results import Classification, to_classifications
+from tfk_transformer.inference.text_batches import check_texts, in_batches
+
+
+class SavedModelClassifier(Refusals):
+    """Classify with an exported SavedModel.
+
+    Args:
+        path: its folder.
+        model: the loaded SavedModel, where it is loaded already.
+
+    Raises:
+        ValueError: if the folder is not a classifier's SavedModel of this project.
+        ImportError: if TensorFlow is not installed.
+    """
+
+    _reason = "expected a translator, got a classifier; use classify."
+
+    def __init__(self, path: str | PathLike[str], model: Tensor | None = None) -> None:
+        self._model = read_saved_model(path) if model is None else model
+        check_signature(self._model.signatures, "classify", path)
+        self.max_length = int(self._model.max_length())
+        self.labels = [label.decode("utf-8") for label in self._model.labels().numpy()]
+
+    def classify(self, texts: Sequence[str], *, batch_size: int = 64) -> list[Classification]:
+        """Classify texts; see `ClassifierProtocol.classify`."""
+        import tensorflow as tf
+
+        check_texts(texts)
+
+        def run(batch: Sequence[str]) -> list[np.ndarray]:
+            found = self._model.signatures["classify"](text=tf.constant(batch))
+            return [found[name].numpy() for name in ("label", "probability", "probabilities")]
+
+        return to_classifications(texts, in_batches(texts, batch_size, run), self.labels, self.max_length)

@@ -1,0 +1,176 @@
+"""ONNX files opened in onnxruntime, with the threads and the memory store that suit how they are run."""
+
+import ctypes
+import importlib.util
+import json
+import os
+import sys
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import onnxruntime
+
+from tfk_transformer.runtime_environment import usable_processors
+
+METADATA = "tfk_transformer"  # the key of what the export wrote into a file
+SMALL = 64  # hypotheses that a small batch has at most, see `Sessions.open`
+
+
+class OnnxFile:
+    """An ONNX file of this project that takes text.
+
+    Args:
+        path: the file.
+        threads: the number of threads, which one text or several batches at the same time share. Default: the number of processors.
+
+    Raises:
+        ValueError: if the file is missing, does not load or is not of this project, or `threads` is less than 1.
+    """
+
+    def __init__(self, path: str | PathLike[str], threads: int | None = None) -> None:
+        _check_threads(threads)
+        self.path, self.threads = Path(path), threads or usable_processors()
+        self._sessions = Sessions(path, text_operators=True)
+        session, _ = self.session(texts=1, small=True)
+        self.metadata = read_metadata(session, path)
+        self._inputs = [value.name for value in session.get_inputs()]
+        self.max_length: int = self.metadata["config"]["max_length"]
+
+    @property
+    def reader(self) -> str:
+        """The name of the class that reads the file."""
+        if {"source_ids", "target_ids"} <= set(self._inputs):
+            return "OnnxScorer"
+        return "OnnxClassifier" if self.metadata["config"].get("architecture") == "encoder" else "OnnxTranslator"
+
+    def check(self, reader: str) -> None:
+        """Refuse a file for another class than `reader`, and one that takes ids.
+
+        Raises:
+            ValueError: with the class or the file to use instead.
+        """
+        if reader != self.reader:
+            raise ValueError(
+                f"ONNX: expected a file that {reader} reads, got {self.path}, which is for {self.reader}; open it with {self.reader}."
+            )
+        if "text" not in self._inputs:
+            file = "classify.onnx" if reader == "OnnxClassifier" else "translate.onnx"
+            raise ValueError(f"ONNX: expected a file that takes text, got {self.path}, which takes ids; use {file} of the same export.")
+
+    def session(self, texts: int, small: bool = False) -> tuple[onnxruntime.InferenceSession, int]:
+        """Return the session for this number of texts, in small batches or not, and how many batches it runs at the same time.
+
+        Operators as short as a decoding step's spend much of their time waiting for each other's threads: batches that run at
+        the same time, each on one thread, take half to four fifths of the time. With one text, its operators share the threads.
+        """
+        at_once = 1 if texts < 2 else self.threads
+        return self._sessions.open(self.threads // at_once, small or texts < 2), at_once
+
+
+def opened(file: "str | PathLike[str] | OnnxFile", threads: int | None, reader: str) -> OnnxFile:
+    """Return an ONNX file for a class, opened here or already open, see `OnnxFile`.
+
+    Raises:
+        ValueError: if the file does not open, or is not for the class `reader`.
+    """
+    found = file if isinstance(file, OnnxFile) else OnnxFile(file, threads)
+    found.check(reader)
+    return found
+
+
+def are_small(texts: int, batch_size: int, beam_size: int) -> bool:
+    """Return whether the batches of a search over this number of texts are small, see `Sessions.open`."""
+    return min(texts, batch_size) * beam_size <= SMALL
+
+
+class Sessions:
+    """The sessions of an ONNX file, one for each way in which it is run.
+
+    Args:
+        path: the file.
+        text_operators: whether the file needs the operators of onnxruntime-extensions.
+    """
+
+    def __init__(self, path: str | PathLike[str], text_operators: bool = False) -> None:
+        self._path, self._text_operators = path, text_operators
+        self._opened: dict[tuple[int, bool], onnxruntime.InferenceSession] = {}
+
+    def open(self, threads: int, small: bool) -> onnxruntime.InferenceSession:
+        """Return the session with this number of threads, for batches of at most `SMALL` hypotheses or for larger ones.
+
+        onnxruntime's memory arena has one lock, and the short operators of small batches allocate all the time: without the
+        arena, batches at the same time take 0.7 to 0.9 of the time. Large tensors need it, or the system maps their pages anew
+        each time. At 128 hypotheses both take the same time.
+        """
+        if (threads, small) not in self._opened:
+            self._opened[threads, small] = open_session(self._path, threads, self._text_operators, arena=not small)
+        return self._opened[threads, small]
+
+
+def _check_threads(threads: int | None) -> None:
+    if threads is not None and threads < 1:
+        raise ValueError(f"threads: expected at least 1, or None for as many as there are processors, got {threads}.")
+
+
+def open_session(
+    path: str | PathLike[str], threads: int | None = None, text_operators: bool = False, arena: bool = True
+) -> onnxruntime.InferenceSession:
+    """Open an ONNX file on the CPU.
+
+    Args:
+        path: the file.
+        threads: threads inside operators. Default: the number of processors.
+        text_operators: whether the file needs the operators of onnxruntime-extensions.
+        arena: whether memory comes from onnxruntime's own store, which keeps it, or from the system.
+
+    Raises:
+        ValueError: if there is no file, onnxruntime does not load it, or `threads` is less than 1.
+        ImportError: if the file needs onnxruntime-extensions, which is not installed.
+    """
+    _check_threads(threads)
+    path = Path(path)
+    if not path.is_file():
+        raise ValueError(f"ONNX: expected a file, got {path}, which is not there.")
+    options = onnxruntime.SessionOptions()
+    if text_operators:
+        options.register_custom_ops_library(_text_operators())
+    options.log_severity_level = 4  # errors come as exceptions
+    options.enable_cpu_mem_arena = arena
+    if threads:
+        options.intra_op_num_threads = threads
+    try:
+        return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime's exceptions share no base but Exception
+        raise ValueError(f"ONNX: {path} does not load: {str(error).splitlines()[0]}") from None
+
+
+def _text_operators() -> str:
+    """Return the path of onnxruntime-extensions' library, loaded such that it works with TensorFlow in one process.
+
+    TensorFlow makes its symbols, protobuf's among them, global. A library that is loaded after it and contains protobuf calls
+    TensorFlow's copy and crashes, unless it is bound to its own symbols first.
+    """
+    if "onnxruntime_extensions" not in sys.modules and hasattr(os, "RTLD_DEEPBIND"):
+        found = importlib.util.find_spec("onnxruntime_extensions")
+        for library in Path(found.origin).parent.glob("_extensions_pydll*.so") if found and found.origin else ():
+            ctypes.CDLL(str(library), os.RTLD_NOW | os.RTLD_DEEPBIND)
+    try:
+        import onnxruntime_extensions
+    except ImportError:
+        raise ImportError("a file that takes text needs onnxruntime-extensions: pip install onnxruntime-extensions") from None
+    library_path: str = onnxruntime_extensions.get_library_path()
+    return library_path
+
+
+def read_metadata(session: onnxruntime.InferenceSession, path: str | PathLike[str]) -> dict[str, Any]:
+    """Return what the export wrote into a file.
+
+    Raises:
+        ValueError: if it wrote nothing, so the file is not of this project.
+    """
+    found = session.get_modelmeta().custom_metadata_map.get(METADATA)
+    if found is None:
+        raise ValueError(f"ONNX: expected a file that tfk-transformer exported, got {path}, which has no metadata of it.")
+    metadata: dict[str, Any] = json.loads(found)
+    return metadata

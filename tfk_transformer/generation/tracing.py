@@ -1,0 +1,26 @@
+"""The one way in which this library turns Python functions over tensors into TensorFlow functions."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfk_transformer.array_types import Tensor
+from tfk_transformer.config.search_settings import SETTING_DTYPES
+
+TEXTS = tf.TensorSpec([None], tf.string)  # a list of texts
+
+
+def traced(function: Callable[..., Any], specs: Sequence[Tensor]) -> Callable[..., Any]:
+    """Return the TensorFlow function of a Python function, traced once for inputs of these specs at its first call.
+
+    Args:
+        function: a function from tensors to tensors.
+        specs: one `tf.TensorSpec`, or structure of them, for each input.
+    """
+    return tf.function(function, autograph=False, input_signature=specs)
+
+
+def setting_specs() -> list[tf.TensorSpec]:
+    """Return the specs of the search settings, scalars in the order of `SearchSettings`."""
+    return [tf.TensorSpec([], tf.as_dtype(dtype), name) for name, dtype in SETTING_DTYPES.items()]

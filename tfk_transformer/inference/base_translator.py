@@ -1,0 +1,103 @@
+"""Translation of texts, as every runtime does it around its own search."""
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tfk_transformer.inference.pair_scoring import PairScorer
+from tfk_transformer.inference.results import Translation, to_translations
+from tfk_transformer.inference.text_batches import check_prefixes, check_texts, in_batches
+
+
+class Request(NamedTuple):
+    """What `translate` was asked for, besides texts and search settings."""
+
+    texts: int  # how many
+    batch_size: int
+    token_scores: bool
+    attention: bool
+    use_cache: bool
+
+    @property
+    def details(self) -> bool:
+        """Whether hypotheses have tokens."""
+        return self.token_scores or self.attention
+
+
+class Search(NamedTuple):
+    """A search that is ready to run."""
+
+    # (texts, prefixes) -> texts (N, n_best), scores (N, n_best) and, where details are requested, int32 source ids (N, S), ids
+    # (N, n_best, T), float32 token log-probabilities (N, n_best, T) and perhaps attention (N, n_best, L, H, T, S).
+    run: Callable[..., Sequence[Any]]
+    at_once: int = 1  # batches that run at the same time
+
+
+class BaseTranslator(PairScorer):
+    """A translator; a subclass provides `_search`, `_scored`, `_tokenizers` and `stream`."""
+
+    max_length: int  # of a source, and of a target, in tokens
+    _reason = "expected a classifier, got a translator; use translate, stream, score or score_tokens."
+
+    @abstractmethod
+    def _search(self, request: Request, settings: dict[str, Any]) -> Search:
+        """Check the request and the settings, and return the search that serves them."""
+
+    def translate(
+        self,
+        texts: Sequence[str],
+        *,
+        batch_size: int = 64,
+        prefixes: Sequence[str | None] | None = None,
+        token_scores: bool = False,
+        attention: bool = False,
+        use_cache: bool = True,
+        **settings: float,
+    ) -> list[Translation]:
+        """Translate texts; see `TranslatorProtocol.translate`."""
+        check_texts(texts)
+        forced = check_prefixes(prefixes, texts)
+        search = self._search(Request(len(texts), batch_size, token_scores, attention, use_cache), settings)
+        rows = in_batches(texts, batch_size, search.run, forced, at_once=search.at_once)
+        translations = to_translations(texts, [row[:2] for row in rows], self.max_length, forced)
+        return [
+            self._with_details(translation, token_scores, *row[2:]) if row[2:] else translation
+            for translation, row in zip(translations, rows, strict=True)
+        ]
+
+    def _with_details(
+        self,
+        translation: Translation,
+        token_scores: bool,
+        source_ids: np.ndarray,
+        ids: np.ndarray,
+        log_probs: np.ndarray,
+        attention: np.ndarray | None = None,
+    ) -> Translation:
+        """Add to each hypothesis its tokens and what its row of the arrays tells of them."""
+        hypotheses = [
+            self._tokenizers.explain(
+                hypothesis,
+                source_ids,
+                ids[place],
+                log_probs[place] if token_scores else None,
+                None if attention is None else attention[place],
+            )
+            for place, hypothesis in enumerate(translation.hypotheses)
+        ]
+        return translation._replace(hypotheses=hypotheses)
+
+
+def refuse_uncached(use_cache: bool) -> None:
+    """Refuse a search without a cache, which exported files do not hold.
+
+    Raises:
+        ValueError: if `use_cache` is False.
+    """
+    if not use_cache:
+        raise ValueError(
+            "use_cache: expected True, got False; exported files hold only the cached decoding step. "
+            "Open the bundle to decode without a cache."
+        )

@@ -1,0 +1,158 @@
+"""The interface that bundles, SavedModels and ONNX files share, whichever runtime executes them."""
+
+from collections.abc import Iterator, Sequence
+from typing import NoReturn, Protocol
+
+import numpy as np
+
+from tfk_transformer.inference.results import Classification, ScoredTarget, Translation
+
+
+class TranslatorProtocol(Protocol):
+    """A model that translates: `Translator`, `SavedModelTranslator` or `OnnxTranslator`.
+
+    A decoder-only model "translates" a prompt to its continuation.
+    """
+
+    def translate(
+        self,
+        texts: Sequence[str],
+        *,
+        batch_size: int = 64,
+        prefixes: Sequence[str | None] | None = None,
+        token_scores: bool = False,
+        attention: bool = False,
+        use_cache: bool = True,
+        **settings: float,
+    ) -> list[Translation]:
+        """Translate texts.
+
+        Args:
+            texts: the source texts. A blank text has a blank translation with score 0.
+            batch_size: texts translated at once; it does not change the results.
+            prefixes: the forced beginning of each text's translations; None or "" forces nothing. Prefixes count neither in
+                scores nor in length limits.
+            token_scores: whether hypotheses have `tokens` and `token_log_probs`.
+            attention: whether hypotheses have `tokens` and `attention`: for each token, the attention of every layer and head of
+                the decoder to the source, or in a decoder-only model to all tokens before.
+            use_cache: whether each decoding step computes only the last position and reads the keys and values of earlier ones
+                from a cache. False recomputes the whole prefix: slower, and equal but for rounding. Exported files hold only the
+                cached step and refuse False.
+            **settings: search settings, see `SearchSettings`.
+
+        Returns:
+            One translation for each text, in the order of `texts`.
+
+        Raises:
+            ValueError: if a text or a prefix is too long for the model, a setting is invalid, or the files do not hold what was
+                requested.
+        """
+        ...
+
+    def stream(self, text: str, **settings: float) -> Iterator[str]:
+        """Translate one text and yield parts of its translation while they are decoded.
+
+        The parts, joined, are the text that `translate` returns with `beam_size=1`, greedy or sampled with a `temperature`.
+
+        Args:
+            text: the source text. A blank text has a blank translation.
+            **settings: search settings, see `SearchSettings`. `beam_size` is 1.
+
+        Raises:
+            ValueError: before the first part, if the text is too long for the model, a setting is invalid, or `beam_size` is not 1.
+        """
+        ...
+
+    def score(self, sources: Sequence[str], targets: Sequence[str], *, batch_size: int = 64) -> np.ndarray:
+        """Return the log-probability of each target given its source, float32 (N,), from one full masked pass.
+
+        Args:
+            sources: the source texts.
+            targets: one translation of each source.
+            batch_size: pairs scored at once; it does not change the results.
+
+        Raises:
+            ValueError: if the numbers of sources and targets differ, or a text is too long for the model.
+        """
+        ...
+
+    def score_tokens(
+        self, sources: Sequence[str], targets: Sequence[str], *, batch_size: int = 64, attention: bool = False
+    ) -> list[ScoredTarget]:
+        """Score pairs as `score` does, and return the log-probability of each token too.
+
+        Args:
+            sources: the source texts.
+            targets: one translation of each source.
+            batch_size: pairs scored at once; it does not change the results.
+            attention: whether the results have `attention`.
+
+        Raises:
+            ValueError: if the numbers of sources and targets differ, a text is too long for the model, or the files do not hold
+                what was requested.
+        """
+        ...
+
+
+class ClassifierProtocol(Protocol):
+    """A model that classifies: `TextClassifier`, `SavedModelClassifier` or `OnnxClassifier`."""
+
+    def classify(self, texts: Sequence[str], *, batch_size: int = 64) -> list[Classification]:
+        """Classify texts.
+
+        Args:
+            texts: the texts. A blank text has the label "" with probability 0.
+            batch_size: texts classified at once; it does not change the results.
+
+        Returns:
+            One classification for each text, in the order of `texts`.
+
+        Raises:
+            ValueError: if a text is too long for the model.
+        """
+        ...
+
+
+class LoadedModel(TranslatorProtocol, ClassifierProtocol, Protocol):
+    """What `tfk_transformer.load` returns: a translator or a classifier, whose methods for the other kind raise ValueError."""
+
+
+class Refusals(LoadedModel):
+    """Refuse every method of `LoadedModel`; subclasses override those that they support and give the reason for the others."""
+
+    _reason: str  # why the other methods are refused, and what to use instead
+
+    def translate(
+        self,
+        texts: Sequence[str],
+        *,
+        batch_size: int = 64,
+        prefixes: Sequence[str | None] | None = None,
+        token_scores: bool = False,
+        attention: bool = False,
+        use_cache: bool = True,
+        **settings: float,
+    ) -> list[Translation]:
+        """Raise ValueError: this model does not translate."""
+        self._refuse("translate")
+
+    def stream(self, text: str, **settings: float) -> Iterator[str]:
+        """Raise ValueError: this model does not translate."""
+        self._refuse("stream")
+
+    def score(self, sources: Sequence[str], targets: Sequence[str], *, batch_size: int = 64) -> np.ndarray:
+        """Raise ValueError: this model does not score pairs."""
+        self._refuse("score")
+
+    def score_tokens(
+        self, sources: Sequence[str], targets: Sequence[str], *, batch_size: int = 64, attention: bool = False
+    ) -> list[ScoredTarget]:
+        """Raise ValueError: this model does not score pairs."""
+        self._refuse("score_tokens")
+
+    def classify(self, texts: Sequence[str], *, batch_size: int = 64) -> list[Classification]:
+        """Raise ValueError: this model does not classify."""
+        self._refuse("classify")
+
+    def _refuse(self, method: str) -> NoReturn:
+        raise ValueError(f"{method}: {self._reason}")

@@ -1,0 +1,124 @@
+"""The results of translating, scoring and classifying, and how the rows that a model returns become results."""
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+NO_HYPOTHESIS = -5e8  # a search that finds fewer hypotheses than requested gives the missing ones a score of -1e9
+
+
+class Hypothesis(NamedTuple):
+    """One translation of a text. Fields that were not requested are None."""
+
+    text: str
+    score: float  # log-probability / length penalty + coverage penalty
+    tokens: list[str] | None = None  # T pieces; the last one is the end token's, unless the length limit cut the hypothesis
+    token_log_probs: list[float] | None = None  # T log-probabilities
+    attention: np.ndarray | None = None  # float32 (L, H, T, S), of the decoder's layers and heads; each row sums to 1
+    source_tokens: list[str] | None = None  # the S pieces attended to: the source; in a decoder-only model, all tokens before the last
+
+    @property
+    def token_scores(self) -> list[float] | None:
+        """Another name of `token_log_probs`."""
+        return self.token_log_probs
+
+
+class ScoredTarget(NamedTuple):
+    """A given target with its log-probability, token by token."""
+
+    text: str
+    log_probability: float  # the sum of `token_log_probs`, without any penalty
+    tokens: list[str]  # T pieces, the last one the end token's
+    token_log_probs: list[float]  # T log-probabilities
+    attention: np.ndarray | None = None  # as in `Hypothesis`; None unless requested
+    source_tokens: list[str] | None = None  # as in `Hypothesis`
+
+    @property
+    def score(self) -> float:
+        """Another name of `log_probability`."""
+        return self.log_probability
+
+    @property
+    def token_scores(self) -> list[float]:
+        """Another name of `token_log_probs`."""
+        return self.token_log_probs
+
+
+class Translation(NamedTuple):
+    """The translation of one text."""
+
+    source: str
+    hypotheses: list[Hypothesis]  # best first, at least one
+
+    @property
+    def text(self) -> str:
+        """The text of the best hypothesis."""
+        return self.hypotheses[0].text
+
+    @property
+    def score(self) -> float:
+        """The score of the best hypothesis."""
+        return self.hypotheses[0].score
+
+
+class Classification(NamedTuple):
+    """The classification of one text."""
+
+    source: str
+    label: str  # the most probable label; "" for a blank text
+    probability: float  # of `label`; 0 for a blank text
+    probabilities: dict[str, float]  # by label, in the model's order
+
+
+def to_translations(
+    texts: Sequence[str], rows: Sequence[Sequence[Any]], max_length: int, prefixes: Sequence[str] = ()
+) -> list[Translation]:
+    """Turn rows of texts and scores into translations.
+
+    Args:
+        texts: the source texts.
+        rows: for each source, the texts of its hypotheses and their scores.
+        max_length: the model's limit in tokens, for the error message.
+        prefixes: the forced beginnings, for the error message.
+
+    Raises:
+        ValueError: if a score is NaN, which marks a source or a prefix that is too long.
+    """
+    _refuse_too_long(texts, [scores[0] for _, scores in rows], max_length, "texts, prefixes" if any(prefixes) else "texts")
+    return [Translation(text, _hypotheses(*row)) for text, row in zip(texts, rows, strict=True)]
+
+
+def to_classifications(
+    texts: Sequence[str], rows: Sequence[tuple[str | bytes, float, Sequence[float]]], labels: Sequence[str], max_length: int
+) -> list[Classification]:
+    """Turn rows of a label, its probability and the probabilities of all labels into classifications.
+
+    Raises:
+        ValueError: if a probability is NaN, which marks a text that is too long.
+    """
+    _refuse_too_long(texts, [probability for _, probability, _ in rows], max_length)
+    return [
+        Classification(text, _decoded(label), float(probability), dict(zip(labels, map(float, probabilities), strict=True)))
+        for text, (label, probability, probabilities) in zip(texts, rows, strict=True)
+    ]
+
+
+def _refuse_too_long(texts: Sequence[str], scores: Sequence[float], max_length: int, names: str = "texts") -> None:
+    too_long = [i for i, score in enumerate(scores) if math.isnan(score)]
+    if too_long:
+        named = ", ".join(f"number {i + 1} ('{texts[i][:30]}…', {len(texts[i].split())} words)" for i in too_long[:3])
+        raise ValueError(
+            f"{names}: expected at most {max_length} tokens each, got more in {len(too_long)}: {named}; split them into sentences."
+        )
+
+
+def _hypotheses(texts: Sequence[str | bytes], scores: Sequence[float]) -> list[Hypothesis]:
+    """Return the hypotheses that the search found: the first one always, the others if their scores are possible."""
+    found = [Hypothesis(_decoded(text), float(score)) for text, score in zip(texts, scores, strict=True)]
+    return found[:1] + [hypothesis for hypothesis in found[1:] if hypothesis.score > NO_HYPOTHESIS]
+
+
+def _decoded(text: str | bytes) -> str:
+    return text.decode("utf-8") if isinstance(text, bytes) else str(text)
