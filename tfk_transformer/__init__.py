@@ -70,11 +70,20 @@ if TYPE_CHECKING:  # the same names as in `_HOME`, for type checkers and editors
     from tfk_transformer.config.search_settings import SearchSettings as SearchSettings
     from tfk_transformer.data.batches import JoinedBatches as JoinedBatches
     from tfk_transformer.data.batches import TokenBatches as TokenBatches
+    from tfk_transformer.export.runtime.onnx_classifier import OnnxClassifier as OnnxClassifier
     from tfk_transformer.export.runtime.onnx_scorer import OnnxScorer as OnnxScorer
     from tfk_transformer.export.runtime.onnx_streamer import OnnxStreamer as OnnxStreamer
-    from tfk_transformer.export.runtime.onnx_translator import OnnxClassifier as OnnxClassifier
     from tfk_transformer.export.runtime.onnx_translator import OnnxTranslator as OnnxTranslator
+    from tfk_transformer.export.runtime.opening import load as load
+    from tfk_transformer.export.runtime.saved_model_classifier import SavedModelClassifier as SavedModelClassifier
     from tfk_transformer.export.runtime.saved_model_translator import SavedModelTranslator as SavedModelTranslator
+    from tfk_transformer.inference.interface import ClassifierProtocol as ClassifierProtocol
+    from tfk_transformer.inference.interface import LoadedModel as LoadedModel
+    from tfk_transformer.inference.interface import TranslatorProtocol as TranslatorProtocol
+    from tfk_transformer.inference.results import Classification as Classification
+    from tfk_transformer.inference.results import Hypothesis as Hypothesis
+    from tfk_transformer.inference.results import ScoredTarget as ScoredTarget
+    from tfk_transformer.inference.results import Translation as Translation
     from tfk_transformer.layers.attention import MultiHeadAttention as MultiHeadAttention
     from tfk_transformer.layers.decoder import Decoder as Decoder
     from tfk_transformer.layers.decoder import DecoderLayer as DecoderLayer

@@ -1,4 +1,4 @@
-"""`classify` on what the command line's users have: a bundle and classify.onnx."""
+"""`classify` on each kind of model."""
 
 import io
 import json
@@ -36,11 +36,11 @@ def paths(classifier, tmp_path_factory):
     """Its bundle and its exported files, by kind."""
     folder = tmp_path_factory.mktemp("classifier")
     classifier.save(folder / "bundle")
-    export(classifier, folder / "export", ["onnx"])
-    return {"bundle": folder / "bundle", "onnx": folder / "export" / "classify.onnx"}
+    export(classifier, folder / "export", ["saved_model", "onnx"])
+    return {"bundle": folder / "bundle", "saved_model": folder / "export" / "saved_model", "onnx": folder / "export" / "classify.onnx"}
 
 
-@pytest.fixture(params=["bundle", "onnx"])
+@pytest.fixture(params=["bundle", "saved_model", "onnx"])
 def model(request, paths):
     return paths[request.param]
 

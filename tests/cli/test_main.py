@@ -295,7 +295,7 @@ except SystemExit:
 def test_every_command_has_help(run):
     for name in cli.COMMANDS:
         status, out, error = run(name, "--help")
-        assert (status, error) == (0, "") and f"Usage: tfk-transformer {name}" in out
+        assert (status, error) == (0, "") and re.search(f"Usage: .*tfk-transformer {name} ", out)
 
 
 def test_the_command_line_knows_the_names_that_it_does_not_import():

@@ -11,6 +11,8 @@ from tfk_transformer.runtime_environment import load_tensorflow
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from tfk_transformer.inference.interface import LoadedModel
+
 DEFAULT_BEAM = 4  # of `SearchSettings`, which takes longer to import than most commands take to run
 SETTINGS = (
     "length_penalty, coverage_penalty, min_length, max_length, max_length_factor, temperature, top_k, top_p, seed, repetition_penalty, "
@@ -74,6 +76,14 @@ def search_settings(given: list[str] | None, beam_size: int | None, default_beam
     if isinstance(n_best, int) and isinstance(chosen, int) and n_best > chosen >= 1:
         raise ValueError(f"n_best: expected at most beam_size, got n_best {n_best} and beam_size {chosen}; raise --beam-size.")
     return {**settings, "beam_size": chosen}
+
+
+def open_model(model: Path) -> "LoadedModel":
+    """Open MODEL, a bundle, a SavedModel folder or an ONNX file; only the first two load TensorFlow."""
+    prepare(model)
+    from tfk_transformer.export.runtime.opening import load
+
+    return load(model)
 
 
 def prepare(model: Path) -> None:

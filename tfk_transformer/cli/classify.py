@@ -1,15 +1,12 @@
 """`tfk-transformer classify`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from tfk_transformer.cli.arguments import Input, Model, Texts, check_files, prepare
+from tfk_transformer.cli.arguments import Input, Model, Texts, check_files, open_model
 from tfk_transformer.cli.text_lines import classification_lines, given_texts, write_lines
-
-if TYPE_CHECKING:
-    from tfk_transformer.inference.interface import ClassifierProtocol
 
 
 def command(
@@ -23,15 +20,4 @@ def command(
 ) -> None:
     """Classify texts, one per line, in their order, and print the most probable label of each. The label of a blank line is blank."""
     check_files(input=input)
-    write_lines(classification_lines(_open(model), given_texts(text, input), json_output), output)
-
-
-def _open(model: Path) -> "ClassifierProtocol":
-    prepare(model)
-    from tfk_transformer.export.runtime.opening import open_bundle
-
-    if model.suffix == ".onnx" or model.is_file():
-        from tfk_transformer.export.runtime.onnx_translator import OnnxClassifier
-
-        return OnnxClassifier(model)
-    return open_bundle(model)
+    write_lines(classification_lines(open_model(model), given_texts(text, input), json_output), output)

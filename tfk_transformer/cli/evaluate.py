@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tfk_transformer.cli.arguments import DEFAULT_BEAM, Data, Json, Model, Settings, check_settings, console, prepare, search_settings
+from tfk_transformer.cli.arguments import DEFAULT_BEAM, Data, Json, Model, Settings, check_settings, console, open_model, search_settings
 from tfk_transformer.cli.text_lines import write_lines
 
 if TYPE_CHECKING:
@@ -33,10 +33,7 @@ def command(
 
     report = datasets.Report()
     pairs = list(datasets.load(data).pairs(split, report))
-    prepare(model)
-    from tfk_transformer.export.runtime.opening import open_translator
-
-    found, translations = evaluate(open_translator(model), pairs, **settings)
+    found, translations = evaluate(open_model(model), pairs, **settings)
     if output is not None:
         write_lines(iter(translations), output)
     if json_output:

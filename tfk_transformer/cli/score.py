@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from tfk_transformer.cli.arguments import check_files, prepare
+from tfk_transformer.cli.arguments import check_files, open_model
 from tfk_transformer.cli.text_lines import line_pairs, score_lines, write_lines
 
 
@@ -20,7 +20,4 @@ def command(
 ) -> None:
     """Print the log-probability of given translations, one per line, in their order."""
     check_files(source=source, target=target)
-    prepare(model)
-    from tfk_transformer.export.runtime.opening import open_scorer
-
-    write_lines(score_lines(open_scorer(model), line_pairs(source, target), tokens), output)
+    write_lines(score_lines(open_model(model), line_pairs(source, target), tokens), output)

@@ -95,8 +95,8 @@ def score_lines(scorer: "TranslatorProtocol", pairs: Iterator[tuple[str, str]], 
 
 
 def _token_line(source: str, found: "ScoredTarget") -> str:
-    record = {"source": source, "target": found.text, "log_probability": round(found.score, 6), "tokens": found.tokens}
-    return json.dumps({**record, "token_log_probs": [round(value, 6) for value in found.token_scores]}, ensure_ascii=False)
+    record = {"source": source, "target": found.text, "log_probability": round(found.log_probability, 6), "tokens": found.tokens}
+    return json.dumps({**record, "token_log_probs": [round(value, 6) for value in found.token_log_probs]}, ensure_ascii=False)
 
 
 def _chunks(items: Iterator[Item]) -> Iterator[list[Item]]:

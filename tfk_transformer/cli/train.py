@@ -54,9 +54,11 @@ def _check(recipe: Recipe, out: Path, resume: bool, cache: Path | None) -> None:
 
     if not resume:
         check_new_folder(out)
-    for data in (recipe.data, recipe.validation_data):
+    for data, split in ((recipe.data, "train"), (recipe.validation_data, "validation")):
         if data is not None and cache is None:
-            datasets.load(data)
+            source = datasets.load(data)
+            if not data.startswith("tfds:"):  # TensorFlow Datasets loads TensorFlow, and may download
+                source.pairs(split)  # checks the files, and reads no pair yet
 
 
 def _run(recipe: Recipe, out: Path, *, resume: bool, cache: Path | None, devices: int | None, distributed: bool) -> None:

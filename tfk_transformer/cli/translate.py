@@ -5,7 +5,17 @@ from typing import Annotated
 
 import typer
 
-from tfk_transformer.cli.arguments import DEFAULT_BEAM, Input, Model, Settings, Texts, check_files, check_settings, prepare, search_settings
+from tfk_transformer.cli.arguments import (
+    DEFAULT_BEAM,
+    Input,
+    Model,
+    Settings,
+    Texts,
+    check_files,
+    check_settings,
+    open_model,
+    search_settings,
+)
 from tfk_transformer.cli.text_lines import given_texts, print_streams, translation_lines, write_lines
 
 
@@ -29,10 +39,7 @@ def command(
     settings = search_settings(setting, beam_size, 1 if stream else DEFAULT_BEAM)
     check_files(input=input)
     check_settings(model, settings)
-    prepare(model)
-    from tfk_transformer.export.runtime.opening import open_translator
-
-    translator = open_translator(model)
+    translator = open_model(model)
     if stream:
         print_streams(translator, given_texts(text, input), prefix, settings, output)
     else:
