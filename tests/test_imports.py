@@ -2,6 +2,7 @@
 
 import ast
 import importlib.util
+import json
 import os
 import shutil
 import subprocess
@@ -34,6 +35,35 @@ def test_every_public_name_is_there():
     assert dir(tfk_transformer) == sorted(tfk_transformer.__all__)
     with pytest.raises(AttributeError, match="no attribute 'Transfomer'"):
         tfk_transformer.Transfomer  # noqa: B018
+
+
+def test_type_checkers_see_every_public_name_where_it_is():
+    """The names under `if TYPE_CHECKING:` are those of `_HOME`, from the same modules."""
+    import tfk_transformer
+
+    tree = ast.parse(Path(tfk_transformer.__file__).read_text(encoding="utf-8"))
+    (block,) = [node for node in tree.body if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING"]
+    found = [
+        (alias.name, line.module.removeprefix("tfk_transformer").removeprefix("."))
+        for line in block.body
+        for alias in line.names
+        if alias.asname == alias.name  # the form that a type checker takes for public
+    ]
+    assert sorted(found) == sorted(tfk_transformer._HOME.items())
+
+
+def test_the_package_holds_every_module_of_the_tree():
+    """The list that setup.py gives to setuptools, against the files."""
+    code = """
+import json, runpy, setuptools
+setuptools.setup = lambda **given: print(json.dumps(given["packages"]))
+runpy.run_path("setup.py")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY)
+    packages = set(json.loads(done.stdout))
+    modules = [path.relative_to(REPOSITORY) for folder in ("tfk_transformer", "export") for path in (REPOSITORY / folder).rglob("*.py")]
+    folders = {".".join(path.parent.parts) for path in modules}
+    assert packages == {f"tfk_transformer.{name}" if name.partition(".")[0] == "export" else name for name in folders}
 
 
 MODEL = """

@@ -4,11 +4,11 @@ The public names below load on first use, so that importing the package itself l
 """
 
 import importlib
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from tfk_transformer.export.exporting import export as export
-    from tfk_transformer.export.parity import ParityError as ParityError
+from tfk_transformer.runtime_environment import with_install_line, without_start_up_notes
 
 __version__ = "0.1.0.dev0"
 
@@ -39,6 +39,7 @@ _HOME = {
     "share_processors": "training.towers",
     "fit_in_towers": "training.towers",
     "SubwordTokenizer": "tokenizers.subword_tokenizer",
+    "datasets": "datasets",
     "TokenBatches": "data.batches",
     "JoinedBatches": "data.batches",
     "evaluate": "evaluation",
@@ -66,14 +67,82 @@ _HOME = {
 }
 __all__ = ["__version__", *_HOME]
 
+if TYPE_CHECKING:  # the same names as in `_HOME`, for type checkers and editors
+    import tfk_transformer.datasets as datasets
+    from tfk_transformer.config.layer_options import LayerOptions as LayerOptions
+    from tfk_transformer.config.model_options import ClassifierConfig as ClassifierConfig
+    from tfk_transformer.config.model_options import LanguageModelConfig as LanguageModelConfig
+    from tfk_transformer.config.model_options import TransformerConfig as TransformerConfig
+    from tfk_transformer.config.search_settings import SearchSettings as SearchSettings
+    from tfk_transformer.data.batches import JoinedBatches as JoinedBatches
+    from tfk_transformer.data.batches import TokenBatches as TokenBatches
+    from tfk_transformer.evaluation import Evaluation as Evaluation
+    from tfk_transformer.evaluation import evaluate as evaluate
+    from tfk_transformer.export.exporting import export as export
+    from tfk_transformer.export.parity import ParityError as ParityError
+    from tfk_transformer.export.runtime.onnx_classifier import OnnxClassifier as OnnxClassifier
+    from tfk_transformer.export.runtime.onnx_scorer import OnnxScorer as OnnxScorer
+    from tfk_transformer.export.runtime.onnx_streamer import OnnxStreamer as OnnxStreamer
+    from tfk_transformer.export.runtime.onnx_translator import OnnxTranslator as OnnxTranslator
+    from tfk_transformer.export.runtime.opening import load as load
+    from tfk_transformer.export.runtime.saved_model_classifier import SavedModelClassifier as SavedModelClassifier
+    from tfk_transformer.export.runtime.saved_model_translator import SavedModelTranslator as SavedModelTranslator
+    from tfk_transformer.inference.interface import ClassifierProtocol as ClassifierProtocol
+    from tfk_transformer.inference.interface import LoadedModel as LoadedModel
+    from tfk_transformer.inference.interface import TranslatorProtocol as TranslatorProtocol
+    from tfk_transformer.inference.results import Classification as Classification
+    from tfk_transformer.inference.results import Hypothesis as Hypothesis
+    from tfk_transformer.inference.results import ScoredTarget as ScoredTarget
+    from tfk_transformer.inference.results import Translation as Translation
+    from tfk_transformer.layers.attention import MultiHeadAttention as MultiHeadAttention
+    from tfk_transformer.layers.decoder import Decoder as Decoder
+    from tfk_transformer.layers.decoder import DecoderLayer as DecoderLayer
+    from tfk_transformer.layers.encoder import Encoder as Encoder
+    from tfk_transformer.layers.encoder import EncoderLayer as EncoderLayer
+    from tfk_transformer.layers.feed_forward import FeedForward as FeedForward
+    from tfk_transformer.layers.masks import causal_mask as causal_mask
+    from tfk_transformer.layers.masks import padding_mask as padding_mask
+    from tfk_transformer.layers.residual import Residual as Residual
+    from tfk_transformer.losses import LabelSmoothedCrossentropy as LabelSmoothedCrossentropy
+    from tfk_transformer.metrics import Perplexity as Perplexity
+    from tfk_transformer.metrics import TokenAccuracy as TokenAccuracy
+    from tfk_transformer.models.classifier import Classifier as Classifier
+    from tfk_transformer.models.language_model import LanguageModel as LanguageModel
+    from tfk_transformer.models.transformer import Transformer as Transformer
+    from tfk_transformer.optimizers import Adam as Adam
+    from tfk_transformer.optimizers import AdamW as AdamW
+    from tfk_transformer.pipelines.text_classifier import TextClassifier as TextClassifier
+    from tfk_transformer.pipelines.translator import Translator as Translator
+    from tfk_transformer.schedules import InverseSquareRoot as InverseSquareRoot
+    from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer as SubwordTokenizer
+    from tfk_transformer.training.recipe import Recipe as Recipe
+    from tfk_transformer.training.towers import fit_in_towers as fit_in_towers
+    from tfk_transformer.training.towers import share_processors as share_processors
+    from tfk_transformer.training.trainer import train as train
 
-def __getattr__(name: str):
-    """Load a public name from its module on first use (PEP 562)."""
+
+def __getattr__(name: str) -> object:
+    """Import a public name from its module on first use (PEP 562).
+
+    Raises:
+        AttributeError: if there is no such name.
+        ImportError: if a package that the name needs is not installed, with the line that installs it.
+    """
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = importlib.import_module(f"{__name__}.{_HOME[name]}")
+    module = _imported(f"{__name__}.{_HOME[name]}")
     return module if _HOME[name] == name else getattr(module, name)
 
 
-def __dir__():
+def _imported(module: str) -> ModuleType:
+    if module in sys.modules:
+        return importlib.import_module(module)  # waits for a thread that is still importing it
+    try:
+        with without_start_up_notes():
+            return importlib.import_module(module)
+    except ImportError as error:
+        raise with_install_line(error) from error
+
+
+def __dir__() -> list[str]:
     return sorted(__all__)

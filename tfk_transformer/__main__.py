@@ -1,4 +1,4 @@
-"""`python -m tfk_transformer` is `tfk-transformer`."""
+"""`python -m tfk_transformer` runs the same program as `tfk-transformer`."""
 
 from tfk_transformer.cli.main import main
 

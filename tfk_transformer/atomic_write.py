@@ -1,4 +1,4 @@
-"""Folders and files that are whole or not there at all."""
+"""Files and folders that appear complete or not at all."""
 
 import contextlib
 import os
@@ -9,13 +9,14 @@ from pathlib import Path
 
 
 @contextlib.contextmanager
-def written_whole(path) -> Iterator[Path]:
-    """Give a temporary neighbour to write to, and put it in the place of `path` at the end.
+def written_whole(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Yield a temporary path to write to, and move it to `path` when the block ends without an error.
 
-    What stood at `path` stays untouched if anything fails; a folder that is replaced is moved aside first and deleted last.
+    The temporary path is in a new folder beside `path`. If anything fails, what was at `path` before stays unchanged. A folder
+    that is replaced is first moved aside and deleted last.
 
     Args:
-        path: of the file or folder wanted; the block makes a file or a folder of the yielded name.
+        path: the file or folder to write. The block must create a file or a folder at the yielded path.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -29,7 +30,7 @@ def written_whole(path) -> Iterator[Path]:
 
 
 def _put(new: Path, path: Path, aside: Path) -> None:
-    """Move `new` to `path`; a folder that stands there goes aside, and back if anything fails."""
+    """Move `new` to `path`. A folder at `path` is moved to `aside` first, and back if anything fails."""
     try:
         if path.is_dir():
             os.replace(path, aside)

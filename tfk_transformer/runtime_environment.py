@@ -1,31 +1,145 @@
-"""The processors that a program may use, and TensorFlow started without its notes, for programs whose output people read."""
+"""The process that the library runs in: processors, optional packages, and how TensorFlow starts."""
 
+import contextlib
+import math
 import os
+import re
 import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+# The extra of pyproject.toml that installs a package, by the name that the package is imported under.
+EXTRAS = {
+    "jax": "jax",
+    "keras": "tensorflow",
+    "matplotlib": "plots",
+    "num2words": "evaluate",
+    "onnx": "inspect",
+    "onnx_ir": "inspect",
+    "onnxscript": "tensorflow",
+    "sacrebleu": "evaluate",
+    "tensorboard": "tensorflow",
+    "tensorflow": "tensorflow",
+    "tensorflow_datasets": "tfds",
+    "tensorflow_serving": "tensorflow",
+    "tensorflow_text": "tensorflow",
+    "tf2onnx": "tensorflow",
+    "tomlkit": "tensorflow",
+}
+# The start-up notes of TensorFlow that `without_start_up_notes` drops: a header, information (I0000 …), and its continuation.
+START_UP_NOTE = re.compile(rb"WARNING: All log messages before absl::InitializeLog|I\d{4} |To enable the following instructions:")
 
 
-def usable_processors() -> int:
-    """Return how many processors this process may run on, which job schedulers limit; quotas of time, as of containers, do not count."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+def usable_processors(root: Path = Path("/")) -> int:
+    """Return the number of processors that this process may use.
+
+    Both limits count: the processors that the process may run on (its affinity, which job schedulers set), and the CPU quota of
+    its control groups (which containers set), rounded up.
+
+    Args:
+        root: the folder that holds `proc` and `sys`.
+    """
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min([allowed, *map(math.ceil, _cpu_quotas(root))]))
 
 
-def load_tensorflow() -> None:
-    """Import TensorFlow with standard error closed: notes written before its log starts ignore every log level."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    sys.stderr.flush()
-    kept = os.dup(2)
-    nowhere = os.open(os.devnull, os.O_WRONLY)
+def _cpu_quotas(root: Path) -> Iterator[float]:
+    """Yield the CPU quotas, in processors, of this process's control groups and of all groups around them."""
+    for line in _read(root / "proc/self/cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        read: Callable[[Path], float | None] = _quota_v1 if controllers else _quota_v2
+        if not controllers or "cpu" in controllers.split(","):
+            top = root / "sys/fs/cgroup" / controllers
+            group = top / path.lstrip("/")
+            # Inside a container the path may be the host's, which is not there; the quota then stands at the top.
+            for folder in (group, *(parent for parent in group.parents if parent.is_relative_to(top))):
+                if (quota := read(folder)) is not None:
+                    yield quota
+
+
+def _quota_v2(folder: Path) -> float | None:
+    """Read `cpu.max` ("50000 100000": microseconds, period; "max 100000": no limit)."""
+    match _read(folder / "cpu.max").split():
+        case [quota, period] if quota.isdecimal():
+            return int(quota) / int(period)
+    return None
+
+
+def _quota_v1(folder: Path) -> float | None:
+    """Read `cpu.cfs_quota_us` (-1: no limit) and `cpu.cfs_period_us`."""
+    quota, period = (_read(folder / f"cpu.cfs_{name}_us").strip() for name in ("quota", "period"))
+    return int(quota) / int(period) if quota.isdecimal() and period.isdecimal() else None
+
+
+def _read(file: Path) -> str:
+    """Return the text of a file, or an empty string if it cannot be read."""
     try:
-        os.dup2(nowhere, 2)
-        import tensorflow  # noqa: F401
-        import tensorflow_text  # noqa: F401
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(nowhere)
+        return file.read_text()
+    except OSError:
+        return ""
+
+
+def with_install_line(error: ImportError) -> ImportError:
+    """Return an ImportError that names the `pip install` line for a missing optional package, or else the error itself."""
+    package = (error.name or "").partition(".")[0]
+    if package not in EXTRAS:
+        return error
+    return ImportError(f'{package} is not installed. Install it with: pip install "tfk-transformer[{EXTRAS[package]}]"', name=error.name)
 
 
 def load_backend() -> None:
-    """Do so unless another backend of Keras is asked for."""
+    """Import TensorFlow without its start-up notes, unless the environment selects another Keras backend."""
     if os.environ.get("KERAS_BACKEND", "tensorflow") == "tensorflow":
         load_tensorflow()
+
+
+def load_tensorflow() -> None:
+    """Import TensorFlow and TensorFlow Text for a program whose output people read: without notes and with its log off.
+
+    Raises:
+        ImportError: if one of them is not installed, with the line that installs it.
+    """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    try:
+        with without_start_up_notes():
+            import tensorflow  # noqa: F401
+            import tensorflow_text  # noqa: F401
+    except ImportError as error:
+        raise with_install_line(error) from error
+
+
+@contextlib.contextmanager
+def without_start_up_notes() -> Iterator[None]:
+    """Drop the notes that TensorFlow writes to standard error while it is imported; everything else appears at the end.
+
+    TensorFlow writes these notes before its log starts, so that no log level silences them. Nothing is dropped in a process
+    that sets TF_CPP_MIN_LOG_LEVEL to 0, or that has no standard error.
+    """
+    import tempfile  # only here: it takes longer to import than the rest of this module
+
+    if "tensorflow" in sys.modules or not _is_open(2):
+        yield
+        return
+    kept = os.dup(2)
+    try:
+        with tempfile.TemporaryFile() as notes:
+            sys.stderr.flush()
+            os.dup2(notes.fileno(), 2)
+            try:
+                yield
+            finally:
+                sys.stderr.flush()
+                os.dup2(kept, 2)
+                notes.seek(0)
+                shown = os.environ.get("TF_CPP_MIN_LOG_LEVEL") == "0"
+                os.write(2, b"".join(line for line in notes if shown or not START_UP_NOTE.match(line)))
+    finally:
+        os.close(kept)
+
+
+def _is_open(descriptor: int) -> bool:
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True

@@ -4,6 +4,7 @@ import re
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -60,6 +61,25 @@ def test_a_file_is_translated_to_a_file(run, exported, tmp_path):
     (tmp_path / "in.txt").write_text("seven\nforty-two\n")
     assert run("translate", exported / "translate.onnx", "--input", tmp_path / "in.txt", "--output", tmp_path / "out.txt") == (0, "", "")
     assert (tmp_path / "out.txt").read_text() == "sieben\nzweiundvierzig\n"
+
+
+def test_several_hypotheses_are_numbered_lines(run, model, translator):
+    """The sentences are numbered from 0, and a blank line has its number too."""
+    status, out, error = run("translate", model, "--setting", "n_best=3", stdin=b"forty-two\n\nseven")
+    assert (status, error) == (0, "")
+    rows = [line.split(" ||| ") for line in out.splitlines()]
+    expected = translator.translate(["forty-two", "", "seven"], n_best=3)
+    assert [(int(number), text) for number, text, _ in rows] == [(n, h.text) for n, t in enumerate(expected) for h in t.hypotheses]
+    assert [float(score) for *_, score in rows] == pytest.approx([h.score for t in expected for h in t.hypotheses], abs=1e-4)
+    assert [row[0] for row in rows].count("0") == 3
+
+
+def test_a_beam_size_among_the_settings_counts(run, exported, recipe):
+    arguments = ["evaluate", exported / "translate.onnx", "--data", recipe.data, "--json"]
+    for given in (["--setting", "beam_size=1"], ["--beam-size", 1], ["--beam-size", 1, "--setting", "beam_size=1"]):
+        status, out, _ = run(*arguments, *given)
+        assert status == 0 and json.loads(out)["beam_size"] == 1
+    assert json.loads(run(*arguments)[1])["beam_size"] == 4
 
 
 def test_a_prefix_is_forced_upon_every_translation(run, model):
@@ -171,6 +191,15 @@ def test_a_stopped_training_is_resumed(recipe, tmp_path, stop):
         (["translate", "{bundle}"], "input: expected a sentence a line, got nothing"),
         (["translate", "{bundle}", "one " * 10000], "at most 32 tokens each, got more in 1"),
         (["translate", "{bundle}", "--input", "{tmp}/none.txt"], "No such file or directory: '{tmp}/none.txt'"),
+        (
+            ["translate", "{onnx}", "one", "--beam-size", "4", "--setting", "beam_size=1"],
+            "beam_size: expected one value, got --beam-size 4 and --setting beam_size=1",
+        ),
+        (["translate", "{onnx}", "one", "--setting", "n_best=5"], "n_best: expected at most beam_size, got n_best 5 and beam_size 4"),
+        (
+            ["translate", "{bundle}", "one", "--setting", "beam_size=1", "--setting", "n_best=2"],
+            "n_best: expected at most beam_size, got n_best 2 and beam_size 1",
+        ),
         (["translate", "{bundle}", "one", "--beam-size", "0"], "beam_size: Input should be greater than or equal to 1, got 0"),
         (["translate", "{onnx}", "one", "--beam-size", "0"], "beam_size: expected an integer of at least 1, got 0"),
         (["translate", "{bundle}", "--stream"], "input: expected a sentence a line, got nothing"),
@@ -243,13 +272,84 @@ def test_version(run):
 
 def test_help_names_every_command(run):
     _, out, _ = run("--help")
-    assert all(command in out for command in ("train", "translate", "evaluate", "export", "serving", "inspect", "score"))
+    assert all(command in out for command in ("train", "translate", "classify", "evaluate", "export", "serving", "inspect", "score"))
+
+
+def test_help_imports_no_command_and_nothing_heavy():
+    code = """
+import sys
+from tfk_transformer.cli.main import main
+sys.argv = ["tfk-transformer", "--help"]
+try:
+    main()
+except SystemExit:
+    heavy = {"numpy", "pydantic", "onnxruntime", "keras", "tensorflow", "tomlkit", "sentencepiece"}
+    print(sorted(heavy & set(sys.modules)), sorted(name for name in sys.modules if name.startswith("tfk_transformer.")), file=sys.stderr)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    ours = ["tfk_transformer.cli", "tfk_transformer.cli.main", "tfk_transformer.runtime_environment"]
+    assert done.stderr == f"[] {ours}\n"
+    assert all(line in " ".join(done.stdout.split()) for line in cli.COMMANDS.values())
+
+
+def test_every_command_has_help(run):
+    for name in cli.COMMANDS:
+        status, out, error = run(name, "--help")
+        assert (status, error) == (0, "") and re.search(f"Usage: .*tfk-transformer {name} ", out)
+
+
+def test_the_command_line_knows_the_names_that_it_does_not_import():
+    from tfk_transformer.cli import arguments
+    from tfk_transformer.cli.export import FORMATS
+    from tfk_transformer.config.search_settings import SearchSettings
+    from tfk_transformer.export import classifier_files, translator_files
+
+    fields = SearchSettings.model_fields
+    assert sorted(arguments.SETTINGS.split(", ")) == sorted(set(fields) - {"beam_size"})
+    assert fields["beam_size"].default == arguments.DEFAULT_BEAM
+    assert set(FORMATS) == {*translator_files.WRITERS, *classifier_files.WRITERS}
+
+
+WITHOUT_TENSORFLOW = "import runpy, sys; sys.modules['tensorflow'] = sys.modules['keras'] = None; runpy.run_module('tfk_transformer')"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["translate", "{tmp}", "one"], "MODEL: .* a folder without any of these files"),
+        (["translate", "{bundle}", "--input", "{tmp}/none.txt"], "No such file or directory: '{tmp}/none.txt'"),
+        (["translate", "{bundle}", "one", "--setting", "top_p=2"], "top_p: "),
+        (["classify", "{tmp}/none.onnx", "one"], "none.onnx, which is not there"),
+        (["score", "{bundle}", "--source", "{tmp}/none", "--target", "{tmp}/none"], "--source: No such file or directory: '{tmp}/none'"),
+        (["evaluate", "{bundle}", "--data", "letters:en-de"], "expected numbers:en-de, addition:2, files:SOURCE,TARGET"),
+        (["evaluate", "{bundle}", "--data", "files:{tmp}/a,{tmp}/b"], "{tmp}/a: not found; {tmp}/b: not found"),
+        (["evaluate", "{tmp}/none", "--data", "numbers:en-de"], "MODEL: .* which is not there"),
+        (["train", "--data", "letters:en-de", "--out", "{tmp}/new"], "expected numbers:en-de, addition:2, files:SOURCE,TARGET"),
+        (["train", "--data", "files:{tmp}/a,{tmp}/b", "--out", "{tmp}/new"], "{tmp}/a: not found; {tmp}/b: not found"),
+        (["train", "--data", "numbers:en-de", "--validation-data", "files:{tmp}/a,{tmp}/b", "--out", "{tmp}/new"], "{tmp}/a: not found"),
+        (["train", "--data", "numbers:en-de", "--out", "{tmp}"], "out: expected a new folder, got {tmp}, which exists"),
+        (["export", "{tmp}", "--out", "{tmp}/new"], "bundle: expected a folder that `train` wrote, got {tmp} without config.json"),
+        (["export", "{bundle}", "--out", "{tmp}/new", "--format", "tflite"], "formats: expected some of saved_model, onnx, .* got tflite"),
+        (["export", "{bundle}", "--out", "{tmp}"], "out: expected a new folder, got {tmp}, which exists"),
+        (["inspect", "{tmp}/none"], "FILE: expected a bundle .* which is not there"),
+        (["translate", "{bundle}", "one"], 'tensorflow is not installed. Install it with: pip install "tfk-transformer.tensorflow."'),
+        (["export", "{bundle}", "--out", "{tmp}/new"], 'tensorflow is not installed. Install it with: pip install "tfk-transformer'),
+    ],
+)
+def test_wrong_arguments_are_refused_before_tensorflow_is_loaded(tmp_path, arguments, message):
+    """In processes that have no TensorFlow, each with a bundle of an earlier version."""
+    names = {"tmp": tmp_path, "bundle": Path(__file__).parents[1] / "earlier_version" / "bundle"}
+    command = [sys.executable, "-c", WITHOUT_TENSORFLOW, *(argument.format(**names) for argument in arguments)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
+    assert re.search(message.replace("{tmp}", re.escape(str(tmp_path))), done.stderr), done.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_module_runs_and_an_onnx_file_needs_no_tensorflow(exported):
     """In a process of its own, without TensorFlow's notes on the terminal."""
-    code = "import runpy, sys; sys.modules['tensorflow'] = sys.modules['keras'] = None; runpy.run_module('tfk_transformer')"
-    command = [sys.executable, "-c", code, "translate", exported / "translate.onnx", "forty-two"]
+    command = [sys.executable, "-c", WITHOUT_TENSORFLOW, "translate", exported / "translate.onnx", "forty-two"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "zweiundvierzig\n", "")
 

@@ -1,4 +1,4 @@
-"""The command line.
+"""The command line `tfk-transformer`: one module for each command, imported when the command runs.
 
-Imports everything, `export` included; nothing imports it.
+Imports every other folder of the library; no other folder imports it.
 """

@@ -1,0 +1,94 @@
+"""`classify` on each kind of model."""
+
+import io
+import json
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+from tfk_transformer.cli import main as cli
+from tfk_transformer.config.model_options import ClassifierConfig
+from tfk_transformer.datasets.numbers import spell
+from tfk_transformer.export.exporting import export
+from tfk_transformer.models.classifier import Classifier
+from tfk_transformer.pipelines.text_classifier import TextClassifier
+from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
+
+
+@pytest.fixture(scope="module")
+def classifier():
+    """A classifier trained for seconds to tell German from English number words below 100."""
+    keras.utils.set_random_seed(0)
+    texts, languages = zip(*[(spell(n, language), i) for n in range(100) for i, language in enumerate(("de", "en"))], strict=True)
+    tokenizer = SubwordTokenizer.train(texts, vocab_size=60)
+    sizes = {"vocab_size": tokenizer.vocab_size, "num_classes": 2, "max_length": 32}
+    model = Classifier(ClassifierConfig.preset("tiny", model_dim=32, ff_dim=64, **sizes))
+    model.compile(keras.optimizers.Adam(3e-3), keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
+    model.fit(tokenizer.graph_encode(texts), np.array(languages), epochs=12, verbose=0)
+    return TextClassifier(model, tokenizer, ["German", "English"], probes=texts)
+
+
+@pytest.fixture(scope="module")
+def paths(classifier, tmp_path_factory):
+    """Its bundle and its exported files, by kind."""
+    folder = tmp_path_factory.mktemp("classifier")
+    classifier.save(folder / "bundle")
+    export(classifier, folder / "export", ["saved_model", "onnx"])
+    return {"bundle": folder / "bundle", "saved_model": folder / "export" / "saved_model", "onnx": folder / "export" / "classify.onnx"}
+
+
+@pytest.fixture(params=["bundle", "saved_model", "onnx"])
+def model(request, paths):
+    return paths[request.param]
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Run the command line in this process; returns (exit status, standard output, standard error)."""
+
+    def call(*arguments, stdin=b""):
+        monkeypatch.setattr(sys, "argv", ["tfk-transformer", "classify", *map(str, arguments)])
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8"))
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+            raise SystemExit(0)
+        return end.value.code, *capsys.readouterr()
+
+    return call
+
+
+def test_a_label_is_printed_for_each_text(run, model):
+    assert run(model, "sieben", "forty-two") == (0, "German\nEnglish\n", "")
+
+
+def test_lines_of_standard_input_keep_their_order_and_blanks(run, model):
+    assert run(model, stdin="forty-two\n\nfünf\n".encode()) == (0, "English\n\nGerman\n", "")
+
+
+def test_a_file_is_classified_to_a_file(run, model, tmp_path):
+    (tmp_path / "in.txt").write_text("sieben\nseven\n")
+    assert run(model, "--input", tmp_path / "in.txt", "--output", tmp_path / "out.txt") == (0, "", "")
+    assert (tmp_path / "out.txt").read_text() == "German\nEnglish\n"
+
+
+def test_json_has_the_probability_of_every_label(run, model, classifier):
+    status, out, _ = run(model, "sieben", "forty-two", "--json")
+    records = [json.loads(line) for line in out.splitlines()]
+    expected = classifier.classify(["sieben", "forty-two"])
+    assert status == 0 and [(r["text"], r["label"]) for r in records] == [("sieben", "German"), ("forty-two", "English")]
+    assert [r["probability"] for r in records] == pytest.approx([c.probability for c in expected], abs=1e-5)
+    assert [r["probabilities"] for r in records] == [pytest.approx(c.probabilities, abs=1e-5) for c in expected]
+
+
+def test_an_onnx_file_needs_no_tensorflow(paths):
+    code = "import runpy, sys; sys.modules['tensorflow'] = sys.modules['keras'] = None; runpy.run_module('tfk_transformer')"
+    done = subprocess.run([sys.executable, "-c", code, "classify", paths["onnx"], "sieben"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "German\n", "")
+
+
+def test_a_translator_is_refused(run, exported):
+    status, out, error = run(exported / "translate.onnx", "seven")
+    assert (status, out) == (1, "") and error.startswith("error: ") and error.count("\n") == 1

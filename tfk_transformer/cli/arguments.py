@@ -1,0 +1,130 @@
+"""Arguments that several commands share, and the checks that come before TensorFlow is loaded."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tfk_transformer.runtime_environment import load_tensorflow
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from tfk_transformer.inference.interface import LoadedModel
+
+DEFAULT_BEAM = 4  # of `SearchSettings`, which takes longer to import than most commands take to run
+SETTINGS = (
+    "length_penalty, coverage_penalty, min_length, max_length, max_length_factor, temperature, top_k, top_p, seed, repetition_penalty, "
+    "no_repeat_ngram_size, n_best"
+)
+MODEL_HELP = "A bundle, a SavedModel folder or an .onnx file."
+
+Model = Annotated[Path, typer.Argument(metavar="MODEL", help=MODEL_HELP)]
+Texts = Annotated[list[str] | None, typer.Argument(metavar="TEXT", help="Texts. Default: the lines of --input.")]
+Input = Annotated[Path | None, typer.Option(help="A UTF-8 file with one text per line. Default: standard input.")]
+Settings = Annotated[
+    list[str] | None, typer.Option("--setting", metavar="NAME=VALUE", help=f"A search setting: {SETTINGS}. May be repeated.")
+]
+Data = Annotated[
+    str,
+    typer.Option(
+        help="Text pairs: numbers:en-de, addition:2, files:SOURCE,TARGET, folder:DIR:de-en or tfds:NAME:pt-en. Files are plain or .gz."
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def console() -> "Console":
+    """Return a console for standard output; Rich is imported only when a command prints with it."""
+    from rich.console import Console
+
+    return Console(highlight=False, soft_wrap=True)
+
+
+def named_value(text: str, option: str, example: str) -> tuple[str, Any]:
+    """Read NAME=VALUE, where the value is JSON or a bare word.
+
+    Raises:
+        ValueError: if the text has no name or no value.
+    """
+    name, equals, value = text.partition("=")
+    if not (name and equals and value):
+        raise ValueError(f"{option}: expected NAME=VALUE, as in {example}, got '{text}'.")
+    try:
+        return name, json.loads(value)
+    except json.JSONDecodeError:
+        return name, value
+
+
+def search_settings(given: list[str] | None, beam_size: int | None, default_beam: int = DEFAULT_BEAM) -> dict[str, Any]:
+    """Return the search settings of a command by name; the model checks their values.
+
+    Args:
+        given: the values of `--setting`.
+        beam_size: the value of `--beam-size`, None if it was not given.
+        default_beam: the beam size if neither option gives one.
+
+    Raises:
+        ValueError: if the two options give different beam sizes, or `n_best` exceeds the beam size.
+    """
+    settings = dict(named_value(text, "--setting", "length_penalty=1") for text in given or [])
+    chosen = settings.get("beam_size", default_beam if beam_size is None else beam_size)
+    if beam_size is not None and chosen != beam_size:
+        raise ValueError(f"beam_size: expected one value, got --beam-size {beam_size} and --setting beam_size={chosen}; give one of them.")
+    n_best = settings.get("n_best", 1)
+    if isinstance(n_best, int) and isinstance(chosen, int) and n_best > chosen >= 1:
+        raise ValueError(f"n_best: expected at most beam_size, got n_best {n_best} and beam_size {chosen}; raise --beam-size.")
+    return {**settings, "beam_size": chosen}
+
+
+def open_model(model: Path) -> "LoadedModel":
+    """Open MODEL, a bundle, a SavedModel folder or an ONNX file; only the first two load TensorFlow."""
+    prepare(model)
+    from tfk_transformer.export.runtime.opening import load
+
+    return load(model)
+
+
+def prepare(model: Path) -> None:
+    """Load TensorFlow without its start-up notes if there is a model at `model` that needs it.
+
+    If there is none, opening `model` fails with a clear error, and TensorFlow is not needed for that.
+    """
+    from tfk_transformer.export.to_saved_model.serving import newest_version
+
+    if any((model / name).is_file() for name in ("config.json", "saved_model.pb")) or newest_version(model):
+        load_tensorflow()
+
+
+def check_settings(model: Path, settings: dict[str, Any]) -> None:
+    """Refuse invalid settings of a bundle or a SavedModel before it is loaded; an ONNX file loads fast and checks them itself.
+
+    Raises:
+        ValueError: if a setting is unknown or its value is invalid.
+    """
+    if model.is_dir():
+        from tfk_transformer.config.search_settings import SearchSettings
+
+        SearchSettings(**settings)
+
+
+def check_files(**files: Path | None) -> None:
+    """Refuse input files that do not exist, by the name of their option.
+
+    Raises:
+        ValueError: if a file does not exist.
+    """
+    for option, file in files.items():
+        if file is not None and not file.exists():
+            raise ValueError(f"--{option}: No such file or directory: '{file}'")
+
+
+def check_new_folder(out: Path) -> None:
+    """Refuse an output folder that exists.
+
+    Raises:
+        ValueError: if the folder exists.
+    """
+    if out.exists():
+        raise ValueError(f"out: expected a new folder, got {out}, which exists; choose another name or remove it.")

@@ -1,0 +1,88 @@
+"""`tfk-transformer train`."""
+
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tfk_transformer.cli.arguments import check_new_folder, console
+from tfk_transformer.cli.main import EXPECTED, print_error
+from tfk_transformer.cli.recipe_flags import read_recipe, with_recipe
+from tfk_transformer.runtime_environment import load_backend
+from tfk_transformer.training.recipe import Recipe
+
+
+@with_recipe
+def command(
+    recipe: Annotated[
+        Path | None, typer.Argument(metavar="RECIPE", help="A TOML file. Options on the command line override its values.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="The folder for the bundle. It must not exist.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted training run after its last complete epoch.")] = False,
+    cache: Annotated[
+        Path | None,
+        typer.Option(help="A folder for the tokenizers and the encoded data. If it exists, the texts are not read again."),
+    ] = None,
+    devices: Annotated[
+        int | None, typer.Option(min=1, help="The GPUs of this machine that share each batch. Default: all. See docs/scaling.md.")
+    ] = None,
+    distributed: Annotated[
+        bool,
+        typer.Option("--distributed", help="Train together with other processes, which environment variables name. See docs/scaling.md."),
+    ] = False,
+    print_config: Annotated[bool, typer.Option("--print-config", help="Print the recipe as TOML and exit.")] = False,
+    *,
+    given: dict[str, Any],
+) -> None:
+    """Train a model and write a bundle: configuration, tokenizers, weights and history."""
+    chosen = read_recipe(recipe, given)
+    if print_config:
+        print(chosen.to_toml(), end="")
+        return
+    if out is None:
+        raise ValueError("--out: expected a folder for the bundle, got none.")
+    _check(chosen, out, resume, cache)
+    _run(chosen, out, resume=resume, cache=cache, devices=devices, distributed=distributed)
+
+
+def _check(recipe: Recipe, out: Path, resume: bool, cache: Path | None) -> None:
+    """Refuse wrong data or a wrong folder before the backend is loaded, which takes seconds."""
+    from tfk_transformer import datasets
+
+    if not resume:
+        check_new_folder(out)
+    for data, split in ((recipe.data, "train"), (recipe.validation_data, "validation")):
+        if data is not None and cache is None:
+            source = datasets.load(data)
+            if not data.startswith("tfds:"):  # TensorFlow Datasets loads TensorFlow, and may download
+                source.pairs(split)  # checks the files, and reads no pair yet
+
+
+def _run(recipe: Recipe, out: Path, *, resume: bool, cache: Path | None, devices: int | None, distributed: bool) -> None:
+    load_backend()
+    from tfk_transformer.training.distribution import is_first
+    from tfk_transformer.training.trainer import train
+
+    try:
+        train(recipe, out, resume=resume, say=console().print, cache=cache, devices=devices, distributed=distributed)
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+    except Exception as error:
+        if distributed:
+            _leave_at_once(error)
+        raise
+    if is_first():
+        console().print(f"bundle: {out}")
+
+
+def _leave_at_once(error: Exception) -> None:
+    """End one of several processes without JAX's shutdown, which would wait for the others and then abort."""
+    if isinstance(error, EXPECTED):
+        print_error(error)
+    else:
+        traceback.print_exception(error)
+    sys.stdout.flush()
+    os._exit(1)
