@@ -1,9 +1,12 @@
 """Encoder-decoder Transformers for Keras 3: fit on text pairs, ship as SavedModel and ONNX.
 
 The public names below load on first use, so that importing the package itself loads neither TensorFlow nor Keras.
+Their classes are registered with Keras as soon as Keras is imported, before or after this package.
 """
 
 import importlib
+
+from tfk_transformer.keras_registration import register_with_keras, watch_for_keras
 
 __version__ = "0.1.0.dev0"
 
@@ -18,6 +21,7 @@ _HOME = {
     "MultiHeadAttention": "layers.attention",
     "FeedForward": "layers.feed_forward",
     "Residual": "layers.residual",
+    "sinusoids": "layers.position_encoding",
     "Encoder": "layers.encoder",
     "EncoderLayer": "layers.encoder",
     "Decoder": "layers.decoder",
@@ -49,12 +53,17 @@ _HOME = {
 __all__ = ["__version__", *_HOME]
 
 
-def __getattr__(name: str):
+def __getattr__(name: str) -> object:
     """Load a public name from its module on first use (PEP 562)."""
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+    module = importlib.import_module(f"{__name__}.{_HOME[name]}")
+    register_with_keras()  # does nothing where it is done, or where the module does not use Keras
+    return getattr(module, name)
 
 
-def __dir__():
+def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+watch_for_keras()
