@@ -24,8 +24,8 @@ def batch(seed):
     return ids
 
 
-def make(kind, dtype="float32", tie_embeddings="all", **options):
-    keras.utils.set_random_seed(3)
+def make(kind, dtype="float32", tie_embeddings="all", seed=3, **options):
+    keras.utils.set_random_seed(seed)
     options |= {"tie_embeddings": tie_embeddings}
     if kind is LanguageModel:
         config = LanguageModelConfig(vocab_size=VOCAB_SIZE, **SIZES, **options)
@@ -94,8 +94,9 @@ def test_each_tower_has_it(joined):
 
 
 def test_in_half_precision_it_is_as_near_to_float32(joined):
-    exact = fitted(make(Transformer))
-    half = fitted(make(Transformer, dtype="mixed_bfloat16"))
+    # With this seed no two logits are so near each other that rounding decides which token is the most probable.
+    exact = fitted(make(Transformer, seed=4))
+    half = fitted(make(Transformer, dtype="mixed_bfloat16", seed=4))
     assert joined == [0.1, 0.1]
     assert_same(half, exact, 0.02)
 
