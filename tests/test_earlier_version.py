@@ -38,10 +38,11 @@ def test_an_onnx_file_translates_as_it_did():
     check_translations(OnnxTranslator(EARLIER / "translate.onnx"))
 
 
-def test_a_keras_file_loads_in_a_new_process_and_goes_on_training():
+@pytest.mark.parametrize("imports", ["keras, tfk_transformer", "tfk_transformer, keras"])
+def test_a_keras_file_loads_in_a_new_process_and_goes_on_training(imports):
     code = f"""
-import keras, numpy as np
-from tfk_transformer import Adam, InverseSquareRoot, LabelSmoothedCrossentropy, Perplexity, TokenAccuracy, Transformer
+import {imports}
+import numpy as np
 model = keras.saving.load_model({str(EARLIER / "model.keras")!r})
 saved = np.load({str(EARLIER / "logits.npz")!r})
 inputs = {{name: saved[name] for name in ("source", "target")}}
@@ -49,6 +50,9 @@ np.testing.assert_allclose(model(inputs), saved["logits"], atol=1e-5)
 assert int(model.optimizer.iterations) == 6, model.optimizer.iterations
 history = model.fit(inputs, saved["target"], epochs=3, verbose=0).history["loss"]
 assert history[-1] < history[0], history
+assert model.optimizer.get_config()["learning_rate"]["registered_name"] == "tfk_transformer>InverseSquareRoot"
+kinds = [model, model.loss, model.optimizer, *model.metrics[1].metrics]
+assert {{type(kind).__module__.partition(".")[0] for kind in kinds}} == {{"tfk_transformer"}}, kinds
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -1,6 +1,7 @@
 """Encoder-decoder Transformers for Keras 3: fit on text pairs, ship as SavedModel and ONNX.
 
 The public names below load on first use, so that importing the package itself loads neither TensorFlow nor Keras.
+Their classes are registered with Keras as soon as Keras is imported, before or after this package.
 """
 
 import importlib
@@ -8,6 +9,7 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from tfk_transformer.keras_registration import register_with_keras, watch_for_keras
 from tfk_transformer.runtime_environment import with_install_line, without_start_up_notes
 
 __version__ = "0.1.0.dev0"
@@ -23,6 +25,7 @@ _HOME = {
     "MultiHeadAttention": "layers.attention",
     "FeedForward": "layers.feed_forward",
     "Residual": "layers.residual",
+    "sinusoids": "layers.position_encoding",
     "Encoder": "layers.encoder",
     "EncoderLayer": "layers.encoder",
     "Decoder": "layers.decoder",
@@ -68,7 +71,7 @@ _HOME = {
 __all__ = ["__version__", *_HOME]
 
 if TYPE_CHECKING:  # the same names as in `_HOME`, for type checkers and editors
-    import tfk_transformer.datasets as datasets
+    from tfk_transformer import datasets as datasets
     from tfk_transformer.config.layer_options import LayerOptions as LayerOptions
     from tfk_transformer.config.model_options import ClassifierConfig as ClassifierConfig
     from tfk_transformer.config.model_options import LanguageModelConfig as LanguageModelConfig
@@ -102,6 +105,7 @@ if TYPE_CHECKING:  # the same names as in `_HOME`, for type checkers and editors
     from tfk_transformer.layers.feed_forward import FeedForward as FeedForward
     from tfk_transformer.layers.masks import causal_mask as causal_mask
     from tfk_transformer.layers.masks import padding_mask as padding_mask
+    from tfk_transformer.layers.position_encoding import sinusoids as sinusoids
     from tfk_transformer.layers.residual import Residual as Residual
     from tfk_transformer.losses import LabelSmoothedCrossentropy as LabelSmoothedCrossentropy
     from tfk_transformer.metrics import Perplexity as Perplexity
@@ -131,6 +135,7 @@ def __getattr__(name: str) -> object:
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module = _imported(f"{__name__}.{_HOME[name]}")
+    register_with_keras()  # does nothing where it is done, or where the module does not use Keras
     return module if _HOME[name] == name else getattr(module, name)
 
 
@@ -146,3 +151,6 @@ def _imported(module: str) -> ModuleType:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+watch_for_keras()

@@ -1,54 +1,80 @@
-"""Metrics that count each real token once, however the batches were cut."""
+"""Metrics that give every token the same weight, however the data is divided into batches."""
 
 import keras
 from keras import ops
 
-from tfk_transformer.losses import real_tokens, token_crossentropy
+from tfk_transformer.array_types import Tensor
+from tfk_transformer.losses import check_labels, real_tokens, token_crossentropy
 
 
 @keras.saving.register_keras_serializable(package="tfk_transformer")
 class TokenAccuracy(keras.metrics.Mean):
-    """Share of real tokens whose most probable prediction is the true one."""
+    """Compute the share of tokens whose most probable prediction is the true token. Padding, id 0, is left out.
 
-    def __init__(self, name="accuracy", **kwargs):
+    Args:
+        name: name of the metric. Defaults to "accuracy".
+        **kwargs: arguments of `keras.metrics.Mean`.
+    """
+
+    def __init__(self, name: str = "accuracy", **kwargs: object) -> None:
         super().__init__(name=name, **kwargs)
 
-    def update_state(self, y_true, y_pred, sample_weight=None):
-        """Add labels (B, T) and logits (B, T, vocab_size)."""
-        # Keras's argmax goes over the vocabulary six times, to tell 0 from -0: three times as long.
+    def update_state(self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor = None) -> None:
+        """Add a batch.
+
+        Args:
+            y_true: ids (B, T).
+            y_pred: logits or probabilities (B, T, vocab_size).
+            sample_weight: ignored.
+
+        Raises:
+            ValueError: if labels are not ids of the shape (B, T).
+        """
+        labels = ops.cast(y_true, "int32")
+        check_labels(labels, y_pred)
+        # `ops.argmax` passes over the vocabulary six times, to tell 0 from -0, and takes three times as long.
         best = ops.top_k(y_pred, 1)[1][..., 0]
-        correct = ops.equal(ops.cast(y_true, "int32"), ops.cast(best, "int32"))
+        correct = ops.equal(labels, ops.cast(best, "int32"))
         super().update_state(_flat(ops.cast(correct, "float32")), sample_weight=_flat(real_tokens(y_true)))
 
 
 @keras.saving.register_keras_serializable(package="tfk_transformer")
 class Perplexity(keras.metrics.Mean):
-    """The exponential of the mean cross-entropy of the real tokens, without label smoothing.
+    """Compute the exponential of the mean cross-entropy of the tokens, without label smoothing. Padding, id 0, is left out.
 
     Args:
-        from_logits: False for a model that returns probabilities.
-        name: of the metric.
-        **kwargs: of `keras.metrics.Mean`.
+        from_logits: False for a model that returns probabilities. Defaults to True.
+        name: name of the metric. Defaults to "perplexity".
+        **kwargs: arguments of `keras.metrics.Mean`.
     """
 
-    def __init__(self, from_logits=True, name="perplexity", **kwargs):
+    def __init__(self, from_logits: bool = True, name: str = "perplexity", **kwargs: object) -> None:
         super().__init__(name=name, **kwargs)
         self.from_logits = from_logits
 
-    def update_state(self, y_true, y_pred, sample_weight=None):
-        """Add labels (B, T) and logits or probabilities (B, T, vocab_size)."""
+    def update_state(self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor = None) -> None:
+        """Add a batch.
+
+        Args:
+            y_true: ids (B, T).
+            y_pred: logits or probabilities (B, T, vocab_size).
+            sample_weight: ignored.
+
+        Raises:
+            ValueError: if labels are not ids of the shape (B, T).
+        """
         losses = token_crossentropy(y_true, y_pred, from_logits=self.from_logits)
         super().update_state(_flat(losses), sample_weight=_flat(real_tokens(y_true)))
 
-    def result(self):
-        """Return exp(nats a token), a scalar."""
+    def result(self) -> Tensor:
+        """Return the exponential of the mean, in nats a token, as a scalar."""
         return ops.exp(super().result())
 
-    def get_config(self):
-        """Return what the constructor needs to make the same object again."""
+    def get_config(self) -> dict[str, object]:
+        """Return the arguments of the constructor."""
         return {**super().get_config(), "from_logits": self.from_logits}
 
 
-def _flat(values):
-    """(B, T) -> (B*T,): of anything longer than a vector, Keras first takes the mean of each row, and short rows gain weight."""
+def _flat(values: Tensor) -> Tensor:
+    """(B, T) -> (B*T,): Keras averages each row of a matrix first, which would give the tokens of short rows more weight."""
     return ops.reshape(values, (-1,))

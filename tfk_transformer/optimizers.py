@@ -1,37 +1,41 @@
-"""Adam in one pass over the weights, under TensorFlow."""
+"""Adam and AdamW with a faster update under TensorFlow."""
 
 import keras
 
+from tfk_transformer.array_types import Tensor
+from tfk_transformer.keras_internals import adam_moments
+
 
 class _OnePass:
-    """Update a variable by TensorFlow's own operation for Adam, where Keras makes a dozen passes over weights and moments.
+    """Update each variable with TensorFlow's own operation for Adam; Keras passes a dozen times over weights and moments.
 
-    The formula is Keras's, that of the paper (arXiv:1412.6980, end of section 2). Where an embedding's gradient comes in slices,
-    Keras 3.15 squares and clips those of a row one by one; here they are added up first.
+    The formula is the one of Keras, from the end of section 2 of the paper (arXiv:1412.6980). If the gradient of an embedding
+    comes in slices, the slices of a row are added up before they are clipped and squared. Keras 3.15 does this slice by slice.
     """
 
-    def apply(self, grads, trainable_variables=None):
+    def apply(self, grads: list[Tensor], trainable_variables: list[keras.Variable] | None = None) -> None:
         """Update all variables; see `keras.optimizers.Optimizer`."""
         if keras.backend.backend() == "tensorflow":
             import tensorflow as tf
 
             grads = [tf.convert_to_tensor(grad) if isinstance(grad, tf.IndexedSlices) else grad for grad in grads]
-        return super().apply(grads, trainable_variables)
+        super().apply(grads, trainable_variables)  # type: ignore[misc]
 
-    def update_step(self, gradient, variable, learning_rate):
+    def update_step(self: Tensor, gradient: Tensor, variable: keras.Variable, learning_rate: Tensor) -> None:
         """Update one variable and its moments; see `keras.optimizers.Optimizer`."""
         if keras.backend.backend() != "tensorflow" or self.amsgrad:
-            super().update_step(gradient, variable, learning_rate)
+            super().update_step(gradient, variable, learning_rate)  # type: ignore[misc]
             return
         import tensorflow as tf
 
-        dtype, place = variable.dtype, self._get_variable_index(variable)
+        dtype = variable.dtype
+        first, second = adam_moments(self, variable)
         count = tf.cast(self.iterations + 1, dtype)
         beta_1, beta_2 = (tf.cast(beta, dtype) for beta in (self.beta_1, self.beta_2))
         tf.raw_ops.ResourceApplyAdam(
             var=variable.handle,
-            m=self._momentums[place].value.handle,
-            v=self._velocities[place].value.handle,
+            m=first.value.handle,
+            v=second.value.handle,
             beta1_power=beta_1**count,
             beta2_power=beta_2**count,
             lr=tf.cast(learning_rate, dtype),
@@ -44,9 +48,9 @@ class _OnePass:
 
 @keras.saving.register_keras_serializable(package="tfk_transformer")
 class Adam(_OnePass, keras.optimizers.Adam):
-    """`keras.optimizers.Adam`, in half the time on a CPU under TensorFlow; not for `tf.distribute`."""
+    """`keras.optimizers.Adam`, in half the time on a CPU under TensorFlow. Do not use it under `tf.distribute`."""
 
 
 @keras.saving.register_keras_serializable(package="tfk_transformer")
 class AdamW(_OnePass, keras.optimizers.AdamW):
-    """`keras.optimizers.AdamW`, in half the time on a CPU under TensorFlow; not for `tf.distribute`."""
+    """`keras.optimizers.AdamW`, in half the time on a CPU under TensorFlow. Do not use it under `tf.distribute`."""

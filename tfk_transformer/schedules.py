@@ -1,25 +1,29 @@
 """Learning-rate schedules."""
 
+from typing import Self
+
 import keras
 from keras import ops
+
+from tfk_transformer.array_types import Tensor
 
 
 @keras.saving.register_keras_serializable(package="tfk_transformer")
 class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
-    """Rise linearly to a peak, then fall with the inverse square root of the step.
+    """Raise the learning rate linearly to a peak, then lower it with the inverse square root of the training step.
 
-    The paper's schedule ("Attention Is All You Need", equation 3) is the one whose peak is
-    (model_dim * warmup_steps) ** -0.5; `InverseSquareRoot.paper` gives it.
+    The schedule of "Attention Is All You Need" (arXiv:1706.03762, equation 3) has the peak (model_dim * warmup_steps) ** -0.5;
+    `InverseSquareRoot.paper` returns it.
 
     Args:
         peak: the highest learning rate, reached at step `warmup_steps`.
-        warmup_steps: steps of the linear rise, at least 1.
+        warmup_steps: number of training steps of the linear rise, at least 1. Defaults to 4000.
 
     Raises:
         ValueError: if `peak` is not positive or `warmup_steps` is below 1.
     """
 
-    def __init__(self, peak, warmup_steps=4000):
+    def __init__(self, peak: float, warmup_steps: int = 4000) -> None:
         super().__init__()
         if peak <= 0:
             raise ValueError(f"peak: expected a positive learning rate, got {peak}.")
@@ -29,15 +33,15 @@ class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
         self.warmup_steps = warmup_steps
 
     @classmethod
-    def paper(cls, model_dim, warmup_steps=4000):
-        """Return model_dim ** -0.5 * min(step ** -0.5, step * warmup_steps ** -1.5)."""
+    def paper(cls, model_dim: int, warmup_steps: int = 4000) -> Self:
+        """Return the schedule model_dim ** -0.5 * min(step ** -0.5, step * warmup_steps ** -1.5)."""
         return cls((model_dim * warmup_steps) ** -0.5, warmup_steps)
 
-    def __call__(self, step):
-        """Return the learning rate of a step; Keras counts from 0, the formula from 1."""
+    def __call__(self, step: Tensor) -> Tensor:
+        """Return the learning rate of a training step, a float32 scalar. Keras counts steps from 0, the formula from 1."""
         step = ops.cast(step, "float32") + 1.0
         return self.peak * ops.minimum(step / self.warmup_steps, ops.sqrt(self.warmup_steps / step))
 
-    def get_config(self):
-        """Return what the constructor needs to make the same object again."""
+    def get_config(self) -> dict[str, float]:
+        """Return the arguments of the constructor."""
         return {"peak": self.peak, "warmup_steps": self.warmup_steps}

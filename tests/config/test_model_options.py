@@ -240,7 +240,7 @@ def test_the_rules_of_the_settings_are_plain_data_for_files():
         "default": 4,
         "type": "integer",
         "minimum": 1,
-        "description": "open hypotheses a sentence; 1 is greedy search",
+        "description": "number of open hypotheses for each sentence; 1 is greedy search",
     }
     assert {key: rules["top_p"][key] for key in ("type", "exclusiveMinimum", "maximum")} == {
         "type": "number",

@@ -356,8 +356,8 @@ def test_penalty_is_googles():
     assert penalty(7, 0.0).numpy() == 1.0
 
 
-def test_the_decoders_cache_is_reordered_with_the_beams():
-    """With real caches, each hypothesis's score is that of the full pass over its tokens."""
+def test_scores_of_cached_steps_are_those_of_the_full_pass_where_beams_replace_each_other():
+    """The cache is not reordered: a mask shows each beam the positions that it descends from."""
     config = TransformerConfig(
         source_vocab_size=11,
         target_vocab_size=11,
@@ -378,6 +378,8 @@ def test_the_decoders_cache_is_reordered_with_the_beams():
     step, first_cache, memory = model.start_search(source)
     read = Source(memory, source != 0)
     found = beam_search(step, first_cache(2), read, tf.constant([6, 6]), limits(beams, beams))
+    # The first step keeps as many first tokens as there are beams. Fewer are left: some beams were replaced by branches of others.
+    assert all(len(set(ids[:, 0])) < beams for ids in found.ids.numpy())
     for sentence, beam in itertools.product(range(2), range(beams)):
         ids = found.ids.numpy()[sentence, beam]
         length = list(ids).index(END_ID) + 1 if END_ID in ids else len(ids)

@@ -2,6 +2,7 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
+from layer_contract import assert_config_makes_the_same, run_layer_test
 
 from tfk_transformer.layers.attention import KeyValue, MultiHeadAttention
 
@@ -150,11 +151,19 @@ def test_mixed_precision_computes_in_the_compute_dtype():
     assert keras.backend.standardize_dtype(layer(dtype="mixed_bfloat16")(inputs(B, T, D)).output.dtype) == "bfloat16"
 
 
-def test_dropout_works_while_training_alone():
-    attention, x = layer(dropout=0.5), inputs(B, T, D)
-    still = attention(x, training=False).output
-    np.testing.assert_array_equal(still, attention(x, training=False).output)
-    assert np.abs(np.array(still) - np.array(attention(x, training=True).output)).max() > 1e-3
+def test_dropout_drops_weights_and_doubles_the_others_while_training():
+    """With the unit matrix as values and as output projection, the output is the weights themselves."""
+    attention = MultiHeadAttention(1, K, S, dropout=0.5)
+    attention.build((None, None, S))
+    attention.output_weight.assign(np.eye(S))
+    context = KeyValue(inputs(101, 1, S, K), np.broadcast_to(np.eye(S, dtype="float32"), (101, 1, S, S)))
+    query = inputs(101, 1, T, K, seed=2)
+    still, dropped = (attention.attend(query, context, training=training) for training in (False, True))
+    np.testing.assert_allclose(still.output, still.weights[:, 0], atol=1e-6)
+    np.testing.assert_array_equal(dropped.weights, still.weights)
+    kept = np.array(dropped.output) != 0
+    assert 0.45 < kept.mean() < 0.55
+    np.testing.assert_allclose(np.array(dropped.output)[kept], 2 * np.array(still.weights[:, 0])[kept], rtol=1e-5)
 
 
 def test_a_cache_grows_in_time():
@@ -164,8 +173,21 @@ def test_a_cache_grows_in_time():
     np.testing.assert_array_equal(grown.value, np.concatenate([older.value, newer.value], axis=2))
 
 
-def test_config_makes_the_same_layer():
-    made = MultiHeadAttention.from_config(layer(use_bias=True, dropout=0.1, dtype="mixed_bfloat16").get_config())
-    assert (made.num_heads, made.key_dim, made.value_dim, made.dropout) == (H, K, V, 0.1)
+@pytest.mark.parametrize("masked", [False, True])
+def test_contract(masked):
+    weights = {"query": (H, D, K), "query_bias": (H, 1, K), "key": (H, D, K), "value": (H, D, V), "output": (H * V, D)}
+    run_layer_test(
+        MultiHeadAttention,
+        {"num_heads": H, "key_dim": K, "value_dim": V, "use_bias": ["query"], "scale": "key_dim"},
+        {"query": inputs(B, T, D), "context": inputs(B, S, D, seed=2)},
+        (B, T, D),
+        weights,
+        {"attention_mask": inputs(B, T, S, seed=3) > 0} if masked else None,
+    )
+
+
+@pytest.mark.parametrize("options", [{"dropout": 0.1, "output_dropout": 0.2}, {"keys_are_values": True}, {"shared_projections": True}])
+def test_config_makes_the_same_layer(options):
+    made = assert_config_makes_the_same(MultiHeadAttention(H, V, V, use_bias=True, **options))
     assert made.use_bias == ["query", "key", "value", "output"]
-    assert made.dtype_policy.name == "mixed_bfloat16"
+    assert {name: getattr(made, name) for name in options} == options

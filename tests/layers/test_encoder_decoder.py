@@ -1,6 +1,6 @@
-import keras
 import numpy as np
 import pytest
+from layer_contract import run_layer_test
 
 from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.layers.decoder import Decoder, DecoderLayer
@@ -115,19 +115,44 @@ def test_beams_of_a_sentence_do_not_see_each_other():
         np.testing.assert_allclose(second[:, beam : beam + 1], decoder.step(x[:, beam : beam + 1] + 1, past, memory).output, atol=1e-5)
 
 
+def layer_weights(*attentions):
+    """The shape of each weight of a layer, by its path."""
+    shapes = {"query": (11, D, 13), "query_bias": (11, 1, 13), "key": (11, D, 13), "value": (11, D, 17), "output": (11 * 17, D)}
+    found = {f"{attention}/{role}": shape for attention in attentions for role, shape in shapes.items()}
+    residuals = [
+        attention.replace("attention", "residual") if attentions != ("attention",) else "attention_residual" for attention in attentions
+    ]
+    found |= {f"{residual}/norm/{name}": (D,) for residual in (*residuals, "ff_residual") for name in ("gamma", "beta")}
+    feed_forward = {"inner/kernel": (D, 37), "inner/bias": (37,), "outer/kernel": (37, D), "outer/bias": (D,)}
+    return found | {f"feed_forward/{name}": shape for name, shape in feed_forward.items()}
+
+
+def stack_weights(layers, *attentions):
+    each = {f"layer_{i}/{name}": shape for i in range(layers) for name, shape in layer_weights(*attentions).items()}
+    return each | {"final_norm/gamma": (D,), "final_norm/beta": (D,)}
+
+
+CROSS = ("self_attention", "cross_attention")
+
+
 @pytest.mark.parametrize(
-    ("kind", "arguments"),
+    ("kind", "arguments", "weights", "more"),
     [
-        (EncoderLayer, {}),
-        (Encoder, {"num_layers": 2, "final_norm": False}),
-        (DecoderLayer, {"cross_attention": False}),
-        (Decoder, {"num_layers": 3, "final_norm": True, "cross_attention": False}),
+        (EncoderLayer, {}, layer_weights("attention"), {}),
+        (Encoder, {"num_layers": 2, "final_norm": True}, stack_weights(2, "attention"), {}),
+        (DecoderLayer, {"cross_attention": False}, layer_weights("self_attention"), {}),
+        (Decoder, {"num_layers": 3, "final_norm": True, "cross_attention": False}, stack_weights(3, "self_attention"), {}),
+        (Decoder, {"num_layers": 2, "final_norm": True}, stack_weights(2, *CROSS), {"encoded": inputs(B, S, D, seed=2)}),
     ],
+    ids=["encoder layer", "encoder", "decoder layer", "decoder", "decoder with cross-attention"],
 )
-def test_config_makes_the_same_layer(kind, arguments):
-    layer = kind(CONFIG.replace(attention_bias=["query"]), **arguments, dtype="mixed_bfloat16")
-    made = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(layer))
-    assert type(made) is kind
-    assert made.options == CONFIG.layer_options(attention_bias=["query"])
-    assert {name: made.get_config()[name] for name in arguments} == arguments
-    assert made.dtype_policy.name == "mixed_bfloat16"
+def test_contract(kind, arguments, weights, more):
+    masks = {"attention_mask": np.tril(np.ones((B, T, T), bool))}
+    if more:
+        masks["cross_attention_mask"] = inputs(B, T, S, seed=5) > 0
+    options = CONFIG.layer_options(attention_bias=["query"], norm="post")
+    run_layer_test(kind, {"options": options, **arguments}, {"x": inputs(B, T, D), **more}, (B, T, D), weights, masks)
+
+
+def test_a_layer_keeps_the_options_of_layers_and_no_others():
+    assert EncoderLayer(CONFIG.replace(norm="post")).options == CONFIG.layer_options(norm="post")

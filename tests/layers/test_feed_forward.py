@@ -1,6 +1,7 @@
 import keras
 import numpy as np
 import pytest
+from layer_contract import run_layer_test
 
 from tfk_transformer.layers.feed_forward import FeedForward
 
@@ -70,8 +71,6 @@ def test_lengths_may_be_unknown():
     np.testing.assert_allclose(model(inputs(B, T, D)), reference(feed_forward, inputs(B, T, D)), atol=1e-5)
 
 
-def test_config_makes_the_same_layer():
-    original = layer(dropout=0.1, activation="gelu", dtype="mixed_bfloat16")
-    made = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(original))
-    assert type(made) is FeedForward
-    assert (made.ff_dim, made.dropout, made.activation, made.dtype_policy.name) == (F, 0.1, "gelu", "mixed_bfloat16")
+def test_contract():
+    weights = {"inner/kernel": (D, F), "inner/bias": (F,), "outer/kernel": (F, D), "outer/bias": (D,)}
+    run_layer_test(FeedForward, {"ff_dim": F, "dropout": 0.1, "activation": "gelu"}, {"x": inputs(B, T, D)}, (B, T, D), weights)

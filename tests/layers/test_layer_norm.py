@@ -1,6 +1,7 @@
 import keras
 import numpy as np
 import pytest
+from layer_contract import run_layer_test
 
 from tfk_transformer.layers.layer_norm import LayerNorm
 
@@ -50,6 +51,6 @@ def test_half_precision_does_not_overflow():
     assert np.isfinite(np.asarray(layer(x, training=True))).all()
 
 
-def test_config_makes_the_same_layer():
-    copy = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(LayerNorm(epsilon=0.5, name="norm")))
-    assert (type(copy), copy.epsilon, copy.name) == (LayerNorm, 0.5, "norm")
+def test_contract():
+    x = np.random.default_rng(3).normal(size=(2, 3, 5)).astype("float32")
+    run_layer_test(LayerNorm, {"epsilon": 0.5}, {"inputs": x}, (2, 3, 5), {"gamma": (5,), "beta": (5,)})

@@ -3,6 +3,7 @@ import math
 import keras
 import numpy as np
 import pytest
+from layer_contract import run_layer_test
 
 from tfk_transformer.layers.position_encoding import Positions, sinusoids
 
@@ -147,9 +148,7 @@ def test_lengths_may_be_unknown():
     np.testing.assert_allclose(model(np.zeros((B, T, D), "float32"))[1], reference(T, D), atol=1e-6)
 
 
-def test_config_makes_the_same_layer():
-    positions = layer("sinusoidal_halves", scale=True, dropout=0.1, dtype="mixed_bfloat16")
-    made = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(positions))
-    assert type(made) is Positions
-    assert (made.kind, made.max_length, made.scale, made.dropout) == ("sinusoidal_halves", LONGEST, True, 0.1)
-    assert made.dtype_policy.name == "mixed_bfloat16"
+@pytest.mark.parametrize(("kind", "weights"), [("sinusoidal_halves", {}), ("learned", {"table": (LONGEST, D)})])
+def test_contract(kind, weights):
+    arguments = {"kind": kind, "max_length": LONGEST, "scale": True, "dropout": 0.1}
+    run_layer_test(Positions, arguments, {"embedded": inputs(B, T, D)}, (B, T, D), weights)

@@ -1,6 +1,9 @@
+import itertools
+
 import keras
 import numpy as np
 import pytest
+from layer_contract import run_layer_test
 
 from tfk_transformer.layers.residual import Residual
 
@@ -68,11 +71,14 @@ def test_dropout_takes_from_the_sublayer_alone():
 
 
 def test_dropout_comes_before_a_post_norm():
-    residual, x, y = Residual("post", dropout=0.5), inputs(B, 101, D), inputs(B, 101, D, seed=2)
-    still, output = np.array(residual(x, y)), np.array(residual(x, y, training=True))
-    assert np.abs(output - still).max() > 0.1
-    np.testing.assert_allclose(output.mean(-1), np.zeros((B, 101)), atol=1e-5)
-    np.testing.assert_allclose(output.std(-1), np.ones((B, 101)), atol=1e-3)
+    residual, x, y = layer("post", dropout=0.5), inputs(B, 101, D), inputs(B, 101, D, seed=2)
+    np.testing.assert_allclose(residual(x, y), normalized(residual, x + y), atol=1e-5)
+    output = np.array(residual(x, y, training=True))
+    # Each of the D elements was dropped or doubled: one of 2^D ways gives the output.
+    ways = np.array(list(itertools.product([0.0, 2.0], repeat=D)))
+    differences = np.stack([np.abs(output - normalized(residual, x + way * y)).max(-1) for way in ways])  # (2^D, B, T)
+    assert differences.min(axis=0).max() < 1e-4
+    assert 0.9 < ways[differences.argmin(axis=0)].mean() < 1.1
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
@@ -85,9 +91,14 @@ def test_mixed_precision_computes_in_the_compute_dtype(norm):
     np.testing.assert_allclose(keras.ops.cast(output, "float32"), expected, rtol=0.02, atol=0.03)
 
 
-def test_config_makes_the_same_layer():
-    original = layer("post", dropout=0.1, dtype="mixed_bfloat16")
-    made = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(original))
-    assert type(made) is Residual
-    assert (made.norm, made.dropout, made.epsilon, made.dtype_policy.name) == ("post", 0.1, EPSILON, "mixed_bfloat16")
-    assert made.layer_norm.epsilon == EPSILON
+@pytest.mark.parametrize("norm", ["post", "post_dropout"])
+def test_contract(norm):
+    arguments = {"norm": norm, "dropout": 0.1, "epsilon": EPSILON}
+    run_layer_test(
+        Residual,
+        arguments,
+        {"x": inputs(B, T, D), "output": inputs(B, T, D, seed=2)},
+        (B, T, D),
+        {"norm/gamma": (D,), "norm/beta": (D,)},
+    )
+    assert Residual(**arguments).layer_norm.epsilon == EPSILON

@@ -1,36 +1,38 @@
 """Options of encoder and decoder layers.
 
 Letters used in every docstring of this package: B batch, S source length, T target length, D model_dim, F ff_dim,
-H num_heads, K key_dim, V value_dim, L layers, M beams a sentence.
+H num_heads, K key_dim, V value_dim, L number of layers, M number of beams of a sentence.
 """
 
-from typing import Literal, Self
+from typing import Any, Literal, Self, get_args
 
 from pydantic import Field, field_validator, model_validator
 
 from tfk_transformer.config.record import Record
 
 Role = Literal["query", "key", "value", "output"]
-ROLES = Role.__args__
+ROLES: tuple[Role, ...] = get_args(Role)
 
 
 class LayerOptions(Record):
-    """What one encoder or decoder layer is made of; sizes are counts, dropouts probabilities in [0, 1)."""
+    """Options of one encoder or decoder layer. Sizes are counts; dropouts are probabilities in [0, 1)."""
 
     model_dim: int = Field(default=512, gt=0)
     num_heads: int = Field(default=8, gt=0)
     key_dim: int | None = Field(default=None, gt=0, description="width of a query or key head; None: model_dim / num_heads")
     value_dim: int | None = Field(default=None, gt=0, description="width of a value head; None: model_dim / num_heads")
     attention_bias: tuple[Role, ...] = Field(default=(), description="projections that have a bias; True: all, False: none")
-    attention_scale: Literal["sqrt_key_dim", "key_dim"] = Field(default="sqrt_key_dim", description="what scores are divided by")
-    keys_are_values: bool = Field(default=False, description="no key projection: queries are scored against the values")
+    attention_scale: Literal["sqrt_key_dim", "key_dim"] = Field(default="sqrt_key_dim", description="divisor of the attention scores")
+    keys_are_values: bool = Field(default=False, description="the values also serve as keys; there is no key projection")
     shared_projections: bool = Field(
         default=False, description="each head reads its slice of the input, and one query, key and value projection serves all heads"
     )
     attention_dropout: float = Field(default=0.0, ge=0, lt=1, description="on attention probabilities")
-    attention_output_dropout: float = Field(default=0.0, ge=0, lt=1, description="on what attention gives, before the residual connection")
+    attention_output_dropout: float = Field(
+        default=0.0, ge=0, lt=1, description="on the output of attention, before the residual connection"
+    )
     ff_dim: int | None = Field(default=None, gt=0, description="inner width of the feed-forward block; None: ff_expansion * model_dim")
-    ff_expansion: int = Field(default=4, gt=0, description="inner width as a multiple of model_dim, where ff_dim is None")
+    ff_expansion: int = Field(default=4, gt=0, description="inner width as a multiple of model_dim, if ff_dim is None")
     ff_activation: Literal["relu", "gelu", "silu"] = "relu"
     ff_dropout: float = Field(default=0.0, ge=0, lt=1, description="inside the feed-forward block")
     norm: Literal["pre", "post", "post_dropout"] = "pre"
@@ -39,12 +41,12 @@ class LayerOptions(Record):
 
     @field_validator("attention_bias", mode="before")
     @classmethod
-    def _name_all_or_none(cls, value):
+    def _name_all_or_none(cls, value: object) -> object:
         return (ROLES if value else ()) if isinstance(value, bool) else value
 
     @field_validator("attention_bias")
     @classmethod
-    def _sort_roles(cls, value):
+    def _sort_roles(cls, value: tuple[Role, ...]) -> tuple[Role, ...]:
         return tuple(role for role in ROLES if role in value)
 
     @model_validator(mode="after")
@@ -78,6 +80,6 @@ class LayerOptions(Record):
         """F: the inner width of the feed-forward block."""
         return self.ff_dim or self.ff_expansion * self.model_dim
 
-    def layer_options(self, **changes) -> "LayerOptions":
-        """Return a model's options of its layers alone, with `changes`."""
+    def layer_options(self, **changes: Any) -> "LayerOptions":
+        """Return only the options of the layers of a model's configuration, with other values for some of them."""
         return LayerOptions(**{**{name: getattr(self, name) for name in LayerOptions.model_fields}, **changes})

@@ -1,6 +1,6 @@
 """Options of models."""
 
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field
 
@@ -11,29 +11,28 @@ from tfk_transformer.constants import UNKNOWN_ID
 
 
 class ModelOptions(LayerOptions):
-    """What every model adds to its layers."""
+    """Options that all models have in addition to those of their layers."""
 
     positions: Literal["sinusoidal", "sinusoidal_halves", "learned"] = "sinusoidal"
     scale_embeddings: bool = Field(default=True, description="whether embeddings are multiplied by sqrt(model_dim)")
-    embedding_dropout: float | None = Field(default=None, ge=0, lt=1, description="on embeddings with their positions; None: dropout")
+    embedding_dropout: float | None = Field(default=None, ge=0, lt=1, description="on the sum of embeddings and positions; None: dropout")
     max_length: int = Field(default=256, gt=1, description="longest source or target in tokens, start and end included")
 
     @property
     def embedding_dropout_rate(self) -> float:
-        """The dropout on embeddings."""
+        """The dropout on the sum of embeddings and positions."""
         return self.dropout if self.embedding_dropout is None else self.embedding_dropout
 
     @classmethod
-    def preset(cls, name: str, **overrides) -> Self:
-        """Return a named configuration, of `presets.PRESETS`.
+    def preset(cls, name: str, **overrides: Any) -> Self:
+        """Return a named configuration from `presets.PRESETS`.
 
         Args:
-            name: "tiny", "small", "base" or "big" (the last two have the sizes of the paper's table 3), or the name of a
-                document, see docs/seeds.md.
-            **overrides: any field; vocabulary sizes are always needed.
+            name: "tiny", "small", "base" or "big" (the last two have the sizes of the paper's table 3), or a name from docs/seeds.md.
+            **overrides: values of fields. Vocabulary sizes are always required.
 
         Raises:
-            ValueError: for an unknown preset or an invalid field.
+            ValueError: if the preset is unknown or a field is invalid.
         """
         if name not in PRESETS:
             raise ValueError(f"preset: expected one of {', '.join(PRESETS)}, got '{name}'.{nearest(name, PRESETS)}")
@@ -42,13 +41,13 @@ class ModelOptions(LayerOptions):
 
 
 class DecoderOptions(ModelOptions):
-    """What the models that predict tokens have in common."""
+    """Options of all models that predict tokens."""
 
     decoder_layers: int = Field(default=6, gt=0)
     decoder_final_norm: bool | None = Field(default=None, description="norm after the decoder; None: only where norm is 'pre'")
     decoder_attention_dropout: float | None = Field(default=None, ge=0, lt=1, description="None: attention_dropout")
     output_bias: bool = Field(default=False, description="whether the projection to the vocabulary has a bias")
-    output: Literal["logits", "probabilities"] = Field(default="logits", description="what a call of the model returns")
+    output: Literal["logits", "probabilities"] = Field(default="logits", description="what calling the model returns")
 
     def decoder_options(self) -> LayerOptions:
         """Return the options of the decoder's layers."""
@@ -57,10 +56,10 @@ class DecoderOptions(ModelOptions):
 
 
 class TransformerConfig(DecoderOptions):
-    """Describe an encoder-decoder Transformer: "Attention Is All You Need" (arXiv:1706.03762), section 3.
+    """Sizes and options of an encoder-decoder Transformer ("Attention Is All You Need", arXiv:1706.03762, section 3).
 
-    We depart from the paper in the default norm placement: "pre" normalises the input of each sublayer ("On Layer
-    Normalization in the Transformer Architecture", arXiv:2002.04745).
+    The default norm placement differs from the paper: "pre" normalizes the input of each sublayer ("On Layer Normalization in
+    the Transformer Architecture", arXiv:2002.04745).
     """
 
     architecture: Literal["encoder_decoder"] = "encoder_decoder"
@@ -83,25 +82,27 @@ class TransformerConfig(DecoderOptions):
 
 
 class LanguageModelConfig(DecoderOptions):
-    """Describe a decoder that stands alone and continues a sequence."""
+    """Sizes and options of a decoder-only model, which continues a sequence."""
 
     architecture: Literal["decoder"] = "decoder"
     vocab_size: int = Field(gt=UNKNOWN_ID)
-    tie_embeddings: Literal["none", "all"] = Field(default="none", description="'all': tokens are read and predicted by one table")
+    tie_embeddings: Literal["none", "all"] = Field(
+        default="none", description="'all': the input embedding and the output projection share weights"
+    )
 
     @property
     def source_vocab_size(self) -> int:
-        """The vocabulary of prompts."""
+        """The vocabulary size of prompts."""
         return self.vocab_size
 
     @property
     def target_vocab_size(self) -> int:
-        """The vocabulary of continuations: the same."""
+        """The vocabulary size of continuations, which is the same."""
         return self.vocab_size
 
 
 class ClassifierConfig(ModelOptions):
-    """Describe an encoder with a classification head."""
+    """Sizes and options of an encoder with a classification head."""
 
     architecture: Literal["encoder"] = "encoder"
     vocab_size: int = Field(gt=UNKNOWN_ID)

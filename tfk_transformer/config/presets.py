@@ -1,6 +1,8 @@
-"""Named options: sizes of common use, and the Transformers of the documents that docs/seeds.md compares."""
+"""Named options: common sizes, and the Transformers of the documents that docs/seeds.md compares."""
 
-PRESETS = {
+from typing import Any
+
+PRESETS: dict[str, dict[str, Any]] = {
     "tiny": {"model_dim": 128, "ff_dim": 512, "num_heads": 4, "encoder_layers": 2, "decoder_layers": 2, "dropout": 0.0},
     "small": {"model_dim": 256, "ff_dim": 1024, "num_heads": 4, "encoder_layers": 3, "decoder_layers": 3, "dropout": 0.2},
     "base": {"model_dim": 512, "ff_dim": 2048, "num_heads": 8, "encoder_layers": 6, "decoder_layers": 6, "dropout": 0.1},

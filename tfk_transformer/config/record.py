@@ -1,32 +1,34 @@
-"""Validated, frozen configuration records that turn to JSON and back."""
+"""Validated, frozen configuration records, which can be written to JSON and read back."""
 
 import difflib
 import json
+from collections.abc import Iterable
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import ErrorDetails
 
 
-def nearest(word: str, known) -> str:
+def nearest(word: str, known: Iterable[str]) -> str:
     """Return " Did you mean 'x'?" for the known word nearest to `word`, or an empty string."""
     close = difflib.get_close_matches(word, list(known), n=1)
     return f" Did you mean '{close[0]}'?" if close else ""
 
 
 class Record(BaseModel):
-    """Base of every configuration: frozen, strict about unknown keys, all problems in one `ValueError`."""
+    """Base of every configuration. Records are frozen, refuse unknown keys, and report all problems in one `ValueError`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    def __init__(self, **values: Any):
+    def __init__(self, **values: Any) -> None:
         try:
             super().__init__(**values)
         except ValidationError as error:
             raise ValueError(f"{type(self).__name__}: " + "; ".join(self._problem(item) for item in error.errors())) from None
 
     @classmethod
-    def _problem(cls, item) -> str:
-        """Say one problem: which key, which rule, what came."""
+    def _problem(cls, item: ErrorDetails) -> str:
+        """Describe one problem: the key, the rule, and the value."""
         key = ".".join(str(part) for part in item["loc"])
         message = item["msg"].removeprefix("Value error, ")
         if item["type"] == "extra_forbidden":
@@ -37,7 +39,11 @@ class Record(BaseModel):
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Read a record back from the text `to_json` gave."""
+        """Return the record that `to_json` wrote.
+
+        Raises:
+            ValueError: if the text is not a JSON object, or an entry is unknown, missing or invalid.
+        """
         try:
             values = json.loads(text)
         except json.JSONDecodeError as error:
@@ -51,5 +57,5 @@ class Record(BaseModel):
         return json.dumps(self.model_dump(), indent=2, sort_keys=True) + "\n"
 
     def replace(self, **changes: Any) -> Self:
-        """Return a copy with `changes`, validated again."""
+        """Return a copy with other values for some keys. The copy is validated."""
         return type(self)(**{**self.model_dump(), **changes})

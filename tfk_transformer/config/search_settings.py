@@ -1,4 +1,4 @@
-"""Search settings: how translations are searched for."""
+"""Search settings."""
 
 from typing import Any, Self
 
@@ -9,26 +9,32 @@ from tfk_transformer.config.record import Record
 
 
 class SearchSettings(Record):
-    """Say how translations are searched for; beam size and length penalty default to the paper's (section 6.1)."""
+    """Settings of the beam search and of sampling. Beam size and length penalty default to the paper's values (section 6.1)."""
 
-    model_config = ConfigDict(strict=True)  # as `OnnxTranslator` is: "4" is no number
+    model_config = ConfigDict(strict=True)  # the string "4" is not accepted as a number, nor does `OnnxTranslator` accept it
 
-    beam_size: int = Field(default=4, ge=1, description="open hypotheses a sentence; 1 is greedy search")
-    n_best: int = Field(default=1, ge=1, description="hypotheses returned a sentence, best first")
+    beam_size: int = Field(default=4, ge=1, description="number of open hypotheses for each sentence; 1 is greedy search")
+    n_best: int = Field(default=1, ge=1, description="number of hypotheses returned for each sentence, best first")
     length_penalty: float = Field(default=0.6, ge=0, description="alpha of ((5 + length) / 6) ** alpha")
-    coverage_penalty: float = Field(default=0.0, ge=0, description="beta of beta * sum(log(min(attention a source token got, 1)))")
+    coverage_penalty: float = Field(default=0.0, ge=0, description="beta of beta * sum(log(min(total attention to a source token, 1)))")
     min_length: int = Field(default=0, ge=0, description="shortest target in tokens, the end token included")
     max_length: int = Field(default=256, ge=1, description="longest target in tokens, the end token included")
-    max_length_factor: float = Field(default=2.0, ge=0, description="longest target as a multiple of its source's tokens, plus ten")
-    temperature: float = Field(default=0.0, ge=0, description="0: search; else each hypothesis draws from softmax(logits / temperature)")
-    top_k: int = Field(default=0, ge=0, description="draw among so many best tokens; 0: among all")
-    top_p: float = Field(default=1.0, gt=0, le=1, description="draw among the fewest best tokens that together are so probable")
-    seed: int = Field(default=0, ge=0, description="of what is drawn")
-    repetition_penalty: float = Field(default=1.0, gt=0, description="above 1: tokens that a hypothesis has become less probable")
-    no_repeat_ngram_size: int = Field(default=0, ge=0, description="no sequence of so many tokens twice; 0: no such rule")
+    max_length_factor: float = Field(default=2.0, ge=0, description="longest target as a multiple of the number of source tokens, plus ten")
+    temperature: float = Field(
+        default=0.0, ge=0, description="0: beam search; above 0: tokens are drawn from softmax(logits / temperature)"
+    )
+    top_k: int = Field(default=0, ge=0, description="draw from this many most probable tokens; 0: from all")
+    top_p: float = Field(
+        default=1.0, gt=0, le=1, description="draw from the fewest most probable tokens whose probabilities add up to this"
+    )
+    seed: int = Field(default=0, ge=0, description="seed of the random draws")
+    repetition_penalty: float = Field(
+        default=1.0, gt=0, description="above 1: tokens that a hypothesis already contains become less probable"
+    )
+    no_repeat_ngram_size: int = Field(default=0, ge=0, description="no sequence of this many tokens occurs twice; 0: no such rule")
 
     def as_arrays(self) -> dict[str, np.ndarray]:
-        """Return the settings by name as graphs and files take them: scalars of `SETTING_DTYPES`."""
+        """Return the settings by name as inputs of exported files: scalar arrays of the types in `SETTING_DTYPES`."""
         return {name: np.array(value, SETTING_DTYPES[name]) for name, value in self.model_dump().items()}
 
     @model_validator(mode="after")
@@ -64,5 +70,5 @@ def setting_rules(max_length: int | None = None) -> dict[str, dict[str, Any]]:
     }
 
 
-# How the settings stand in graphs and files, in their order.
+# The types of the settings as inputs of exported files, in their order.
 SETTING_DTYPES = {name: "float32" if field.annotation is float else "int32" for name, field in SearchSettings.model_fields.items()}

@@ -1,23 +1,25 @@
-"""Dropout that draws a byte an element."""
+"""Dropout that draws one random byte for each element."""
 
 import keras
+
+from tfk_transformer.array_types import Tensor
 
 
 @keras.saving.register_keras_serializable(package="tfk_transformer")
 class Dropout(keras.layers.Dropout):
     """`keras.layers.Dropout`, in a third of the time on a CPU under TensorFlow.
 
-    There, Keras draws 32 random bits for each element and compares them as a number; most of the time goes into drawing. Here it
-    is 8 bits, and an element is dropped where they are below rate * 256. As that is no whole number, each call rounds it up or
-    down at random, so that the probability of being dropped is the rate, exactly.
+    Under TensorFlow, Keras draws 32 random bits for each element, and drawing takes most of the time. This layer draws 8 bits and
+    drops an element if they are below rate * 256. That is rarely a whole number, so each call rounds it up or down at random:
+    the probability of being dropped is exactly the rate.
 
     Args:
         rate: probability of dropping an element while training.
-        **kwargs: of `keras.layers.Dropout`.
+        **kwargs: arguments of `keras.layers.Dropout`.
     """
 
-    def call(self, inputs, training=False):
-        """Return inputs of any shape, and while training 0 in place of the dropped and x / (1 - rate) in place of x."""
+    def call(self, inputs: Tensor, training: bool | None = False) -> Tensor:
+        """Return inputs of any shape. While training, an element x becomes 0 or x / (1 - rate)."""
         by_bytes = keras.backend.backend() == "tensorflow" and self.noise_shape is None and self.rate * 256 <= 255
         if not (training and self.rate and by_bytes):
             return super().call(inputs, training=training)

@@ -1,51 +1,55 @@
-"""Layer normalization with its gradient written out."""
+"""Layer normalization with an explicit gradient."""
+
+from collections.abc import Callable
 
 import keras
 from keras import ops
+
+from tfk_transformer.array_types import Tensor
 
 
 @keras.saving.register_keras_serializable(package="tfk_transformer")
 class LayerNorm(keras.layers.LayerNormalization):
     """`keras.layers.LayerNormalization` over the last axis, in two thirds of the time while training on a CPU.
 
-    y = n gamma + beta with n = (x - mean(x)) / sqrt(var(x) + epsilon) (arXiv:1607.06450, section 3), in float32 whatever the
-    compute dtype. With g = dy gamma, the gradient is dx = (g - mean(g) - n mean(g n)) / sqrt(var(x) + epsilon).
+    It computes y = n gamma + beta with n = (x - mean(x)) / sqrt(var(x) + epsilon) (arXiv:1607.06450, section 3), in float32
+    whatever the compute dtype. With g = dy gamma, the gradient is dx = (g - mean(g) - n mean(g n)) / sqrt(var(x) + epsilon).
 
     Args:
-        epsilon: added to the variance.
-        **kwargs: of `keras.layers.Layer`.
+        epsilon: added to the variance. Defaults to 1e-6.
+        **kwargs: arguments of `keras.layers.Layer`.
     """
 
-    def __init__(self, epsilon=1e-6, **kwargs):
+    def __init__(self, epsilon: float = 1e-6, **kwargs: object) -> None:
         super().__init__(epsilon=epsilon, autocast=False, **kwargs)
 
-    def call(self, inputs, training=False):
+    def call(self, inputs: Tensor, training: bool | None = False) -> Tensor:
         """Return inputs (…, D) normalized, in the compute dtype."""
         if not training:
             return super().call(inputs)
         rows = ops.reshape(inputs, (-1, inputs.shape[-1]))
-        # TensorFlow takes no variables where a gradient is written out; a copy is a plain tensor.
+        # TensorFlow's custom gradients accept no variables; a copy is a plain tensor.
         normal = _normalize(rows, ops.copy(self.gamma), ops.copy(self.beta), self.epsilon)
         return ops.reshape(ops.cast(normal, self.compute_dtype), ops.shape(inputs))
 
-    def get_config(self):
-        """Return what the constructor needs to make the same layer again."""
+    def get_config(self) -> dict[str, object]:
+        """Return the arguments of the constructor."""
         return {**keras.layers.Layer.get_config(self), "epsilon": self.epsilon}
 
 
-def _normalize(x, gamma, beta, epsilon):
-    """Normalize rows (N, D), scale and shift them by gamma and beta (D,): float32 (N, D)."""
+def _normalize(x: Tensor, gamma: Tensor, beta: Tensor, epsilon: float) -> Tensor:
+    """Normalize rows (N, D), then scale and shift them by gamma and beta (D,); return float32 (N, D)."""
 
     @ops.custom_gradient
-    def normalize(x, gamma, beta):
+    def normalize(x: Tensor, gamma: Tensor, beta: Tensor) -> tuple[Tensor, Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]]:
         wide = ops.cast(x, "float32")
         centred = wide - ops.mean(wide, axis=-1, keepdims=True)
         scale = ops.rsqrt(ops.mean(ops.square(centred), axis=-1, keepdims=True) + epsilon)
         normal = centred * scale
 
-        def gradient(upstream):
+        def gradient(upstream: Tensor) -> tuple[Tensor, Tensor, Tensor]:
             products = upstream * normal
-            # As products with a vector, sums take a third of the time.
+            # Sums take a third of the time if they are computed as products with a vector.
             ones = ops.ones((1, ops.shape(x)[0]))
             weights = gamma[:, None] / x.shape[-1]
             mean, mean_product = ops.matmul(upstream, weights), ops.matmul(products, weights)  # (N, 1)

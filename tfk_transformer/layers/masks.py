@@ -1,20 +1,22 @@
-"""Additive attention masks, made from ids or padding masks: 0 keeps a position, -1e9 hides it.
+"""Attention masks, made from ids or padding masks: additive and float32, 0 for a visible position and -1e9 for a hidden one.
 
-Masks are float32 whatever the compute dtype: -1e9 does not exist in float16. They are made here alone and handed to
-the layers as tensors; Keras's implicit masks are not used, since they are lost silently along the way. Nor is a score
-ever multiplied by 0 to hide it: a softmax gives a score of 0 the weight exp(0) before it is normalised, and not none.
+The masks are float32 whatever the compute dtype, because -1e9 does not exist in float16. Models make them here and pass them to
+their layers as arguments. Keras's implicit masks are not used: they are lost silently wherever a layer does not pass them on.
+
+Layers also accept the boolean masks of Keras, where True marks a visible position; see `as_additive`.
 """
 
 import keras
 from keras import ops
 
+from tfk_transformer.array_types import Tensor
 from tfk_transformer.constants import PAD_ID
 
 HIDDEN = -1e9
 
 
-def padding_mask(ids):
-    """Hide padding from every query.
+def padding_mask(ids: Tensor) -> Tensor:
+    """Return a mask that hides padding from every query.
 
     Args:
         ids: integers (B, S), 0 for padding.
@@ -25,11 +27,11 @@ def padding_mask(ids):
     return additive_mask(ops.not_equal(ids, PAD_ID))
 
 
-def additive_mask(real):
-    """Hide from every query what a padding mask marks.
+def additive_mask(real: Tensor) -> Tensor:
+    """Return a mask that hides from every query what a padding mask marks.
 
     Args:
-        real: (B, S), 1 or True for a real token, 0 or False for padding.
+        real: (B, S), 1 or True for a token, 0 or False for padding.
 
     Returns:
         float32 (B, 1, 1, S), to be added to attention scores (B, H, T, S).
@@ -37,8 +39,8 @@ def additive_mask(real):
     return ((1.0 - ops.cast(real, "float32")) * HIDDEN)[:, None, None, :]
 
 
-def causal_mask(length):
-    """Hide the future: query t sees the keys 0..t.
+def causal_mask(length: Tensor) -> Tensor:
+    """Return a mask that hides the future: query t sees the keys 0 to t.
 
     Args:
         length: T, a Python integer or a scalar integer tensor.
@@ -50,8 +52,8 @@ def causal_mask(length):
     return ((1.0 - _lower_triangle(ones)) * HIDDEN)[None, None, :, :]
 
 
-def own_mask(beams):
-    """Hide from each beam of a sentence what the others say at the same position.
+def own_mask(beams: Tensor) -> Tensor:
+    """Return a mask that shows each beam of a sentence only its own token of a position.
 
     Args:
         beams: M, a Python integer or a scalar integer tensor.
@@ -63,8 +65,34 @@ def own_mask(beams):
     return (ops.cast(ops.not_equal(places[:, None], places[None, :]), "float32") * HIDDEN)[None, None, :, :]
 
 
-def _lower_triangle(matrix):
-    """Keep the diagonal and what is below it: `tf.linalg.band_part` under TensorFlow, so that exports show MatrixBandPart."""
+def as_additive(attention_mask: Tensor) -> Tensor:
+    """Return a mask of a layer as one that is added to attention scores.
+
+    Args:
+        attention_mask: either floats to be added, broadcastable to (B, H, T, S), which are returned unchanged; or booleans as in
+            `keras.layers.MultiHeadAttention`, True for a visible position, of shape (T, S), (B, T, S) or broadcastable to
+            (B, H, T, S).
+
+    Returns:
+        Floats broadcastable to (B, H, T, S); float32 if they were made from booleans.
+
+    Raises:
+        ValueError: for integers, which could mean either.
+    """
+    dtype = keras.backend.standardize_dtype(attention_mask.dtype)
+    if dtype == "bool":
+        hidden = (1.0 - ops.cast(attention_mask, "float32")) * HIDDEN
+        return ops.expand_dims(hidden, axis=-3) if len(attention_mask.shape) == 3 else hidden  # (B, T, S) -> (B, 1, T, S)
+    if "float" not in dtype:
+        raise ValueError(
+            f"attention_mask: expected booleans (True for a visible position) or floats that are added to the scores, got {dtype}; "
+            "convert a mask of ones and zeros with astype(bool)."
+        )
+    return attention_mask
+
+
+def _lower_triangle(matrix: Tensor) -> Tensor:
+    """Keep the diagonal and what is below it: with `tf.linalg.band_part` under TensorFlow, so that exports contain MatrixBandPart."""
     if keras.backend.backend() != "tensorflow":
         return ops.tril(matrix)
     import tensorflow as tf

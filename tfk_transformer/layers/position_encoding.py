@@ -1,23 +1,24 @@
-"""From token embeddings to what a stack reads: scaled, with positions, dropped out."""
+"""Position encodings: token embeddings are scaled, positions are added, dropout follows."""
 
 import keras
 import numpy as np
 from keras import ops
 
+from tfk_transformer.array_types import Shape, Tensor
 from tfk_transformer.layers.dropout import Dropout
 
 
 def sinusoids(length: int, model_dim: int, halves: bool = False) -> np.ndarray:
-    """Compute sinusoids of falling frequency ("Attention Is All You Need", section 3.5).
+    """Compute the sinusoidal position encodings of "Attention Is All You Need" (section 3.5).
 
-    Position p has sin(p f) and cos(p f) for D/2 frequencies f: side by side in even and odd columns with
-    f = 10000 ** (-2i / D), as the paper has them; or all sines first and then all cosines with f = 10000 ** (-i / (D/2 - 1)),
-    as tensor2tensor has them. If D is odd, the last column is a sine in the first layout and 0 in the second.
+    Position p has sin(p f) and cos(p f) for D/2 frequencies f. In the paper's layout, sines and cosines alternate in even and odd
+    columns, and f = 10000 ** (-2i / D). In tensor2tensor's layout, all sines come first and all cosines second, and
+    f = 10000 ** (-i / (D/2 - 1)). If D is odd, the last column is a sine in the first layout and 0 in the second.
 
     Args:
         length: number of positions.
         model_dim: D.
-        halves: the second layout.
+        halves: whether to use tensor2tensor's layout. Defaults to False.
 
     Returns:
         float32 (length, D).
@@ -31,17 +32,17 @@ def sinusoids(length: int, model_dim: int, halves: bool = False) -> np.ndarray:
 
 @keras.saving.register_keras_serializable(package="tfk_transformer")
 class Positions(keras.layers.Layer):
-    """Scale token embeddings, add an encoding of each token's position, drop out.
+    """Scale token embeddings, add an encoding of each token's position, and apply dropout to the sum.
 
     Args:
         kind: "sinusoidal", "sinusoidal_halves" (see `sinusoids`) or "learned".
-        max_length: number of positions there are.
-        scale: whether embeddings are multiplied by sqrt(D) ("Attention Is All You Need", section 3.4).
-        dropout: probability of dropping an element of the sum while training.
-        **kwargs: of `keras.layers.Layer`.
+        max_length: number of positions.
+        scale: whether embeddings are multiplied by sqrt(D) ("Attention Is All You Need", section 3.4). Defaults to False.
+        dropout: probability of dropping an element of the sum while training. Defaults to 0.
+        **kwargs: arguments of `keras.layers.Layer`.
     """
 
-    def __init__(self, kind: str, max_length: int, scale: bool = False, dropout: float = 0.0, **kwargs):
+    def __init__(self, kind: str, max_length: int, scale: bool = False, dropout: float = 0.0, **kwargs: object) -> None:
         super().__init__(**kwargs)
         self.kind = kind
         self.max_length = max_length
@@ -49,9 +50,9 @@ class Positions(keras.layers.Layer):
         self.dropout = dropout
         self.sum_dropout = Dropout(dropout, dtype=self.dtype_policy)
 
-    def build(self, input_shape):
-        """Make the table (max_length, D): a weight if learned, else a constant."""
-        model_dim = input_shape[-1]
+    def build(self, input_shape: Shape) -> None:
+        """Make the table (max_length, D): a weight if it is learned, otherwise a constant."""
+        model_dim = input_shape[-1] or 0
         if self.kind == "learned":
             self.table = self.add_weight(
                 name="table", shape=(self.max_length, model_dim), initializer=keras.initializers.RandomNormal(stddev=model_dim**-0.5)
@@ -59,8 +60,23 @@ class Positions(keras.layers.Layer):
         else:
             self.table = sinusoids(self.max_length, model_dim, halves=self.kind == "sinusoidal_halves")
 
-    def call(self, embedded, training=None):
-        """Give (B, T, D) the positions 0 .. T-1, in its dtype."""
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
+        """Return the shape of the output, which is the shape of the input."""
+        return input_shape
+
+    def call(self, embedded: Tensor, training: bool | None = None) -> Tensor:
+        """Add the positions 0 to T-1 to (B, T, D).
+
+        Args:
+            embedded: token embeddings (B, T, D).
+            training: whether dropout is applied.
+
+        Returns:
+            (B, T, D), in the dtype of `embedded`.
+
+        Raises:
+            ValueError: if T is known and above `max_length`.
+        """
         length = embedded.shape[1]
         if length is not None and length > self.max_length:
             raise ValueError(
@@ -69,17 +85,17 @@ class Positions(keras.layers.Layer):
         table = self._table(embedded.dtype)[: ops.shape(embedded)[1]]
         return self.sum_dropout(self._scaled(embedded) + table, training=training)
 
-    def at(self, embedded, position):
-        """Give every vector of (B, M, D) one position, a scalar; nothing is dropped."""
+    def at(self, embedded: Tensor, position: Tensor) -> Tensor:
+        """Add the same position, a scalar, to every vector of (B, M, D), without dropout."""
         return self._scaled(embedded) + ops.take(self._table(embedded.dtype), position, axis=0)
 
-    def _scaled(self, embedded):
+    def _scaled(self, embedded: Tensor) -> Tensor:
         return embedded * embedded.shape[-1] ** 0.5 if self.scale else embedded
 
-    def _table(self, dtype):
+    def _table(self, dtype: str) -> Tensor:
         return ops.cast(ops.convert_to_tensor(self.table), dtype)
 
-    def get_config(self):
-        """Return what the constructor needs to make the same layer again."""
+    def get_config(self) -> dict[str, object]:
+        """Return the arguments of the constructor."""
         own = {name: getattr(self, name) for name in ("kind", "max_length", "scale", "dropout")}
         return {**super().get_config(), **own}

@@ -1,47 +1,53 @@
-"""From decoder outputs to a score for every token of the vocabulary."""
+"""The projection from decoder outputs to a logit for every token of the vocabulary."""
 
 import keras
 from keras import ops
 
+from tfk_transformer.array_types import Shape, Tensor
+
 
 @keras.saving.register_keras_serializable(package="tfk_transformer")
 class VocabularyProjection(keras.layers.Layer):
-    """Project to logits, by an own `kernel` (D, vocab_size) or by the embedding table of the tokens (arXiv:1608.05859).
+    """Project to logits with a `kernel` (D, vocab_size), or with the embedding table of the tokens (arXiv:1608.05859).
 
     Args:
         vocab_size: number of tokens.
-        tied: whether the table given to `call` is used, and there is no kernel.
-        use_bias: whether there is a `bias` (vocab_size,).
-        **kwargs: of `keras.layers.Layer`.
+        tied: whether the embedding table given to `call` replaces the kernel. Defaults to False.
+        use_bias: whether there is a `bias` (vocab_size,). Defaults to False.
+        **kwargs: arguments of `keras.layers.Layer`.
     """
 
-    def __init__(self, vocab_size, tied=False, use_bias=False, **kwargs):
+    def __init__(self, vocab_size: int, tied: bool = False, use_bias: bool = False, **kwargs: object) -> None:
         super().__init__(**kwargs)
         self.vocab_size = vocab_size
         self.tied = tied
         self.use_bias = use_bias
 
-    def build(self, x_shape, table_shape=None):
+    def build(self, x_shape: Shape, table_shape: Shape | None = None) -> None:
         """Make the weights for inputs (…, D)."""
         model_dim = x_shape[-1]
         self.kernel = self.bias = None
         if not self.tied:
-            # Logits of unit variance from normalised inputs.
-            initializer = keras.initializers.RandomNormal(stddev=model_dim**-0.5)
+            # Gives logits of unit variance for normalized inputs.
+            initializer = keras.initializers.RandomNormal(stddev=(model_dim or 1) ** -0.5)
             self.kernel = self.add_weight(name="kernel", shape=(model_dim, self.vocab_size), initializer=initializer)
         if self.use_bias:
             self.bias = self.add_weight(name="bias", shape=(self.vocab_size,), initializer="zeros")
 
-    def call(self, x, table=None):
-        """Map (B, T, D), with the table (vocab_size, D) where tied, to logits (B, T, vocab_size)."""
+    def compute_output_shape(self, x_shape: Shape, table_shape: Shape | None = None) -> Shape:
+        """Return the shape of the logits, (…, vocab_size)."""
+        return (*x_shape[:-1], self.vocab_size)
+
+    def call(self, x: Tensor, table: Tensor = None) -> Tensor:
+        """Map (B, T, D) to logits (B, T, vocab_size); a tied projection also needs the table (vocab_size, D)."""
         batch, length, model_dim = ops.shape(x)
-        rows = ops.reshape(x, (-1, model_dim))  # one plain matrix product: (B*T, D)
+        rows = ops.reshape(x, (-1, model_dim))  # (B*T, D), so that it is one plain matrix product
         kernel = ops.transpose(table) if self.tied else self.kernel
         logits = ops.matmul(rows, ops.cast(kernel, rows.dtype))
         if self.use_bias:
             logits = logits + ops.cast(self.bias, logits.dtype)
         return ops.reshape(logits, (batch, length, self.vocab_size))
 
-    def get_config(self):
-        """Return what the constructor needs to make the same layer again."""
+    def get_config(self) -> dict[str, object]:
+        """Return the arguments of the constructor."""
         return {**super().get_config(), "vocab_size": self.vocab_size, "tied": self.tied, "use_bias": self.use_bias}

@@ -1,61 +1,120 @@
-"""What the models have in common: a Keras model made from a configuration record, with weights that have names."""
+"""Base classes of the models: a Keras model made from a configuration, with named weights, and the steps of a search."""
 
-from collections.abc import Callable, Mapping
-from types import SimpleNamespace
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, Self
 
 import keras
 import numpy as np
 from keras import ops
 
-from tfk_transformer.config.model_options import ModelOptions
+from tfk_transformer.array_types import Tensor
+from tfk_transformer.config.model_options import DecoderOptions, ModelOptions
+from tfk_transformer.config.presets import PRESETS
 from tfk_transformer.config.record import nearest
-from tfk_transformer.layers.decoder import Decoder
+from tfk_transformer.keras_internals import has_loss_weights
+from tfk_transformer.layers.attention import KeyValue
+from tfk_transformer.layers.decoder import Decoded, Decoder
 from tfk_transformer.layers.position_encoding import Positions
 from tfk_transformer.layers.vocabulary_projection import VocabularyProjection
 from tfk_transformer.losses import LabelSmoothedCrossentropy, projected_crossentropy, shared_by_devices
 
 
 class ConfiguredModel(keras.Model):
-    """Base of the models that a configuration record describes.
+    """Base of the models that a configuration describes.
+
+    All sizes are in the configuration, so `build()` needs no input shape, and `summary()` builds the model.
 
     Args:
-        config: of the class in `config_type`.
-        **kwargs: of `keras.Model`, for instance `dtype="mixed_bfloat16"`.
+        config: the configuration, of the class `config_type`.
+        **kwargs: arguments of `keras.Model`, for instance `dtype="mixed_bfloat16"`.
+
+    Raises:
+        ValueError: if `config` is not of the class `config_type`.
     """
 
     config_type: type[ModelOptions]
+    config: ModelOptions
 
-    def __init__(self, config: ModelOptions, **kwargs):
+    def __init__(self, config: ModelOptions, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        _check_config(config, self.config_type)
         self.config = config
 
-    def _embedding(self, name, vocab_size, tied=False):
-        # Unit variance where it meets the positions; and, where tied, logits of unit variance from normalised activations.
+    def check_inputs(self, inputs: Tensor) -> None:
+        """Check names, shapes and types of what the model is called with, and values where they are at hand.
+
+        Args:
+            inputs: what is passed to `call`.
+
+        Raises:
+            ValueError: with the argument, what was expected, and what came.
+        """
+        raise NotImplementedError
+
+    def __call__(self, inputs: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        """Check the inputs, then call the model; see `keras.Model`."""
+        self.check_inputs(inputs)
+        return super().__call__(inputs, *args, **kwargs)
+
+    @functools.wraps(keras.Model.fit)
+    def fit(self, x: Tensor = None, *args: Any, **kwargs: Any) -> keras.callbacks.History:
+        """Check arrays, then train; see `keras.Model`. Batches of a data set are checked when the step is traced."""
+        self._check_arrays(x)
+        return super().fit(x, *args, **kwargs)
+
+    @functools.wraps(keras.Model.evaluate)
+    def evaluate(self, x: Tensor = None, *args: Any, **kwargs: Any) -> Tensor:
+        """Check arrays, then evaluate; see `keras.Model`."""
+        self._check_arrays(x)
+        return super().evaluate(x, *args, **kwargs)
+
+    @functools.wraps(keras.Model.predict)
+    def predict(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        """Check arrays, then predict; see `keras.Model`."""
+        self._check_arrays(x)
+        return super().predict(x, *args, **kwargs)
+
+    def _check_arrays(self, x: Tensor) -> None:
+        if isinstance(x, Mapping | list | tuple) or hasattr(x, "shape"):  # else a data set, a sequence or a generator
+            self.check_inputs(x)
+
+    @functools.wraps(keras.Model.summary)
+    def summary(self, *args: Any, **kwargs: Any) -> None:
+        """Build the model if it is not built, then print its layers and numbers of parameters; see `keras.Model`."""
+        if not self.built:
+            self.build()
+        super().summary(*args, **kwargs)
+
+    def _embedding(self, name: str, vocab_size: int, tied: bool = False) -> keras.layers.Embedding:
+        # Gives unit variance where positions are added and, if tied, logits of unit variance for normalized activations.
         small = self.config.scale_embeddings or tied
         scale = keras.initializers.RandomNormal(stddev=self.config.model_dim**-0.5 if small else 1.0)
         return keras.layers.Embedding(vocab_size, self.config.model_dim, scale, dtype=self.dtype_policy, name=name)
 
-    def _positions(self, name):
+    def _positions(self, name: str) -> Positions:
         c = self.config
         return Positions(c.positions, c.max_length, c.scale_embeddings, c.embedding_dropout_rate, dtype=self.dtype_policy, name=name)
 
     @property
-    def named_weights(self) -> dict:
-        """Every weight by name: its path below the model, such as "encoder/layer_0/attention/query"."""
+    def named_weights(self) -> dict[str, keras.Variable]:
+        """The weights by name. A name is a path below the model, such as "encoder/layer_0/attention/query"."""
         return {weight.path.partition("/")[2]: weight for weight in self.weights}
 
     @classmethod
-    def from_weights(cls, mapping: Mapping[str, np.ndarray], config, **kwargs) -> Self:
-        """Make a model of given weights.
+    def from_weights(cls, mapping: Mapping[str, np.ndarray], config: ModelOptions, **kwargs: Any) -> Self:
+        """Make a model with given weights.
 
         Args:
-            mapping: arrays by name; `named_weights` of a built model of this configuration has the names and shapes.
-            config: what the arrays alone do not tell.
-            **kwargs: of the model.
+            mapping: arrays by name. `named_weights` of a built model of this configuration has their names and shapes.
+            config: the configuration.
+            **kwargs: arguments of the model.
+
+        Returns:
+            A built model.
 
         Raises:
-            ValueError: naming every array that is missing, unexpected or of another shape.
+            ValueError: with every array that is missing, unexpected or of another shape.
         """
         model = cls(config, **kwargs)
         model.build()
@@ -66,110 +125,120 @@ class ConfiguredModel(keras.Model):
             weight.assign(mapping[name])
         return model
 
-    def get_config(self):
-        """Return what the constructor needs to make the same model again."""
+    def get_config(self) -> dict[str, object]:
+        """Return the arguments of the constructor, the configuration as a plain dictionary."""
         return {**super().get_config(), "config": self.config.model_dump(mode="json")}
 
     @classmethod
-    def from_config(cls, config, custom_objects=None):
-        """Make the model from what `get_config` returned."""
+    def from_config(cls, config: dict[str, Any], custom_objects: dict[str, object] | None = None) -> Self:
+        """Make the model from the result of `get_config`."""
         return cls(**{**config, "config": cls.config_type(**config["config"])})
 
 
-def check_inputs(inputs: Mapping, needed: tuple, optional: tuple = ()):
-    """Refuse inputs without what is needed, and those that would be overlooked, such as a mask under another name."""
-    known = (*needed, *optional)
-    for name in inputs:
-        if name not in known:
-            raise ValueError(f"inputs: expected {', '.join(known)}, got '{name}'.{nearest(name, known)}")
-    if missing := [name for name in needed if name not in inputs]:
-        raise ValueError(f"inputs: expected {', '.join(needed)}, got none named {', '.join(missing)}.")
+def _check_config(config: object, wanted: type[ModelOptions]) -> None:
+    if isinstance(config, wanted):
+        return
+    name, preset = wanted.__name__, config if isinstance(config, str) and config in PRESETS else "tiny"
+    sizes = ", ".join(f"{field}=..." for field, info in wanted.model_fields.items() if info.is_required())
+    came = repr(config) if isinstance(config, str) else f"a value of type {type(config).__name__}"
+    raise ValueError(f'config: expected a {name}, got {came}; make one with {name}.preset("{preset}", {sizes}).')
 
 
 class Step(NamedTuple):
-    """What a step of a search gives."""
+    """The result of a decoding step."""
 
-    logits: Any  # (B, M, vocab_size)
-    cache: Any  # grown by a position of M beams
-    attention: Any  # float32 (B, M, S): to each source token, the mean over the last layer's heads; (B, M, 0) without a source
+    logits: Tensor  # (B, M, vocab_size)
+    cache: Tensor  # the KV cache, longer by one position of M beams
+    attention: Tensor  # float32 (B, M, S): to each source token, the mean over the last layer's heads; (B, M, 0) without a source
 
 
 class Beams(NamedTuple):
-    """The M hypotheses a sentence that a step extends."""
+    """The M hypotheses of each sentence that a decoding step extends."""
 
-    ids: Any  # int32 (B, M, t+1), the start token first
-    lineage: Any  # float32 (B, 1, M, (t+1)*M), additive: hides from each the cached positions of those it does not descend from
+    ids: Tensor  # int32 (B, M, t+1), the start token first
+    lineage: Tensor  # float32 (B, 1, M, (t+1)*M), additive: hides the cached positions of beams that a beam does not descend from
 
 
 class Stepper(NamedTuple):
-    """What a search needs of a model, once it has read its sources."""
+    """What a search needs from a model that has encoded the sources."""
 
-    step: Callable  # (Beams, cache, memory) -> Step
-    first_cache: Callable  # B -> the cache before the first step: tensors (B, …, 0, …) that grow along axis 2
-    memory: Any  # a structure of tensors (B, …); a step may be asked about some of their rows
+    step: Callable[[Beams, Tensor, Tensor], Step]  # of beams, cache and memory
+    first_cache: Callable[[Tensor], Tensor]  # B -> the KV cache before the first step: tensors (B, …, 0, …) that grow along axis 2
+    memory: Tensor  # a structure of tensors (B, …); a step may be called with only some of the rows
 
 
 class TokenModel(ConfiguredModel):
     """Base of the models that predict tokens: an embedding, positions, a decoder, and a projection to the vocabulary."""
 
-    def __init__(self, config: ModelOptions, **kwargs):
-        super().__init__(config, **kwargs)
-        self._latest = SimpleNamespace(output=None, logits=None)  # of the decoder and of the projection, in training
+    config: DecoderOptions
 
-    def _add_decoder(self, vocab_size, cross_attention, embedding=None):
+    def _add_decoder(self, vocab_size: int, cross_attention: bool, tied: bool, embedding: keras.layers.Embedding | None = None) -> None:
         c, dtype = self.config, {"dtype": self.dtype_policy}
-        tied = c.tie_embeddings != "none"
         self.target_embedding = embedding or self._embedding("target_embedding", vocab_size, tied)
         self.target_positions = self._positions("target_positions")
         self.decoder = Decoder(c.decoder_options(), c.decoder_layers, c.decoder_final_norm, cross_attention, **dtype, name="decoder")
         self.projection = VocabularyProjection(vocab_size, tied, c.output_bias, **dtype, name="output")
 
-    def _build_all(self, embeddings, layers):
-        """Make all weights; their shapes come from the configuration alone."""
+    def _build_all(self, embeddings: Iterable[keras.layers.Embedding], layers: Iterable[keras.layers.Layer]) -> None:
+        """Make all weights. Their shapes follow from the configuration."""
         for embedding in {id(e): e for e in embeddings}.values():
             embedding.build((None, None))
         for layer in layers:
             layer.build((None, None, self.config.model_dim))
 
-    def call(self, inputs, training=None):
-        """Return logits or probabilities (B, T, vocab_size)."""
+    def call(self, inputs: Tensor, training: bool | None = None) -> Tensor:
+        """Return logits in the compute dtype, or float32 probabilities, (B, T, vocab_size)."""
         output = self.decode(inputs, training).output
         logits = self.logits(output)
-        if self.config.output == "logits":
-            self._latest.output, self._latest.logits = (output, logits) if training and self._joins_loss else (None, None)
-            return logits
-        return ops.softmax(ops.cast(logits, "float32"), axis=-1)
+        if self.config.output != "logits":
+            return ops.softmax(ops.cast(logits, "float32"), axis=-1)
+        if training and keras.backend.backend() == "tensorflow":
+            logits.projected_from = output  # `compute_loss` needs it; a tensor of TensorFlow takes attributes
+        return logits
 
     @property
-    def _joins_loss(self):
-        """Whether loss and projection can be computed together."""
-        if self.projection.use_bias or keras.backend.backend() != "tensorflow":
-            return False
+    def _joins_loss(self) -> bool:
+        """Whether the loss and the projection can be computed together."""
         loss = getattr(self, "loss", None)
-        return type(loss) is LabelSmoothedCrossentropy and not loss.consistency
+        return not self.projection.use_bias and type(loss) is LabelSmoothedCrossentropy and not loss.consistency
 
-    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+    def compute_loss(
+        self, x: Tensor = None, y: Tensor = None, y_pred: Tensor = None, sample_weight: Tensor = None, training: bool = True
+    ) -> Tensor:
         """Compute the loss of a batch; see `keras.Model`.
 
-        In `fit`, where predictions are the logits that this model has just returned, `LabelSmoothedCrossentropy` is joined with
-        the projection to the vocabulary, see `projected_crossentropy`; the loss is the same.
+        If `y_pred` are logits that a model returned while training, `LabelSmoothedCrossentropy` is joined with the projection to the
+        vocabulary, see `projected_crossentropy`. Such logits carry the decoder output that they were projected from.
+        The loss and its gradients are the same either way.
         """
-        latest, self._latest = self._latest, SimpleNamespace(output=None, logits=None)
-        joined = y_pred is not None and y_pred is latest.logits and sample_weight is None and not shared_by_devices()
-        if not joined or self.losses or self._compile_loss._user_loss_weights:
+        output = getattr(y_pred, "projected_from", None)
+        joined = output is not None and self._joins_loss and sample_weight is None and not shared_by_devices()
+        if not joined or self.losses or has_loss_weights(self):
             return super().compute_loss(x, y, y_pred, sample_weight, training)
         table = self.target_embedding.embeddings if self.projection.tied else ops.transpose(self.projection.kernel)
-        return self.loss.mean(projected_crossentropy(y, y_pred, latest.output, table, self.loss.label_smoothing), y)
+        return self.loss.mean(projected_crossentropy(y, y_pred, output, table, self.loss.label_smoothing), y)
 
-    def logits(self, decoded):
+    def decode(self, inputs: Tensor, training: bool | None = None) -> Decoded:
+        """Return the decoder's output (B, T, D) and its attention weights, for the inputs of a call."""
+        raise NotImplementedError
+
+    def step(self, tokens: Tensor, position: Tensor, cache: list[KeyValue], memory: Tensor = (), lineage: Tensor = None) -> Step:
+        """Decode the next position for M beams of each sentence; see `Transformer.step`."""
+        raise NotImplementedError
+
+    def start_search(self, source: Tensor, use_cache: bool = True) -> Stepper:
+        """Encode source ids (B, S) for a search; see `Transformer.start_search`."""
+        raise NotImplementedError
+
+    def logits(self, decoded: Tensor) -> Tensor:
         """Project decoder outputs (B, T, D) to logits (B, T, vocab_size)."""
         return self.projection(decoded, self.target_embedding.embeddings if self.projection.tied else None)
 
-    def _embed(self, target, training=None):
+    def _embed(self, target: Tensor, training: bool | None = None) -> Tensor:
         return self.target_positions(self.target_embedding(target), training=training)
 
-    def _step_by_full_pass(self, ids, decode) -> Step:
-        """Take a step by a full pass over all tokens so far, ids (B, M, t+1); there is no cache."""
+    def _step_by_full_pass(self, ids: Tensor, decode: Callable[[Tensor, Tensor], Decoded]) -> Step:
+        """Take a decoding step without a cache, as a full pass over all tokens so far, ids (B, M, t+1)."""
         batch, beams, length = ops.shape(ids)
         sentences = ops.arange(batch * beams) // beams  # (B*M,)
         decoded = decode(ops.reshape(ids, (batch * beams, length)), sentences)
@@ -178,17 +247,17 @@ class TokenModel(ConfiguredModel):
         attention = None if cross is None else ops.reshape(ops.mean(cross, axis=1)[:, -1], (batch, beams, ops.shape(cross)[-1]))
         return self._to_step(last, [], attention)
 
-    def _cached_step(self, beams: Beams, cache, memory) -> Step:
+    def _cached_step(self, beams: Beams, cache: list[KeyValue], memory: Tensor) -> Step:
         return self.step(beams.ids[:, :, -1], ops.shape(beams.ids)[2] - 1, cache, memory, beams.lineage)
 
-    def _to_step(self, output, cache, attention) -> Step:
+    def _to_step(self, output: Tensor, cache: list[KeyValue], attention: Tensor) -> Step:
         if attention is None:
             attention = ops.zeros((*ops.shape(output)[:2], 0), dtype="float32")
         return Step(self.logits(output), cache, attention)
 
 
-def _differences(shapes: Mapping[str, tuple], mapping: Mapping[str, np.ndarray]):
-    """Yield every way in which a mapping of arrays is not what `shapes` asks for."""
+def _differences(shapes: Mapping[str, tuple[int, ...]], mapping: Mapping[str, np.ndarray]) -> Iterator[str]:
+    """Describe every array that is missing, has another shape than in `shapes`, or is not in `shapes`."""
     for name, shape in shapes.items():
         if name not in mapping:
             yield f"no '{name}' {shape}"

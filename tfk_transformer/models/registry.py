@@ -1,37 +1,51 @@
-"""The models there are, by the name that stands in their configurations."""
+"""The kinds of models, by the name of the architecture in their configurations."""
 
 import json
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tfk_transformer.config.model_options import ClassifierConfig, LanguageModelConfig, TransformerConfig
 
-CONFIGS = {"encoder_decoder": TransformerConfig, "decoder": LanguageModelConfig, "encoder": ClassifierConfig}
+if TYPE_CHECKING:
+    from tfk_transformer.models.base import TokenModel
+    from tfk_transformer.models.classifier import Classifier
+
+ModelConfig: TypeAlias = TransformerConfig | LanguageModelConfig | ClassifierConfig
+
+CONFIGS: dict[str | None, type[ModelConfig]] = {
+    "encoder_decoder": TransformerConfig,
+    "decoder": LanguageModelConfig,
+    "encoder": ClassifierConfig,
+}
 
 
-def config_from_json(text: str):
-    """Return the configuration that `to_json` wrote, of the class that its `architecture` names.
+def config_from_json(text: str) -> ModelConfig:
+    """Return the configuration that `to_json` wrote, of the class that its key `architecture` names.
+
+    Args:
+        text: JSON.
 
     Raises:
-        ValueError: for text that is no configuration.
+        ValueError: if the text is not a configuration.
     """
     try:
         architecture = json.loads(text).get("architecture")
     except (json.JSONDecodeError, AttributeError):
-        architecture = None  # the configuration says what is wrong
+        architecture = None  # `from_json` raises the error
     return CONFIGS.get(architecture, TransformerConfig).from_json(text)
 
 
-def make_model(config, **kwargs):
-    """Return a built model of a configuration.
+def make_model(config: ModelConfig, **kwargs: Any) -> "TokenModel | Classifier":
+    """Return a built model.
 
     Args:
-        config: of `CONFIGS`.
-        **kwargs: of the model.
+        config: the configuration, of one of the classes in `CONFIGS`.
+        **kwargs: arguments of the model.
     """
     from tfk_transformer.models.classifier import Classifier
     from tfk_transformer.models.language_model import LanguageModel
     from tfk_transformer.models.transformer import Transformer
 
-    kinds = {"encoder_decoder": Transformer, "decoder": LanguageModel, "encoder": Classifier}
-    model = kinds[config.architecture](config, **kwargs)
+    kinds: dict[str, Any] = {"encoder_decoder": Transformer, "decoder": LanguageModel, "encoder": Classifier}
+    model: TokenModel | Classifier = kinds[config.architecture](config, **kwargs)
     model.build()
     return model

@@ -5,123 +5,152 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
+from tfk_transformer.array_types import Tensor
 from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.layers.attention import KeyValue
 from tfk_transformer.layers.decoder import Decoded
 from tfk_transformer.layers.encoder import Encoded, Encoder
 from tfk_transformer.layers.masks import additive_mask, causal_mask, padding_mask
-from tfk_transformer.models.base import Step, Stepper, TokenModel, check_inputs
+from tfk_transformer.models.base import Beams, Step, Stepper, TokenModel
+from tfk_transformer.models.inputs import check_ids, check_names, check_same_rows
 
 
 class Memory(NamedTuple):
-    """The source, ready to be attended to at every step of a search."""
+    """The keys and values projected from the encoder's output, which every decoding step attends to."""
 
     layers: list[KeyValue]  # for each decoder layer keys (B, H, S, K) and values (B, H, S, V)
-    mask: Any  # float32 (B, 1, 1, S)
+    mask: Tensor  # float32 (B, 1, 1, S)
 
 
 class AttentionMaps(NamedTuple):
-    """Attention weights of every layer, each float32 and summing to 1 over its last axis."""
+    """The attention weights of every layer, float32; they sum to 1 over the last axis."""
 
-    encoder: list  # (B, H, S, S)
-    decoder: list  # (B, H, T, T)
-    cross: list  # (B, H, T, S)
+    encoder: list[Tensor]  # (B, H, S, S)
+    decoder: list[Tensor]  # (B, H, T, T)
+    cross: list[Tensor]  # (B, H, T, S)
 
 
 @keras.saving.register_keras_serializable(package="tfk_transformer")
 class Transformer(TokenModel):
     """The encoder-decoder Transformer of "Attention Is All You Need" (arXiv:1706.03762).
 
-    Called on {"source": ids (B, S), "target": ids (B, T)} it returns the logits (B, T, target_vocab_size) of the token
-    after each target position, in the compute dtype; with `output="probabilities"` their softmax, float32. Id 0 is padding
-    on both sides; "source_mask" (B, S), 1 for real tokens, may say otherwise of the source.
+    Called with {"source": ids (B, S), "target": ids (B, T)}, it returns the logits (B, T, target_vocab_size) of the token that
+    follows each target position, in the compute dtype. With `output="probabilities"` it returns their softmax in float32.
+    Id 0 is padding on both sides, unless "source_mask" (B, S), 1 for a token and 0 for padding, is given for the source.
+
+    A call, `fit`, `evaluate` and `predict` check names, ranks, types and numbers of rows of their inputs. They also check that the
+    ids are within the vocabulary, where the values are at hand: in arrays, but not inside a `tf.data` pipeline.
 
     Args:
         config: sizes and options.
-        **kwargs: of `keras.Model`, for instance `dtype="mixed_bfloat16"`.
+        **kwargs: arguments of `keras.Model`, for instance `dtype="mixed_bfloat16"`.
+
+    Raises:
+        ValueError: if `config` is not a `TransformerConfig`.
     """
 
     config_type = TransformerConfig
+    config: TransformerConfig
 
-    def __init__(self, config: TransformerConfig, **kwargs):
+    def __init__(self, config: TransformerConfig, **kwargs: Any) -> None:
         super().__init__(config, **kwargs)
         shared = config.tie_embeddings == "all"
         self.source_embedding = self._embedding("source_embedding", config.source_vocab_size, tied=shared)
         self.source_positions = self._positions("source_positions")
         self.encoder = Encoder(config, config.encoder_layers, config.encoder_final_norm, dtype=self.dtype_policy, name="encoder")
-        self._add_decoder(config.target_vocab_size, True, self.source_embedding if shared else None)
+        embedding = self.source_embedding if shared else None
+        self._add_decoder(config.target_vocab_size, True, config.tie_embeddings != "none", embedding)
 
-    def build(self, input_shape=None):
-        """Make all weights; their shapes come from the configuration alone."""
+    def build(self, input_shape: object = None) -> None:
+        """Make all weights. Their shapes follow from the configuration."""
         layers = (self.source_positions, self.target_positions, self.encoder, self.decoder, self.projection)
         self._build_all((self.source_embedding, self.target_embedding), layers)
 
-    def decode(self, inputs, training=None) -> Decoded:
-        """Return the decoder's output (B, T, D) and its attention weights, for the same inputs as a call."""
+    def check_inputs(self, inputs: Tensor) -> None:
+        """Check what the model is called with; see `ConfiguredModel.check_inputs`."""
+        check_names(inputs, ("source", "target"), ("source_mask",))
+        check_ids("source", inputs["source"], self.config.source_vocab_size)
+        check_ids("target", inputs["target"], self.config.target_vocab_size)
+        check_same_rows(inputs)
+
+    def decode(self, inputs: Tensor, training: bool | None = None) -> Decoded:
+        """Return the decoder's output (B, T, D) and its attention weights, for the inputs of a call."""
         return self._run(inputs, training)[1]
 
-    def attention_maps(self, inputs) -> AttentionMaps:
-        """Return the attention weights of every layer and head for the same inputs as a call."""
+    def attention_maps(self, inputs: Tensor) -> AttentionMaps:
+        """Return the attention weights of every layer and head, for the inputs of a call."""
+        self.check_inputs(inputs)
         encoded, decoded = self._run(inputs, training=False)
         return AttentionMaps(encoded.weights, decoded.self_weights, decoded.cross_weights)
 
-    def encode(self, source, training=None, attention_mask=None) -> Encoded:
-        """Encode source ids (B, S) to `Encoded`, with output (B, S, D); the additive mask is made from ids if not given."""
+    def encode(self, source: Tensor, training: bool | None = None, attention_mask: Tensor = None) -> Encoded:
+        """Encode source ids.
+
+        Args:
+            source: ids (B, S).
+            training: whether dropout is applied.
+            attention_mask: see `Encoder.call`. Defaults to a mask that hides padding.
+
+        Returns:
+            The encoder's output (B, S, D) and its attention weights.
+        """
         embedded = self.source_positions(self.source_embedding(source), training=training)
         mask = padding_mask(source) if attention_mask is None else attention_mask
         return self.encoder(embedded, attention_mask=mask, training=training)
 
-    def remember(self, source) -> Memory:
-        """Encode source ids (B, S) and project them for each decoder layer, once for a whole search."""
+    def remember(self, source: Tensor) -> Memory:
+        """Encode source ids (B, S) and project the output for each decoder layer, once for a whole search."""
         return Memory(self.decoder.project_memory(self.encode(source).output), padding_mask(source))
 
-    def step(self, tokens, position, cache: list[KeyValue], memory: Memory, lineage=None) -> Step:
-        """Decode one position more for M beams a sentence.
+    def step(self, tokens: Tensor, position: Tensor, cache: list[KeyValue], memory: Tensor = (), lineage: Tensor = None) -> Step:
+        """Decode the next position for M beams of each sentence.
 
         Args:
             tokens: ids (B, M), the last token of each beam.
-            position: its position, a scalar; the start token has 0.
-            cache: for each layer what came before, from `decoder.empty_cache(B)` and then from the step before.
-            memory: from `remember`.
-            lineage: additive mask (B, 1, M, (position+1)*M) of what each beam descends from; None: M is 1.
+            position: the position of these tokens, a scalar. The start token has position 0.
+            cache: the KV cache of each layer: at first `decoder.empty_cache(B)`, later that of the previous step.
+            memory: the result of `remember`.
+            lineage: additive mask (B, 1, M, (position+1)*M) that shows each beam those it descends from. None is right for M = 1.
 
         Returns:
-            Logits (B, M, target_vocab_size), the grown cache, and the attention to the source (B, M, S).
+            Logits (B, M, target_vocab_size), the longer cache, and the attention to the source (B, M, S).
         """
         embedded = self.target_positions.at(self.target_embedding(tokens), position)
-        # Changes nothing, but TensorFlow 2.21 with oneDNN fuses a mask that one product alone reads, as in a decoder of a single
-        # layer, in such a way that the whole loop of a search gives nothing.
+        # The minimum changes no value. Without it, TensorFlow 2.21 with oneDNN fuses a mask that only one product reads, as in a
+        # decoder of a single layer, so that the whole loop of a search returns nothing.
         mask = ops.minimum(memory.mask, 0.0) if self.config.decoder_layers == 1 else memory.mask
         output, cache, cross_weights = self.decoder.step(embedded, cache, memory.layers, lineage, mask)
         return self._to_step(output, cache, ops.mean(cross_weights[-1], axis=1))
 
-    def start_search(self, source, use_cache=True) -> Stepper:
-        """Read source ids (B, S) for a search.
+    def start_search(self, source: Tensor, use_cache: bool = True) -> Stepper:
+        """Encode source ids for a search.
 
         Args:
             source: ids (B, S).
-            use_cache: whether a step computes the last position alone, with the keys and values of those before; else it
-                computes the whole prefix anew.
+            use_cache: whether a decoding step computes only the last position, from the keys and values of the earlier ones, or
+                computes the whole prefix again. Defaults to True.
+
+        Returns:
+            The functions and tensors that the search needs.
         """
         if use_cache:
             return Stepper(self._cached_step, self.decoder.empty_cache, self.remember(source))
 
-        def step(beams, cache, memory):
-            def decode(target, sentences):
+        def step(beams: Beams, cache: Tensor, memory: Tensor) -> Step:
+            def decode(target: Tensor, sentences: Tensor) -> Decoded:
                 return self._decode(target, *(ops.take(part, sentences, axis=0) for part in memory))
 
             return self._step_by_full_pass(beams.ids, decode)
 
         return Stepper(step, lambda batch: [], (self.encode(source).output, padding_mask(source)))
 
-    def _run(self, inputs, training):
-        check_inputs(inputs, ("source", "target"), ("source_mask",))
+    def _run(self, inputs: Tensor, training: bool | None) -> tuple[Encoded, Decoded]:
         source_mask = additive_mask(inputs["source_mask"]) if "source_mask" in inputs else padding_mask(inputs["source"])
         encoded = self.encode(inputs["source"], training, source_mask)
         return encoded, self._decode(inputs["target"], encoded.output, source_mask, training)
 
-    def _decode(self, target, encoded, source_mask, training=None) -> Decoded:
-        # Target padding stands at the end, where the causal mask alone hides it from every real token.
+    def _decode(self, target: Tensor, encoded: Tensor, source_mask: Tensor, training: bool | None = None) -> Decoded:
+        # Target padding is at the end, so the causal mask hides it from every real token.
         mask = causal_mask(ops.shape(target)[1])
         embedded = self._embed(target, training)
         return self.decoder(embedded, encoded, attention_mask=mask, cross_attention_mask=source_mask, training=training)

@@ -1,0 +1,56 @@
+"""The private names of Keras that the package uses are still there, and are used in one module."""
+
+import inspect
+import re
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+from tfk_transformer import keras_internals
+
+REPOSITORY = Path(__file__).parents[1]
+
+
+def test_the_weights_of_losses_are_known():
+    for loss_weights in (None, [0.5]):
+        model = keras.Sequential([keras.layers.Dense(1)])
+        model.compile("sgd", "mse", loss_weights=loss_weights)
+        assert keras_internals.has_loss_weights(model) == (loss_weights is not None)
+
+
+@pytest.mark.parametrize("kind", [keras.optimizers.Adam, keras.optimizers.AdamW])
+def test_the_moments_of_adam_belong_to_their_variable(kind):
+    variables = [keras.Variable(np.zeros(size, "float32")) for size in (2, 3)]
+    optimizer = kind(0.1, beta_1=0.8, beta_2=0.95)
+    optimizer.build(variables)
+    optimizer.apply([keras.ops.ones(2), 2 * keras.ops.ones(3)])
+    for variable, gradient in zip(variables, (1.0, 2.0), strict=True):
+        first, second = keras_internals.adam_moments(optimizer, variable)
+        np.testing.assert_allclose(first, np.full(variable.shape, 0.2 * gradient), rtol=1e-6)
+        np.testing.assert_allclose(second, np.full(variable.shape, 0.05 * gradient**2), rtol=1e-6)
+
+
+def sources(kind, package):
+    """Return the text of the classes that a class is derived from, as far as they are in a package."""
+    return "\n".join(inspect.getsource(base) for base in kind.__mro__ if base.__module__.partition(".")[0] == package)
+
+
+def test_classes_use_no_private_names_of_the_classes_of_keras():
+    import tfk_transformer
+
+    assert tfk_transformer.Transformer is not None  # loaded, and with it all that is registered
+    kinds = [kind for name, kind in keras.saving.get_custom_objects().items() if name.startswith("tfk_transformer>")]
+    assert len(kinds) >= 20
+    for kind in kinds:
+        own, theirs = sources(kind, "tfk_transformer"), sources(kind, "keras")
+        used = set(re.findall(r"\bself\.(_[a-z]\w*)", own))
+        defined = {name for pair in re.findall(r"def (_\w+)|self\.(_\w+)(?:: .*)? = ", own) for name in pair}
+        assert [name for name in used - defined if re.search(rf"\b{name}\b", theirs)] == [], kind
+
+
+def test_nothing_imports_what_keras_does_not_export():
+    for folder in ("tfk_transformer", "export"):
+        for path in (REPOSITORY / folder).rglob("*.py"):
+            assert "keras.src" not in path.read_text(encoding="utf-8"), path

@@ -1,0 +1,20 @@
+"""The only private names of Keras that this package uses, each behind a function.
+
+Keras gives no public way to what they return. tests/test_keras_internals.py says which of them a new version of Keras lacks.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import keras
+
+
+def has_loss_weights(model: "keras.Model") -> bool:
+    """Return whether `compile` was given weights of the losses."""
+    return bool(model._compile_loss._user_loss_weights)
+
+
+def adam_moments(optimizer: "keras.optimizers.Adam", variable: "keras.Variable") -> tuple["keras.Variable", "keras.Variable"]:
+    """Return the first and the second moment that Adam keeps of the gradients of a variable."""
+    place = optimizer._get_variable_index(variable)
+    return optimizer._momentums[place], optimizer._velocities[place]

@@ -1,0 +1,76 @@
+"""Registration of the classes with Keras, so that a saved `.keras` file loads after `import keras, tfk_transformer`.
+
+A class is registered when its module is imported, and importing the package imports none of them. So they are imported
+as soon as Keras is: at once if Keras is already there, otherwise when it is first imported.
+"""
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+PACKAGE = __name__.partition(".")[0]
+# These import every module with a class that is registered with Keras.
+REGISTERING = ("models.transformer", "models.language_model", "models.classifier", "metrics", "optimizers", "schedules")
+_CONCERNED = ("layers.", "models.", "losses", "metrics", "optimizers", "schedules")  # what these import, and they themselves
+
+
+def register_with_keras() -> None:
+    """Import all modules that register classes, if Keras is already imported.
+
+    Without an optional package that they need, nothing is registered: the runtimes of exported files work without it, in a
+    program that also uses Keras. The error appears when one of the classes is asked for.
+    """
+    if "keras" not in sys.modules:
+        return
+    try:
+        for name in REGISTERING:
+            importlib.import_module(f"{PACKAGE}.{name}")
+    except ImportError:
+        pass
+
+
+class _KerasFinder(MetaPathFinder):
+    """Have `register_with_keras` run when Keras has been imported."""
+
+    def __init__(self) -> None:
+        self.searching = False
+
+    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """Return the spec of Keras that the other finders give, with a loader that registers afterwards."""
+        if fullname != "keras" or self.searching:
+            return None
+        self.searching = True
+        try:
+            spec = importlib.util.find_spec(fullname)
+        finally:
+            self.searching = False
+        if spec is not None and spec.loader is not None:
+            _run_after(spec)
+        return spec
+
+
+def _run_after(spec: ModuleSpec) -> None:
+    """Wrap `spec.loader.exec_module`."""
+    execute = spec.loader.exec_module  # type: ignore[union-attr]
+
+    def execute_and_register(module: ModuleType) -> None:
+        execute(module)
+        # A module of this package that imports Keras itself is not complete yet, and others may need its names.
+        # `tfk_transformer.__getattr__` then registers.
+        concerned = tuple(f"{PACKAGE}.{name}" for name in _CONCERNED)
+        if not any(name.startswith(concerned) for name in sys.modules):
+            register_with_keras()
+
+    spec.loader.exec_module = execute_and_register  # type: ignore[union-attr, method-assign]
+
+
+def watch_for_keras() -> None:
+    """Register now if Keras is already imported, otherwise as soon as it is."""
+    if "keras" in sys.modules:
+        register_with_keras()
+    else:
+        sys.meta_path.insert(0, _KerasFinder())
