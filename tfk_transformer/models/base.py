@@ -9,7 +9,7 @@ import numpy as np
 from keras import ops
 
 from tfk_transformer.array_types import Tensor
-from tfk_transformer.config.model_options import DecoderOptions, ModelOptions
+from tfk_transformer.config.model_options import LanguageModelConfig, ModelOptions, TransformerConfig
 from tfk_transformer.config.presets import PRESETS
 from tfk_transformer.config.record import nearest
 from tfk_transformer.keras_internals import has_loss_weights
@@ -170,7 +170,7 @@ class Stepper(NamedTuple):
 class TokenModel(ConfiguredModel):
     """Base of the models that predict tokens: an embedding, positions, a decoder, and a projection to the vocabulary."""
 
-    config: DecoderOptions
+    config: TransformerConfig | LanguageModelConfig
 
     def _add_decoder(self, vocab_size: int, cross_attention: bool, tied: bool, embedding: keras.layers.Embedding | None = None) -> None:
         c, dtype = self.config, {"dtype": self.dtype_policy}

@@ -67,7 +67,7 @@ def read_model(folder: Path, kind: Kind) -> keras.Model:
         other = KINDS[config.architecture].reader
         raise ValueError(f"bundle: expected one that {kind.reader} reads, got {folder}, which is for {other}; open it with {other}.load.")
     missing = [name for name in kind.files if not (folder / name).is_file()]
-    if missing:
+    if config is None or missing:
         raise ValueError(f"bundle: expected a folder that {kind.writer} wrote, got {folder} without {', '.join(missing)}.")
     model = make_model(config, dtype="float32")
     try:
