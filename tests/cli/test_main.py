@@ -220,7 +220,7 @@ def test_a_stopped_training_is_resumed(recipe, tmp_path, stop):
         (["train", "--data", "numbers:en-de", "--preset", "tinny", "--out", "{tmp}/new"], "preset: .*'tinny'"),
         (["train", "--data", "numbers:en-de", "--option", "norm", "--out", "{tmp}/new"], "--option: expected NAME=VALUE, .*, got 'norm'"),
         (["train", "--data", "numbers:en-de", "--option", "norms=pre", "--out", "{tmp}/new"], "unknown key 'norms'. Did you mean 'norm'"),
-        (["train", "--data", "numbers:en-de", "--architecture", "encoder", "--out", "{tmp}/new"], "architecture: .*'encoder'"),
+        (["train", "--data", "numbers:en-de", "--architecture", "encodr", "--out", "{tmp}/new"], "architecture: .*'encodr'"),
         (["train", "--data", "files:{tmp}/a,{tmp}/b", "--out", "{tmp}/new"], "{tmp}/a: not found; {tmp}/b: not found"),
         (["train", "--data", "numbers:en-de", "--out", "{tmp}"], "out: expected a new folder, got {tmp}, which exists"),
         (["train", "--data", "numbers:en-de", "--out", "{tmp}/new", "--resume"], "resume: expected an unfinished training"),
