@@ -116,8 +116,14 @@ class ExpectedResults:
 def _saved_model(translator: Translator, folder: Path, expected: ExpectedResults) -> Figures:
     path = folder / file_names.SAVED_MODEL
     pieces = [piece.encode("utf-8", "surrogateescape") for piece in translator.target_tokenizer.pieces()]
-    tokenizers = {"source_tokenizer": translator.source_tokenizer.model, "target_tokenizer": translator.target_tokenizer.model}
-    write_saved_model(translator, path, SAVED_MODEL, host_functions(translator), pieces=pieces, **tokenizers)
+    write_saved_model(
+        translator,
+        path,
+        more=host_functions,
+        pieces=pieces,
+        source_tokenizer=translator.source_tokenizer.model,
+        target_tokenizer=translator.target_tokenizer.model,
+    )
     write_warm_up(path, SAVED_MODEL, expected.short_texts)
     loaded = SavedModelTranslator(path)
     expected.check_steps("SavedModel", loaded.steps)

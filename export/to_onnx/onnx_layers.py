@@ -13,7 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from tfk_transformer.config.layer_options import LayerOptions
-from tfk_transformer.config.model_options import LanguageModelConfig, TransformerConfig
+from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.constants import PAD_ID
 from tfk_transformer.export.to_onnx.conversion import DOMAIN, READ
 from tfk_transformer.export.to_onnx.onnx_attention import FusedAttention, StandardAttention
@@ -52,7 +52,7 @@ def insert_layers(converted: ir.Model, model: TokenModel, profile: Profile) -> N
     """
     # onnxruntime's MultiHeadAttention requires keys and values of one width.
     attention = profile.attention if model.config.query_width == model.config.value_width else StandardAttention
-    config = cast(TransformerConfig | LanguageModelConfig, model.config)
+    config = model.config
     weights = {name: np.asarray(weight) for name, weight in model.named_weights.items()}
     write: Callable[..., list[ir.Value]]
     options: LayerOptions

@@ -5,7 +5,7 @@ Each is one graph over ids. The same graph with tokenizers and labels at its end
 
 import base64
 from collections.abc import Iterable, MutableSequence, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import keras
 import numpy as np
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from tfk_transformer.export.functions import TensorFlowFunction
     from tfk_transformer.generation.classification_functions import ClassificationFunctions
     from tfk_transformer.generation.translation_functions import TranslationFunctions
+    from tfk_transformer.models.base import TokenModel
 
 IR_VERSION = 8  # the version that tf2onnx writes
 
@@ -49,7 +50,8 @@ def search_graph(translator: Translator) -> ir.Model:
     from tfk_transformer.export.functions import traced
     from tfk_transformer.export.to_onnx.placeholder_model import PlaceholderModel
 
-    around = type(translator.functions)(PlaceholderModel(translator.model), translator.source_tokenizer, translator.target_tokenizer)
+    placeholder = cast("TokenModel", PlaceholderModel(translator.model))  # it has what the search uses of a model
+    around = type(translator.functions)(placeholder, translator.source_tokenizer, translator.target_tokenizer)
     return from_tensorflow(traced(around, GENERATE).get_concrete_function())
 
 

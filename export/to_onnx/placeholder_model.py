@@ -1,12 +1,11 @@
 """A model whose encoder and decoding step are single nodes, which `onnx_layers` replaces after the conversion."""
 
 from collections.abc import Sequence
-from typing import NoReturn, cast
+from typing import NoReturn
 
 import tensorflow as tf
 
 from tfk_transformer.array_types import Tensor
-from tfk_transformer.config.model_options import LanguageModelConfig, TransformerConfig
 from tfk_transformer.export.to_onnx.conversion import DOMAIN, READ, STEP
 from tfk_transformer.layers.attention import KeyValue
 from tfk_transformer.models.base import Beams, Step, Stepper, TokenModel
@@ -29,7 +28,7 @@ class PlaceholderModel:
     """
 
     def __init__(self, model: TokenModel):
-        self.config = cast(TransformerConfig | LanguageModelConfig, model.config)
+        self.config = model.config
         self._first_cache = model.decoder.empty_cache
 
     def start_search(self, source: Tensor, use_cache: bool = True) -> Stepper:

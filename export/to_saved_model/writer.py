@@ -2,8 +2,8 @@
 
 import functools
 import os
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, TypeVar
 
 import tensorflow as tf
 
@@ -14,12 +14,14 @@ if TYPE_CHECKING:
     from tfk_transformer.pipelines.text_classifier import TextClassifier
     from tfk_transformer.pipelines.translator import Translator
 
+Fitted = TypeVar("Fitted", "Translator", "TextClassifier")
+
 
 def write_saved_model(
-    fitted: "Translator | TextClassifier",
+    fitted: Fitted,
     folder: str | os.PathLike[str],
     signatures: Mapping[str, Signature] = SAVED_MODEL,
-    more: Mapping[str, TensorFlowFunction] | None = None,
+    more: Callable[[Fitted], Mapping[str, TensorFlowFunction]] | None = None,
     **constants: object,
 ) -> None:
     """Write a SavedModel.
@@ -28,7 +30,7 @@ def write_saved_model(
         fitted: the translator or classifier to export.
         folder: folder to write; it must not exist.
         signatures: signatures by name, of those in `signatures`.
-        more: further signatures by name, as `tf.function`s.
+        more: function that returns further `tf.function`s of `fitted`, by the names of their signatures.
         **constants: results of further functions without arguments, by name. `max_length` and `config`, as JSON, are always there.
     """
     module = tf.Module()
@@ -38,4 +40,4 @@ def write_saved_model(
     for name, value in {"max_length": config.max_length, "config": config.to_json(), **constants}.items():
         setattr(module, name, tf.function(functools.partial(tf.constant, value), input_signature=[]))
     functions = {name: traced(fitted.functions, signature) for name, signature in signatures.items()}
-    tf.saved_model.save(module, str(folder), signatures={**functions, **(more or {})})
+    tf.saved_model.save(module, str(folder), signatures={**functions, **(more(fitted) if more else {})})

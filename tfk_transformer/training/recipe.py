@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 import tomlkit
 from pydantic import Field, model_validator
 
-from tfk_transformer.config.model_options import ModelOptions
 from tfk_transformer.config.presets import PRESETS
 from tfk_transformer.config.record import Record
-from tfk_transformer.models.registry import CONFIGS
+from tfk_transformer.models.registry import CONFIGS, ModelConfig
 from tfk_transformer.tokenizers.subword_tokenizer import MODEL_TYPES
 
 DATA, MODEL, SUBWORDS, TRAINING, EVALUATION, RUN = "Data", "Model", "Subwords", "Training", "Evaluation", "The run"
@@ -198,7 +197,7 @@ class Recipe(Record):
             raise ValueError(f"consistency: expected 0 for a model whose output is '{output}', got {self.consistency}")
         return self
 
-    def config(self, source_vocab_size: int, target_vocab_size: int | None = None) -> ModelOptions:
+    def config(self, source_vocab_size: int, target_vocab_size: int | None = None) -> ModelConfig:
         """Return the model's configuration. Weights are shared as far as the vocabularies are.
 
         Args:
@@ -206,7 +205,7 @@ class Recipe(Record):
             target_vocab_size: number of pieces of the target vocabulary, or of a classifier's labels. None: as many as in the
                 source vocabulary.
         """
-        kind: type[ModelOptions] = CONFIGS[self.architecture]
+        kind: type[ModelConfig] = CONFIGS[self.architecture]
         target_size = target_vocab_size or source_vocab_size
         decided: dict[str, int | str] = {
             "vocab_size": source_vocab_size,
