@@ -49,7 +49,9 @@ def test_type_checkers_see_every_public_name_where_it_is():
         for alias in line.names
         if alias.asname == alias.name  # the form that a type checker takes for public
     ]
-    assert sorted(found) == sorted(tfk_transformer._HOME.items())
+    # Submodules that are public names: one is imported as such; type checkers take the other, which can be called, for a function.
+    submodules = {"datasets": "", "export": "export.exporting"}
+    assert sorted(found) == sorted({**tfk_transformer._HOME, **submodules}.items())
 
 
 def test_the_package_holds_every_module_of_the_tree():
