@@ -287,7 +287,7 @@ except SystemExit:
     print(sorted(heavy & set(sys.modules)), sorted(name for name in sys.modules if name.startswith("tfk_transformer.")), file=sys.stderr)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    ours = ["tfk_transformer.cli", "tfk_transformer.cli.main", "tfk_transformer.runtime_environment"]
+    ours = [f"tfk_transformer.{name}" for name in ("cli", "cli.main", "keras_registration", "runtime_environment")]
     assert done.stderr == f"[] {ours}\n"
     assert all(line in " ".join(done.stdout.split()) for line in cli.COMMANDS.values())
 

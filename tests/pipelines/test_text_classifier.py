@@ -384,7 +384,7 @@ def test_translate_on_a_classifiers_bundle_is_one_line_of_error(saved):
     command = [sys.executable, "-m", "tfk_transformer", "translate", saved, "seven"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 1 and done.stdout == ""
-    assert done.stderr.splitlines()[-1].startswith("error: bundle: expected one that Translator reads")
+    assert done.stderr.splitlines()[-1].startswith("error: translate: expected a translator, got a classifier; use classify.")
 
 
 def test_the_command_line_exports_it(saved, tmp_path):

@@ -37,10 +37,11 @@ def command(
     With `--setting n_best=N`, print N lines per sentence, best first: NUMBER ||| TRANSLATION ||| SCORE. Sentences are numbered from 0.
     """
     settings = search_settings(setting, beam_size, 1 if stream else DEFAULT_BEAM)
+    texts = given_texts(text, input)
     check_files(input=input)
     check_settings(model, settings)
     translator = open_model(model)
     if stream:
-        print_streams(translator, given_texts(text, input), prefix, settings, output)
+        print_streams(translator, texts, prefix, settings, output)
     else:
-        write_lines(translation_lines(translator, given_texts(text, input), prefix, settings), output)
+        write_lines(translation_lines(translator, texts, prefix, settings), output)
