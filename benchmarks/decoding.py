@@ -1,12 +1,12 @@
-"""Time the exported files of one model against CTranslate2 and PyTorch on the same weights and sentences.
+"""Compare the speed of one model's exported files with CTranslate2 and PyTorch, on the same weights and sentences.
 
 python benchmarks/decoding.py BUNDLE EXPORT --data folder:multi30k:de-en      natural lengths, the split "test"
 python benchmarks/decoding.py BUNDLE --forced                                 random weights of BUNDLE's shape, 15 tokens to 30
 
-Every engine runs in a process of its own and takes its turn; speeds are medians of interleaved rounds, in sentences a second,
-and in brackets a multiple of CTranslate2's best in the same column. Where an engine can, it is also measured with a batch a thread
-side by side ("2 at once"), in the place of one batch on all threads. There is no table unless CTranslate2's translations are ours.
-Peers come with `pip install -e '.[bench]'`, or with --peers-python from an environment that has ctranslate2 and torch.
+Every engine has its own process, and the engines take turns. Speeds are medians of interleaved rounds, in sentences per second, and
+in brackets relative to CTranslate2's best in the same column. Engines that support it are also measured with one batch per thread in
+parallel ("2 at once") instead of one batch on all threads. The table is only printed if CTranslate2's translations equal ours.
+`pip install -e '.[bench]'` installs the peers; --peers-python uses those of another environment with ctranslate2 and torch.
 """
 
 import argparse
@@ -27,7 +27,7 @@ CTRANSLATE2 = "CTranslate2 float32"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the benchmark; what goes wrong is one line, and status 1."""
+    """Run the benchmark. An error prints one line and exits with status 1."""
     options = _parse(arguments)
     with tempfile.TemporaryDirectory() as folder:
         try:
@@ -142,13 +142,13 @@ def _conditions(task: Task, options, found: dict) -> list[str]:
     cut = {beam: sum(len(row) == options.max_length for row in rows) for beam, rows in found[PORTABLE].items()}
     lines = [
         f"{task.what}; batches of neighbours in length; median of {options.repeats} interleaved rounds.",
-        f"A batch of 1: {len(task.trial.chosen(1))} of them, spread over the lengths.",
+        f"Batch size 1: {len(task.trial.chosen(1))} of them, spread over the lengths.",
         f"Threads of each engine: {options.threads}. Processor: {processor()}.",
-        "No length penalty anywhere: CTranslate2's is another formula, and without one both search for the same.",
+        "No length penalty: CTranslate2's formula differs, and without a penalty both search for the same hypothesis.",
     ]
     if task.references:
         ended = ", ".join(f"{number} in {search_name(beam)}" for beam, number in cut.items())
-        lines.append(f"Targets end at {options.max_length} tokens in every engine; so long became {ended}.")
+        lines.append(f"Targets end at {options.max_length} tokens in every engine. Translations that reached this length: {ended}.")
     return lines
 
 

@@ -1,4 +1,4 @@
-"""Compare every hypothesis of every exported file with Keras's, on a test split.
+"""Compare every hypothesis of every exported file with that of Keras, on a test split.
 
 python benchmarks/equality.py BUNDLE EXPORT --data SPEC
 """

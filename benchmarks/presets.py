@@ -1,4 +1,4 @@
-"""Train the preset of each document of docs/seeds.md on number words, export it, and compare.
+"""Train the preset of each document of docs/seeds.md on number words, export it, and compare the results.
 
 python benchmarks/presets.py OUT [--epochs 8] [--preset NAME …]
 """

@@ -1,8 +1,8 @@
-"""Time one model as Keras, SavedModel and ONNX on the same sentences; Keras is the peer of the other two.
+"""Compare the speed of one model as Keras, SavedModel and ONNX on the same sentences, relative to Keras.
 
 python benchmarks/runtimes.py BUNDLE EXPORT --data SPEC [--beam-size N] [--rounds N]
 
-Each measurement is a process of its own, in turn, since two engines in one process slow each other down. Figures are medians.
+Each measurement has its own process, one after the other, since two engines in one process slow each other down. Figures are medians.
 """
 
 import argparse

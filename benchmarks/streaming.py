@@ -1,10 +1,10 @@
-"""Memory and speed of reading a large corpus, texts encoded anew or ids from a cache.
+"""Measure memory use and speed of reading a large corpus: texts that are encoded, or ids from a cache.
 
     python benchmarks/streaming.py [--pairs 5000000] [--buffer 131072]
 
-The corpus is made line by line and lies nowhere. Each way of reading it runs in a process of its own, whose peak memory is
-printed after each fifth of the pairs. "survey" is the pass before training that counts pairs and batches. "base" is what the
-process takes before: Python, NumPy, SentencePiece and its model.
+The corpus is generated line by line and not stored. Each way of reading it has its own process, whose peak memory is printed after
+each fifth of the pairs. "survey" is the pass before training that counts pairs and batches. "base" is the memory of the process
+before it reads: Python, NumPy, SentencePiece and its model.
 """
 
 import argparse
@@ -88,8 +88,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=5_000_000)
     parser.add_argument("--buffer", type=int, default=batching.BUFFERED_PAIRS, help="pairs that are mixed at a time")
-    parser.add_argument("--way", choices=WAYS, help="this one alone, without a table")
-    parser.add_argument("--cache", help="folder, for one way alone")
+    parser.add_argument("--way", choices=WAYS, help="measure only this one, without a table")
+    parser.add_argument("--cache", help="folder, if only one way is measured")
     options = parser.parse_args()
     batching.BUFFERED_PAIRS = options.buffer
     encoding.PAIRS_A_SHARD = min(encoding.PAIRS_A_SHARD, options.buffer)

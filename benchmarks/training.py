@@ -1,20 +1,20 @@
-"""Time a training step of this project's `fit` against keras-hub's layers and torch.nn.Transformer, on the same batches.
+"""Compare the speed of a training step of this project's `fit`, keras-hub's layers and torch.nn.Transformer, on the same batches.
 
-python benchmarks/training.py --data folder:multi30k:de-en                     real pairs, as the project batches them
+python benchmarks/training.py --data folder:multi30k:de-en                     real pairs, as this project batches them
 python benchmarks/training.py --random --model base --model big --dtype bfloat16 --batch-tokens 32768 --threads 16    on a GPU
 
-Every engine runs in a process of its own and takes its turn; a figure is the median of interleaved rounds, each once through the
-same batches: forward, loss with label smoothing over the real tokens, backward, clipping by the global norm, Adam. Speed is in real
-target tokens a second, padding not counted, and as a multiple of the fastest PyTorch and the fastest keras-hub. "share of products" is
-the model FLOPs a second (trainers/counts.py has the formula: 6 for each weight and real token, and attention) in parts of what the
-fastest library here reaches in products of large matrices of the same dtype, measured in the same rounds: on a GPU with
---dtype bfloat16, the model FLOPs utilisation against what the GPU is seen to reach. There peak memory is the process's plus the
-accelerator's. Engines whose libraries are not installed are left out, and the report says so: --random needs no TensorFlow, so
-that JAX and PyTorch can be compared where there is none. On a CPU, run it while nothing else runs. Engines wait for their turn with all
-they hold; where memory is short, --at-once has them take turns in smaller groups, one group after the other.
+Every engine has its own process, and the engines take turns. A figure is the median of interleaved rounds. In each round an engine
+processes the batches once: forward pass, loss with label smoothing over the real tokens, backward pass, clipping by the global norm,
+Adam. Speed is given in real target tokens per second, without padding, and relative to the fastest PyTorch and the fastest keras-hub.
+"share of products" is the rate of model FLOPs (trainers/counts.py has the formula: 6 for each weight and real token, and attention),
+divided by the rate that the fastest library reaches in products of large matrices of the same dtype in the same rounds. On a GPU with
+--dtype bfloat16, this is the model FLOPs utilization relative to the measured peak, and peak memory is that of the process plus that
+of the accelerator. Engines whose libraries are not installed are left out, and the report names them. --random needs no TensorFlow, so
+it can compare JAX and PyTorch without it. On a CPU, run the benchmark on an idle machine. Waiting engines keep their memory; if it does
+not suffice, --at-once loads the engines in smaller groups, one group after the other.
 
-Peers come with `pip install -e '.[bench]'`, or from environments of their own: --peers-python has torch, --hub-python keras-hub and
-this project.
+`pip install -e '.[bench]'` installs the peers. They can also be in other environments: --peers-python needs torch, and --hub-python
+keras-hub and this project.
 """
 
 import argparse
@@ -140,7 +140,7 @@ def _conditions(options) -> list[str]:
     return [
         f"{what[0].upper()}{what[1:]}; {options.steps} batches spread over its lengths; median of {options.repeats} interleaved rounds.",
         f"{options.dtype}; threads of each engine: {options.threads}. Processor: {processor()}.",
-        "Pre-norm, one embedding for source, target and output, dropout 0.1 on embeddings and residual connections alone, label "
+        "Pre-norm, one embedding for source, target and output, dropout 0.1 only on embeddings and residual connections, label "
         "smoothing 0.1, gradients clipped to a norm of 1, Adam; no metrics beside the loss. Loss and Adam are each library's own.",
     ]
 

@@ -76,7 +76,7 @@ def load(repository: Path) -> griffe.ModulesCollection:
 
 
 def find(packages: griffe.ModulesCollection, name: str, home: str) -> griffe.Object:
-    """Return what a public name stands for: a member of its module, or a module itself."""
+    """Return the object that a public name refers to: a member of its module, or a module."""
     module = packages[f"tfk_transformer.{home}"]
     found = module.members.get(name, module)
     return found.final_target if found.is_alias else found

@@ -47,7 +47,7 @@ def from_the_root(name: str) -> str:
 
 
 def add_root_page(app, docname: str, source: list[str]) -> None:
-    """Put the text of a root page before what the page in this folder holds (its table of contents)."""
+    """Put the text of a root page before the content of the page in this folder (its table of contents)."""
     if docname in ROOT_PAGES:
         source[0] = f"{from_the_root(ROOT_PAGES[docname])}\n\n{source[0]}"
 

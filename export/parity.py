@@ -13,10 +13,10 @@ from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 Figures: TypeAlias = dict[str, Any]
 Searched: TypeAlias = tuple[np.ndarray, np.ndarray]  # int32 ids (N, n_best, T), float32 scores (N, n_best)
 
-PROBES = 100  # the least number of probe sentences
+PROBES = 100  # the minimum number of probe sentences
 SCORE_TOLERANCE = 1e-3
 PROBABILITY_TOLERANCE = 1e-4  # ten times the rounding differences of a large and confident model
-# The least BLEU over characters of an int8 file's translations, with the model's translations as references.
+# The minimum BLEU over characters of an int8 file's translations, with the model's translations as references.
 AGREEMENT = 90.0
 SETTINGS: tuple[dict[str, int | float], ...] = ({"beam_size": 1}, {})  # greedy search, and the defaults
 

@@ -1,4 +1,4 @@
-"""The whole journey on built-in data: fit, export, compare, translate with onnxruntime."""
+"""The whole workflow on built-in data: fit, export, compare the files, translate with onnxruntime."""
 
 import argparse
 import time

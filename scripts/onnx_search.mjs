@@ -1,7 +1,7 @@
 // Search with generate.onnx from JavaScript: ids in, ids out, with any of the search settings.
 //
-// The settings have defaults in the file, and onnxruntime's JavaScript packages know no inputs that may be left out: in Node
-// they are silently overlooked, in the browser refused. So the defaults are read from the file's bytes and renamed there,
+// The settings have defaults in the file, and onnxruntime's JavaScript packages do not support optional inputs: Node silently
+// ignores them, and the web package refuses them. So the defaults are read from the file's bytes and renamed there,
 // which leaves the settings as inputs like any other.
 
 const [MODEL_GRAPH, GRAPH_INITIALIZER, GRAPH_INPUT, INPUT_NAME] = [7, 5, 11, 1]; // fields of onnx.proto

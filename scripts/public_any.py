@@ -16,13 +16,19 @@ import griffe  # noqa: E402
 
 
 def functions(path: str, thing: griffe.Object) -> Iterator[tuple[str, griffe.Object]]:
-    """Yield the public functions and methods of a public name, constructors included."""
+    """Yield the functions of a public name: methods, inherited ones and constructors included, and the names of a module."""
     if thing.is_function:
         yield path, thing
-    elif thing.is_class:
-        for key, found in thing.members.items():
-            if found.is_function and (key == "__init__" or not key.startswith("_")):
-                yield f"{path}.{key}", found
+    elif thing.is_class or thing.is_module:
+        for key, found in thing.all_members.items():
+            if (key.startswith("_") and key != "__init__") or (thing.is_module and key not in (thing.exports or ())):
+                continue
+            try:
+                found = found.final_target if found.is_alias else found
+            except griffe.AliasResolutionError:
+                continue  # of a library that is not read
+            if found.is_function or thing.is_module:
+                yield from functions(f"{path}.{key}", found)
 
 
 def annotations(function: griffe.Object) -> Iterator[tuple[str, str]]:
@@ -33,8 +39,12 @@ def annotations(function: griffe.Object) -> Iterator[tuple[str, str]]:
 
 packages = api_pages.load(REPOSITORY)
 counts = {"Any": 0, "Tensor": 0}
+seen: set[str] = set()  # inherited methods are counted once
 for name, home in api_pages.homes(REPOSITORY).items():
     for path, function in functions(name, api_pages.find(packages, name, home)):
+        if function.path in seen:
+            continue
+        seen.add(function.path)
         for place, annotation in annotations(function):
             for word in counts:
                 if re.search(rf"\b{word}\b", annotation):

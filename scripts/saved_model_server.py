@@ -1,4 +1,4 @@
-"""The SavedModel user's server: an exported model behind HTTP, with TensorFlow and TensorFlow Text alone.
+"""The SavedModel user's server: an exported model behind HTTP, with only TensorFlow and TensorFlow Text.
 
 python scripts/saved_model_server.py SAVED_MODEL [PORT]
 

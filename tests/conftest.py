@@ -1,4 +1,4 @@
-"""What several tests share: one model trained for real, its bundle and its export."""
+"""Fixtures that several tests share: a trained model, its bundle and its export."""
 
 import os
 from pathlib import Path

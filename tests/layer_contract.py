@@ -1,6 +1,6 @@
-"""Put a layer through everything that Keras asks of one, and any object through its configuration.
+"""Check that a layer meets the contract of Keras, and that any object can be made again from its configuration.
 
-As in keras-hub's `test_case.py`, one helper stands for the checks that every layer's tests would otherwise repeat.
+As in keras-hub's `test_case.py`, one helper replaces the checks that every layer's tests would otherwise repeat.
 """
 
 import inspect

@@ -1,4 +1,4 @@
-"""Every code block of README.md and docs/, run as a reader would run it: in a process of its own, in a folder with the files that it names.
+"""Every code block of README.md and docs/ is run as a reader would run it: in its own process, in a folder with the files that it names.
 
 Data and training are made small by the documented replacements below. Blocks that are not run are listed with the reason.
 """
@@ -17,7 +17,7 @@ from markdown_it import MarkdownIt
 REPOSITORY = Path(__file__).parents[1]
 PAGES = ["README.md", "CONTRIBUTING.md", *(f"docs/{path.name}" for path in sorted((REPOSITORY / "docs").glob("*.md")))]
 
-# What is smaller than the page says. A later option on the command line replaces an earlier one.
+# Replacements that make the data of a page smaller. A later option on the command line replaces an earlier one.
 SMALL_DATA = {
     "numbers:en-de": "files:numbers.en,numbers.de",
     "addition:5": "addition:2",

@@ -1,4 +1,4 @@
-"""What must import where TensorFlow is not installed, and which way imports run; each in a fresh process."""
+"""Modules that must import without TensorFlow, and the direction of imports; each in a fresh process."""
 
 import ast
 import importlib.util

@@ -1,4 +1,4 @@
-"""Processors counted from files as the kernel writes them, missing packages, and standard error while TensorFlow is imported."""
+"""The number of processors from files of the kernel, missing packages, and standard error while TensorFlow is imported."""
 
 import os
 import subprocess

@@ -12,7 +12,7 @@ from pathlib import Path
 def written_whole(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield a temporary path to write to, and move it to `path` when the block ends without an error.
 
-    The temporary path is in a new folder beside `path`. If anything fails, what was at `path` before stays unchanged. A folder
+    The temporary path is in a new folder beside `path`. If anything fails, the previous content of `path` stays unchanged. A folder
     that is replaced is first moved aside and deleted last.
 
     Args:

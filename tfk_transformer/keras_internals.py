@@ -1,6 +1,6 @@
 """The only private names of Keras that this package uses, each behind a function.
 
-Keras gives no public way to what they return. tests/test_keras_internals.py says which of them a new version of Keras lacks.
+Keras has no public way to get these values. tests/test_keras_internals.py names those that a new version of Keras lacks.
 """
 
 from typing import TYPE_CHECKING

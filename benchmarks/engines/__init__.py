@@ -1,11 +1,11 @@
-"""The engines that benchmarks/decoding.py compares, each in a process of its own.
+"""The engines that benchmarks/decoding.py compares, each in its own process.
 
 A module here is one engine. Its class `Engine(path, threads, *options)` has
 
-    version           what runs, in words
-    prepare(rows)     lists of source ids (end token included) -> what the engine reads; not timed
-    translate(prepared, search)    what is timed: the engine's own way from such sources to its results
-    read(found)       results -> lists of target ids, best hypothesis alone, without end token; not timed
+    version           name and version of the engine
+    prepare(rows)     converts lists of source ids (end token included) to the engine's inputs; not timed
+    translate(prepared, search)    converts these inputs to the engine's results; timed
+    read(found)       converts the results to lists of target ids: only the best hypothesis, without end token; not timed
 
-The peers' modules need numpy and the peer, and nothing of this project or TensorFlow.
+The peers' modules need only numpy and the peer, not this project or TensorFlow.
 """

@@ -1,4 +1,4 @@
-"""What the engines share: the search asked for, and rows of ids as padded arrays."""
+"""The common parts of the engines: the requested search, and rows of ids as padded arrays."""
 
 from collections.abc import Iterator
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""The other end of `engines.worker`: engines as the benchmark sees them."""
+"""The benchmark's side of `engines.worker`: start engines in processes, and send them requests."""
 
 import contextlib
 import json
@@ -13,7 +13,7 @@ HERE = Path(__file__).parents[1]  # where the package `engines` is found
 
 
 class EngineSpec(NamedTuple):
-    """What is to be run, and how it is called in the table."""
+    """An engine to run, and its name in the table."""
 
     name: str
     module: str  # of this package
@@ -23,7 +23,7 @@ class EngineSpec(NamedTuple):
     greedy_only: bool = False
 
     def side_by_side(self, batches: int) -> "EngineSpec":
-        """Return this engine with so many batches at once; its last option says how many."""
+        """Return this engine with this number of batches in parallel, which is its last option."""
         return self._replace(name=f"{self.name}, {batches} at once", options=(*self.options, str(batches)))
 
     def megabytes(self) -> float:

@@ -1,4 +1,4 @@
-"""What can be measured: the sentences of a data set, or forced lengths with random weights."""
+"""The tasks: the sentences of a data set, or forced lengths with random weights."""
 
 import random
 from pathlib import Path
@@ -15,7 +15,7 @@ FORCED_SOURCE, FORCED_TARGET, FORCED_SENTENCES = 15, 30, 256
 
 
 class Task(NamedTuple):
-    """What is measured."""
+    """A task to measure."""
 
     translator: object  # a `Translator`
     export: Path

@@ -1,4 +1,4 @@
-"""Greedy search as one writes it in plain PyTorch: the naive floor."""
+"""Greedy search as a plain PyTorch loop: a naive baseline."""
 
 import torch
 from torch.nn import functional
@@ -10,7 +10,7 @@ ACTIVATIONS = {"relu": functional.relu, "gelu": functional.gelu, "silu": functio
 
 
 class Engine:
-    """See the package; a beam other than 1 is not known here."""
+    """See the package. Only greedy search is supported."""
 
     version = f"PyTorch {torch.__version__}"
 

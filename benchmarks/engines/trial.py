@@ -1,4 +1,4 @@
-"""What is asked of the engines: the same translations of all, and their times in turn."""
+"""Compare the engines' translations, and measure their times in turn."""
 
 import statistics
 from collections.abc import Sequence

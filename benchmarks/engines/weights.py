@@ -1,4 +1,4 @@
-"""A model's weights and configuration as plain files, for peers that know nothing of Keras."""
+"""A model's weights and configuration as plain files, for peers that run without Keras."""
 
 import json
 from pathlib import Path

@@ -1,8 +1,8 @@
-"""A process that holds one engine: a request a line comes in, an answer a line goes out, both JSON.
+"""A process with one engine. Requests and answers are lines of JSON.
 
 python -m engines.worker MODULE PATH THREADS [OPTION …]
 
-Between requests it is blocked in reading, so that its threads leave the cores to the others.
+Between requests it blocks while it reads, so that its threads leave the cores to the other engines.
 """
 
 import importlib

@@ -1,9 +1,9 @@
-"""What is counted in batches: real tokens, padding, and the arithmetic of a training step.
+"""Count real tokens, padding and the FLOPs of a training step.
 
-**Model FLOPs.** The matrix products that the model needs for the real tokens, and nothing else: padding, dropout, norms, softmax,
-the optimizer and whatever an engine computes twice count as none. A source token takes, in multiplications and additions,
+**Model FLOPs.** Only the matrix products that the model needs for the real tokens count: not padding, dropout, norms, softmax, the
+optimizer, or anything that an engine computes twice. A source token takes this number of multiplications and additions,
 
-    encoder layers * (4 D^2 + 2 D F) + decoder layers * 2 D^2        its keys and values for the decoder among them
+    encoder layers * (4 D^2 + 2 D F) + decoder layers * 2 D^2        including its keys and values for the decoder
 
 a target token
 
@@ -13,8 +13,8 @@ and a pair of s source and t target tokens, for scores and weighted sums of atte
 
     encoder layers * 2 D s^2 + decoder layers * (2 D t^2 + 2 D s t)
 
-A causal mask is not counted as saved work. Each is two FLOPs, and the backward pass takes twice the forward pass: so six FLOPs
-each, the "6 N" a token of a model of N weights (arXiv:2001.08361, section 2.1).
+A causal mask does not reduce the count. Each multiplication with its addition is two FLOPs, and the backward pass takes twice the
+forward pass. This gives six FLOPs each, the "6 N" per token of a model of N weights (arXiv:2001.08361, section 2.1).
 """
 
 from collections.abc import Sequence

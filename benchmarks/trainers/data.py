@@ -1,4 +1,4 @@
-"""Where the batches come from: real pairs as this project batches them, or random ids."""
+"""The batches: real pairs as this project batches them, or random ids."""
 
 import functools
 import time
@@ -18,7 +18,7 @@ MEDIAN_LENGTH, SOURCE_SPREAD, TARGET_SPREAD = 15, 0.35, 0.2
 
 
 class Epoch(NamedTuple):
-    """An epoch of real pairs, and what it took to make its batches alone."""
+    """An epoch of real pairs, and the time that it took to make its batches, without training."""
 
     batches: list[Batch]
     first_seconds: float  # of the first time through, when texts are cut into subwords

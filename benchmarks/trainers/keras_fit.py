@@ -1,4 +1,4 @@
-"""What the Keras engines have in common: the backend, `compile`, and `fit` on the given batches."""
+"""The common parts of the Keras engines: the backend, `compile`, and `fit` on the given batches."""
 
 import os
 
@@ -14,7 +14,7 @@ class KerasFit:
         path: folder of a task.
         threads: it may use.
         backend: of Keras: "tensorflow" or "jax".
-        compiler: "xla", "plain", or "towers" for this project's model; JAX has "xla" alone.
+        compiler: "xla", "plain", or "towers" for this project's model; JAX has only "xla".
     """
 
     def __init__(self, path: str, threads: int, backend: str, compiler: str):
@@ -78,7 +78,7 @@ class KerasFit:
 
 
 class _Tensorflow:
-    """TensorFlow with so many threads; None: as many towers as the processors allow."""
+    """Set the number of TensorFlow's threads. None: as many towers as the processors allow."""
 
     def __init__(self, threads: int | None):
         import tensorflow as tf

@@ -1,10 +1,10 @@
-"""The same model of keras-hub's layers, trained by the same `fit`."""
+"""The same model made of keras-hub's layers, trained by the same `fit`."""
 
 from trainers.keras_fit import KerasFit
 
 
 class Engine(KerasFit):
-    """See the package; keras-hub's attention has biases, and the model so many weights more.
+    """See the package; keras-hub's attention has biases, and the model has their weights in addition.
 
     Args:
         path: of `KerasFit`.

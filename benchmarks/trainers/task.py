@@ -1,4 +1,4 @@
-"""What every engine is asked to do: a model, how it is trained, and the batches."""
+"""The task of every engine: a model, how it is trained, and the batches."""
 
 import json
 from collections.abc import Sequence

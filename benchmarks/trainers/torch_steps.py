@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from trainers.task import PAD_ID, Sizes, read_task
 
-HIDDEN = -1e9  # -inf would make a row of padding alone NaN
+HIDDEN = -1e9  # -inf would make a row of only padding NaN
 
 
 class Engine:
@@ -88,7 +88,7 @@ class Engine:
 class Seq2Seq(nn.Module):
     """`nn.Transformer` between one embedding of source, target and output.
 
-    Attention has no biases, and dropout stands on embeddings and residual connections alone, as in this project's model:
+    Attention has no biases, and dropout is applied only to embeddings and residual connections, as in this project's model:
     without dropout on its weights, attention runs in PyTorch's fused kernel.
     """
 

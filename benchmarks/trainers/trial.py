@@ -1,4 +1,4 @@
-"""All engines on the same task, in turn."""
+"""Measure all engines on the same task, in turn."""
 
 import math
 import statistics
@@ -93,7 +93,7 @@ class Options(NamedTuple):
     threads: int
     rounds: int
     product_size: int | None = None  # None: each engine's own choice
-    at_once: int | None = None  # so many engines are loaded side by side; None: all
+    at_once: int | None = None  # number of engines that are loaded at the same time; None: all
 
 
 def measure(case: Case, specs: Sequence[EngineSpec], options: Options, folder: Path, say: Callable[[str], None]) -> Measured:

@@ -1,4 +1,4 @@
-"""A process that holds one engine of this package, as `engines.worker` does for translation.
+"""A process with one engine of this package, as `engines.worker` is for translation.
 
 python -m trainers.worker MODULE PATH THREADS [OPTION …]
 """
@@ -17,7 +17,7 @@ PRODUCTS, TRIES = 4, 2
 
 
 def main() -> None:
-    """Serve an engine on so many processors as it has threads: not every library can be told."""
+    """Serve an engine on as many processors as it has threads, since some libraries have no option for threads."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # libraries' notes; what goes wrong is in the answer
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
@@ -53,7 +53,7 @@ def _seconds(engine, size: int) -> float:
 
 def _give_memory_back() -> None:
     """Hand freed memory to the system: all engines wait side by side, and together they would not fit."""
-    with contextlib.suppress(OSError, AttributeError):  # glibc alone has it
+    with contextlib.suppress(OSError, AttributeError):  # only glibc has it
         ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 

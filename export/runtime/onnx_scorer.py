@@ -53,11 +53,11 @@ class OnnxScorer(PairScorer):
         return token_log_probs, log_probability
 
     def attention(self, source_ids: ArrayLike, target_ids: ArrayLike) -> np.ndarray:
-        """Return what each target token attended to, float32 (N, L, H, T, S), for the ids of `score_ids`."""
+        """Return the attention weights of each target token, float32 (N, L, H, T, S), for the ids of `score_ids`."""
         return self._run(OUTPUTS[2:], source_ids, target_ids)[0]
 
     def score_arrays(self, source_ids: ArrayLike, target_ids: ArrayLike, attention: bool) -> list[np.ndarray]:
-        """Return what `score_ids` returns and, if wanted, what `attention` returns, from one pass."""
+        """Return the results of `score_ids` and, if requested, of `attention`, from one pass."""
         return self._run(OUTPUTS if attention else OUTPUTS[:2], source_ids, target_ids)
 
     def _run(self, outputs: Sequence[str], source_ids: ArrayLike, target_ids: ArrayLike) -> list[np.ndarray]:

@@ -26,8 +26,8 @@ def load(path: str | PathLike[str], *, threads: int | None = None) -> LoadedMode
         threads: the number of threads of an ONNX file, see `OnnxTranslator`. Default: the number of processors.
 
     Returns:
-        A translator or a classifier. All have the methods of `LoadedModel` with the same arguments, and raise ValueError with the
-        reason for what they cannot do.
+        A translator or a classifier. All have the methods of `LoadedModel` with the same arguments. A method that the model does not
+        support raises ValueError with the reason.
 
     Raises:
         ValueError: if there is nothing at `path`, nothing of this project, or `threads` is given for another kind of model.

@@ -1,4 +1,4 @@
-"""SavedModels of this project loaded with TensorFlow, and what both kinds of them have in common."""
+"""Load SavedModels of this project with TensorFlow, and check them; for translators and classifiers."""
 
 from collections.abc import Iterable
 from os import PathLike

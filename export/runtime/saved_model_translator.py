@@ -105,7 +105,7 @@ class SavedModelTranslator(BaseTranslator):
         return found["token_log_probs"].numpy(), found["log_probability"].numpy()
 
     def attention(self, source_ids: ArrayLike, target_ids: ArrayLike) -> np.ndarray:
-        """Return what each target token attended to; see `OnnxScorer.attention`."""
+        """Return the attention weights of each target token; see `OnnxScorer.attention`."""
         weights: np.ndarray = self._over_pairs("attention", source_ids, target_ids)["attention"].numpy()
         return weights
 

@@ -13,7 +13,7 @@ import onnxruntime
 
 from tfk_transformer.runtime_environment import usable_processors
 
-METADATA = "tfk_transformer"  # the key of what the export wrote into a file
+METADATA = "tfk_transformer"  # the key of the metadata that the export writes into a file
 SMALL = 64  # hypotheses that a small batch has at most, see `Sessions.open`
 
 
@@ -164,10 +164,10 @@ def _text_operators() -> str:
 
 
 def read_metadata(session: onnxruntime.InferenceSession, path: str | PathLike[str]) -> dict[str, Any]:
-    """Return what the export wrote into a file.
+    """Return the metadata that the export wrote into a file.
 
     Raises:
-        ValueError: if it wrote nothing, so the file is not of this project.
+        ValueError: if there is none, so the file was not written by this project.
     """
     found = session.get_modelmeta().custom_metadata_map.get(METADATA)
     if found is None:

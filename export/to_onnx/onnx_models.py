@@ -50,7 +50,7 @@ def search_graph(translator: Translator) -> ir.Model:
     from tfk_transformer.export.functions import traced
     from tfk_transformer.export.to_onnx.placeholder_model import PlaceholderModel
 
-    placeholder = cast("TokenModel", PlaceholderModel(translator.model))  # it has what the search uses of a model
+    placeholder = cast("TokenModel", PlaceholderModel(translator.model))  # it has the parts of a model that the search uses
     around = type(translator.functions)(placeholder, translator.source_tokenizer, translator.target_tokenizer)
     return from_tensorflow(traced(around, GENERATE).get_concrete_function())
 

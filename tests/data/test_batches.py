@@ -56,7 +56,7 @@ def taken(dataset):
 
 
 def encoded(tokenizers, sides, longest):
-    """The pairs that fit as (source, target, labels) ids, from the tokenizers alone."""
+    """The pairs that fit as (source, target, labels) ids, from only the tokenizers."""
     sources, targets = (tokenizer.encode(texts) for tokenizer, texts in zip(tokenizers, zip(*sides, strict=True), strict=True))
     return [
         ((*source, 2), (1, *target), (*target, 2))

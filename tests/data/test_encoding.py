@@ -1,4 +1,4 @@
-"""What the batches of a training are made from: texts encoded anew, or a cache on disk."""
+"""The ids that batches are made of: encoded from texts, or read from a cache on disk."""
 
 import hashlib
 import itertools

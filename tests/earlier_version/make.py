@@ -1,4 +1,4 @@
-"""Write what a version leaves on disk: a bundle, a `.keras` file, a data cache, an unfinished training and an ONNX file.
+"""Write the files of a version: a bundle, a `.keras` file, a data cache, an unfinished training run and an ONNX file.
 
 The files beside this script were written by 0.1.0.dev0 at 83ad590, before its modules moved into folders. To write those of another
 version, run this script with it in an empty folder.

@@ -111,7 +111,7 @@ def test_the_saved_model_holds_a_tokenizer_once_a_direction(exported):
 
 
 def test_the_saved_model_needs_nothing_of_this_package(exported):
-    """TensorFlow and TensorFlow Text alone load it, seen from a fresh process."""
+    """Only TensorFlow and TensorFlow Text are needed to load it, in a fresh process."""
     code = """
 import sys
 sys.modules["tfk_transformer"] = None

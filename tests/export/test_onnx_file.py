@@ -1,4 +1,4 @@
-"""Files whose weights lie beside them, as they must above 2 GB; here above 1 KB."""
+"""ONNX files with external weights, which are required above 2 GB; here above 1 KB."""
 
 from collections import Counter
 

@@ -21,7 +21,7 @@ PROMPTS = ["abcabcabcabcab"[:length] for length in range(1, 15)]
 
 @pytest.fixture(scope="module")
 def continuer():
-    """A model that continues any prompt with x and ends; where it may not end, it says a before the next x."""
+    """A model that continues any prompt with x and ends. Where it may not end, it emits a before the next x."""
     tokenizer = SubwordTokenizer.train(["abcx cabx"] * 9, vocab_size=9, model_type="char")
     size = tokenizer.vocab_size
     ids = {piece: tokenizer.encode([piece])[0][-1] for piece in "abcx"}

@@ -1,4 +1,4 @@
-"""What is refused, and how: the table of docs/exports.md, for Keras, SavedModel and ONNX, through classes and bare functions."""
+"""Invalid input: the table of docs/exports.md, for Keras, SavedModel and ONNX, through classes and through bare functions."""
 
 import json
 import shutil
@@ -176,7 +176,7 @@ def test_blank_texts_are_blank(functions):
 
 
 def test_bytes_that_are_no_utf8_are_unknown_characters(functions, translator):
-    """Each kind reads them as any character that the tokenizer does not know, and leaves the neighbour alone."""
+    """Each kind reads them as any character that the tokenizer does not know, and the other texts are not affected."""
     texts, scores = functions.translate(np.array([b"se\xffven", b"seven", b"\xc3("], "S"))
     expected = translator.translate(["se\u4e2dven", "seven", "\u4e2d("])
     assert decoded(texts) == [[e.text] for e in expected]

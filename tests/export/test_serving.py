@@ -1,4 +1,4 @@
-"""A SavedModel as servers take it: folders, warm-up, the requests of docs/serving.md, and a program in C."""
+"""A SavedModel on servers: folders, warm-up, the requests of docs/serving.md, and a program in C."""
 
 import json
 import re
@@ -204,7 +204,7 @@ def test_the_guides_saved_model_cli_shows_and_runs(exported, tmp_path):
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory):
-    """The C program, compiled as its first lines say, and the operator library it wants."""
+    """The C program, compiled as its first lines describe, and the operator library that it needs."""
     if shutil.which("cc") is None:
         pytest.skip("there is no C compiler: apt-get install gcc")
     library = Path(tf.sysconfig.get_lib())

@@ -19,7 +19,7 @@ SCRIPT = st.integers(0, 2**32 - 1)
 
 
 def scripted_step(table):
-    """A "model" whose logits depend on the sentence, the position and the last token alone: table (B, T, V, V)."""
+    """A "model" whose logits depend on the sentence, the position and only the last token: table (B, T, V, V)."""
 
     def step(beams, cache, memory):
         (rows,) = memory  # which sentences are still in the batch
@@ -53,7 +53,7 @@ def all_hypotheses(table, length_penalty, max_length, prefix=()):
     log_probs = table.astype("float64") - np.log(np.exp(table.astype("float64")).sum(-1, keepdims=True))
     found = []
     for length in range(1, max_length + 1):
-        for tokens in itertools.product(range(END_ID, VOCAB), repeat=length):  # padding and start are never said
+        for tokens in itertools.product(range(END_ID, VOCAB), repeat=length):  # padding and start are never chosen
             if END_ID in tokens[:-1] or (length < max_length and tokens[-1] != END_ID):
                 continue
             if length <= len(prefix) or tokens[: len(prefix)] != tuple(prefix):
@@ -176,7 +176,7 @@ def test_a_sentence_gives_alone_what_it_gives_in_a_batch(seed, beam_size):
         np.testing.assert_allclose(together.scores[sentence], alone.scores[0], atol=1e-5)
 
 
-# Rules on what may be said.
+# Rules on the tokens that may be chosen.
 
 
 @pytest.mark.parametrize("min_length", [2, 3, 4])
@@ -254,7 +254,7 @@ def test_coverage_counts_what_each_source_token_got():
 
 
 def drawn_first(table, chains, **settings):
-    """Draw so many hypotheses; return the first token of each."""
+    """Draw this many hypotheses, and return the first token of each."""
     found = searched(table, chains, chains, max_length=1, temperature=settings.pop("temperature", 1.0), **settings)
     return found.ids.numpy()[0, :, 0]
 

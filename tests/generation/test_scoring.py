@@ -1,4 +1,4 @@
-"""Scores of pairs token by token, attention, and forced prefixes, by hand and against the full pass."""
+"""Log-probabilities of tokens, attention and forced prefixes, compared with hand-computed values and with the full pass."""
 
 import keras
 import numpy as np
@@ -21,7 +21,7 @@ TARGET = np.array([[4, 2, 0, 0], [7, 8, 5, 2], [9, 9, 6, 0]], "int32")  # the la
 
 
 def sharp(model):
-    """Return the model with weights so large that what it says depends on what it reads."""
+    """Return the model with weights so large that its output depends on its input."""
     model.build()
     random = np.random.default_rng(3)
     model.set_weights([random.normal(size=weight.shape) * 0.7 for weight in model.get_weights()])

@@ -93,7 +93,7 @@ def test_cross_attention():
 
 def test_decoding_steps():
     decoder, x, encoded = with_random_weights(Decoder(OPTIONS, 2)), inputs(B, T, D), inputs(B, S, D, seed=2)
-    mask = VISIBLE[:, :1]  # the same of every position
+    mask = VISIBLE[:, :1]  # the same for every position
     full = decoder(x, encoded, attention_mask=np.tril(np.ones((T, T), bool)), cross_attention_mask=mask)
     cache, memory = decoder.empty_cache(B), decoder.project_memory(encoded)
     for t in range(T):

@@ -1,7 +1,7 @@
 """Five descriptions of the Transformer computed from their formulas, in NumPy float64, one sentence and one head at a time.
 
-The letters are those of `tfk_transformer/config.py`. Nothing here comes from the library's layers: the tests compare the two.
-Inside, there is no batch: x is (T, D) and a mask, added to the scores, is 0 where a token is seen and -1e9 where it is hidden.
+The letters are those of `tfk_transformer/config/layer_options.py`. Nothing here uses the library's layers: the tests compare the two.
+There is no batch axis: x is (T, D). A mask is added to the scores: 0 for a visible token and -1e9 for a hidden one.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What models refuse: each with one sentence that says which argument, what was expected, and what came."""
+"""Inputs that models refuse, each with one sentence that names the argument, the expected and the received value."""
 
 import keras
 import numpy as np

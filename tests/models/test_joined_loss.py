@@ -1,4 +1,4 @@
-"""Loss and projection to the vocabulary in one, as `fit` has them; see `TokenModel.compute_loss`."""
+"""The loss joined with the projection to the vocabulary, as `fit` computes it; see `TokenModel.compute_loss`."""
 
 import keras
 import numpy as np

@@ -114,7 +114,7 @@ def test_greedy_search_follows_the_most_probable_token(continuer):
         row = [1, *continuer.source_tokenizer.encode([prompt])[0]]
         given = len(row)
         while len(row) < given + 6 and row[-1] != 2:
-            row.append(2 + int(np.argmax(continuer.model(np.array([row]))[0, -1, 2:])))  # padding and start are never said
+            row.append(2 + int(np.argmax(continuer.model(np.array([row]))[0, -1, 2:])))  # padding and start are never chosen
         found = continuer.functions.generate(np.array([[*row[1:given], 2]], "int32"), limits(beam_size=1))
         assert [i for i in found.ids.numpy()[0, 0] if i] == row[given:]
 

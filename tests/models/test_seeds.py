@@ -1,4 +1,4 @@
-"""The five presets made after published descriptions, against their formulas in NumPy, and what those descriptions get wrong."""
+"""The five presets of published descriptions, compared with their formulas in NumPy, and the errors in those descriptions."""
 
 import functools
 import re

@@ -41,7 +41,7 @@ GREEDY, BEAM, FORCED = Search(1, 3, 14), Search(4, 3, 14), Search(1, 3, 14, forc
 
 
 def random_model(**options):
-    """A model whose weights are so large that no two tokens come near each other, and that never says padding or start."""
+    """A model whose weights are so large that no two tokens come near each other, and that never emits padding or start."""
     config = TransformerConfig(source_vocab_size=23, target_vocab_size=23, output_bias=True, **SIZES, **options)
     model = Transformer(config)
     model.build()

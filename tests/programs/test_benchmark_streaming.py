@@ -1,4 +1,4 @@
-"""Memory stays flat however many pairs come, from texts and from the cache; measured in processes of their own."""
+"""Memory use does not grow with the number of pairs, from texts and from the cache; measured in separate processes."""
 
 import subprocess
 import sys

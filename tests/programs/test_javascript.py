@@ -1,4 +1,4 @@
-"""generate.onnx where there is no Python: Node, and a browser. The files that users get are what runs."""
+"""generate.onnx in Node and in a browser, with the programs that users get."""
 
 import http.server
 import json

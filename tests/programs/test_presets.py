@@ -1,4 +1,4 @@
-"""Each document's model goes all the ways that a translator goes: .keras, bundle, SavedModel, ONNX."""
+"""Each document's model can be saved and exported in every form: .keras, bundle, SavedModel, ONNX."""
 
 import keras
 import numpy as np

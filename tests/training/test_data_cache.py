@@ -1,4 +1,4 @@
-"""The cache that `train` is given: all that it needs of its data."""
+"""The data cache of `train`: everything that training needs of its data."""
 
 import numpy as np
 import pytest

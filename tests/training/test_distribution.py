@@ -1,4 +1,4 @@
-"""Several devices and several processes train as one would; every run is the real command in processes of its own."""
+"""Several devices and several processes train as one does. Every run is the real command in separate processes."""
 
 import importlib.util
 import json

@@ -1,4 +1,4 @@
-"""Several devices under TensorFlow train as one would; two logical CPU devices stand in for GPUs."""
+"""Several devices under TensorFlow train as one does. Two logical CPU devices replace GPUs."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""A training that is killed, or that finds no space or no numbers, loses nothing that was saved."""
+"""A training run that is killed, or that meets a full disk or a loss of NaN, loses nothing that was saved."""
 
 import json
 import multiprocessing

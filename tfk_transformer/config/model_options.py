@@ -47,7 +47,7 @@ class DecoderOptions(ModelOptions):
     decoder_final_norm: bool | None = Field(default=None, description="norm after the decoder; None: only where norm is 'pre'")
     decoder_attention_dropout: float | None = Field(default=None, ge=0, lt=1, description="None: attention_dropout")
     output_bias: bool = Field(default=False, description="whether the projection to the vocabulary has a bias")
-    output: Literal["logits", "probabilities"] = Field(default="logits", description="what calling the model returns")
+    output: Literal["logits", "probabilities"] = Field(default="logits", description="the values that a call of the model returns")
 
     def decoder_options(self) -> LayerOptions:
         """Return the options of the decoder's layers."""

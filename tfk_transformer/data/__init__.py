@@ -1,4 +1,4 @@
 """Encode text pairs as ids, and group them into batches for `model.fit`.
 
-Imports `datasets`, `tokenizers` and what is below them.
+Imports `datasets`, `tokenizers` and everything below them.
 """

@@ -63,7 +63,7 @@ def plan_few_shapes(
 
 
 def rounded_up(count: int, multiple: int) -> int:
-    """Return the least multiple of `multiple` that is at least `count`."""
+    """Return the smallest multiple of `multiple` that is at least `count`."""
     return math.ceil(count / multiple) * multiple
 
 

@@ -18,7 +18,7 @@ Ids = list[list[int]]
 
 
 class Encoder(Protocol):
-    """What encodes one side of the pairs: a `SubwordTokenizer`, or the `Labels` of a classifier."""
+    """The encoder of one side of the pairs: a `SubwordTokenizer`, or the `Labels` of a classifier."""
 
     model: bytes
 

@@ -71,7 +71,7 @@ class PairCache:
 
 
 def fingerprint(encoder: PairEncoder) -> str:
-    """Return a hash of what the ids depend on: the name of the data, but not its texts, the split, and the tokenizers.
+    """Return a hash of everything that the ids depend on: the name of the data (not its texts), the split and the tokenizers.
 
     Caches on disk hold this hash, so its input must not change from version to version.
     """

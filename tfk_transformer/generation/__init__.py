@@ -1,4 +1,4 @@
 """Search and scoring with a model, as TensorFlow functions.
 
-Imports `models`, `layers`, `tokenizers`, `inference` and what is below them.
+Imports `models`, `layers`, `tokenizers`, `inference` and everything below them.
 """

@@ -28,7 +28,7 @@ from tfk_transformer.layers.masks import own_mask
 from tfk_transformer.models.base import Beams
 
 LEAVE_TOGETHER = 4  # rows leave when one of 4 is done: each time costs a copy of the other rows' caches
-LEAST_ATTENTION = 1e-6  # the least attention that a source token counts with, since coverage takes a logarithm
+LEAST_ATTENTION = 1e-6  # the minimum attention of a source token, since coverage takes a logarithm
 
 
 class Hypotheses(NamedTuple):
@@ -222,10 +222,10 @@ def _select(state: _State, choices: Choices, count: Tensor, coverage_score: Tens
     """Continue hypotheses with the best choices, and merge those that end into the finished ones.
 
     Args:
-        state: the state after this step, except for what depends on the choices.
+        state: the state after this step, except for the fields that depend on the choices.
         choices: the tokens that may follow each hypothesis.
         count: int32 (), k, the number of choices.
-        coverage_score: float32 (A, M), what each hypothesis that is continued adds to the score of those that end.
+        coverage_score: float32 (A, M), the coverage score of each open hypothesis. It is added to the scores of the continuations that end.
         rows: see `_Rows`.
         limits: see `Limits`.
     """
@@ -277,7 +277,7 @@ def _descend(state: _State, candidates: _Candidates, chosen: Tensor, kept: Tenso
         limits: see `Limits`.
     """
     beams = limits.beam_size
-    # Finished hypotheses come first, then the candidates: the next state holds what stands at the places chosen and kept.
+    # Finished hypotheses come first, then the candidates. The next state consists of the places chosen and kept.
     places = tf.concat([chosen, beams + kept], axis=1)  # (A, 2M)
     older = tf.tile(tf.range(beams)[None, :], [tf.size(rows.sentence), 1])  # (A, M)
     origins = tf.gather(tf.concat([older, beams + candidates.parents], axis=1), places, batch_dims=1)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 IMPOSSIBLE = -1e9  # a log-probability that no hypothesis has; anything below half of it marks a missing hypothesis
 LEAST_ID = END_ID  # padding and start, the ids below, are never chosen: an undertrained model may find them likely
 PRIME = 2**31 - 1  # the modulus of `_uniform`
-BLOCKS = (64, 256)  # least and greatest length of the blocks in which `_top` searches
+BLOCKS = (64, 256)  # minimum and maximum length of the blocks in which `_top` searches
 
 
 class Choices(NamedTuple):
@@ -52,7 +52,7 @@ def rules_ask(limits: "Limits") -> Tensor:
 
 
 def choose_plainly(logits: Tensor, limits: "Limits", too_short: Tensor) -> Choices:
-    """Return what `choose` returns for settings without rules and sampling."""
+    """Return the same as `choose`, for settings without rules and sampling."""
     logits = tf.cast(logits, tf.float32)
     return _best(logits, logits, _least_allowed(too_short), limits)
 
@@ -70,7 +70,7 @@ def _choose_by_rules(logits: Tensor, ids: Tensor, limits: "Limits", too_short: T
 
 
 def _least_allowed(too_short: Tensor) -> Tensor:
-    """Return the least id that may be chosen, (A, 1, 1): those below are impossible."""
+    """Return the lowest id that may be chosen, (A, 1, 1): those below are impossible."""
     return tf.where(too_short, END_ID + 1, LEAST_ID)[:, :, None]
 
 
@@ -130,8 +130,8 @@ def _least_kept(scores: Tensor, top_k: Tensor, top_p: Tensor) -> Tensor:
 def _uniform(seed: Tensor, position: Tensor, hypotheses: Tensor, vocab_size: int) -> Tensor:
     """Return pseudo-random float32 (M, vocab_size) in (0, 1) that depend only on the seed, the position and their indices.
 
-    Runtimes' own generators differ: exported files have the seed as an input and must draw what Keras draws. These are quadratic
-    maps modulo a prime, in 64-bit integers that cannot overflow.
+    Runtimes' own generators differ: exported files have the seed as an input and must draw the same tokens as Keras. These are
+    quadratic maps modulo a prime, in 64-bit integers that cannot overflow.
     """
     start = tf.cast(seed, tf.int64) * 7_919 + tf.cast(position, tf.int64) * 104_729
     place = tf.range(hypotheses)[:, None] * vocab_size + tf.range(vocab_size)[None, :]

@@ -1,4 +1,4 @@
-"""Scoring of given pairs in one full masked pass: the log-probability of each target token, and what it attended to."""
+"""Scoring of given pairs in one full masked pass: the log-probability of each target token, and its attention weights."""
 
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ class Scores(NamedTuple):
     """The scores of the target ids (B, T) of pairs."""
 
     token_log_probs: Tensor  # float32 (B, T)
-    attention: Tensor  # float32 (B, L, H, T, S): what predicting each token attended to, in the decoder's layers and heads
+    attention: Tensor  # float32 (B, L, H, T, S): the weights with which each token was predicted, in the decoder's layers and heads
 
     @property
     def log_probability(self) -> Tensor:

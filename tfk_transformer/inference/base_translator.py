@@ -12,7 +12,7 @@ from tfk_transformer.inference.text_batches import check_prefixes, check_texts, 
 
 
 class Request(NamedTuple):
-    """What `translate` was asked for, besides texts and search settings."""
+    """The arguments of `translate`, besides texts and search settings."""
 
     texts: int  # how many
     batch_size: int
@@ -76,7 +76,7 @@ class BaseTranslator(PairScorer):
         log_probs: np.ndarray,
         attention: np.ndarray | None = None,
     ) -> Translation:
-        """Add to each hypothesis its tokens and what its row of the arrays tells of them."""
+        """Add to each hypothesis its tokens, and its rows of the arrays."""
         hypotheses = [
             self._tokenizers.explain(
                 hypothesis,

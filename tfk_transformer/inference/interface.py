@@ -114,13 +114,13 @@ class ClassifierProtocol(Protocol):
 
 
 class LoadedModel(TranslatorProtocol, ClassifierProtocol, Protocol):
-    """What `tfk_transformer.load` returns: a translator or a classifier, whose methods for the other kind raise ValueError."""
+    """The result of `tfk_transformer.load`: a translator or a classifier, whose methods for the other kind raise ValueError."""
 
 
 class Refusals(LoadedModel):
     """Refuse every method of `LoadedModel`; subclasses override those that they support and give the reason for the others."""
 
-    _reason: str  # why the other methods are refused, and what to use instead
+    _reason: str  # why the other methods are refused, and the remedy
 
     def translate(
         self,

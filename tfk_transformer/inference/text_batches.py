@@ -1,4 +1,4 @@
-"""What every translator and classifier does before and after its model runs: check texts, batch them by length, restore their order."""
+"""The work of every translator and classifier around its model: check texts, batch them by length, restore their order."""
 
 import math
 import re

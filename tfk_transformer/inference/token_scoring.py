@@ -45,7 +45,7 @@ def score_in_batches(
 
 
 class Details(NamedTuple):
-    """The tokens of a target, and what was computed for each."""
+    """The tokens of a target, and the values that were computed for each."""
 
     tokens: list[str]  # T pieces
     token_log_probs: list[float] | None

@@ -1,4 +1,4 @@
-"""Keras layers: masks, attention, encoder, decoder and what they are made of.
+"""Keras layers: masks, attention, encoder, decoder and their parts.
 
 Imports `constants` and `config`.
 """

@@ -28,7 +28,7 @@ def padding_mask(ids: Tensor) -> Tensor:
 
 
 def additive_mask(real: Tensor) -> Tensor:
-    """Return a mask that hides from every query what a padding mask marks.
+    """Return a mask that hides the padding that a padding mask marks from every query.
 
     Args:
         real: (B, S), 1 or True for a token, 0 or False for padding.
@@ -53,7 +53,7 @@ def causal_mask(length: Tensor) -> Tensor:
 
 
 def own_mask(beams: Tensor) -> Tensor:
-    """Return a mask that shows each beam of a sentence only its own token of a position.
+    """Return a mask that shows each beam of a sentence only its own token at a position.
 
     Args:
         beams: M, a Python integer or a scalar integer tensor.
@@ -66,7 +66,7 @@ def own_mask(beams: Tensor) -> Tensor:
 
 
 def as_additive(attention_mask: Tensor) -> Tensor:
-    """Return a mask of a layer as one that is added to attention scores.
+    """Convert a mask to one that is added to attention scores.
 
     Args:
         attention_mask: either floats to be added, broadcastable to (B, H, T, S), which are returned unchanged; or booleans as in

@@ -1,4 +1,4 @@
 """Keras models made of the layers: encoder-decoder, decoder only, classifier.
 
-Imports `layers`, `losses`, `config` and what is below them.
+Imports `layers`, `losses`, `config` and everything below them.
 """

@@ -42,13 +42,13 @@ class ConfiguredModel(keras.Model):
         self.config = config
 
     def check_inputs(self, inputs: Tensor) -> None:
-        """Check names, shapes and types of what the model is called with, and values where they are at hand.
+        """Check names, shapes and types of the inputs of a call, and their values where they are known.
 
         Args:
-            inputs: what is passed to `call`.
+            inputs: the inputs that are passed to `call`.
 
         Raises:
-            ValueError: with the argument, what was expected, and what came.
+            ValueError: names the argument, the expected and the received value.
         """
         raise NotImplementedError
 
@@ -160,7 +160,7 @@ class Beams(NamedTuple):
 
 
 class Stepper(NamedTuple):
-    """What a search needs from a model that has encoded the sources."""
+    """The functions and tensors of a model that a search needs, once the sources are encoded."""
 
     step: Callable[[Beams, Tensor, Tensor], Step]  # of beams, cache and memory
     first_cache: Callable[[Tensor], Tensor]  # B -> the KV cache before the first step: tensors (B, …, 0, …) that grow along axis 2

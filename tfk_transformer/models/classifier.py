@@ -52,7 +52,7 @@ class Classifier(ConfiguredModel):
         self.head.build((None, self.config.model_dim))
 
     def check_inputs(self, inputs: Tensor) -> None:
-        """Check what the model is called with; see `ConfiguredModel.check_inputs`."""
+        """Check the inputs of a call; see `ConfiguredModel.check_inputs`."""
         named = inputs if isinstance(inputs, Mapping) else {"source": inputs}
         check_names(named, ("source",), ("source_mask",))
         check_ids("source", named["source"], self.config.vocab_size)

@@ -1,6 +1,6 @@
-"""Checks of what a model is called or fitted with, so that one sentence replaces an error of the backend.
+"""Checks of the inputs of a model, so that users get one clear sentence instead of an error of the backend.
 
-Names, shapes and types are checked whenever a model is called or traced. Values are checked where they are at hand, in
+Names, shapes and types are checked whenever a model is called or traced. Values are checked where they are known, in
 arrays and in TensorFlow's eager tensors, and never inside a compiled function.
 """
 
@@ -17,7 +17,7 @@ def check_names(inputs: object, needed: tuple[str, ...], optional: tuple[str, ..
     """Check that `inputs` is a dictionary with the needed names and without others, which would be ignored.
 
     Args:
-        inputs: what a model was called with.
+        inputs: the inputs of a call.
         needed: names that must be there.
         optional: names that may be there.
 
@@ -36,11 +36,11 @@ def check_names(inputs: object, needed: tuple[str, ...], optional: tuple[str, ..
 
 
 def check_ids(name: str, ids: Tensor, vocab_size: int) -> None:
-    """Check the shape and the type of token ids, and their values where these are at hand.
+    """Check the shape and the type of token ids, and their values where they are known.
 
     Args:
         name: of the argument, for the error message.
-        ids: what should be integers (batch, length).
+        ids: the ids to check, integers (batch, length).
         vocab_size: number of tokens; ids are below it.
 
     Raises:
@@ -97,7 +97,7 @@ def _shape(name: str, array: Tensor) -> tuple[int | None, ...] | None:
 
 
 def _values(ids: Tensor) -> np.ndarray | None:
-    """Return the values if they are at hand: a tensor of a traced function has none."""
+    """Return the values if they are known; a tensor of a traced function has none."""
     if isinstance(ids, np.ndarray):
         return ids
     if keras.backend.backend() == "tensorflow" and keras.ops.is_tensor(ids) and hasattr(ids, "numpy"):

@@ -44,7 +44,7 @@ class LanguageModel(TokenModel):
         self._build_all((self.target_embedding,), (self.target_positions, self.decoder, self.projection))
 
     def check_inputs(self, inputs: Tensor) -> None:
-        """Check what the model is called with; see `ConfiguredModel.check_inputs`."""
+        """Check the inputs of a call; see `ConfiguredModel.check_inputs`."""
         check_ids("inputs", inputs, self.config.vocab_size)
 
     def decode(self, inputs: Tensor, training: bool | None = None) -> Decoded:
@@ -59,7 +59,7 @@ class LanguageModel(TokenModel):
         return self._to_step(output, cache, None)
 
     def start_search(self, source: Tensor, use_cache: bool = True) -> Stepper:
-        """Return what a search needs. The source is a prompt, which the search itself feeds in; see `beam_search`."""
+        """Return the steps of a search. The source is a prompt, which the search itself feeds in; see `beam_search`."""
         if use_cache:
             return Stepper(self._cached_step, self.decoder.empty_cache, ())
 

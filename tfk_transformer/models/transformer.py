@@ -67,7 +67,7 @@ class Transformer(TokenModel):
         self._build_all((self.source_embedding, self.target_embedding), layers)
 
     def check_inputs(self, inputs: Tensor) -> None:
-        """Check what the model is called with; see `ConfiguredModel.check_inputs`."""
+        """Check the inputs of a call; see `ConfiguredModel.check_inputs`."""
         check_names(inputs, ("source", "target"), ("source_mask",))
         check_ids("source", inputs["source"], self.config.source_vocab_size)
         check_ids("target", inputs["target"], self.config.target_vocab_size)

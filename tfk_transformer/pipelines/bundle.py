@@ -27,7 +27,7 @@ class Kind(NamedTuple):
     """A kind of bundle."""
 
     reader: str  # the class whose `load` reads it
-    writer: str  # what writes it, for error messages
+    writer: str  # the command or method that writes it, for error messages
     files: tuple[str, ...]  # the files that it must have
 
 

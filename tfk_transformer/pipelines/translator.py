@@ -150,7 +150,7 @@ class Translator(BaseTranslator):
 
         Args:
             path: the folder. An existing one is replaced when everything is written.
-            history: what `model.fit` recorded, lists by name.
+            history: the metrics that `model.fit` recorded, as lists by name.
             metrics: figures of the finished model, by name.
             more: a function that writes further files into the folder before it is put in place.
         """

@@ -1,4 +1,4 @@
 """Training from a recipe: data, compilation, `fit`, checkpoints and the bundle.
 
-Imports `pipelines`, `data`, `models` and what is below them.
+Imports `pipelines`, `data`, `models` and everything below them.
 """

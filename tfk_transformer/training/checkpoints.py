@@ -21,7 +21,7 @@ ABOUT = "about"
 
 
 class About(TypedDict):
-    """What a checkpoint records beside the variables."""
+    """The values that a checkpoint records besides the variables."""
 
     rows: list[Row]  # of the history
     seconds: float  # of training so far

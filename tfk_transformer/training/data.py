@@ -58,7 +58,7 @@ class TrainingData(NamedTuple):
         return lines
 
     def facts(self) -> dict[str, object]:
-        """Return what must be the same in all processes of a training run."""
+        """Return the facts that must be equal in all processes of a training run."""
         vocabularies = [hashlib.sha256(tokenizer.model).hexdigest()[:8] for tokenizer in self.tokenizers]
         return {"vocabularies": vocabularies, "data": [part and part.survey()[:5] for part in (self.batches, self.validation)]}
 

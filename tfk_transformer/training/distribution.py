@@ -223,7 +223,7 @@ def watched(team: Team, advice: str) -> Iterator[None]:
 
     Args:
         team: the devices that train. With a single process, nothing is done.
-        advice: the end of the line, which says what to do.
+        advice: the end of the line, which names the remedy.
     """
     if team.processes == 1:
         yield

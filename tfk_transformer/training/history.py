@@ -1,4 +1,4 @@
-"""The metrics of each epoch of a training run, and what follows from them."""
+"""The metrics of each epoch of a training run: the best epochs, early stopping, and a summary."""
 
 from collections.abc import Sequence
 from typing import TypeAlias

@@ -85,7 +85,7 @@ class Recipe(Record):
         "weight of the R-Drop loss, for which each batch is computed twice with different dropout; 0 turns it off",
         ge=0,
     )
-    epochs: int = _field(TRAINING, 10, "number of epochs; an epoch is a pass over the data, or as many batches as `epoch_steps` says", gt=0)
+    epochs: int = _field(TRAINING, 10, "number of epochs; an epoch is a pass over the data, or `epoch_steps` batches", gt=0)
     epoch_steps: int | None = _field(
         TRAINING, None, "number of batches in an epoch; after each epoch, a checkpoint is saved and the model is validated", gt=0
     )
