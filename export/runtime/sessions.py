@@ -55,7 +55,7 @@ class OnnxFile:
                 f"ONNX: expected a file that {reader} reads, got {self.path}, which is for {self.reader}; open it with {self.reader}."
             )
         if "text" not in self._inputs:
-            file = "classify.onnx" if reader == "OnnxClassifier" else "translate.onnx"
+            file = "classify.onnx" if reader == "OnnxClassifier" else "translate.onnx, or score.onnx to score pairs,"
             raise ValueError(f"ONNX: expected a file that takes text, got {self.path}, which takes ids; use {file} of the same export.")
 
     def session(self, texts: int, small: bool = False) -> tuple[onnxruntime.InferenceSession, int]:

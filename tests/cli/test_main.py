@@ -211,7 +211,7 @@ def test_a_stopped_training_is_resumed(recipe, tmp_path, stop):
         (["score", "{bundle}", "--source", "{two}", "--target", "{one}"], "{one}: expected a line for each of {two}, got 1 lines"),
         (
             ["score", "{generate}", "--source", "{one}", "--target", "{one}"],
-            "expected a file that scores, got .*; use score.onnx of the same",
+            "expected a file that takes text, got .*; use translate.onnx, or score.onnx to score pairs, of the same",
         ),
         (["evaluate", "{bundle}", "--data", "numbers:en-xx"], "expected a code of num2words, got 'xx'"),
         (["evaluate", "{bundle}", "--data", "folder:{tmp}/none:de-en"], "folder {tmp}/none: not found"),

@@ -250,7 +250,8 @@ def test_the_profiles_for_onnxruntime_translate_as_the_model(translator, tmp_pat
 def test_no_int8_file_leaves_that_translates_too_differently(translator, tmp_path, monkeypatch):
     monkeypatch.setattr(parity, "AGREEMENT", 101.0)  # more than any file can have
     with pytest.raises(
-        parity.ParityError, match="ONNX int8: expected a BLEU over characters of 101 with the model's own translations .* got at most [0-9.]+, "
+        parity.ParityError,
+        match="ONNX int8: expected a BLEU over characters of 101 with the model's own translations .* got at most [0-9.]+, ",
     ):
         export(translator, tmp_path / "out", ["onnx_int8"])
     assert not (tmp_path / "out").exists()

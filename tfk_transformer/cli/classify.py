@@ -19,5 +19,6 @@ def command(
     ] = False,
 ) -> None:
     """Classify texts, one per line, in their order, and print the most probable label of each. The label of a blank line is blank."""
+    texts = given_texts(text, input)
     check_files(input=input)
-    write_lines(classification_lines(open_model(model), given_texts(text, input), json_output), output)
+    write_lines(classification_lines(open_model(model), texts, json_output), output)
