@@ -13,6 +13,7 @@ from tfk_transformer.array_types import Tensor
 from tfk_transformer.config.search_settings import SETTING_DTYPES, SearchSettings
 from tfk_transformer.export.runtime.saved_model_files import check_signature, read_saved_model
 from tfk_transformer.inference.base_translator import BaseTranslator, Request, Search, refuse_uncached
+from tfk_transformer.inference.results import ScoredTarget
 from tfk_transformer.inference.streaming import StepModel, empty_cache, stream_text
 from tfk_transformer.inference.token_scoring import Tokenizers, score_in_batches, scoring_of_texts, search_with_details
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
@@ -90,14 +91,34 @@ class SavedModelTranslator(BaseTranslator):
 
     def score(self, sources: Sequence[str], targets: Sequence[str], *, batch_size: int = 64) -> np.ndarray:
         """Return the log-probability of each target given its source, float32 (N,); see `TranslatorProtocol.score`."""
+        return np.array([row[0] for row in self._scored_texts(sources, targets, batch_size)], "float32")
+
+    def score_tokens(
+        self, sources: Sequence[str], targets: Sequence[str], *, batch_size: int = 64, attention: bool = False
+    ) -> list[ScoredTarget]:
+        """Score pairs token by token; see `TranslatorProtocol.score_tokens`."""
+        if attention or self._holds_tokenizers:
+            return super().score_tokens(sources, targets, batch_size=batch_size, attention=attention)
+        # The signature of a SavedModel that an earlier version exported names the target's tokens, and not the source's.
+        scored = []
+        for target, (log_probability, pieces, log_probs) in zip(targets, self._scored_texts(sources, targets, batch_size), strict=True):
+            tokens = [piece.decode("utf-8") for piece in pieces if piece]  # "" is padding
+            scored.append(ScoredTarget(target, float(log_probability), tokens, log_probs[: len(tokens)].tolist()))
+        return scored
+
+    def _scored_texts(self, sources: Sequence[str], targets: Sequence[str], batch_size: int) -> list[tuple[Any, ...]]:
+        """Return a row for each pair: its log-probability, the target's pieces and token log-probabilities, padded."""
         import tensorflow as tf
 
         def run(sources: Sequence[str], targets: Sequence[str]) -> list[np.ndarray]:
             found = self._model.signatures["score"](source=tf.constant(sources), target=tf.constant(targets))
-            return [found["log_probability"].numpy()]
+            return [found[name].numpy() for name in ("log_probability", "tokens", "token_log_probs")]
 
-        rows = score_in_batches(sources, targets, batch_size, self.max_length, run)
-        return np.array([row[0] for row in rows], "float32")
+        return score_in_batches(sources, targets, batch_size, self.max_length, run)
+
+    @property
+    def _holds_tokenizers(self) -> bool:
+        return hasattr(self._model, TARGET_TOKENIZER)
 
     def score_ids(self, source_ids: ArrayLike, target_ids: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
         """Score pairs of ids; see `OnnxScorer.score_ids`."""
@@ -131,9 +152,9 @@ class SavedModelTranslator(BaseTranslator):
         Raises:
             ValueError: if the SavedModel does not hold them.
         """
-        if not hasattr(self._model, TARGET_TOKENIZER):
+        if not self._holds_tokenizers:
             raise ValueError(
-                "token_scores, attention, score_tokens: expected tokenizers in the SavedModel, got one that an earlier version "
+                "token_scores, attention: expected tokenizers in the SavedModel, got one that an earlier version "
                 "exported without them; export the bundle again."
             )
         models = (getattr(self._model, name)().numpy() for name in (SOURCE_TOKENIZER, TARGET_TOKENIZER))
