@@ -24,7 +24,7 @@ SMALL_DATA = {
     "vocab_size=400": "vocab_size=80",
     "epochs=8": "epochs=1",
 }
-SMALL_TRAINING = " --epochs 3 --vocab-size 80 --max-length 48 --batch-tokens 512 --learning-rate 3e-3 --warmup-steps 30"
+SMALL_TRAINING = " --epochs 3 --vocab-size 80 --max-length 48 --batch-tokens 512 --learning-rate 3e-3 --warmup-steps 5"
 
 # Page, text that the block contains, reason why it is not run here.
 NOT_RUN = [
