@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import keras
 import numpy as np
 import onnx_ir as ir
@@ -165,12 +167,19 @@ def test_each_weight_stands_in_the_file_once(tokenizer, searches):
     assert 0 <= floats - translator.model.count_params() - positions <= chosen_from
 
 
+def has_vnni() -> bool:
+    """Return whether the processor multiplies 8-bit integers without saturation."""
+    cpuinfo = Path("/proc/cpuinfo")
+    return cpuinfo.is_file() and "vnni" in cpuinfo.read_text()
+
+
 def test_int8_weights_are_close_to_the_models_and_kept_ones_are_the_models(tokenizer, searches, tmp_path):
     translator = of_transformer(tokenizer)
     search, settings = search_of(searches, translator), {"beam_size": 1, "max_length": 1}
     rounded = opened(generate_graph(search, translator, PROFILES["int8"]), tmp_path / "int8.onnx")
     difference = np.abs(expected_of(translator, settings)[1] - found_by(rounded, settings)[1]).max()
-    assert 1e-5 < difference < 0.3
+    # Without VNNI, onnxruntime's products of 8-bit weights saturate: 0.309 with AVX2 only.
+    assert 1e-5 < difference < (0.3 if has_vnni() else 0.35)
     kept = opened(generate_graph(search, translator, int8_but(("/",))), tmp_path / "kept.onnx")
     np.testing.assert_allclose(
         expected_of(translator, settings)[1], found_by(kept, settings)[1], atol=0.1
