@@ -85,7 +85,10 @@ inputs = {"source": np.array([[4, 5, 0], [6, 2, 0]]), "target": np.array([[1, 7,
 """
 
 
-@pytest.mark.skipif(importlib.util.find_spec("scipy") is None, reason="Keras's NumPy backend needs SciPy: pip install scipy")
+@pytest.mark.skipif(
+    None in (importlib.util.find_spec("scipy"), importlib.util.find_spec("jax")),
+    reason="Keras's NumPy backend needs SciPy and JAX: pip install -e .[jax] scipy",
+)
 def test_the_model_gives_the_same_logits_without_tensorflow():
     """NumPy is Keras's plainest backend; nothing but public Keras stands in its way."""
     code = MODEL + "print(keras.backend.backend(), *np.array(model(inputs)).ravel().tolist())"
