@@ -53,7 +53,7 @@ def check_ids(name: str, ids: Tensor, vocab_size: int) -> None:
         )
         raise ValueError(f"{name}: expected ids of shape (batch, length), got shape {shape}; {cure}.")
     dtype = keras.backend.standardize_dtype(ids.dtype)
-    if "int" not in dtype:
+    if "int" not in dtype and not _built_by_strategy():
         raise ValueError(f"{name}: expected integer ids, got {dtype}; convert them, for instance with ids.astype('int32').")
     values = _values(ids)
     if values is not None and values.size and (values.min() < 0 or values.max() >= vocab_size):
@@ -103,6 +103,15 @@ def _values(ids: Tensor) -> np.ndarray | None:
     if keras.backend.backend() == "tensorflow" and keras.ops.is_tensor(ids) and hasattr(ids, "numpy"):
         return np.asarray(ids)
     return None
+
+
+def _built_by_strategy() -> bool:
+    """Return whether `tf.distribute` is in use: there Keras builds models with inputs of type float64, whatever the batches have."""
+    if keras.backend.backend() != "tensorflow":
+        return False
+    import tensorflow as tf
+
+    return bool(tf.distribute.has_strategy())
 
 
 def _kind(value: object) -> str:
