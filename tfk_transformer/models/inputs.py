@@ -106,7 +106,7 @@ def _values(ids: Tensor) -> np.ndarray | None:
 
 
 def _built_by_strategy() -> bool:
-    """Return whether `tf.distribute` is in use: there Keras builds models with inputs of type float64, whatever the batches have."""
+    """Return whether `tf.distribute` is in use. There, `fit` was seen to call models with placeholders of type float64 for integer ids."""
     if keras.backend.backend() != "tensorflow":
         return False
     import tensorflow as tf
