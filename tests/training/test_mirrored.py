@@ -31,6 +31,17 @@ try:
     gather(3)
 except ValueError as error:
     print(error)
+from tfk_transformer import LabelSmoothedCrossentropy
+with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
+    model = type(fitted[0].model)(fitted[0].model.config)
+    model.compile("sgd", LabelSmoothedCrossentropy(), jit_compile=False)
+ids, floats = np.ones((4, 3), "int32"), np.ones((4, 3), "float32")
+for source in ids, floats:
+    batches = tf.data.Dataset.from_tensor_slices(({"source": source, "target": ids}, ids)).batch(4)
+    try:
+        print(len(model.fit(batches, verbose=0, shuffle=False).history["loss"]))
+    except ValueError as error:
+        print(error)
 """
 
 
@@ -61,4 +72,11 @@ def test_two_devices_learn_and_report_the_losses_of_one(trained):
 
 
 def test_more_devices_than_there_are_is_an_error(trained):
-    assert trained[1] == "devices: expected from 1 to 2, as there are 2 of kind cpu, got 3.\n"
+    assert trained[1].splitlines()[0] == "devices: expected from 1 to 2, as there are 2 of kind cpu, got 3."
+
+
+def test_a_step_on_several_devices_refuses_floats_for_ids(trained):
+    """Keras builds the model with the mean of the devices' ids, which are floats, and only that is let pass."""
+    _, of_ids, of_floats = trained[1].splitlines()
+    assert of_ids == "1"
+    assert of_floats == "source: expected integer ids, got float32; convert them, for instance with ids.astype('int32')."

@@ -53,7 +53,7 @@ def check_ids(name: str, ids: Tensor, vocab_size: int) -> None:
         )
         raise ValueError(f"{name}: expected ids of shape (batch, length), got shape {shape}; {cure}.")
     dtype = keras.backend.standardize_dtype(ids.dtype)
-    if "int" not in dtype and not _built_by_strategy():
+    if "int" not in dtype and not _averaged_over_devices():
         raise ValueError(f"{name}: expected integer ids, got {dtype}; convert them, for instance with ids.astype('int32').")
     values = _values(ids)
     if values is not None and values.size and (values.min() < 0 or values.max() >= vocab_size):
@@ -105,13 +105,17 @@ def _values(ids: Tensor) -> np.ndarray | None:
     return None
 
 
-def _built_by_strategy() -> bool:
-    """Return whether `tf.distribute` is in use. There, `fit` was seen to call models with placeholders of type float64 for integer ids."""
+def _averaged_over_devices() -> bool:
+    """Return whether Keras may have averaged ids over devices, to float64.
+
+    Under a strategy of `tf.distribute`, `fit` builds a model with the mean of the devices' first batches (`TensorFlowTrainer.
+    _maybe_symbolic_build`), in the cross-replica context. Training steps run in a replica context, with the ids themselves.
+    """
     if keras.backend.backend() != "tensorflow":
         return False
     import tensorflow as tf
 
-    return bool(tf.distribute.has_strategy())
+    return bool(tf.distribute.in_cross_replica_context())
 
 
 def _kind(value: object) -> str:
