@@ -30,9 +30,12 @@ TITLES = {
     "losses": "Loss, metrics, schedule, optimizers",
     "models": "Models",
     "pipelines": "Translators and classifiers",
+    "plots": "Plots",
     "tokenizers": "Tokenizers",
     "training": "Training",
 }
+# Translators and classifiers inherit from protocols, whose methods they define or refuse; a page shows what is defined.
+REFUSED_WHERE_INHERITED = "tfk_transformer.inference.interface"
 JOINED = {"metrics": "losses", "schedules": "losses", "optimizers": "losses"}  # folders that share a page
 FENCE = "`" * 3
 
@@ -104,6 +107,8 @@ def public_members(owner: griffe.Object) -> Iterator[tuple[str, griffe.Object]]:
         except griffe.AliasResolutionError:
             continue  # from a library that is not read
         if key.startswith("_") or key in OF_KERAS or not (found.has_docstring or is_field(found)) or found.is_module:
+            continue
+        if owner.module != found.module and found.module.path == REFUSED_WHERE_INHERITED:
             continue
         yield key, found
 
@@ -202,7 +207,7 @@ def section(each: griffe.DocstringSection) -> str:
 
 
 def field(name: str, text: str) -> str:
-    """Return an item of a field list; its text goes on indented."""
+    """Return an item of a field list; its continuation lines are indented."""
     return f":{name}: " + textwrap.indent(markdown(text), "    ").strip()
 
 

@@ -76,6 +76,6 @@ def test_an_unfinished_training_goes_on(here):
     shutil.copytree(EARLIER / "unfinished.training", here / "unfinished.training")
     lines = []
     train(Recipe.read(here / "unfinished.training" / "recipe.toml"), here / "unfinished", resume=True, say=lines.append)
-    assert "goes on after epoch 2" in lines
+    assert "resumed after epoch 2" in lines
     losses = json.loads((here / "unfinished" / "history.json").read_text())["loss"]
     assert len(losses) == 3 and losses[2] < losses[1] < losses[0]

@@ -45,8 +45,10 @@ _HOME = {
     "datasets": "datasets",
     "TokenBatches": "data.batches",
     "JoinedBatches": "data.batches",
+    "Share": "data.batch_records",
     "evaluate": "evaluation",
     "Evaluation": "evaluation",
+    "plots": "plots",
     "train": "training.trainer",
     "Recipe": "training.recipe",
     "load": "export.runtime.opening",
@@ -61,6 +63,7 @@ _HOME = {
     "TextClassifier": "pipelines.text_classifier",
     "export": "export",  # a package that can be called
     "ParityError": "export.parity",
+    "inspect": "export.inspection",
     "OnnxTranslator": "export.runtime.onnx_translator",
     "OnnxStreamer": "export.runtime.onnx_streamer",
     "OnnxClassifier": "export.runtime.onnx_classifier",
@@ -72,16 +75,19 @@ __all__ = ["__version__", *_HOME]
 
 if TYPE_CHECKING:  # the same names as in `_HOME`, for type checkers and editors
     from tfk_transformer import datasets as datasets
+    from tfk_transformer import plots as plots
     from tfk_transformer.config.layer_options import LayerOptions as LayerOptions
     from tfk_transformer.config.model_options import ClassifierConfig as ClassifierConfig
     from tfk_transformer.config.model_options import LanguageModelConfig as LanguageModelConfig
     from tfk_transformer.config.model_options import TransformerConfig as TransformerConfig
     from tfk_transformer.config.search_settings import SearchSettings as SearchSettings
+    from tfk_transformer.data.batch_records import Share as Share
     from tfk_transformer.data.batches import JoinedBatches as JoinedBatches
     from tfk_transformer.data.batches import TokenBatches as TokenBatches
     from tfk_transformer.evaluation import Evaluation as Evaluation
     from tfk_transformer.evaluation import evaluate as evaluate
     from tfk_transformer.export.exporting import export as export
+    from tfk_transformer.export.inspection import inspect as inspect
     from tfk_transformer.export.parity import ParityError as ParityError
     from tfk_transformer.export.runtime.onnx_classifier import OnnxClassifier as OnnxClassifier
     from tfk_transformer.export.runtime.onnx_scorer import OnnxScorer as OnnxScorer

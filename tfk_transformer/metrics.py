@@ -7,17 +7,8 @@ from tfk_transformer.array_types import Tensor
 from tfk_transformer.losses import check_labels, real_tokens, token_crossentropy
 
 
-@keras.saving.register_keras_serializable(package="tfk_transformer")
-class TokenAccuracy(keras.metrics.Mean):
-    """Compute the share of tokens whose most probable prediction is the true token. Padding, id 0, is left out.
-
-    Args:
-        name: name of the metric. Defaults to "accuracy".
-        **kwargs: arguments of `keras.metrics.Mean`.
-    """
-
-    def __init__(self, name: str = "accuracy", **kwargs: object) -> None:
-        super().__init__(name=name, **kwargs)
+class TokenMean(keras.metrics.Mean):
+    """Base of the metrics that average a value of each token. Padding, id 0, is left out."""
 
     def update_state(self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor = None) -> None:
         """Add a batch.
@@ -30,16 +21,36 @@ class TokenAccuracy(keras.metrics.Mean):
         Raises:
             ValueError: if labels are not ids of the shape (B, T).
         """
+        # Keras averages each row of a matrix first, which would give the tokens of short rows more weight.
+        super().update_state(ops.reshape(self._values(y_true, y_pred), (-1,)), ops.reshape(real_tokens(y_true), (-1,)))
+
+    def _values(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
+        """Return the value of each position, float32 (B, T)."""
+        raise NotImplementedError
+
+
+@keras.saving.register_keras_serializable(package="tfk_transformer")
+class TokenAccuracy(TokenMean):
+    """Compute the share of tokens whose most probable prediction is the true token. Padding, id 0, is left out.
+
+    Args:
+        name: name of the metric. Defaults to "accuracy".
+        **kwargs: arguments of `keras.metrics.Mean`.
+    """
+
+    def __init__(self, name: str = "accuracy", **kwargs: object) -> None:
+        super().__init__(name=name, **kwargs)
+
+    def _values(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         labels = ops.cast(y_true, "int32")
         check_labels(labels, y_pred)
         # `ops.argmax` passes over the vocabulary six times, to tell 0 from -0, and takes three times as long.
         best = ops.top_k(y_pred, 1)[1][..., 0]
-        correct = ops.equal(labels, ops.cast(best, "int32"))
-        super().update_state(_flat(ops.cast(correct, "float32")), sample_weight=_flat(real_tokens(y_true)))
+        return ops.cast(ops.equal(labels, ops.cast(best, "int32")), "float32")
 
 
 @keras.saving.register_keras_serializable(package="tfk_transformer")
-class Perplexity(keras.metrics.Mean):
+class Perplexity(TokenMean):
     """Compute the exponential of the mean cross-entropy of the tokens, without label smoothing. Padding, id 0, is left out.
 
     Args:
@@ -52,19 +63,8 @@ class Perplexity(keras.metrics.Mean):
         super().__init__(name=name, **kwargs)
         self.from_logits = from_logits
 
-    def update_state(self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor = None) -> None:
-        """Add a batch.
-
-        Args:
-            y_true: ids (B, T).
-            y_pred: logits or probabilities (B, T, vocab_size).
-            sample_weight: ignored.
-
-        Raises:
-            ValueError: if labels are not ids of the shape (B, T).
-        """
-        losses = token_crossentropy(y_true, y_pred, from_logits=self.from_logits)
-        super().update_state(_flat(losses), sample_weight=_flat(real_tokens(y_true)))
+    def _values(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
+        return token_crossentropy(y_true, y_pred, from_logits=self.from_logits)
 
     def result(self) -> Tensor:
         """Return the exponential of the mean, in nats a token, as a scalar."""
@@ -73,8 +73,3 @@ class Perplexity(keras.metrics.Mean):
     def get_config(self) -> dict[str, object]:
         """Return the arguments of the constructor."""
         return {**super().get_config(), "from_logits": self.from_logits}
-
-
-def _flat(values: Tensor) -> Tensor:
-    """(B, T) -> (B*T,): Keras averages each row of a matrix first, which would give the tokens of short rows more weight."""
-    return ops.reshape(values, (-1,))

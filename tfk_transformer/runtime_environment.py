@@ -10,6 +10,7 @@ from pathlib import Path
 
 # The extra of pyproject.toml that installs a package, by the name that the package is imported under.
 EXTRAS = {
+    "importlib_resources": "tfds",
     "jax": "jax",
     "keras": "tensorflow",
     "matplotlib": "plots",

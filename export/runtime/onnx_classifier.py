@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from tfk_transformer.export.runtime.sessions import OnnxFile, opened
-from tfk_transformer.inference.interface import Refusals
+from tfk_transformer.inference.interface import LoadedModel
 from tfk_transformer.inference.results import Classification, to_classifications
 from tfk_transformer.inference.text_batches import check_texts, in_batches
 
 
-class OnnxClassifier(Refusals):
+class OnnxClassifier(LoadedModel):
     """Classify with `classify.onnx`.
 
     Args:
@@ -23,7 +23,7 @@ class OnnxClassifier(Refusals):
         ValueError: if the file is not a classifier's ONNX file of this project that takes text, or `threads` is less than 1.
     """
 
-    _reason = "expected a translator, got a classifier; use classify."
+    _refusal = "expected a translator, got a classifier; use classify."
 
     def __init__(self, path: str | PathLike[str] | OnnxFile, threads: int | None = None) -> None:
         self._file = opened(path, threads, "OnnxClassifier")

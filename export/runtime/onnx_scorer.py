@@ -30,7 +30,7 @@ class OnnxScorer(PairScorer):
         ValueError: if the file is not an ONNX file of this project that scores.
     """
 
-    _reason = "expected a file that translates, got one that only scores given pairs; open translate.onnx of the same export."
+    _refusal = "expected a file that translates, got one that only scores given pairs; open translate.onnx of the same export."
 
     def __init__(self, path: str | PathLike[str], threads: int | None = None) -> None:
         self._session = open_session(path, threads)

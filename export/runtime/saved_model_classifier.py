@@ -7,12 +7,12 @@ import numpy as np
 
 from tfk_transformer.array_types import Tensor
 from tfk_transformer.export.runtime.saved_model_files import check_signature, read_saved_model
-from tfk_transformer.inference.interface import Refusals
+from tfk_transformer.inference.interface import LoadedModel
 from tfk_transformer.inference.results import Classification, to_classifications
 from tfk_transformer.inference.text_batches import check_texts, in_batches
 
 
-class SavedModelClassifier(Refusals):
+class SavedModelClassifier(LoadedModel):
     """Classify with an exported SavedModel.
 
     Args:
@@ -24,7 +24,7 @@ class SavedModelClassifier(Refusals):
         ImportError: if TensorFlow is not installed.
     """
 
-    _reason = "expected a translator, got a classifier; use classify."
+    _refusal = "expected a translator, got a classifier; use classify."
 
     def __init__(self, path: str | PathLike[str], model: Tensor | None = None) -> None:
         self._model = read_saved_model(path) if model is None else model

@@ -168,7 +168,7 @@ def test_a_stopped_training_is_resumed(recipe, tmp_path, stop):
         training.send_signal(stop)
         rest = training.stdout.read()
     assert training.returncode == (130 if stop == signal.SIGINT else -signal.SIGKILL)
-    assert ("--resume goes on" in rest) == (stop == signal.SIGINT)
+    assert ("--resume to continue" in rest) == (stop == signal.SIGINT)
     # Whoever asks gets a bundle; a short training that is killed has not left one yet.
     assert (tmp_path / "b").exists() == (stop == signal.SIGINT)
     with np.load(tmp_path / "b.training" / "state.npz") as state:
@@ -176,7 +176,7 @@ def test_a_stopped_training_is_resumed(recipe, tmp_path, stop):
     assert whole >= 4
     resumed = subprocess.run([*command, "--epochs", str(whole + 2), "--resume"], capture_output=True, text=True)
     assert resumed.returncode == 0, resumed.stderr
-    assert f"goes on after epoch {whole}\n" in resumed.stdout and f"epoch {whole}/" not in resumed.stdout
+    assert f"resumed after epoch {whole}\n" in resumed.stdout and f"epoch {whole}/" not in resumed.stdout
     assert f"epoch {whole + 1}/{whole + 2}: " in resumed.stdout
     history = json.loads((tmp_path / "b" / "history.json").read_text())
     assert history["epoch"] == list(range(1, whole + 3))
@@ -229,7 +229,7 @@ def test_a_stopped_training_is_resumed(recipe, tmp_path, stop):
             "batch_tokens must be at least max_length, .* 9 and 256",
         ),
         (["serving", "{bundle}", "--models", "{tmp}/new", "--name", "n"], "saved_model: expected a folder with saved_model.pb, got"),
-        (["export", "{tmp}/none", "--out", "{tmp}/new"], "bundle: expected a folder that `train` wrote"),
+        (["export", "{tmp}/none", "--out", "{tmp}/new"], "bundle: expected a folder that `train` or `Translator.save` wrote"),
         (["inspect", "{tmp}/corrupt.onnx"], "FILE: expected a bundle .*, got {tmp}/corrupt.onnx, which does not load"),
         (
             ["export", "{bundle}", "--out", "{tmp}/new", "--format", "tflite"],
@@ -328,7 +328,7 @@ WITHOUT_TENSORFLOW = "import runpy, sys; sys.modules['tensorflow'] = sys.modules
         (["train", "--data", "files:{tmp}/a,{tmp}/b", "--out", "{tmp}/new"], "{tmp}/a: not found; {tmp}/b: not found"),
         (["train", "--data", "numbers:en-de", "--validation-data", "files:{tmp}/a,{tmp}/b", "--out", "{tmp}/new"], "{tmp}/a: not found"),
         (["train", "--data", "numbers:en-de", "--out", "{tmp}"], "out: expected a new folder, got {tmp}, which exists"),
-        (["export", "{tmp}", "--out", "{tmp}/new"], "bundle: expected a folder that `train` wrote, got {tmp} without config.json"),
+        (["export", "{tmp}", "--out", "{tmp}/new"], "bundle: expected a folder that `train` or `Translator.save` wrote, got {tmp} without config.json"),
         (["export", "{bundle}", "--out", "{tmp}/new", "--format", "tflite"], "formats: expected some of saved_model, onnx, .* got tflite"),
         (["export", "{bundle}", "--out", "{tmp}"], "out: expected a new folder, got {tmp}, which exists"),
         (["inspect", "{tmp}/none"], "FILE: expected a bundle .* which is not there"),

@@ -62,7 +62,7 @@ print(next(load("folder:.:xx-yy").pairs("train")).where)
 try:
     load("tfds:opus:de-en")
 except ImportError as error:
-    print(str(error).rpartition("; ")[2])
+    print(error)
 """
 
 
@@ -77,5 +77,5 @@ def test_all_but_tfds_works_without_tensorflow_keras_and_tfds(tmp_path):
         "eight hundred sixty-three thousand sixty-five",
         "one",
         "xx.train.txt:1",
-        "install it with: pip install tensorflow-datasets",
+        'tensorflow_datasets is not installed. Install it with: pip install "tfk-transformer[tfds]"',
     ]

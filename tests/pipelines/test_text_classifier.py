@@ -156,7 +156,7 @@ def test_a_bundle_without_a_file_or_with_half_of_it_is_refused(saved, tmp_path, 
     with pytest.raises(ValueError, match="expected JSON|do not load|SentencePiece"):
         TextClassifier.load(copy)
     (copy / name).unlink()
-    with pytest.raises(ValueError, match=f"expected a folder that `TextClassifier.save` wrote, got .*copy without {name}"):
+    with pytest.raises(ValueError, match=f"expected a folder that `train` or `TextClassifier.save` wrote, got .*copy without {name}"):
         TextClassifier.load(copy)
 
 

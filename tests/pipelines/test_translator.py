@@ -118,7 +118,7 @@ def test_saved_and_loaded_it_gives_the_same(translator, tmp_path):
 def test_a_bundle_without_a_file_is_refused(bundle, tmp_path, name):
     copy = shutil.copytree(bundle, tmp_path / "copy")
     (copy / name).unlink()
-    with pytest.raises(ValueError, match=f"expected a folder that `train` wrote, got .*copy without {name}"):
+    with pytest.raises(ValueError, match=f"expected a folder that `train` or `Translator.save` wrote, got .*copy without {name}"):
         Translator.load(copy)
 
 

@@ -158,7 +158,7 @@ def test_no_text_is_an_error():
     ("size", "kind", "said"), [(5000, "bpe", "Vocabulary size too high"), (5, "unigram", "smaller than required_chars")]
 )
 def test_a_vocabulary_that_does_not_suit_the_texts_is_an_error(size, kind, said):
-    with pytest.raises(ValueError, match=f"^vocab_size: {size} does not suit these texts; SentencePiece says: .*{said}"):
+    with pytest.raises(ValueError, match=f"^vocab_size: {size} does not suit these texts; SentencePiece reports: .*{said}"):
         SubwordTokenizer.train(TEXTS, size, kind)
 
 

@@ -86,7 +86,7 @@ class Run:
         """Return training and validation loss of each epoch, after a training that went well."""
         for number, (status, output, errors) in enumerate(self.wait()):
             assert status == 0, output + errors
-            assert ("goes on after epoch" in output) == (resumed and number == 0)
+            assert ("resumed after epoch" in output) == (resumed and number == 0)
             assert bool(output) == (number == 0)
         history = json.loads((self.out / "history.json").read_text())
         return np.array([history["loss"], history["val_loss"]])
@@ -207,7 +207,7 @@ def test_processes_with_different_recipes_refuse_to_train(folder):
     finally:
         run.end()
     assert (first, second) == (1, 1)
-    assert "got something else: another process says in what it differs; start all with the same" in errors
+    assert "got something else: another process reports what differs; start all with the same" in errors
     assert "got something else: process 1 differs in recipe; start all with the same" in more_errors
     assert not run.out.exists()
 

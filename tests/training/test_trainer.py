@@ -4,6 +4,7 @@ import signal
 import keras
 import numpy as np
 import pytest
+from conftest import write_number_files
 
 from tfk_transformer import datasets, losses
 from tfk_transformer.data.batches import TokenBatches
@@ -52,7 +53,7 @@ def test_an_interrupted_training_leaves_a_bundle_and_resumes_after_its_last_whol
     short, out, said = recipe.replace(epochs=4, average=2), tmp_path / "bundle", []
     with pytest.raises(KeyboardInterrupt):
         train(short, out, callbacks=[Interrupts()], say=said.append)
-    assert said[-1] == f"stopped by SIGINT: {out} holds the model so far; the same command with --resume goes on"
+    assert said[-1] == f"stopped by SIGINT: {out} holds the model so far; run the same command with --resume to continue"
     assert Translator.load(out).translate(["one"])
     assert json.loads((out / "history.json").read_text())["epoch"] == [1, 2]
     with pytest.raises(ValueError, match="holds an unfinished training; resume it, or remove it"):
@@ -101,6 +102,17 @@ def test_what_is_dropped_is_said(recipe, tmp_path):
     train(recipe.replace(data=data, epochs=1, vocab_size=40), tmp_path / "bundle", say=said.append)
     assert any("over 32 tokens (a.txt:3)" in line for line in said)
     assert any("with an empty side (a.txt:2" in line for line in said)
+
+
+def test_a_warm_up_longer_than_the_training_run_is_noted(recipe, tmp_path):
+    """Such a run ends before the learning rate has risen, with a model that has learned nothing."""
+    data = write_number_files(tmp_path, range(20))
+    said = []
+    short = recipe.replace(data=data, validation_data=data, epochs=2, batch_tokens=10**4, vocab_size=40)
+    train(short.replace(warmup_steps=2), tmp_path / "as long", say=said.append)
+    train(short.replace(warmup_steps=1), tmp_path / "shorter", say=said.append)
+    (note,) = [line for line in said if line.startswith("note:")]
+    assert note.startswith("note: the learning rate rises for 2 updates (warmup_steps), and the 2 epochs have 2; ")
 
 
 def test_a_consistent_training_compares_the_two_readings_of_each_batch(recipe, tmp_path, monkeypatch):

@@ -27,7 +27,7 @@ def check_language(code: str) -> None:
     Raises:
         ValueError: if it does not, with the nearest known code and the location of the list.
     """
-    known: Mapping[str, object] = require("num2words", "num2words").CONVERTER_CLASSES
+    known: Mapping[str, object] = require("num2words").CONVERTER_CLASSES
     if code not in known:
         raise ValueError(f"language: expected a code of num2words, got '{code}'.{nearest(code, known)} ({_LANGUAGES_HINT})")
 
@@ -44,7 +44,7 @@ def spell(number: int, language: str) -> str:
     Raises:
         ValueError: if num2words cannot spell this number in this language.
     """
-    num2words = require("num2words", "num2words").num2words
+    num2words = require("num2words").num2words
     try:
         text: str = num2words(number, lang=language).strip()
     # All exceptions: an incomplete converter of num2words may raise any of them.

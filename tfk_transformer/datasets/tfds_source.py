@@ -75,7 +75,7 @@ def _prepare(dataset: str, builder: "tfds.core.DatasetBuilder") -> None:
 
 def _read_config(tfds: ModuleType) -> "tfds.ReadConfig":
     """Return settings for reading in a fixed order, without a cache in RAM and without the autotuner."""
-    options = require("tensorflow", "tensorflow").data.Options()
+    options = require("tensorflow").data.Options()
     # With the autotuner, the end of an iteration waits for the autotuner's period, up to a minute.
     options.autotune.enabled = False
     return tfds.ReadConfig(options=options, try_autocache=False)

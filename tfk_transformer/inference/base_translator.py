@@ -39,7 +39,7 @@ class BaseTranslator(PairScorer):
     """A translator; a subclass provides `_search`, `_scored`, `_tokenizers` and `stream`."""
 
     max_length: int  # of a source, and of a target, in tokens
-    _reason = "expected a classifier, got a translator; use translate, stream, score or score_tokens."
+    _refusal = "expected a classifier, got a translator; use translate, stream, score or score_tokens."
 
     @abstractmethod
     def _search(self, request: Request, settings: dict[str, Any]) -> Search:

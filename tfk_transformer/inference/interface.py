@@ -1,4 +1,7 @@
-"""The interface that bundles, SavedModels and ONNX files share, whichever runtime executes them."""
+"""The interface that bundles, SavedModels and ONNX files share, whichever runtime executes them.
+
+A class that inherits from a protocol and does not define one of its methods refuses it, with the class attribute `_refusal`.
+"""
 
 from collections.abc import Iterator, Sequence
 from typing import NoReturn, Protocol
@@ -47,7 +50,7 @@ class TranslatorProtocol(Protocol):
             ValueError: if a text or a prefix is too long for the model, a setting is invalid, or the files do not hold what was
                 requested.
         """
-        ...
+        _refuse(self, "translate")
 
     def stream(self, text: str, **settings: float) -> Iterator[str]:
         """Translate one text and yield parts of its translation while they are decoded.
@@ -61,7 +64,7 @@ class TranslatorProtocol(Protocol):
         Raises:
             ValueError: before the first part, if the text is too long for the model, a setting is invalid, or `beam_size` is not 1.
         """
-        ...
+        _refuse(self, "stream")
 
     def score(self, sources: Sequence[str], targets: Sequence[str], *, batch_size: int = 64) -> np.ndarray:
         """Return the log-probability of each target given its source, float32 (N,), from one full masked pass.
@@ -74,7 +77,7 @@ class TranslatorProtocol(Protocol):
         Raises:
             ValueError: if the numbers of sources and targets differ, or a text is too long for the model.
         """
-        ...
+        _refuse(self, "score")
 
     def score_tokens(
         self, sources: Sequence[str], targets: Sequence[str], *, batch_size: int = 64, attention: bool = False
@@ -91,7 +94,7 @@ class TranslatorProtocol(Protocol):
             ValueError: if the numbers of sources and targets differ, a text is too long for the model, or the files do not hold
                 what was requested.
         """
-        ...
+        _refuse(self, "score_tokens")
 
 
 class ClassifierProtocol(Protocol):
@@ -110,49 +113,14 @@ class ClassifierProtocol(Protocol):
         Raises:
             ValueError: if a text is too long for the model.
         """
-        ...
+        _refuse(self, "classify")
 
 
 class LoadedModel(TranslatorProtocol, ClassifierProtocol, Protocol):
     """The result of `tfk_transformer.load`: a translator or a classifier, whose methods for the other kind raise ValueError."""
 
 
-class Refusals(LoadedModel):
-    """Refuse every method of `LoadedModel`; subclasses override those that they support and give the reason for the others."""
-
-    _reason: str  # why the other methods are refused, and the remedy
-
-    def translate(
-        self,
-        texts: Sequence[str],
-        *,
-        batch_size: int = 64,
-        prefixes: Sequence[str | None] | None = None,
-        token_scores: bool = False,
-        attention: bool = False,
-        use_cache: bool = True,
-        **settings: float,
-    ) -> list[Translation]:
-        """Raise ValueError: this model does not translate."""
-        self._refuse("translate")
-
-    def stream(self, text: str, **settings: float) -> Iterator[str]:
-        """Raise ValueError: this model does not translate."""
-        self._refuse("stream")
-
-    def score(self, sources: Sequence[str], targets: Sequence[str], *, batch_size: int = 64) -> np.ndarray:
-        """Raise ValueError: this model does not score pairs."""
-        self._refuse("score")
-
-    def score_tokens(
-        self, sources: Sequence[str], targets: Sequence[str], *, batch_size: int = 64, attention: bool = False
-    ) -> list[ScoredTarget]:
-        """Raise ValueError: this model does not score pairs."""
-        self._refuse("score_tokens")
-
-    def classify(self, texts: Sequence[str], *, batch_size: int = 64) -> list[Classification]:
-        """Raise ValueError: this model does not classify."""
-        self._refuse("classify")
-
-    def _refuse(self, method: str) -> NoReturn:
-        raise ValueError(f"{method}: {self._reason}")
+def _refuse(model: object, method: str) -> NoReturn:
+    """Refuse a method that the class of `model` inherits from a protocol instead of defining it."""
+    reason = getattr(model, "_refusal", f"{type(model).__name__} does not support it.")
+    raise ValueError(f"{method}: {reason}")

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tfk_transformer.inference.interface import Refusals
+from tfk_transformer.inference.interface import LoadedModel
 from tfk_transformer.inference.results import ScoredTarget
 
 if TYPE_CHECKING:
     from tfk_transformer.inference.token_scoring import Tokenizers
 
 
-class PairScorer(Refusals):
+class PairScorer(LoadedModel):
     """Score pairs of texts; a subclass provides `_scored` and `_tokenizers`."""
 
     @abstractmethod

@@ -5,13 +5,15 @@ A bundle is the folder that training writes. It holds only data: reading one run
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import keras
 
+from tfk_transformer.atomic_write import written_whole
 from tfk_transformer.config.model_options import ClassifierConfig, LanguageModelConfig, TransformerConfig
 from tfk_transformer.models.registry import config_from_json, make_model
 
@@ -31,18 +33,46 @@ class Kind(NamedTuple):
     files: tuple[str, ...]  # the files that it must have
 
 
-TRANSLATOR = Kind("Translator", "`train`", (CONFIG, WEIGHTS, SOURCE_TOKENIZER, TARGET_TOKENIZER))
-CLASSIFIER = Kind("TextClassifier", "`TextClassifier.save`", (CONFIG, WEIGHTS, SOURCE_TOKENIZER, LABELS))
+TRANSLATOR = Kind("Translator", "`train` or `Translator.save`", (CONFIG, WEIGHTS, SOURCE_TOKENIZER, TARGET_TOKENIZER))
+CLASSIFIER = Kind("TextClassifier", "`train` or `TextClassifier.save`", (CONFIG, WEIGHTS, SOURCE_TOKENIZER, LABELS))
 KINDS = {"encoder_decoder": TRANSLATOR, "decoder": TRANSLATOR, "encoder": CLASSIFIER}
 
 
-def write_parts(folder: Path, model: keras.Model, probes: Sequence[str], history: Json | None, metrics: Json | None) -> None:
-    """Write configuration, weights, probes, history and metrics into an existing folder."""
-    (folder / CONFIG).write_text(model.config.to_json())
-    write_probes(folder / PROBES, probes)
-    for name, content in ((HISTORY, history or {}), (METRICS, metrics or {})):
-        write_json(folder / name, content)
-    plain_copy(model).save_weights(folder / WEIGHTS)
+class SavedAsBundle(ABC):
+    """A model with its tokenizers that is saved as a bundle; a subclass writes the files of its kind."""
+
+    model: keras.Model
+    probes: list[str]
+
+    @abstractmethod
+    def _write_files(self, folder: Path) -> None:
+        """Write tokenizers and labels into an existing folder."""
+
+    def save(
+        self,
+        path: str | PathLike[str],
+        history: Json | None = None,
+        metrics: Json | None = None,
+        more: Callable[[Path], None] | None = None,
+    ) -> None:
+        """Write the bundle, completely or not at all.
+
+        Args:
+            path: the folder. An existing one is replaced when everything is written.
+            history: the metrics that `model.fit` recorded, as lists by name.
+            metrics: figures of the finished model, by name.
+            more: a function that writes further files into the folder before it is put in place.
+        """
+        with written_whole(path) as folder:
+            folder.mkdir()
+            (folder / CONFIG).write_text(self.model.config.to_json())
+            write_probes(folder / PROBES, self.probes)
+            for name, content in ((HISTORY, history or {}), (METRICS, metrics or {})):
+                write_json(folder / name, content)
+            plain_copy(self.model).save_weights(folder / WEIGHTS)
+            self._write_files(folder)
+            if more:
+                more(folder)
 
 
 def write_probes(path: Path, probes: Sequence[str]) -> None:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tfk_transformer.atomic_write import written_whole
-from tfk_transformer.inference.interface import Refusals
+from tfk_transformer.inference.interface import LoadedModel
 from tfk_transformer.inference.results import Classification, to_classifications
 from tfk_transformer.inference.text_batches import check_texts, in_batches
 from tfk_transformer.pipelines.bundle import (
@@ -19,12 +18,11 @@ from tfk_transformer.pipelines.bundle import (
     LABELS,
     PROBES,
     SOURCE_TOKENIZER,
-    Json,
+    SavedAsBundle,
     plain_copy,
     read_model,
     read_probes,
     write_json,
-    write_parts,
 )
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
@@ -33,7 +31,7 @@ if TYPE_CHECKING:
     from tfk_transformer.models.classifier import Classifier
 
 
-class TextClassifier(Refusals):
+class TextClassifier(LoadedModel, SavedAsBundle):
     """A fitted classifier with its tokenizer and labels: text to label.
 
     The model receives the tokens of a text and the end token, as `SubwordTokenizer.graph_encode` returns them. Fit it on the
@@ -50,7 +48,7 @@ class TextClassifier(Refusals):
             different, non-blank strings, one for each class.
     """
 
-    _reason = "expected a translator, got a classifier; use classify."
+    _refusal = "expected a translator, got a classifier; use classify."
 
     def __init__(self, model: "Classifier", tokenizer: SubwordTokenizer, labels: Sequence[str], probes: Sequence[str] = ()) -> None:
         config = model.config
@@ -85,28 +83,9 @@ class TextClassifier(Refusals):
 
         return traced(self.functions.classify, [TEXTS])
 
-    def save(
-        self,
-        path: str | PathLike[str],
-        history: Json | None = None,
-        metrics: Json | None = None,
-        more: Callable[[Path], None] | None = None,
-    ) -> None:
-        """Write the bundle, completely or not at all.
-
-        Args:
-            path: the folder. An existing one is replaced when everything is written.
-            history: the metrics that `model.fit` recorded, as lists by name.
-            metrics: figures of the finished model, by name.
-            more: a function that writes further files into the folder before it is put in place.
-        """
-        with written_whole(path) as folder:
-            folder.mkdir()
-            write_parts(folder, self.model, self.probes, history, metrics)
-            self.tokenizer.save(folder / SOURCE_TOKENIZER)
-            write_json(folder / LABELS, self.labels)
-            if more:
-                more(folder)
+    def _write_files(self, folder: Path) -> None:
+        self.tokenizer.save(folder / SOURCE_TOKENIZER)
+        write_json(folder / LABELS, self.labels)
 
     def in_float32(self) -> "TextClassifier":
         """Return this classifier, or one with the same weights that computes in float32, as every exported file does."""

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tfk_transformer.atomic_write import written_whole
 from tfk_transformer.config.search_settings import SearchSettings
 from tfk_transformer.inference.base_translator import BaseTranslator, Request, Search
 from tfk_transformer.inference.streaming import StepModel, stream_text
@@ -18,11 +17,10 @@ from tfk_transformer.pipelines.bundle import (
     SOURCE_TOKENIZER,
     TARGET_TOKENIZER,
     TRANSLATOR,
-    Json,
+    SavedAsBundle,
     plain_copy,
     read_model,
     read_probes,
-    write_parts,
 )
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
@@ -32,7 +30,7 @@ if TYPE_CHECKING:
     from tfk_transformer.models.base import TokenModel
 
 
-class Translator(BaseTranslator):
+class Translator(BaseTranslator, SavedAsBundle):
     """A fitted model with its tokenizers: text to text.
 
     Args:
@@ -139,28 +137,9 @@ class Translator(BaseTranslator):
 
         return traced(score, [TEXTS, TEXTS])
 
-    def save(
-        self,
-        path: str | PathLike[str],
-        history: Json | None = None,
-        metrics: Json | None = None,
-        more: Callable[[Path], None] | None = None,
-    ) -> None:
-        """Write the bundle, completely or not at all.
-
-        Args:
-            path: the folder. An existing one is replaced when everything is written.
-            history: the metrics that `model.fit` recorded, as lists by name.
-            metrics: figures of the finished model, by name.
-            more: a function that writes further files into the folder before it is put in place.
-        """
-        with written_whole(path) as folder:
-            folder.mkdir()
-            write_parts(folder, self.model, self.probes, history, metrics)
-            self.source_tokenizer.save(folder / SOURCE_TOKENIZER)
-            self.target_tokenizer.save(folder / TARGET_TOKENIZER)
-            if more:
-                more(folder)
+    def _write_files(self, folder: Path) -> None:
+        self.source_tokenizer.save(folder / SOURCE_TOKENIZER)
+        self.target_tokenizer.save(folder / TARGET_TOKENIZER)
 
     def in_float32(self) -> "Translator":
         """Return this translator, or one with the same weights that computes in float32, as every exported file does."""

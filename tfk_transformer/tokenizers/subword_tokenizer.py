@@ -91,7 +91,7 @@ class SubwordTokenizer:
                 minloglevel=2,
             )
         except RuntimeError as error:
-            raise ValueError(f"vocab_size: {vocab_size} does not suit these texts; SentencePiece says: {error}") from None
+            raise ValueError(f"vocab_size: {vocab_size} does not suit these texts; SentencePiece reports: {error}") from None
         return cls(model.getvalue())
 
     @classmethod

@@ -151,7 +151,9 @@ class ParallelTeam(Team):
         first = self.of_first(own.encode()).decode()
         differing = [name for name, mine, theirs in zip(facts, own.split("\n"), first.split("\n"), strict=True) if mine != theirs]
         if any(self.greatest([len(differing)])):
-            where = f"process {self.process} differs in {', '.join(differing)}" if differing else "another process says in what it differs"
+            where = (
+                f"process {self.process} differs in {', '.join(differing)}" if differing else "another process reports what differs"
+            )
             advice = "start all with the same recipe and options, and let all see the same files"
             raise ValueError(f"distributed: expected the same in every process as in process 0, got something else: {where}; {advice}.")
 
@@ -196,7 +198,7 @@ def gather(devices: int | None = None, distributed: bool = False) -> Team:
         if backend != "jax":
             raise ValueError(f"distributed: expected the JAX backend, got {backend}; set KERAS_BACKEND=jax for every process.")
         if devices is not None:
-            raise ValueError("devices: expected none beside distributed, got both; CUDA_VISIBLE_DEVICES says which a process may use.")
+            raise ValueError("devices: expected none beside distributed, got both; CUDA_VISIBLE_DEVICES selects the devices of a process.")
         _join()
     if backend == "jax":
         return _jax_team(devices)

@@ -121,7 +121,7 @@ class Training:
                 self._fit([*self._own_callbacks(), *callbacks])
             except Stopped as stopped:
                 self._write_bundle()
-                self.say(f"stopped by {stopped}: {self.out} holds the model so far; the same command with --resume goes on")
+                self.say(f"stopped by {stopped}: {self.out} holds the model so far; run the same command with --resume to continue")
                 raise KeyboardInterrupt from None
             except FloatingPointError as error:
                 raise FloatingPointError(f"{error}; {self._last_good()}") from None
@@ -142,8 +142,14 @@ class Training:
         self.say(f"model: {self.model.count_params():,} parameters, {self.data.vocabulary_line()}")
         for line in self.data.lines():
             self.say(line)
+        r, updates = self.recipe, len(self.data.batches) * self.recipe.epochs // self.recipe.accumulate
+        if r.warmup_steps >= updates:
+            self.say(
+                f"note: the learning rate rises for {r.warmup_steps:,} updates (warmup_steps), and the {r.epochs} epochs have {updates:,}; "
+                "expect a poor model, or choose fewer warmup_steps, more epochs or smaller batches (batch_tokens)"
+            )
         if self.history.rows:
-            self.say(f"goes on after epoch {len(self.history.rows)}")
+            self.say(f"resumed after epoch {len(self.history.rows)}")
 
     def _prepare_to_resume(self) -> None:
         """Save what a resumed run needs. Before the data is read and the model is made, there is nothing worth resuming."""
