@@ -7,6 +7,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
 
+__all__ = ["attention_map", "training_curve"]
+
 
 def training_curve(history: Mapping[str, Sequence[float | None]]) -> Figure:
     """Plot the training and validation loss of each epoch, and BLEU if it was measured.

@@ -328,7 +328,10 @@ WITHOUT_TENSORFLOW = "import runpy, sys; sys.modules['tensorflow'] = sys.modules
         (["train", "--data", "files:{tmp}/a,{tmp}/b", "--out", "{tmp}/new"], "{tmp}/a: not found; {tmp}/b: not found"),
         (["train", "--data", "numbers:en-de", "--validation-data", "files:{tmp}/a,{tmp}/b", "--out", "{tmp}/new"], "{tmp}/a: not found"),
         (["train", "--data", "numbers:en-de", "--out", "{tmp}"], "out: expected a new folder, got {tmp}, which exists"),
-        (["export", "{tmp}", "--out", "{tmp}/new"], "bundle: expected a folder that `train` or `Translator.save` wrote, got {tmp} without config.json"),
+        (
+            ["export", "{tmp}", "--out", "{tmp}/new"],
+            "bundle: expected a folder that `train` or `Translator.save` wrote, got {tmp} without config.json",
+        ),
         (["export", "{bundle}", "--out", "{tmp}/new", "--format", "tflite"], "formats: expected some of saved_model, onnx, .* got tflite"),
         (["export", "{bundle}", "--out", "{tmp}"], "out: expected a new folder, got {tmp}, which exists"),
         (["inspect", "{tmp}/none"], "FILE: expected a bundle .* which is not there"),

@@ -151,9 +151,7 @@ class ParallelTeam(Team):
         first = self.of_first(own.encode()).decode()
         differing = [name for name, mine, theirs in zip(facts, own.split("\n"), first.split("\n"), strict=True) if mine != theirs]
         if any(self.greatest([len(differing)])):
-            where = (
-                f"process {self.process} differs in {', '.join(differing)}" if differing else "another process reports what differs"
-            )
+            where = f"process {self.process} differs in {', '.join(differing)}" if differing else "another process reports what differs"
             advice = "start all with the same recipe and options, and let all see the same files"
             raise ValueError(f"distributed: expected the same in every process as in process 0, got something else: {where}; {advice}.")
 
