@@ -11,11 +11,13 @@ import onnx_ir as ir
 from rich.markup import escape
 from rich.table import Table
 
-from tfk_transformer.config.search_settings import SETTING_DTYPES
+from tfk_transformer.config.json_text import parsed_object
+from tfk_transformer.config.search_settings import SETTING_DTYPES, setting_rules
 from tfk_transformer.export import file_names
-from tfk_transformer.export.runtime.sessions import METADATA
+from tfk_transformer.export.runtime.sessions import METADATA, checked_metadata
 from tfk_transformer.export.signatures import PREFIX, PREFIX_IDS
 from tfk_transformer.export.to_onnx.conversion import quietly
+from tfk_transformer.inference.setting_checks import Rules
 
 if TYPE_CHECKING:
     from tensorflow.core.protobuf.meta_graph_pb2 import TensorInfo
@@ -35,7 +37,7 @@ def inspect(path: str | os.PathLike[str]) -> Description:
 
     Returns:
         Values that JSON can hold: `kind` ("bundle", "SavedModel" or "ONNX"), `path`, `files` (bytes by name) and `parameters`.
-        Depending on the kind, there are also `signatures`, `facts`, `config` and `parity`.
+        Depending on the kind, there are also `signatures`, `facts`, `config`, `settings` (the rules of each search setting) and `parity`.
 
     Raises:
         ValueError: if `path` does not exist, is broken, or was not written by this project.
@@ -57,7 +59,7 @@ def _onnx(path: Path) -> Description:
     """Describe an ONNX file with onnx-ir, which runs nothing and does not read external weights."""
     model = _read_onnx(path)
     graph = model.graph
-    metadata = json.loads(model.metadata_props[METADATA])
+    metadata = checked_metadata(model.metadata_props[METADATA], path)
     parts = (graph, *graph.subgraphs())
     tensors = [value.const_value for part in parts for value in part.initializers.values() if not value.is_graph_input()]
     signature = {side: [_onnx_tensor(value) for value in values] for side, values in (("inputs", graph.inputs), ("outputs", graph.outputs))}
@@ -66,20 +68,21 @@ def _onnx(path: Path) -> Description:
         "parameters": sum(tensor.size for tensor in tensors if tensor.dtype.name in WEIGHT_DTYPES),
         "signatures": {graph.name: signature},
         "facts": {
-            "library_version": metadata["version"],
+            "library_version": metadata.get("version"),
             "opsets": {domain or "ai.onnx": version for domain, version in model.opset_imports.items()},
             "ir_version": model.ir_version,
             "nodes": sum(1 for _ in graph.all_nodes()),
             "nodes_in_the_innermost_loop": _nodes_in_a_step(graph),
-            "special_ids": metadata["ids"],
+            "special_ids": metadata.get("ids"),
             **{name: metadata[name] for name in sorted(set(metadata) - _SHOWN_APART)},
         },
         "config": metadata["config"],
+        "settings": metadata.get("search"),
         "parity": metadata.get("parity"),
     }
 
 
-_SHOWN_APART = {"version", "opset", "ids", "config", "parity", "search"}  # `search` repeats the defaults of the inputs
+_SHOWN_APART = {"version", "opset", "ids", "config", "parity", "search"}
 
 
 def _read_onnx(path: Path) -> ir.Model:
@@ -165,7 +168,7 @@ def _saved_model(path: Path) -> Description:
 def _parity_beside(saved_model: Path) -> Description | None:
     """Return the SavedModel's figures in the `parity.json` of its export, or None without such a file."""
     file = saved_model.parent / file_names.PARITY
-    figures = json.loads(file.read_text()) if file.is_file() else {}
+    figures = parsed_object(file.read_bytes(), str(file)) if file.is_file() else {}
     common = {name: value for name, value in figures.items() if not isinstance(value, dict)}
     return {**common, **figures.get("saved_model", {})} or None
 
@@ -189,15 +192,18 @@ def _tf_tensors(tensors: "Mapping[str, TensorInfo]") -> list[Description]:
 def _bundle(path: Path) -> Description:
     """Describe a bundle. It is opened, which checks that it is complete."""
     from tfk_transformer.export.runtime.opening import open_bundle
+    from tfk_transformer.pipelines.translator import Translator
 
-    model = open_bundle(path).model
+    fitted = open_bundle(path)
+    model, config = fitted.model, fitted.model.config
     file = path / "metrics.json"
-    metrics = json.loads(file.read_text()) if file.is_file() else {}
+    metrics = parsed_object(file.read_bytes(), str(file)) if file.is_file() else {}
     return {
         "files": _sizes(path),
         "parameters": model.count_params(),
         "facts": {name: value for name, value in metrics.items() if name != "parameters"},
-        "config": model.config.model_dump(mode="json"),
+        "config": config.model_dump(mode="json"),
+        "settings": setting_rules(config.max_length, config.target_vocab_size) if isinstance(fitted, Translator) else None,
     }
 
 
@@ -212,7 +218,8 @@ def tables(found: Description) -> list[Table]:
     signatures = [_signature_table(name, signature) for name, signature in found.get("signatures", {}).items()]
     named = ((found["path"], facts), ("configuration", found.get("config")), ("agreement with the Keras model", found.get("parity")))
     first, *others = [_table_of(title, values) for title, values in named if values]
-    return [first, *signatures, *others]
+    settings = [_settings_table(found["settings"])] if found.get("settings") else []
+    return [first, *signatures, *settings, *others]
 
 
 def _table_of(title: str, values: Mapping[str, object]) -> Table:
@@ -234,6 +241,14 @@ def _signature_table(name: str, signature: Description) -> Table:
         for tensor in signature[side]:
             shape = ", ".join("?" if size is None else str(size) for size in tensor["shape"])
             table.add_row(side[:-1], tensor["name"], tensor["dtype"], f"\\[{shape}]", str(tensor.get("default", "")))
+    return table
+
+
+def _settings_table(rules: Rules) -> Table:
+    table = Table("name", "type", "default", "least", "most", title="search settings", title_justify="left")
+    for name, rule in rules.items():
+        least = f"above {rule['exclusiveMinimum']}" if "exclusiveMinimum" in rule else str(rule.get("minimum", ""))
+        table.add_row(escape(name), rule["type"], str(rule["default"]), least, str(rule.get("maximum", "")))
     return table
 
 

@@ -16,7 +16,6 @@ from tfk_transformer.export.runtime.onnx_streamer import OnnxStreamer
 from tfk_transformer.export.runtime.onnx_translator import OnnxTranslator
 from tfk_transformer.export.runtime.saved_model_translator import SavedModelTranslator
 from tfk_transformer.export.runtime.sessions import open_session
-from tfk_transformer.export.runtime.setting_checks import scalar_inputs
 from tfk_transformer.export.signatures import GENERATE, SAVED_MODEL, SCORE_AND_ATTEND
 from tfk_transformer.export.step_functions import host_functions
 from tfk_transformer.export.to_onnx import onnx_models
@@ -25,6 +24,7 @@ from tfk_transformer.export.to_onnx.onnx_layers import PROFILES, Profile, int8_b
 from tfk_transformer.export.to_saved_model.warm_up import write_warm_up
 from tfk_transformer.export.to_saved_model.writer import write_saved_model
 from tfk_transformer.inference.results import Translation
+from tfk_transformer.inference.setting_checks import setting_arrays
 from tfk_transformer.inference.streaming import StepModel, next_tokens
 from tfk_transformer.pipelines.translator import Translator
 
@@ -148,7 +148,7 @@ def _onnx(translator: Translator, folder: Path, expected: ExpectedResults) -> Fi
 
 def _write(models: Mapping[str, ir.Model], folder: Path, translator: Translator, **metadata: object) -> OnnxFiles:
     config = translator.model.config
-    return OnnxFiles(models, folder, config, {"search": setting_rules(config.max_length), **metadata})
+    return OnnxFiles(models, folder, config, {"search": setting_rules(config.max_length, config.target_vocab_size), **metadata})
 
 
 def _generating(path: Path) -> Generate:
@@ -158,7 +158,7 @@ def _generating(path: Path) -> Generate:
     def run(ids: np.ndarray, prefix_ids: np.ndarray, settings: Settings) -> Searched:
         prefixes = np.broadcast_to(prefix_ids, (len(ids), prefix_ids.shape[1]))
         parts = [slice(first, first + BATCH_SIZE) for first in range(0, len(ids), BATCH_SIZE)]
-        inputs = [{"source_ids": ids[part], "prefix_ids": prefixes[part], **scalar_inputs(dict(settings), rules)} for part in parts]
+        inputs = [{"source_ids": ids[part], "prefix_ids": prefixes[part], **setting_arrays(settings, rules)} for part in parts]
         found, scores = zip(*(session.run(["ids", "scores"], given) for given in inputs), strict=True)
         longest = max(part.shape[2] for part in found)
         padded = [np.pad(part, [(0, 0), (0, 0), (0, longest - part.shape[2])]) for part in found]

@@ -19,6 +19,7 @@ EXTRAS = {
     "onnx_ir": "inspect",
     "onnxscript": "tensorflow",
     "sacrebleu": "evaluate",
+    "safetensors": "tensorflow",
     "tensorboard": "tensorflow",
     "tensorflow": "tensorflow",
     "tensorflow_datasets": "tfds",
@@ -72,6 +73,36 @@ def _quota_v1(folder: Path) -> float | None:
     return int(quota) / int(period) if quota.isdecimal() and period.isdecimal() else None
 
 
+def available_memory(root: Path = Path("/")) -> float:
+    """Return the bytes of memory that this process can still take; infinity where the system does not tell.
+
+    The limits of the machine, of the control groups (which containers set), and of the process (`ulimit -v`) count.
+
+    Args:
+        root: the folder that holds `proc` and `sys`.
+    """
+    found = re.search(r"^MemAvailable:\s+(\d+) kB", _read(root / "proc/meminfo"), re.MULTILINE)
+    free = [float(found[1]) * 1024] if found else []
+    for name, limit, used in (("", "memory.max", "memory.current"), ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes")):
+        numbers = [_read(root / "sys/fs/cgroup" / name / file).strip() for file in (limit, used)]
+        if all(number.isdecimal() for number in numbers):
+            free.append(float(numbers[0]) - float(numbers[1]))
+    return min([*free, _address_space()], default=math.inf)
+
+
+def _address_space() -> float:
+    """Return the bytes that this process may still map."""
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return math.inf
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit == resource.RLIM_INFINITY:
+        return math.inf
+    pages = _read(Path("/proc/self/statm")).split()
+    return limit - (int(pages[0]) * resource.getpagesize() if pages else 0)
+
+
 def _read(file: Path) -> str:
     """Return the text of a file, or an empty string if it cannot be read."""
     try:
@@ -107,6 +138,26 @@ def load_tensorflow() -> None:
             import tensorflow_text  # noqa: F401
     except ImportError as error:
         raise with_install_line(error) from error
+
+
+_tensorflow_process: int | None = None  # the process in which this library first ran TensorFlow
+
+
+def check_process() -> None:
+    """Refuse to run TensorFlow in a fork of the process that ran it first: TensorFlow's threads are not there, and it would wait for ever.
+
+    Raises:
+        RuntimeError: with what to do instead.
+    """
+    global _tensorflow_process
+    if _tensorflow_process is None:
+        _tensorflow_process = os.getpid()
+    elif _tensorflow_process != os.getpid():
+        raise RuntimeError(
+            f"TensorFlow already ran in process {_tensorflow_process}, and this process {os.getpid()} is a fork of it, in which TensorFlow "
+            "would wait for ever. Load the model after the fork in each process, start processes by 'spawn', or use OnnxTranslator, which "
+            "works after a fork."
+        )
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ import onnxruntime
 
 from engines.batches import Search, own_settings, padded_batches, unpadded
 from tfk_transformer.export.runtime.sessions import Sessions, are_small, read_metadata
-from tfk_transformer.export.runtime.setting_checks import scalar_inputs
+from tfk_transformer.inference.setting_checks import checked_settings, setting_arrays
 
 
 class Engine:
@@ -26,7 +26,7 @@ class Engine:
 
     def translate(self, rows, search: Search):
         """Run one batch after the other, or some side by side: the longest first, as `OnnxTranslator` does."""
-        settings = scalar_inputs(own_settings(search), self.rules)
+        settings = setting_arrays(checked_settings(own_settings(search), self.rules), self.rules)
         session = self.sessions.open(self.threads, are_small(len(rows), search.batch_size, search.beam_size))
         batches = list(padded_batches(rows, search.batch_size))[::-1]
         with ThreadPoolExecutor(self.at_once) as threads:

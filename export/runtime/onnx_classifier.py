@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tfk_transformer.export.runtime.sessions import OnnxFile, opened
+from tfk_transformer.export.runtime.sessions import OnnxFile, opened, required
 from tfk_transformer.inference.interface import LoadedModel
 from tfk_transformer.inference.results import Classification, to_classifications
 from tfk_transformer.inference.text_batches import check_texts, in_batches
@@ -28,8 +28,12 @@ class OnnxClassifier(LoadedModel):
     def __init__(self, path: str | PathLike[str] | OnnxFile, threads: int | None = None) -> None:
         self._file = opened(path, threads, "OnnxClassifier")
         self.metadata = self._file.metadata
-        self.labels: list[str] = self.metadata["labels"]
+        self.labels: list[str] = required(self.metadata, "labels", self._file.path)
         self.max_length = self._file.max_length
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the path and the threads; see `OnnxFile`."""
+        return type(self), (self._file,)
 
     def classify(self, texts: Sequence[str], *, batch_size: int = 64) -> list[Classification]:
         """Classify texts; see `ClassifierProtocol.classify`."""

@@ -4,6 +4,7 @@ import base64
 import functools
 from collections.abc import Sequence
 from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,11 +34,16 @@ class OnnxScorer(PairScorer):
     _refusal = "expected a file that translates, got one that only scores given pairs; open translate.onnx of the same export."
 
     def __init__(self, path: str | PathLike[str], threads: int | None = None) -> None:
+        self._path, self._threads = Path(path), threads
         self._session = open_session(path, threads)
         self.metadata = read_metadata(self._session, path)
         if "target_ids" not in [value.name for value in self._session.get_inputs()]:
             raise ValueError(f"ONNX: expected a file that scores, got {path}, which does not; use score.onnx of the same export.")
         self.max_length: int = self.metadata["config"]["max_length"]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle path and threads: the file is opened anew where it is unpickled."""
+        return type(self), (self._path.absolute(), self._threads)
 
     def score_ids(self, source_ids: ArrayLike, target_ids: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
         """Score pairs of ids.
@@ -79,6 +85,15 @@ class OnnxScorer(PairScorer):
         from tfk_transformer.inference.token_scoring import Tokenizers
         from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
-        models = self._session.get_modelmeta().custom_metadata_map
-        source, target = (SubwordTokenizer(base64.b64decode(models[name])) for name in (SOURCE_TOKENIZER, TARGET_TOKENIZER))
-        return Tokenizers(source, target, self.metadata["config"]["architecture"])
+        source, target = (SubwordTokenizer(self._tokenizer_model(name)) for name in (SOURCE_TOKENIZER, TARGET_TOKENIZER))
+        return Tokenizers(source, target, self.metadata["config"].get("architecture", "encoder_decoder"))
+
+    def _tokenizer_model(self, name: str) -> bytes:
+        found = self._session.get_modelmeta().custom_metadata_map.get(name, "")
+        try:
+            model = base64.b64decode(found, validate=True)
+        except ValueError:
+            model = b""
+        if not model:
+            raise ValueError(f"ONNX: expected a SentencePiece model in base 64 as '{name}' in the metadata of {self._path}, got none.")
+        return model

@@ -3,12 +3,13 @@
 from collections.abc import Callable, Iterator
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnxruntime
 
-from tfk_transformer.export.runtime.sessions import open_session, read_metadata
-from tfk_transformer.export.runtime.setting_checks import scalar_inputs
+from tfk_transformer.export.runtime.sessions import open_session, read_metadata, required
+from tfk_transformer.inference.setting_checks import Rules, checked_settings, setting_arrays
 from tfk_transformer.inference.streaming import StepModel, Tensors, empty_cache, stream_text
 
 TOKENIZER, ENCODER, DECODER_STEP = "tokenizer.onnx", "encoder.onnx", "decoder_step.onnx"
@@ -26,22 +27,28 @@ class OnnxStreamer:
     """
 
     def __init__(self, folder: str | PathLike[str], threads: int | None = None) -> None:
+        self._folder, self._threads = Path(folder), threads
         step = open_session(_found(folder, DECODER_STEP), threads)
-        self.metadata = read_metadata(step, Path(folder) / DECODER_STEP)
+        path = Path(folder) / DECODER_STEP
+        self.metadata = read_metadata(step, path)
+        self._rules: Rules = required(self.metadata, "search", path)
         self.steps = StepModel(
             tokenize=_tokenizer(_found(folder, TOKENIZER)),
-            encode=_encoder(folder, threads) if self.metadata["config"]["architecture"] == "encoder_decoder" else None,
+            encode=_encoder(folder, threads) if self.metadata["config"].get("architecture") == "encoder_decoder" else None,
             first_cache=lambda rows: empty_cache({value.name: value.shape for value in step.get_inputs()}, rows),
             step=_named(step),
-            pieces=self.metadata["pieces"],
+            pieces=required(self.metadata, "pieces", path),
             max_length=self.metadata["config"]["max_length"],
         )
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle folder and threads: the files are opened anew where they are unpickled."""
+        return type(self), (self._folder.absolute(), self._threads)
+
     def stream(self, text: str, **settings: float) -> Iterator[str]:
         """Translate one text and yield parts of its translation as they are decoded; see `TranslatorProtocol.stream`."""
-        rules = self.metadata["search"]
-        defaults = {name: rule["default"] for name, rule in rules.items()}
-        return stream_text(self.steps, text, scalar_inputs({**defaults, "beam_size": 1, **settings}, rules))
+        chosen = checked_settings({"beam_size": 1, **settings}, self._rules)
+        return stream_text(self.steps, text, setting_arrays(chosen, self._rules))
 
 
 def _found(folder: str | PathLike[str], name: str) -> Path:

@@ -10,9 +10,9 @@ import numpy as np
 
 from tfk_transformer.export.runtime.onnx_scorer import OnnxScorer
 from tfk_transformer.export.runtime.onnx_streamer import OnnxStreamer
-from tfk_transformer.export.runtime.sessions import OnnxFile, Sessions, are_small, opened
-from tfk_transformer.export.runtime.setting_checks import scalar_inputs
+from tfk_transformer.export.runtime.sessions import OnnxFile, Sessions, are_small, opened, required
 from tfk_transformer.inference.base_translator import BaseTranslator, Request, Search, refuse_uncached
+from tfk_transformer.inference.setting_checks import Rules, checked_settings, setting_arrays
 
 if TYPE_CHECKING:
     from tfk_transformer.inference.token_scoring import Tokenizers
@@ -39,11 +39,18 @@ class OnnxTranslator(BaseTranslator):
         self._file = opened(path, threads, "OnnxTranslator")
         self.metadata = self._file.metadata
         self.max_length = self._file.max_length
+        self._rules: Rules = required(self.metadata, "search", self._file.path)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the path and the threads; see `OnnxFile`."""
+        return type(self), (self._file,)
 
     def _search(self, request: Request, settings: dict[str, Any]) -> Search:
         refuse_uncached(request.use_cache)
-        scalars = scalar_inputs(settings, self.metadata["search"])
-        small = are_small(request.texts, request.batch_size, settings.get("beam_size", self.metadata["search"]["beam_size"]["default"]))
+        chosen = checked_settings(settings, self._rules)
+        # The file has the defaults: an earlier one may lack a setting that is not given.
+        scalars = setting_arrays({name: chosen[name] for name in settings}, self._rules)
+        small = are_small(request.texts, request.batch_size, chosen["beam_size"])
         if request.details:
             return self._detailed_search(scalars, request.attention, small)
         session, at_once = self._file.session(request.texts, small)

@@ -10,6 +10,7 @@ from tfk_transformer.export.runtime.saved_model_files import check_signature, re
 from tfk_transformer.inference.interface import LoadedModel
 from tfk_transformer.inference.results import Classification, to_classifications
 from tfk_transformer.inference.text_batches import check_texts, in_batches
+from tfk_transformer.runtime_environment import check_process
 
 
 class SavedModelClassifier(LoadedModel):
@@ -36,6 +37,7 @@ class SavedModelClassifier(LoadedModel):
         """Classify texts; see `ClassifierProtocol.classify`."""
         import tensorflow as tf
 
+        check_process()
         check_texts(texts)
 
         def run(batch: Sequence[str]) -> list[np.ndarray]:

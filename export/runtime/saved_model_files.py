@@ -5,6 +5,7 @@ from os import PathLike
 from pathlib import Path
 
 from tfk_transformer.array_types import Tensor
+from tfk_transformer.runtime_environment import check_process
 
 
 def read_saved_model(path: str | PathLike[str]) -> Tensor:
@@ -21,6 +22,7 @@ def read_saved_model(path: str | PathLike[str]) -> Tensor:
         raise ImportError('a SavedModel needs TensorFlow: pip install "tfk-transformer[tensorflow]"') from None
     if not (Path(path) / "saved_model.pb").is_file():
         raise ValueError(f"SavedModel: expected a folder with saved_model.pb, got {path}.")
+    check_process()
     try:
         return tf.saved_model.load(str(path))
     except (OSError, IndexError, tf.errors.OpError) as error:  # IndexError: cut weights

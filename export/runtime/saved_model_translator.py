@@ -10,12 +10,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tfk_transformer.array_types import Tensor
-from tfk_transformer.config.search_settings import SETTING_DTYPES, SearchSettings
+from tfk_transformer.config.search_settings import setting_rules
 from tfk_transformer.export.runtime.saved_model_files import check_signature, read_saved_model
 from tfk_transformer.inference.base_translator import BaseTranslator, Request, Search, refuse_uncached
 from tfk_transformer.inference.results import ScoredTarget
+from tfk_transformer.inference.setting_checks import Rules, checked_settings, setting_arrays
 from tfk_transformer.inference.streaming import StepModel, empty_cache, stream_text
 from tfk_transformer.inference.token_scoring import Tokenizers, score_in_batches, scoring_of_texts, search_with_details
+from tfk_transformer.runtime_environment import check_process
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
 SOURCE_TOKENIZER, TARGET_TOKENIZER = "source_tokenizer", "target_tokenizer"  # functions that return SentencePiece models
@@ -41,8 +43,9 @@ class SavedModelTranslator(BaseTranslator):
     def _search(self, request: Request, settings: dict[str, Any]) -> Search:
         import tensorflow as tf
 
+        check_process()
         refuse_uncached(request.use_cache)
-        scalars = _scalars(settings)
+        scalars = self._scalars(settings)
         if request.details:
             generate, score = functools.partial(self._generate, scalars), functools.partial(self._score_arrays, request.attention)
             return Search(search_with_details(self._tokenizers, generate, score))
@@ -55,8 +58,9 @@ class SavedModelTranslator(BaseTranslator):
 
     def stream(self, text: str, **settings: float) -> Iterator[str]:
         """Translate one text and yield parts of its translation as they are decoded; see `TranslatorProtocol.stream`."""
-        wanted: dict[str, Any] = {"beam_size": 1, **settings}
-        return stream_text(self.steps, text, SearchSettings(**wanted).as_arrays())
+        check_process()
+        chosen = checked_settings({"beam_size": 1, **settings}, self._rules)
+        return stream_text(self.steps, text, setting_arrays(chosen, self._rules))
 
     @functools.cached_property
     def steps(self) -> StepModel:
@@ -80,11 +84,12 @@ class SavedModelTranslator(BaseTranslator):
         source_ids = np.asarray(source_ids)
         if source_ids.ndim != 2 or source_ids.dtype.kind not in "iu":
             raise ValueError(f"source_ids: expected whole numbers (N, S), got {source_ids.dtype} {source_ids.shape}.")
-        return self._generate(_scalars(settings), source_ids, np.zeros((1, 0)) if prefix_ids is None else prefix_ids)
+        return self._generate(self._scalars(settings), source_ids, np.zeros((1, 0)) if prefix_ids is None else prefix_ids)
 
     def _generate(self, scalars: dict[str, Tensor], source_ids: ArrayLike, prefix_ids: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
         import tensorflow as tf
 
+        check_process()
         ids = {"source_ids": tf.constant(source_ids, tf.int32), "prefix_ids": tf.constant(prefix_ids, tf.int32)}
         found = self._model.signatures["generate"](**ids, **scalars)
         return found["ids"].numpy(), found["scores"].numpy()
@@ -110,11 +115,26 @@ class SavedModelTranslator(BaseTranslator):
         """Return a row for each pair: its log-probability, the target's pieces and token log-probabilities, padded."""
         import tensorflow as tf
 
+        check_process()
+
         def run(sources: Sequence[str], targets: Sequence[str]) -> list[np.ndarray]:
             found = self._model.signatures["score"](source=tf.constant(sources), target=tf.constant(targets))
             return [found[name].numpy() for name in ("log_probability", "tokens", "token_log_probs")]
 
         return score_in_batches(sources, targets, batch_size, self.max_length, run)
+
+    def _scalars(self, settings: dict[str, Any]) -> dict[str, Tensor]:
+        """Check search settings, and return them with the defaults of the others as inputs of the signatures."""
+        import tensorflow as tf
+
+        arrays = setting_arrays(checked_settings(settings, self._rules), self._rules)
+        return {name: tf.constant(array) for name, array in arrays.items()}
+
+    @functools.cached_property
+    def _rules(self) -> Rules:
+        # A SavedModel that an earlier version exported has no configuration.
+        config = json.loads(self._model.config().numpy()) if hasattr(self._model, "config") else {}
+        return setting_rules(self.max_length, config.get("target_vocab_size", config.get("vocab_size")))
 
     @property
     def _holds_tokenizers(self) -> bool:
@@ -137,6 +157,7 @@ class SavedModelTranslator(BaseTranslator):
     def _over_pairs(self, name: str, source_ids: ArrayLike, target_ids: ArrayLike) -> dict[str, Tensor]:
         import tensorflow as tf
 
+        check_process()
         ids = {"source_ids": tf.constant(source_ids, tf.int32), "target_ids": tf.constant(target_ids, tf.int32)}
         found: dict[str, Tensor] = self._model.signatures[name](**ids)
         return found
@@ -179,10 +200,3 @@ def _steps_of(model: Tensor) -> StepModel:
         pieces=[piece.decode("utf-8", "surrogateescape") for piece in model.pieces().numpy()],
         max_length=int(model.max_length()),
     )
-
-
-def _scalars(settings: dict[str, Any]) -> dict[str, Tensor]:
-    """Check search settings, and return them with the defaults of the others as inputs of the signatures."""
-    import tensorflow as tf
-
-    return {name: tf.constant(value, SETTING_DTYPES[name]) for name, value in SearchSettings(**settings).model_dump().items()}

@@ -2,15 +2,17 @@
 
 import ctypes
 import importlib.util
-import json
 import os
 import sys
+from collections.abc import Callable, Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import onnxruntime
 
+from tfk_transformer.config.json_text import parsed_object
+from tfk_transformer.inference.setting_checks import are_rules
 from tfk_transformer.runtime_environment import usable_processors
 
 METADATA = "tfk_transformer"  # the key of the metadata that the export writes into a file
@@ -30,12 +32,16 @@ class OnnxFile:
 
     def __init__(self, path: str | PathLike[str], threads: int | None = None) -> None:
         _check_threads(threads)
-        self.path, self.threads = Path(path), threads or usable_processors()
+        self.path, self.threads, self._given = Path(path), threads or usable_processors(), threads
         self._sessions = Sessions(path, text_operators=True)
         session, _ = self.session(texts=1, small=True)
         self.metadata = read_metadata(session, path)
         self._inputs = [value.name for value in session.get_inputs()]
         self.max_length: int = self.metadata["config"]["max_length"]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle path and threads: the file is opened anew where it is unpickled."""
+        return OnnxFile, (self.path.absolute(), self._given)
 
     @property
     def reader(self) -> str:
@@ -172,5 +178,41 @@ def read_metadata(session: onnxruntime.InferenceSession, path: str | PathLike[st
     found = session.get_modelmeta().custom_metadata_map.get(METADATA)
     if found is None:
         raise ValueError(f"ONNX: expected a file that tfk-transformer exported, got {path}, which has no metadata of it.")
-    metadata: dict[str, Any] = json.loads(found)
+    return checked_metadata(found, path)
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(text, str) for text in value)
+
+
+# What the readers of the files need of each value in the metadata, if it is there.
+_PARTS: dict[str, Callable[[Any], bool]] = {
+    "config": lambda value: isinstance(value, dict) and type(value.get("max_length")) is int and value["max_length"] > 0,
+    "search": are_rules,
+    "labels": _are_texts,
+    "pieces": _are_texts,
+}
+
+
+def checked_metadata(text: str, path: str | PathLike[str]) -> dict[str, Any]:
+    """Return the values of a file's metadata, whose text may come from anyone.
+
+    Raises:
+        ValueError: if it is no JSON object, or a value in it has another form than the export gives it.
+    """
+    metadata = parsed_object(text, f"ONNX: the metadata of {path}")
+    broken = [name for name, is_right in _PARTS.items() if name in metadata and not is_right(metadata[name])]
+    if broken or "config" not in metadata:
+        raise ValueError(f"ONNX: expected the metadata of an export in {path}, got another form of {', '.join(broken) or 'config'}.")
     return metadata
+
+
+def required(metadata: Mapping[str, Any], name: str, path: str | PathLike[str]) -> Any:
+    """Return a value of the metadata that a reader cannot do without.
+
+    Raises:
+        ValueError: if it is not there.
+    """
+    if name not in metadata:
+        raise ValueError(f"ONNX: expected '{name}' in the metadata of {path}, got none; export the bundle again.")
+    return metadata[name]

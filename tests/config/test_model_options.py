@@ -240,6 +240,7 @@ def test_the_rules_of_the_settings_are_plain_data_for_files():
         "default": 4,
         "type": "integer",
         "minimum": 1,
+        "maximum": 1000,
         "description": "number of open hypotheses for each sentence; 1 is greedy search",
     }
     assert {key: rules["top_p"][key] for key in ("type", "exclusiveMinimum", "maximum")} == {
@@ -254,6 +255,14 @@ def test_the_default_length_of_translations_is_at_most_the_models(max_length, de
     assert search_defaults(max_length) == SearchSettings(max_length=default)
     assert {name: rule["default"] for name, rule in setting_rules(max_length).items()} == search_defaults(max_length).model_dump()
     assert setting_rules(max_length)["max_length"]["minimum"] == 1
+
+
+def test_the_sizes_of_a_model_limit_its_settings():
+    maximum = {name: rule["maximum"] for name, rule in setting_rules(64, 37).items()}
+    assert maximum["beam_size"] == maximum["n_best"] == maximum["top_k"] == 37
+    assert maximum["min_length"] == maximum["max_length"] == maximum["no_repeat_ngram_size"] == 64
+    assert (maximum["seed"], maximum["top_p"], maximum["length_penalty"]) == (2**31 - 1, 1, 10)
+    assert setting_rules(64, 32000)["beam_size"]["maximum"] == 1000
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
 import pytest
 from pydantic import Field, model_validator
 
-from tfk_transformer.config.record import Record, nearest
+from tfk_transformer.config.record import Record
+from tfk_transformer.config.words import nearest
 
 
 class Shelf(Record):

@@ -54,7 +54,7 @@ def test_a_bundle_tells_its_configuration_and_figures(bundle, translator):
     assert found["kind"] == "bundle"
     assert found["parameters"] == translator.model.count_params()
     assert found["config"]["source_vocab_size"] == 80
-    assert found["facts"]["accuracy"] > 0.9 and "model.weights.h5" in found["files"]
+    assert found["facts"]["accuracy"] > 0.9 and "model.safetensors" in found["files"]
 
 
 def test_what_is_none_of_ours_or_broken_is_refused(exported, tmp_path):

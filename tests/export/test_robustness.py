@@ -253,6 +253,51 @@ def test_the_saved_model_class_refuses_what_are_no_ids(exported, source):
         open_translator(exported / "saved_model").generate(source)
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"beam_size": 81}, "beam_size: expected an integer of at least 1 and at most 80, got 81."),
+        ({"beam_size": 2**31}, "beam_size: expected an integer of at least 1 and at most 80, got 2147483648."),
+        ({"beam_size": 4.0}, "beam_size: expected an integer of at least 1 and at most 80, got 4.0."),
+        ({"beam_size": True}, "beam_size: expected an integer of at least 1 and at most 80, got True."),
+        ({"n_best": 5}, "n_best: expected at most beam_size, got n_best 5 and beam_size 4."),
+        ({"seed": 2**31}, "seed: expected an integer of at least 0 and at most 2147483647, got 2147483648."),
+        ({"seed": 10**400}, "seed: expected an integer of at least 0 and at most 2147483647, got 1000"),
+        ({"no_repeat_ngram_size": 2**31 - 1}, "no_repeat_ngram_size: expected an integer of at least 0 and at most 32, got 2147483647."),
+        ({"min_length": 33}, "min_length: expected an integer of at least 0 and at most 32, got 33."),
+        ({"max_length": 33}, "max_length: expected an integer of at least 1 and at most 32, got 33."),
+        ({"top_k": 81}, "top_k: expected an integer of at least 0 and at most 80, got 81."),
+        ({"length_penalty": float("inf")}, "length_penalty: expected a finite number of at least 0 and at most 10, got inf."),
+        ({"length_penalty": float("nan")}, "length_penalty: expected a finite number of at least 0 and at most 10, got nan."),
+        ({"length_penalty": 10**400}, "length_penalty: expected a finite number of at least 0 and at most 10, got 1000"),
+        ({"length_penalty": "1"}, "length_penalty: expected a finite number of at least 0 and at most 10, got '1'."),
+        ({"temperature": 1e30}, "temperature: expected a finite number of at least 0 and at most 1000, got 1e+30."),
+        ({"top_p": 0}, "top_p: expected a finite number of above 0 and at most 1, got 0."),
+        ({"beam_sise": 2}, "got beam_sise. Did you mean 'beam_size'?"),
+    ],
+)
+def test_settings_that_no_model_of_this_size_can_have_are_refused_alike(opened, settings, message):
+    with pytest.raises(ValueError, match="expected") as refused:
+        opened.translate(["seven"], **settings)
+    assert message in str(refused.value) and len(str(refused.value)) < 300
+    with pytest.raises(ValueError, match="expected") as refused:
+        opened.stream("seven", **settings)
+    assert message.replace("beam_size 4", "beam_size 1") in str(refused.value)
+
+
+EXTREMES = {"beam_size": 80, "n_best": 80, "max_length": 32, "no_repeat_ngram_size": 32, "length_penalty": 10, "coverage_penalty": 1000}
+
+
+@pytest.mark.parametrize(
+    "settings", [EXTREMES, {"temperature": 1000, "top_k": 80, "seed": 2**31 - 1}, {"max_length_factor": 1000, "repetition_penalty": 1000}]
+)
+def test_the_greatest_settings_are_possible(opened, translator, settings):
+    """And give finite scores, the same everywhere."""
+    (found,), (expected,) = (model.translate(["seven"], **settings) for model in (opened, translator))
+    assert [hypothesis.text for hypothesis in found.hypotheses] == [hypothesis.text for hypothesis in expected.hypotheses]
+    assert np.isfinite([hypothesis.score for hypothesis in found.hypotheses]).all()
+
+
 def broken_files(folder, bundle, exported):
     """Write files that are wrong or cut, and return their paths."""
     paths = []
@@ -276,7 +321,7 @@ def broken_files(folder, bundle, exported):
         (exported / "saved_model", "variables/variables.index", 0.5),
         (exported / "saved_model", "variables/variables.data-00000-of-00001", 0.5),
         (bundle, "config.json", 0.5),
-        (bundle, "model.weights.h5", 0.5),
+        (bundle, "model.safetensors", 0.5),
         (bundle, "source.model", 0.5),
         (bundle, "target.model", 0),
     ):

@@ -135,7 +135,7 @@ def test_saved_and_loaded_it_gives_the_same(classifier, saved):
         np.testing.assert_array_equal(one, other)
     assert (loaded.labels, loaded.probes) == (LANGUAGES, classifier.probes)
     assert loaded.classify(TEXTS) == closely(classifier.classify(TEXTS))
-    names = ["config.json", "history.json", "labels.json", "metrics.json", "model.weights.h5", "probes.txt", "source.model"]
+    names = ["config.json", "history.json", "labels.json", "metrics.json", "model.safetensors", "probes.txt", "source.model"]
     assert sorted(path.name for path in saved.iterdir()) == names
     assert json.loads((saved / "history.json").read_text()) == {"loss": [0.5, 0.25]}
     assert json.loads((saved / "metrics.json").read_text()) == {"accuracy": 1.0}
@@ -149,7 +149,7 @@ def test_labels_of_any_script_and_probes_of_several_lines_are_kept(classifier, t
     assert classifier.tokenizer.encode(loaded.probes) == classifier.tokenizer.encode(probes)
 
 
-@pytest.mark.parametrize("name", ["config.json", "model.weights.h5", "source.model", "labels.json"])
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "source.model", "labels.json"])
 def test_a_bundle_without_a_file_or_with_half_of_it_is_refused(saved, tmp_path, name):
     copy = shutil.copytree(saved, tmp_path / "copy")
     (copy / name).write_bytes((copy / name).read_bytes()[:9])

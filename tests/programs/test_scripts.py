@@ -58,7 +58,7 @@ def test_keras_fit_in_plain_keras_leaves_a_bundle(tmp_path):
     """One epoch of the script's own data."""
     output = run("keras_fit.py", tmp_path / "bundle", 1)
     assert re.search(r"val_accuracy: 0\.[5-9]", output)
-    assert (tmp_path / "bundle" / "model.weights.h5").is_file()
+    assert (tmp_path / "bundle" / "model.safetensors").is_file()
 
 
 @pytest.mark.journey

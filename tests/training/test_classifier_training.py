@@ -58,7 +58,7 @@ def test_a_classifier_learns_labels_from_files(trained):
 
 def test_the_bundle_is_that_of_a_classifier_with_the_records_of_training(trained, recipe):
     classifier, out, lines = trained
-    names = ["config.json", "curve.png", "history.json", "labels.json", "metrics.json", "model.weights.h5", "probes.txt", "recipe.toml"]
+    names = ["config.json", "curve.png", "history.json", "labels.json", "metrics.json", "model.safetensors", "probes.txt", "recipe.toml"]
     assert sorted(path.name for path in out.iterdir()) == [*names, "source.model"]
     assert Recipe.read(out / "recipe.toml") == recipe
     history = json.loads((out / "history.json").read_text())

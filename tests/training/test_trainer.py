@@ -22,7 +22,7 @@ def test_training_learns_and_leaves_a_whole_bundle(bundle, recipe, translator):
         "curve.png",
         "history.json",
         "metrics.json",
-        "model.weights.h5",
+        "model.safetensors",
         "probes.txt",
         "recipe.toml",
         "source.model",

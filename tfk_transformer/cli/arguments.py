@@ -104,9 +104,10 @@ def check_settings(model: Path, settings: dict[str, Any]) -> None:
         ValueError: if a setting is unknown or its value is invalid.
     """
     if model.is_dir():
-        from tfk_transformer.config.search_settings import SearchSettings
+        from tfk_transformer.config.search_settings import setting_rules
+        from tfk_transformer.inference.setting_checks import checked_settings
 
-        SearchSettings(**settings)
+        checked_settings(settings, setting_rules())
 
 
 def check_files(**files: Path | None) -> None:

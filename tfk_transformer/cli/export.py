@@ -1,4 +1,4 @@
-"""`tfk-transformer export`."""
+"""`tfk-transformer export`, and `upgrade`, which writes a bundle anew."""
 
 from pathlib import Path
 from typing import Annotated
@@ -36,10 +36,27 @@ def command(
     console().print(ids if "ids" in figures else f"the same labels as Keras on {figures['sentences']} texts")
 
 
-def _check(bundle: Path, out: Path, formats: list[str] | None) -> None:
-    """Refuse wrong arguments before TensorFlow is loaded, which takes seconds."""
+def upgrade(
+    bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="The folder that `train` of an earlier version wrote.")],
+) -> None:
+    """Write the weights of a bundle anew, as safetensors. Its other files stay as they are."""
+    _check_bundle(bundle)
+    load_tensorflow()
+    from tfk_transformer.pipelines.bundle import rewrite
+    from tfk_transformer.pipelines.weights import WEIGHTS
+
+    rewrite(bundle)
+    console().print(bundle / WEIGHTS)
+
+
+def _check_bundle(bundle: Path) -> None:
     if not (bundle / "config.json").is_file():
         raise ValueError(f"bundle: expected a folder that `train` wrote, got {bundle} without config.json.")
+
+
+def _check(bundle: Path, out: Path, formats: list[str] | None) -> None:
+    """Refuse wrong arguments before TensorFlow is loaded, which takes seconds."""
+    _check_bundle(bundle)
     if unknown := sorted(set(formats or ()) - set(FORMATS)):
         raise ValueError(f"formats: expected some of {', '.join(FORMATS)}, got {', '.join(unknown)}.")
     check_new_folder(out)

@@ -13,7 +13,7 @@ from tfk_transformer.runtime_environment import with_install_line
 if TYPE_CHECKING:
     from typer._click import Command, Context  # Typer has Click inside since 0.26; only type checkers read this line
 
-# Each command is `command` in the module of its name in this folder. These lines stand in `tfk-transformer --help`.
+# Each command is `command` in the module of its name in this folder, or what `ELSEWHERE` names. These lines stand in the help.
 COMMANDS = {
     "train": "Train a model on text pairs and write a bundle.",
     "translate": "Translate sentences with a bundle, a SavedModel or an ONNX file.",
@@ -23,7 +23,9 @@ COMMANDS = {
     "export": "Export a bundle to SavedModel and ONNX.",
     "serving": "Add a SavedModel to a model folder of TensorFlow Serving.",
     "inspect": "Show what a file or folder contains, without running it.",
+    "upgrade": "Write the weights of an earlier version's bundle as safetensors.",
 }
+ELSEWHERE = {"upgrade": ("export", "upgrade")}
 EXPECTED = (ValueError, OSError, ImportError, FloatingPointError)  # errors whose messages are written for the user
 
 
@@ -49,7 +51,8 @@ app = typer.Typer(
 def _imported(name: str) -> "Command":
     """Return a command, imported from its module."""
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    alone.command(name)(importlib.import_module(f"tfk_transformer.cli.{name}").command)
+    module, function = ELSEWHERE.get(name, (name, "command"))
+    alone.command(name)(getattr(importlib.import_module(f"tfk_transformer.cli.{module}"), function))
     return typer.main.get_command(alone)
 
 

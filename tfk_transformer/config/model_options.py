@@ -6,7 +6,7 @@ from pydantic import Field
 
 from tfk_transformer.config.layer_options import LayerOptions
 from tfk_transformer.config.presets import PRESETS
-from tfk_transformer.config.record import nearest
+from tfk_transformer.config.words import nearest
 from tfk_transformer.constants import UNKNOWN_ID
 
 

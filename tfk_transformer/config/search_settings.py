@@ -7,31 +7,40 @@ from pydantic import ConfigDict, Field, model_validator
 
 from tfk_transformer.config.record import Record
 
+INT32 = 2**31 - 1  # the greatest integer that an exported file takes
+MOST_BEAMS = 1000  # with which the hypotheses of one sentence of 256 tokens take gigabytes
+
 
 class SearchSettings(Record):
     """Settings of the beam search and of sampling. Beam size and length penalty default to the paper's values (section 6.1)."""
 
     model_config = ConfigDict(strict=True)  # the string "4" is not accepted as a number, nor does `OnnxTranslator` accept it
 
-    beam_size: int = Field(default=4, ge=1, description="number of open hypotheses for each sentence; 1 is greedy search")
-    n_best: int = Field(default=1, ge=1, description="number of hypotheses returned for each sentence, best first")
-    length_penalty: float = Field(default=0.6, ge=0, description="alpha of ((5 + length) / 6) ** alpha")
-    coverage_penalty: float = Field(default=0.0, ge=0, description="beta of beta * sum(log(min(total attention to a source token, 1)))")
-    min_length: int = Field(default=0, ge=0, description="shortest target in tokens, the end token included")
-    max_length: int = Field(default=256, ge=1, description="longest target in tokens, the end token included")
-    max_length_factor: float = Field(default=2.0, ge=0, description="longest target as a multiple of the number of source tokens, plus ten")
-    temperature: float = Field(
-        default=0.0, ge=0, description="0: beam search; above 0: tokens are drawn from softmax(logits / temperature)"
+    beam_size: int = Field(default=4, ge=1, le=MOST_BEAMS, description="number of open hypotheses for each sentence; 1 is greedy search")
+    n_best: int = Field(default=1, ge=1, le=MOST_BEAMS, description="number of hypotheses returned for each sentence, best first")
+    length_penalty: float = Field(default=0.6, ge=0, le=10, description="alpha of ((5 + length) / 6) ** alpha")
+    coverage_penalty: float = Field(
+        default=0.0, ge=0, le=1000, description="beta of beta * sum(log(min(total attention to a source token, 1)))"
     )
-    top_k: int = Field(default=0, ge=0, description="draw from this many most probable tokens; 0: from all")
+    min_length: int = Field(default=0, ge=0, le=INT32, description="shortest target in tokens, the end token included")
+    max_length: int = Field(default=256, ge=1, le=INT32, description="longest target in tokens, the end token included")
+    max_length_factor: float = Field(
+        default=2.0, ge=0, le=1000, description="longest target as a multiple of the number of source tokens, plus ten"
+    )
+    temperature: float = Field(
+        default=0.0, ge=0, le=1000, description="0: beam search; above 0: tokens are drawn from softmax(logits / temperature)"
+    )
+    top_k: int = Field(default=0, ge=0, le=INT32, description="draw from this many most probable tokens; 0: from all")
     top_p: float = Field(
         default=1.0, gt=0, le=1, description="draw from the fewest most probable tokens whose probabilities add up to this"
     )
-    seed: int = Field(default=0, ge=0, description="seed of the random draws")
+    seed: int = Field(default=0, ge=0, le=INT32, description="seed of the random draws")
     repetition_penalty: float = Field(
-        default=1.0, gt=0, description="above 1: tokens that a hypothesis already contains become less probable"
+        default=1.0, gt=0, le=1000, description="above 1: tokens that a hypothesis already contains become less probable"
     )
-    no_repeat_ngram_size: int = Field(default=0, ge=0, description="no sequence of this many tokens occurs twice; 0: no such rule")
+    no_repeat_ngram_size: int = Field(
+        default=0, ge=0, le=INT32, description="no sequence of this many tokens occurs twice; 0: no such rule"
+    )
 
     def as_arrays(self) -> dict[str, np.ndarray]:
         """Return the settings by name as inputs of exported files: scalar arrays of the types in `SETTING_DTYPES`."""
@@ -56,16 +65,23 @@ def search_defaults(max_length: int | None = None) -> SearchSettings:
     return SearchSettings(max_length=max_length)
 
 
-def setting_rules(max_length: int | None = None) -> dict[str, dict[str, Any]]:
-    """Return the rules of each search setting, as JSON schema has them: default, type, minimum and so on, and a description.
+def setting_rules(max_length: int | None = None, vocab_size: int | None = None) -> dict[str, dict[str, Any]]:
+    """Return the rules of each search setting, as JSON schema has them: default, type, minimum, maximum, and a description.
 
     Args:
-        max_length: see `search_defaults`.
+        max_length: tokens that the model reads and writes at most, the maximum of all lengths; None: no limit.
+        vocab_size: number of target tokens, the maximum of `beam_size`, `n_best` and `top_k`; None: no limit.
     """
     properties = SearchSettings.model_json_schema()["properties"]
     defaults = search_defaults(max_length).model_dump()
+    limits = dict.fromkeys(("min_length", "max_length", "no_repeat_ngram_size"), max_length)
+    limits |= dict.fromkeys(("beam_size", "n_best", "top_k"), vocab_size)
     return {
-        name: {**{key: value for key, value in rules.items() if key != "title"}, "default": defaults[name]}
+        name: {
+            **{key: value for key, value in rules.items() if key != "title"},
+            "default": defaults[name],
+            "maximum": min(rules["maximum"], limits.get(name) or INT32),
+        }
         for name, rules in properties.items()
     }
 

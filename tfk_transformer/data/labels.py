@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
-from tfk_transformer.config.record import nearest
+from tfk_transformer.config.words import nearest
 from tfk_transformer.data.batches import Batch, TokenBatches
 from tfk_transformer.data.encoding import Ids, Shard
 

@@ -9,7 +9,7 @@ import random
 from collections.abc import Mapping
 from functools import lru_cache
 
-from tfk_transformer.config.record import nearest
+from tfk_transformer.config.words import nearest
 from tfk_transformer.datasets.optional import require
 
 LIMIT = 1_000_000

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tfk_transformer.config.record import nearest
+from tfk_transformer.config.words import nearest
 
 USUAL_SPLITS = ("train", "validation", "test")
 EMPTY_SIDE = "with an empty side"

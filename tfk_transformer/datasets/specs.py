@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from tfk_transformer.config.record import nearest
+from tfk_transformer.config.words import nearest
 from tfk_transformer.datasets.addition import addition_source
 from tfk_transformer.datasets.number_source import number_source
 from tfk_transformer.datasets.pairs import Source

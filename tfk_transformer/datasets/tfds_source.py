@@ -7,7 +7,7 @@ from functools import cached_property
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from tfk_transformer.config.record import nearest
+from tfk_transformer.config.words import nearest
 from tfk_transformer.datasets.optional import require, require_tfds
 from tfk_transformer.datasets.pairs import Pair, Source, usual_first
 from tfk_transformer.datasets.spelling import name_and_languages

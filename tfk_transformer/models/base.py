@@ -11,7 +11,7 @@ from keras import ops
 from tfk_transformer.array_types import Tensor
 from tfk_transformer.config.model_options import LanguageModelConfig, ModelOptions, TransformerConfig
 from tfk_transformer.config.presets import PRESETS
-from tfk_transformer.config.record import nearest
+from tfk_transformer.config.words import nearest
 from tfk_transformer.keras_internals import has_loss_weights
 from tfk_transformer.layers.attention import KeyValue
 from tfk_transformer.layers.decoder import Decoded, Decoder
@@ -119,8 +119,9 @@ class ConfiguredModel(keras.Model):
         model = cls(config, **kwargs)
         model.build()
         wanted = model.named_weights
-        if problems := list(_differences({name: tuple(weight.shape) for name, weight in wanted.items()}, mapping)):
-            raise ValueError(f"weights: expected the {len(wanted)} arrays of this configuration, got {'; '.join(problems)}")
+        given = {name: np.shape(array) for name, array in mapping.items()}
+        if problems := array_problems({name: tuple(weight.shape) for name, weight in wanted.items()}, given):
+            raise ValueError(f"weights: expected the {len(wanted)} arrays of this configuration, got {problems}")
         for name, weight in wanted.items():
             weight.assign(mapping[name])
         return model
@@ -256,13 +257,22 @@ class TokenModel(ConfiguredModel):
         return Step(self.logits(output), cache, attention)
 
 
-def _differences(shapes: Mapping[str, tuple[int, ...]], mapping: Mapping[str, np.ndarray]) -> Iterator[str]:
-    """Describe every array that is missing, has another shape than in `shapes`, or is not in `shapes`."""
-    for name, shape in shapes.items():
-        if name not in mapping:
+def array_problems(wanted: Mapping[str, tuple[int, ...]], given: Mapping[str, tuple[int, ...]]) -> str:
+    """Describe every array that is missing, has another shape than wanted, or is not wanted; "" if all are right.
+
+    Args:
+        wanted: the shapes of the weights by name.
+        given: the shapes of the arrays by name.
+    """
+    return "; ".join(_differences(wanted, given))
+
+
+def _differences(wanted: Mapping[str, tuple[int, ...]], given: Mapping[str, tuple[int, ...]]) -> Iterator[str]:
+    for name, shape in wanted.items():
+        if name not in given:
             yield f"no '{name}' {shape}"
-        elif np.shape(mapping[name]) != shape:
-            yield f"'{name}' of shape {np.shape(mapping[name])} for {shape}"
-    for name in mapping:
-        if name not in shapes:
-            yield f"an unexpected '{name}' {np.shape(mapping[name])}.{nearest(name, shapes)}"
+        elif given[name] != shape:
+            yield f"'{name}' of shape {given[name]} for {shape}"
+    for name in given:
+        if name not in wanted:
+            yield f"an unexpected '{name}' {given[name]}.{nearest(name, wanted)}"

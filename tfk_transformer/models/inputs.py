@@ -10,7 +10,7 @@ import keras
 import numpy as np
 
 from tfk_transformer.array_types import Tensor
-from tfk_transformer.config.record import nearest
+from tfk_transformer.config.words import nearest
 
 
 def check_names(inputs: object, needed: tuple[str, ...], optional: tuple[str, ...] = ()) -> None:

@@ -1,8 +1,8 @@
 """The kinds of models, by the name of the architecture in their configurations."""
 
-import json
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from tfk_transformer.config.json_text import parsed_object
 from tfk_transformer.config.model_options import ClassifierConfig, LanguageModelConfig, TransformerConfig
 
 if TYPE_CHECKING:
@@ -11,27 +11,26 @@ if TYPE_CHECKING:
 
 ModelConfig: TypeAlias = TransformerConfig | LanguageModelConfig | ClassifierConfig
 
-CONFIGS: dict[str | None, type[ModelConfig]] = {
+CONFIGS: dict[str, type[ModelConfig]] = {
     "encoder_decoder": TransformerConfig,
     "decoder": LanguageModelConfig,
     "encoder": ClassifierConfig,
 }
 
 
-def config_from_json(text: str) -> ModelConfig:
+def config_from_json(text: str | bytes) -> ModelConfig:
     """Return the configuration that `to_json` wrote, of the class that its key `architecture` names.
 
     Args:
-        text: JSON.
+        text: JSON, or its UTF-8 encoding.
 
     Raises:
         ValueError: if the text is not a configuration.
     """
-    try:
-        architecture = json.loads(text).get("architecture")
-    except (json.JSONDecodeError, AttributeError):
-        architecture = None  # `from_json` raises the error
-    return CONFIGS.get(architecture, TransformerConfig).from_json(text)
+    architecture = parsed_object(text, "configuration").get("architecture")
+    # For an unknown architecture, the record of the default one names the problem.
+    kind = CONFIGS.get(architecture, TransformerConfig) if isinstance(architecture, str) else TransformerConfig
+    return kind.from_json(text)
 
 
 def make_model(config: ModelConfig, **kwargs: Any) -> "TokenModel | Classifier":

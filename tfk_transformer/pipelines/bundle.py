@@ -5,6 +5,7 @@ A bundle is the folder that training writes. It holds only data: reading one run
 
 import json
 import re
+import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
@@ -14,15 +15,15 @@ from typing import Any, NamedTuple, TypeAlias
 import keras
 
 from tfk_transformer.atomic_write import written_whole
-from tfk_transformer.config.model_options import ClassifierConfig, LanguageModelConfig, TransformerConfig
-from tfk_transformer.models.registry import config_from_json, make_model
+from tfk_transformer.models.registry import config_from_json
+from tfk_transformer.pipelines.weights import EARLIER_WEIGHTS, WEIGHTS, ModelConfig, read_weights, weights_file, write_weights
+from tfk_transformer.runtime_environment import check_process
 
-CONFIG, WEIGHTS, PROBES = "config.json", "model.weights.h5", "probes.txt"
+CONFIG, PROBES = "config.json", "probes.txt"
 HISTORY, METRICS, RECIPE, CURVE = "history.json", "metrics.json", "recipe.toml", "curve.png"
 SOURCE_TOKENIZER, TARGET_TOKENIZER, LABELS = "source.model", "target.model", "labels.json"
 
 Json: TypeAlias = Mapping[str, Any]  # a JSON object
-ModelConfig: TypeAlias = TransformerConfig | LanguageModelConfig | ClassifierConfig
 
 
 class Kind(NamedTuple):
@@ -69,10 +70,23 @@ class SavedAsBundle(ABC):
             write_probes(folder / PROBES, self.probes)
             for name, content in ((HISTORY, history or {}), (METRICS, metrics or {})):
                 write_json(folder / name, content)
-            plain_copy(self.model).save_weights(folder / WEIGHTS)
+            write_weights(plain_copy(self.model), folder / WEIGHTS)
             self._write_files(folder)
             if more:
                 more(folder)
+
+
+def rewrite(folder: Path) -> None:
+    """Write the weights of a bundle anew as the present version writes them; all other files stay as they are.
+
+    Raises:
+        ValueError: if the folder is not a bundle, or files are missing or broken; it stays as it was.
+    """
+    kind = kind_of(folder)
+    model = read_model(folder, kind or TRANSLATOR)
+    with written_whole(folder) as new:
+        shutil.copytree(folder, new, ignore=shutil.ignore_patterns(WEIGHTS, EARLIER_WEIGHTS))
+        write_weights(model, new / WEIGHTS)
 
 
 def write_probes(path: Path, probes: Sequence[str]) -> None:
@@ -92,19 +106,16 @@ def read_model(folder: Path, kind: Kind) -> keras.Model:
     Raises:
         ValueError: if the bundle is of another kind, or files are missing or broken.
     """
+    check_process()
     config = _read_config(folder)
     if config and KINDS[config.architecture] != kind:
         other = KINDS[config.architecture].reader
         raise ValueError(f"bundle: expected one that {kind.reader} reads, got {folder}, which is for {other}; open it with {other}.load.")
-    missing = [name for name in kind.files if not (folder / name).is_file()]
-    if config is None or missing:
+    weights = weights_file(folder)
+    missing = [name for name in kind.files if not (folder / name).is_file() and not (name == WEIGHTS and weights)]
+    if config is None or weights is None or missing:
         raise ValueError(f"bundle: expected a folder that {kind.writer} wrote, got {folder} without {', '.join(missing)}.")
-    model = make_model(config, dtype="float32")
-    try:
-        model.load_weights(folder / WEIGHTS)
-    except (OSError, ValueError, KeyError) as error:
-        raise ValueError(f"bundle: the weights in {folder / WEIGHTS} do not load: {str(error).splitlines()[0]}") from None
-    return model
+    return read_weights(config, weights)
 
 
 def kind_of(path: str | PathLike[str]) -> Kind | None:
@@ -114,7 +125,7 @@ def kind_of(path: str | PathLike[str]) -> Kind | None:
 
 
 def _read_config(folder: Path) -> ModelConfig | None:
-    return config_from_json((folder / CONFIG).read_text()) if (folder / CONFIG).is_file() else None
+    return config_from_json((folder / CONFIG).read_bytes()) if (folder / CONFIG).is_file() else None
 
 
 def write_json(path: Path, content: Json | Sequence[Any]) -> None:

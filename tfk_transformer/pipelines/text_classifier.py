@@ -1,7 +1,6 @@
 """Classifier, tokenizer and labels together: text to label, saved and loaded as a bundle."""
 
 import functools
-import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from os import PathLike
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tfk_transformer.config.json_text import parsed
 from tfk_transformer.inference.interface import LoadedModel
 from tfk_transformer.inference.results import Classification, to_classifications
 from tfk_transformer.inference.text_batches import check_texts, in_batches
@@ -24,6 +24,7 @@ from tfk_transformer.pipelines.bundle import (
     read_probes,
     write_json,
 )
+from tfk_transformer.runtime_environment import check_process
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class TextClassifier(LoadedModel, SavedAsBundle):
             raise ValueError(f"model: expected a Classifier, got a {type(model).__name__}.")
         if config.vocab_size != tokenizer.vocab_size:
             raise ValueError(f"tokenizer: expected {config.vocab_size} pieces, the model's vocab_size, got {tokenizer.vocab_size}.")
+        check_process()
         self.model = model
         self.tokenizer = tokenizer
         self.labels = _checked(labels, config.num_classes)
@@ -63,6 +65,7 @@ class TextClassifier(LoadedModel, SavedAsBundle):
 
     def classify(self, texts: Sequence[str], *, batch_size: int = 64) -> list[Classification]:
         """Classify texts; see `ClassifierProtocol.classify`."""
+        check_process()
         check_texts(texts)
 
         def run(batch: Sequence[str]) -> list[np.ndarray]:
@@ -120,8 +123,5 @@ def _checked(labels: Sequence[str], num_classes: int) -> list[str]:
 
 
 def _read_labels(path: Path) -> list[str]:
-    try:
-        labels: list[str] = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"bundle: expected JSON in {path}, got text that breaks off or is malformed ({error}).") from None
+    labels: list[str] = parsed(path.read_bytes(), f"bundle: {path}")
     return labels

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tfk_transformer.config.search_settings import SearchSettings
+from tfk_transformer.config.search_settings import setting_rules
 from tfk_transformer.inference.base_translator import BaseTranslator, Request, Search
+from tfk_transformer.inference.setting_checks import Rules, checked_settings, setting_arrays
 from tfk_transformer.inference.streaming import StepModel, stream_text
 from tfk_transformer.inference.token_scoring import Tokenizers, score_in_batches
 from tfk_transformer.pipelines.bundle import (
@@ -22,6 +23,7 @@ from tfk_transformer.pipelines.bundle import (
     read_model,
     read_probes,
 )
+from tfk_transformer.runtime_environment import check_process
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
 if TYPE_CHECKING:
@@ -52,6 +54,7 @@ class Translator(BaseTranslator, SavedAsBundle):
     ) -> None:
         if model.config.architecture not in ("encoder_decoder", "decoder"):
             raise ValueError(f"model: expected a Transformer or a LanguageModel, got a {type(model).__name__}.")
+        check_process()
         self.model = model
         self.max_length = model.config.max_length
         self.source_tokenizer = source_tokenizer
@@ -65,7 +68,8 @@ class Translator(BaseTranslator, SavedAsBundle):
                 raise ValueError(f"{side}_tokenizer: expected {wanted} pieces, the model's {side}_vocab_size, got {tokenizer.vocab_size}.")
 
     def _search(self, request: Request, settings: dict[str, Any]) -> Search:
-        values = SearchSettings(**settings).model_dump().values()
+        check_process()
+        values = checked_settings(settings, self._rules).values()
         translate = self._translation(request.use_cache, request.details, request.attention)
 
         def run(texts: Sequence[str], prefixes: Sequence[str]) -> list[np.ndarray]:
@@ -75,10 +79,16 @@ class Translator(BaseTranslator, SavedAsBundle):
 
     def stream(self, text: str, **settings: float) -> Iterator[str]:
         """Translate one text and yield parts of its translation as they are decoded; see `TranslatorProtocol.stream`."""
-        wanted: dict[str, Any] = {"beam_size": 1, **settings}
-        return stream_text(self._steps, text, SearchSettings(**wanted).as_arrays())
+        check_process()
+        chosen = checked_settings({"beam_size": 1, **settings}, self._rules)
+        return stream_text(self._steps, text, setting_arrays(chosen, self._rules))
+
+    @functools.cached_property
+    def _rules(self) -> Rules:
+        return setting_rules(self.max_length, self.target_tokenizer.vocab_size)
 
     def _scored(self, sources: Sequence[str], targets: Sequence[str], batch_size: int, attention: bool) -> list[tuple[Any, ...]]:
+        check_process()
         score = self._scoring(attention)
 
         def run(*sides: Sequence[str]) -> list[np.ndarray]:

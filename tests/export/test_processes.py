@@ -1,0 +1,120 @@
+"""Translators in other processes: after a fork, and pickled."""
+
+import multiprocessing
+import pickle
+import subprocess
+import sys
+
+import pytest
+
+from tfk_transformer.export.runtime.onnx_scorer import OnnxScorer
+from tfk_transformer.export.runtime.onnx_streamer import OnnxStreamer
+from tfk_transformer.export.runtime.onnx_translator import OnnxTranslator
+
+TEXTS = ["seven", "forty-two", "ninety-one"]
+
+
+def translated(translator):
+    return [translation.text for translation in translator.translate(TEXTS)]
+
+
+def streamed(streamer):
+    return "".join(streamer.stream("forty-two"))
+
+
+def scored(scorer):
+    return scorer.score(TEXTS[:1], TEXTS[:1]).tolist()
+
+
+@pytest.mark.parametrize("start", ["spawn", "forkserver"])
+def test_pickled_to_another_process_they_give_the_same(exported, start):
+    """As `multiprocessing`, Beam, Ray and Spark send objects to their workers."""
+    translator = OnnxTranslator(exported / "translate.onnx", threads=2)
+    scorer, streamer = OnnxScorer(exported / "score.onnx", threads=1), OnnxStreamer(exported, threads=1)
+    with multiprocessing.get_context(start).Pool(1) as pool:
+        assert pool.apply(translated, [translator]) == translated(translator)
+        assert pool.apply(scored, [scorer]) == scored(scorer)
+        assert pool.apply(streamed, [streamer]) == streamed(streamer)
+
+
+def test_what_is_pickled_is_the_path_and_the_threads(exported, monkeypatch):
+    monkeypatch.chdir(exported)
+    for given in (3, None):
+        pickled = pickle.dumps(OnnxTranslator("translate.onnx", given))
+        assert len(pickled) < 1000
+        monkeypatch.chdir(exported.parent)
+        again = pickle.loads(pickled)
+        monkeypatch.chdir(exported)
+        assert again._file.path == exported / "translate.onnx" and again._file._given == given
+        assert translated(again)[1] == "zweiundvierzig"
+
+
+def test_a_classifier_can_be_pickled(tmp_path):
+    """Trained by nobody: only its labels are compared."""
+    code = """
+import pickle, sys
+import tfk_transformer as tfk
+tokenizer = tfk.SubwordTokenizer.train(["one two three"] * 9, vocab_size=12)
+model = tfk.Classifier(tfk.ClassifierConfig(vocab_size=12, num_classes=2, encoder_layers=1, model_dim=8, num_heads=2))
+model.build()
+tfk.export(tfk.TextClassifier(model, tokenizer, ["a", "b"], probes=["one", "two three"]), sys.argv[1], ["onnx"])
+classifier = tfk.OnnxClassifier(f"{sys.argv[1]}/classify.onnx")
+again = pickle.loads(pickle.dumps(classifier))
+assert again.classify(["one two"]) == classifier.classify(["one two"])
+"""
+    done = subprocess.run([sys.executable, "-c", code, tmp_path / "files"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+IN_A_FORK = """
+import multiprocessing, sys, warnings
+warnings.simplefilter("ignore")
+import tfk_transformer
+
+def told(function, *arguments):
+    try:
+        return function(*arguments)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+path, uses = sys.argv[1], sys.argv[2:]
+model = tfk_transformer.load(path)
+calls = {
+    "translate": lambda: model.translate(["forty-two"] * 3)[2].text,
+    "stream": lambda: "".join(model.stream("forty-two")),
+    "score": lambda: round(float(model.score(["two"], ["zwei"])[0]), 4),
+    "score_tokens": lambda: model.score_tokens(["two"], ["zwei"])[0].tokens,
+    "load": lambda: tfk_transformer.load(path).translate(["forty-two"])[0].text,
+}
+def run(name):
+    return calls[name]()
+
+before = {name: told(calls[name]) for name in uses}
+with multiprocessing.get_context("fork").Pool(1) as pool:
+    for name in uses:
+        print(before[name], pool.apply(told, [run, name]), sep=" | ")
+"""
+USES = ("translate", "stream", "score", "score_tokens", "load")
+
+
+def in_a_fork(path):
+    """What each call gives in a process, and then in a fork of it; a call that waits for ever ends the test with an error."""
+    done = subprocess.run([sys.executable, "-c", IN_A_FORK, path, *USES], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return [line.split(" | ") for line in done.stdout.splitlines()]
+
+
+@pytest.mark.parametrize("kind", ["bundle", "saved_model"])
+def test_after_a_fork_tensorflow_is_refused_and_does_not_hang(bundle, exported, kind):
+    found = in_a_fork(bundle if kind == "bundle" else exported / "saved_model")
+    assert len(found) == len(USES)
+    for before, after in found:
+        assert not before.startswith("RuntimeError")
+        assert after.startswith("RuntimeError: TensorFlow already ran in process ")
+        assert after.endswith("start processes by 'spawn', or use OnnxTranslator, which works after a fork.")
+
+
+def test_after_a_fork_an_onnx_file_gives_the_same(exported):
+    found = in_a_fork(exported / "translate.onnx")
+    assert len(found) == len(USES)
+    assert all(before == after and "Error" not in after for before, after in found), found

@@ -1,0 +1,108 @@
+"""ONNX files whose metadata a stranger wrote."""
+
+import json
+from pathlib import Path
+
+import onnx
+import pytest
+
+from tfk_transformer.export.inspection import inspect
+from tfk_transformer.export.runtime.onnx_scorer import OnnxScorer
+from tfk_transformer.export.runtime.opening import load
+from tfk_transformer.export.runtime.sessions import METADATA
+
+EARLIER = Path(__file__).parents[1] / "earlier_version" / "translate.onnx"
+
+
+def with_metadata(source, path, change):
+    """Write an ONNX file whose metadata is another text, or has been changed in place."""
+    model = onnx.load(source)
+    entries = {entry.key: entry for entry in model.metadata_props}
+    if isinstance(change, str):
+        entries[METADATA].value = change
+    else:
+        values = json.loads(entries[METADATA].value)
+        change(values)
+        entries[METADATA].value = json.dumps(values)
+    onnx.save(model, path)
+    return path
+
+
+def without(*keys):
+    """Return a change that deletes an entry of nested objects."""
+
+    def change(values):
+        for key in keys[:-1]:
+            values = values[key]
+        del values[keys[-1]]
+
+    return change
+
+
+def other(value, *keys):
+    """Return a change that replaces an entry of nested objects."""
+
+    def change(values):
+        for key in keys[:-1]:
+            values = values[key]
+        values[keys[-1]] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("no JSON", "expected JSON, got text that breaks off"),
+        ("[" * 100_000, "too many nested brackets"),
+        ("[1]", "expected a JSON object, got list"),
+        ("{}", "another form of config"),
+        (without("config"), "another form of config"),
+        (other([], "config"), "another form of config"),
+        (without("config", "max_length"), "another form of config"),
+        (other("256", "config", "max_length"), "another form of config"),
+        (other(-1, "config", "max_length"), "another form of config"),
+        (without("search"), "expected 'search' in the metadata"),
+        (other([], "search"), "another form of search"),
+        (without("search", "beam_size"), "another form of search"),
+        (without("search", "seed", "default"), "another form of search"),
+        (other("4", "search", "beam_size", "default"), "another form of search"),
+        (other(2**31, "search", "seed", "default"), "another form of search"),
+        (other("text", "search", "seed", "type"), "another form of search"),
+        (other([], "search", "seed", "type"), "another form of search"),
+        (other(None, "search", "seed", "minimum"), "another form of search"),
+        (other(float("inf"), "search", "length_penalty", "default"), "another form of search"),
+        (other("de", "labels"), "another form of labels"),
+        (other([1], "labels"), "another form of labels"),
+        (other([None], "pieces"), "another form of pieces"),
+    ],
+)
+def test_a_file_with_other_metadata_is_refused_with_one_line(tmp_path, change, message):
+    path = with_metadata(EARLIER, tmp_path / "translate.onnx", change)
+    with pytest.raises(ValueError, match=message) as refused:
+        load(path)
+    assert str(refused.value).startswith("ONNX: ") and str(path) in str(refused.value) and len(str(refused.value)) < 400
+    if "search' in" not in message:
+        with pytest.raises(ValueError, match=message):
+            inspect(path)
+
+
+def test_an_unknown_entry_is_let_pass(tmp_path):
+    path = with_metadata(EARLIER, tmp_path / "translate.onnx", other({"a": [1]}, "new"))
+    assert load(path).translate(["forty-two"]) == load(EARLIER).translate(["forty-two"])
+    assert inspect(path)["facts"]["new"] == {"a": [1]}
+
+
+@pytest.mark.parametrize("value", [None, "", "not base 64!", "bm8gbW9kZWw="], ids=["none", "empty", "not base 64", "not SentencePiece"])
+@pytest.mark.parametrize("name", ["source_tokenizer", "target_tokenizer"])
+def test_a_scorer_without_its_tokenizers_says_so(exported, tmp_path, name, value):
+    model = onnx.load(exported / "score.onnx")
+    (entry,) = [entry for entry in model.metadata_props if entry.key == name]
+    if value is None:
+        model.metadata_props.remove(entry)
+    else:
+        entry.value = value
+    onnx.save(model, tmp_path / "score.onnx")
+    expected = "SentencePiece" if value == "bm8gbW9kZWw=" else f"expected a SentencePiece model in base 64 as '{name}' in the metadata of "
+    with pytest.raises(ValueError, match=expected):
+        OnnxScorer(tmp_path / "score.onnx").score(["one"], ["eins"])

@@ -1,0 +1,34 @@
+"""JSON from files of others: one clear error, whatever the text holds. Imports nothing heavy: runtimes without TensorFlow read it too."""
+
+import json
+from typing import Any
+
+
+def parsed(text: str | bytes, what: str) -> Any:
+    """Return the value of a JSON text.
+
+    Args:
+        text: the text, or its UTF-8 encoding.
+        what: what the text is, for the error message.
+
+    Raises:
+        ValueError: if the text is not JSON, is nested too deeply, or has a number that is too long.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError(f"{what}: expected JSON, got text with too many nested brackets.") from None
+    except ValueError as error:  # JSONDecodeError, UnicodeDecodeError, or Python's limit on the digits of an integer
+        raise ValueError(f"{what}: expected JSON, got text that breaks off or is malformed ({error}).") from None
+
+
+def parsed_object(text: str | bytes, what: str) -> dict[str, Any]:
+    """Return the value of a JSON text that must be an object; see `parsed`.
+
+    Raises:
+        ValueError: if the text is not a JSON object.
+    """
+    value = parsed(text, what)
+    if not isinstance(value, dict):
+        raise ValueError(f"{what}: expected a JSON object, got {type(value).__name__}.")
+    return value

@@ -1,0 +1,15 @@
+"""Words of a stranger in error messages."""
+
+import difflib
+from collections.abc import Iterable
+
+
+def shortened(text: str, length: int = 80) -> str:
+    """Return a text for an error message: its end is cut off if it is long."""
+    return text if len(text) <= length else f"{text[:length]}…"
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Return " Did you mean 'x'?" for the known word nearest to `word`, or an empty string."""
+    close = difflib.get_close_matches(word, list(known), n=1)
+    return f" Did you mean '{close[0]}'?" if close else ""

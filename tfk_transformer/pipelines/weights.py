@@ -1,0 +1,147 @@
+"""The weights of a bundle: a safetensors file, or HDF5 in bundles of earlier versions.
+
+Neither runs code. Sizes are compared with the file's own list of arrays, and with the memory there is, before a model is made.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TypeAlias
+
+import h5py
+import keras
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from tfk_transformer.config.model_options import ClassifierConfig, LanguageModelConfig, TransformerConfig
+from tfk_transformer.models.base import ConfiguredModel, array_problems
+from tfk_transformer.models.registry import make_model
+from tfk_transformer.runtime_environment import available_memory
+
+WEIGHTS, EARLIER_WEIGHTS = "model.safetensors", "model.weights.h5"
+
+ModelConfig: TypeAlias = TransformerConfig | LanguageModelConfig | ClassifierConfig
+Shapes: TypeAlias = dict[str, tuple[int, ...]]
+FLOAT32 = 4  # bytes
+COPIES = 3  # of all weights in memory while they are read: the file's pages, the first values of the model, and the new ones
+POSITIONS = 2**24  # numbers that a table of positions may have, even if the model has fewer weights
+
+
+def write_weights(model: ConfiguredModel, path: Path) -> None:
+    """Write the weights of a float32 model by name."""
+    arrays = {name: np.ascontiguousarray(weight) for name, weight in model.named_weights.items()}
+    safetensors.numpy.save_file(arrays, path)
+
+
+def weights_file(folder: Path) -> Path | None:
+    """Return the path of a bundle's weights; None if there are none."""
+    return next((folder / name for name in (WEIGHTS, EARLIER_WEIGHTS) if (folder / name).is_file()), None)
+
+
+def read_weights(config: ModelConfig, path: Path) -> ConfiguredModel:
+    """Return the float32 model of a configuration with the weights of a file.
+
+    Raises:
+        ValueError: if the file is broken, is not of this configuration, or needs more memory than there is.
+    """
+    earlier = path.suffix == ".h5"
+    shapes = _shapes_in_hdf5(path) if earlier else _shapes_in_safetensors(path)
+    check_sizes(config, shapes, path)
+    model: ConfiguredModel = make_model(config, dtype="float32")
+    if earlier:
+        _load_hdf5(model, path)
+        return model
+    if problems := array_problems({name: tuple(weight.shape) for name, weight in model.named_weights.items()}, shapes):
+        raise ValueError(f"bundle: expected the weights of its configuration in {path}, got {problems}")
+    with safetensors.safe_open(path, framework="np") as file:
+        for name, weight in model.named_weights.items():
+            weight.assign(file.get_tensor(name))
+    return model
+
+
+def check_sizes(config: ModelConfig, shapes: Shapes, path: Path) -> None:
+    """Refuse a configuration whose model is larger than the weights that are there, or than the memory.
+
+    Raises:
+        ValueError: with the sizes that do not fit.
+    """
+    there = sum(map(math.prod, shapes.values()))
+    problems = [f"{name} would have {wanted:,}" for name, wanted in _part_sizes(config) if wanted > there]
+    positions = config.max_length * config.model_dim
+    if positions > max(there, POSITIONS):
+        problems.append(f"the positions of max_length {config.max_length:,} would have {positions:,} numbers")
+    if _layers(config) > len(shapes):
+        problems.append(f"there are {_layers(config):,} layers and {len(shapes):,} arrays")
+    if problems:
+        raise ValueError(f"bundle: the configuration is not that of {path}, which has {there:,} weights: {'; '.join(problems)}.")
+    needed = FLOAT32 * COPIES * (there + 4 * positions)  # positions are computed in float64, for source and target
+    if needed > (free := available_memory()):
+        raise ValueError(
+            f"bundle: expected enough memory for {there:,} weights and positions up to max_length {config.max_length:,}, "
+            f"{needed / 1e9:.1f} GB, got {free / 1e9:.1f} GB free; end other programs or use a larger machine."
+        )
+
+
+def _layers(config: ModelConfig) -> int:
+    return int(getattr(config, "encoder_layers", 0) + getattr(config, "decoder_layers", 0))
+
+
+def _part_sizes(config: ModelConfig) -> Iterator[tuple[str, int]]:
+    """Yield parts of the model that every configuration has, with their numbers of weights: each is at most the whole."""
+    width = config.model_dim
+    for name in ("source_vocab_size", "target_vocab_size", "vocab_size", "num_classes"):
+        if size := getattr(config, name, 0):
+            yield f"a table of {name} by model_dim", size * width
+    if config.positions == "learned":
+        yield "a table of max_length by model_dim", config.max_length * width
+    projected = width // config.num_heads if config.shared_projections else width * config.num_heads
+    layer = {
+        "feed-forward": width * config.ff_width,
+        "query": projected * config.query_width,
+        "attention output": width * config.num_heads * config.value_width,
+    }
+    yield from ((f"the {name} of all layers", _layers(config) * size) for name, size in layer.items())
+
+
+def _shapes_in_safetensors(path: Path) -> Shapes:
+    """Return the shape of each array, from the header; the library compares it with the size of the file."""
+    try:
+        with safetensors.safe_open(path, framework="np") as file:
+            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+            _check_dtypes({name: found.get_dtype() for name, found in slices.items()}, "F32")
+            return {name: tuple(found.get_shape()) for name, found in slices.items()}
+    except (safetensors.SafetensorError, OSError, ValueError) as error:
+        raise _unreadable(path, error) from None
+
+
+def _shapes_in_hdf5(path: Path) -> Shapes:
+    """Return the shape of each array of plain values that stand in the file itself, as Keras writes them."""
+    datasets: dict[str, h5py.Dataset] = {}
+    try:
+        with h5py.File(path, "r") as file:
+            file.visititems(lambda name, item: datasets.update({name: item} if isinstance(item, h5py.Dataset) else {}))
+            # Compressed, virtual and external datasets, and such without values, take no such space in the file.
+            odd = [name for name, item in datasets.items() if item.chunks or item.external or item.id.get_storage_size() != item.nbytes]
+            if odd:
+                raise ValueError(f"expected plain arrays, got compressed or external ones, such as {odd[0]!r}")
+            _check_dtypes({name: str(item.dtype) for name, item in datasets.items()}, "float32")
+            return {name: tuple(item.shape) for name, item in datasets.items()}
+    except Exception as error:  # h5py's errors of broken files share no base but Exception
+        raise _unreadable(path, error) from None
+
+
+def _load_hdf5(model: keras.Model, path: Path) -> None:
+    try:
+        model.load_weights(path)
+    except Exception as error:  # those of h5py, and those of Keras for missing names
+        raise _unreadable(path, error) from None
+
+
+def _check_dtypes(dtypes: Mapping[str, str], wanted: str) -> None:
+    if other := next((f"{dtype} for {name!r}" for name, dtype in dtypes.items() if dtype != wanted), None):
+        raise ValueError(f"expected arrays of {wanted}, got {other}")
+
+
+def _unreadable(path: Path, error: Exception) -> ValueError:
+    return ValueError(f"bundle: the weights in {path} do not load: {(str(error).splitlines() or [type(error).__name__])[0][:300]}")
