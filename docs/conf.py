@@ -1,7 +1,7 @@
 """Configuration of the documentation site; `scripts/site` builds it, and any warning is an error.
 
-The pages are the Markdown files of this folder, README.md, CONTRIBUTING.md and CHANGELOG.md. `api_pages` writes the API reference
-from docstrings.
+The pages are the Markdown files of this folder, and README.md, CONTRIBUTING.md, CHANGELOG.md and SECURITY.md. `api_pages` writes
+the API reference from docstrings.
 """
 
 import re
@@ -34,7 +34,7 @@ html_show_sourcelink = False
 html_show_copyright = False
 
 # Pages of the site whose text stands at the root of the repository.
-ROOT_PAGES = {"index": "README.md", "contributing": "CONTRIBUTING.md", "changelog": "CHANGELOG.md"}
+ROOT_PAGES = {"index": "README.md", "contributing": "CONTRIBUTING.md", "changelog": "CHANGELOG.md", "reporting": "SECURITY.md"}
 
 
 def from_the_root(name: str) -> str:
@@ -42,14 +42,16 @@ def from_the_root(name: str) -> str:
     text = (HERE.parent / name).read_text(encoding="utf-8")
     for page, file in ROOT_PAGES.items():
         text = text.replace(f"]({file})", f"]({page}.md)")
-    text = re.sub(r"\]\((?=(?:scripts|recipes|benchmarks|tests|LICENSE)\b)", "](../", text)
+    text = re.sub(r"\]\((?=(?:scripts|recipes|benchmarks|tests|locks|LICENSE)\b)", "](../", text)
     return text.replace("](docs/", "](")
 
 
 def add_root_page(app, docname: str, source: list[str]) -> None:
-    """Put the text of a root page before the content of the page in this folder (its table of contents)."""
+    """Put the text of a root page before the content of the page in this folder (its table of contents), and link to its page."""
     if docname in ROOT_PAGES:
         source[0] = f"{from_the_root(ROOT_PAGES[docname])}\n\n{source[0]}"
+    for page, file in ROOT_PAGES.items():
+        source[0] = source[0].replace(f"](../{file})", f"]({page}.md)")
 
 
 def setup(app) -> None:

@@ -32,6 +32,7 @@ NOT_RUN = [
     ("README.md", "./scripts/test", "it runs this test suite"),
     ("README.md", "import keras", "run by tests/programs/test_scripts.py, with the data that the page names"),
     ("docs/data.md", "curl", "downloads files; tests need no network"),
+    ("docs/dependencies.md", "pip install", "downloads packages; .ci/run installs them"),
     (
         "docs/scaling.md",
         "KERAS_DISTRIBUTION_PROCESS_ID=0",

@@ -1,9 +1,11 @@
 """Several devices and several processes train as one does. Every run is the real command in separate processes."""
 
 import importlib.util
+import ipaddress
 import json
 import os
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -28,6 +30,7 @@ sys.argv[0] = "tfk-transformer"
 main()
 """
 EPOCHS, SENT_AFTER, TIMEOUT = 6, 2, 240
+COORDINATOR = "127.0.0.1"
 # One length alone, or XLA compiles for long; no dropout, whose draws depend on how many rows fill a batch up.
 OPTIONS = (
     "--preset tiny --option encoder_layers=1 --option decoder_layers=1 --option model_dim=16 --option ff_dim=24 --dropout 0 "
@@ -45,6 +48,8 @@ class Run:
         specs = ["--data", f"files:{data[0]},{data[1]}", "--validation-data", f"files:{data[2]},{data[3]}"]
         arguments = ["train", *specs, *OPTIONS, "--out", str(self.out), *more, *(["--distributed"] if processes > 1 else [])]
         shared = {**os.environ, "KERAS_BACKEND": "jax", "PYTHONUNBUFFERED": "1", **environment}
+        variables_of_each = (slurm_variables if slurm else own_variables)(processes)
+        self.port = int(variables_of_each[0].get(distribution.ADDRESS, ":0").rpartition(":")[2])
         self.processes = [
             subprocess.Popen(
                 [sys.executable, "-c", COMMAND, *arguments, *(last if number == processes - 1 else ())],
@@ -53,9 +58,9 @@ class Run:
                 stderr=subprocess.PIPE,
                 text=True,
             )
-            for number, variables in enumerate((slurm_variables if slurm else own_variables)(processes))
+            for number, variables in enumerate(variables_of_each)
         ]
-        self.lines = []
+        self.lines, self.listening = [], []
         self.listener = threading.Thread(target=self._listen, args=(to, sent))
         self.listener.start()
 
@@ -63,6 +68,8 @@ class Run:
         """Keep what process 0 says, and send the signal when it is time."""
         for line in self.processes[0].stdout:
             self.lines.append(line)
+            if line.startswith("epoch 1/"):
+                self.listening = [listening_sockets(process.pid) for process in self.processes]
             if sent and line.startswith(f"epoch {SENT_AFTER}/"):
                 self.processes[to].send_signal(sent)
                 self.sent = time.monotonic()
@@ -101,7 +108,7 @@ def own_variables(processes: int) -> list[dict]:
     """Name the processes as the documentation says; nothing where there is one."""
     if processes == 1:
         return [{}]
-    shared = {distribution.ADDRESS: f"127.0.0.1:{free_port()}", distribution.COUNT: str(processes)}
+    shared = {distribution.ADDRESS: f"{COORDINATOR}:{free_port()}", distribution.COUNT: str(processes)}
     return [{**shared, distribution.NUMBER: str(number)} for number in range(processes)]
 
 
@@ -116,6 +123,29 @@ def free_port() -> int:
     with socket.socket() as made:
         made.bind(("127.0.0.1", 0))
         return made.getsockname()[1]
+
+
+def listening_sockets(pid: int) -> set[tuple[str, int]]:
+    """Return the addresses and ports at which a process accepts TCP connections, as Linux lists them."""
+    links = (
+        [os.readlink(path) for path in Path(f"/proc/{pid}/fd").iterdir() if path.is_symlink()] if Path("/proc/net/tcp").is_file() else []
+    )
+    own = {match[1] for link in links if (match := re.fullmatch(r"socket:\[(\d+)\]", link))}
+    found = set()
+    for family in ("tcp", "tcp6") if own else ():
+        for line in Path(f"/proc/{pid}/net/{family}").read_text().splitlines()[1:]:
+            _, local, _, state, *_, inode = line.split()[:10]
+            if state == "0A" and inode in own:
+                address, port = local.split(":")
+                found.add((plain_address(address), int(port, 16)))
+    return found
+
+
+def plain_address(words: str) -> str:
+    """Return an address of /proc, which writes each 32 bits in the byte order of the machine."""
+    parts = np.frombuffer(bytes.fromhex(words), ">u4").astype("=u4").tobytes()
+    address = ipaddress.ip_address(parts)
+    return str(getattr(address, "ipv4_mapped", None) or address)
 
 
 def write_pairs(folder: Path) -> None:
@@ -174,6 +204,17 @@ def test_two_processes_whose_first_is_killed_say_so_and_resume_to_the_losses_of_
     again = Run(folder, "two", "--resume", "--cache", str(folder / "cache of two"), processes=2)
     np.testing.assert_allclose(again.losses(resumed=True), alone, rtol=1e-5)
     assert not Path(f"{run.out}.training").exists()
+
+
+@needs_jax
+@pytest.mark.skipif(not Path("/proc/net/tcp").is_file(), reason="/proc/net/tcp, where Linux lists sockets, is missing")
+def test_the_coordinator_listens_only_at_the_address_that_it_was_given(runs):
+    """By default JAX's coordinator listens at `::`, every address of the machine."""
+    run = runs["two"]
+    run.wait()
+    coordinator = {address for address, port in run.listening[0] if port == run.port}
+    assert coordinator == {COORDINATOR}
+    assert "::" not in {address for sockets in run.listening for address, _ in sockets}
 
 
 @needs_jax
@@ -243,6 +284,46 @@ def test_what_the_environment_lacks_is_said(monkeypatch, variables, message):
         monkeypatch.setenv(getattr(distribution, name), value)
     with pytest.raises(ValueError, match=message):
         distribution.meeting_point()
+
+
+needs_ipv6 = pytest.mark.skipif(not distribution._can_listen("::1"), reason="this machine has no IPv6")
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:7", "localhost:7", "0.0.0.0:7", pytest.param("[::1]:7", marks=needs_ipv6)])
+def test_process_0_listens_where_the_others_connect(monkeypatch, address):
+    monkeypatch.delenv(distribution.BIND, raising=False)
+    assert distribution.listening_address(address) == address
+
+
+def test_jax_s_own_variable_names_another_address(monkeypatch):
+    monkeypatch.setenv(distribution.BIND, "[::]:7")
+    assert distribution.listening_address("192.0.2.1:7") == "[::]:7"
+
+
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        (
+            "192.0.2.1:7",  # an address of RFC 5737, which no machine has
+            r"_JOB_ADDRESSES: expected an address of process 0, got '192\.0\.2\.1' \(192\.0\.2\.1\); "
+            r"give the address .*, or set JAX_COORDINATOR_BIND_ADDRESS=\[::\]:7 there to listen on every interface",
+        ),
+        ("nowhere.invalid:7", r"got 'nowhere\.invalid' \(unknown host\)"),
+    ],
+)
+def test_process_0_cannot_listen_at_the_address_of_another_machine(monkeypatch, address, message):
+    monkeypatch.delenv(distribution.BIND, raising=False)
+    with pytest.raises(ValueError, match=message):
+        distribution.listening_address(address)
+
+
+def test_a_name_that_is_a_loopback_address_on_process_0_is_refused(monkeypatch):
+    """As the own name of a machine whose /etc/hosts gives it 127.0.1.1. The C library reads 127.1 as a short form of 127.0.0.1."""
+    monkeypatch.delenv(distribution.BIND, raising=False)
+    with pytest.raises(
+        ValueError, match=r"expected a name that other machines reach, got '127\.1', which is 127\.0\.0\.1 on process 0; give"
+    ):
+        distribution.listening_address("127.1:7")
 
 
 def test_slurm_tells_the_rest(monkeypatch):

@@ -1,7 +1,9 @@
 """The devices that train one model together: several devices of a machine, or of several processes."""
 
 import contextlib
+import ipaddress
 import os
+import socket
 import subprocess
 from collections.abc import Iterator, Sequence
 
@@ -12,6 +14,7 @@ from tfk_transformer.data.batch_records import Share
 
 ADDRESS, COUNT, NUMBER = (f"KERAS_DISTRIBUTION_{name}" for name in ("JOB_ADDRESSES", "NUM_PROCESSES", "PROCESS_ID"))
 SLURM = "SLURM_STEP_NODELIST"
+BIND = "JAX_COORDINATOR_BIND_ADDRESS"  # JAX's own variable: where process 0 listens, if not at the address that the others connect to
 SILENCE = 30  # seconds without a sign of life after which a process counts as dead
 LOST = "another process of this training has ended, or cannot be reached"
 
@@ -242,9 +245,11 @@ def _join() -> None:
     import jax
 
     address, count, number = meeting_point()
-    known = {"coordinator_address": address, "num_processes": count, "process_id": number} if address else {}
+    known: dict[str, str | int] = {"coordinator_address": address, "num_processes": count, "process_id": number} if address else {}
+    if address and number == 0:
+        known["coordinator_bind_address"] = listening_address(address)
     try:
-        # This is what `keras.distribution.initialize` does, which has no timeout arguments.
+        # This is what `keras.distribution.initialize` does, which has no timeouts and lets JAX listen on every interface.
         jax.distributed.initialize(
             **known,
             cluster_detection_method="deactivate" if known else "slurm",
@@ -271,6 +276,55 @@ def meeting_point() -> tuple[str | None, int, int]:
     if not 0 <= number < count:
         raise ValueError(f"{NUMBER}: expected a number from 0 to {count - 1}, got '{given[NUMBER]}'.")
     return address, count, number
+
+
+def listening_address(address: str) -> str:
+    """Return the address at which process 0 listens: `address`, unless JAX's variable names another.
+
+    Args:
+        address: HOST:PORT at which the other processes connect to process 0.
+
+    Raises:
+        ValueError: if HOST is not an address of this machine, or a name that only this machine can reach.
+    """
+    if given := os.environ.get(BIND):
+        return given
+    host, _, port = address.rpartition(":")
+    host = host.strip("[]")
+    remedy = f"give the address of a network interface of process 0, or set {BIND}=[::]:{port} there to listen on every interface"
+    found = _addresses(host)
+    if not any(map(_can_listen, found)):
+        raise ValueError(f"{ADDRESS}: expected an address of process 0, got '{host}' ({', '.join(found) or 'unknown host'}); {remedy}.")
+    if _is_name(host) and all(ipaddress.ip_address(ip).is_loopback for ip in found):
+        raise ValueError(f"{ADDRESS}: expected a name that other machines reach, got '{host}', which is {found[0]} on process 0; {remedy}.")
+    return address
+
+
+def _addresses(host: str) -> list[str]:
+    """Return the IP addresses of a host; none if its name is unknown."""
+    try:
+        return sorted({str(entry[4][0]).partition("%")[0] for entry in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)})
+    except OSError:
+        return []
+
+
+def _can_listen(ip: str) -> bool:
+    """Return whether this machine has the address."""
+    with socket.socket(socket.AF_INET6 if ":" in ip else socket.AF_INET, socket.SOCK_STREAM) as tried:
+        try:
+            tried.bind((ip, 0))
+        except OSError:
+            return False
+    return True
+
+
+def _is_name(host: str) -> bool:
+    """Return whether `host` is neither an IP address nor `localhost`."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return host != "localhost"
+    return False
 
 
 def _jax_team(devices: int | None) -> Team:
