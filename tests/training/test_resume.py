@@ -217,3 +217,19 @@ def test_a_state_of_another_model_is_refused(small, tmp_path):
     assert checkpoints.restore(first) == {"rows": [1]}
     with pytest.raises(ValueError, match="expected the state of this model in .*state.npz, got that of another"):
         checkpoints.restore(second)
+
+
+@pytest.mark.parametrize("content", [b"", b"no archive", "half", "a list"], ids=["empty", "text", "half", "other values"])
+def test_a_broken_state_is_said_to_be_so(tmp_path, content):
+    checkpoints = Checkpoints(tmp_path)
+    model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(2)])
+    model.compile("adam")
+    model.optimizer.build(model.trainable_variables)
+    checkpoints.save(model, {"rows": [], "seconds": 1.5})
+    path = tmp_path / "state.npz"
+    if content == "a list":
+        np.savez(path, **{"0": np.array([None], object), "about": np.array("[")})
+    else:
+        path.write_bytes(path.read_bytes()[:900] if content == "half" else content)
+    with pytest.raises(ValueError, match=r"^resume: the state in .*state.npz does not load: .*; remove it to start anew"):
+        checkpoints.restore(model)

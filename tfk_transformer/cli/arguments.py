@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tfk_transformer.config.words import shortened
 from tfk_transformer.runtime_environment import load_tensorflow
 
 if TYPE_CHECKING:
@@ -50,10 +51,12 @@ def named_value(text: str, option: str, example: str) -> tuple[str, Any]:
     """
     name, equals, value = text.partition("=")
     if not (name and equals and value):
-        raise ValueError(f"{option}: expected NAME=VALUE, as in {example}, got '{text}'.")
+        raise ValueError(f"{option}: expected NAME=VALUE, as in {example}, got '{shortened(text)}'.")
     try:
         return name, json.loads(value)
-    except json.JSONDecodeError:
+    except RecursionError:
+        raise ValueError(f"{option}: expected a value for {shortened(name)}, got one with too many nested brackets.") from None
+    except ValueError:  # a bare word, or a number with too many digits
         return name, value
 
 

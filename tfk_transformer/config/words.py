@@ -5,7 +5,8 @@ from collections.abc import Iterable
 
 
 def shortened(text: str, length: int = 80) -> str:
-    """Return a text for an error message: its end is cut off if it is long."""
+    """Return a text for an error message, in which line breaks and the like are escaped: its end is cut off if it is long."""
+    text = text if text.isprintable() else repr(text[: length + 1])[1:-1]
     return text if len(text) <= length else f"{text[:length]}…"
 
 

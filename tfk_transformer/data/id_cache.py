@@ -4,10 +4,12 @@ import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from tfk_transformer.atomic_write import written_whole
+from tfk_transformer.config.json_text import parsed_object
 from tfk_transformer.data.encoding import PairEncoder, Shard
 from tfk_transformer.data.ragged import Rows
 from tfk_transformer.datasets import Report
@@ -41,7 +43,7 @@ class PairCache:
         """Yield all pairs; `random` shuffles the shards."""
         if not self.folder.exists():
             self._write()
-        meta = json.loads((self.folder / META).read_text())
+        meta = self._meta()
         if report is not None:
             report.restore(meta["dropped"])
         count = meta["shards"]
@@ -64,10 +66,13 @@ class PairCache:
             raise ValueError(
                 f"cache: expected a folder that a training run wrote, or a new one, got {self.folder} without {META}; name another folder."
             )
-        if json.loads(meta.read_text())["contents"] != self.contents:
+        if self._meta().get("contents") != self.contents:
             raise ValueError(
                 f"cache: {self.folder} holds other data, another split or other subwords; name another folder, or remove this one."
             )
+
+    def _meta(self) -> dict[str, Any]:
+        return parsed_object((self.folder / META).read_bytes(), f"cache: {self.folder / META}")
 
 
 def fingerprint(encoder: PairEncoder) -> str:

@@ -257,14 +257,17 @@ class TokenModel(ConfiguredModel):
         return Step(self.logits(output), cache, attention)
 
 
-def array_problems(wanted: Mapping[str, tuple[int, ...]], given: Mapping[str, tuple[int, ...]]) -> str:
+def array_problems(wanted: Mapping[str, tuple[int, ...]], given: Mapping[str, tuple[int, ...]], most: int | None = None) -> str:
     """Describe every array that is missing, has another shape than wanted, or is not wanted; "" if all are right.
 
     Args:
         wanted: the shapes of the weights by name.
         given: the shapes of the arrays by name.
+        most: how many are named; the number of the others follows. None: all.
     """
-    return "; ".join(_differences(wanted, given))
+    problems = list(_differences(wanted, given))
+    more = [f"and {len(problems) - most:,} more"] if most is not None and len(problems) > most else []
+    return "; ".join([*problems[:most], *more])
 
 
 def _differences(wanted: Mapping[str, tuple[int, ...]], given: Mapping[str, tuple[int, ...]]) -> Iterator[str]:

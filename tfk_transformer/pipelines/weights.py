@@ -31,7 +31,7 @@ POSITIONS = 2**24  # numbers that a table of positions may have, even if the mod
 def write_weights(model: ConfiguredModel, path: Path) -> None:
     """Write the weights of a float32 model by name."""
     arrays = {name: np.ascontiguousarray(weight) for name, weight in model.named_weights.items()}
-    safetensors.numpy.save_file(arrays, path)
+    path.write_bytes(safetensors.numpy.save(arrays))  # not `save_file`, whose error for a full disk is no OSError
 
 
 def weights_file(folder: Path) -> Path | None:
@@ -52,7 +52,7 @@ def read_weights(config: ModelConfig, path: Path) -> ConfiguredModel:
     if earlier:
         _load_hdf5(model, path)
         return model
-    if problems := array_problems({name: tuple(weight.shape) for name, weight in model.named_weights.items()}, shapes):
+    if problems := array_problems({name: tuple(weight.shape) for name, weight in model.named_weights.items()}, shapes, most=8):
         raise ValueError(f"bundle: expected the weights of its configuration in {path}, got {problems}")
     with safetensors.safe_open(path, framework="np") as file:
         for name, weight in model.named_weights.items():

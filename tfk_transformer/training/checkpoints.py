@@ -3,6 +3,8 @@
 import errno
 import json
 import shutil
+import zipfile
+import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TypedDict
@@ -62,15 +64,13 @@ class Checkpoints:
         Raises:
             ValueError: if the checkpoint is of another model.
         """
-        with np.load(self.folder / STATE) as arrays:
-            variables = list(_variables(model))
-            fits = len(arrays.files) == len(variables) + 1
-            if not fits or any(arrays[str(i)].shape != tuple(v.shape) for i, v in enumerate(variables)):
-                raise ValueError(f"resume: expected the state of this model in {self.folder / STATE}, got that of another.")
-            for i, variable in enumerate(variables):
-                variable.assign(arrays[str(i)])
-            about: About = json.loads(str(arrays[ABOUT]))
-            return about
+        variables, path = list(_variables(model)), self.folder / STATE
+        values, about = _read_state(path)
+        if len(values) != len(variables) or any(value.shape != tuple(v.shape) for value, v in zip(values, variables, strict=True)):
+            raise ValueError(f"resume: expected the state of this model in {path}, got that of another.")
+        for variable, value in zip(variables, values, strict=True):
+            variable.assign(value)
+        return about
 
     def keep(self, model: keras.Model, epoch: int, wanted: list[int]) -> None:
         """Save the weights of an epoch if it is in `wanted`, and delete the weights of all epochs that are not."""
@@ -141,6 +141,20 @@ def _variables(model: keras.Model) -> Iterator[keras.Variable]:
     """Yield everything that is carried from one epoch to the next: weights, random states, moments and counters."""
     yield from model.variables
     yield from model.optimizer.variables
+
+
+def _read_state(path: Path) -> tuple[list[np.ndarray], About]:
+    """Return the arrays of a checkpoint and its other values.
+
+    Raises:
+        ValueError: if the file is broken.
+    """
+    try:
+        with np.load(path) as arrays:
+            about: About = json.loads(str(arrays[ABOUT]))
+            return [arrays[str(i)] for i in range(len(arrays.files) - 1)], about
+    except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, ValueError, RecursionError) as error:
+        raise ValueError(f"resume: the state in {path} does not load: {error}; remove it to start anew.") from None
 
 
 def _numbered(variables: Iterable[Tensor]) -> dict[str, np.ndarray]:

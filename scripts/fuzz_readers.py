@@ -1,0 +1,64 @@
+"""A target of atheris for the readers in Python: JSON, TOML, metadata, weights headers, tokenizers, options. Only ValueError may come.
+
+pip install atheris (Linux, Python 3.11), then:  python scripts/fuzz_readers.py [FOLDER_OF_INPUTS] -max_total_time=3600
+"""
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import atheris
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+with atheris.instrument_imports(include=["tfk_transformer"]):
+    from tfk_transformer.cli.arguments import named_value
+    from tfk_transformer.export.runtime.sessions import checked_metadata
+    from tfk_transformer.inference.setting_checks import checked_settings
+    from tfk_transformer.models.registry import config_from_json
+    from tfk_transformer.pipelines import weights
+    from tfk_transformer.pipelines.text_classifier import _read_labels
+    from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
+    from tfk_transformer.training.recipe import Recipe
+
+FOLDER = Path(tempfile.mkdtemp(dir="/dev/shm"))
+
+
+def file_of(name: str, content: bytes) -> Path:
+    """Write the content as a file, which some readers need."""
+    path = FOLDER / name
+    path.write_bytes(content)
+    return path
+
+
+def read_settings(content: bytes) -> None:
+    """Check the settings in a file's rules against these rules, as `OnnxTranslator` does."""
+    metadata = checked_metadata(content.decode("utf-8", "replace"), "fuzzed.onnx")
+    if "search" in metadata:
+        checked_settings({name: rule.get("default") for name, rule in metadata["search"].items()}, metadata["search"])
+
+
+READERS = [
+    config_from_json,
+    read_settings,
+    lambda content: weights._shapes_in_safetensors(file_of("model.safetensors", content)),
+    lambda content: weights._shapes_in_hdf5(file_of("model.weights.h5", content)),
+    lambda content: Recipe.read(file_of("recipe.toml", content)),
+    lambda content: _read_labels(file_of("labels.json", content)),
+    lambda content: named_value(content.decode("utf-8", "replace"), "--setting", "beam_size=1"),
+    SubwordTokenizer,
+]
+
+
+def read(data: bytes) -> None:
+    """Give the bytes, after the first, to the reader that the first byte names."""
+    if data:
+        try:
+            READERS[data[0] % len(READERS)](data[1:])
+        except ValueError as error:
+            assert "\n" not in str(error), str(error)
+
+
+if __name__ == "__main__":
+    atheris.Setup(sys.argv, read)
+    atheris.Fuzz()
