@@ -13,4 +13,4 @@ request = urllib.request.Request(url, body, {"Content-Type": "application/json"}
 with urllib.request.urlopen(request) as answer:
     outputs = json.load(answer)["outputs"]
 for translation, score in zip(outputs["translation"], outputs["score"], strict=True):
-    print(f"{score:.3f}\t{translation}")
+    print(f"{float(score):.3f}\t{translation}")  # "NaN" for a text that is too long

@@ -1,6 +1,5 @@
 """The scripts as a user runs them: real processes."""
 
-import os
 import re
 import subprocess
 import sys
@@ -23,19 +22,6 @@ def test_onnx_translate_needs_nothing_of_this_package(exported, tmp_path):
     assert [line.split("\t")[-1] for line in lines[::3]] == ["forty-two", "seven"]
     assert [line.split("\t")[1] for line in lines[1::3]] == ["zweiundvierzig", "sieben"]
     assert "tfk_transformer" not in re.findall(r"^(?:from|import) (\w+)", (SCRIPTS / "onnx_translate.py").read_text(), re.MULTILINE)
-
-
-def test_a_saved_model_is_served_to_a_client(exported, tmp_path):
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
-    command = [sys.executable, SCRIPTS / "saved_model_server.py", exported / "saved_model", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, cwd=tmp_path) as server:
-        try:
-            url = server.stdout.readline().split()[-1]
-            lines = run("saved_model_client.py", url, "forty-two", "seven").splitlines()
-        finally:
-            server.terminate()
-    assert [line.split("\t")[1] for line in lines] == ["zweiundvierzig", "sieben"]
-    assert all(float(line.split("\t")[0]) < 0 for line in lines)
 
 
 def test_the_benchmark_prints_a_row_for_each_runtime(bundle, exported, recipe):

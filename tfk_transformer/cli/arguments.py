@@ -1,6 +1,7 @@
 """Arguments that several commands share, and the checks that come before TensorFlow is loaded."""
 
 import json
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,9 +22,26 @@ SETTINGS = (
 )
 MODEL_HELP = "A bundle, a SavedModel folder or an .onnx file."
 
+
+class BadLines(StrEnum):
+    """What a command does with a line that it cannot process."""
+
+    STOP = "stop"
+    SKIP = "skip"
+    BLANK = "blank"
+
+
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help=MODEL_HELP)]
 Texts = Annotated[list[str] | None, typer.Argument(metavar="TEXT", help="Texts. Default: the lines of --input.")]
 Input = Annotated[Path | None, typer.Option(help="A UTF-8 file with one text per line. Default: standard input.")]
+OnError = Annotated[
+    BadLines,
+    typer.Option(
+        "--on-error",
+        help="For a line that is too long for the model, is not UTF-8 or has a NUL character: stop with an error, skip the line, or "
+        "write a blank line in its place. skip and blank report each such line on standard error and exit with status 0.",
+    ),
+]
 Settings = Annotated[
     list[str] | None, typer.Option("--setting", metavar="NAME=VALUE", help=f"A search setting: {SETTINGS}. May be repeated.")
 ]

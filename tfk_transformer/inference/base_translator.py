@@ -9,6 +9,7 @@ import numpy as np
 from tfk_transformer.inference.pair_scoring import PairScorer
 from tfk_transformer.inference.results import Translation, to_translations
 from tfk_transformer.inference.text_batches import check_prefixes, check_texts, in_batches
+from tfk_transformer.inference.text_errors import TextError
 
 
 class Request(NamedTuple):
@@ -61,11 +62,17 @@ class BaseTranslator(PairScorer):
         forced = check_prefixes(prefixes, texts)
         search = self._search(Request(len(texts), batch_size, token_scores, attention, use_cache), settings)
         rows = in_batches(texts, batch_size, search.run, forced, at_once=search.at_once)
-        translations = to_translations(texts, [row[:2] for row in rows], self.max_length, forced)
-        return [
-            self._with_details(translation, token_scores, *row[2:]) if row[2:] else translation
-            for translation, row in zip(translations, rows, strict=True)
-        ]
+
+        def detailed(number: int, translation: Translation) -> Translation:
+            arrays = rows[number][2:]
+            return self._with_details(translation, token_scores, *arrays) if arrays else translation
+
+        try:
+            translations = to_translations(texts, [row[:2] for row in rows], self.max_length, forced)
+        except TextError as error:
+            error.results = {number: detailed(number, translation) for number, translation in error.results.items()}
+            raise
+        return [detailed(number, translation) for number, translation in enumerate(translations)]
 
     def _with_details(
         self,

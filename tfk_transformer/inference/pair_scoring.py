@@ -1,16 +1,19 @@
 """Scoring of given pairs of texts, as every runtime does it."""
 
 from abc import abstractmethod
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from tfk_transformer.inference.interface import LoadedModel
 from tfk_transformer.inference.results import ScoredTarget
+from tfk_transformer.inference.text_errors import TextError
 
 if TYPE_CHECKING:
     from tfk_transformer.inference.token_scoring import Tokenizers
+
+Result = TypeVar("Result")
 
 
 class PairScorer(LoadedModel):
@@ -26,14 +29,26 @@ class PairScorer(LoadedModel):
 
     def score(self, sources: Sequence[str], targets: Sequence[str], *, batch_size: int = 64) -> np.ndarray:
         """Return the log-probability of each target given its source, float32 (N,); see `TranslatorProtocol.score`."""
-        return np.array([row[0] for row in self._scored(sources, targets, batch_size, attention=False)], "float32")
+        log_probabilities = self._results(lambda number, row: float(row[0]), sources, targets, batch_size, attention=False)
+        return np.array(log_probabilities, "float32")
 
     def score_tokens(
         self, sources: Sequence[str], targets: Sequence[str], *, batch_size: int = 64, attention: bool = False
     ) -> list[ScoredTarget]:
         """Score pairs token by token; see `TranslatorProtocol.score_tokens`."""
-        rows = self._scored(sources, targets, batch_size, attention)
-        return [
-            self._tokenizers.scored_target(target, float(log_probability), *arrays)
-            for target, (log_probability, *arrays) in zip(targets, rows, strict=True)
-        ]
+
+        def scored_target(number: int, row: Sequence[Any]) -> ScoredTarget:
+            log_probability, *arrays = row
+            return self._tokenizers.scored_target(targets[number], float(log_probability), *arrays)
+
+        return self._results(scored_target, sources, targets, batch_size, attention)
+
+    def _results(
+        self, convert: Callable[[int, Any], Result], sources: Sequence[str], targets: Sequence[str], batch_size: int, attention: bool
+    ) -> list[Result]:
+        """Score pairs, and turn the number and the row of each into its result."""
+        try:
+            rows = self._scored(sources, targets, batch_size, attention)
+        except TextError as error:
+            raise error.with_results(convert) from None
+        return [convert(number, row) for number, row in enumerate(rows)]

@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tfk_transformer.inference.text_errors import TextError
+
 NO_HYPOTHESIS = -5e8  # a search that finds fewer hypotheses than requested gives the missing ones a score of -1e9
 
 
@@ -84,10 +86,12 @@ def to_translations(
         prefixes: the forced beginnings, for the error message.
 
     Raises:
-        ValueError: if a score is NaN, which marks a source or a prefix that is too long.
+        TextError: if a score is NaN, which marks a source or a prefix that is too long. It contains the other translations.
     """
-    _refuse_too_long(texts, [scores[0] for _, scores in rows], max_length, "texts, prefixes" if any(prefixes) else "texts")
-    return [Translation(text, _hypotheses(*row)) for text, row in zip(texts, rows, strict=True)]
+    translations = [Translation(text, _hypotheses(*row)) for text, row in zip(texts, rows, strict=True)]
+    scores = [translation.score for translation in translations]
+    _refuse_too_long(texts, translations, scores, max_length, "texts, prefixes" if any(prefixes) else "texts")
+    return translations
 
 
 def to_classifications(
@@ -96,21 +100,26 @@ def to_classifications(
     """Turn rows of a label, its probability and the probabilities of all labels into classifications.
 
     Raises:
-        ValueError: if a probability is NaN, which marks a text that is too long.
+        TextError: if a probability is NaN, which marks a text that is too long. It contains the other classifications.
     """
-    _refuse_too_long(texts, [probability for _, probability, _ in rows], max_length)
-    return [
+    classifications = [
         Classification(text, _decoded(label), float(probability), dict(zip(labels, map(float, probabilities), strict=True)))
         for text, (label, probability, probabilities) in zip(texts, rows, strict=True)
     ]
+    _refuse_too_long(texts, classifications, [found.probability for found in classifications], max_length)
+    return classifications
 
 
-def _refuse_too_long(texts: Sequence[str], scores: Sequence[float], max_length: int, names: str = "texts") -> None:
-    too_long = [i for i, score in enumerate(scores) if math.isnan(score)]
+def _refuse_too_long(texts: Sequence[str], results: Sequence[Any], scores: Sequence[float], max_length: int, names: str = "texts") -> None:
+    """Raise a `TextError` for the texts whose score is NaN, with the results of the others."""
+    too_long = {i: f"'{texts[i][:30]}…', {len(texts[i].split())} words" for i, score in enumerate(scores) if math.isnan(score)}
     if too_long:
-        named = ", ".join(f"number {i + 1} ('{texts[i][:30]}…', {len(texts[i].split())} words)" for i in too_long[:3])
-        raise ValueError(
-            f"{names}: expected at most {max_length} tokens each, got more in {len(too_long)}: {named}; split them into sentences."
+        named = ", ".join(f"number {i + 1} ({text})" for i, text in list(too_long.items())[:3])
+        raise TextError(
+            names,
+            f"expected at most {max_length} tokens each, got more in {len(too_long)}: {named}; split them into sentences.",
+            {i: f"expected at most {max_length} tokens, got more ({text}); split it into sentences." for i, text in too_long.items()},
+            {i: result for i, result in enumerate(results) if i not in too_long},
         )
 
 

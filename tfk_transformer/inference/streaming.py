@@ -13,6 +13,7 @@ from tfk_transformer.constants import END_ID, LENGTH_ALLOWANCE, PAD_ID, START_ID
 from tfk_transformer.inference.results import NO_HYPOTHESIS
 from tfk_transformer.inference.step_tensors import STEP_SETTINGS
 from tfk_transformer.inference.text_batches import check_texts
+from tfk_transformer.inference.text_errors import TextError
 
 Tensors: TypeAlias = dict[str, Any]  # by name, of NumPy or of the runtime that executes the steps
 
@@ -37,7 +38,8 @@ def stream_text(model: StepModel, text: str, settings: Mapping[str, Any]) -> Ite
         settings: every search setting by name, as `SearchSettings.as_arrays` returns them.
 
     Raises:
-        ValueError: before the first part, if `text` is not a string or too long for the model, or `beam_size` is not 1.
+        ValueError: before the first part, if `text` is not a string, or `beam_size` is not 1.
+        TextError: before the first part, if `text` is too long for the model, or holds NUL or half a surrogate pair.
     """
     if not isinstance(text, str):
         raise ValueError(f"text: expected a string, got {type(text).__name__}; a stream translates one text.")
@@ -49,9 +51,8 @@ def stream_text(model: StepModel, text: str, settings: Mapping[str, Any]) -> Ite
         )
     source_ids = model.tokenize(text)
     if source_ids.shape[1] > model.max_length:
-        raise ValueError(
-            f"text: expected at most {model.max_length} tokens, got {source_ids.shape[1]} in '{text[:30]}…'; split it into sentences."
-        )
+        problem = f"expected at most {model.max_length} tokens, got {source_ids.shape[1]} in '{text[:30]}…'; split it into sentences."
+        raise TextError("text", problem, {0: problem})
     return joined((int(tokens[0]) for tokens in next_tokens(model, source_ids, settings)), model.pieces)
 
 

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from tfk_transformer.inference.text_errors import TextError
+
 LONG = 250  # characters, about sixty tokens; batches of longer texts hold fewer of them, since time and memory depend on tokens
 NOT_TEXT = re.compile("[\0\ud800-\udfff]")  # NUL ends a string in C; half a surrogate pair has no UTF-8 encoding
 
@@ -18,18 +20,22 @@ def check_texts(texts: Sequence[str], name: str = "texts") -> None:
         name: the name of the argument, for the error message.
 
     Raises:
-        ValueError: if `texts` is a string, or an item is not a string or holds NUL or half a surrogate pair.
+        ValueError: if `texts` is a string, or an item is not a string.
+        TextError: if an item holds NUL or half a surrogate pair.
     """
     if isinstance(texts, str):
         raise ValueError(f"{name}: expected a list of strings, got one string; write [{texts[:20]!r}].")
+    wrong = {}
     for number, text in enumerate(texts):
         if not isinstance(text, str):
             raise ValueError(f"{name}: expected strings, got {type(text).__name__} at index {number}.")
         if found := NOT_TEXT.search(text):
-            raise ValueError(
-                f"{name}: expected text, got the character U+{ord(found[0]):04X} in place {found.start() + 1} of the one at index "
-                f"{number}; remove it, or decode the bytes that it came from as UTF-8."
-            )
+            wrong[number] = f"expected text, got the character U+{ord(found[0]):04X} in place {found.start() + 1}"
+    if wrong:
+        remedy = "remove it, or decode the bytes that it came from as UTF-8."
+        first, problem = next(iter(wrong.items()))
+        reasons = {number: f"{problem}; {remedy}" for number, problem in wrong.items()}
+        raise TextError(name, f"{problem} of the one at index {first}; {remedy}", reasons)
 
 
 def check_prefixes(prefixes: Sequence[str | None] | None, texts: Sequence[str]) -> list[str]:
@@ -75,9 +81,13 @@ def in_batches(
 
     results: list[tuple[Any, ...]] = [()] * len(texts)
     with ThreadPoolExecutor(at_once) as threads:
-        for chosen, found in zip(batches, threads.map(run_one, batches) if at_once > 1 else map(run_one, batches), strict=True):
-            for i, row in zip(chosen, zip(*found, strict=True), strict=True):
-                results[i] = row
+        try:
+            for chosen, found in zip(batches, threads.map(run_one, batches) if at_once > 1 else map(run_one, batches), strict=True):
+                for i, row in zip(chosen, zip(*found, strict=True), strict=True):
+                    results[i] = row
+        except BaseException:
+            threads.shutdown(wait=False, cancel_futures=True)  # else Ctrl-C would wait for all batches
+            raise
     return results
 
 

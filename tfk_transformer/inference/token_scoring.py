@@ -8,6 +8,7 @@ import numpy as np
 from tfk_transformer.constants import END_ID, START_ID
 from tfk_transformer.inference.results import Hypothesis, ScoredTarget
 from tfk_transformer.inference.text_batches import check_texts, in_batches
+from tfk_transformer.inference.text_errors import TextError
 
 try:
     from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
@@ -31,16 +32,23 @@ def score_in_batches(
             side is too long.
 
     Raises:
-        ValueError: if the numbers of sources and targets differ, or a text is too long for the model.
+        ValueError: if the numbers of sources and targets differ.
+        TextError: if a text is too long for the model. It contains the rows of the other pairs.
     """
     check_texts(sources, "sources")
     check_texts(targets, "targets")
     if len(sources) != len(targets):
         raise ValueError(f"targets: expected one for each of {len(sources)} sources, got {len(targets)}.")
     rows = in_batches(sources, batch_size, run, targets)
-    too_long = [number for number, row in enumerate(rows, 1) if np.isnan(row[0])]
+    too_long = [number for number, row in enumerate(rows) if np.isnan(row[0])]
     if too_long:
-        raise ValueError(f"texts: expected at most {max_length} tokens a side, got more in pair number {too_long[0]}.")
+        problem = f"expected at most {max_length} tokens a side, got more in"
+        raise TextError(
+            "texts",
+            f"{problem} pair number {too_long[0] + 1}.",
+            dict.fromkeys(too_long, f"{problem} this pair; split it into sentences."),
+            rows={number: row for number, row in enumerate(rows) if not np.isnan(row[0])},
+        )
     return rows
 
 
