@@ -44,7 +44,7 @@ def inspect(path: str | os.PathLike[str]) -> Description:
     """
     path = Path(path)
     if path.is_file():
-        found = {"kind": "ONNX", **_onnx(path)}
+        found = {"kind": "ONNX", **_described(path)}
     elif (path / "saved_model.pb").is_file():
         found = {"kind": "SavedModel", **_saved_model(path)}
     elif (path / "config.json").is_file():
@@ -55,11 +55,18 @@ def inspect(path: str | os.PathLike[str]) -> Description:
     return {"path": str(path), **found}
 
 
-def _onnx(path: Path) -> Description:
-    """Describe an ONNX file with onnx-ir, which runs nothing and does not read external weights."""
+def _described(path: Path) -> Description:
     model = _read_onnx(path)
-    graph = model.graph
     metadata = checked_metadata(model.metadata_props[METADATA], path)
+    try:
+        return _onnx(path, model, metadata)
+    except (AttributeError, LookupError, TypeError) as error:  # onnx-ir opens graphs whose values lack shapes, types or attributes
+        raise ValueError(f"FILE: expected {EXPECTED}, got {path}, whose graph is incomplete: {error}") from None
+
+
+def _onnx(path: Path, model: ir.Model, metadata: Description) -> Description:
+    """Describe an ONNX file with onnx-ir, which runs nothing and does not read external weights."""
+    graph = model.graph
     parts = (graph, *graph.subgraphs())
     tensors = [value.const_value for part in parts for value in part.initializers.values() if not value.is_graph_input()]
     signature = {side: [_onnx_tensor(value) for value in values] for side, values in (("inputs", graph.inputs), ("outputs", graph.outputs))}

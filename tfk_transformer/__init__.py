@@ -58,6 +58,7 @@ _HOME = {
     "Translation": "inference.results",
     "Hypothesis": "inference.results",
     "ScoredTarget": "inference.results",
+    "TextError": "inference.text_errors",
     "Classification": "inference.results",
     "Translator": "pipelines.translator",
     "TextClassifier": "pipelines.text_classifier",
@@ -103,6 +104,7 @@ if TYPE_CHECKING:  # the same names as in `_HOME`, for type checkers and editors
     from tfk_transformer.inference.results import Hypothesis as Hypothesis
     from tfk_transformer.inference.results import ScoredTarget as ScoredTarget
     from tfk_transformer.inference.results import Translation as Translation
+    from tfk_transformer.inference.text_errors import TextError as TextError
     from tfk_transformer.layers.attention import MultiHeadAttention as MultiHeadAttention
     from tfk_transformer.layers.decoder import Decoder as Decoder
     from tfk_transformer.layers.decoder import DecoderLayer as DecoderLayer

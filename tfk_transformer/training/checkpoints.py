@@ -150,6 +150,8 @@ def _read_state(path: Path) -> tuple[list[np.ndarray], About]:
         ValueError: if the file is broken.
     """
     try:
+        if not zipfile.is_zipfile(path):
+            raise ValueError("expected an .npz archive, got a file that breaks off or is none")
         with np.load(path) as arrays:
             about: About = json.loads(str(arrays[ABOUT]))
             return [arrays[str(i)] for i in range(len(arrays.files) - 1)], about
