@@ -8,6 +8,7 @@ much memory or time. Mutations follow from the kind and their number, so a findi
 
 import argparse
 import concurrent.futures
+import copy
 import json
 import multiprocessing
 import os
@@ -58,7 +59,7 @@ def mutated_json(text: bytes, chance: random.Random) -> bytes:
         container, key = chance.choice(found)
         action = chance.random()
         if action < 0.6:
-            container[key] = chance.choice(VALUES)
+            container[key] = copy.deepcopy(chance.choice(VALUES))  # which a later turn may change
         elif action < 0.8:
             container.pop(key)
         elif isinstance(container, dict):

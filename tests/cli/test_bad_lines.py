@@ -1,6 +1,5 @@
 """Lines that cannot be processed: named by their place in the input, and without cost for the other lines."""
 
-import io
 import json
 import math
 import os
@@ -13,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from tfk_transformer.cli import main as cli
 from tfk_transformer.cli import text_lines
 from tfk_transformer.datasets.numbers import spell
 from tfk_transformer.export.exporting import export
@@ -26,27 +24,6 @@ SMALL = Path(__file__).parents[1] / "earlier_version" / "translate.onnx"  # open
 # An input of seven lines, three of them bad: their numbers and the reason of each.
 GIVEN = b"seven\nt\xffo\n\na\0b\n" + LONG.encode() + b"\nforty-two\nnine\n"
 BAD = {2: UTF_8, 4: NUL, 5: TOO_LONG}
-
-
-@pytest.fixture
-def run(monkeypatch, capsys):
-    """Run the command line in this process; gives (exit status, standard output, standard error)."""
-
-    def call(*arguments, stdin=b""):
-        monkeypatch.setattr(sys, "argv", ["tfk-transformer", *map(str, arguments)])
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8"))
-        with pytest.raises(SystemExit) as end:
-            cli.main()
-            raise SystemExit(0)
-        return end.value.code, *capsys.readouterr()
-
-    return call
-
-
-@pytest.fixture(params=["bundle", "saved_model", "translate.onnx"])
-def model(request, bundle, exported):
-    """Each kind of MODEL that translates."""
-    return bundle if request.param == "bundle" else exported / request.param
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,6 @@
 """`classify` on each kind of model."""
 
-import io
+import functools
 import json
 import subprocess
 import sys
@@ -9,7 +9,6 @@ import keras
 import numpy as np
 import pytest
 
-from tfk_transformer.cli import main as cli
 from tfk_transformer.config.model_options import ClassifierConfig
 from tfk_transformer.datasets.numbers import spell
 from tfk_transformer.export.exporting import export
@@ -46,36 +45,27 @@ def model(request, paths):
 
 
 @pytest.fixture
-def run(monkeypatch, capsys):
-    """Run the command line in this process; returns (exit status, standard output, standard error)."""
-
-    def call(*arguments, stdin=b""):
-        monkeypatch.setattr(sys, "argv", ["tfk-transformer", "classify", *map(str, arguments)])
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8"))
-        with pytest.raises(SystemExit) as end:
-            cli.main()
-            raise SystemExit(0)
-        return end.value.code, *capsys.readouterr()
-
-    return call
+def classify(run):
+    """Run the command `classify`."""
+    return functools.partial(run, "classify")
 
 
-def test_a_label_is_printed_for_each_text(run, model):
-    assert run(model, "sieben", "forty-two") == (0, "German\nEnglish\n", "")
+def test_a_label_is_printed_for_each_text(classify, model):
+    assert classify(model, "sieben", "forty-two") == (0, "German\nEnglish\n", "")
 
 
-def test_lines_of_standard_input_keep_their_order_and_blanks(run, model):
-    assert run(model, stdin="forty-two\n\nfünf\n".encode()) == (0, "English\n\nGerman\n", "")
+def test_lines_of_standard_input_keep_their_order_and_blanks(classify, model):
+    assert classify(model, stdin="forty-two\n\nfünf\n".encode()) == (0, "English\n\nGerman\n", "")
 
 
-def test_a_file_is_classified_to_a_file(run, model, tmp_path):
+def test_a_file_is_classified_to_a_file(classify, model, tmp_path):
     (tmp_path / "in.txt").write_text("sieben\nseven\n")
-    assert run(model, "--input", tmp_path / "in.txt", "--output", tmp_path / "out.txt") == (0, "", "")
+    assert classify(model, "--input", tmp_path / "in.txt", "--output", tmp_path / "out.txt") == (0, "", "")
     assert (tmp_path / "out.txt").read_text() == "German\nEnglish\n"
 
 
-def test_json_has_the_probability_of_every_label(run, model, classifier):
-    status, out, _ = run(model, "sieben", "forty-two", "--json")
+def test_json_has_the_probability_of_every_label(classify, model, classifier):
+    status, out, _ = classify(model, "sieben", "forty-two", "--json")
     records = [json.loads(line) for line in out.splitlines()]
     expected = classifier.classify(["sieben", "forty-two"])
     assert status == 0 and [(r["text"], r["label"]) for r in records] == [("sieben", "German"), ("forty-two", "English")]
@@ -89,6 +79,6 @@ def test_an_onnx_file_needs_no_tensorflow(paths):
     assert (done.returncode, done.stdout, done.stderr) == (0, "German\n", "")
 
 
-def test_a_translator_is_refused(run, exported):
-    status, out, error = run(exported / "translate.onnx", "seven")
+def test_a_translator_is_refused(classify, exported):
+    status, out, error = classify(exported / "translate.onnx", "seven")
     assert (status, out) == (1, "") and error.startswith("error: ") and error.count("\n") == 1

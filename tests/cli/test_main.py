@@ -1,4 +1,3 @@
-import io
 import json
 import re
 import signal
@@ -12,27 +11,6 @@ import pytest
 from tfk_transformer import __version__
 from tfk_transformer.cli import main as cli
 from tfk_transformer.pipelines.translator import Translator
-
-
-@pytest.fixture
-def run(monkeypatch, capsys):
-    """Run the command line in this process; gives (exit status, standard output, standard error)."""
-
-    def call(*arguments, stdin=b""):
-        monkeypatch.setattr(sys, "argv", ["tfk-transformer", *map(str, arguments)])
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8"))
-        with pytest.raises(SystemExit) as end:
-            cli.main()
-            raise SystemExit(0)
-        return end.value.code, *capsys.readouterr()
-
-    return call
-
-
-@pytest.fixture(params=["bundle", "saved_model", "translate.onnx"])
-def model(request, bundle, exported):
-    """Each kind of MODEL."""
-    return bundle if request.param == "bundle" else exported / request.param
 
 
 def test_arguments_are_translated_in_their_order(run, model):
