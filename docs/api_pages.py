@@ -133,7 +133,7 @@ def member(thing: griffe.Object) -> str:
 def field_of_a_record(thing: griffe.Object) -> tuple[str | None, str]:
     """Return the default of an attribute and its description, which pydantic's fields state in a call."""
     value = thing.value if thing.is_attribute and "property" not in thing.labels else None
-    if not isinstance(value, griffe.ExprCall):
+    if not isinstance(value, griffe.ExprCall) or str(value.function) not in ("Field", "_field"):
         return (None if value is None else one_line(value)), ""
     named = {each.name: str(each.value) for each in value.arguments if isinstance(each, griffe.ExprKeyword)}
     placed = [str(each) for each in value.arguments if not isinstance(each, griffe.ExprKeyword)]  # part, default, description of a recipe

@@ -1,6 +1,7 @@
 """Export a translator or a classifier: write its files, compare them with the model, and only then put them in place."""
 
 import contextlib
+import errno
 import json
 import os
 from collections.abc import Iterator, Sequence
@@ -41,7 +42,7 @@ def export(fitted: Translator | TextClassifier, out: str | os.PathLike[str], for
         The parity figures, which are also in `parity.json` and in the metadata of the ONNX files.
 
     Raises:
-        ValueError: if `fitted` is neither, a format is unknown, or the folder exists or cannot be written.
+        ValueError: if `fitted` is neither, a format is unknown, the folder exists or cannot be written, or the disk is full.
         ParityError: if a file's results differ from the model's.
     """
     check_out(out)
@@ -72,10 +73,21 @@ def _export_classifier(classifier: TextClassifier, out: str | os.PathLike[str], 
 
 @contextlib.contextmanager
 def _new_folder(out: str | os.PathLike[str]) -> Iterator[Path]:
-    """Yield a temporary folder that is moved to `out` if the block succeeds."""
-    with written_whole(out) as folder:
-        folder.mkdir()
-        yield folder
+    """Yield a temporary folder that is moved to `out` if the block succeeds.
+
+    Raises:
+        ValueError: if there is no space left on the disk.
+    """
+    import tensorflow as tf
+
+    try:
+        with written_whole(out) as folder:
+            folder.mkdir()
+            yield folder
+    except (OSError, tf.errors.OpError) as error:
+        if os.strerror(errno.ENOSPC) not in str(error):  # TensorFlow's errors have no number
+            raise
+        raise ValueError(f"out: no space left on the disk for {out}; nothing was written. Free some, and export again.") from None
 
 
 def _with_figures(folder: Path, figures: Figures) -> Figures:
