@@ -1,6 +1,7 @@
 """Fixtures that several tests share: a trained model, its bundle and its export."""
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -63,3 +64,15 @@ def exported(translator, tmp_path_factory):
     path = tmp_path_factory.mktemp("export") / "numbers"
     export(translator, path)
     return path
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A disk of six megabytes."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=6m", "tmpfs", folder], capture_output=True, text=True)
+    if mounted.returncode:
+        pytest.skip(f"no disk can be mounted here: {mounted.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", "-l", folder], check=True)

@@ -230,3 +230,16 @@ def test_a_stopped_process_leaves_the_finished_lines(tmp_path, stop, status):
     assert kept >= text_lines.CHUNK - 1  # the last line does not count if the signal comes before it is noted
     assert f"{partial} has the {kept:,} finished lines; {output} was not written.\n" in error
     assert output.read_text() == "old\n"
+
+
+def test_a_full_disk_keeps_the_finished_lines_and_names_the_remedy(run, small_disk):
+    (small_disk / "ballast").write_bytes(bytes(6 * 2**20 - 4096))
+    source = small_disk.parent / "in.txt"
+    source.write_text("seven\n" * 6000)
+    status, out, error = run("translate", SMALL, "--input", source, "--output", small_disk / "out.txt")
+    assert (status, out) == (1, "")
+    told, line = error.splitlines()
+    assert told.endswith(f" finished lines; {small_disk / 'out.txt'} was not written.")
+    assert line == "error: [Errno 28] No space left on device; free some space on the disk of the output, and run the command again"
+    lines = (small_disk / "out.txt.partial").read_text()
+    assert not (small_disk / "out.txt").exists() and lines.endswith("\n") and f"{lines.count(chr(10)):,} finished" in told

@@ -336,3 +336,11 @@ def test_ids_become_the_text_that_the_tokenizer_gives_blanks_alone_too(translato
     (found,) = open_session(tmp_path / "decode.onnx", text_operators=True).run(None, {"ids": ids})
     assert found[:, 0].tolist() == tokenizer.decode(ids[:, 0])
     assert found[:2, 0].tolist() == ["", ""]
+
+
+@pytest.mark.parametrize("formats", [["saved_model"], ["onnx"]])
+def test_a_full_disk_is_said_and_nothing_is_left(translator, small_disk, formats):
+    (small_disk / "ballast").write_bytes(bytes(5 * 10**6))
+    with pytest.raises(ValueError, match=r"^out: no space left on the disk for .*files; nothing was written. Free some, and"):
+        export(translator, small_disk / "files", formats)
+    assert [path.name for path in small_disk.iterdir()] == ["ballast"]

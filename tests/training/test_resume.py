@@ -5,7 +5,6 @@ import multiprocessing
 import os
 import random
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -159,18 +158,6 @@ def test_a_wild_learning_rate_is_named_in_the_first_epoch(small, tmp_path):
     wild = small.replace(learning_rate=1e38, optimizer="sgd", clip_norm=0.0, ema=None, accumulate=1)
     with pytest.raises(FloatingPointError, match=r"in epoch 1, at update \d, learning rate .*e\+37; there is no earlier model"):
         train(wild, tmp_path / "bundle", say=lambda line: None)
-
-
-@pytest.fixture
-def small_disk(tmp_path):
-    """A disk of six megabytes."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=6m", "tmpfs", folder], capture_output=True, text=True)
-    if mounted.returncode:
-        pytest.skip(f"no disk can be mounted here: {mounted.stderr.strip()}")
-    yield folder
-    subprocess.run(["umount", "-l", folder], check=True)
 
 
 class Fills(keras.callbacks.Callback):

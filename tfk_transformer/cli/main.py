@@ -1,5 +1,6 @@
 """The entry point of the command line. Commands are imported when they run, so that `--help` is quick."""
 
+import errno
 import importlib
 import sys
 from typing import TYPE_CHECKING, Annotated
@@ -94,4 +95,6 @@ def print_error(error: Exception) -> None:
     if isinstance(error, ImportError):
         error = with_install_line(error)
     line = escape(" ".join(str(error).split()))
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        line += "; free some space on the disk of the output, and run the command again"
     Console(stderr=True, highlight=False, soft_wrap=True).print(f"[bold red]error:[/] {line}")
