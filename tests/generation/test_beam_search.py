@@ -35,7 +35,8 @@ def no_source(sentences):
 
 
 def limits(beam_size=1, n_best=1, **settings):
-    return Limits(**SearchSettings(beam_size=beam_size, n_best=n_best, **{"length_penalty": 0.0, **settings}).model_dump())
+    """Return the settings of a search, without the limits that `SearchSettings` has."""
+    return Limits(**{**SearchSettings().model_dump(), "beam_size": beam_size, "n_best": n_best, "length_penalty": 0.0, **settings})
 
 
 def searched(table, beam_size, n_best=1, length_penalty=0.0, max_length=4, prefix=None, **settings):
