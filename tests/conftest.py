@@ -5,18 +5,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from number_files import write_number_files
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 REPOSITORY = Path(__file__).parents[1]
-
-
-def write_number_files(folder: Path, numbers) -> str:
-    """Write English and German number words as parallel files; return their spec."""
-    from tfk_transformer.datasets.numbers import spell
-
-    for language in ("en", "de"):
-        (folder / f"{language}.txt").write_text("".join(f"{spell(n, language)}\n" for n in numbers), encoding="utf-8")
-    return f"files:{folder / 'en.txt'},{folder / 'de.txt'}"
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ import re
 import keras
 import numpy as np
 import pytest
-from conftest import write_number_files
+from number_files import write_number_files
 from rich.console import Console
 
 from tfk_transformer.pipelines.translator import Translator

@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 import pytest
-from conftest import write_number_files
+from number_files import write_number_files
 
 TRAINING = """
 import json, sys

@@ -11,7 +11,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
-from conftest import write_number_files
+from number_files import write_number_files
 
 from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.training import trainer

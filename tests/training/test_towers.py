@@ -6,7 +6,7 @@ import sys
 import keras
 import numpy as np
 import pytest
-from conftest import write_number_files
+from number_files import write_number_files
 
 from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.losses import LabelSmoothedCrossentropy

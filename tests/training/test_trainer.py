@@ -4,7 +4,7 @@ import signal
 import keras
 import numpy as np
 import pytest
-from conftest import write_number_files
+from number_files import write_number_files
 
 from tfk_transformer import datasets, losses
 from tfk_transformer.data.batches import TokenBatches

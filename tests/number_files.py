@@ -1,0 +1,12 @@
+"""Parallel files of number words, as data of tests."""
+
+from pathlib import Path
+
+
+def write_number_files(folder: Path, numbers) -> str:
+    """Write English and German number words as parallel files; return their spec."""
+    from tfk_transformer.datasets.numbers import spell
+
+    for language in ("en", "de"):
+        (folder / f"{language}.txt").write_text("".join(f"{spell(n, language)}\n" for n in numbers), encoding="utf-8")
+    return f"files:{folder / 'en.txt'},{folder / 'de.txt'}"
