@@ -125,7 +125,7 @@ class Task:
 def kill(folder: Path, times: int) -> None:
     """End each command at random moments, and check what stands under its final name."""
     chance = random.Random(5)
-    for name in ("export", "translate", "train"):
+    for name in ("translate", "train", "export"):
         task = Task(name, folder)
         begun = time.perf_counter()
         subprocess.run(task.command, check=True, stdout=subprocess.DEVNULL)
