@@ -15,8 +15,8 @@ from typing import Any, NamedTuple, TypeAlias
 import keras
 
 from tfk_transformer.atomic_write import written_whole
-from tfk_transformer.models.registry import config_from_json
-from tfk_transformer.pipelines.weights import EARLIER_WEIGHTS, WEIGHTS, ModelConfig, read_weights, weights_file, write_weights
+from tfk_transformer.models.registry import ModelConfig, config_from_json
+from tfk_transformer.pipelines.weights import EARLIER_WEIGHTS, WEIGHTS, read_weights, weights_file, write_weights
 from tfk_transformer.runtime_environment import check_process
 
 CONFIG, PROBES = "config.json", "probes.txt"

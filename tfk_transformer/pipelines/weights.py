@@ -14,14 +14,12 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from tfk_transformer.config.model_options import ClassifierConfig, LanguageModelConfig, TransformerConfig
 from tfk_transformer.models.base import ConfiguredModel, array_problems
-from tfk_transformer.models.registry import make_model
+from tfk_transformer.models.registry import ModelConfig, make_model
 from tfk_transformer.runtime_environment import available_memory
 
 WEIGHTS, EARLIER_WEIGHTS = "model.safetensors", "model.weights.h5"
 
-ModelConfig: TypeAlias = TransformerConfig | LanguageModelConfig | ClassifierConfig
 Shapes: TypeAlias = dict[str, tuple[int, ...]]
 FLOAT32 = 4  # bytes
 COPIES = 3  # of all weights in memory while they are read: the file's pages, the first values of the model, and the new ones
