@@ -1,7 +1,8 @@
 """Compare the speed of a training step of this project's `fit`, keras-hub's layers and torch.nn.Transformer, on the same batches.
 
 python benchmarks/training.py --data folder:multi30k:de-en                     real pairs, as this project batches them
-python benchmarks/training.py --random --model base --model big --dtype bfloat16 --batch-tokens 32768 --threads 16    on a GPU
+python benchmarks/training.py --random --model base --model big --vocabulary 32000 --dtype bfloat16 --batch-tokens 32768 --at-once 2 \\
+  --threads 16                                       on a GPU; docs/measurements.md has the FLOPs and the memory on paper
 
 Every engine has its own process, and the engines take turns. A figure is the median of interleaved rounds. In each round an engine
 processes the batches once: forward pass, loss with label smoothing over the real tokens, backward pass, clipping by the global norm,
@@ -118,11 +119,12 @@ def _cases(options):
         for vocab_size in options.vocabulary or [8000]:
             for tokens in options.batch_tokens or [4096]:
                 batches, epoch = _batches(options, vocab_size, tokens)
-                task = Task(_sizes(model, vocab_size), batches, options.dtype)
+                task = Task(preset_sizes(model, vocab_size), batches, options.dtype)
                 yield Case(model, vocab_size, tokens, task), epoch
 
 
-def _sizes(preset: str, vocab_size: int) -> Sizes:
+def preset_sizes(preset: str, vocab_size: int) -> Sizes:
+    """Return the sizes of a preset's model."""
     return Sizes(**{name: PRESETS[preset][name] for name in Sizes._fields if name != "vocab_size"}, vocab_size=vocab_size)
 
 

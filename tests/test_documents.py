@@ -133,8 +133,10 @@ def prepared(bundle, exported, translator, classifier_files, tmp_path_factory):
     translator.model.save(folder / "numbers.keras")
     for name in ("languages", "languages-files"):
         (folder / name).symlink_to(classifier_files / name)
-    for name, target in (("numbers", bundle), ("numbers-files", exported), ("recipes", REPOSITORY / "recipes")):
+    for name, target in (("numbers", bundle), ("numbers-files", exported)):
         (folder / name).symlink_to(target)
+    for name in ("benchmarks", "recipes"):
+        (folder / name).symlink_to(REPOSITORY / name)
     return folder
 
 

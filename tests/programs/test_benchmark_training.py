@@ -16,7 +16,7 @@ sys.path.insert(0, str(BENCHMARKS))
 
 import training  # noqa: E402
 from engines.process import EngineSpec  # noqa: E402
-from trainers.counts import model_flops, padding_share, target_tokens  # noqa: E402
+from trainers.counts import model_flops, padding_share, target_tokens, training_bytes, weights  # noqa: E402
 from trainers.data import random_batches, real_epoch, spread  # noqa: E402
 from trainers.report import Report  # noqa: E402
 from trainers.task import Batch, Sizes, Task, read_task, write_task  # noqa: E402
@@ -73,6 +73,47 @@ def test_padding_is_no_work():
     assert target_tokens(BATCHES) == 2 + 4 + 6 + 6 + 1
     assert padding_share(BATCHES) == 1 - (8 + 10 + 6 + 13) / (4 * 5 + 6 * 8)
     assert padding_share(BATCHES, "source") == 1 - (8 + 10) / (2 * 5 + 3 * 8)
+
+
+def test_memory_is_weights_with_their_moments_and_what_the_backward_pass_reads():
+    sizes = Sizes(model_dim=2, ff_dim=3, num_heads=1, encoder_layers=1, decoder_layers=2, vocab_size=5)
+    assert weights(SIZES) == PARAMETERS
+    kept = Batch(np.zeros((7, 11)), np.zeros((7, 13)), np.zeros((7, 13)))
+    source, target = 77, 91
+    numbers = source * (6 * 2 + 2 * 3 + 11 + 2 * 2 * 2) + target * 2 * (9 * 2 + 2 * 3 + 13 + 11)
+    wide = source * (2 * 2 + 11) + target * 2 * (3 * 2 + 13 + 11) + target * 3 * 5
+    choices = source * 2 * 2 + target * 2 * 3 * 2
+    assert training_bytes(sizes, kept) == 16 * weights(sizes) + 4 * (numbers + wide) + choices
+    assert training_bytes(sizes, kept, "bfloat16") == 18 * weights(sizes) + 2 * numbers + 4 * wide + choices
+
+
+PLAN = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from trainers.keras_model import Engine
+engine = Engine(sys.argv[2], 1, "jax", "xla")
+import jax
+model, batch = engine.model, engine._batches[0]
+model.optimizer.build(model.trainable_variables)
+variables = model.trainable_variables, model.non_trainable_variables, model.optimizer.variables, model.metrics_variables
+state = tuple([variable.value for variable in some] for some in variables)
+data = {"source": batch.source, "target": batch.target}, batch.labels
+compiled = jax.jit(model.train_step, donate_argnums=0).lower(state, data).compile()
+plan = compiled.memory_analysis()
+print(plan.argument_size_in_bytes + plan.temp_size_in_bytes, compiled.cost_analysis()["flops"])
+"""
+
+
+def test_flops_and_memory_are_near_those_of_xla(tmp_path):
+    pytest.importorskip("jax")
+    sizes = Sizes(model_dim=64, ff_dim=256, num_heads=2, encoder_layers=2, decoder_layers=2, vocab_size=500)
+    full = batch((16,) * 64, (16,) * 64, 16)
+    write_task(Task(sizes, [full]), tmp_path / "task")
+    run = subprocess.run([sys.executable, "-c", PLAN, BENCHMARKS, tmp_path / "task"], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr[-2000:]
+    planned, flops = map(float, run.stdout.split())
+    assert 1.0 < planned / training_bytes(sizes, full) < 1.4  # XLA also counts what a moment needs
+    assert 1.0 < flops / model_flops(sizes, [full]) < 1.2  # and every operation
 
 
 def test_a_task_is_read_as_it_was_written(tmp_path):
