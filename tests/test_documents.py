@@ -72,7 +72,9 @@ class Block(NamedTuple):
 
     @property
     def trains(self) -> bool:
-        return "tfk-transformer train" in self.text or "fit(" in self.text or "train(" in self.text
+        return (
+            "tfk-transformer train" in self.text or "tfk-transformer distill" in self.text or "fit(" in self.text or "train(" in self.text
+        )
 
     @property
     def made(self) -> set[str]:
@@ -133,7 +135,7 @@ def prepared(bundle, exported, translator, classifier_files, tmp_path_factory):
     translator.model.save(folder / "numbers.keras")
     for name in ("languages", "languages-files"):
         (folder / name).symlink_to(classifier_files / name)
-    for name, target in (("numbers", bundle), ("numbers-files", exported)):
+    for name, target in (("numbers", bundle), ("numbers-files", exported), ("de-en-files", exported)):
         (folder / name).symlink_to(target)
     for name in ("benchmarks", "recipes"):
         (folder / name).symlink_to(REPOSITORY / name)
@@ -156,7 +158,7 @@ def shortened(block: Block) -> str:
     for whole, small in SMALL_DATA.items():
         text = text.replace(whole, small)
     if block.language == "bash":
-        text = re.sub(r"(?m)^(tfk-transformer train [^#\n]*)", rf"\1{SMALL_TRAINING} ", text)
+        text = re.sub(r"(?m)^(tfk-transformer (?:train|distill) [^#\n]*)", rf"\1{SMALL_TRAINING} ", text)
     return text
 
 

@@ -51,6 +51,7 @@ _HOME = {
     "plots": "plots",
     "train": "training.trainer",
     "Recipe": "training.recipe",
+    "distill": "distillation.distilling",
     "load": "export.runtime.opening",
     "LoadedModel": "inference.interface",
     "TranslatorProtocol": "inference.interface",
@@ -85,6 +86,7 @@ if TYPE_CHECKING:  # the same names as in `_HOME`, for type checkers and editors
     from tfk_transformer.data.batch_records import Share as Share
     from tfk_transformer.data.batches import JoinedBatches as JoinedBatches
     from tfk_transformer.data.batches import TokenBatches as TokenBatches
+    from tfk_transformer.distillation.distilling import distill as distill
     from tfk_transformer.evaluation import Evaluation as Evaluation
     from tfk_transformer.evaluation import evaluate as evaluate
     from tfk_transformer.export.exporting import export as export

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 # Each command is `command` in the module of its name in this folder, or what `ELSEWHERE` names. These lines stand in the help.
 COMMANDS = {
     "train": "Train a model on text pairs and write a bundle.",
+    "distill": "Train a small student on the translations of teachers.",
     "translate": "Translate sentences with a bundle, a SavedModel or an ONNX file.",
     "classify": "Classify texts with a bundle, a SavedModel or an ONNX file.",
     "score": "Print the log-probability of given translations.",
@@ -26,7 +27,7 @@ COMMANDS = {
     "inspect": "Show what a file or folder contains, without running it.",
     "upgrade": "Write the weights of an earlier version's bundle as safetensors.",
 }
-ELSEWHERE = {"upgrade": ("export", "upgrade")}
+ELSEWHERE = {"distill": ("train", "distill"), "upgrade": ("export", "upgrade")}
 EXPECTED = (ValueError, OSError, ImportError, FloatingPointError)  # errors whose messages are written for the user
 
 

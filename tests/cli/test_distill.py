@@ -1,0 +1,27 @@
+import pytest
+
+
+def test_the_command_line(run, bundle, exported, recipe, tmp_path):
+    options = ["--recipe", tmp_path / "mine.toml", "--epochs", 2, "--option", "decoder_layers=1", "--out", tmp_path / "student"]
+    (tmp_path / "mine.toml").write_text(recipe.to_toml())
+    status, out, error = run("distill", exported / "translate.onnx", bundle, *options, "--beam-size", 2)
+    assert (status, error) == (0, "")
+    assert "teachers: 200 pairs are translated" in out and out.splitlines()[-1] == f"bundle: {tmp_path / 'student'}"
+    assert run("translate", tmp_path / "student", "seven")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["{bundle}", "--data", "numbers:en-de", "--out", "{tmp}"], "out: expected a new folder, got {tmp}, which exists"),
+        (["{tmp}/none", "--data", "numbers:en-de", "--out", "{tmp}/new"], "{tmp}/none"),
+        (["{bundle}", "--data", "numbers:en-de"], "--out: expected a folder for the bundle, got none"),
+        (["{bundle}", "--out", "{tmp}/new"], "--data: expected a spec of the training pairs"),
+        (["{bundle}", "--data", "numbers:en-de", "--architecture", "encoder", "--out", "{tmp}/new"], "architecture: expected 'encoder_dec"),
+    ],
+)
+def test_wrong_arguments_are_one_line(run, bundle, tmp_path, arguments, problem):
+    status, out, error = run("distill", *[text.format(bundle=bundle, tmp=tmp_path) for text in arguments])
+    assert (status, out) == (1, "")
+    assert len(error.splitlines()) == 1 and problem.format(tmp=tmp_path) in error
+    assert not (tmp_path / "new").exists() and not (tmp_path / "new.distilled").exists()

@@ -1,0 +1,111 @@
+"""Distillation with real teachers: the fixture's bundle, and its export."""
+
+import json
+
+import pytest
+from number_files import write_number_files
+from sacrebleu.metrics import BLEU
+
+from tfk_transformer import datasets, load
+from tfk_transformer.distillation import teacher_pairs
+from tfk_transformer.distillation.distilling import distill
+from tfk_transformer.distillation.teacher_pairs import Search, TeacherPairs
+
+BEAM = Search(beam_size=3)
+
+
+@pytest.fixture
+def data(tmp_path):
+    return datasets.load(write_number_files(tmp_path, range(150, 250)))
+
+
+@pytest.fixture
+def parts_of_forty(monkeypatch):
+    monkeypatch.setattr(teacher_pairs, "TOGETHER", 40)
+
+
+def written(folder):
+    return {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.txt")}
+
+
+def test_the_chosen_hypothesis_is_the_most_like_the_target(translator, exported, data, tmp_path, parts_of_forty):
+    said = []
+    pairs = TeacherPairs([translator, load(exported / "translate.onnx")], data, tmp_path / "pairs", BEAM)
+    pairs.write(said.append)
+    original, found = list(data.pairs("train")), list(datasets.load(pairs.spec).pairs("train"))
+    assert [pair[:2] for pair in found[:100]] == [pair[:2] for pair in original]
+    assert [pair.source for pair in found[100:]] == [pair.source for pair in original]
+    bleu = BLEU(effective_order=True)
+    for pair, (_, chosen, _) in zip(original, found[100:], strict=True):
+        hypotheses = [h.text for h in translator.translate([pair.source], beam_size=3, n_best=3)[0].hypotheses]
+        best = max(bleu.sentence_score(text, [pair.target]).score for text in hypotheses)
+        assert chosen in hypotheses and bleu.sentence_score(chosen, [pair.target]).score == best
+    same = sum(pair.target == chosen for pair, (_, chosen, _) in zip(original, found[100:], strict=True))
+    assert 0 < same < 100  # the teacher knows the numbers below 200, so that there are both
+    assert said[-1] == f"teachers: 100 of 100 pairs, {same} of them as in the data"
+    assert sorted(path.name for path in (tmp_path / "pairs").iterdir()) == ["about.json", "source.train.txt", "target.train.txt"]
+
+
+def test_a_stopped_translation_continues(translator, data, tmp_path, parts_of_forty):
+    def stop(line):
+        raise KeyboardInterrupt
+
+    folder = tmp_path / "pairs"
+    with pytest.raises(KeyboardInterrupt):
+        TeacherPairs([translator], data, folder, BEAM).write(stop)
+    part = folder / "part-00000.json"
+    first, said = json.loads(part.read_text()), []
+    part.write_text(json.dumps(["kept", *first[1:]]))  # shows that it is not translated again
+    TeacherPairs([translator], data, folder, BEAM, resume=True).write(said.append)
+    lines = written(folder)["target.train.txt"].splitlines()
+    assert lines[100:140] == ["kept", *first[1:]]
+    assert said[:2] == ["teachers: 80 pairs are translated", "teachers: 100 pairs are translated"]
+
+
+def test_other_pairs_teachers_or_searches_are_not_mixed(translator, exported, data, tmp_path, parts_of_forty):
+    folder = tmp_path / "pairs"
+    with pytest.raises(KeyboardInterrupt):
+        TeacherPairs([translator], data, folder, BEAM).write(lambda line: exec("raise KeyboardInterrupt"))
+    with pytest.raises(
+        ValueError, match=r"^out: expected no .*pairs, which an earlier distillation left. Resume it, remove the folder, or"
+    ):
+        TeacherPairs([translator], data, folder, BEAM)
+    for teachers, search in (([translator], Search(2)), ([translator] * 2, BEAM)):
+        with pytest.raises(ValueError, match=r"^resume: expected the distillation that .* was started with, got another \(.* differ\)\.$"):
+            TeacherPairs(teachers, data, folder, search, resume=True).write()
+    # The exported file is the same teacher.
+    TeacherPairs([load(exported / "translate.onnx")], data, folder, BEAM, resume=True).write(lambda line: None)
+
+
+@pytest.mark.parametrize("bad", ["one " * 99, "a\0b"])
+def test_a_source_that_a_teacher_cannot_read_keeps_its_own_target(translator, tmp_path, bad):
+    (tmp_path / "en").write_text(f"seven\n{bad}\nforty-two\n")
+    (tmp_path / "de").write_text("sieben\neins\nzweiundvierzig\n")
+    data = datasets.load(f"files:{tmp_path / 'en'},{tmp_path / 'de'}")
+    said = []
+    TeacherPairs([translator], data, tmp_path / "pairs", BEAM).write(said.append)
+    assert written(tmp_path / "pairs")["target.train.txt"] == "sieben\neins\nzweiundvierzig\nsieben\nzweiundvierzig\n"
+    assert said[-1] == "teachers: 2 of 3 pairs, 2 of them as in the data"
+
+
+def test_a_student_is_trained_and_resumed(translator, recipe, tmp_path):
+    small = recipe.replace(epochs=2, options={"decoder_layers": 1})
+    student = distill([translator], small, tmp_path / "student", beam_size=2, say=lambda line: None)
+    assert student.model.config.decoder_layers == 1
+    assert (tmp_path / "student.distilled" / "target.train.txt").read_text().count("\n") == 400
+    assert f"folder:{tmp_path / 'student.distilled'}:source-target" in (tmp_path / "student" / "recipe.toml").read_text()
+    with pytest.raises(ValueError, match=r"^out: expected a new folder"):
+        distill([translator], small, tmp_path / "student", resume=True)
+
+
+def test_a_stopped_training_of_a_student_is_resumed(translator, recipe, tmp_path):
+    small, said = recipe.replace(epochs=3, options={"decoder_layers": 1}), []
+
+    def stop(line):
+        if line.startswith("epoch 2/"):
+            raise RuntimeError("stopped")
+
+    with pytest.raises(RuntimeError, match="stopped"):
+        distill([translator], small, tmp_path / "student", beam_size=2, say=stop)
+    distill([translator], small, tmp_path / "student", beam_size=2, resume=True, say=said.append)
+    assert [line for line in said if line.startswith(("resumed", "teachers"))] == ["resumed after epoch 2"]
