@@ -12,6 +12,7 @@ import onnxruntime_extensions
 path, *texts = sys.argv[1:]
 options = onnxruntime.SessionOptions()
 options.register_custom_ops_library(onnxruntime_extensions.get_library_path())
+options.log_severity_level = 3  # errors: onnxruntime warns of every input that has a default
 session = onnxruntime.InferenceSession(path, options)
 translations, scores = session.run(["translations", "scores"], {"text": np.array(texts, object), "n_best": np.array(2, "int32")})
 for text, hypotheses, values in zip(texts, translations, scores, strict=True):

@@ -36,8 +36,9 @@ def optimize(model: ir.Model) -> ir.Model:
     share(model.graph)
     _hoist_nodes(model.graph)
     _fold_constants(model)
-    _move_inside(model.graph)
     _give_constants(model.graph)
+    passes.RemoveUnusedNodesPass()(model)  # the constants of which every reader now has a copy: onnxruntime warns of each
+    _move_inside(model.graph)
     _shorten_names(model.graph)
     return model
 

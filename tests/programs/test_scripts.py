@@ -18,7 +18,10 @@ def run(script, *arguments, cwd=None):
 
 
 def test_onnx_translate_needs_nothing_of_this_package(exported, tmp_path):
-    lines = run("onnx_translate.py", exported / "translate.onnx", "forty-two", "seven", cwd=tmp_path).splitlines()
+    command = [sys.executable, SCRIPTS / "onnx_translate.py", exported / "translate.onnx", "forty-two", "seven"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
     assert [line.split("\t")[-1] for line in lines[::3]] == ["forty-two", "seven"]
     assert [line.split("\t")[1] for line in lines[1::3]] == ["zweiundvierzig", "sieben"]
     assert "tfk_transformer" not in re.findall(r"^(?:from|import) (\w+)", (SCRIPTS / "onnx_translate.py").read_text(), re.MULTILINE)
