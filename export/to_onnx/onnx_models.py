@@ -14,6 +14,7 @@ from onnx_ir import tape
 from onnx_ir.passes.common import NameFixPass
 
 from tfk_transformer.config.search_settings import search_defaults
+from tfk_transformer.constants import PAD_ID
 from tfk_transformer.export.runtime.onnx_scorer import SOURCE_TOKENIZER, TARGET_TOKENIZER
 from tfk_transformer.export.signatures import (
     CLASSIFY_IDS,
@@ -205,7 +206,8 @@ def _declare(value: ir.Value, tensor: TensorSignature) -> ir.Value:
 
 def _set_defaults(graph: ir.Graph, max_length: int) -> None:
     """Make the search settings and the prefix optional; `max_length` is the model's."""
-    defaults = {**search_defaults(max_length).model_dump(), PREFIX_IDS.name: np.zeros((1, 0))}
+    # Padding forces nothing, as no column would; OpenVINO does not read a default without elements.
+    defaults = {**search_defaults(max_length).model_dump(), PREFIX_IDS.name: [[PAD_ID]]}
     for value in graph.inputs:
         if value.name in defaults:
             _set_default(graph, value, ir.tensor(np.array(defaults[value.name], value.dtype.numpy())))

@@ -1,10 +1,16 @@
-"""ONNX files in programs that know nothing of this project, such as a plain onnxruntime session."""
+"""ONNX files in programs that know nothing of this project: a plain onnxruntime session, ONNX's reference evaluator, OpenVINO."""
 
 import re
 import subprocess
 import sys
 
+import numpy as np
+import onnx
 import pytest
+from onnx.reference import ReferenceEvaluator
+
+from tfk_transformer.export.parity import probe_ids
+from tfk_transformer.export.runtime.sessions import open_session
 
 OPEN = """
 import sys, onnxruntime, onnxruntime_extensions
@@ -16,6 +22,14 @@ print(*(value.name for value in session.get_overridable_initializers()))
 """
 WARNING, ERROR = 2, 3  # onnxruntime's levels; the first is the default
 FILES = ("translate.onnx", "generate.onnx", "score.onnx", "tokenizer.onnx", "encoder.onnx", "decoder_step.onnx")
+DRAWN: dict[str, object] = {"temperature": 1.3, "seed": 7, "n_best": 2}  # OpenVINO draws other tokens, see docs/exports.md
+SETTINGS: list[dict[str, object]] = [
+    {},
+    {"beam_size": 1},
+    {"beam_size": 3, "n_best": 3, "length_penalty": 0.25},
+    {"coverage_penalty": 0.4, "repetition_penalty": 1.5, "no_repeat_ngram_size": 2, "min_length": 3, "max_length": 7},
+    {"prefix_ids": [[7, 9, 0]]},
+]
 
 
 def opened_plainly(path, severity):
@@ -31,3 +45,76 @@ def test_a_plain_session_warns_of_each_default_and_of_nothing_else(exported, nam
     warned = [re.findall(r"Initializer (\w+) appears in graph inputs", line) for line in written.splitlines()]
     assert sorted(warned) == sorted([each] for each in optional)
     assert opened_plainly(exported / name, ERROR) == (optional, "")
+
+
+@pytest.fixture(scope="module")
+def source(translator):
+    """int32 ids (7, S): sentences of several lengths, a blank one and one of padding only."""
+    ids = probe_ids(["forty-two", "one hundred ninety-nine", "seven", "no number at all", "eighty", ""], translator.source_tokenizer, 32)
+    return np.pad(ids, [(0, 1), (0, 0)])
+
+
+@pytest.fixture(scope="module")
+def session(exported):
+    return open_session(exported / "generate.onnx")
+
+
+def as_inputs(source, settings):
+    return {"source_ids": source} | {
+        name: np.array(value, "float32" if isinstance(value, float) else "int32") for name, value in settings.items()
+    }
+
+
+def check(found, expected):
+    """Compare ids, and scores to 1e-4."""
+    np.testing.assert_array_equal(found[0], expected[0])
+    np.testing.assert_allclose(found[1], expected[1], atol=1e-4)
+
+
+@pytest.mark.parametrize("settings", [*SETTINGS, DRAWN])
+def test_the_reference_evaluator_gives_the_same_ids(exported, session, source, settings):
+    inputs = as_inputs(source, settings)
+    check(ReferenceEvaluator(str(exported / "generate.onnx")).run(["ids", "scores"], inputs), session.run(["ids", "scores"], inputs))
+
+
+@pytest.mark.parametrize("prefix", [np.zeros((1, 0)), np.zeros((1, 1)), np.zeros((7, 3)), np.full((1, 1), 2)])
+def test_no_columns_padding_and_an_end_token_force_nothing(session, source, prefix):
+    names = ["ids", "scores"]
+    for found, expected in zip(
+        session.run(names, {"source_ids": source, "prefix_ids": prefix.astype("int32")}),
+        session.run(names, {"source_ids": source}),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(found, expected)
+
+
+def compiled(model):
+    """Return a function of inputs by name to ids and scores, with OpenVINO, whose default on some processors is bfloat16."""
+    openvino = pytest.importorskip("openvino")
+    core = openvino.Core()
+    network = core.compile_model(core.read_model(model.SerializeToString()), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+
+    def run(inputs):
+        found = network(inputs)
+        return found["ids"], found["scores"]
+
+    return network, run
+
+
+def test_openvino_searches_with_the_defaults(exported, session, source):
+    network, run = compiled(onnx.load(exported / "generate.onnx"))
+    assert [value.any_name for value in network.inputs] == ["source_ids"]  # it reads defaults as constants
+    check(run({"source_ids": source}), session.run(["ids", "scores"], {"source_ids": source}))
+
+
+def test_openvino_searches_with_any_setting_once_the_defaults_are_inputs(exported, session, source):
+    model = onnx.load(exported / "generate.onnx")
+    inputs = {value.name for value in model.graph.input}
+    defaults = [tensor for tensor in model.graph.initializer if tensor.name in inputs]
+    for tensor in defaults:
+        model.graph.initializer.remove(tensor)
+    _, run = compiled(model)
+    given = {tensor.name: onnx.numpy_helper.to_array(tensor).copy() for tensor in defaults}
+    for settings in SETTINGS:
+        chosen = as_inputs(source, settings)
+        check(run(given | chosen), session.run(["ids", "scores"], chosen))
