@@ -1,7 +1,9 @@
 import json
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -123,6 +125,39 @@ TWO = "import os\nos.sched_getaffinity = lambda process: {0, 1}\nimport tensorfl
 )
 def test_threads_stay_as_they_are(code, threads):
     assert threads_after(code) == [1, *threads]
+
+
+# Sums of rows of many lengths: each takes 8 to 16 MB for a moment.
+PAGES = """
+import resource
+sums = [float(tf.reduce_sum(tf.ones([2_000_000 + 20_000 * size]) + 1)) for size in range(100)]
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
+"""
+
+
+def pages_mapped(code, **environment):
+    """Return how many pages of memory another process maps while it computes."""
+    environment = {**os.environ, "TF_ENABLE_ONEDNN_OPTS": "0", **environment}  # oneDNN's operations have an allocator of their own
+    script = f"import tensorflow as tf\nfrom tfk_transformer.training.towers import share_processors\n{code}\n"
+    runs = [
+        subprocess.run([sys.executable, "-c", script + computed], capture_output=True, text=True, check=True, env=environment)
+        for computed in (PAGES, PAGES.replace("range(100)", "range(0)"))
+    ]
+    return int(runs[0].stdout) - int(runs[1].stdout)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="counts pages as Unix does")
+def test_memory_of_tensors_is_kept():
+    kept, given_back = pages_mapped("share_processors()"), pages_mapped("")
+    assert kept < given_back / 5
+    assert pages_mapped("share_processors()", TF_CPU_ALLOCATOR_USE_BFC="false") > kept * 5
+
+
+def test_the_limit_of_kept_memory_is_the_machines():
+    code = "from tfk_transformer import share_processors\nshare_processors()\nimport os\nprint(os.environ['TF_CPU_BFC_MEM_LIMIT_IN_MB'])"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    total = re.search(r"MemTotal: *(\d+) kB", Path("/proc/meminfo").read_text())
+    assert int(run.stdout) == int(total[1]) // 1024
 
 
 def test_other_backends_stay_as_they_are():

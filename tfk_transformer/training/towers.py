@@ -11,21 +11,24 @@ from keras import ops
 
 from tfk_transformer.array_types import Tensor
 from tfk_transformer.losses import real_tokens
-from tfk_transformer.runtime_environment import usable_processors
+from tfk_transformer.runtime_environment import keep_tensor_memory, usable_processors
 
 TOWERS = 2
 
 
 def share_processors() -> int:
-    """Divide the processors among towers, and return the number of towers; 1 if nothing was changed.
+    """Divide the processors among towers, and return the number of towers; 1 if they were not divided.
 
-    Nothing is changed if TensorFlow is not the backend or has already started, if there is a GPU or only one processor, if the
+    They stay undivided if TensorFlow is not the backend or has already started, if there is a GPU or only one processor, if the
     CPU was divided into several devices, or if numbers of threads were set before.
+
+    TensorFlow also keeps the memory of tensors from then on; see `runtime_environment.keep_tensor_memory`.
     """
     if keras.backend.backend() != "tensorflow":
         return 1
     import tensorflow as tf
 
+    keep_tensor_memory()
     threads = tf.config.threading
     chosen = threads.get_intra_op_parallelism_threads() or threads.get_inter_op_parallelism_threads()
     processors = usable_processors()

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from tfk_transformer.pipelines.text_classifier import TextClassifier
 from tfk_transformer.pipelines.translator import Translator
+from tfk_transformer.runtime_environment import keep_tensor_memory
 from tfk_transformer.training.bundle_writer import BundleWriter
 from tfk_transformer.training.callbacks import Bar, Lines, Quality, Records, Stopped
 from tfk_transformer.training.checkpoints import About, Checkpoints, checked_work_folder, work_folder_of
@@ -64,6 +65,7 @@ def train(
         FloatingPointError: if the loss is not finite, after writing the last good bundle.
         ConnectionError: if another process is lost; checkpoint and bundle stay.
     """
+    keep_tensor_memory()
     # The loss of a classifier, which has sample weights, is not computed in towers.
     towers = 1 if recipe.architecture == "encoder" else share_processors()
     team, out = gather(devices, distributed), Path(out)
