@@ -53,7 +53,7 @@ class OnnxFiles:
         }
         self._graph_bytes: dict[Path, int] = {}
         for name, model in models.items():
-            _save(model, folder / name, largest)
+            save(model, folder / name, largest)
             self._graph_bytes[folder / name] = (folder / name).stat().st_size
         self.add_metadata()
 
@@ -69,7 +69,7 @@ class OnnxFiles:
                 file.write(content)
 
 
-def _save(model: ir.Model, path: Path, largest: int) -> None:
+def save(model: ir.Model, path: Path, largest: int = LARGEST) -> None:
     """Write a model without this project's metadata."""
     model.metadata_props.pop(METADATA, None)
     beside = external_weights(path.name) if _weight_bytes(model) > largest else None

@@ -17,7 +17,7 @@ from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.constants import PAD_ID
 from tfk_transformer.export.to_onnx.conversion import DOMAIN, READ
 from tfk_transformer.export.to_onnx.onnx_attention import FusedAttention, StandardAttention
-from tfk_transformer.export.to_onnx.onnx_matmul import CONTRIB, Float32MatMul, Int8MatMul
+from tfk_transformer.export.to_onnx.onnx_matmul import CONTRIB, Float32MatMul, Int8MatMul, Ranges
 from tfk_transformer.export.to_onnx.operator_writer import OperatorWriter
 from tfk_transformer.layers.masks import HIDDEN
 from tfk_transformer.models.base import TokenModel
@@ -33,13 +33,17 @@ class Profile(NamedTuple):
 PROFILES = {
     "portable": Profile(StandardAttention, Float32MatMul),  # standard operators only
     "fast": Profile(FusedAttention, Float32MatMul),  # with operators of onnxruntime
-    "int8": Profile(FusedAttention, Int8MatMul),
 }
 
 
-def int8_but(kept: Sequence[str]) -> Profile:
-    """Return the profile "int8", except that weights whose names contain one of `kept` remain float32."""
-    return Profile(FusedAttention, functools.partial(Int8MatMul, kept=kept))
+def int8_profile(ranges: Ranges, kept: Sequence[str] = ()) -> Profile:
+    """Return the profile "int8": weights of 8 bits, except those whose names contain one of `kept`, which remain float32.
+
+    Args:
+        ranges: the ranges of the rows, see `calibration.measure_ranges`.
+        kept: parts of the names of weights.
+    """
+    return Profile(FusedAttention, functools.partial(Int8MatMul, ranges=ranges, kept=kept))
 
 
 def insert_layers(converted: ir.Model, model: TokenModel, profile: Profile) -> None:
@@ -48,7 +52,7 @@ def insert_layers(converted: ir.Model, model: TokenModel, profile: Profile) -> N
     Args:
         converted: a search over a `PlaceholderModel` of the model; it is changed.
         model: the model with the weights.
-        profile: one of `PROFILES`, or a result of `int8_but`.
+        profile: one of `PROFILES`, or a result of `int8_profile`.
     """
     # onnxruntime's MultiHeadAttention requires keys and values of one width.
     attention = profile.attention if model.config.query_width == model.config.value_width else StandardAttention
@@ -57,7 +61,7 @@ def insert_layers(converted: ir.Model, model: TokenModel, profile: Profile) -> N
     write: Callable[..., list[ir.Value]]
     options: LayerOptions
     for node in [node for node in converted.graph.all_nodes() if node.domain == DOMAIN]:
-        write, options = (_read, config) if node.op_type == READ else (_step, config.decoder_options())
+        write, options = (write_read, config) if node.op_type == READ else (write_step, config.decoder_options())
         writer = OperatorWriter(converted.graph, config, options, weights, profile.matmul)
         outputs = write(writer, attention, *node.inputs)
         ir.convenience.replace_nodes_and_values(node.graph, node, [node], writer.nodes, node.outputs, outputs)
@@ -66,7 +70,7 @@ def insert_layers(converted: ir.Model, model: TokenModel, profile: Profile) -> N
         converted.opset_imports[CONTRIB] = 1
 
 
-def _read(writer: OperatorWriter, attention: type[StandardAttention], source: ir.Value) -> list[ir.Value]:
+def write_read(writer: OperatorWriter, attention: type[StandardAttention], source: ir.Value) -> list[ir.Value]:
     """Write the operators of a `Read` node: from source ids (B, S) to the memory of each decoder layer, and the source's mask."""
     op, config = writer.op, cast(TransformerConfig, writer.config)  # a model without an encoder has no such node
     shape, length = op("Shape", [source]), op("Shape", [source], start=1)
@@ -83,7 +87,9 @@ def _read(writer: OperatorWriter, attention: type[StandardAttention], source: ir
     return [*(value for reader in readers for value in reader.project_source(memory)), mask]
 
 
-def _step(writer: OperatorWriter, attention: type[StandardAttention], ids: ir.Value, lineage: ir.Value, *rest: ir.Value) -> list[ir.Value]:
+def write_step(
+    writer: OperatorWriter, attention: type[StandardAttention], ids: ir.Value, lineage: ir.Value, *rest: ir.Value
+) -> list[ir.Value]:
     """Write the operators of a `Step` node: the logits of the next token of each open hypothesis, attention, and the longer cache."""
     layers, op = writer.config.decoder_layers, writer.op
     cache, memory = rest[: 2 * layers], rest[2 * layers :]

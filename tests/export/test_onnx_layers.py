@@ -1,32 +1,17 @@
-from pathlib import Path
-
-import keras
 import numpy as np
 import onnx_ir as ir
 import pytest
+from random_translators import OPTIONS, SIZES, V, found_by, of_transformer, opened, search_of, source_ids, translator_of
 
-from tfk_transformer.config.search_settings import SETTING_DTYPES, SearchSettings
+from tfk_transformer.config.search_settings import SearchSettings
 from tfk_transformer.export.functions import traced
-from tfk_transformer.export.runtime.sessions import open_session
 from tfk_transformer.export.signatures import GENERATE
-from tfk_transformer.export.to_onnx.onnx_layers import PROFILES, int8_but
+from tfk_transformer.export.to_onnx.onnx_layers import PROFILES
 from tfk_transformer.export.to_onnx.onnx_models import generate_graph, search_graph
 from tfk_transformer.models.language_model import LanguageModel
-from tfk_transformer.models.transformer import Transformer
-from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
-H, V = 3, 15
-SIZES = {"model_dim": 18, "ff_dim": 13, "num_heads": H, "max_length": 17, "encoder_layers": 1, "decoder_layers": 2}
 SEARCHES = ({"beam_size": 1}, {"beam_size": 3, "n_best": 3}, {"beam_size": 2, "coverage_penalty": 0.4, "no_repeat_ngram_size": 2})
-OPTIONS = {
-    "plain": {},
-    "post": {"norm": "post", "attention_bias": True, "tie_embeddings": "all", "ff_activation": "gelu"},
-    "post_dropout": {"norm": "post_dropout", "encoder_final_norm": True, "output_bias": True, "tie_embeddings": "target"},
-    "pre": {"decoder_final_norm": False, "scale_embeddings": False, "positions": "learned", "ff_activation": "silu"},
-    "shared": {"shared_projections": True, "attention_scale": "key_dim", "attention_bias": ["query", "value"]},
-    "keys_are_values": {"keys_are_values": True, "positions": "sinusoidal_halves", "attention_bias": ["output"], "tie_embeddings": "all"},
-}
 
 
 @pytest.fixture(scope="module")
@@ -34,51 +19,9 @@ def tokenizer():
     return SubwordTokenizer.train(["ab ba aab bba abab cd dc"] * 30, V)
 
 
-def translator_of(tokenizer, kind, **options):
-    """A translator of random weights, which vary enough that hypotheses differ early."""
-    keras.utils.set_random_seed(3)
-    model = kind(kind.config_type(**options))
-    model.build()
-    random = np.random.default_rng(5)
-    model.set_weights([weight + random.normal(scale=0.3, size=weight.shape) for weight in model.get_weights()])
-    return Translator(model, tokenizer)
-
-
-def of_transformer(tokenizer, **options):
-    return translator_of(tokenizer, Transformer, **{**SIZES, "source_vocab_size": V, "target_vocab_size": V, **options})
-
-
 @pytest.fixture(scope="module")
 def searches(tokenizer):
-    """Searches around the layers, by the widths of heads: all that a search knows of a model's options."""
-    return {}
-
-
-def search_of(searches, translator):
-    c = translator.model.config
-    key = (c.architecture, c.query_width, c.value_width)
-    if key not in searches:
-        searches[key] = search_graph(translator)
-    return searches[key]
-
-
-def source_ids():
-    """Rows of unlike lengths, one of them blank."""
-    ids = np.random.default_rng(1).integers(3, V, (5, 7)).astype("int32")
-    for row, length in zip(ids, (7, 1, 4, 2, 6), strict=True):
-        row[length - 1 :] = 0
-        row[length - 1] = 2
-    return ids
-
-
-def opened(graph, path):
-    ir.save(graph, path)
-    return open_session(path)
-
-
-def found_by(session, settings):
-    whole = {name: np.array(value, SETTING_DTYPES[name]) for name, value in settings.items()}
-    return session.run(["ids", "scores"], {"source_ids": source_ids(), **whole})
+    return {}  # see `search_of`
 
 
 def expected_of(translator, settings):
@@ -165,25 +108,6 @@ def test_each_weight_stands_in_the_file_once(tokenizer, searches):
     positions, chosen_from = SIZES["max_length"] * SIZES["model_dim"], 3 * V  # what the search has of its own is no larger
     floats = sum(array.size for array in arrays if array.size > 1)
     assert 0 <= floats - translator.model.count_params() - positions <= chosen_from
-
-
-def has_vnni() -> bool:
-    """Return whether the processor multiplies 8-bit integers without saturation."""
-    cpuinfo = Path("/proc/cpuinfo")
-    return cpuinfo.is_file() and "vnni" in cpuinfo.read_text()
-
-
-def test_int8_weights_are_close_to_the_models_and_kept_ones_are_the_models(tokenizer, searches, tmp_path):
-    translator = of_transformer(tokenizer)
-    search, settings = search_of(searches, translator), {"beam_size": 1, "max_length": 1}
-    rounded = opened(generate_graph(search, translator, PROFILES["int8"]), tmp_path / "int8.onnx")
-    difference = np.abs(expected_of(translator, settings)[1] - found_by(rounded, settings)[1]).max()
-    # Without VNNI, onnxruntime's products of 8-bit weights saturate: 0.309 with AVX2 only.
-    assert 1e-5 < difference < (0.3 if has_vnni() else 0.35)
-    kept = opened(generate_graph(search, translator, int8_but(("/",))), tmp_path / "kept.onnx")
-    np.testing.assert_allclose(
-        expected_of(translator, settings)[1], found_by(kept, settings)[1], atol=0.1
-    )  # the table is looked up in int8
 
 
 def test_the_search_is_left_as_it_is(tokenizer, searches):

@@ -1,0 +1,162 @@
+"""8-bit products: the same sums on every processor, and for every row of a batch."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+from onnx_ir import tape
+from random_translators import OPTIONS, SIZES, V, found_by, of_transformer, opened, search_of, source_ids, translator_of
+
+from tfk_transformer.export.to_onnx.calibration import measure_ranges
+from tfk_transformer.export.to_onnx.onnx_layers import int8_profile
+from tfk_transformer.export.to_onnx.onnx_matmul import CONTRIB, LARGEST_PAIR, rounded_columns, row_rounding
+from tfk_transformer.export.to_onnx.onnx_models import generate_graph
+from tfk_transformer.models.language_model import LanguageModel
+from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
+
+
+def exact_sums(rows, zero, weights):
+    """What processors with VNNI compute: the products of uint8 rows less their zero, and int8 weights, added in 32 bits."""
+    return (rows.astype("int64") - int(zero)) @ weights.astype("int64")
+
+
+def saturated_sums(rows, zero, weights):
+    """What other x86 processors compute: as `exact_sums`, but pairs of products are added in 16 bits and cut.
+
+    This is the instruction VPMADDUBSW of Intel's Software Developer's Manual, volume 2: "adds the pairs of signed words and
+    writes the saturated sums". The zero is subtracted afterwards, in 32 bits.
+    """
+    products = rows.astype("int64")[:, :, None] * weights.astype("int64")  # (R, rows, columns)
+    pairs = np.pad(products, [(0, 0), (0, products.shape[1] % 2), (0, 0)]).reshape(len(rows), -1, 2, products.shape[2]).sum(axis=2)
+    return np.clip(pairs, -(2**15), 2**15 - 1).sum(axis=1) - int(zero) * weights.astype("int64").sum(axis=0)
+
+
+def sums_of_onnxruntime(rows, zero, weights, path):
+    given = ir.Value(name="rows", shape=ir.Shape([None, rows.shape[1]]), type=ir.TensorType(ir.DataType.UINT8))
+    graph = ir.Graph([given], [], nodes=[], opset_imports={"": 18}, name="product")
+    arrays = {"weights": weights, "zero": np.array(zero, "uint8")}
+    constants = [ir.Value(name=name, const_value=ir.tensor(array, name=name)) for name, array in arrays.items()]
+    for constant in constants:
+        graph.register_initializer(constant)
+    sums = tape.Tape(graph).op("MatMulInteger", [given, *constants])
+    sums.name, sums.dtype = "sums", ir.DataType.INT32
+    graph.outputs.append(sums)
+    return opened(ir.Model(graph, ir_version=8), path).run(None, {"rows": rows})[0]
+
+
+def has_vnni():
+    cpuinfo = Path("/proc/cpuinfo")
+    return cpuinfo.is_file() and "vnni" in cpuinfo.read_text()
+
+
+def rows_and_weights(largest=127):
+    random = np.random.default_rng(4)
+    return random.integers(0, 256, (5, 37)).astype("uint8"), random.integers(-largest, largest + 1, (37, 11)).astype("int8")
+
+
+def test_onnxruntime_adds_as_one_of_the_two_emulations(tmp_path):
+    rows, weights = rows_and_weights()
+    emulated = (exact_sums if has_vnni() else saturated_sums)(rows, 100, weights)
+    np.testing.assert_array_equal(sums_of_onnxruntime(rows, 100, weights, tmp_path / "product.onnx"), emulated)
+    assert not np.array_equal(exact_sums(rows, 100, weights), saturated_sums(rows, 100, weights))
+
+
+def test_a_pair_of_large_products_is_cut():
+    rows, weights = np.array([[255, 255, 1]], "uint8"), np.array([[127], [127], [127]], "int8")
+    assert exact_sums(rows, 0, weights) == 255 * 254 + 127
+    assert saturated_sums(rows, 0, weights) == 32767 + 127
+    assert saturated_sums(rows, 2, weights) == 32767 + 127 - 2 * 381
+
+
+@pytest.mark.parametrize("rows", [2, 7, 64])
+def test_rounded_columns_have_equal_sums_on_both_kinds_of_processor(rows):
+    random = np.random.default_rng(rows)
+    matrix = (random.normal(size=(rows, 13)) ** 3).astype("float32")
+    matrix[:, 5] = 0
+    matrix[:2, 6] = 1.0, 1.0  # the pair with the largest sum
+    rounded, scale = rounded_columns(matrix)
+    largest = np.where(rounded > 0, 255, 0).astype("uint8").T  # the row that makes the sums of each column as large as they can be
+    for extreme in (largest, 255 - largest, np.full_like(largest, 255)):
+        np.testing.assert_array_equal(saturated_sums(extreme, 128, rounded), exact_sums(extreme, 128, rounded))
+    assert np.abs(rounded * scale - matrix).max() <= scale.max() / 2 * 1.001
+    assert not rounded[:, 5].any()
+
+
+def test_weights_of_opposite_signs_keep_all_8_bits():
+    rounded, scale = rounded_columns(np.array([[2.0, 2.0], [-2.0, 2.0]], "float32"))
+    np.testing.assert_array_equal(rounded, [[127, 64], [-127, 64]])
+    np.testing.assert_allclose(scale, [2 / 127, 4 / 127.99])
+
+
+def test_rows_are_rounded_to_the_whole_range():
+    scale, zero = row_rounding(-1.0, 4.1)
+    assert (float(scale), int(zero)) == (pytest.approx(0.02), 50)
+    assert row_rounding(0.0, 0.0) == (1.0, 0)  # a product of zeros
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return SubwordTokenizer.train(["ab ba aab bba abab cd dc"] * 30, V)
+
+
+@pytest.fixture(scope="module")
+def searches():
+    return {}  # see `search_of`
+
+
+def int8_graph(searches, translator, kept=()):
+    targets = np.random.default_rng(2).integers(3, V, (5, 6)).astype("int32")
+    ranges = measure_ranges(translator.model, source_ids(), targets)
+    return generate_graph(search_of(searches, translator), translator, int8_profile(ranges, kept))
+
+
+def weights_of(graph):
+    """The int8 weights of every product of integers, in all loop bodies."""
+    products = [node for node in graph.all_nodes() if "Integer" in node.op_type or "Quantize" in node.op_type]
+    assert {(node.domain, node.op_type) for node in products} == {("", "QuantizeLinear"), (CONTRIB, "MatMulIntegerToFloat")}
+    return [node.inputs[1].const_value.numpy() for node in products if node.op_type == "MatMulIntegerToFloat"]
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+def test_no_product_of_a_file_can_be_cut(options, tokenizer, searches):
+    found = weights_of(int8_graph(searches, of_transformer(tokenizer, **options)).graph)
+    assert len(found) == 4 + 2 + 2 * 6 + 1  # of an encoder layer, of the memory, of two decoder layers, of the output
+    for weights in found:
+        assert weights.dtype == np.int8
+        even = np.pad(weights.astype(int), [(0, len(weights) % 2), (0, 0)])
+        for sign in (1, -1):
+            assert (np.maximum(sign * even[0::2], 0) + np.maximum(sign * even[1::2], 0)).max() <= LARGEST_PAIR
+    assert LARGEST_PAIR * 255 <= 2**15 - 1
+
+
+def test_a_decoder_alone_has_ranges_too(tokenizer, searches, tmp_path):
+    sizes = {name: size for name, size in SIZES.items() if name != "encoder_layers"}
+    translator = translator_of(tokenizer, LanguageModel, **sizes, vocab_size=V, tie_embeddings="all")
+    graph = int8_graph(searches, translator)
+    assert len(weights_of(graph.graph)) == 2 * 4 + 1
+    assert np.isfinite(found_by(opened(graph, tmp_path / "int8.onnx"), {"beam_size": 1})[1]).all()
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_a_row_does_not_depend_on_its_neighbours(beam_size, tokenizer, searches, tmp_path):
+    session = opened(int8_graph(searches, of_transformer(tokenizer)), tmp_path / "int8.onnx")
+    settings = {"beam_size": np.array(beam_size, "int32")}
+    ids, scores = session.run(["ids", "scores"], {"source_ids": source_ids(), **settings})
+    for row, source in enumerate(source_ids()):
+        alone, score = session.run(["ids", "scores"], {"source_ids": source[None, : np.count_nonzero(source)], **settings})
+        np.testing.assert_array_equal(alone[0, 0], ids[row, 0, : alone.shape[2]])
+        np.testing.assert_allclose(score[0], scores[row], atol=1e-5)
+
+
+def test_int8_scores_are_close_to_the_models_and_kept_weights_are_the_models(tokenizer, searches, tmp_path):
+    translator = of_transformer(tokenizer)
+    settings = {"beam_size": 1, "max_length": 1}
+    portable = generate_graph(search_of(searches, translator), translator)
+    expected = found_by(opened(portable, tmp_path / "portable.onnx"), settings)[1]
+    rounded, kept = (
+        found_by(opened(int8_graph(searches, translator, parts), tmp_path / f"{name}.onnx"), settings)[1]
+        for name, parts in (("rounded", ()), ("kept", ("/",)))
+    )
+    assert 1e-5 < np.abs(expected - rounded).max() < 0.3  # the same on every processor
+    np.testing.assert_allclose(kept, expected, atol=0.1)  # the table is looked up in int8
