@@ -19,7 +19,7 @@ from tfk_transformer.export.runtime.sessions import open_session
 from tfk_transformer.export.signatures import GENERATE, SAVED_MODEL, SCORE_AND_ATTEND
 from tfk_transformer.export.step_functions import host_functions
 from tfk_transformer.export.to_onnx import onnx_models
-from tfk_transformer.export.to_onnx.calibration import measure_ranges
+from tfk_transformer.export.to_onnx.calibration import observe_rows
 from tfk_transformer.export.to_onnx.onnx_file import OnnxFiles
 from tfk_transformer.export.to_onnx.onnx_layers import PROFILES, Profile, int8_profile
 from tfk_transformer.export.to_saved_model.warm_up import write_warm_up
@@ -184,10 +184,10 @@ def _onnx_fast(translator: Translator, folder: Path, expected: ExpectedResults) 
 
 def _onnx_int8(translator: Translator, folder: Path, expected: ExpectedResults) -> Figures:
     """Round all weights to 8 bits, or as many as possible while the translations agree with the model's."""
-    ranges = measure_ranges(translator.model, expected.ids, expected.best)
+    rows = observe_rows(translator.model, expected.ids, expected.best)
     found = []
     for kept in KEPT:
-        models = _search_models(translator, expected, "int8", int8_profile(ranges, kept))
+        models = _search_models(translator, expected, "int8", int8_profile(rows, kept))
         files = _write(models, folder, translator, profile="int8", kept_float32=list(kept))
         _, translate = (folder / name for name in models)
         texts = [translation.text for translation in _translating(translate)(expected.short_texts)]

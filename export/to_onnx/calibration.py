@@ -1,4 +1,4 @@
-"""The ranges of the numbers that a model multiplies by its weights, measured on sentences."""
+"""The rows that a model multiplies by its weights, observed on sentences."""
 
 import functools
 import tempfile
@@ -17,7 +17,7 @@ from tfk_transformer.export.to_onnx.conversion import OPSET
 from tfk_transformer.export.to_onnx.onnx_attention import StandardAttention
 from tfk_transformer.export.to_onnx.onnx_file import save
 from tfk_transformer.export.to_onnx.onnx_layers import write_read, write_step
-from tfk_transformer.export.to_onnx.onnx_matmul import Float32MatMul, GetConstant, Ranges, WriteOperator
+from tfk_transformer.export.to_onnx.onnx_matmul import Float32MatMul, GetConstant, RowStatistics, WriteOperator
 from tfk_transformer.export.to_onnx.operator_writer import OperatorWriter
 from tfk_transformer.models.base import TokenModel
 
@@ -88,24 +88,25 @@ def _opened(model: ir.Model) -> onnxruntime.InferenceSession:
         return open_session(Path(folder) / "observed.onnx", threads=1)
 
 
-def measure_ranges(model: TokenModel, sources: np.ndarray, targets: np.ndarray) -> Ranges:
-    """Return the smallest and the largest number, at least 0, of the rows that each matrix is multiplied by.
+def observe_rows(model: TokenModel, sources: np.ndarray, targets: np.ndarray) -> dict[str, RowStatistics]:
+    """Return the statistics of the rows that each matrix is multiplied by, by the name of the weights.
 
     Args:
         model: the model.
         sources: int32 (N, S), tokens, end token and padding.
         targets: int32 (N, T), the translations of the sources, in the same form.
     """
-    ranges: dict[str, tuple[float, float]] = {}
-    for rows in _observed_rows(model, sources, targets):
-        for name, values in rows.items():
-            low, high = ranges.get(name, (0.0, 0.0))
-            ranges[name] = min(low, float(values.min())), max(high, float(values.max()))
-    return ranges
+    found: dict[str, RowStatistics] = {}
+    for observed in _observed_rows(model, sources, targets):
+        for name, parts in observed.items():
+            rows = np.concatenate(parts).astype("float64")
+            low, high, moments = found.get(name, (0.0, 0.0, 0.0))
+            found[name] = RowStatistics(min(low, float(rows.min())), max(high, float(rows.max())), moments + rows.T @ rows)
+    return found
 
 
-def _observed_rows(model: TokenModel, sources: np.ndarray, targets: np.ndarray) -> Iterator[dict[str, np.ndarray]]:
-    """Decode the targets step by step, each on its own so that there is no padding, and yield the rows of the products."""
+def _observed_rows(model: TokenModel, sources: np.ndarray, targets: np.ndarray) -> Iterator[dict[str, Arrays]]:
+    """Decode each target step by step, on its own so that there is no padding, and yield the rows of its products."""
     config, decoder_only = model.config, model.config.architecture == "decoder"
     layers = [(width, f"{name}_{i}") for i in range(config.decoder_layers) for name, width in _widths(model)]
     memory = [] if decoder_only else [*(_float(f"memory_{name}", 4) for _, name in layers), _float("mask", 4)]
@@ -115,16 +116,19 @@ def _observed_rows(model: TokenModel, sources: np.ndarray, targets: np.ndarray) 
     for source, target in zip(sources, targets, strict=True):
         source, target = source[source != PAD_ID], target[target != PAD_ID]
         remembered: Arrays = []
+        observed: dict[str, Arrays] = {}
         if read:
             remembered, rows = read.run(source[None])
-            yield rows
+            observed |= {name: [values] for name, values in rows.items()}
         else:
             target = np.concatenate([source[:-1], target])
         ids = np.concatenate([[START_ID], target[:-1]]).astype("int32")[None, None]  # (1, 1, T)
         past = [np.zeros((1, config.num_heads, 0, width), "float32") for width, _ in layers]
         for length in range(1, ids.shape[2] + 1):
             (_, _, *past), rows = step.run(ids[:, :, :length], np.zeros((1, 1, 1, length), "float32"), *past, *remembered)
-            yield rows
+            for name, values in rows.items():
+                observed.setdefault(name, []).append(values)
+        yield observed
 
 
 def _widths(model: TokenModel) -> list[tuple[str, int]]:

@@ -57,8 +57,12 @@ class StandardAttention:
         """Return the heads' outputs (A, M, H, V), and attention weights (A, H, M, S)."""
         op = self.writer.op
         scores = op("MatMul", [query, op("Transpose", [key], perm=[0, 1, 3, 2])])  # the weights of queries are scaled
-        weights = op("Softmax", [op("Add", [scores, mask])], axis=-1)
+        weights = self.softmax(op("Add", [scores, mask]))
         return op("Transpose", [op("MatMul", [weights, value])], perm=[0, 2, 1, 3]), weights
+
+    def softmax(self, scores: ir.Value) -> ir.Value:
+        """Return the attention weights of scores (A, H, M, S)."""
+        return self.writer.op("Softmax", [scores], axis=-1)
 
     def project(self, x: ir.Value, roles: Sequence[str]) -> ir.Value:
         """Multiply rows (R, D) by the concatenated weights of "query", "key" or "value"."""
@@ -111,6 +115,21 @@ class StandardAttention:
     def _bias(self, role: str) -> np.ndarray:
         bias = self.writer.weights.get(f"{self.path}/{role}_bias", np.zeros((1, 1, self._width(role)), "float32"))
         return np.broadcast_to(bias * np.float32(self._scale(role)), (self.options.num_heads, 1, self._width(role))).reshape(-1)
+
+
+class ReproducibleAttention(StandardAttention):
+    """Writes attention whose numbers do not depend on the processor, nor the softmax on the padding.
+
+    onnxruntime's softmax adds exponentials in another order with AVX-512 than with AVX2, if there are more than 16. The last bit of the
+    sum then differs, and 8-bit rounding enlarges the difference. A sum in float64 is the same after rounding to float32.
+    """
+
+    def softmax(self, scores: ir.Value) -> ir.Value:
+        """Return the attention weights of scores (A, H, M, S)."""
+        op, last = self.writer.op, self.writer.ints(-1)
+        powers = op("Exp", [op("Sub", [scores, op("ReduceMax", [scores, last], keepdims=1)])])
+        total = op("ReduceSum", [op("Cast", [powers], to=ir.DataType.DOUBLE.value), last], keepdims=1)
+        return op("Div", [powers, op("Cast", [total], to=ir.DataType.FLOAT.value)])
 
 
 class FusedAttention(StandardAttention):

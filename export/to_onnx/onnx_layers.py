@@ -6,7 +6,7 @@ the weights: about 30 standard operators for each layer, or half as many with on
 """
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -16,8 +16,8 @@ from tfk_transformer.config.layer_options import LayerOptions
 from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.constants import PAD_ID
 from tfk_transformer.export.to_onnx.conversion import DOMAIN, READ
-from tfk_transformer.export.to_onnx.onnx_attention import FusedAttention, StandardAttention
-from tfk_transformer.export.to_onnx.onnx_matmul import CONTRIB, Float32MatMul, Int8MatMul, Ranges
+from tfk_transformer.export.to_onnx.onnx_attention import FusedAttention, ReproducibleAttention, StandardAttention
+from tfk_transformer.export.to_onnx.onnx_matmul import CONTRIB, Float32MatMul, Int8MatMul, RowStatistics
 from tfk_transformer.export.to_onnx.operator_writer import OperatorWriter
 from tfk_transformer.layers.masks import HIDDEN
 from tfk_transformer.models.base import TokenModel
@@ -36,14 +36,14 @@ PROFILES = {
 }
 
 
-def int8_profile(ranges: Ranges, kept: Sequence[str] = ()) -> Profile:
+def int8_profile(rows: Mapping[str, RowStatistics], kept: Sequence[str] = ()) -> Profile:
     """Return the profile "int8": weights of 8 bits, except those whose names contain one of `kept`, which remain float32.
 
     Args:
-        ranges: the ranges of the rows, see `calibration.measure_ranges`.
+        rows: what is known of the rows of each product, see `calibration.observe_rows`.
         kept: parts of the names of weights.
     """
-    return Profile(FusedAttention, functools.partial(Int8MatMul, ranges=ranges, kept=kept))
+    return Profile(ReproducibleAttention, functools.partial(Int8MatMul, rows=rows, kept=kept))
 
 
 def insert_layers(converted: ir.Model, model: TokenModel, profile: Profile) -> None:

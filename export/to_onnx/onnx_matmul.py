@@ -1,7 +1,7 @@
 """Operators that multiply rows by weights, in float32 or in 8-bit integers."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 import onnx_ir as ir
@@ -9,10 +9,18 @@ import onnx_ir as ir
 CONTRIB = "com.microsoft"  # onnxruntime's own operators
 LARGEST = 127  # of 8-bit weights; without -128 they are symmetric around zero
 LARGEST_PAIR = 128  # the sum of two weights of one sign: 128 * 255 < 2**15
+DAMPING = 0.01  # the share of the mean of a diagonal that is added to it
 
 WriteOperator = Callable[..., ir.Value]
 GetConstant = Callable[[str, np.ndarray], ir.Value]
-Ranges: TypeAlias = Mapping[str, tuple[float, float]]  # of the rows that are multiplied by weights, by the name of the weights
+
+
+class RowStatistics(NamedTuple):
+    """What is known of the rows (R, rows) that a matrix (rows, columns) is multiplied by."""
+
+    low: float  # the smallest number, at most 0
+    high: float  # the largest number, at least 0
+    moments: np.ndarray  # float64 (rows, rows), the transposed rows times the rows
 
 
 class Float32MatMul:
@@ -57,26 +65,26 @@ class Int8MatMul(Float32MatMul):
     Args:
         op: see `Float32MatMul`.
         constant: see `Float32MatMul`.
-        ranges: the range of the rows of each product, see `calibration.measure_ranges`. Numbers outside are cut.
+        rows: what is known of the rows, by the name of the weights, see `calibration.observe_rows`. Numbers outside their range are cut.
         kept: parts of the names of weights that remain float32.
     """
 
-    def __init__(self, op: WriteOperator, constant: GetConstant, ranges: Ranges, kept: Sequence[str] = ()):
+    def __init__(self, op: WriteOperator, constant: GetConstant, rows: Mapping[str, RowStatistics], kept: Sequence[str] = ()):
         super().__init__(op, constant)
-        self.ranges = ranges
+        self.rows = rows
         self.kept = kept
 
     def multiply(self, x: ir.Value, name: str, matrix: np.ndarray, bias: np.ndarray | None = None) -> ir.Value:
         """Multiply rows (R, rows) by a matrix (rows, columns) and add a bias (columns,)."""
         if any(part in name for part in self.kept):
             return super().multiply(x, name, matrix, bias)
-        low, high = self.ranges[name]
+        low, high, moments = self.rows[name]
         step, zero = row_rounding(low, high)
         producer = x.producer()
         if low == 0 and producer and producer.op_type == "Relu":  # the smallest uint8 is 0 here: rounding cuts as Relu does
             x = producer.inputs[0]
         row_scale, row_zero = self.constant(f"{name}_row_scale", step), self.constant(f"{name}_row_zero", zero)
-        rounded, scale = rounded_columns(matrix)
+        rounded, scale = rounded_columns(matrix, moments)
         zeros = self.constant(f"zeros/{scale.size}", np.zeros(scale.size, "int8"))
         rows = self.op("QuantizeLinear", [x, row_scale, row_zero])
         inputs = [rows, self.constant(f"{name}_int8", rounded), row_scale, self.constant(f"{name}_scale", scale), row_zero, zeros]
@@ -89,31 +97,51 @@ class Int8MatMul(Float32MatMul):
     def look_up(self, name: str, table: np.ndarray, ids: ir.Value) -> ir.Value:
         """Look up ids (A, M) in an embedding table (vocab_size, D): (A, M, D)."""
         scale = np.abs(table).max(axis=1, keepdims=True) / LARGEST
-        rounded = self.op("Gather", [self.constant(f"{name}_int8", _divided(table, scale)), ids])
+        rounded = np.round(table / np.where(scale > 0, scale, 1)).astype("int8")
+        numbers = self.op("Gather", [self.constant(f"{name}_int8", rounded), ids])
         scales = self.op("Gather", [self.constant(f"{name}_scale", scale.astype("float32")), ids])
-        return self.op("Mul", [self.op("Cast", [rounded], to=ir.DataType.FLOAT.value), scales])
+        return self.op("Mul", [self.op("Cast", [numbers], to=ir.DataType.FLOAT.value), scales])
 
 
-def rounded_columns(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def rounded_columns(matrix: np.ndarray, moments: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return a matrix (rows, columns) as int8, and the float32 scales of its columns.
 
     Without VNNI, onnxruntime multiplies with the instruction `vpmaddubsw`. It adds the products of rows 2k and 2k + 1, each of a uint8 and
     an int8, in 16 bits, and cuts larger sums. The scale of a column is therefore so large that no sum of two weights of one sign
     exceeds `LARGEST_PAIR`. Weights of opposite signs have smaller sums than either alone.
+
+    Later rows make up for the rounding of earlier ones, such that products with rows of these moments change least (GPTQ,
+    arXiv:2210.17323, algorithm 1, without blocks).
+
+    Args:
+        matrix: float32 (rows, columns).
+        moments: see `RowStatistics`.
     """
-    signs = np.stack([np.maximum(matrix, 0), np.maximum(-matrix, 0)])  # (2, rows, columns)
-    even = np.pad(signs, [(0, 0), (0, matrix.shape[0] % 2), (0, 0)])
+    left = matrix.astype("float64")  # the weights, less what earlier rows have made up for
+    signs = np.stack([np.maximum(left, 0), np.maximum(-left, 0)])  # (2, rows, columns)
+    even = np.pad(signs, [(0, 0), (0, len(left) % 2), (0, 0)])
     pairs = (even[:, 0::2] + even[:, 1::2]).max(axis=(0, 1))
-    # Two numbers whose sum is less than 128 are rounded to numbers whose sum is at most 128.
-    scale = np.maximum(signs.max(axis=(0, 1)) / LARGEST, pairs / (LARGEST_PAIR - 0.01))
-    return _divided(matrix, scale), scale.astype("float32")
+    scale = np.maximum(signs.max(axis=(0, 1)) / LARGEST, pairs / LARGEST_PAIR)
+    steps, factor = np.where(scale > 0, scale, 1), _inverse_factor(moments)
+    rounded = np.zeros(left.shape, "int64")
+    for row in range(len(left)):
+        before = rounded[row - 1] if row % 2 else np.zeros_like(rounded[row])  # the other weight of the pair
+        lowest = np.maximum(-LARGEST, -LARGEST_PAIR - np.minimum(before, 0))
+        highest = np.minimum(LARGEST, LARGEST_PAIR - np.maximum(before, 0))
+        rounded[row] = np.clip(np.round(left[row] / steps), lowest, highest)
+        error = (left[row] - rounded[row] * steps) / factor[row, row]
+        left[row + 1 :] -= np.outer(factor[row, row + 1 :], error)
+    return rounded.astype("int8"), scale.astype("float32")
+
+
+def _inverse_factor(moments: np.ndarray) -> np.ndarray:
+    """Return the upper triangular factor of the inverse of moments, whose diagonal is increased so that there is an inverse."""
+    size = len(moments)
+    damped = moments + np.eye(size) * (DAMPING * np.trace(moments) / size or 1.0)
+    return np.linalg.cholesky(np.linalg.inv(damped)).T
 
 
 def row_rounding(low: float, high: float) -> tuple[np.ndarray, np.ndarray]:
     """Return the float32 scale and the uint8 zero with which numbers from `low`, at most 0, to `high`, at least 0, become uint8."""
     scale = (high - low) / 255 or 1.0
     return np.array(scale, "float32"), np.array(round(-low / scale), "uint8")
-
-
-def _divided(array: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    return np.round(array / np.where(scale > 0, scale, 1)).astype("int8")

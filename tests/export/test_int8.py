@@ -1,5 +1,9 @@
 """8-bit products: the same sums on every processor, and for every row of a batch."""
 
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -8,12 +12,22 @@ import pytest
 from onnx_ir import tape
 from random_translators import OPTIONS, SIZES, V, found_by, of_transformer, opened, search_of, source_ids, translator_of
 
-from tfk_transformer.export.to_onnx.calibration import measure_ranges
+from tfk_transformer.export.to_onnx.calibration import observe_rows
 from tfk_transformer.export.to_onnx.onnx_layers import int8_profile
 from tfk_transformer.export.to_onnx.onnx_matmul import CONTRIB, LARGEST_PAIR, rounded_columns, row_rounding
 from tfk_transformer.export.to_onnx.onnx_models import generate_graph
 from tfk_transformer.models.language_model import LanguageModel
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+RUN = """
+import json, sys
+import numpy, onnxruntime
+path, inputs = json.load(sys.stdin)
+session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+first = session.run(None, {name: numpy.array(values, dtype) for name, (values, dtype) in inputs.items()})[0]
+print(json.dumps(first.tolist()))
+"""
 
 
 def exact_sums(rows, zero, weights):
@@ -75,7 +89,7 @@ def test_rounded_columns_have_equal_sums_on_both_kinds_of_processor(rows):
     matrix = (random.normal(size=(rows, 13)) ** 3).astype("float32")
     matrix[:, 5] = 0
     matrix[:2, 6] = 1.0, 1.0  # the pair with the largest sum
-    rounded, scale = rounded_columns(matrix)
+    rounded, scale = rounded_columns(matrix, np.eye(rows))
     largest = np.where(rounded > 0, 255, 0).astype("uint8").T  # the row that makes the sums of each column as large as they can be
     for extreme in (largest, 255 - largest, np.full_like(largest, 255)):
         np.testing.assert_array_equal(saturated_sums(extreme, 128, rounded), exact_sums(extreme, 128, rounded))
@@ -84,9 +98,22 @@ def test_rounded_columns_have_equal_sums_on_both_kinds_of_processor(rows):
 
 
 def test_weights_of_opposite_signs_keep_all_8_bits():
-    rounded, scale = rounded_columns(np.array([[2.0, 2.0], [-2.0, 2.0]], "float32"))
+    rounded, scale = rounded_columns(np.array([[2.0, 2.0], [-2.0, 2.0]], "float32"), np.eye(2))
     np.testing.assert_array_equal(rounded, [[127, 64], [-127, 64]])
-    np.testing.assert_allclose(scale, [2 / 127, 4 / 127.99])
+    np.testing.assert_allclose(scale, [2 / 127, 4 / 128])
+
+
+def test_later_weights_make_up_for_the_rounding_of_earlier_ones():
+    random = np.random.default_rng(0)
+    rows = random.normal(size=(500, 4)) @ random.normal(size=(4, 24)) + 0.1 * random.normal(size=(500, 24))  # of few directions
+    matrix = random.normal(size=(24, 13)).astype("float32")
+    errors = [
+        np.abs(rows @ (rounded * scale - matrix)).mean()
+        for rounded, scale in (rounded_columns(matrix, moments) for moments in (np.eye(24), rows.T @ rows))
+    ]
+    assert errors[1] < 0.5 * errors[0]
+    rounded, _ = rounded_columns(matrix, np.zeros((24, 24)))  # of a product that no sentence reaches
+    np.testing.assert_array_equal(rounded, rounded_columns(matrix, np.eye(24))[0])
 
 
 def test_rows_are_rounded_to_the_whole_range():
@@ -107,8 +134,8 @@ def searches():
 
 def int8_graph(searches, translator, kept=()):
     targets = np.random.default_rng(2).integers(3, V, (5, 6)).astype("int32")
-    ranges = measure_ranges(translator.model, source_ids(), targets)
-    return generate_graph(search_of(searches, translator), translator, int8_profile(ranges, kept))
+    rows = observe_rows(translator.model, source_ids(), targets)
+    return generate_graph(search_of(searches, translator), translator, int8_profile(rows, kept))
 
 
 def weights_of(graph):
@@ -160,3 +187,39 @@ def test_int8_scores_are_close_to_the_models_and_kept_weights_are_the_models(tok
     )
     assert 1e-5 < np.abs(expected - rounded).max() < 0.3  # the same on every processor
     np.testing.assert_allclose(kept, expected, atol=0.1)  # the table is looked up in int8
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory):
+    """The library that hides instructions, see `benchmarks/processors.c`."""
+    path = tmp_path_factory.mktemp("processors") / "processors.so"
+    try:
+        subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", path, BENCHMARKS / "processors.c"], check=True, capture_output=True)
+        subprocess.run([sys.executable, "-c", ""], env={**os.environ, "LD_PRELOAD": str(path), "HIDE": "vnni"}, check=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"needs Linux on x86-64, a C compiler, and a processor that can trap CPUID: {error}")
+    return path
+
+
+def run_without(library, hidden, path, inputs):
+    """The first output of an ONNX file in a process that does not find some instructions."""
+    given = json.dumps([str(path), {name: (array.tolist(), str(array.dtype)) for name, array in inputs.items()}])
+    environment = {**os.environ, "LD_PRELOAD": str(library), "HIDE": hidden}
+    done = subprocess.run([sys.executable, "-c", RUN], input=given, env=environment, capture_output=True, text=True, check=True)
+    return np.array(json.loads(done.stdout))
+
+
+@pytest.mark.parametrize("hidden", ["vnni", "avx512"])
+def test_processors_without_vnni_add_as_emulated(hidden, library, tmp_path):
+    rows, weights = rows_and_weights()
+    sums_of_onnxruntime(rows, 100, weights, tmp_path / "product.onnx")
+    np.testing.assert_array_equal(
+        run_without(library, hidden, tmp_path / "product.onnx", {"rows": rows}), saturated_sums(rows, 100, weights)
+    )
+
+
+@pytest.mark.parametrize("hidden", ["vnni", "avx512"])
+def test_every_processor_gives_the_same_ids(hidden, library, tokenizer, searches, tmp_path):
+    session = opened(int8_graph(searches, of_transformer(tokenizer)), tmp_path / "int8.onnx")
+    inputs = {"source_ids": source_ids(), "beam_size": np.array(3, "int32"), "n_best": np.array(3, "int32")}
+    np.testing.assert_array_equal(run_without(library, hidden, tmp_path / "int8.onnx", inputs), session.run(["ids"], inputs)[0])
