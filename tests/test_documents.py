@@ -56,6 +56,11 @@ NOT_RUN = [
         "benchmarks/decoding.py",
         "needs CTranslate2 and minutes; tests/programs/test_benchmark_decoding.py runs the program",
     ),
+    (
+        "docs/performance.md",
+        "benchmarks/processors.py",
+        "needs a processor that can trap CPUID; tests/export/test_int8.py hides instructions in the same way",
+    ),
 ]
 BACKENDS = {"docs/scaling.md": "jax"}  # where the page says so
 
