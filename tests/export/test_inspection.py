@@ -24,7 +24,7 @@ def test_an_onnx_file_tells_its_signature_version_and_parity(exported, translato
     inputs, outputs = found["signatures"][name].values()
     wanted = [{"name": t.name, "dtype": t.dtype, "shape": list(t.shape)} for t in (*signature.inputs, *signature.outputs)]
     assert [{key: t[key] for key in ("name", "dtype", "shape")} for t in (*inputs, *outputs)] == wanted
-    assert inputs[1]["default"] == {"generate": [[]], "translate": [""]}[name]
+    assert inputs[1]["default"] == {"generate": [[0]], "translate": [""]}[name]
     assert {t["name"]: t["default"] for t in inputs[2:]} == {**SearchSettings().model_dump(), "max_length": 32}  # the model's
     assert found["files"] == {path.name: path.stat().st_size}
     assert found["config"] == translator.model.config.model_dump(mode="json")

@@ -135,9 +135,14 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
 """
 
 
+def without_allocator():
+    """Return the environment without the variables that a training of another test in this process has set."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("TF_CPU_")}
+
+
 def pages_mapped(code, **environment):
     """Return how many pages of memory another process maps while it computes."""
-    environment = {**os.environ, "TF_ENABLE_ONEDNN_OPTS": "0", **environment}  # oneDNN's operations have an allocator of their own
+    environment = {**without_allocator(), "TF_ENABLE_ONEDNN_OPTS": "0", **environment}  # oneDNN's operations have an allocator of their own
     script = f"import tensorflow as tf\nfrom tfk_transformer.training.towers import share_processors\n{code}\n"
     runs = [
         subprocess.run([sys.executable, "-c", script + computed], capture_output=True, text=True, check=True, env=environment)
@@ -155,7 +160,7 @@ def test_memory_of_tensors_is_kept():
 
 def test_the_limit_of_kept_memory_is_the_machines():
     code = "from tfk_transformer import share_processors\nshare_processors()\nimport os\nprint(os.environ['TF_CPU_BFC_MEM_LIMIT_IN_MB'])"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=without_allocator())
     total = re.search(r"MemTotal: *(\d+) kB", Path("/proc/meminfo").read_text())
     assert int(run.stdout) == int(total[1]) // 1024
 
