@@ -55,11 +55,14 @@ def test_the_readmes_python_runs(tmp_path):
     """Its one Python example, word for word except for the number of epochs: from text pairs to a file that translates."""
     (code,) = re.findall(r"```python\n(.*?)```", (SCRIPTS.parent / "README.md").read_text(encoding="utf-8"), re.DOTALL)
     assert "epochs=8" in code
+    code += 'print(translator.translate(["forty-two"])[0].text)\n'
     (tmp_path / "readme.py").write_text(code.replace("epochs=8", "epochs=1"), encoding="utf-8")
     output = run(tmp_path / "readme.py", cwd=tmp_path)
     assert (tmp_path / "numbers" / "config.json").is_file()
     assert (tmp_path / "numbers-files" / "translate.onnx").is_file()
-    assert output.splitlines()[-1].strip()  # a translation, poor after one epoch
+    # After one epoch a translation is poor, on some processors even empty; the file's is the model's all the same.
+    by_the_file, by_the_model = output.split("\n")[-3:-1]
+    assert by_the_file == by_the_model
 
 
 @pytest.mark.journey
