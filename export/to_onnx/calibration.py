@@ -13,7 +13,7 @@ import onnxruntime
 from tfk_transformer.config.layer_options import LayerOptions
 from tfk_transformer.constants import PAD_ID, START_ID
 from tfk_transformer.export.runtime.sessions import open_session
-from tfk_transformer.export.to_onnx.conversion import OPSET
+from tfk_transformer.export.to_onnx.conversion import IR_VERSION, OPSET
 from tfk_transformer.export.to_onnx.onnx_attention import StandardAttention
 from tfk_transformer.export.to_onnx.onnx_file import save
 from tfk_transformer.export.to_onnx.onnx_layers import write_read, write_step
@@ -21,7 +21,6 @@ from tfk_transformer.export.to_onnx.onnx_matmul import Float32MatMul, GetConstan
 from tfk_transformer.export.to_onnx.operator_writer import OperatorWriter
 from tfk_transformer.models.base import TokenModel
 
-IR_VERSION = 8  # as in `onnx_models`
 Arrays: TypeAlias = list[np.ndarray]
 Observed: TypeAlias = dict[str, ir.Value]  # the rows that are multiplied, by the name of the weights
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 # Domain and operators of the nodes that represent layers, see `placeholder_model`.
 DOMAIN, READ, STEP = "tfk_transformer", "Read", "Step"
 OPSET = 18  # the newest that tf2onnx 1.17 supports
+IR_VERSION = 8  # the version that it writes
 
 
 def from_tensorflow(function: "ConcreteFunction") -> ir.Model:

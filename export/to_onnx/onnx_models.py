@@ -29,7 +29,7 @@ from tfk_transformer.export.signatures import (
     Signature,
     TensorSignature,
 )
-from tfk_transformer.export.to_onnx.conversion import OPSET, from_tensorflow
+from tfk_transformer.export.to_onnx.conversion import IR_VERSION, OPSET, from_tensorflow
 from tfk_transformer.export.to_onnx.onnx_layers import PROFILES, Profile, insert_layers
 from tfk_transformer.export.to_onnx.optimize import optimize
 from tfk_transformer.export.to_onnx.text_operators import TEXT_OPERATORS, write_best_label, write_detokenizer, write_tokenizer
@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from tfk_transformer.generation.classification_functions import ClassificationFunctions
     from tfk_transformer.generation.translation_functions import TranslationFunctions
     from tfk_transformer.models.base import TokenModel
-
-IR_VERSION = 8  # the version that tf2onnx writes
 
 
 def search_graph(translator: Translator) -> ir.Model:

@@ -46,10 +46,11 @@ def test_the_chosen_hypothesis_is_the_most_like_the_target(translator, exported,
     assert sorted(path.name for path in (tmp_path / "pairs").iterdir()) == ["about.json", "source.train.txt", "target.train.txt"]
 
 
-def test_a_stopped_translation_continues(translator, data, tmp_path, parts_of_forty):
-    def stop(line):
-        raise KeyboardInterrupt
+def stop(line):
+    raise KeyboardInterrupt
 
+
+def test_a_stopped_translation_continues(translator, data, tmp_path, parts_of_forty):
     folder = tmp_path / "pairs"
     with pytest.raises(KeyboardInterrupt):
         TeacherPairs([translator], data, folder, BEAM).write(stop)
@@ -65,16 +66,30 @@ def test_a_stopped_translation_continues(translator, data, tmp_path, parts_of_fo
 def test_other_pairs_teachers_or_searches_are_not_mixed(translator, exported, data, tmp_path, parts_of_forty):
     folder = tmp_path / "pairs"
     with pytest.raises(KeyboardInterrupt):
-        TeacherPairs([translator], data, folder, BEAM).write(lambda line: exec("raise KeyboardInterrupt"))
+        TeacherPairs([translator], data, folder, BEAM).write(stop)
     with pytest.raises(
         ValueError, match=r"^out: expected no .*pairs, which an earlier distillation left. Resume it, remove the folder, or"
     ):
         TeacherPairs([translator], data, folder, BEAM)
-    for teachers, search in (([translator], Search(2)), ([translator] * 2, BEAM)):
-        with pytest.raises(ValueError, match=r"^resume: expected the distillation that .* was started with, got another \(.* differ\)\.$"):
-            TeacherPairs(teachers, data, folder, search, resume=True).write()
+    (tmp_path / "fewer").mkdir()
+    fewer = datasets.load(write_number_files(tmp_path / "fewer", range(150, 249)))
+    others = {
+        "beam_size": ([translator], data, Search(2)),
+        "translations": ([translator] * 2, data, BEAM),
+        "pairs": ([translator], fewer, BEAM),
+    }
+
+    def check_others():
+        for name, (teachers, pairs, search) in others.items():
+            with pytest.raises(
+                ValueError, match=rf"^resume: expected the distillation that .* was started with, got another \(.*{name}.* differ\)"
+            ):
+                TeacherPairs(teachers, pairs, folder, search, resume=True).write()
+
+    check_others()
     # The exported file is the same teacher.
     TeacherPairs([load(exported / "translate.onnx")], data, folder, BEAM, resume=True).write(lambda line: None)
+    check_others()  # also when all is translated
 
 
 @pytest.mark.parametrize("bad", ["one " * 99, "a\0b"])

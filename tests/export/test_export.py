@@ -20,7 +20,7 @@ from tfk_transformer.export.runtime.onnx_translator import OnnxTranslator
 from tfk_transformer.export.runtime.opening import open_translator
 from tfk_transformer.export.runtime.saved_model_translator import SavedModelTranslator
 from tfk_transformer.export.runtime.sessions import Sessions, are_small, open_session
-from tfk_transformer.export.to_onnx.onnx_models import IR_VERSION, OPSET
+from tfk_transformer.export.to_onnx.conversion import IR_VERSION, OPSET
 from tfk_transformer.export.to_onnx.text_operators import TEXT_OPERATORS, write_detokenizer
 from tfk_transformer.models.transformer import Transformer
 from tfk_transformer.pipelines.translator import Translator

@@ -50,7 +50,9 @@ def command(
 
 @with_recipe
 def distill(
-    teachers: Annotated[list[Path], typer.Argument(metavar="TEACHER...", help=f"{MODEL_HELP} Several share the work of choosing.")],
+    teachers: Annotated[
+        list[Path], typer.Argument(metavar="TEACHER...", help=f"{MODEL_HELP} With several, the hypotheses of all are compared.")
+    ],
     recipe: Annotated[
         Path | None, typer.Option(help="The student's TOML file. Options on the command line override its values.", metavar="FILE")
     ] = None,

@@ -7,7 +7,7 @@ from tfk_transformer import datasets
 from tfk_transformer.distillation.teacher_pairs import Search, TeacherPairs
 from tfk_transformer.evaluation import SupportsTranslate
 from tfk_transformer.pipelines.translator import Translator
-from tfk_transformer.training.checkpoints import work_folder_of
+from tfk_transformer.training.checkpoints import checked_work_folder, work_folder_of
 from tfk_transformer.training.recipe import Recipe
 from tfk_transformer.training.trainer import train
 
@@ -25,7 +25,7 @@ def distill(
     """Train a student on its data and on what teachers make of it: sequence-level distillation (arXiv:1606.07947).
 
     For each training pair, the student learns two targets: the pair's own, and of all hypotheses of the teachers' beam searches the one
-    that is most like it by sentence BLEU. A small student reaches with it nearly the quality of its teachers.
+    that is most like it by sentence BLEU.
 
     The folder `OUT.distilled` next to `out` contains these pairs. It stays, so that other students can be trained on them.
 
@@ -49,13 +49,14 @@ def distill(
     if recipe.architecture == "encoder":
         raise ValueError("architecture: expected 'encoder_decoder' or 'decoder', since a classifier learns labels, got 'encoder'.")
     out = Path(out)
-    if out.exists() and not (resume and work_folder_of(out).exists()):
-        raise ValueError(f"out: expected a new folder, got {out}, which exists; choose another name or remove it.")
     data = datasets.load(recipe.data)
     pairs = TeacherPairs(teachers, data, distilled_folder_of(out), Search(beam_size, batch_size), resume)
-    pairs.write(say)
     validation = recipe.validation_data or (recipe.data if "validation" in data.splits else None)
-    student = train(recipe.replace(data=pairs.spec, validation_data=validation), out, resume and work_folder_of(out).exists(), say=say)
+    recipe = recipe.replace(data=pairs.spec, validation_data=validation)
+    begun = resume and work_folder_of(out).exists()  # the training, after all translations
+    checked_work_folder(recipe, out, begun)  # what `train` would refuse after them
+    pairs.write(say)
+    student = train(recipe, out, begun, say=say)
     assert isinstance(student, Translator)
     return student
 

@@ -1,8 +1,8 @@
 """Training pairs whose targets are teachers' translations (sequence-level distillation, arXiv:1606.07947)."""
 
-import itertools
+import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -67,27 +67,33 @@ class TeacherPairs:
         Args:
             say: takes lines about the dropped pairs, the progress and the teachers' translations.
         """
+        report = Report()
+        pairs = list(self.data.pairs("train", report))
+        self._begin(pairs)
         if all(file.is_file() for file in self._files):
             return
-        self._begin()
-        report, done = Report(), 0
-        for number, pairs in enumerate(_parts(self.data.pairs("train", report))):
-            if not (part := self.folder / PART.format(number)).is_file():
+        parts = {self.folder / PART.format(first // TOGETHER): pairs[first : first + TOGETHER] for first in range(0, len(pairs), TOGETHER)}
+        done = 0
+        for part, some in parts.items():
+            done += len(some)
+            if not part.is_file():
                 with written_whole(part) as new:
-                    new.write_text(json.dumps(self._chosen(pairs), ensure_ascii=False), encoding="utf-8")
-                say(f"teachers: {done + len(pairs):,} pairs are translated")
-            done += len(pairs)
+                    new.write_text(json.dumps(self._chosen(some), ensure_ascii=False), encoding="utf-8")
+                say(f"teachers: {done:,} pairs are translated")
         for line in report.lines():
             say(f"train: {line}")
-        self._join(say)
+        self._join(pairs, list(parts), say)
 
-    def _begin(self) -> None:
-        """Make the folder; or check that its parts were made of the same pairs in the same way."""
-        first = list(itertools.islice(self.data.pairs("train"), 2))
-        if not first:
+    def _begin(self, pairs: Sequence[Pair]) -> None:
+        """Make the folder; or check that what is in it was made of the same pairs in the same way."""
+        if not pairs:
             raise ValueError(f"data: expected pairs to translate, got none in {self.data.name}.")
-        # Teachers are told apart by what they translate.
-        about = {"data": self.data.name, "beam_size": self.search.beam_size, "translations": self._candidates(first)}
+        texts = json.dumps([pair[:2] for pair in pairs]).encode()
+        about = {
+            "pairs": hashlib.sha256(texts).hexdigest(),
+            "beam_size": self.search.beam_size,
+            "translations": self._candidates(pairs[:2]),  # by which teachers are told apart
+        }
         file = self.folder / ABOUT
         if not file.is_file():
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -126,10 +132,8 @@ class TeacherPairs:
 
         return list(map(best, pairs, self._candidates(pairs)))
 
-    def _join(self, say: Callable[[str], None]) -> None:
+    def _join(self, original: Sequence[Pair], parts: Sequence[Path], say: Callable[[str], None]) -> None:
         """Replace the parts by the two files."""
-        original = list(self.data.pairs("train"))
-        parts = [self.folder / PART.format(number) for number in range(-(-len(original) // TOGETHER))]
         chosen = [text for part in parts for text in json.loads(part.read_text(encoding="utf-8"))]
         taught = [(pair.source, text) for pair, text in zip(original, chosen, strict=True) if text is not None]
         same = sum(pair.target == text for pair, text in zip(original, chosen, strict=True))
@@ -139,11 +143,6 @@ class TeacherPairs:
                 new.write_text("".join(f"{_line(pair[side])}\n" for pair in [*original, *taught]), encoding="utf-8")
         for part in parts:
             part.unlink()
-
-
-def _parts(pairs: Iterator[Pair]) -> Iterator[list[Pair]]:
-    while part := list(itertools.islice(pairs, TOGETHER)):
-        yield part
 
 
 def _line(text: str) -> str:
