@@ -1,6 +1,6 @@
 """Train the preset of each document of docs/seeds.md on number words, export it, and compare the results.
 
-python benchmarks/presets.py OUT [--epochs 8] [--preset NAME …]
+python benchmarks/presets.py OUT [--epochs N] [--preset NAME …]
 """
 
 import argparse
@@ -15,7 +15,7 @@ from rich.table import Table
 from tfk_transformer import datasets
 from tfk_transformer.runtime_environment import load_tensorflow
 
-DATA = "numbers:en-de"
+RECIPE = Path(__file__).parents[1] / "recipes" / "numbers.toml"
 # What makes a document's model small enough for two cores; its kind of attention, norm, positions and output stay.
 SIZES = {"model_dim": 128, "num_heads": 4, "key_dim": 32, "value_dim": 32, "ff_dim": 512, "encoder_layers": 2, "decoder_layers": 2}
 NO_DROPOUT = {"attention_dropout": 0.0, "attention_output_dropout": 0.0, "ff_dropout": 0.0}
@@ -27,28 +27,32 @@ def main() -> None:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path, help="new folder for bundles and exports")
-    parser.add_argument("--epochs", type=int, default=8)
+    parser.add_argument("--epochs", type=int, help="by default as many as the recipe has")
     parser.add_argument("--preset", action="append", choices=PRESETS)
     options = parser.parse_args()
     load_tensorflow()
-    pairs = list(datasets.load(DATA).pairs("test"))
+    from tfk_transformer.training.recipe import Recipe
+
+    recipe = Recipe.read(RECIPE)
+    if options.epochs:
+        recipe = recipe.replace(epochs=options.epochs)
+    pairs = list(datasets.load(recipe.data).pairs("test"))
     table = Table("preset", "parameters", "training", "Keras", "SavedModel", "ONNX", ".keras")
     for preset in options.preset or PRESETS:
-        table.add_row(preset, *measure(preset, options.out / preset, options.epochs, pairs))
+        table.add_row(preset, *measure(recipe, preset, options.out / preset, pairs))
     Console(width=120).print(table)
 
 
-def measure(preset: str, out: Path, epochs: int, pairs: list) -> tuple[str, ...]:
+def measure(recipe, preset: str, out: Path, pairs: list) -> tuple[str, ...]:
     """Return a row of the table; `export` fails unless SavedModel and ONNX give the Keras model's ids."""
     from tfk_transformer.evaluation import evaluate
     from tfk_transformer.export.exporting import export
     from tfk_transformer.export.runtime.opening import open_translator
-    from tfk_transformer.training.trainer import Recipe, train
+    from tfk_transformer.training.trainer import train
 
-    tuned = {"vocab_size": 400, "max_length": 64, "learning_rate": 2e-3, "warmup_steps": 400, "label_smoothing": 0.0, "dropout": 0.0}
     model = {**SIZES, **NO_DROPOUT, **WIDE_HEADS.get(preset, {})}
     started = time.perf_counter()
-    translator = train(Recipe(data=DATA, preset=preset, options=model, epochs=epochs, **tuned), out / "bundle")
+    translator = train(recipe.replace(preset=preset, options=model, dropout=0.0), out / "bundle")
     seconds = time.perf_counter() - started
     export(translator, out / "export")
     matches = [

@@ -10,7 +10,7 @@ from rich.table import Table
 from tfk_transformer import OnnxTranslator, datasets
 from tfk_transformer.runtime_environment import load_tensorflow
 
-DATA = "numbers:en-de"
+RECIPE = Path(__file__).parents[1] / "recipes" / "numbers.toml"
 console = Console(highlight=False, soft_wrap=True)
 
 
@@ -26,7 +26,7 @@ def main() -> None:
     parser.add_argument(
         "--out", type=Path, default=Path("runs") / f"demo-{time.strftime('%Y%m%d-%H%M%S')}", help="new folder for the results"
     )
-    parser.add_argument("--epochs", type=int, default=8)
+    parser.add_argument("--epochs", type=int, help="by default as many as the recipe has")
     options = parser.parse_args()
     load_tensorflow()
     from tfk_transformer.evaluation import evaluate
@@ -34,14 +34,16 @@ def main() -> None:
     from tfk_transformer.export.runtime.opening import open_translator
     from tfk_transformer.training.trainer import Recipe, train
 
-    console.rule(f"1. Train: {DATA}")
-    tuned = {"vocab_size": 400, "max_length": 64, "learning_rate": 2e-3, "warmup_steps": 400, "label_smoothing": 0.0}
-    translator = train(Recipe(data=DATA, preset="tiny", epochs=options.epochs, **tuned), options.out / "bundle", say=console.print)
+    recipe = Recipe.read(RECIPE)
+    if options.epochs:
+        recipe = recipe.replace(epochs=options.epochs)
+    console.rule(f"1. Train: {recipe.data}")
+    translator = train(recipe, options.out / "bundle", say=console.print)
     console.rule("2. Export, and check that all agree")
     figures = export(translator, options.out / "export")
     console.print(f"Keras, SavedModel and ONNX give the same ids for {figures['sentences']} sentences, greedy and beam 4.")
     console.rule("3. Translate unseen numbers with onnxruntime")
-    pairs = list(datasets.load(DATA).pairs("test"))
+    pairs = list(datasets.load(recipe.data).pairs("test"))
     for translation in OnnxTranslator(options.out / "export" / "translate.onnx").translate([pair.source for pair in pairs[:4]]):
         console.print(f"{translation.source}\n  → {translation.text}")
     console.rule(f"4. {len(pairs):,} unseen numbers, greedy")

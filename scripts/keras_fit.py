@@ -20,16 +20,18 @@ from tfk_transformer import (
     datasets,
 )
 
-out, epochs = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 8
+out, epochs = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 6
 
 data = datasets.load("numbers:en-de")
-tokenizer = SubwordTokenizer.train((text for pair in data.pairs("train") for text in (pair.source, pair.target)), vocab_size=400)
-training, validation = (TokenBatches(data, split, tokenizer, tokenizer, shuffle=split == "train") for split in ("train", "validation"))
+texts = (text for pair in data.pairs("train") for text in (pair.source, pair.target))
+tokenizer = SubwordTokenizer.train(texts, vocab_size=200, model_type="bpe")
+training = TokenBatches(data, "train", tokenizer, tokenizer, batch_tokens=2048, shuffle=True)
+validation = TokenBatches(data, "validation", tokenizer, tokenizer, batch_tokens=2048)
 
 sizes = {"source_vocab_size": tokenizer.vocab_size, "target_vocab_size": tokenizer.vocab_size}
 model = Transformer(TransformerConfig.preset("tiny", tie_embeddings="all", **sizes))
 model.compile(
-    optimizer=keras.optimizers.Adam(InverseSquareRoot(2e-3, warmup_steps=400), beta_2=0.98),
+    optimizer=keras.optimizers.Adam(InverseSquareRoot(2e-3, warmup_steps=300), beta_2=0.98),
     loss=LabelSmoothedCrossentropy(0.0),
     metrics=[TokenAccuracy(), Perplexity()],
     jit_compile=False,

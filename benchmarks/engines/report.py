@@ -10,6 +10,9 @@ from rich.table import Table
 
 from engines.trial import Measured
 
+# Of /proc/cpuinfo: the instructions that decide the speed of products.
+FLAGS = ("avx2", "avx512f", "avx_vnni", "avx512_vnni", "avx512_bf16", "amx_tile")
+
 
 class Footprint(NamedTuple):
     """What an engine needs, and how well it translates."""
@@ -99,11 +102,14 @@ def write_markdown(path: Path, conditions: Sequence[str], tables: Sequence[list[
 
 
 def processor() -> str:
-    """Return the processor's name and how many there are."""
+    """Return the processor's name, how many there are, and those of its instructions that decide the speed of products."""
     info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.is_file() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return f"{len(names)} × {names[0]}" if names else "an unknown processor"
+    lines = [line.partition(":") for line in info.read_text().splitlines()] if info.is_file() else []
+    names = [value.strip() for key, _, value in lines if key.strip() == "model name"]
+    flags = {flag for key, _, value in lines if key.strip() == "flags" for flag in value.split()}
+    if not names:
+        return "an unknown processor"
+    return f"{len(names)} × {names[0]}; of {', '.join(FLAGS)} it has {', '.join(flag for flag in FLAGS if flag in flags) or 'none'}"
 
 
 def _markdown(table: list[list[str]]) -> str:

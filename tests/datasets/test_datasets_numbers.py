@@ -1,3 +1,5 @@
+from collections import Counter
+
 import pytest
 
 from tfk_transformer.datasets import load
@@ -45,32 +47,46 @@ def test_sizes_of_the_splits():
     assert {split: len(numbers) for split, numbers in numbers_by_split().items()} == {"train": 60_000, "validation": 1_000, "test": 1_000}
 
 
-def test_no_number_is_in_two_splits_or_twice_in_one():
-    together = [number for numbers in numbers_by_split().values() for number in numbers]
-    assert len(set(together)) == 62_000
-    assert (min(together) >= 0, max(together) < 1_000_000) == (True, True)
+def test_no_held_out_number_is_in_another_split_or_twice_in_its_own():
+    train, validation, test = (numbers_by_split()[split] for split in ("train", "validation", "test"))
+    assert len({*validation, *test}) == 2_000
+    assert not {*validation, *test} & set(train)
+    assert min(train) == 0 and max(max(numbers) for numbers in (train, validation, test)) < 1_000_000
 
 
-def test_every_number_below_10000_that_is_not_held_out_is_trained():
+def by_digits(numbers):
+    return Counter(len(str(number)) for number in numbers)
+
+
+def test_each_number_of_digits_is_equally_frequent_in_training():
+    assert by_digits(numbers_by_split()["train"]) == {digits: 10_000 for digits in range(1, 7)}
+
+
+@pytest.mark.parametrize("split", ["validation", "test"])
+def test_no_number_below_100_is_held_out(split):
+    assert by_digits(numbers_by_split()[split]) == {3: 100, 4: 300, 5: 300, 6: 300}
+
+
+def test_every_number_below_1000_that_is_not_held_out_is_trained_equally_often():
     splits = numbers_by_split()
-    short = [number for numbers in splits.values() for number in numbers if number < 10_000]
-    assert sorted(short) == list(range(10_000))
-    assert len([number for number in splits["train"] if number < 10_000]) == 9_976
+    times = Counter(number for number in splits["train"] if number < 1_000)
+    assert times.keys() == {*range(1_000)} - {*splits["validation"], *splits["test"]}
+    assert {times[number] for number in range(10)} == {1_000}
+    assert {times[number] for number in range(10, 100)} == {111, 112}
+    assert {times[number] for number in times if number >= 100} == {14, 15}
 
 
 def test_short_and_long_numbers_are_mixed_in_the_train_split():
-    short_by_quarter = [
-        sum(number < 10_000 for number in numbers_by_split()["train"][start : start + 15_000]) for start in range(0, 60_000, 15_000)
-    ]
-    assert short_by_quarter == [2481, 2544, 2511, 2440]
+    quarters = [by_digits(numbers_by_split()["train"][start : start + 15_000]) for start in range(0, 60_000, 15_000)]
+    assert all(2_400 < count < 2_600 for quarter in quarters for count in quarter.values())
 
 
 @pytest.mark.parametrize(
     ("split", "first_ten"),
     [
-        ("train", (926963, 345109, 4402, 54334, 5580, 2641, 94260, 998365, 833521, 744619)),
-        ("validation", (96043, 596926, 47525, 270073, 27381, 647825, 900174, 345957, 285927, 236606)),
-        ("test", (863065, 247375, 207234, 881730, 908580, 644343, 460994, 471953, 400540, 965021)),
+        ("train", (0, 3201, 671513, 9, 8, 20, 127, 33, 7113, 116921)),
+        ("validation", (278424, 2320, 7435, 488097, 470203, 72393, 6381, 111834, 6511, 85172)),
+        ("test", (160831, 5502, 6360, 659362, 472399, 16422, 1511, 229177, 4761, 32712)),
     ],
 )
 def test_the_order_is_the_same_everywhere(split, first_ten):
@@ -80,8 +96,8 @@ def test_the_order_is_the_same_everywhere(split, first_ten):
 def test_pairs_of_the_built_in_source():
     pairs = load("numbers:en-de").pairs("train")
     assert next(pairs) == (
-        "nine hundred twenty-six thousand nine hundred sixty-three",
-        "neunhundertsechsundzwanzigtausendneunhundertdreiundsechzig",
+        "zero",
+        "null",
         "numbers:en-de train 1",
     )
     assert next(pairs).where == "numbers:en-de train 2"
@@ -91,8 +107,8 @@ def test_another_pair_of_languages():
     source = load("numbers:fr-en")
     assert source.splits == ("train", "validation", "test")
     assert next(source.pairs("validation")) == (
-        "quatre-vingt-seize mille quarante-trois",
-        "ninety-six thousand forty-three",
+        "deux cent soixante-dix-huit mille quatre cent vingt-quatre",
+        "two hundred seventy-eight thousand four hundred twenty-four",
         "numbers:fr-en validation 1",
     )
 

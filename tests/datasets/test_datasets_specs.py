@@ -74,7 +74,7 @@ def test_all_but_tfds_works_without_tensorflow_keras_and_tfds(tmp_path):
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
     assert done.stderr == ""
     assert done.stdout.splitlines() == [
-        "eight hundred sixty-three thousand sixty-five",
+        "one hundred sixty thousand eight hundred thirty-one",
         "one",
         "xx.train.txt:1",
         'tensorflow_datasets is not installed. Install it with: pip install "tfk-transformer[tfds]"',

@@ -39,15 +39,15 @@ class NumberWordsConfig(tfds.core.BuilderConfig):
 class NumberWords(tfds.core.GeneratorBasedBuilder):
     """Numbers in words in two languages: 60,000 pairs to train on, 1,000 each to validate and test."""
 
-    VERSION = tfds.core.Version("1.0.0")
-    RELEASE_NOTES = {"1.0.0": "First release."}
+    VERSION = tfds.core.Version("2.0.0")
+    RELEASE_NOTES = {"2.0.0": "As many short numbers as long ones.", "1.0.0": "First release."}
     BUILDER_CONFIGS = [NumberWordsConfig(pair) for pair in ("en-de", "de-en", "en-fr", "en-es", "en-it", "en-nl", "en-pt", "en-ru")]
 
     def _info(self) -> tfds.core.DatasetInfo:
         languages = self.builder_config.languages
         return tfds.core.DatasetInfo(
             builder=self,
-            description=f"{self.builder_config.description} Test and validation hold 1,000 numbers each, drawn at random.",
+            description=f"{self.builder_config.description} Each number of digits is equally frequent in training.",
             features=tfds.features.Translation(languages=languages),
             supervised_keys=languages,
         )
@@ -57,5 +57,5 @@ class NumberWords(tfds.core.GeneratorBasedBuilder):
         return {split: self._generate_examples(numbers) for split, numbers in numbers_by_split().items()}
 
     def _generate_examples(self, numbers: Iterable[int]) -> Iterator[tuple[int, dict[str, str]]]:
-        for number in numbers:
-            yield number, {language: spell(number, language) for language in self.builder_config.languages}
+        for place, number in enumerate(numbers):  # a number may occur repeatedly, a key only once
+            yield place, {language: spell(number, language) for language in self.builder_config.languages}

@@ -1,23 +1,24 @@
 """Number words in two languages: exact text pairs that need no download.
 
-Every function is pure. The numbers 0 to 999,999 have a fixed pseudo-random order. The first 1,000 are the test split, and the
-next 1,000 are the validation split. The train split has 60,000 numbers: all others below 10,000 (short numbers would be too rare
-to be learned otherwise), and the numbers that follow in the order.
+Every function is pure. Numbers from 0 to 999,999 are drawn by their number of digits, as people type them, and in a fixed
+pseudo-random order. The train split has 60,000 pairs, 10,000 for each number of digits, so that short numbers occur repeatedly.
+The test split has 1,000 numbers from 100 on that are in no other split, 100 of them with three digits; so has the validation split.
 """
 
+import itertools
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from tfk_transformer.config.words import nearest
 from tfk_transformer.datasets.optional import require
 
 LIMIT = 1_000_000
-HELD_OUT_SIZE = 1_000
 TRAIN_SIZE = 60_000
-ALWAYS_TRAINED_BELOW = 10_000
+HELD_OUT = {1: 0, 2: 0, 3: 100, 4: 300, 5: 300, 6: 300}  # how many numbers the test split has, by number of digits
+HELD_OUT_SIZE = sum(HELD_OUT.values())
 _ORDER_SEED = 1
-_TRAIN_SEED = 2
+_SPLIT_SEED = 2
 _LANGUAGES_HINT = 'the list: python -c "import num2words; print(*num2words.CONVERTER_CLASSES)"'
 
 
@@ -58,20 +59,25 @@ def spell(number: int, language: str) -> str:
 
 @lru_cache(maxsize=1)
 def numbers_by_split() -> dict[str, tuple[int, ...]]:
-    """Return the 60,000, 1,000 and 1,000 numbers of train, validation and test in their order, without repetition."""
-    order = sorted(range(LIMIT), key=_keys(_ORDER_SEED).__getitem__)
-    held_out, rest = order[: 2 * HELD_OUT_SIZE], order[2 * HELD_OUT_SIZE :]
-    short = [number for number in rest if number < ALWAYS_TRAINED_BELOW]
-    long = [number for number in rest if number >= ALWAYS_TRAINED_BELOW]
-    train = short + long[: TRAIN_SIZE - len(short)]
-    train.sort(key=_keys(_TRAIN_SEED).__getitem__)
-    return {"train": tuple(train), "validation": tuple(held_out[HELD_OUT_SIZE:]), "test": tuple(held_out[:HELD_OUT_SIZE])}
+    """Return the 60,000, 1,000 and 1,000 numbers of train, validation and test in their order; those of train with repetition."""
+    order = _shuffled(range(LIMIT), _ORDER_SEED)
+    train: list[int] = []
+    validation: list[int] = []
+    test: list[int] = []
+    for digits, held_out in HELD_OUT.items():
+        numbers = [number for number in order if len(str(number)) == digits]
+        test += numbers[:held_out]
+        validation += numbers[held_out : 2 * held_out]
+        train += itertools.islice(itertools.cycle(numbers[2 * held_out :]), TRAIN_SIZE // len(HELD_OUT))
+    splits = {"train": train, "validation": validation, "test": test}
+    return {split: tuple(_shuffled(numbers, _SPLIT_SEED)) for split, numbers in splits.items()}
 
 
-def _keys(seed: int) -> list[float]:
-    """Return a random sort key for each number below LIMIT.
+def _shuffled(numbers: Sequence[int], seed: int) -> list[int]:
+    """Return the numbers in a random order.
 
     Only `random()` is used, since Python guarantees the same values in all versions for no other function of the random module.
     """
     generator = random.Random(seed)
-    return [generator.random() for _ in range(LIMIT)]
+    keys = [generator.random() for _ in numbers]
+    return [numbers[place] for place in sorted(range(len(numbers)), key=keys.__getitem__)]

@@ -1,0 +1,58 @@
+"""Train recipes/numbers.toml from several seeds, and count the numbers that are translated exactly, greedily.
+
+python benchmarks/number_words.py [--seeds 5]
+"""
+
+import random
+import tempfile
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from engines.report import print_tables, processor
+
+from tfk_transformer.datasets.numbers import LIMIT, numbers_by_split, spell
+from tfk_transformer.runtime_environment import load_tensorflow
+
+RECIPE = Path(__file__).parents[1] / "recipes" / "numbers.toml"
+
+
+def sets_of_numbers() -> dict[str, Iterable[int]]:
+    """Return what is translated: what people type, what nobody trained on, and numbers of which nearly all have six digits."""
+    return {
+        "0 to 99": range(100),
+        "0 to 999": range(1_000),
+        "test split": numbers_by_split()["test"],
+        "drawn uniformly": random.Random(0).sample(range(LIMIT), 1_000),
+    }
+
+
+def main(seeds: Annotated[int, typer.Option(min=1, help="number of training runs")] = 5) -> None:
+    """Print a row for each seed."""
+    load_tensorflow()
+    from tfk_transformer.training.trainer import Recipe, train
+
+    recipe = Recipe.read(RECIPE)
+    table = [["seed", "training", *sets_of_numbers()]]
+    for seed in range(seeds):
+        started = time.perf_counter()
+        with tempfile.TemporaryDirectory() as folder:
+            translator = train(recipe.replace(seed=seed), Path(folder) / "bundle", say=lambda line: None)
+        seconds = time.perf_counter() - started
+        table.append([str(seed), f"{seconds:.0f} s", *(exact_match(translator, numbers) for numbers in sets_of_numbers().values())])
+        print(" ".join(table[-1]), flush=True)
+    print_tables([f"{recipe.data}, {recipe.epochs} epochs. Processor: {processor()}."], [table])
+
+
+def exact_match(translator, numbers: Iterable[int]) -> str:
+    """Return the share of numbers that are translated exactly."""
+    pairs = [(spell(number, "en"), spell(number, "de")) for number in numbers]
+    found = translator.translate([source for source, _ in pairs], beam_size=1)
+    right = sum(result.text == target for result, (_, target) in zip(found, pairs, strict=True))
+    return f"{right / len(pairs):.1%}"
+
+
+if __name__ == "__main__":
+    typer.run(main)
