@@ -10,7 +10,7 @@ from tfk_transformer.config.search_settings import SETTING_DTYPES
 from tfk_transformer.inference.step_tensors import STEP_SETTINGS, cache_shapes, memory_shapes
 
 if TYPE_CHECKING:
-    from tfk_transformer.config.model_options import LanguageModelConfig, TransformerConfig
+    from tfk_transformer.config.model_options import TokenConfig
 
 
 class TensorSignature(NamedTuple):
@@ -63,13 +63,13 @@ SAVED_MODEL = {
 TOKENIZE = Signature((TEXT,), (SOURCE_IDS,))
 
 
-def encode(config: "TransformerConfig | LanguageModelConfig") -> Signature | None:
+def encode(config: "TokenConfig") -> Signature | None:
     """Return the signature of an encoder, or None if the model has none."""
     memory = _float32(memory_shapes(config))
     return Signature((SOURCE_IDS,), memory) if memory else None
 
 
-def decoder_step(config: "TransformerConfig | LanguageModelConfig") -> Signature:
+def decoder_step(config: "TokenConfig") -> Signature:
     """Return the signature of a decoding step. It takes the outputs of `encode` and a cache, and returns the cache of the next step."""
     settings = tuple(TensorSignature(name, SETTING_DTYPES[name], ()) for name in STEP_SETTINGS)
     cache, grown = _float32(cache_shapes(config)), _float32(cache_shapes(config, "next_", "T"))

@@ -1,7 +1,7 @@
 """The functions for hosts that run the decoding loop themselves: `tokenize`, `encode` and `decoder_step`, as `tf.function`s by name."""
 
 from tfk_transformer.array_types import Tensor
-from tfk_transformer.config.model_options import LanguageModelConfig, TransformerConfig
+from tfk_transformer.config.model_options import TokenConfig
 from tfk_transformer.export import signatures
 from tfk_transformer.export.functions import TensorFlowFunction, tf_function
 from tfk_transformer.export.signatures import Signature
@@ -9,7 +9,7 @@ from tfk_transformer.generation.decoder_step import StepFunctions
 from tfk_transformer.pipelines.translator import Translator
 
 
-def step_signatures(config: TransformerConfig | LanguageModelConfig) -> dict[str, Signature]:
+def step_signatures(config: TokenConfig) -> dict[str, Signature]:
     """Return the signatures over ids by name. A model without an encoder has no "encode"."""
     found = {"encode": signatures.encode(config), "decoder_step": signatures.decoder_step(config)}
     return {name: signature for name, signature in found.items() if signature}

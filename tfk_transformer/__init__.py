@@ -18,6 +18,7 @@ _HOME = {
     "TransformerConfig": "config.model_options",
     "LanguageModelConfig": "config.model_options",
     "ClassifierConfig": "config.model_options",
+    "EnsembleConfig": "config.model_options",
     "LayerOptions": "config.layer_options",
     "SearchSettings": "config.search_settings",
     "padding_mask": "layers.masks",
@@ -33,6 +34,7 @@ _HOME = {
     "Transformer": "models.transformer",
     "LanguageModel": "models.language_model",
     "Classifier": "models.classifier",
+    "Ensemble": "models.ensemble",
     "LabelSmoothedCrossentropy": "losses",
     "TokenAccuracy": "metrics",
     "Perplexity": "metrics",
@@ -80,6 +82,7 @@ if TYPE_CHECKING:  # the same names as in `_HOME`, for type checkers and editors
     from tfk_transformer import plots as plots
     from tfk_transformer.config.layer_options import LayerOptions as LayerOptions
     from tfk_transformer.config.model_options import ClassifierConfig as ClassifierConfig
+    from tfk_transformer.config.model_options import EnsembleConfig as EnsembleConfig
     from tfk_transformer.config.model_options import LanguageModelConfig as LanguageModelConfig
     from tfk_transformer.config.model_options import TransformerConfig as TransformerConfig
     from tfk_transformer.config.search_settings import SearchSettings as SearchSettings
@@ -121,6 +124,7 @@ if TYPE_CHECKING:  # the same names as in `_HOME`, for type checkers and editors
     from tfk_transformer.metrics import Perplexity as Perplexity
     from tfk_transformer.metrics import TokenAccuracy as TokenAccuracy
     from tfk_transformer.models.classifier import Classifier as Classifier
+    from tfk_transformer.models.ensemble import Ensemble as Ensemble
     from tfk_transformer.models.language_model import LanguageModel as LanguageModel
     from tfk_transformer.models.transformer import Transformer as Transformer
     from tfk_transformer.optimizers import Adam as Adam

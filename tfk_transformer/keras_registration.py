@@ -14,7 +14,7 @@ from types import ModuleType
 
 PACKAGE = __name__.partition(".")[0]
 # These import every module with a class that is registered with Keras.
-REGISTERING = ("models.transformer", "models.language_model", "models.classifier", "metrics", "optimizers", "schedules")
+REGISTERING = ("models.ensemble", "models.language_model", "models.classifier", "metrics", "optimizers", "schedules")
 _CONCERNED = ("layers.", "models.", "losses", "metrics", "optimizers", "schedules")  # these modules, and those that they import
 
 

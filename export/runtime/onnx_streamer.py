@@ -34,7 +34,7 @@ class OnnxStreamer:
         self._rules: Rules = required(self.metadata, "search", path)
         self.steps = StepModel(
             tokenize=_tokenizer(_found(folder, TOKENIZER)),
-            encode=_encoder(folder, threads) if self.metadata["config"].get("architecture") == "encoder_decoder" else None,
+            encode=_encoder(folder, threads) if self.metadata["config"].get("architecture") != "decoder" else None,
             first_cache=lambda rows: empty_cache({value.name: value.shape for value in step.get_inputs()}, rows),
             step=_named(step),
             pieces=required(self.metadata, "pieces", path),

@@ -396,7 +396,7 @@ def test_the_command_line_exports_it(saved, tmp_path):
 
 
 def test_a_classifier_is_no_translator(classifier):
-    with pytest.raises(ValueError, match="model: expected a Transformer or a LanguageModel, got a Classifier"):
+    with pytest.raises(ValueError, match="model: expected a Transformer, an Ensemble or a LanguageModel, got a Classifier"):
         Translator(classifier.model, classifier.tokenizer)
 
 

@@ -1,11 +1,13 @@
 """Options of models."""
 
-from typing import Any, Literal, Self
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, Self, TypeAlias
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from tfk_transformer.config.layer_options import LayerOptions
 from tfk_transformer.config.presets import PRESETS
+from tfk_transformer.config.record import Record
 from tfk_transformer.config.words import nearest
 from tfk_transformer.constants import UNKNOWN_ID
 
@@ -22,6 +24,11 @@ class ModelOptions(LayerOptions):
     def embedding_dropout_rate(self) -> float:
         """The dropout on the sum of embeddings and positions."""
         return self.dropout if self.embedding_dropout is None else self.embedding_dropout
+
+    @property
+    def members(self) -> tuple[Self, ...]:
+        """The configurations of the models that predict together: this one."""
+        return (self,)
 
     @classmethod
     def preset(cls, name: str, **overrides: Any) -> Self:
@@ -81,6 +88,43 @@ class TransformerConfig(DecoderOptions):
         return problems
 
 
+class EnsembleConfig(Record):
+    """Configurations of several encoder-decoder Transformers that translate together; see `Ensemble`."""
+
+    architecture: Literal["ensemble"] = "ensemble"
+    members: tuple[TransformerConfig, ...] = Field(min_length=1)
+    source_vocab_size: int = Field(description="that of every member")
+    target_vocab_size: int = Field(description="that of every member")
+    max_length: int = Field(description="the least of the members'")
+
+    @classmethod
+    def of(cls, members: Sequence[TransformerConfig]) -> Self:
+        """Return the configuration of an ensemble.
+
+        Args:
+            members: at least one configuration; all have the same vocabulary sizes.
+
+        Raises:
+            ValueError: if there is no member, or their vocabulary sizes differ.
+        """
+        sizes = {name: getattr(members[0], name) if members else 0 for name in ("source_vocab_size", "target_vocab_size")}
+        return cls(members=tuple(members), **sizes, max_length=min((member.max_length for member in members), default=0))
+
+    @model_validator(mode="after")
+    def _check_together(self) -> Self:
+        if problems := list(self._problems()):
+            raise ValueError("; ".join(problems))
+        return self
+
+    def _problems(self) -> Iterator[str]:
+        for number, member in enumerate(self.members):
+            for name in ("source_vocab_size", "target_vocab_size"):
+                if (size := getattr(member, name)) != (expected := getattr(self, name)):
+                    yield f"members: expected {name} {expected} in all, got {size} in members[{number}]; use models with the same tokenizers"
+        if self.max_length != (least := min(member.max_length for member in self.members)):
+            yield f"max_length: expected {least}, the least of the members', got {self.max_length}"
+
+
 class LanguageModelConfig(DecoderOptions):
     """Sizes and options of a decoder-only model, which continues a sequence."""
 
@@ -99,6 +143,9 @@ class LanguageModelConfig(DecoderOptions):
     def target_vocab_size(self) -> int:
         """The vocabulary size of continuations, which is the same."""
         return self.vocab_size
+
+
+TokenConfig: TypeAlias = TransformerConfig | LanguageModelConfig | EnsembleConfig  # of models that predict tokens
 
 
 class ClassifierConfig(ModelOptions):

@@ -189,7 +189,7 @@ def _advance(step: Step, state: _State, rows: _Rows, limits: Limits) -> _State:
     lineage = tf.concat([state.lineage, own], axis=2)  # (A, M, (length+1)*M)
     ids = state.ids[:, limits.beam_size :]
     logits, cache, attention = step(Beams(ids, lineage[:, None]), state.cache, rows.source.memory)
-    too_short, count = state.length + 1 - rows.given < limits.min_length, how_many(limits, logits.shape[-1])
+    too_short, count = state.length + 1 - rows.given < limits.min_length, how_many(limits, tf.nest.flatten(logits)[0].shape[-1])
 
     def plainly() -> tuple[Choices, Tensor, Tensor]:
         return choose_plainly(logits, limits, too_short), state.coverage, tf.zeros(tf.shape(own)[:2])

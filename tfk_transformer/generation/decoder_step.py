@@ -1,5 +1,8 @@
 """A model's encoder and decoding step over tensors by name, as TensorFlow functions, for host programs that run the loop themselves."""
 
+import itertools
+from collections.abc import Iterable, Sequence
+
 import tensorflow as tf
 
 from tfk_transformer.array_types import Tensor
@@ -11,7 +14,7 @@ from tfk_transformer.inference.step_tensors import STEP_SETTINGS, cache_shapes, 
 from tfk_transformer.inference.streaming import StepModel, Tensors
 from tfk_transformer.inference.token_scoring import padded_ids
 from tfk_transformer.layers.attention import KeyValue
-from tfk_transformer.models.base import TokenModel
+from tfk_transformer.models.base import TokenModel, mean_log_probs
 from tfk_transformer.models.transformer import Memory
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
@@ -20,12 +23,12 @@ class StepFunctions:
     """The encoder and the decoding step of a built model, over the tensors of `step_tensors`; weights are read at run time."""
 
     def __init__(self, model: TokenModel) -> None:
-        self.model = model
+        self.members = list(model.named_members().values())
 
     def encode(self, source_ids: Tensor) -> Tensors:
         """Return the memory of int32 source ids (N, S), tokens and end token, padded."""
-        layers, mask = self.model.remember(source_ids)
-        return {**_by_name("memory", layers), "source_mask": mask}
+        memories = [member.remember(source_ids) for member in self.members]
+        return {**_by_name("memory", [memory.layers for memory in memories]), "source_mask": memories[0].mask}
 
     def decoder_step(self, target_ids: Tensor, **tensors: Tensor) -> Tensors:
         """Choose the next token of each row.
@@ -35,24 +38,37 @@ class StepFunctions:
             **tensors: the memory, the cache of T-1 positions, and the settings of `STEP_SETTINGS`.
 
         Returns:
-            float32 logits (N, vocab_size), int32 next_token (N,), its float32 log_prob (N,), and the cache of T positions.
+            float32 logits (N, vocab_size), which are log-probabilities if the model is an ensemble, int32 next_token (N,), its float32 log_prob (N,), and the cache of T positions.
         """
-        position, cache = tf.shape(target_ids)[1] - 1, self._layers("cache", tensors)
-        logits, cache, _ = self.model.step(target_ids[:, -1:], position, cache, self._memory(tensors))
+        token, position = target_ids[:, -1:], tf.shape(target_ids)[1] - 1
+        inputs = zip(self.members, self._layers("cache", tensors), self._memories(tensors), strict=True)
+        steps = [member.step(token, position, cache, memory) for member, cache, memory in inputs]
+        logits = [step.logits for step in steps]
         log_prob, token = _chosen(logits, target_ids[:, None], tensors)
-        chosen = {"logits": tf.cast(logits[:, 0], tf.float32), "next_token": token, "log_prob": log_prob}
-        return {**chosen, **_by_name("next_cache", cache)}
+        shown = tf.cast(logits[0], tf.float32) if len(logits) == 1 else mean_log_probs(logits)
+        return {"logits": shown[:, 0], "next_token": token, "log_prob": log_prob, **_by_name("next_cache", [step.cache for step in steps])}
 
-    def _memory(self, tensors: Tensors) -> Memory | None:
-        return Memory(self._layers("memory", tensors), tensors["source_mask"]) if "source_mask" in tensors else None
+    def _memories(self, tensors: Tensors) -> Sequence[Memory | None]:
+        """Return what each member remembers; None for a decoder-only model."""
+        if "source_mask" not in tensors:
+            return [None]
+        return [Memory(layers, tensors["source_mask"]) for layers in self._layers("memory", tensors)]
 
-    def _layers(self, name: str, tensors: Tensors) -> list[KeyValue]:
-        layers = range(self.model.config.decoder_layers)
-        return [KeyValue(tensors[f"{name}_{i}_key"], tensors[f"{name}_{i}_value"]) for i in layers]
+    def _layers(self, name: str, tensors: Tensors) -> list[list[KeyValue]]:
+        """Return the keys and values of each member's layers."""
+        numbers = itertools.count()
+        return [
+            [
+                KeyValue(tensors[f"{name}_{i}_key"], tensors[f"{name}_{i}_value"])
+                for i in itertools.islice(numbers, member.decoder.num_layers)
+            ]
+            for member in self.members
+        ]
 
 
-def _by_name(name: str, layers: list[KeyValue]) -> Tensors:
-    return {f"{name}_{i}_{part}": tensor for i, layer in enumerate(layers) for part, tensor in layer._asdict().items()}
+def _by_name(name: str, members: Iterable[list[KeyValue]]) -> Tensors:
+    layers = enumerate(itertools.chain.from_iterable(members))
+    return {f"{name}_{i}_{part}": tensor for i, layer in layers for part, tensor in layer._asdict().items()}
 
 
 def _chosen(logits: Tensor, ids: Tensor, tensors: Tensors) -> tuple[Tensor, Tensor]:
@@ -73,7 +89,7 @@ def keras_steps(model: TokenModel, source_tokenizer: SubwordTokenizer, target_to
     return StepModel(
         tokenize=lambda text: padded_ids(source_tokenizer.encode([text])),
         encode=encode if memory_shapes(model.config) else None,
-        first_cache=lambda rows: _by_name("cache", model.decoder.empty_cache(rows)),
+        first_cache=lambda rows: _by_name("cache", [member.decoder.empty_cache(rows) for member in functions.members]),
         step=lambda tensors: step({name: tf.convert_to_tensor(tensor) for name, tensor in tensors.items()}),
         pieces=target_tokenizer.pieces(),
         max_length=model.config.max_length,

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from tfk_transformer.array_types import Tensor
 from tfk_transformer.constants import END_ID, PAD_ID
+from tfk_transformer.models.base import mean_log_probs
 
 if TYPE_CHECKING:
     from tfk_transformer.generation.beam_search import Limits
@@ -35,7 +36,7 @@ def choose(logits: Tensor, ids: Tensor, limits: "Limits", too_short: Tensor) -> 
     Rules and sampling share one branch, so that a search without them pays for one branch only.
 
     Args:
-        logits: (A, M, vocab_size).
+        logits: (A, M, vocab_size); of an ensemble, a list of them, whose log-probabilities are averaged.
         ids: int32 (A, M, t+1), the hypotheses, the start token first.
         limits: search settings.
         too_short: bool (A, 1), whether hypotheses may not end yet.
@@ -53,19 +54,19 @@ def rules_ask(limits: "Limits") -> Tensor:
 
 def choose_plainly(logits: Tensor, limits: "Limits", too_short: Tensor) -> Choices:
     """Return the same as `choose`, for settings without rules and sampling."""
-    logits = tf.cast(logits, tf.float32)
-    return _best(logits, logits, _least_allowed(too_short), limits)
+    return _best(mean_log_probs(logits), _least_allowed(too_short), limits)
 
 
 def _choose_by_rules(logits: Tensor, ids: Tensor, limits: "Limits", too_short: Tensor) -> Choices:
-    logits, least_id = tf.cast(logits, tf.float32), _least_allowed(too_short)
-    penalised = _penalise_repetition(logits, ids, limits.repetition_penalty)
-    allowed = _forbid_repeated_ngrams(penalised, ids, limits.no_repeat_ngram_size)
+    least_id = _least_allowed(too_short)
+    penalised = tf.nest.map_structure(lambda part: _penalise_repetition(part, ids, limits.repetition_penalty), logits)
+    log_probs = mean_log_probs(penalised)
+    allowed = _forbid_repeated_ngrams(log_probs, ids, limits.no_repeat_ngram_size)
     position = tf.shape(ids)[2] - 1
     return tf.cond(
         tf.greater(limits.temperature, 0.0),
-        lambda: _drawn(penalised, allowed, least_id, how_many(limits, logits.shape[-1]), position, limits),
-        lambda: _best(penalised, allowed, least_id, limits),
+        lambda: _drawn(log_probs, allowed, least_id, how_many(limits, log_probs.shape[-1]), position, limits),
+        lambda: _best(allowed, least_id, limits),
     )
 
 
@@ -74,11 +75,9 @@ def _least_allowed(too_short: Tensor) -> Tensor:
     return tf.where(too_short, END_ID + 1, LEAST_ID)[:, :, None]
 
 
-def _best(logits: Tensor, allowed: Tensor, least_id: Tensor, limits: "Limits") -> Choices:
-    """Return the best of the allowed tokens, with their log-probabilities among all tokens."""
-    log_probs, count = tf.nn.log_softmax(logits), how_many(limits, logits.shape[-1])
-    if allowed is not logits:
-        log_probs = tf.where(allowed > IMPOSSIBLE / 2, log_probs, IMPOSSIBLE)
+def _best(log_probs: Tensor, least_id: Tensor, limits: "Limits") -> Choices:
+    """Return the best tokens, with their log-probabilities."""
+    count = how_many(limits, log_probs.shape[-1])
     # Not the shape of the logits, which would be read at every step.
     best, tokens = (tf.reshape(part, [-1, limits.beam_size, count]) for part in _top(log_probs, count))
     return Choices(tf.where(tokens < least_id, IMPOSSIBLE, best), tokens)
@@ -101,17 +100,17 @@ def _top(values: Tensor, count: Tensor) -> Tensor:
     return best, places + (tf.gather(chosen, nth, batch_dims=1) - nth) * size
 
 
-def _drawn(logits: Tensor, allowed: Tensor, least_id: Tensor, count: Tensor, position: Tensor, limits: "Limits") -> Choices:
+def _drawn(log_probs: Tensor, allowed: Tensor, least_id: Tensor, count: Tensor, position: Tensor, limits: "Limits") -> Choices:
     """Draw one token for each hypothesis; the other choices are impossible.
 
-    The largest of logits / temperature plus Gumbel noise is a draw from their softmax.
+    The largest of log-probabilities / temperature plus Gumbel noise is a draw from their softmax.
     """
     possible = tf.range(allowed.shape[-1]) >= least_id
     tempered = tf.where(possible, allowed, IMPOSSIBLE) / limits.temperature
     kept = tempered >= _least_kept(tempered, limits.top_k, limits.top_p)
-    noise = -tf.math.log(-tf.math.log(_uniform(limits.seed, position, tf.shape(logits)[1], allowed.shape[-1])))  # (M, vocab_size)
+    noise = -tf.math.log(-tf.math.log(_uniform(limits.seed, position, tf.shape(allowed)[1], allowed.shape[-1])))  # (M, vocab_size)
     token = tf.argmax(tf.where(kept, tempered + noise, IMPOSSIBLE), axis=-1, output_type=tf.int32)[:, :, None]  # (A, M, 1)
-    log_prob = tf.gather(tf.nn.log_softmax(logits), token, batch_dims=2)
+    log_prob = tf.gather(log_probs, token, batch_dims=2)
     rest = [[0, 0], [0, 0], [0, count - 1]]
     return Choices(tf.pad(log_prob, rest, constant_values=IMPOSSIBLE), tf.pad(token, rest))
 
@@ -144,11 +143,11 @@ def _uniform(seed: Tensor, position: Tensor, hypotheses: Tensor, vocab_size: int
 
 def _penalise_repetition(logits: Tensor, ids: Tensor, factor: Tensor) -> Tensor:
     """Lower the logits of tokens that a hypothesis has: divide positive ones by the factor, multiply others (arXiv:1909.05858, 4.1)."""
-    factor = tf.cast(factor, tf.float32)
+    logits, factor = tf.cast(logits, tf.float32), tf.cast(factor, tf.float32)
     return tf.where(_marked(ids, logits), tf.where(logits > 0, logits / factor, logits * factor), logits)
 
 
-def _forbid_repeated_ngrams(logits: Tensor, ids: Tensor, size: Tensor) -> Tensor:
+def _forbid_repeated_ngrams(log_probs: Tensor, ids: Tensor, size: Tensor) -> Tensor:
     """Exclude the tokens that would complete an n-gram which a hypothesis already has; a size of 0 excludes none."""
     length, known = tf.shape(ids)[2], tf.maximum(size - 1, 0)
     # With padding before the first token there are as many n-grams as tokens. It matches nothing: the latest n-gram has less of it.
@@ -157,7 +156,7 @@ def _forbid_repeated_ngrams(logits: Tensor, ids: Tensor, size: Tensor) -> Tensor
     different = tf.cast(tf.not_equal(tf.gather(longer, places, axis=2), longer[:, :, None, length:]), tf.int32)
     different = tf.pad(different, [[0, 0], [0, 0], [0, 0], [0, 1]])  # (A, M, n-grams, size): onnxruntime does not sum over nothing
     same = tf.equal(tf.reduce_sum(different, axis=-1), 0)  # (A, M, n-grams)
-    return tf.where(_marked(tf.where(same & tf.greater(size, 0), ids, logits.shape[-1]), logits), IMPOSSIBLE, logits)
+    return tf.where(_marked(tf.where(same & tf.greater(size, 0), ids, log_probs.shape[-1]), log_probs), IMPOSSIBLE, log_probs)
 
 
 def _marked(tokens: Tensor, logits: Tensor) -> Tensor:

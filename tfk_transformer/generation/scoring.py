@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from tfk_transformer.array_types import Tensor
 from tfk_transformer.constants import END_ID, PAD_ID, START_ID
-from tfk_transformer.models.base import TokenModel
+from tfk_transformer.models.base import TokenModel, mean_log_probs
 
 
 class Scores(NamedTuple):
@@ -54,9 +54,8 @@ def score_continuations(model: TokenModel, prompt: Tensor, target: Tensor) -> Sc
 
 def _scores(model: TokenModel, decoded: Tensor, attention: Tensor, target: Tensor) -> Scores:
     """Score the target from the decoder's outputs (B, T, D) that predict it."""
-    logits = tf.cast(model.logits(decoded), tf.float32)
     # Not ReduceLogSumExp, which is many times slower in onnxruntime.
-    return Scores(tf.gather(tf.nn.log_softmax(logits), target, batch_dims=2), attention)
+    return Scores(tf.gather(mean_log_probs(model.logits(decoded)), target, batch_dims=2), attention)
 
 
 def _after_start(ids: Tensor) -> Tensor:

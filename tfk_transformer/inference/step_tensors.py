@@ -1,12 +1,14 @@
 """The tensors that pass between an encoder, the steps of a decoder and the host program: their names and shapes. All are float32.
 
+The layers of an ensemble are numbered from the first of its first member to the last of its last.
+
 N sources with one hypothesis each; S source tokens; P positions so far.
 """
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tfk_transformer.config.model_options import LanguageModelConfig, TransformerConfig
+    from tfk_transformer.config.model_options import TokenConfig
 
 # The settings that choose a token. The other search settings concern beams, or when to stop.
 STEP_SETTINGS = ("min_length", "temperature", "top_k", "top_p", "seed", "repetition_penalty", "no_repeat_ngram_size")
@@ -14,19 +16,22 @@ STEP_SETTINGS = ("min_length", "temperature", "top_k", "top_p", "seed", "repetit
 Shapes = dict[str, tuple[int | str, ...]]  # letters stand for sizes known at run time
 
 
-def memory_shapes(config: "TransformerConfig | LanguageModelConfig") -> Shapes:
+def memory_shapes(config: "TokenConfig") -> Shapes:
     """Return the outputs of an encoder, which each decoding step reads; none for a decoder-only model."""
     if config.architecture == "decoder":
         return {}
     return {**_layers(config, "memory", "S"), "source_mask": ("N", 1, 1, "S")}
 
 
-def cache_shapes(config: "TransformerConfig | LanguageModelConfig", prefix: str = "", positions: str = "P") -> Shapes:
+def cache_shapes(config: "TokenConfig", prefix: str = "", positions: str = "P") -> Shapes:
     """Return the KV cache that each decoding step reads, or with another prefix the one that it returns."""
     return _layers(config, f"{prefix}cache", positions)
 
 
-def _layers(config: "TransformerConfig | LanguageModelConfig", name: str, length: str) -> Shapes:
-    widths = {"key": config.query_width, "value": config.value_width}
-    layers = range(config.decoder_layers)
-    return {f"{name}_{i}_{part}": ("N", config.num_heads, length, width) for i in layers for part, width in widths.items()}
+def _layers(config: "TokenConfig", name: str, length: str) -> Shapes:
+    layers = [member for member in config.members for _ in range(member.decoder_layers)]
+    return {
+        f"{name}_{i}_{part}": ("N", layer.num_heads, length, width)
+        for i, layer in enumerate(layers)
+        for part, width in (("key", layer.query_width), ("value", layer.value_width))
+    }

@@ -1,7 +1,8 @@
 """Base classes of the models: a Keras model made from a configuration, with named weights, and the steps of a search."""
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 import keras
@@ -99,7 +100,7 @@ class ConfiguredModel(keras.Model):
     @property
     def named_weights(self) -> dict[str, keras.Variable]:
         """The weights by name. A name is a path below the model, such as "encoder/layer_0/attention/query"."""
-        return {weight.path.partition("/")[2]: weight for weight in self.weights}
+        return {weight.path.removeprefix(f"{self.path}/"): weight for weight in self.weights}
 
     @classmethod
     def from_weights(cls, mapping: Mapping[str, np.ndarray], config: ModelOptions, **kwargs: Any) -> Self:
@@ -133,7 +134,8 @@ class ConfiguredModel(keras.Model):
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: dict[str, object] | None = None) -> Self:
         """Make the model from the result of `get_config`."""
-        return cls(**{**config, "config": cls.config_type(**config["config"])})
+        others = {name: value for name, value in config.items() if name != "config"}
+        return cls(cls.config_type(**config["config"]), **others)
 
 
 def _check_config(config: object, wanted: type[ModelOptions]) -> None:
@@ -148,7 +150,7 @@ def _check_config(config: object, wanted: type[ModelOptions]) -> None:
 class Step(NamedTuple):
     """The result of a decoding step."""
 
-    logits: Tensor  # (B, M, vocab_size)
+    logits: Tensor  # (B, M, vocab_size); of an ensemble, a list of them
     cache: Tensor  # the KV cache, longer by one position of M beams
     attention: Tensor  # float32 (B, M, S): to each source token, the mean over the last layer's heads; (B, M, 0) without a source
 
@@ -172,6 +174,10 @@ class TokenModel(ConfiguredModel):
     """Base of the models that predict tokens: an embedding, positions, a decoder, and a projection to the vocabulary."""
 
     config: TransformerConfig | LanguageModelConfig
+
+    def named_members(self) -> dict[str, "TokenModel"]:
+        """Return the models that predict together, by the prefix of their names in `named_weights`: this one, or those of an ensemble."""
+        return {"": self}
 
     def _add_decoder(self, vocab_size: int, cross_attention: bool, tied: bool, embedding: keras.layers.Embedding | None = None) -> None:
         c, dtype = self.config, {"dtype": self.dtype_policy}
@@ -255,6 +261,16 @@ class TokenModel(ConfiguredModel):
         if attention is None:
             attention = ops.zeros((*ops.shape(output)[:2], 0), dtype="float32")
         return Step(self.logits(output), cache, attention)
+
+
+def mean_of(tensors: Sequence[Tensor]) -> Tensor:
+    """Return the mean of tensors of one shape."""
+    return tensors[0] if len(tensors) == 1 else functools.reduce(operator.add, tensors) / len(tensors)
+
+
+def mean_log_probs(logits: Tensor) -> Tensor:
+    """Return the log-probabilities of logits (…, vocab_size), float32; of a list of logits, the mean of their log-probabilities."""
+    return mean_of([ops.log_softmax(ops.cast(part, "float32"), axis=-1) for part in keras.tree.flatten(logits)])
 
 
 def array_problems(wanted: Mapping[str, tuple[int, ...]], given: Mapping[str, tuple[int, ...]], most: int | None = None) -> str:

@@ -3,19 +3,20 @@
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tfk_transformer.config.json_text import parsed_object
-from tfk_transformer.config.model_options import ClassifierConfig, LanguageModelConfig, TransformerConfig
+from tfk_transformer.config.model_options import ClassifierConfig, EnsembleConfig, LanguageModelConfig, TransformerConfig
 
 if TYPE_CHECKING:
     from tfk_transformer.models.base import TokenModel
     from tfk_transformer.models.classifier import Classifier
 
-ModelConfig: TypeAlias = TransformerConfig | LanguageModelConfig | ClassifierConfig
+ModelConfig: TypeAlias = TransformerConfig | LanguageModelConfig | ClassifierConfig | EnsembleConfig
 
-CONFIGS: dict[str, type[ModelConfig]] = {
+TRAINED: dict[str, type[TransformerConfig | LanguageModelConfig | ClassifierConfig]] = {  # from a recipe
     "encoder_decoder": TransformerConfig,
     "decoder": LanguageModelConfig,
     "encoder": ClassifierConfig,
 }
+CONFIGS: dict[str, type[ModelConfig]] = {**TRAINED, "ensemble": EnsembleConfig}
 
 
 def config_from_json(text: str | bytes) -> ModelConfig:
@@ -41,10 +42,11 @@ def make_model(config: ModelConfig, **kwargs: Any) -> "TokenModel | Classifier":
         **kwargs: arguments of the model.
     """
     from tfk_transformer.models.classifier import Classifier
+    from tfk_transformer.models.ensemble import Ensemble
     from tfk_transformer.models.language_model import LanguageModel
     from tfk_transformer.models.transformer import Transformer
 
-    kinds: dict[str, Any] = {"encoder_decoder": Transformer, "decoder": LanguageModel, "encoder": Classifier}
+    kinds: dict[str, Any] = {"encoder_decoder": Transformer, "decoder": LanguageModel, "encoder": Classifier, "ensemble": Ensemble}
     model: TokenModel | Classifier = kinds[config.architecture](config, **kwargs)
     model.build()
     return model

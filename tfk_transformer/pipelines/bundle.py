@@ -36,7 +36,7 @@ class Kind(NamedTuple):
 
 TRANSLATOR = Kind("Translator", "`train` or `Translator.save`", (CONFIG, WEIGHTS, SOURCE_TOKENIZER, TARGET_TOKENIZER))
 CLASSIFIER = Kind("TextClassifier", "`train` or `TextClassifier.save`", (CONFIG, WEIGHTS, SOURCE_TOKENIZER, LABELS))
-KINDS = {"encoder_decoder": TRANSLATOR, "decoder": TRANSLATOR, "encoder": CLASSIFIER}
+KINDS = {"encoder_decoder": TRANSLATOR, "decoder": TRANSLATOR, "encoder": CLASSIFIER, "ensemble": TRANSLATOR}
 
 
 class SavedAsBundle(ABC):

@@ -36,7 +36,7 @@ class Translator(BaseTranslator, SavedAsBundle):
     """A fitted model with its tokenizers: text to text.
 
     Args:
-        model: a built `Transformer`, or a built `LanguageModel`, which "translates" a prompt to its continuation.
+        model: a built `Transformer` or `Ensemble`, or a built `LanguageModel`, which "translates" a prompt to its continuation.
         source_tokenizer: the tokenizer of the source texts.
         target_tokenizer: the tokenizer of the translations. Default: the same.
         probes: source texts on which exports are compared with the model.
@@ -52,8 +52,8 @@ class Translator(BaseTranslator, SavedAsBundle):
         target_tokenizer: SubwordTokenizer | None = None,
         probes: Sequence[str] = (),
     ) -> None:
-        if model.config.architecture not in ("encoder_decoder", "decoder"):
-            raise ValueError(f"model: expected a Transformer or a LanguageModel, got a {type(model).__name__}.")
+        if model.config.architecture not in ("encoder_decoder", "decoder", "ensemble"):
+            raise ValueError(f"model: expected a Transformer, an Ensemble or a LanguageModel, got a {type(model).__name__}.")
         check_process()
         self.model = model
         self.max_length = model.config.max_length
@@ -156,6 +156,28 @@ class Translator(BaseTranslator, SavedAsBundle):
         if self.model.compute_dtype == "float32":
             return self
         return Translator(plain_copy(self.model), self.source_tokenizer, self.target_tokenizer, self.probes)
+
+    @classmethod
+    def ensemble(cls, members: Sequence["Translator"]) -> "Translator":
+        """Return a translator whose model is an `Ensemble` of the members' models, with copies of their weights.
+
+        Args:
+            members: at least one translator with a `Transformer`. All have the same tokenizers. The probes are those of the first.
+
+        Raises:
+            ValueError: if a member's tokenizers are not those of the first, or its model cannot be part of an ensemble.
+        """
+        from tfk_transformer.models.ensemble import Ensemble
+
+        for number, member in enumerate(members):
+            for side in ("source_tokenizer", "target_tokenizer"):
+                if getattr(member, side).model != getattr(members[0], side).model:
+                    raise ValueError(
+                        f"members: expected the {side} of members[0] in all, byte for byte, got another one in members[{number}]; "
+                        "use models that were trained with the same tokenizers."
+                    )
+        model = Ensemble([member.model for member in members])
+        return cls(model, members[0].source_tokenizer, members[0].target_tokenizer, members[0].probes)
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> "Translator":

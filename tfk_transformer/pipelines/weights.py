@@ -4,7 +4,8 @@ Neither runs code. Sizes are compared with the file's own list of arrays, and wi
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeAlias
 
@@ -14,6 +15,7 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
+from tfk_transformer.config.model_options import ModelOptions
 from tfk_transformer.models.base import ConfiguredModel, array_problems
 from tfk_transformer.models.registry import ModelConfig, make_model
 from tfk_transformer.runtime_environment import available_memory
@@ -65,12 +67,14 @@ def check_sizes(config: ModelConfig, shapes: Shapes, path: Path) -> None:
         ValueError: with the sizes that do not fit.
     """
     there = sum(map(math.prod, shapes.values()))
-    problems = [f"{name} would have {wanted:,}" for name, wanted in _part_sizes(config) if wanted > there]
-    positions = config.max_length * config.model_dim
+    parts = sum((Counter(_part_sizes(member)) for member in config.members), Counter[str]())
+    problems = [f"{name} would have {wanted:,}" for name, wanted in parts.items() if wanted > there]
+    positions = sum(member.max_length * member.model_dim for member in config.members)
+    layers = sum(map(_layers, config.members))
     if positions > max(there, POSITIONS):
         problems.append(f"the positions of max_length {config.max_length:,} would have {positions:,} numbers")
-    if _layers(config) > len(shapes):
-        problems.append(f"there are {_layers(config):,} layers and {len(shapes):,} arrays")
+    if layers > len(shapes):
+        problems.append(f"there are {layers:,} layers and {len(shapes):,} arrays")
     if problems:
         raise ValueError(f"bundle: the configuration is not that of {path}, which has {there:,} weights: {'; '.join(problems)}.")
     needed = FLOAT32 * COPIES * (there + 4 * positions)  # positions are computed in float64, for source and target
@@ -81,25 +85,24 @@ def check_sizes(config: ModelConfig, shapes: Shapes, path: Path) -> None:
         )
 
 
-def _layers(config: ModelConfig) -> int:
+def _layers(config: ModelOptions) -> int:
     return int(getattr(config, "encoder_layers", 0) + getattr(config, "decoder_layers", 0))
 
 
-def _part_sizes(config: ModelConfig) -> Iterator[tuple[str, int]]:
-    """Yield parts of the model that every configuration has, with their numbers of weights: each is at most the whole."""
+def _part_sizes(config: ModelOptions) -> dict[str, int]:
+    """Return parts of the model that every configuration has, with their numbers of weights: each is at most the whole."""
     width = config.model_dim
-    for name in ("source_vocab_size", "target_vocab_size", "vocab_size", "num_classes"):
-        if size := getattr(config, name, 0):
-            yield f"a table of {name} by model_dim", size * width
+    tables = {name: getattr(config, name, 0) for name in ("source_vocab_size", "target_vocab_size", "vocab_size", "num_classes")}
     if config.positions == "learned":
-        yield "a table of max_length by model_dim", config.max_length * width
+        tables["max_length"] = config.max_length
     projected = width // config.num_heads if config.shared_projections else width * config.num_heads
     layer = {
         "feed-forward": width * config.ff_width,
         "query": projected * config.query_width,
         "attention output": width * config.num_heads * config.value_width,
     }
-    yield from ((f"the {name} of all layers", _layers(config) * size) for name, size in layer.items())
+    in_layers = {f"the {name} of all layers": _layers(config) * size for name, size in layer.items()}
+    return {**{f"a table of {name} by model_dim": size * width for name, size in tables.items()}, **in_layers}
 
 
 def _shapes_in_safetensors(path: Path) -> Shapes:

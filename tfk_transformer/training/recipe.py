@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from tfk_transformer.config.presets import PRESETS
 from tfk_transformer.config.record import Record
-from tfk_transformer.models.registry import CONFIGS, ModelConfig
+from tfk_transformer.models.registry import TRAINED, ModelConfig
 from tfk_transformer.tokenizers.subword_tokenizer import MODEL_TYPES
 
 DATA, MODEL, SUBWORDS, TRAINING, EVALUATION, RUN = "Data", "Model", "Subwords", "Training", "Evaluation", "The run"
@@ -205,7 +205,7 @@ class Recipe(Record):
             target_vocab_size: number of pieces of the target vocabulary, or of a classifier's labels. None: as many as in the
                 source vocabulary.
         """
-        kind: type[ModelConfig] = CONFIGS[self.architecture]
+        kind = TRAINED[self.architecture]
         target_size = target_vocab_size or source_vocab_size
         decided: dict[str, int | str] = {
             "vocab_size": source_vocab_size,
