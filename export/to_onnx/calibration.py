@@ -31,11 +31,12 @@ class ObservedMatMul(Float32MatMul):
     Args:
         op: see `Float32MatMul`.
         constant: see `Float32MatMul`.
+        prefix: see `Float32MatMul`.
         observed: gets the rows.
     """
 
-    def __init__(self, op: WriteOperator, constant: GetConstant, observed: Observed):
-        super().__init__(op, constant)
+    def __init__(self, op: WriteOperator, constant: GetConstant, prefix: str, observed: Observed):
+        super().__init__(op, constant, prefix)
         self.observed = observed
 
     def multiply(self, x: ir.Value, name: str, matrix: np.ndarray, bias: np.ndarray | None = None) -> ir.Value:
@@ -88,7 +89,7 @@ def _opened(model: ir.Model) -> onnxruntime.InferenceSession:
 
 
 def observe_rows(model: TokenModel, sources: np.ndarray, targets: np.ndarray) -> dict[str, RowStatistics]:
-    """Return the statistics of the rows that each matrix is multiplied by, by the name of the weights.
+    """Return the statistics of the rows that each matrix is multiplied by, by the name of the weights in the whole model.
 
     Args:
         model: the model.
@@ -96,11 +97,12 @@ def observe_rows(model: TokenModel, sources: np.ndarray, targets: np.ndarray) ->
         targets: int32 (N, T), the translations of the sources, in the same form.
     """
     found: dict[str, RowStatistics] = {}
-    for observed in _observed_rows(model, sources, targets):
-        for name, parts in observed.items():
-            rows = np.concatenate(parts).astype("float64")
-            low, high, moments = found.get(name, (0.0, 0.0, 0.0))
-            found[name] = RowStatistics(min(low, float(rows.min())), max(high, float(rows.max())), moments + rows.T @ rows)
+    for prefix, member in model.named_members().items():
+        for observed in _observed_rows(member, sources, targets):
+            for name, parts in observed.items():
+                rows = np.concatenate(parts).astype("float64")
+                low, high, moments = found.get(prefix + name, (0.0, 0.0, 0.0))
+                found[prefix + name] = RowStatistics(min(low, float(rows.min())), max(high, float(rows.max())), moments + rows.T @ rows)
     return found
 
 

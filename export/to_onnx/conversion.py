@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import re
 from collections import OrderedDict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from tf2onnx.graph import Graph, Node
     from tf2onnx.optimizer.optimizer_base import GraphOptimizerBase
 
-# Domain and operators of the nodes that represent layers, see `placeholder_model`.
+# Domain and operators of the nodes that represent layers, see `placeholder_model`. The number of the member follows, as in Read_0.
 DOMAIN, READ, STEP = "tfk_transformer", "Read", "Step"
 OPSET = 18  # the newest that tf2onnx 1.17 supports
 IR_VERSION = 8  # the version that it writes
@@ -68,7 +69,7 @@ def _as_where(context: "Graph", node: "Node", name: str, arguments: list[object]
 
 def _as_itself(context: "Graph", node: "Node", name: str, arguments: list[object]) -> "Node":
     """Keep a node that represents layers, see `placeholder_model`."""
-    node.type = STEP if f"{DOMAIN}_{STEP}" in name else READ
+    node.type = re.findall(rf"{DOMAIN}_((?:{READ}|{STEP})_\d+)", name)[0]
     node.domain = DOMAIN
     return node
 

@@ -10,7 +10,7 @@ import onnx
 import onnx_ir as ir
 
 import tfk_transformer
-from tfk_transformer.config.model_options import ModelOptions
+from tfk_transformer.config.record import Record
 from tfk_transformer.constants import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 from tfk_transformer.export.file_names import external_weights
 from tfk_transformer.export.runtime.sessions import METADATA
@@ -39,7 +39,7 @@ class OnnxFiles:
         self,
         models: Mapping[str, ir.Model],
         folder: Path,
-        config: ModelOptions,
+        config: Record,
         metadata: Mapping[str, object] | None = None,
         largest: int = LARGEST,
     ):

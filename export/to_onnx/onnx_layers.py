@@ -40,7 +40,7 @@ def int8_profile(rows: Mapping[str, RowStatistics], kept: Sequence[str] = ()) ->
     """Return the profile "int8": weights of 8 bits, except those whose names contain one of `kept`, which remain float32.
 
     Args:
-        rows: what is known of the rows of each product, see `calibration.observe_rows`.
+        rows: what is known of the rows of each product, by the name of the weights in the whole model, see `calibration.observe_rows`.
         kept: parts of the names of weights.
     """
     return Profile(ReproducibleAttention, functools.partial(Int8MatMul, rows=rows, kept=kept))
@@ -54,15 +54,19 @@ def insert_layers(converted: ir.Model, model: TokenModel, profile: Profile) -> N
         model: the model with the weights.
         profile: one of `PROFILES`, or a result of `int8_profile`.
     """
-    # onnxruntime's MultiHeadAttention requires keys and values of one width.
-    attention = profile.attention if model.config.query_width == model.config.value_width else StandardAttention
-    config = model.config
-    weights = {name: np.asarray(weight) for name, weight in model.named_weights.items()}
+    members = [
+        (prefix, member.config, {name: np.asarray(weight) for name, weight in member.named_weights.items()})
+        for prefix, member in model.named_members().items()
+    ]
     write: Callable[..., list[ir.Value]]
     options: LayerOptions
     for node in [node for node in converted.graph.all_nodes() if node.domain == DOMAIN]:
-        write, options = (write_read, config) if node.op_type == READ else (write_step, config.decoder_options())
-        writer = OperatorWriter(converted.graph, config, options, weights, profile.matmul)
+        kind, number = node.op_type.split("_")
+        prefix, config, weights = members[int(number)]
+        write, options = (write_read, config) if kind == READ else (write_step, config.decoder_options())
+        # onnxruntime's MultiHeadAttention requires keys and values of one width.
+        attention = profile.attention if config.query_width == config.value_width else StandardAttention
+        writer = OperatorWriter(converted.graph, config, options, weights, profile.matmul, prefix)
         outputs = write(writer, attention, *node.inputs)
         ir.convenience.replace_nodes_and_values(node.graph, node, [node], writer.nodes, node.outputs, outputs)
     converted.opset_imports.pop(DOMAIN, None)

@@ -29,11 +29,13 @@ class Float32MatMul:
     Args:
         op: function that writes an operator: (name, inputs, domain="", **attributes) -> output.
         constant: function that returns the graph's constant of a name: (name, array) -> value.
+        prefix: begins the names of the weights in the whole model.
     """
 
-    def __init__(self, op: WriteOperator, constant: GetConstant):
+    def __init__(self, op: WriteOperator, constant: GetConstant, prefix: str = ""):
         self.op = op
         self.constant = constant
+        self.prefix = prefix
 
     def multiply(self, x: ir.Value, name: str, matrix: np.ndarray, bias: np.ndarray | None = None) -> ir.Value:
         """Multiply rows (R, rows) by a matrix (rows, columns) and add a bias (columns,)."""
@@ -65,12 +67,14 @@ class Int8MatMul(Float32MatMul):
     Args:
         op: see `Float32MatMul`.
         constant: see `Float32MatMul`.
-        rows: what is known of the rows, by the name of the weights, see `calibration.observe_rows`. Numbers outside their range are cut.
+        prefix: see `Float32MatMul`.
+        rows: what is known of the rows, by the name of the weights in the whole model, see `calibration.observe_rows`. Numbers outside
+            their range are cut.
         kept: parts of the names of weights that remain float32.
     """
 
-    def __init__(self, op: WriteOperator, constant: GetConstant, rows: Mapping[str, RowStatistics], kept: Sequence[str] = ()):
-        super().__init__(op, constant)
+    def __init__(self, op: WriteOperator, constant: GetConstant, prefix: str, rows: Mapping[str, RowStatistics], kept: Sequence[str] = ()):
+        super().__init__(op, constant, prefix)
         self.rows = rows
         self.kept = kept
 
@@ -78,7 +82,7 @@ class Int8MatMul(Float32MatMul):
         """Multiply rows (R, rows) by a matrix (rows, columns) and add a bias (columns,)."""
         if any(part in name for part in self.kept):
             return super().multiply(x, name, matrix, bias)
-        low, high, moments = self.rows[name]
+        low, high, moments = self.rows[self.prefix + name]
         step, zero = row_rounding(low, high)
         producer = x.producer()
         if low == 0 and producer and producer.op_type == "Relu":  # the smallest uint8 is 0 here: rounding cuts as Relu does

@@ -27,6 +27,7 @@ class OperatorWriter:
         options: options of the layers of the encoder or the decoder.
         weights: arrays by name, as in `named_weights`.
         matmul: class that writes the products of rows and weights.
+        prefix: begins the names of the graph's constants; that of a member of an ensemble, whose members share a graph.
     """
 
     def __init__(
@@ -36,10 +37,12 @@ class OperatorWriter:
         options: LayerOptions,
         weights: Mapping[str, np.ndarray],
         matmul: Callable[..., Float32MatMul],
+        prefix: str = "",
     ):
         self.graph, self.config, self.options, self.weights = graph, config, options, weights
         self.tape = tape.Tape()
-        self.matmul = matmul(self.op, self.constant)
+        self.prefix = prefix
+        self.matmul = matmul(self.op, self.constant, prefix)
 
     @property
     def nodes(self) -> Sequence[ir.Node]:
@@ -55,8 +58,8 @@ class OperatorWriter:
         return self.tape.op_multi_out(name, inputs, attributes, num_outputs=outputs, domain=domain)
 
     def constant(self, name: str, array: np.ndarray | np.generic) -> ir.Value:
-        """Return the main graph's constant of this name."""
-        initializers = self.graph.initializers
+        """Return the main graph's constant of this name, after the prefix."""
+        name, initializers = self.prefix + name, self.graph.initializers
         if name not in initializers:
             value = ir.Value(name=name, const_value=ir.tensor(np.asarray(array, order="C"), name=name))
             self.graph.register_initializer(value)

@@ -1,4 +1,4 @@
-"""A model whose encoder and decoding step are single nodes, which `onnx_layers` replaces after the conversion."""
+"""A model whose encoders and decoding steps are single nodes, which `onnx_layers` replaces after the conversion."""
 
 from collections.abc import Sequence
 from typing import NoReturn
@@ -9,12 +9,15 @@ from tfk_transformer.array_types import Tensor
 from tfk_transformer.export.to_onnx.conversion import DOMAIN, READ, STEP
 from tfk_transformer.layers.attention import KeyValue
 from tfk_transformer.models.base import Beams, Step, Stepper, TokenModel
+from tfk_transformer.models.ensemble import joined
 
 Shape = tuple[int | None, ...]
 
 
 class PlaceholderModel:
     """The parts of a model that its TensorFlow search functions use, without content.
+
+    A model, or each member of an ensemble, has two nodes. Their operators end with the number of the member: `Read_0` and `Step_0`.
 
     The node `Read` has the input source (B, S). Its outputs are, for each decoder layer, keys (B, H, S, K) and values
     (B, H, S, V), and then the additive mask (B, 1, 1, S) of the source. A model without an encoder has no such node.
@@ -29,20 +32,32 @@ class PlaceholderModel:
 
     def __init__(self, model: TokenModel):
         self.config = model.config
-        self._first_cache = model.decoder.empty_cache
+        self._members = [_Member(number, member) for number, member in enumerate(model.named_members().values())]
 
     def start_search(self, source: Tensor, use_cache: bool = True) -> Stepper:
         """Return the steps of a search; see `Transformer.start_search`."""
+        return joined([member.start_search(source) for member in self._members])
+
+
+class _Member:
+    """The nodes of a model or of a member of an ensemble."""
+
+    def __init__(self, number: int, model: TokenModel):
+        self.number = number
+        self.config = model.config
+        self._first_cache = model.decoder.empty_cache
+
+    def start_search(self, source: Tensor) -> Stepper:
         memory = [] if self.config.architecture == "decoder" else self._read(source)
         return Stepper(self._step, self._first_cache, memory)
 
     def _read(self, source: Tensor) -> list[Tensor]:
-        found = _node(READ, [source], [*self._layer_shapes(), (None, 1, 1, None)])
+        found = _node(f"{READ}_{self.number}", [source], [*self._layer_shapes(), (None, 1, 1, None)])
         return [_pairs(found[:-1]), found[-1]]
 
     def _step(self, beams: Beams, cache: Tensor, memory: Tensor) -> Step:
         shapes = [(None, None, self.config.target_vocab_size), (None, None, None), *self._layer_shapes()]
-        logits, attention, *cache = _node(STEP, [*beams, *tf.nest.flatten(cache), *tf.nest.flatten(memory)], shapes)
+        logits, attention, *cache = _node(f"{STEP}_{self.number}", [*beams, *tf.nest.flatten(cache), *tf.nest.flatten(memory)], shapes)
         return Step(logits, _pairs(cache), attention)
 
     def _layer_shapes(self) -> list[Shape]:

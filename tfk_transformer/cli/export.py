@@ -1,4 +1,4 @@
-"""`tfk-transformer export`, and `upgrade`, which writes a bundle anew."""
+"""`tfk-transformer export`, and the commands that make bundles of bundles: `ensemble` and `upgrade`."""
 
 from pathlib import Path
 from typing import Annotated
@@ -34,6 +34,24 @@ def command(
         console().print(out / name)
     ids = f"the same ids as Keras on {figures['sentences']} sentences, greedy and beam {DEFAULT_BEAM}"
     console().print(ids if "ids" in figures else f"the same labels as Keras on {figures['sentences']} texts")
+
+
+def ensemble(
+    bundles: Annotated[list[Path], typer.Argument(metavar="BUNDLE...", help="Folders that `train` wrote, with the same tokenizers.")],
+    out: Annotated[Path, typer.Option(help="The folder for the bundle of all. It must not exist.")],
+) -> None:
+    """Join the models of several bundles to an ensemble, and write its bundle.
+
+    The ensemble translates as one model: the log-probability of each next token is the mean of the members' log-probabilities.
+    """
+    for bundle in bundles:
+        _check_bundle(bundle)
+    check_new_folder(out)
+    load_tensorflow()
+    from tfk_transformer.pipelines.translator import Translator
+
+    Translator.ensemble([Translator.load(bundle) for bundle in bundles]).save(out)
+    console().print(f"bundle: {out}")
 
 
 def upgrade(

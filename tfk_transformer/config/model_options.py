@@ -120,7 +120,7 @@ class EnsembleConfig(Record):
         for number, member in enumerate(self.members):
             for name in ("source_vocab_size", "target_vocab_size"):
                 if (size := getattr(member, name)) != (expected := getattr(self, name)):
-                    yield f"members: expected {name} {expected} in all, got {size} in members[{number}]; use models with the same tokenizers"
+                    yield f"members: expected {name} {expected} in all, got {size} in members[{number}]; use models of one tokenizer"
         if self.max_length != (least := min(member.max_length for member in self.members)):
             yield f"max_length: expected {least}, the least of the members', got {self.max_length}"
 

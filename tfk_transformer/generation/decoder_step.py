@@ -38,7 +38,8 @@ class StepFunctions:
             **tensors: the memory, the cache of T-1 positions, and the settings of `STEP_SETTINGS`.
 
         Returns:
-            float32 logits (N, vocab_size), which are log-probabilities if the model is an ensemble, int32 next_token (N,), its float32 log_prob (N,), and the cache of T positions.
+            float32 logits (N, vocab_size), int32 next_token (N,), its float32 log_prob (N,), and the cache of T positions. The logits of
+            an ensemble are its log-probabilities.
         """
         token, position = target_ids[:, -1:], tf.shape(target_ids)[1] - 1
         inputs = zip(self.members, self._layers("cache", tensors), self._memories(tensors), strict=True)
