@@ -1,13 +1,39 @@
+import shutil
+
 import pytest
 
 
 def test_the_command_line(run, bundle, exported, recipe, tmp_path):
     options = ["--recipe", tmp_path / "mine.toml", "--epochs", 2, "--option", "decoder_layers=1", "--out", tmp_path / "student"]
     (tmp_path / "mine.toml").write_text(recipe.to_toml())
-    status, out, error = run("distill", exported / "translate.onnx", bundle, *options, "--beam-size", 2)
+    status, out, error = run("ensemble", bundle, bundle, "--out", tmp_path / "both")
+    assert (status, out, error) == (0, f"bundle: {tmp_path / 'both'}\n", "")
+    assert run("translate", tmp_path / "both", "seven") == run("translate", bundle, "seven")
+    status, out, error = run("distill", exported / "translate.onnx", tmp_path / "both", *options, "--beam-size", 2)
     assert (status, error) == (0, "")
     assert "teachers: 200 pairs are translated" in out and out.splitlines()[-1] == f"bundle: {tmp_path / 'student'}"
     assert run("translate", tmp_path / "student", "seven")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (
+            ["{bundle}", "{tmp}/none", "--out", "{tmp}/new"],
+            "bundle: expected a folder that `train` wrote, got {tmp}/none without config.json",
+        ),
+        (["{bundle}", "{bundle}", "--out", "{tmp}"], "out: expected a new folder, got {tmp}, which exists"),
+        (["{bundle}", "{tmp}/other", "--out", "{tmp}/new"], "members: expected the source_tokenizer of members[0] in all"),
+    ],
+)
+def test_an_ensemble_that_cannot_be_is_one_line(run, bundle, tmp_path, arguments, problem):
+    shutil.copytree(bundle, tmp_path / "other")
+    with (tmp_path / "other" / "source.model").open("ab") as file:
+        file.write(b"\x1a\x00")  # an empty field more
+    status, out, error = run("ensemble", *[text.format(bundle=bundle, tmp=tmp_path) for text in arguments])
+    assert (status, out) == (1, "")
+    assert len(error.splitlines()) == 1 and problem.format(tmp=tmp_path) in error
+    assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.parametrize(

@@ -95,13 +95,15 @@ def _checked(models: Sequence[Transformer]) -> list[Transformer]:
     Raises:
         ValueError: if there is none, or one is not a `Transformer`.
     """
-    given: list[Transformer] = list(models) if isinstance(models, list | tuple) else [models]  # type: ignore[list-item]
-    for number, model in enumerate(given):
-        if not isinstance(model, Transformer):
-            cure = "pass the members of an ensemble" if isinstance(model, Ensemble) else "decoder-only models cannot be members"
-            raise ValueError(f"members: expected encoder-decoder Transformers, got {type(model).__name__} in members[{number}]; {cure}.")
-        if not model.built:
-            model.build()
+    given: list[Any] = list(models) if isinstance(models, list | tuple) else [models]
     if not given:
         raise ValueError("members: expected at least one Transformer, got none.")
+    for number, model in enumerate(given):
+        if not isinstance(model, Transformer):
+            raise ValueError(
+                f"members: expected a list of Transformers, got members[{number}] of type {type(model).__name__}; "
+                "only encoder-decoder models can be members, and no ensembles."
+            )
+        if not model.built:
+            model.build()
     return given

@@ -1,0 +1,92 @@
+"""One SavedModel and one ONNX file hold a whole ensemble, with the ids of the Keras model."""
+
+import numpy as np
+import pytest
+from random_translators import SIZES, V, of_transformer, source_ids
+
+from tfk_transformer.export.exporting import export
+from tfk_transformer.export.formats import TRANSLATOR_FORMATS
+from tfk_transformer.export.inspection import inspect
+from tfk_transformer.export.runtime.onnx_scorer import OnnxScorer
+from tfk_transformer.export.runtime.onnx_streamer import OnnxStreamer
+from tfk_transformer.export.runtime.opening import load
+from tfk_transformer.export.to_onnx.calibration import observe_rows
+from tfk_transformer.pipelines.translator import Translator
+from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
+
+TEXTS = ["ab ba", "", "cd dc aab", "bba"]
+OTHER = {
+    "model_dim": 22,
+    "num_heads": 2,
+    "decoder_layers": 1,
+    "max_length": 13,
+    "norm": "post",
+    "positions": "learned",
+    "output_bias": True,
+}
+SEARCHES = (
+    {"beam_size": 1},
+    {"beam_size": 3, "n_best": 3, "coverage_penalty": 0.4, "repetition_penalty": 1.5, "no_repeat_ngram_size": 2, "min_length": 3},
+    {"beam_size": 2, "n_best": 2, "temperature": 1.3, "top_k": 7, "seed": 5},
+)
+
+
+@pytest.fixture(scope="module")
+def ensemble():
+    tokenizer = SubwordTokenizer.train(["ab ba aab bba abab cd dc"] * 30, V)
+    return Translator.ensemble([of_transformer(tokenizer), of_transformer(tokenizer, **OTHER, key_dim=5, value_dim=7)])
+
+
+@pytest.fixture(scope="module")
+def files(ensemble, tmp_path_factory):
+    """Files in all formats; the export compares them with the model, and would fail."""
+    folder = tmp_path_factory.mktemp("ensemble") / "files"
+    figures = export(ensemble, folder, TRANSLATOR_FORMATS)
+    assert set(figures) >= set(TRANSLATOR_FORMATS)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def saved_model(files):
+    return load(files / "saved_model")
+
+
+def test_every_runtime_gives_the_same(ensemble, saved_model, files):
+    others = [saved_model, *(load(files / f"translate{profile}.onnx") for profile in ("", ".fast"))]
+    for settings in SEARCHES:
+        expected = ensemble.translate(TEXTS, **settings)
+        for other in others:
+            for one, found in zip(expected, other.translate(TEXTS, **settings), strict=True):
+                assert [hypothesis.text for hypothesis in one.hypotheses] == [hypothesis.text for hypothesis in found.hypotheses]
+                np.testing.assert_allclose([h.score for h in one.hypotheses], [h.score for h in found.hypotheses], atol=1e-4)
+    assert {other.max_length for other in others} == {OTHER["max_length"]}
+
+
+def test_pairs_have_the_same_scores_and_attention(ensemble, saved_model, files):
+    scorers = ensemble, saved_model, OnnxScorer(files / "score.onnx")
+    found = [scorer.score_tokens(["ab ba", "cd"], ["cd aab", "ab ab ba"], attention=True) for scorer in scorers]
+    for expected, *others in zip(*found, strict=True):
+        for other in others:
+            np.testing.assert_allclose(other.token_log_probs, expected.token_log_probs, atol=1e-4)
+            np.testing.assert_allclose(other.attention, expected.attention, atol=1e-5)
+
+
+def test_streams_are_the_same(ensemble, saved_model, files):
+    for settings in ({}, {"repetition_penalty": 1.7}):
+        found = ["|".join(streamer.stream("cd dc aab", **settings)) for streamer in (ensemble, saved_model, OnnxStreamer(files))]
+        assert found == found[:1] * 3
+
+
+def test_a_file_has_the_weights_of_all_members_once(ensemble, files):
+    for name in ("generate.onnx", "score.onnx"):
+        more = inspect(files / name)["parameters"] - ensemble.model.count_params()
+        assert 0 <= more < SIZES["max_length"] * SIZES["model_dim"] + 6 * V  # positions that are no weights, and constants of the search
+
+
+def test_rows_are_observed_for_the_weights_of_each_member(ensemble):
+    targets = np.random.default_rng(2).integers(3, V, (5, 6)).astype("int32")
+    rows = observe_rows(ensemble.model, source_ids(), targets)
+    products = [4 + 2 * (1 + 6) + 1, 4 + (1 + 6) + 1]  # of an encoder layer, the memory and the step of each decoder layer, the output
+    assert [sum(name.startswith(f"member_{i}/") for name in rows) for i in range(2)] == products
+    widths = {f"member_{i}/encoder/layer_0/feed_forward/inner/kernel": width for i, width in enumerate((SIZES["model_dim"], 22))}
+    assert {name: len(rows[name].moments) for name in widths} == widths

@@ -1,0 +1,129 @@
+"""Ensembles of translators: searched as one model, and saved as one bundle."""
+
+import json
+
+import numpy as np
+import pytest
+from random_translators import SIZES, V, of_transformer, translator_of
+
+from tfk_transformer.export.inspection import inspect
+from tfk_transformer.export.runtime.opening import load
+from tfk_transformer.models.language_model import LanguageModel
+from tfk_transformer.pipelines.bundle import rewrite
+from tfk_transformer.pipelines.translator import Translator
+from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
+
+TEXTS = ["ab ba", "", "cd dc aab", "bba"]
+OTHER = {"model_dim": 22, "num_heads": 2, "decoder_layers": 1, "max_length": 13, "positions": "learned", "tie_embeddings": "all"}
+ALL_SETTINGS = {"beam_size": 3, "n_best": 3, "coverage_penalty": 0.4, "repetition_penalty": 1.5, "no_repeat_ngram_size": 2, "min_length": 3}
+DRAWN = {"beam_size": 2, "n_best": 2, "temperature": 1.3, "top_k": 7, "seed": 5}
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return SubwordTokenizer.train(["ab ba aab bba abab cd dc"] * 30, V)
+
+
+@pytest.fixture(scope="module")
+def members(tokenizer):
+    return [of_transformer(tokenizer), of_transformer(tokenizer, **OTHER)]
+
+
+@pytest.fixture(scope="module")
+def ensemble(members):
+    members[0].probes = ["ab", "cd ba"]
+    return Translator.ensemble(members)
+
+
+@pytest.fixture
+def bundle(ensemble, tmp_path):
+    ensemble.save(tmp_path / "bundle")
+    return tmp_path / "bundle"
+
+
+def found_by(translator, **settings):
+    translations = translator.translate(TEXTS, **settings)
+    return [hypothesis.text for each in translations for hypothesis in each.hypotheses], np.array(
+        [hypothesis.score for each in translations for hypothesis in each.hypotheses]
+    )
+
+
+def assert_same(one, other, **settings):
+    (texts, scores), (other_texts, other_scores) = found_by(one, **settings), found_by(other, **settings)
+    assert texts == other_texts
+    np.testing.assert_allclose(scores, other_scores, atol=1e-4)
+
+
+def test_a_model_with_itself_translates_as_the_model(members):
+    twice = Translator.ensemble(members[:1] * 2)
+    for settings in ({"beam_size": 1}, ALL_SETTINGS, DRAWN):
+        assert_same(twice, members[0], **settings)
+
+
+def test_scores_are_the_means_of_the_members(ensemble, members):
+    found = [
+        translation.hypotheses for translation in ensemble.translate(TEXTS, beam_size=3, n_best=3, length_penalty=0, token_scores=True)
+    ]
+    pairs = [(text, hypothesis) for text, each in zip(TEXTS, found, strict=True) for hypothesis in each if text]
+    sources, texts = [text for text, _ in pairs], [hypothesis.text for _, hypothesis in pairs]
+    np.testing.assert_allclose(ensemble.score(sources, texts), np.mean([m.score(sources, texts) for m in members], axis=0), atol=1e-4)
+    for _, hypothesis in pairs:  # the pieces of the search may be others than those of its text
+        assert hypothesis.score == pytest.approx(float(np.sum(hypothesis.token_log_probs)), abs=1e-4)
+    assert len(set(texts)) > 5
+
+
+def test_the_cache_changes_nothing(ensemble):
+    for settings in ({"beam_size": 1}, ALL_SETTINGS):
+        texts, scores = found_by(ensemble, **settings)
+        others, other_scores = found_by(ensemble, use_cache=False, **settings)
+        assert texts == others
+        np.testing.assert_allclose(scores, other_scores, atol=1e-4)
+
+
+def test_a_stream_is_the_greedy_translation(ensemble):
+    for settings in ({}, {"repetition_penalty": 1.7, "no_repeat_ngram_size": 2}):
+        for text, translation in zip(TEXTS, ensemble.translate(TEXTS, beam_size=1, **settings), strict=True):
+            assert "".join(ensemble.stream(text, **settings)) == translation.text
+
+
+def test_attention_is_the_mean_of_the_members(ensemble, members):
+    found, *others = [each.score_tokens(["ab ba"], ["cd aab"], attention=True)[0].attention for each in (ensemble, *members)]
+    expected = np.mean([other[-1].mean(axis=0) for other in others], axis=0)  # (T, S), of the last layers
+    np.testing.assert_allclose(found, expected[None, None], atol=1e-5)
+
+
+def test_a_bundle_comes_back(ensemble, bundle):
+    rewrite(bundle)  # as the command `upgrade`
+    loaded, described = load(bundle), inspect(bundle)
+    assert loaded.probes == ["ab", "cd ba"] and loaded.max_length == OTHER["max_length"]
+    assert_same(loaded, ensemble, beam_size=3)
+    assert described["config"]["architecture"] == "ensemble" and described["parameters"] == ensemble.model.count_params()
+    assert described["settings"]["max_length"]["maximum"] == OTHER["max_length"]
+
+
+def test_more_members_than_the_weights_have_are_refused(bundle):
+    config = json.loads((bundle / "config.json").read_text())
+    arrays = len(load(bundle).model.named_weights)
+    for count, problem in ((3, "no 'member_2/source_embedding/embeddings'"), (400, f"there are 1,200 layers and {arrays} arrays")):
+        (bundle / "config.json").write_text(json.dumps({**config, "members": config["members"][:1] * count, "max_length": 17}))
+        with pytest.raises(ValueError, match="^bundle: ") as refused:
+            load(bundle)
+        assert problem in str(refused.value)
+    assert "a table of source_vocab_size by model_dim would have 108,000" in str(refused.value)  # of all members together
+
+
+def test_other_tokenizers_are_refused(members):
+    other = SubwordTokenizer.train(["ba ab bba aab baba dc cd"] * 30, V)
+    for source, target, side in ((other, members[0].target_tokenizer, "source"), (members[0].source_tokenizer, other, "target")):
+        wrong = Translator(members[1].model, source, target)
+        with pytest.raises(ValueError, match=rf"members: expected the {side}_tokenizer of members\[0\] in all, .* in members\[2\]; use"):
+            Translator.ensemble([*members, wrong])
+
+
+def test_only_transformers_are_members(members, tokenizer):
+    sizes = {name: size for name, size in SIZES.items() if name != "encoder_layers"}
+    decoder = translator_of(tokenizer, LanguageModel, **sizes, vocab_size=V)
+    with pytest.raises(ValueError, match=r"got members\[1\] of type LanguageModel; only encoder-decoder models can be members"):
+        Translator.ensemble([members[0], decoder])
+    with pytest.raises(ValueError, match="members: expected at least one Transformer, got none"):
+        Translator.ensemble([])
