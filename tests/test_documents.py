@@ -142,7 +142,7 @@ def prepared(bundle, exported, translator, classifier_files, tmp_path_factory):
     translator.model.save(folder / "numbers.keras")
     for name in ("languages", "languages-files"):
         (folder / name).symlink_to(classifier_files / name)
-    for name, target in (("numbers", bundle), ("numbers-files", exported), ("de-en-files", exported)):
+    for name, target in (("numbers", bundle), ("numbers-2", bundle), ("numbers-files", exported), ("de-en-files", exported)):
         (folder / name).symlink_to(target)
     for name in ("benchmarks", "recipes"):
         (folder / name).symlink_to(REPOSITORY / name)

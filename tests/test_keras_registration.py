@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-NAMES = ["Transformer", "LanguageModel", "Classifier", "MultiHeadAttention", "Encoder", "EncoderLayer", "Decoder", "DecoderLayer"]
+NAMES = ["Transformer", "Ensemble", "LanguageModel", "Classifier", "MultiHeadAttention", "Encoder", "EncoderLayer", "Decoder", "DecoderLayer"]
 NAMES += ["FeedForward", "Residual", "Positions", "Dropout", "LayerNorm", "VocabularyProjection"]
 NAMES += ["LabelSmoothedCrossentropy", "TokenAccuracy", "Perplexity", "InverseSquareRoot", "Adam", "AdamW"]
 
