@@ -5,7 +5,17 @@ import sys
 
 import pytest
 
-NAMES = ["Transformer", "Ensemble", "LanguageModel", "Classifier", "MultiHeadAttention", "Encoder", "EncoderLayer", "Decoder", "DecoderLayer"]
+NAMES = [
+    "Transformer",
+    "Ensemble",
+    "LanguageModel",
+    "Classifier",
+    "MultiHeadAttention",
+    "Encoder",
+    "EncoderLayer",
+    "Decoder",
+    "DecoderLayer",
+]
 NAMES += ["FeedForward", "Residual", "Positions", "Dropout", "LayerNorm", "VocabularyProjection"]
 NAMES += ["LabelSmoothedCrossentropy", "TokenAccuracy", "Perplexity", "InverseSquareRoot", "Adam", "AdamW"]
 

@@ -41,9 +41,9 @@ class StepFunctions:
             float32 logits (N, vocab_size), int32 next_token (N,), its float32 log_prob (N,), and the cache of T positions. The logits of
             an ensemble are its log-probabilities.
         """
-        token, position = target_ids[:, -1:], tf.shape(target_ids)[1] - 1
+        last, position = target_ids[:, -1:], tf.shape(target_ids)[1] - 1
         inputs = zip(self.members, self._layers("cache", tensors), self._memories(tensors), strict=True)
-        steps = [member.step(token, position, cache, memory) for member, cache, memory in inputs]
+        steps = [member.step(last, position, cache, memory) for member, cache, memory in inputs]
         logits = [step.logits for step in steps]
         log_prob, token = _chosen(logits, target_ids[:, None], tensors)
         shown = tf.cast(logits[0], tf.float32) if len(logits) == 1 else mean_log_probs(logits)
@@ -58,13 +58,8 @@ class StepFunctions:
     def _layers(self, name: str, tensors: Tensors) -> list[list[KeyValue]]:
         """Return the keys and values of each member's layers."""
         numbers = itertools.count()
-        return [
-            [
-                KeyValue(tensors[f"{name}_{i}_key"], tensors[f"{name}_{i}_value"])
-                for i in itertools.islice(numbers, member.decoder.num_layers)
-            ]
-            for member in self.members
-        ]
+        own = [itertools.islice(numbers, member.decoder.num_layers) for member in self.members]
+        return [[KeyValue(tensors[f"{name}_{i}_key"], tensors[f"{name}_{i}_value"]) for i in layers] for layers in own]
 
 
 def _by_name(name: str, members: Iterable[list[KeyValue]]) -> Tensors:

@@ -21,7 +21,8 @@ class Ensemble(TokenModel):
     of a translation is the mean of those that the members give it. The attention to a source token is the mean of the members', each
     averaged over the heads of its last layer.
 
-    Called with the inputs of a `Transformer`, it returns these log-probabilities, float32 (B, T, target_vocab_size).
+    Called with the inputs of a `Transformer`, it returns these log-probabilities, float32 (B, T, target_vocab_size). The methods of a
+    single encoder or decoder, such as `step`, are those of its `members`.
 
     The members may differ in layers, widths and other options, but not in their vocabularies. Sources and targets have at most as many
     tokens as the least `max_length` of the members allows.
