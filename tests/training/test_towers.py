@@ -170,8 +170,8 @@ def test_other_backends_stay_as_they_are():
     assert threads_after("", KERAS_BACKEND="jax") == [1, 0, 0]
 
 
-@pytest.mark.parametrize("processors", [1, 2])
-def test_train_uses_them_where_there_are_processors(tmp_path, processors):
+@pytest.mark.parametrize(("processors", "wanted"), [(1, True), (2, True), (2, False)])
+def test_train_uses_them_where_there_are_processors_and_they_are_wanted(tmp_path, processors, wanted):
     data = write_number_files(tmp_path, range(200))
     script = f"""
 import os
@@ -183,9 +183,9 @@ class Tells(keras.callbacks.Callback):
         print("towers", isinstance(self.model.train_step, functools.partial))
 sizes = {{"model_dim": 8, "ff_dim": 8, "num_heads": 2, "encoder_layers": 1, "decoder_layers": 1}}
 recipe = Recipe(data={data!r}, vocab_size=60, options=sizes, batch_tokens=256, max_length=64, epochs=1, warmup_steps=2)
-train(recipe, {str(tmp_path / "bundle")!r}, callbacks=[Tells()])
+train(recipe, {str(tmp_path / "bundle")!r}, callbacks=[Tells()], towers={wanted})
 """
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert run.returncode == 0, run.stderr[-2000:]
-    assert f"towers {processors > 1}" in run.stdout
+    assert f"towers {processors > 1 and wanted}" in run.stdout
     assert (tmp_path / "bundle" / "history.json").exists()

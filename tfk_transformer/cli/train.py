@@ -33,6 +33,9 @@ def command(
         bool,
         typer.Option("--distributed", help="Train together with other processes, which environment variables name. See docs/scaling.md."),
     ] = False,
+    towers: Annotated[
+        bool, typer.Option("--towers/--no-towers", help="On a CPU, compute the halves of each batch in parallel. See docs/training.md.")
+    ] = True,
     print_config: Annotated[bool, typer.Option("--print-config", help="Print the recipe as TOML and exit.")] = False,
     *,
     given: dict[str, Any],
@@ -45,7 +48,7 @@ def command(
     if out is None:
         raise ValueError("--out: expected a folder for the bundle, got none.")
     _check(chosen, out, resume, cache)
-    _run(chosen, out, resume=resume, cache=cache, devices=devices, distributed=distributed)
+    _run(chosen, out, resume=resume, cache=cache, devices=devices, distributed=distributed, towers=towers)
 
 
 @with_recipe
@@ -95,13 +98,13 @@ def _check(recipe: Recipe, out: Path, resume: bool, cache: Path | None) -> None:
                 source.pairs(split)  # checks the files, and reads no pair yet
 
 
-def _run(recipe: Recipe, out: Path, *, resume: bool, cache: Path | None, devices: int | None, distributed: bool) -> None:
+def _run(recipe: Recipe, out: Path, *, distributed: bool, **options: Any) -> None:
     load_backend()
     from tfk_transformer.training.distribution import is_first
     from tfk_transformer.training.trainer import train
 
     try:
-        train(recipe, out, resume=resume, say=console().print, cache=cache, devices=devices, distributed=distributed)
+        train(recipe, out, say=console().print, distributed=distributed, **options)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     except Exception as error:

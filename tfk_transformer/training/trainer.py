@@ -38,6 +38,7 @@ def train(
     cache: str | Path | None = None,
     devices: int | None = None,
     distributed: bool = False,
+    towers: bool = True,
 ) -> Translator | TextClassifier:
     """Train a model and write a bundle.
 
@@ -55,6 +56,7 @@ def train(
         devices: number of devices of this machine that share each batch. None: all GPUs.
         distributed: whether other processes take part, which environment variables name; see `distribution.gather`. Start all
             processes with the same arguments, and let all see the same files.
+        towers: whether the processors of a machine without a GPU compute parts of each batch in parallel; see `fit_in_towers`.
 
     Returns:
         A `Translator`, or a `TextClassifier` if the architecture of the recipe is "encoder". Its bundle is `out`.
@@ -67,12 +69,12 @@ def train(
     """
     keep_tensor_memory()
     # The loss of a classifier, which has sample weights, is not computed in towers.
-    towers = 1 if recipe.architecture == "encoder" else share_processors()
+    parts = share_processors() if towers and recipe.architecture != "encoder" else 1
     team, out = gather(devices, distributed), Path(out)
     advice = f"{work_folder_of(out)} holds the state after the last whole epoch, if there was one; start all processes again with --resume"
     with watched(team, advice):
         try:
-            return Training(recipe, out, resume, say, cache, team, towers).run(callbacks)
+            return Training(recipe, out, resume, say, cache, team, parts).run(callbacks)
         except Exception as error:
             if (explained := team.explained(error)) is error:
                 raise
