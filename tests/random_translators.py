@@ -17,6 +17,7 @@ OPTIONS = {
     "post": {"norm": "post", "attention_bias": True, "tie_embeddings": "all", "ff_activation": "gelu"},
     "post_dropout": {"norm": "post_dropout", "encoder_final_norm": True, "output_bias": True, "tie_embeddings": "target"},
     "pre": {"decoder_final_norm": False, "scale_embeddings": False, "positions": "learned", "ff_activation": "silu"},
+    "marian": {"norm": "post", "norm_epsilon": 1e-5, "positions": "sinusoidal_paper_halves", "output_bias": True, "ff_activation": "silu"},
     "shared": {"shared_projections": True, "attention_scale": "key_dim", "attention_bias": ["query", "value"]},
     "keys_are_values": {"keys_are_values": True, "positions": "sinusoidal_halves", "attention_bias": ["output"], "tie_embeddings": "all"},
 }

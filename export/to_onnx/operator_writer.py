@@ -13,7 +13,7 @@ from onnx_ir import tape
 from tfk_transformer.config.layer_options import LayerOptions
 from tfk_transformer.config.model_options import LanguageModelConfig, TransformerConfig
 from tfk_transformer.export.to_onnx.onnx_matmul import Float32MatMul
-from tfk_transformer.layers.position_encoding import sinusoids
+from tfk_transformer.layers.position_encoding import position_table
 
 Inputs = Sequence[ir.Value | None]
 
@@ -79,7 +79,7 @@ class OperatorWriter:
         name, c = f"{side}_positions/table", self.config
         if name in self.weights:
             return self.constant(name, self.weights[name])
-        return self.constant("positions", sinusoids(c.max_length, c.model_dim, halves=c.positions == "sinusoidal_halves"))
+        return self.constant("positions", position_table(c.positions, c.max_length, c.model_dim))
 
     def embed(self, side: str, ids: ir.Value, positions: ir.Value) -> ir.Value:
         """Embed ids (A, M), scale, and add positions (…, D): rows (R, D)."""

@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 from layer_contract import run_layer_test
 
-from tfk_transformer.layers.position_encoding import Positions, sinusoids
+from tfk_transformer.layers.position_encoding import Positions, position_table, sinusoids
 
 # D is twice a prime, since sinusoids come in pairs.
 B, T, M, D, LONGEST = 2, 3, 5, 14, 11
-KINDS = ["sinusoidal", "sinusoidal_halves", "learned"]
+KINDS = ["sinusoidal", "sinusoidal_halves", "sinusoidal_paper_halves", "learned"]
 
 
 def inputs(*shape, seed=1):
@@ -81,8 +81,22 @@ def test_embeddings_can_be_scaled_and_dropped_out():
     np.testing.assert_allclose(dropped[dropped != 0], 2 * np.array(whole)[dropped != 0], rtol=1e-5)
 
 
+@pytest.mark.parametrize("width", [2, 5, 14])
+def test_paper_halves_have_the_frequencies_of_the_paper(width):
+    """Number by number; an odd width has one sine more."""
+    sines, cosines = -(-width // 2), width // 2
+    angles = [[p / 10000 ** (2 * i / width) for i in range(sines)] for p in range(257)]
+    expected = [[*map(math.sin, row), *map(math.cos, row[:cosines])] for row in angles]
+    np.testing.assert_allclose(position_table("sinusoidal_paper_halves", 257, width), expected, atol=1e-6)
+
+
 @pytest.mark.parametrize(
-    ("kind", "row"), [("sinusoidal", [0.0, 1.0] * (D // 2)), ("sinusoidal_halves", [0.0] * (D // 2) + [1.0] * (D // 2))]
+    ("kind", "row"),
+    [
+        ("sinusoidal", [0.0, 1.0] * (D // 2)),
+        ("sinusoidal_halves", [0.0] * (D // 2) + [1.0] * (D // 2)),
+        ("sinusoidal_paper_halves", [0.0] * (D // 2) + [1.0] * (D // 2)),
+    ],
 )
 def test_position_zero(kind, row):
     np.testing.assert_array_equal(layer(kind)(np.zeros((1, 1, D), "float32"))[0, 0], row)

@@ -20,6 +20,7 @@ OPTIONS = [
     {"positions": "learned", "tie_embeddings": "target"},
     {"positions": "sinusoidal_halves", "tie_embeddings": "all", "target_vocab_size": 29, "output_bias": True},
     {"keys_are_values": True, "key_dim": 17, "norm": "post_dropout", "scale_embeddings": False},
+    {"positions": "sinusoidal_paper_halves", "norm": "post", "norm_epsilon": 1e-5, "ff_activation": "silu"},
     {"shared_projections": True, "attention_bias": ["output"], "attention_scale": "key_dim", "decoder_final_norm": False},
 ]
 

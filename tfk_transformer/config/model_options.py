@@ -15,7 +15,7 @@ from tfk_transformer.constants import UNKNOWN_ID
 class ModelOptions(LayerOptions):
     """Options that all models have in addition to those of their layers."""
 
-    positions: Literal["sinusoidal", "sinusoidal_halves", "learned"] = "sinusoidal"
+    positions: Literal["sinusoidal", "sinusoidal_halves", "sinusoidal_paper_halves", "learned"] = "sinusoidal"
     scale_embeddings: bool = Field(default=True, description="whether embeddings are multiplied by sqrt(model_dim)")
     embedding_dropout: float | None = Field(default=None, ge=0, lt=1, description="on the sum of embeddings and positions; None: dropout")
     max_length: int = Field(default=256, gt=1, description="longest source or target in tokens, start and end included")

@@ -30,12 +30,30 @@ def sinusoids(length: int, model_dim: int, halves: bool = False) -> np.ndarray:
     return np.pad(waves, [(0, 0), (0, model_dim % 2)])[:, :model_dim].astype("float32")
 
 
+def position_table(kind: str, length: int, model_dim: int) -> np.ndarray:
+    """Return the table of a kind of position encoding that is not learned.
+
+    "sinusoidal_paper_halves" has the frequencies of the paper with all sines first and all cosines second, as MarianMT of Hugging
+    Face has them. If D is odd, there is one sine more.
+
+    Args:
+        kind: "sinusoidal", "sinusoidal_halves" (see `sinusoids`) or "sinusoidal_paper_halves".
+        length: number of positions.
+        model_dim: D.
+
+    Returns:
+        float32 (length, D).
+    """
+    table = sinusoids(length, model_dim, halves=kind == "sinusoidal_halves")
+    return np.concatenate([table[:, ::2], table[:, 1::2]], axis=1) if kind == "sinusoidal_paper_halves" else table
+
+
 @keras.saving.register_keras_serializable(package="tfk_transformer")
 class Positions(keras.layers.Layer):
     """Scale token embeddings, add an encoding of each token's position, and apply dropout to the sum.
 
     Args:
-        kind: "sinusoidal", "sinusoidal_halves" (see `sinusoids`) or "learned".
+        kind: "learned", or a kind of sinusoids, see `position_table`.
         max_length: number of positions.
         scale: whether embeddings are multiplied by sqrt(D) ("Attention Is All You Need", section 3.4). Defaults to False.
         dropout: probability of dropping an element of the sum while training. Defaults to 0.
@@ -58,7 +76,7 @@ class Positions(keras.layers.Layer):
                 name="table", shape=(self.max_length, model_dim), initializer=keras.initializers.RandomNormal(stddev=model_dim**-0.5)
             )
         else:
-            self.table = sinusoids(self.max_length, model_dim, halves=self.kind == "sinusoidal_halves")
+            self.table = position_table(self.kind, self.max_length, model_dim)
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         """Return the shape of the output, which is the shape of the input."""
