@@ -54,6 +54,7 @@ _HOME = {
     "train": "training.trainer",
     "Recipe": "training.recipe",
     "distill": "distillation.distilling",
+    "import_model": "importing.model_import",
     "load": "export.runtime.opening",
     "LoadedModel": "inference.interface",
     "TranslatorProtocol": "inference.interface",
@@ -102,6 +103,7 @@ if TYPE_CHECKING:  # the same names as in `_HOME`, for type checkers and editors
     from tfk_transformer.export.runtime.opening import load as load
     from tfk_transformer.export.runtime.saved_model_classifier import SavedModelClassifier as SavedModelClassifier
     from tfk_transformer.export.runtime.saved_model_translator import SavedModelTranslator as SavedModelTranslator
+    from tfk_transformer.importing.model_import import import_model as import_model
     from tfk_transformer.inference.interface import ClassifierProtocol as ClassifierProtocol
     from tfk_transformer.inference.interface import LoadedModel as LoadedModel
     from tfk_transformer.inference.interface import TranslatorProtocol as TranslatorProtocol

@@ -1,11 +1,12 @@
-"""`tfk-transformer export`, and the commands that make bundles of bundles: `ensemble` and `upgrade`."""
+"""`tfk-transformer export`, and the commands that make bundles without training: `import`, `ensemble` and `upgrade`."""
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from tfk_transformer.cli.arguments import DEFAULT_BEAM, check_new_folder, console
+from tfk_transformer.cli.arguments import DEFAULT_BEAM, check_files, check_new_folder, console
 from tfk_transformer.runtime_environment import load_tensorflow
 
 FORMATS = ("saved_model", "onnx", "onnx_steps", "onnx_fast", "onnx_int8")
@@ -34,6 +35,43 @@ def command(
         console().print(out / name)
     ids = f"the same ids as Keras on {figures['sentences']} sentences, greedy and beam {DEFAULT_BEAM}"
     console().print(ids if "ids" in figures else f"the same labels as Keras on {figures['sentences']} texts")
+
+
+def import_folder(
+    folder: Annotated[
+        Path,
+        typer.Argument(metavar="FOLDER", help="A folder in Hugging Face's layout, with config.json. Supported: MarianMT (opus-mt)."),
+    ],
+    out: Annotated[Path, typer.Option(help="The folder for the bundle. It must not exist.")],
+    probes: Annotated[
+        Path | None,
+        typer.Option(
+            help="A UTF-8 file of source texts, one per line, on which `export` compares files with the model. Default: random pieces."
+        ),
+    ] = None,
+) -> None:
+    """Make a bundle of a model of another library. No code of the folder is run, and nothing is written unless everything fits."""
+    check_files(probes=probes)
+    check_new_folder(out)
+    if not (folder / "config.json").is_file():
+        raise ValueError(f"folder: expected a model in Hugging Face's layout, got {folder} without config.json.")
+    texts = probes.read_text(encoding="utf-8").splitlines() if probes else []
+    load_tensorflow()
+    from tfk_transformer.importing.model_import import import_model
+
+    translator = import_model(folder, probes=texts)
+    translator.save(out)
+    for line in _origin_lines(translator.origin):
+        console().print(line, markup=False)
+    console().print(f"bundle: {out}")
+
+
+def _origin_lines(origin: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what users should know of the folder that a model came from."""
+    yield f"{origin['family']}: {origin['name']}, licence: {origin['license'] or 'not stated'}"
+    if settings := " ".join(f"--setting {name}={value}" for name, value in origin["search"].items()):
+        yield f"search settings of the folder, which a bundle does not hold: {settings}"
+    yield from (f"note: {note}" for note in origin["notes"])
 
 
 def ensemble(

@@ -25,10 +25,16 @@ COMMANDS = {
     "export": "Export a bundle to SavedModel and ONNX.",
     "serving": "Add a SavedModel to a model folder of TensorFlow Serving.",
     "inspect": "Show what a file or folder contains, without running it.",
+    "import": "Make a bundle of a model of another library.",
     "ensemble": "Join several bundles to one, whose models translate together.",
     "upgrade": "Write the weights of an earlier version's bundle as safetensors.",
 }
-ELSEWHERE = {"distill": ("train", "distill"), "ensemble": ("export", "ensemble"), "upgrade": ("export", "upgrade")}
+ELSEWHERE = {
+    "distill": ("train", "distill"),
+    "import": ("export", "import_folder"),
+    "ensemble": ("export", "ensemble"),
+    "upgrade": ("export", "upgrade"),
+}
 EXPECTED = (ValueError, OSError, ImportError, FloatingPointError)  # errors whose messages are written for the user
 
 

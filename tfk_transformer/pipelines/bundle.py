@@ -10,11 +10,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
 import keras
 
 from tfk_transformer.atomic_write import written_whole
+from tfk_transformer.config.json_text import parsed_object
 from tfk_transformer.models.registry import ModelConfig, config_from_json
 from tfk_transformer.pipelines.weights import EARLIER_WEIGHTS, WEIGHTS, read_weights, weights_file, write_weights
 from tfk_transformer.runtime_environment import check_process
@@ -22,6 +24,7 @@ from tfk_transformer.runtime_environment import check_process
 CONFIG, PROBES = "config.json", "probes.txt"
 HISTORY, METRICS, RECIPE, CURVE = "history.json", "metrics.json", "recipe.toml", "curve.png"
 SOURCE_TOKENIZER, TARGET_TOKENIZER, LABELS = "source.model", "target.model", "labels.json"
+ORIGIN = "origin"  # a key of the metrics
 
 Json: TypeAlias = Mapping[str, Any]  # a JSON object
 
@@ -44,6 +47,7 @@ class SavedAsBundle(ABC):
 
     model: keras.Model
     probes: list[str]
+    origin: Json = MappingProxyType({})  # where an imported model came from: values that JSON can hold, by name
 
     @abstractmethod
     def _write_files(self, folder: Path) -> None:
@@ -68,7 +72,8 @@ class SavedAsBundle(ABC):
             folder.mkdir()
             (folder / CONFIG).write_text(self.model.config.to_json())
             write_probes(folder / PROBES, self.probes)
-            for name, content in ((HISTORY, history or {}), (METRICS, metrics or {})):
+            origin = {ORIGIN: dict(self.origin)} if self.origin else {}
+            for name, content in ((HISTORY, history or {}), (METRICS, {**origin, **(metrics or {})})):
                 write_json(folder / name, content)
             write_weights(plain_copy(self.model), folder / WEIGHTS)
             self._write_files(folder)
@@ -98,6 +103,13 @@ def write_probes(path: Path, probes: Sequence[str]) -> None:
 def read_probes(path: Path) -> list[str]:
     """Return the probes that `write_probes` wrote; none if there is no file."""
     return path.read_text(encoding="utf-8").split("\n")[:-1] if path.is_file() else []
+
+
+def read_origin(folder: Path) -> Json:
+    """Return where the model of a bundle came from; nothing if it was not imported."""
+    metrics = parsed_object((folder / METRICS).read_bytes(), str(folder / METRICS)) if (folder / METRICS).is_file() else {}
+    origin = metrics.get(ORIGIN)
+    return origin if isinstance(origin, dict) else {}
 
 
 def read_model(folder: Path, kind: Kind) -> keras.Model:

@@ -18,9 +18,11 @@ from tfk_transformer.pipelines.bundle import (
     SOURCE_TOKENIZER,
     TARGET_TOKENIZER,
     TRANSLATOR,
+    Json,
     SavedAsBundle,
     plain_copy,
     read_model,
+    read_origin,
     read_probes,
 )
 from tfk_transformer.runtime_environment import check_process
@@ -40,6 +42,7 @@ class Translator(BaseTranslator, SavedAsBundle):
         source_tokenizer: the tokenizer of the source texts.
         target_tokenizer: the tokenizer of the translations. Default: the same.
         probes: source texts on which exports are compared with the model.
+        origin: where an imported model came from, values that JSON can hold by name; see `import_model`.
 
     Raises:
         ValueError: if the model does not predict tokens, or a tokenizer and the model differ in vocabulary size.
@@ -51,6 +54,7 @@ class Translator(BaseTranslator, SavedAsBundle):
         source_tokenizer: SubwordTokenizer,
         target_tokenizer: SubwordTokenizer | None = None,
         probes: Sequence[str] = (),
+        origin: Json | None = None,
     ) -> None:
         if model.config.architecture not in ("encoder_decoder", "decoder", "ensemble"):
             raise ValueError(f"model: expected a Transformer, an Ensemble or a LanguageModel, got a {type(model).__name__}.")
@@ -62,6 +66,7 @@ class Translator(BaseTranslator, SavedAsBundle):
         # One object if both are equal, so that exports hold it once.
         self.target_tokenizer = source_tokenizer if joint or target_tokenizer is None else target_tokenizer
         self.probes = list(probes)
+        self.origin = origin or {}
         for side, tokenizer in (("source", self.source_tokenizer), ("target", self.target_tokenizer)):
             wanted = getattr(model.config, f"{side}_vocab_size")
             if wanted != tokenizer.vocab_size:
@@ -155,7 +160,7 @@ class Translator(BaseTranslator, SavedAsBundle):
         """Return this translator, or one with the same weights that computes in float32, as every exported file does."""
         if self.model.compute_dtype == "float32":
             return self
-        return Translator(plain_copy(self.model), self.source_tokenizer, self.target_tokenizer, self.probes)
+        return Translator(plain_copy(self.model), self.source_tokenizer, self.target_tokenizer, self.probes, self.origin)
 
     @classmethod
     def ensemble(cls, members: Sequence["Translator"]) -> "Translator":
@@ -189,4 +194,4 @@ class Translator(BaseTranslator, SavedAsBundle):
         folder = Path(path)
         model = read_model(folder, TRANSLATOR)
         source, target = (SubwordTokenizer.load(folder / name) for name in (SOURCE_TOKENIZER, TARGET_TOKENIZER))
-        return cls(model, source, target, probes=read_probes(folder / PROBES))
+        return cls(model, source, target, read_probes(folder / PROBES), read_origin(folder))

@@ -1,0 +1,116 @@
+"""Folders of MarianMT with random weights, in Hugging Face's layout, and tokenizers trained on made-up words."""
+
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import safetensors.numpy
+import sentencepiece
+
+D, H, F, LAYERS, DECODER_LAYERS, POSITIONS = 22, 11, 29, 2, 3, 47
+SYLLABLES = {"source": "ka lo mi ru te so na ßu vé".split(), "target": "ba du fi gö hy pa qo wi zé".split()}
+TAGS = (">>fra<<", ">>cmn_Hans<<")
+
+
+def sentences(side, count, seed=0):
+    """Return sentences of made-up words, of which the first are frequent."""
+    random = np.random.default_rng(seed)
+    words = ["".join(random.choice(SYLLABLES[side], random.integers(1, 4))) for _ in range(120)]
+    return [" ".join(words[min(119, int(i))] for i in random.exponential(20, random.integers(2, 9))) + "." for _ in range(count)]
+
+
+def trained(side, pieces=67, **options):
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(sentences(side, 400)),
+        model_writer=model,
+        vocab_size=pieces,
+        character_coverage=1.0,
+        minloglevel=2,
+        **options,
+    )
+    return model.getvalue()
+
+
+def pieces_of(model):
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    return [processor.id_to_piece(i) for i in range(processor.vocab_size()) if not processor.is_control(i) and not processor.is_unknown(i)]
+
+
+def vocabulary(models, dropped=(), tags=()):
+    """Return the rows of pieces as Marian numbers them: end, unknown, the pieces of both sides in an order of their own, and padding."""
+    pieces = sorted({piece for model in models for piece in pieces_of(model)} - set(dropped), key=lambda piece: piece[::-1])
+    return {piece: row for row, piece in enumerate(["</s>", "<unk>", *tags, *pieces, "<pad>"])}
+
+
+def config_of(rows, target_rows=None, **changes):
+    sizes = {f"{stack}_{name}": value for stack in ("encoder", "decoder") for name, value in (("attention_heads", H), ("ffn_dim", F))}
+    return {
+        "model_type": "marian",
+        "architectures": ["MarianMTModel"],
+        "vocab_size": rows,
+        "decoder_vocab_size": target_rows or rows,
+        "d_model": D,
+        **sizes,
+        "encoder_layers": LAYERS,
+        "decoder_layers": DECODER_LAYERS,
+        "max_position_embeddings": POSITIONS,
+        "activation_function": "swish",
+        "scale_embedding": True,
+        "pad_token_id": rows - 1,
+        "eos_token_id": 0,
+        "decoder_start_token_id": rows - 1,
+        "num_beams": 3,
+        "max_length": 512,
+        "bad_words_ids": [[rows - 1]],
+        **changes,
+    }
+
+
+def arrays_of(config, seed=1):
+    """Return random arrays by the names of Hugging Face's class. A bias of the output makes hypotheses end."""
+    random = np.random.default_rng(seed)
+    dense = {}
+    for stack, attentions in (("encoder", ["self_attn"]), ("decoder", ["self_attn", "encoder_attn"])):
+        for i in range(config[f"{stack}_layers"]):
+            path = f"model.{stack}.layers.{i}"
+            for attention in attentions:
+                dense |= {f"{path}.{attention}.{part}_proj": (D, D) for part in "qkv"} | {f"{path}.{attention}.out_proj": (D, D)}
+                dense[f"{path}.{attention}_layer_norm"] = (D,)
+            dense |= {f"{path}.fc1": (F, D), f"{path}.fc2": (D, F), f"{path}.final_layer_norm": (D,)}
+    arrays = {}
+    for name, shape in dense.items():
+        arrays[f"{name}.weight"] = random.normal(float(len(shape) == 1), 0.3, shape)
+        arrays[f"{name}.bias"] = random.normal(0, 0.3, shape[:1])
+    tables = {"model.shared.weight": config["vocab_size"]}
+    if not config.get("share_encoder_decoder_embeddings", True):
+        tables = {
+            "model.encoder.embed_tokens.weight": config["vocab_size"],
+            "model.decoder.embed_tokens.weight": config["decoder_vocab_size"],
+        }
+        if not config.get("tie_word_embeddings", True):
+            tables["lm_head.weight"] = config["decoder_vocab_size"]
+    arrays |= {name: random.normal(0, D**-0.5, (rows, D)) for name, rows in tables.items()}
+    arrays["final_logits_bias"] = random.normal(0, 0.3, (1, config["decoder_vocab_size"]))
+    arrays["final_logits_bias"][0, 0] += 1.0
+    return {name: array.astype("float32") for name, array in arrays.items()}
+
+
+def write_folder(folder, dropped=(), tags=(), separate=False, options=None, **changes):
+    """Write a folder, and return it."""
+    folder = Path(folder)
+    folder.mkdir()
+    models = [trained("source", **(options or {})), trained("target")]
+    vocabularies = [vocabulary(models, dropped, tags)] if not separate else [vocabulary([model], dropped, tags) for model in models]
+    rows = [len(pieces) for pieces in vocabularies]
+    config = config_of(rows[0], rows[-1], **({"share_encoder_decoder_embeddings": False} if separate else {}), **changes)
+    files = {"config.json": config, "vocab.json": vocabularies[0], "tokenizer_config.json": {"separate_vocabs": separate}}
+    if separate:
+        files["target_vocab.json"] = vocabularies[1]
+    for name, content in files.items():
+        (folder / name).write_text(json.dumps(content))
+    for name, model in zip(("source.spm", "target.spm"), models, strict=True):
+        (folder / name).write_bytes(model)
+    (folder / "model.safetensors").write_bytes(safetensors.numpy.save(arrays_of(config)))
+    return folder

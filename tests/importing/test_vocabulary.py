@@ -1,0 +1,143 @@
+"""SentencePiece models of imported vocabularies: the family's segmentation, this project's ids."""
+
+import json
+
+import numpy as np
+import pytest
+import sentencepiece
+from marian_folder import SYLLABLES, TAGS, pieces_of, sentences, trained, vocabulary, write_folder
+
+from tfk_transformer.constants import END_ID, PAD_ID, START_ID, UNKNOWN_ID
+from tfk_transformer.importing.vocabulary import Special, arranged, parsed_model, sentencepiece_model, text_pieces
+from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
+
+DROPPED = ["▁ka", "lo", "m", "ß"]
+HOSTILE = [
+    "",
+    " ",
+    "</s>",
+    "<unk>",
+    "<pad>",
+    "<s>",
+    "▁",
+    "▁ka",
+    "<<",
+    ">>",
+    ">>fra",
+    "fra<<",
+    "\t",
+    "　",
+    "é",
+    "é",
+    "ﬁ",
+    "＞＞",
+    "中",
+    "国",
+    "🎈",
+    "­",
+    "̈",
+    "A",
+]
+
+
+def random_texts(count, seed=0):
+    """Return sentences of the language, and chains of its syllables, hostile strings and random characters."""
+    random = np.random.default_rng(seed)
+    texts = sentences("source", count // 2, seed=seed + 1)
+    parts = [*SYLLABLES["source"], *SYLLABLES["target"], *HOSTILE, " ", " "]
+    for _ in range(count - len(texts)):
+        chosen = [parts[i] for i in random.integers(0, len(parts), random.integers(0, 12))]
+        characters = [chr(code) for code in random.integers(33, 0x2FF, random.integers(0, 3))]
+        texts.append("".join(random.permutation([*chosen, *characters])))
+    return texts
+
+
+def family_ids(model, pieces, texts):
+    """The rows of texts as the family numbers them: a piece that its vocabulary lacks is the unknown one."""
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    known = set(pieces_of(model))  # without, a whole run of unknown characters could be a piece of the other side
+    return [[pieces.get(piece, 1) if piece in known else 1 for piece in row] for row in processor.encode(texts, out_type=str)]
+
+
+def imported(model, pieces, tags=()):
+    proto = parsed_model(model, "source.spm")
+    special = Special(pad=len(pieces) - 1, start=len(pieces) - 1, end=0, unknown=1)
+    made = arranged(pieces, len(pieces), special, set(text_pieces(proto)) - set(pieces))
+    return SubwordTokenizer(sentencepiece_model(proto, made, tags)), made
+
+
+@pytest.mark.parametrize("options", [{}, {"normalization_rule_name": "identity"}, {"byte_fallback": True, "pieces": 350}], ids=str)
+def test_texts_have_the_familys_ids(options):
+    source = trained("source", **options)
+    pieces = vocabulary([source, trained("target")], DROPPED, TAGS)
+    tokenizer, made = imported(source, pieces, TAGS)
+    processor = sentencepiece.SentencePieceProcessor(model_proto=source)
+    texts = [text for text in random_texts(10_050) if not any(tag in processor.normalize(text) for tag in TAGS)]
+    assert len(texts) >= 10_000
+    ours = [made.rows[ids].tolist() for ids in tokenizer.encode(texts)]
+    assert ours == family_ids(source, pieces, texts)
+    found = {row for ids in ours for row in ids}
+    assert {1} < found and not found & {0, len(pieces) - 1}  # unknown pieces, and no special token from any text
+
+
+def test_tags_are_tokens_at_the_start():
+    source = trained("source")
+    pieces = vocabulary([source, trained("target")], tags=TAGS)
+    tokenizer, made = imported(source, pieces, TAGS)
+    texts = sentences("source", 200)
+    for tag in TAGS:
+        plain = tokenizer.encode(texts)
+        assert tokenizer.encode([f"{tag} {text}" for text in texts]) == [[list(made.rows).index(pieces[tag]), *ids] for ids in plain]
+    assert UNKNOWN_ID in tokenizer.encode([">>xyz<< ka"])[0]  # no token of this vocabulary: it is text
+
+
+def test_a_normalizer_that_lowers_case_keeps_tags():
+    source = trained("source", normalization_rule_name="nmt_nfkc_cf")
+    pieces = vocabulary([source], tags=TAGS)
+    tokenizer, made = imported(source, pieces, TAGS)
+    assert [made.rows[ids[0]] for ids in tokenizer.encode([f"{tag} Ka" for tag in TAGS])] == [pieces[tag] for tag in TAGS]
+
+
+def test_special_tokens_and_order():
+    pieces = {"</s>": 0, "<unk>": 1, "b": 2, "<s>": 3, "a": 4, "<pad>": 5}
+    made = arranged(pieces, 7, Special(pad=5, start=5, end=0, unknown=1), ["z", "y"])
+    assert made.pieces == ("<pad>", "<s_>", "</s>", "<unk>", "b", "<s>", "a", "<row 6>", "y", "z")
+    assert made.rows.tolist() == [5, 5, 0, 1, 2, 3, 4, 6, 1, 1]
+    bias = made.bias(np.arange(7, dtype="float32"))
+    assert bias.tolist() == [5, -1e9, 0, 1, 2, 3, 4, 6, -1e9, -1e9] and bias.dtype == np.float32
+
+
+def test_a_start_token_that_is_a_token_of_its_own_keeps_its_place():
+    made = arranged({"</s>": 0, "<unk>": 1, "go": 2, "<pad>": 3}, 4, Special(pad=3, start=2, end=0, unknown=1))
+    assert made.rows[[PAD_ID, START_ID, END_ID, UNKNOWN_ID]].tolist() == [3, 2, 0, 1]
+    assert (made.pieces[4:], made.rows[4:].tolist(), made.silent.tolist()) == (("go",), [2], [False, True, False, False, False])
+
+
+@pytest.mark.parametrize("pieces", [{"a": 0, "b": 0}, {"a": 7}, {"a": -1}, {"a": "0"}, {"a": 0.0}], ids=str)
+def test_rows_must_be_in_the_tables(pieces):
+    with pytest.raises(ValueError, match="expected a row of its own below 4 for each piece"):
+        arranged(pieces, 4, Special(3, 3, 0, 1))
+
+
+@pytest.mark.parametrize(("model", "got"), [(b"", "something else"), (b"\x00words", "something else"), (None, "one of another type")])
+def test_only_unigram_models_are_read(model, got):
+    with pytest.raises(ValueError, match=f"expected a SentencePiece model of type unigram in source.spm, got {got}"):
+        parsed_model(trained("source", model_type="bpe") if model is None else model, "source.spm")
+
+
+def test_translations_are_decoded_as_the_family_decodes_them(tmp_path):
+    """Pieces of the source are text in a translation, too; the family's decoder has them as they are."""
+    folder = write_folder(tmp_path / "folder", tags=TAGS)
+    pieces = json.loads((folder / "vocab.json").read_text())
+    texts = {row: piece for piece, row in pieces.items()}
+    target = (folder / "target.spm").read_bytes()
+    special = Special(pad=len(pieces) - 1, start=len(pieces) - 1, end=0, unknown=1)
+    made = arranged(pieces, len(pieces), special)
+    tokenizer = SubwordTokenizer(sentencepiece_model(parsed_model(target, "target.spm"), made))
+    processor = sentencepiece.SentencePieceProcessor(model_proto=target)
+    random = np.random.default_rng(5)
+    for _ in range(500):
+        ids = random.integers(UNKNOWN_ID + 1, tokenizer.vocab_size, random.integers(1, 12)).tolist()
+        expected = processor.decode_pieces([texts[made.rows[i]] for i in ids]).replace("▁", " ").strip()
+        assert tokenizer.decode([ids]) == [expected]
+        assert "".join(tokenizer.pieces()[i] for i in ids).strip() == expected

@@ -1,0 +1,136 @@
+"""The files of a folder in Hugging Face's layout: JSON, and weights that are read without running code."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import safetensors
+
+from tfk_transformer.config.json_text import parsed_object
+
+CONFIG, GENERATION, SAFETENSORS, PICKLE = "config.json", "generation_config.json", "model.safetensors", "pytorch_model.bin"
+
+Shapes = dict[str, tuple[int, ...]]
+
+
+class Arrays(Protocol):
+    """The arrays of a file of weights, by name."""
+
+    path: Path
+    shapes: Shapes
+
+    def read(self, name: str) -> np.ndarray:
+        """Return an array as float32."""
+
+
+def check_files(folder: Path, names: Iterable[str]) -> None:
+    """Refuse a folder without some files.
+
+    Raises:
+        ValueError: with the names of all that are missing.
+    """
+    missing = [name for name in names if not (folder / name).is_file()]
+    if not any((folder / name).is_file() for name in (SAFETENSORS, PICKLE)):
+        missing.append(f"{SAFETENSORS} (or {PICKLE})")
+    if missing:
+        got = f"{folder} without {', '.join(missing)}" if folder.is_dir() else f"{folder}, which is no folder"
+        raise ValueError(f"folder: expected a model in Hugging Face's layout, got {got}.")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Return the JSON object of a file; an empty one if there is no file.
+
+    Raises:
+        ValueError: if the file is not a JSON object.
+    """
+    return parsed_object(path.read_bytes(), str(path)) if path.is_file() else {}
+
+
+def open_arrays(folder: Path) -> Arrays:
+    """Open the weights of a folder: the safetensors file, or else the file of PyTorch.
+
+    Raises:
+        ValueError: if the file is broken.
+        ImportError: if there is only PyTorch's file, and PyTorch is not installed.
+    """
+    return SafetensorsFile(folder / SAFETENSORS) if (folder / SAFETENSORS).is_file() else TorchFile(folder / PICKLE)
+
+
+class SafetensorsFile:
+    """A safetensors file. Arrays are read one by one.
+
+    Raises:
+        ValueError: if the file is broken.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self._file = safetensors.safe_open(path, framework="np")
+            self.shapes: Shapes = {name: tuple(self._file.get_slice(name).get_shape()) for name in self._file.keys()}  # noqa: SIM118
+        except (safetensors.SafetensorError, OSError) as error:
+            raise _unreadable(path, error) from None
+
+    def read(self, name: str) -> np.ndarray:
+        """Return an array as float32."""
+        try:
+            return self._file.get_tensor(name).astype("float32")
+        except (TypeError, ValueError) as error:  # of types that NumPy lacks
+            raise _unreadable(self.path, error) from None
+
+
+class TorchFile:
+    """A file that `torch.save` wrote. PyTorch's restricted unpickler reads it, which makes tensors and runs no code of the file.
+
+    Raises:
+        ValueError: if the file is broken, or has more than tensors.
+        ImportError: if PyTorch is not installed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._tensors = _torch_tensors(path)
+        self.shapes: Shapes = {name: tuple(tensor.shape) for name, tensor in self._tensors.items()}
+
+    def read(self, name: str) -> np.ndarray:
+        """Return an array as float32."""
+        return self._tensors[name].float().numpy()
+
+
+def _torch_tensors(path: Path) -> Mapping[str, Any]:
+    try:
+        import torch
+    except ImportError:
+        raise ImportError(
+            f"torch is not installed, and {path} is a pickle, which only torch reads without running its code. Install it with: "
+            f"pip install torch, or use a folder with {SAFETENSORS}."
+        ) from None
+    try:
+        found = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch's errors of broken files share no base but Exception
+        raise _unreadable(path, error) from None
+    if not isinstance(found, dict) or not all(isinstance(tensor, torch.Tensor) for tensor in found.values()):
+        raise _unreadable(path, ValueError("expected tensors by name"))
+    return found
+
+
+def _unreadable(path: Path, error: Exception) -> ValueError:
+    return ValueError(f"folder: the weights in {path} do not load: {(str(error).splitlines() or [type(error).__name__])[0][:300]}")
+
+
+def one_of(arrays: Arrays, names: Iterable[str]) -> str:
+    """Return the first name that the file has of those that a shared array may have; the first one if it has none.
+
+    Raises:
+        ValueError: if the arrays of two of these names differ.
+    """
+    names = list(names)
+    there = [name for name in names if name in arrays.shapes]
+    if not all(_equal(arrays, there[0], name) for name in there[1:]):
+        raise ValueError(f"folder: expected one array under the names {', '.join(there)} in {arrays.path}, got several.")
+    return there[0] if there else names[0]
+
+
+def _equal(arrays: Arrays, one: str, other: str) -> bool:
+    return arrays.shapes[one] == arrays.shapes[other] and np.array_equal(arrays.read(one), arrays.read(other))

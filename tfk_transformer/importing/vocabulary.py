@@ -1,0 +1,127 @@
+"""Vocabularies of other libraries in the order of this project's ids, and SentencePiece models that have these ids."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import sentencepiece
+from google.protobuf.message import DecodeError
+from sentencepiece.sentencepiece_model_pb2 import ModelProto
+
+from tfk_transformer.constants import END_ID, PAD_ID, START_ID, UNKNOWN_ID
+
+SILENT = -1e9  # the output bias of tokens that are never predicted
+Piece, UNIGRAM = ModelProto.SentencePiece, 1
+NEVER_FROM_TEXT = (Piece.CONTROL, Piece.UNKNOWN, Piece.UNUSED)
+
+
+class Special(NamedTuple):
+    """The rows of the special tokens in a family's tables."""
+
+    pad: int
+    start: int  # the decoder's first token, in many families also the padding or the end token
+    end: int
+    unknown: int
+
+
+class Vocabulary(NamedTuple):
+    """The tokens of a side by this project's ids: the special ones, the family's others in their order, and pieces that it lacks.
+
+    The start token has a row of its own. A piece that the vocabulary lacks has the row of the unknown token.
+    """
+
+    pieces: tuple[str, ...]
+    rows: np.ndarray  # int (V,): the row of each id in the family's tables
+    silent: np.ndarray  # bool (V,): tokens that the family has no row for, or never predicts
+
+    def bias(self, given: np.ndarray) -> np.ndarray:
+        """Return the output bias (V,) from the family's, (rows,)."""
+        return np.where(self.silent, np.float32(SILENT), given[self.rows])
+
+
+def arranged(pieces: Mapping[str, int], rows: int, special: Special, lacking: Iterable[str] = ()) -> Vocabulary:
+    """Return a family's vocabulary in the order of this project's ids.
+
+    Args:
+        pieces: the row of each piece.
+        rows: the number of rows of the family's tables.
+        special: the rows of the special tokens.
+        lacking: pieces of a SentencePiece model that are not in `pieces`.
+
+    Raises:
+        ValueError: if two pieces have one row, or a row is outside the tables.
+    """
+    names = {row: piece for piece, row in pieces.items()}
+    if len(names) < len(pieces) or not all(type(row) is int and 0 <= row < rows for row in names):
+        raise ValueError(f"vocabulary: expected a row of its own below {rows:,} for each piece, got {len(pieces):,} pieces that differ.")
+    first = [special.pad, special.start, special.end, special.unknown]
+    others = [row for row in range(rows) if row not in (special.pad, special.end, special.unknown)]
+    more = sorted(lacking)
+    free = next(name for name in (f"<s{'_' * n}>" for n in range(len(pieces) + 1)) if name not in pieces)
+    texts = [names.get(row, f"<row {row}>") for row in [*first, *others]]
+    texts[START_ID] = free
+    count = len(texts)
+    silent = np.array([i == START_ID or i >= count for i in range(count + len(more))])
+    return Vocabulary((*texts, *more), np.array([*first, *others, *[special.unknown] * len(more)]), silent)
+
+
+def parsed_model(model: bytes, name: str) -> ModelProto:
+    """Return a SentencePiece model as a message.
+
+    Raises:
+        ValueError: if the bytes are not one, or it is not of type "unigram".
+    """
+    try:
+        proto = ModelProto.FromString(model)
+    except DecodeError:
+        proto = ModelProto()
+    if not proto.pieces or proto.trainer_spec.model_type != UNIGRAM:
+        got = "one of another type" if proto.pieces else "something else"
+        raise ValueError(f"tokenizer: expected a SentencePiece model of type unigram in {name}, got {got}.")
+    return proto
+
+
+def text_pieces(proto: ModelProto) -> list[str]:
+    """Return the pieces of a model that texts can be segmented into."""
+    return [piece.piece for piece in proto.pieces if piece.type not in NEVER_FROM_TEXT]
+
+
+def sentencepiece_model(proto: ModelProto, vocabulary: Vocabulary, tags: Sequence[str] = ()) -> bytes:
+    """Return a SentencePiece model that segments texts as `proto` does and has the ids of a vocabulary.
+
+    Tokens that `proto` lacks are decoded and never come from a text. The scores, types and normalization of the others stay.
+
+    Args:
+        proto: the model.
+        vocabulary: the tokens. Those that it does not have and `proto` has become unknown, or are segmented further.
+        tags: tokens of the vocabulary that become one piece each where a text has them after a blank or at its start.
+    """
+    known = {piece.piece: piece for piece in proto.pieces}
+    marks = dict(zip(tags, _normalized(proto, tags), strict=True))
+    # Only these: a family's self tests have its ids.
+    specs = {"trainer_spec": proto.trainer_spec, "normalizer_spec": proto.normalizer_spec, "denormalizer_spec": proto.denormalizer_spec}
+    made = ModelProto(**specs)
+    for token, text in enumerate(vocabulary.pieces):
+        made.pieces.add(**_piece(token, text, known, marks))
+    spec = made.trainer_spec
+    spec.vocab_size = len(vocabulary.pieces)
+    spec.pad_piece, spec.bos_piece, spec.eos_piece, spec.unk_piece = vocabulary.pieces[: UNKNOWN_ID + 1]
+    spec.pad_id, spec.bos_id, spec.eos_id, spec.unk_id = PAD_ID, START_ID, END_ID, UNKNOWN_ID
+    return bytes(made.SerializeToString())
+
+
+def _piece(token: int, text: str, known: Mapping[str, Piece], marks: Mapping[str, str]) -> dict[str, object]:
+    if token <= UNKNOWN_ID:
+        return {"piece": text, "score": 0.0, "type": Piece.UNKNOWN if token == UNKNOWN_ID else Piece.CONTROL}
+    if text in marks:  # all other scores are log-probabilities, so the best segmentation has this piece
+        return {"piece": marks[text], "score": 0.0, "type": Piece.NORMAL}
+    if text not in known:
+        return {"piece": text, "score": 0.0, "type": Piece.UNUSED}
+    kept = known[text]
+    return {"piece": text, "score": kept.score, "type": Piece.CONTROL if kept.type == Piece.UNKNOWN else kept.type}
+
+
+def _normalized(proto: ModelProto, texts: Sequence[str]) -> list[str]:
+    """Return texts as a model normalizes them, with its mark of a word's start."""
+    processor = sentencepiece.SentencePieceProcessor(model_proto=proto.SerializeToString())
+    return [processor.normalize(text) for text in texts]
