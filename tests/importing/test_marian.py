@@ -6,7 +6,7 @@ import marian_reference as reference
 import numpy as np
 import pytest
 import safetensors.numpy
-from marian_folder import D, SYLLABLES, TAGS, sentences, write_folder
+from marian_folder import SYLLABLES, TAGS, D, sentences, write_folder
 
 from tfk_transformer.constants import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 from tfk_transformer.importing.model_import import import_model
