@@ -1,0 +1,123 @@
+"""Imported models against the classes of transformers themselves, where these are installed."""
+
+import numpy as np
+import pytest
+from marian_folder import TAGS, pieces_of, sentences, write_folder
+from test_marian import Case, padded
+from test_vocabulary import random_texts
+
+from tfk_transformer.constants import END_ID, START_ID, UNKNOWN_ID
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+pytestmark = pytest.mark.filterwarnings("default")  # of the libraries
+
+CASES = {
+    "scaled, swish": {"tags": TAGS, "dropped": ["▁ka", "lo"]},
+    "unscaled, relu": {"scale_embedding": False, "activation_function": "relu"},
+    "two vocabularies, gelu": {"separate": True, "activation_function": "gelu"},
+}
+LONGEST = 30
+
+
+class Pair(Case):
+    """An imported model and the family's own classes, loaded from the same folder."""
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.model = transformers.MarianMTModel.from_pretrained(folder).eval()
+        self.tokenizer = transformers.MarianTokenizer.from_pretrained(folder)
+
+    def generated(self, texts, **settings):
+        """Their hypotheses by text, as rows of tokens without the start and with the end, and their log-probabilities."""
+        sources = padded([[*ids, END_ID] for ids in self.translator.source_tokenizer.encode(texts)])
+        options = {"max_length": LONGEST + 1, "forced_eos_token_id": None, "return_dict_in_generate": True, "output_scores": True}
+        with torch.no_grad():
+            found = self.model.generate(
+                torch.tensor(self.rows[0][sources]), attention_mask=torch.tensor((sources > 0).astype("int64")), **options, **settings
+            )
+        rows = np.array_split(found.sequences.numpy()[:, 1:], len(texts))
+        scores = found.sequences_scores.numpy().reshape(len(texts), -1) if found.get("sequences_scores") is not None else rows
+        return [([until_end(row.tolist()) for row in some], these) for some, these in zip(rows, scores, strict=True)]
+
+    def ours(self, texts, **settings):
+        limits = {"max_length": LONGEST, "max_length_factor": 1000}
+        for found in self.translator.translate(texts, token_scores=True, **limits, **settings):
+            ids = [[self.translator.target_tokenizer._processor.piece_to_id(piece) for piece in h.tokens] for h in found.hypotheses]
+            yield [self.rows[1][row].tolist() for row in ids], [h.score for h in found.hypotheses]
+
+
+@pytest.fixture(scope="module", params=CASES)
+def pair(request, tmp_path_factory):
+    return Pair(write_folder(tmp_path_factory.mktemp("marian") / "folder", **CASES[request.param]))
+
+
+def until_end(row, end=0):
+    return row[: row.index(end) + 1] if end in row else row
+
+
+def test_logits_of_padded_batches(pair):
+    random = np.random.default_rng(3)
+    sizes = [tokenizer.vocab_size for tokenizer in (pair.translator.source_tokenizer, pair.translator.target_tokenizer)]
+    lengths = random.integers(1, 20, 40)
+    sources = padded([[*random.integers(UNKNOWN_ID, sizes[0], length), END_ID] for length in lengths])
+    targets = padded([[START_ID, *random.integers(UNKNOWN_ID, sizes[1], length)] for length in lengths[::-1]])
+    ours = np.array(pair.translator.model({"source": sources, "target": targets}))
+    with torch.no_grad():
+        theirs = pair.model(
+            input_ids=torch.tensor(pair.rows[0][sources]),
+            attention_mask=torch.tensor((sources > 0).astype("int64")),
+            decoder_input_ids=torch.tensor(pair.rows[1][targets]),
+        ).logits.numpy()[:, :, pair.rows[1]]
+    real = (targets > 0)[:, :, None] & (ours > -9e8)
+    difference = np.abs(ours - theirs)[real].max()
+    print(f"largest difference of a logit: {difference:.2g}")
+    assert difference < 1e-4
+
+
+def test_greedy_search(pair):
+    texts = sentences("source", 200, seed=9)
+    theirs = [rows[0] for rows, _ in pair.generated(texts, num_beams=1, do_sample=False)]
+    ours = [rows[0] for rows, _ in pair.ours(texts, beam_size=1)]
+    assert ours == theirs
+
+
+def test_beam_search_without_length_penalty(pair):
+    """Both end when as many hypotheses are finished as there are beams."""
+    texts = sentences("source", 50, seed=11)
+    settings = {"num_beams": 4, "num_return_sequences": 4, "length_penalty": 0.0, "early_stopping": True}
+    theirs = pair.generated(texts, **settings)
+    ours = list(pair.ours(texts, beam_size=4, n_best=4, length_penalty=0.0))
+    same = sum(one[0] == other[0] for one, other in zip(ours, theirs, strict=True))
+    difference = max(np.abs(np.subtract(one[1], other[1])).max() for one, other in zip(ours, theirs, strict=True))
+    print(f"the same 4 hypotheses for {same} of {len(texts)}, scores up to {difference:.2g} apart")
+    assert same == len(texts)
+    assert difference < 1e-4
+
+
+def test_ids_of_texts(pair):
+    """What differs, for a reason: special tokens in a text, tags, and runs of characters that are a piece of the other side only."""
+    texts = [
+        text for text in random_texts(10_200) if not any(part in text for part in ("</s>", "<unk>", "<pad>")) and not text.startswith(">>")
+    ]
+    processor, known = pair.tokenizer.spm_source, set(pieces_of(pair.tokenizer.spm_source.serialized_model_proto()))
+    theirs = pair.tokenizer(texts)["input_ids"]
+    pieces = processor.encode(texts, out_type=str)
+    unknown = pair.tokenizer.unk_token_id
+    expected = [
+        [row if piece in known else unknown for row, piece in zip(ids, parts, strict=False)] + [0]
+        for ids, parts in zip(theirs, pieces, strict=True)
+    ]
+    ours = [[*pair.rows[0][ids].tolist(), 0] for ids in pair.translator.source_tokenizer.encode(texts)]
+    different = [text for text, one, other in zip(texts, ours, expected, strict=True) if one != other]
+    tagged = [text for text in different if any(tag in processor.normalize(text) for tag in TAGS)]
+    print(f"{len(texts)} texts, {len(different)} differ, {len(tagged)} of them with a tag; {sum(map(int.__ne__, map(len, theirs), map(len, ours)))}")
+    assert different == tagged
+
+
+def test_tags(pair):
+    texts = sentences("source", 100, seed=4)
+    for tag in TAGS if ">>fra<<" in pair.tokenizer.get_vocab() else ():
+        tagged = [f"{tag} {text}" for text in texts]
+        ours = [[*pair.rows[0][ids].tolist(), 0] for ids in pair.translator.source_tokenizer.encode(tagged)]
+        assert ours == pair.tokenizer(tagged)["input_ids"]
