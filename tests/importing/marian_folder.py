@@ -69,7 +69,7 @@ def config_of(rows, target_rows=None, **changes):
 
 
 def arrays_of(config, seed=1):
-    """Return random arrays by the names of Hugging Face's class. A bias of the output makes hypotheses end."""
+    """Return random arrays by the names of Hugging Face's class. Probabilities differ clearly, and a bias makes hypotheses end."""
     random = np.random.default_rng(seed)
     dense = {}
     for stack, attentions in (("encoder", ["self_attn"]), ("decoder", ["self_attn", "encoder_attn"])):
@@ -91,9 +91,9 @@ def arrays_of(config, seed=1):
         }
         if not config.get("tie_word_embeddings", True):
             tables["lm_head.weight"] = config["decoder_vocab_size"]
-    arrays |= {name: random.normal(0, D**-0.5, (rows, D)) for name, rows in tables.items()}
+    arrays |= {name: random.normal(0, 3 * D**-0.5, (rows, D)) for name, rows in tables.items()}
     arrays["final_logits_bias"] = random.normal(0, 0.3, (1, config["decoder_vocab_size"]))
-    arrays["final_logits_bias"][0, 0] += 1.0
+    arrays["final_logits_bias"][0, 0] += 3.0
     return {name: array.astype("float32") for name, array in arrays.items()}
 
 

@@ -1,7 +1,7 @@
 """Vocabularies of other libraries in the order of this project's ids, and SentencePiece models that have these ids."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import sentencepiece
@@ -11,7 +11,8 @@ from sentencepiece.sentencepiece_model_pb2 import ModelProto
 from tfk_transformer.constants import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 
 SILENT = -1e9  # the output bias of tokens that are never predicted
-Piece, UNIGRAM = ModelProto.SentencePiece, 1
+Piece: TypeAlias = ModelProto.SentencePiece
+UNIGRAM = 1  # of `ModelType`
 NEVER_FROM_TEXT = (Piece.CONTROL, Piece.UNKNOWN, Piece.UNUSED)
 
 
