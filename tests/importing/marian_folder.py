@@ -45,6 +45,7 @@ def vocabulary(models, dropped=(), tags=()):
 
 
 def config_of(rows, target_rows=None, **changes):
+    pad = (target_rows or rows) - 1
     sizes = {f"{stack}_{name}": value for stack in ("encoder", "decoder") for name, value in (("attention_heads", H), ("ffn_dim", F))}
     return {
         "model_type": "marian",
@@ -58,12 +59,12 @@ def config_of(rows, target_rows=None, **changes):
         "max_position_embeddings": POSITIONS,
         "activation_function": "swish",
         "scale_embedding": True,
-        "pad_token_id": rows - 1,
+        "pad_token_id": pad,
         "eos_token_id": 0,
-        "decoder_start_token_id": rows - 1,
+        "decoder_start_token_id": pad,
         "num_beams": 3,
         "max_length": 512,
-        "bad_words_ids": [[rows - 1]],
+        "bad_words_ids": [[pad]],
         **changes,
     }
 
@@ -101,7 +102,7 @@ def write_folder(folder, dropped=(), tags=(), separate=False, options=None, **ch
     """Write a folder, and return it."""
     folder = Path(folder)
     folder.mkdir()
-    models = [trained("source", **(options or {})), trained("target")]
+    models = [trained("source", **{**({"pieces": 71} if separate else {}), **(options or {})}), trained("target")]
     vocabularies = [vocabulary(models, dropped, tags)] if not separate else [vocabulary([model], dropped, tags) for model in models]
     rows = [len(pieces) for pieces in vocabularies]
     config = config_of(rows[0], rows[-1], **({"share_encoder_decoder_embeddings": False} if separate else {}), **changes)

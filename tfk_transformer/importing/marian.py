@@ -127,10 +127,13 @@ def read_marian(folder: Path, values: Mapping[str, Any]) -> Imported:
     vocabularies = ["vocab.json", "vocab.json" if given.tied == "all" else "target_vocab.json"]
     check_files(folder, ["source.spm", "target.spm", *dict.fromkeys(vocabularies)])
     protos = [parsed_model((folder / name).read_bytes(), str(folder / name)) for name in ("source.spm", "target.spm")]
-    pieces = [_pieces(folder / name, given) for name in vocabularies]
+    pieces = [_pieces(folder / name) for name in vocabularies]
+    special = [_special(rows) for rows in pieces]
+    _check_target(special[1], given, folder / vocabularies[1])
     lacking = set(text_pieces(protos[0])) - set(pieces[0])
-    source = arranged(pieces[0], given.vocab_size, _special(pieces[0], given), lacking)
-    target = source if given.tied == "all" else arranged(pieces[1], given.target_rows, _special(pieces[1], given))
+    starting = special[1]._replace(start=given.decoder_start_token_id)
+    source = arranged(pieces[0], given.vocab_size, starting if given.tied == "all" else special[0], lacking)
+    target = source if given.tied == "all" else arranged(pieces[1], given.target_rows, starting)
     config = given.to_options(source, target)
     known = {piece.piece for piece in protos[0].pieces}
     tags = [piece for piece in pieces[0] if piece.startswith(">>") and piece.endswith("<<") and piece not in known]
@@ -140,24 +143,27 @@ def read_marian(folder: Path, values: Mapping[str, Any]) -> Imported:
     return Imported(config, _arrays(arrays, given, config, source, target), *models, "MarianMT", search, notes)
 
 
-def _pieces(path: Path, given: MarianConfig) -> dict[str, int]:
+def _pieces(path: Path) -> dict[str, int]:
     """Return the rows of the pieces of a vocabulary file.
 
     Raises:
-        ValueError: if the special tokens are not those of the configuration.
+        ValueError: if it has no special tokens.
     """
     pieces = read_json(path)
-    wanted = {END: given.eos_token_id, PAD: given.pad_token_id}
-    wrong = [f"{name} {row}, got {pieces.get(name)}" for name, row in wanted.items() if pieces.get(name) != row]
-    if UNKNOWN not in pieces:
-        wrong.append(f"{UNKNOWN}, got none")
-    if wrong:
-        raise ValueError(f"vocabulary: expected in {path} the rows of config.json: {'; '.join(wrong)}.")
+    if missing := [name for name in (END, UNKNOWN, PAD) if name not in pieces]:
+        raise ValueError(f"vocabulary: expected {END}, {UNKNOWN} and {PAD} in {path}, got none for {', '.join(missing)}.")
     return pieces
 
 
-def _special(pieces: Mapping[str, int], given: MarianConfig) -> Special:
-    return Special(given.pad_token_id, given.decoder_start_token_id, given.eos_token_id, pieces[UNKNOWN])
+def _special(pieces: Mapping[str, int]) -> Special:
+    return Special(pad=pieces[PAD], start=pieces[PAD], end=pieces[END], unknown=pieces[UNKNOWN])
+
+
+def _check_target(special: Special, given: MarianConfig, path: Path) -> None:
+    """Refuse a vocabulary whose padding and end are not those that the decoder predicts."""
+    rows = {PAD: (given.pad_token_id, special.pad), END: (given.eos_token_id, special.end)}
+    if wrong := [f"{name} {wanted}, got {got}" for name, (wanted, got) in rows.items() if wanted != got]:
+        raise ValueError(f"vocabulary: expected in {path} the rows of config.json: {'; '.join(wrong)}.")
 
 
 def _arrays(file: Arrays, given: MarianConfig, config: TransformerConfig, source: Vocabulary, target: Vocabulary) -> dict[str, np.ndarray]:

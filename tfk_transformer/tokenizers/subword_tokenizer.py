@@ -1,6 +1,7 @@
 """SentencePiece tokenizers: encode texts as ids and decode them, in Python and in TensorFlow functions."""
 
 import functools
+import hashlib
 import io
 import itertools
 import string
@@ -206,7 +207,9 @@ class SubwordTokenizer:
         import tensorflow as tf
         import tensorflow_text
 
-        return tensorflow_text.SentencepieceTokenizer(self.model, out_type=tf.int32, add_eos=True)
+        # Kernels of one name share one model in a process: without a name of its own, a target tokenizer would decode with the source's.
+        name = f"sentencepiece_{hashlib.sha256(self.model).hexdigest()[:16]}"
+        return tensorflow_text.SentencepieceTokenizer(self.model, out_type=tf.int32, add_eos=True, name=name)
 
 
 def _is_text(token: int) -> bool:
