@@ -69,7 +69,7 @@ def config_of(rows, target_rows=None, **changes):
     }
 
 
-def arrays_of(config, seed=1):
+def arrays_of(config, spread=0.3, seed=1):
     """Return random arrays by the names of Hugging Face's class. Probabilities differ clearly, and a bias makes hypotheses end."""
     random = np.random.default_rng(seed)
     dense = {}
@@ -82,8 +82,8 @@ def arrays_of(config, seed=1):
             dense |= {f"{path}.fc1": (F, D), f"{path}.fc2": (D, F), f"{path}.final_layer_norm": (D,)}
     arrays = {}
     for name, shape in dense.items():
-        arrays[f"{name}.weight"] = random.normal(float(len(shape) == 1), 0.3, shape)
-        arrays[f"{name}.bias"] = random.normal(0, 0.3, shape[:1])
+        arrays[f"{name}.weight"] = random.normal(float(len(shape) == 1), spread, shape)
+        arrays[f"{name}.bias"] = random.normal(0, spread, shape[:1])
     tables = {"model.shared.weight": config["vocab_size"]}
     if not config.get("share_encoder_decoder_embeddings", True):
         tables = {
@@ -98,7 +98,7 @@ def arrays_of(config, seed=1):
     return {name: array.astype("float32") for name, array in arrays.items()}
 
 
-def write_folder(folder, dropped=(), tags=(), separate=False, options=None, **changes):
+def write_folder(folder, dropped=(), tags=(), separate=False, options=None, spread=0.3, **changes):
     """Write a folder, and return it."""
     folder = Path(folder)
     folder.mkdir()
@@ -113,5 +113,5 @@ def write_folder(folder, dropped=(), tags=(), separate=False, options=None, **ch
         (folder / name).write_text(json.dumps(content))
     for name, model in zip(("source.spm", "target.spm"), models, strict=True):
         (folder / name).write_bytes(model)
-    (folder / "model.safetensors").write_bytes(safetensors.numpy.save(arrays_of(config)))
+    (folder / "model.safetensors").write_bytes(safetensors.numpy.save(arrays_of(config, spread)))
     return folder

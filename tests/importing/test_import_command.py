@@ -24,7 +24,7 @@ FRONT_MATTER = "---\nlanguage:\n- de\nlicense: apache-2.0\n---\n# A model\n"
 def folder(tmp_path_factory):
     sizes = {"encoder_layers": 1, "decoder_layers": 1}  # exports take a time that grows with them
     path = tmp_path_factory.mktemp("marian") / "opus"
-    made = write_folder(path, dropped=["▁ka"], tags=[">>fra<<"], separate=True, num_beams=6, length_penalty=1.0, **sizes)
+    made = write_folder(path, dropped=["▁ka"], tags=[">>fra<<"], separate=True, num_beams=6, length_penalty=1.0, spread=0.2, **sizes)
     (made / "README.md").write_text(FRONT_MATTER)
     (made / "generation_config.json").write_text(json.dumps({"num_beams": 4, "repetition_penalty": 1.5, "do_sample": False}))
     return made

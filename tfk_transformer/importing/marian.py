@@ -6,7 +6,7 @@ token, whose row serves the start token here; padding itself is never predicted.
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 from pydantic import ConfigDict, model_validator
@@ -124,23 +124,33 @@ def read_marian(folder: Path, values: Mapping[str, Any]) -> Imported:
         ValueError: if files or arrays are missing or do not fit, or values are not supported.
     """
     given = MarianConfig(**values)
-    vocabularies = ["vocab.json", "vocab.json" if given.tied == "all" else "target_vocab.json"]
-    check_files(folder, ["source.spm", "target.spm", *dict.fromkeys(vocabularies)])
-    protos = [parsed_model((folder / name).read_bytes(), str(folder / name)) for name in ("source.spm", "target.spm")]
-    pieces = [_pieces(folder / name) for name in vocabularies]
-    special = [_special(rows) for rows in pieces]
-    _check_target(special[1], given, folder / vocabularies[1])
-    lacking = set(text_pieces(protos[0])) - set(pieces[0])
-    starting = special[1]._replace(start=given.decoder_start_token_id)
-    source = arranged(pieces[0], given.vocab_size, starting if given.tied == "all" else special[0], lacking)
-    target = source if given.tied == "all" else arranged(pieces[1], given.target_rows, starting)
-    config = given.to_options(source, target)
-    known = {piece.piece for piece in protos[0].pieces}
-    tags = [piece for piece in pieces[0] if piece.startswith(">>") and piece.endswith("<<") and piece not in known]
-    arrays = open_arrays(folder)
+    sides = _read_sides(folder, given)
+    config = given.to_options(*(side.vocabulary for side in sides))
+    arrays = _arrays(open_arrays(folder), given, config, *(side.vocabulary for side in sides))
     search, notes = known_settings([values, read_json(folder / GENERATION)], given.max_position_embeddings, [[given.pad_token_id]])
-    models = sentencepiece_model(protos[0], source, tags), sentencepiece_model(protos[1], target)
-    return Imported(config, _arrays(arrays, given, config, source, target), *models, "MarianMT", search, notes)
+    return Imported(config, arrays, *(side.model for side in sides), "MarianMT", search, notes)
+
+
+class Side(NamedTuple):
+    """The tokens of the source or of the target, and the SentencePiece model that has their ids."""
+
+    vocabulary: Vocabulary
+    model: bytes
+
+
+def _read_sides(folder: Path, given: MarianConfig) -> tuple[Side, Side]:
+    """Read both vocabularies, which are one if all tables are, and both SentencePiece models."""
+    names = ("vocab.json", "vocab.json" if given.tied == "all" else "target_vocab.json")
+    check_files(folder, dict.fromkeys(["source.spm", "target.spm", *names]))
+    first, second = (_pieces(folder / name) for name in names)
+    source_model, target_model = (parsed_model((folder / name).read_bytes(), str(folder / name)) for name in ("source.spm", "target.spm"))
+    special = _special(second)._replace(start=given.decoder_start_token_id)
+    _check_target(special, given, folder / names[1])
+    own = set(text_pieces(source_model))
+    source = arranged(first, given.vocab_size, special if given.tied == "all" else _special(first), lacking=own - set(first))
+    target = source if given.tied == "all" else arranged(second, given.target_rows, special)
+    tags = [piece for piece in first if piece.startswith(">>") and piece.endswith("<<") and piece not in own]
+    return Side(source, sentencepiece_model(source_model, source, tags)), Side(target, sentencepiece_model(target_model, target))
 
 
 def _pieces(path: Path) -> dict[str, int]:
