@@ -25,6 +25,7 @@ TITLES = {
     "datasets": "Datasets",
     "evaluation": "Evaluation",
     "export": "Export and runtimes",
+    "importing": "Models from elsewhere",
     "inference": "Results",
     "layers": "Layers",
     "losses": "Loss, metrics, schedule, optimizers",
