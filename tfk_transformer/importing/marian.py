@@ -124,11 +124,11 @@ def read_marian(folder: Path, values: Mapping[str, Any]) -> Imported:
         ValueError: if files or arrays are missing or do not fit, or values are not supported.
     """
     given = MarianConfig(**values)
-    sides = _read_sides(folder, given)
-    config = given.to_options(*(side.vocabulary for side in sides))
-    arrays = _arrays(open_arrays(folder), given, config, *(side.vocabulary for side in sides))
+    source, target = _read_sides(folder, given)
+    config = given.to_options(source.vocabulary, target.vocabulary)
+    arrays = _arrays(open_arrays(folder), given, config, source.vocabulary, target.vocabulary)
     search, notes = known_settings([values, read_json(folder / GENERATION)], given.max_position_embeddings, [[given.pad_token_id]])
-    return Imported(config, arrays, *(side.model for side in sides), "MarianMT", search, notes)
+    return Imported(config, arrays, source.model, target.model, "MarianMT", search, notes)
 
 
 class Side(NamedTuple):
