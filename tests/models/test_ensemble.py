@@ -118,11 +118,15 @@ def test_it_computes_in_the_dtype_of_its_first_member():
 
 
 def test_it_can_be_fitted():
+    """The loss without dropout, since that of a training step also depends on what is dropped."""
+    keras.utils.set_random_seed(5)
     ensemble = Ensemble([member_of(1, **FIRST), member_of(2, **SECOND)])
-    ensemble.compile("adam", LabelSmoothedCrossentropy(0.1), run_eagerly=True)
+    ensemble.compile(keras.optimizers.Adam(1e-3), LabelSmoothedCrossentropy(0.1), run_eagerly=True)
     given = inputs()
-    losses = ensemble.fit(given, np.roll(given["target"], -1, axis=1), epochs=3, verbose=0).history["loss"]
-    assert losses[-1] < losses[0]
+    labels = np.roll(given["target"], -1, axis=1)
+    before = ensemble.evaluate(given, labels, verbose=0)
+    ensemble.fit(given, labels, epochs=5, verbose=0)
+    assert ensemble.evaluate(given, labels, verbose=0) < before
 
 
 @pytest.mark.parametrize(
