@@ -14,6 +14,7 @@ import typer
 from engines.report import print_tables, processor
 
 from tfk_transformer.datasets.numbers import LIMIT, numbers_by_split, spell
+from tfk_transformer.datasets.pairs import Pair
 from tfk_transformer.runtime_environment import load_tensorflow
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "numbers.toml"
@@ -48,10 +49,11 @@ def main(seeds: Annotated[int, typer.Option(min=1, help="number of training runs
 
 def exact_match(translator, numbers: Iterable[int]) -> str:
     """Return the share of numbers that are translated exactly."""
-    pairs = [(spell(number, "en"), spell(number, "de")) for number in numbers]
-    found = translator.translate([source for source, _ in pairs], beam_size=1)
-    right = sum(result.text == target for result, (_, target) in zip(found, pairs, strict=True))
-    return f"{right / len(pairs):.1%}"
+    from tfk_transformer.evaluation import evaluate
+
+    pairs = [Pair(spell(number, "en"), spell(number, "de"), str(number)) for number in numbers]
+    found, _ = evaluate(translator, pairs, beam_size=1)
+    return f"{found.exact_match:.1f} %"
 
 
 if __name__ == "__main__":

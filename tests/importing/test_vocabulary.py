@@ -113,9 +113,20 @@ def test_a_start_token_that_is_a_token_of_its_own_keeps_its_place():
     assert (made.pieces[4:], made.rows[4:].tolist(), made.silent.tolist()) == (("go",), [2], [False, True, False, False, False])
 
 
-@pytest.mark.parametrize("pieces", [{"a": 0, "b": 0}, {"a": 7}, {"a": -1}, {"a": "0"}, {"a": 0.0}], ids=str)
-def test_rows_must_be_in_the_tables(pieces):
-    with pytest.raises(ValueError, match="expected a row of its own below 4 for each piece"):
+@pytest.mark.parametrize(
+    ("pieces", "got"),
+    [
+        ({"a": 0, "b": 0}, "0 for 'a' and for 'b'"),
+        ({"a": 7}, "7 for 'a'"),
+        ({"b": 1, "a": -1}, "-1 for 'a'"),
+        ({"a": "0"}, "'0' for 'a'"),
+        ({"a": 0.0}, r"0\.0 for 'a'"),
+        ({"a": [0]}, r"\[0\] for 'a'"),
+    ],
+    ids=str,
+)
+def test_rows_must_be_in_the_tables(pieces, got):
+    with pytest.raises(ValueError, match=f"expected a row of its own below 4 for each piece, got {got}"):
         arranged(pieces, 4, Special(3, 3, 0, 1))
 
 

@@ -51,10 +51,11 @@ def import_folder(
     ] = None,
 ) -> None:
     """Make a bundle of a model of another library. No code of the folder is run, and nothing is written unless everything fits."""
+    from tfk_transformer.importing import model_folder
+
     check_files(probes=probes)
     check_new_folder(out)
-    if not (folder / "config.json").is_file():
-        raise ValueError(f"folder: expected a model in Hugging Face's layout, got {folder} without config.json.")
+    model_folder.check_files(folder, [model_folder.CONFIG])
     texts = probes.read_text(encoding="utf-8").splitlines() if probes else []
     load_tensorflow()
     from tfk_transformer.importing.model_import import import_model

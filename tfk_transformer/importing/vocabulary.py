@@ -52,9 +52,14 @@ def arranged(pieces: Mapping[str, int], rows: int, special: Special, lacking: It
     Raises:
         ValueError: if two pieces have one row, or a row is outside the tables.
     """
-    names = {row: piece for piece, row in pieces.items()}
-    if len(names) < len(pieces) or not all(type(row) is int and 0 <= row < rows for row in names):
-        raise ValueError(f"vocabulary: expected a row of its own below {rows:,} for each piece, got {len(pieces):,} pieces that differ.")
+    names: dict[int, str] = {}
+    for piece, row in pieces.items():
+        if type(row) is not int or not 0 <= row < rows:
+            raise ValueError(f"vocabulary: expected a row of its own below {rows:,} for each piece, got {row!r} for '{piece}'.")
+        if names.setdefault(row, piece) != piece:
+            raise ValueError(
+                f"vocabulary: expected a row of its own below {rows:,} for each piece, got {row} for '{names[row]}' and for '{piece}'."
+            )
     first = [special.pad, special.start, special.end, special.unknown]
     others = [row for row in range(rows) if row not in (special.pad, special.end, special.unknown)]
     more = sorted(lacking)
