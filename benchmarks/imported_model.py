@@ -1,0 +1,144 @@
+"""Import a MarianMT folder of an opus-mt model's size, export it, and print times, peak memory and sizes.
+
+python benchmarks/imported_model.py OUT [--format FORMAT …]
+
+OUT takes the folder (random weights: 6 + 6 layers, width 512, feed-forward 2,048, a joint vocabulary of 58,101), the bundle and the export.
+`python benchmarks/decoding.py OUT/bundle --forced` then compares its decoding speed with CTranslate2's.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import safetensors.numpy
+from engines.report import print_tables, processor
+from sentencepiece.sentencepiece_model_pb2 import ModelProto
+
+FORMATS = ("saved_model", "onnx", "onnx_steps", "onnx_fast", "onnx_int8")
+PIECES, WIDTH, INNER, LAYERS, HEADS, POSITIONS = 58_101, 512, 2048, 6, 8, 512
+END_BIAS = 4.2  # with random weights, this ends most translations after a few tokens, and lets some run to the limit
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+CONFIG = {
+    "model_type": "marian",
+    "vocab_size": PIECES,
+    "d_model": WIDTH,
+    **{f"{stack}_{name}": value for stack in ("encoder", "decoder") for name, value in (("layers", LAYERS), ("attention_heads", HEADS))},
+    **{f"{stack}_ffn_dim": INNER for stack in ("encoder", "decoder")},
+    "max_position_embeddings": POSITIONS,
+    "activation_function": "swish",
+    "scale_embedding": True,
+    "pad_token_id": PIECES - 1,
+    "eos_token_id": 0,
+    "decoder_start_token_id": PIECES - 1,
+}
+
+
+def main() -> None:
+    """Run the benchmark."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path, help="new folder for the model, its bundle and its export")
+    parser.add_argument("--format", action="append", choices=FORMATS, help="by default all")
+    options = parser.parse_args()
+    folder, bundle, files = (options.out / name for name in ("folder", "bundle", "files"))
+    write_folder(folder)
+    formats = [argument for name in options.format or FORMATS for argument in ("--format", name)]
+    rows = [
+        ["step", "seconds", "peak MB"],
+        measured("import", folder, "--out", bundle),
+        measured("export", bundle, "--out", files, *formats),
+    ]
+    sizes = [
+        ["file", "MB"],
+        *([str(path.relative_to(options.out)), f"{size(path):.1f}"] for path in (folder, bundle, *sorted(files.iterdir()))),
+    ]
+    print_tables([f"Processor: {processor()}."], (rows, sizes))
+
+
+def measured(command: str, *arguments: str | Path) -> list[str]:
+    """Run a command of `tfk-transformer` in a process of its own, and return its row."""
+    started = time.perf_counter()
+    process = subprocess.Popen([sys.executable, "-m", "tfk_transformer", command, *map(str, arguments)], stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    if status:
+        sys.exit(f"imported_model.py: {command} failed")
+    return [command, f"{time.perf_counter() - started:.0f}", f"{usage.ru_maxrss / 1024:,.0f}"]
+
+
+def size(path: Path) -> float:
+    """Return the megabytes of a file, or of all files below a folder."""
+    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
+    return sum(file.stat().st_size for file in files) / 1e6
+
+
+def write_folder(folder: Path) -> None:
+    """Write a folder of MarianMT with random weights, and a SentencePiece model of made-up words."""
+    folder.mkdir(parents=True)
+    words = made_up_words(PIECES - 3)
+    vocabulary = {piece: row for row, piece in enumerate(["</s>", "<unk>", *words, "<pad>"])}
+    for name, content in (("config.json", CONFIG), ("vocab.json", vocabulary)):
+        (folder / name).write_text(json.dumps(content))
+    for name in ("source.spm", "target.spm"):
+        (folder / name).write_bytes(sentencepiece_model(words))
+    safetensors.numpy.save_file(dict(random_arrays()), folder / "model.safetensors")
+
+
+def made_up_words(count: int) -> list[str]:
+    """Return letters, and then words of growing length, each with the mark of a word's start."""
+    random = np.random.default_rng(0)
+    words = dict.fromkeys(f"{mark}{letter}" for mark in ("▁", "") for letter in LETTERS)
+    while len(words) < count:
+        words["▁" + "".join(random.choice(list(LETTERS), random.integers(2, 9)))] = None
+    return list(words)
+
+
+def sentencepiece_model(words: list[str]) -> bytes:
+    """Return a unigram model in which all words are equally probable."""
+    made = ModelProto()
+    for piece, kind in (
+        ("<unk>", ModelProto.SentencePiece.UNKNOWN),
+        ("<s>", ModelProto.SentencePiece.CONTROL),
+        ("</s>", ModelProto.SentencePiece.CONTROL),
+    ):
+        made.pieces.add(piece=piece, score=0.0, type=kind)
+    for word in words:
+        made.pieces.add(piece=word, score=float(-np.log(len(words))), type=ModelProto.SentencePiece.NORMAL)
+    made.trainer_spec.model_type = 1  # unigram
+    made.normalizer_spec.add_dummy_prefix = made.normalizer_spec.escape_whitespaces = made.normalizer_spec.remove_extra_whitespaces = True
+    return bytes(made.SerializeToString())
+
+
+def random_arrays() -> Iterator[tuple[str, np.ndarray]]:
+    """Yield the arrays of Hugging Face's class by name, of the sizes that a trained model's have."""
+    random = np.random.default_rng(0)
+
+    def dense(path: str, outputs: int, inputs: int) -> Iterator[tuple[str, np.ndarray]]:
+        yield f"{path}.weight", random.normal(0, inputs**-0.5, (outputs, inputs)).astype("float32")
+        yield f"{path}.bias", np.zeros(outputs, "float32")
+
+    def norm(path: str) -> Iterator[tuple[str, np.ndarray]]:
+        yield f"{path}.weight", np.ones(WIDTH, "float32")
+        yield f"{path}.bias", np.zeros(WIDTH, "float32")
+
+    for stack, attentions in (("encoder", ["self_attn"]), ("decoder", ["self_attn", "encoder_attn"])):
+        for layer in (f"model.{stack}.layers.{i}" for i in range(LAYERS)):
+            for attention in attentions:
+                for projection in ("q_proj", "k_proj", "v_proj", "out_proj"):
+                    yield from dense(f"{layer}.{attention}.{projection}", WIDTH, WIDTH)
+                yield from norm(f"{layer}.{attention}_layer_norm")
+            yield from dense(f"{layer}.fc1", INNER, WIDTH)
+            yield from dense(f"{layer}.fc2", WIDTH, INNER)
+            yield from norm(f"{layer}.final_layer_norm")
+    yield "model.shared.weight", random.normal(0, WIDTH**-0.5, (PIECES, WIDTH)).astype("float32")
+    bias = np.zeros((1, PIECES), "float32")
+    bias[0, CONFIG["eos_token_id"]] = END_BIAS
+    yield "final_logits_bias", bias
+
+
+if __name__ == "__main__":
+    main()
