@@ -15,10 +15,13 @@ def step_signatures(config: TokenConfig) -> dict[str, Signature]:
     return {name: signature for name, signature in found.items() if signature}
 
 
-def step_functions(translator: Translator) -> dict[str, TensorFlowFunction]:
-    """Return the `tf.function` of each of `step_signatures`."""
-    steps = StepFunctions(translator.model)
-    return {name: tf_function(getattr(steps, name), signature) for name, signature in step_signatures(translator.model.config).items()}
+def step_functions(translator: Translator, over_weights: bool = False) -> dict[str, TensorFlowFunction]:
+    """Return the `tf.function` of each of `step_signatures`; see `functions.traced` for `over_weights`."""
+    model = translator.model
+    steps, weights = StepFunctions(model), model.weights if over_weights else ()
+    return {
+        name: tf_function(getattr(steps, name), signature, weights=weights) for name, signature in step_signatures(model.config).items()
+    }
 
 
 def host_functions(translator: Translator) -> dict[str, TensorFlowFunction]:

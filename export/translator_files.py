@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 
+from tfk_transformer.array_types import Tensor
 from tfk_transformer.config.search_settings import SearchSettings, setting_rules
 from tfk_transformer.export import file_names, parity
 from tfk_transformer.export.functions import traced
@@ -31,11 +32,12 @@ from tfk_transformer.pipelines.translator import Translator
 
 Settings = Mapping[str, int | float]
 Generate = Callable[[np.ndarray, np.ndarray, Settings], Searched]  # from source ids, prefix ids and settings
+Score = Callable[[np.ndarray, np.ndarray], Sequence[np.ndarray]]  # from source ids and target ids
 Translate = Callable[[Sequence[str]], list[Translation]]
 
 # The weights that int8 files keep in float32: the first of these sets with which the translations agree with the model's.
 KEPT = ((), ("output/",), ("output/", "feed_forward/outer"), ("output/", "feed_forward"))
-BATCH_SIZE = 32  # probes that onnxruntime runs at once; with all of them, large models would need several times as much RAM
+BATCH_SIZE = 32  # probes that are scored, or that onnxruntime runs, at once; with all of them, large models need several times the RAM
 PREFIX_LENGTH = 2  # tokens of the forced prefixes
 
 
@@ -57,8 +59,7 @@ class ExpectedResults:
         self.greedy, self.best = (ids[:, 0] for _, _, (ids, _) in self.searches)  # the best hypotheses' ids (N, T) under each
         prefix = np.roll(self.best[:, :PREFIX_LENGTH], 1, axis=0)  # of each probe, the beginning of another one's translation
         self.searches.append((prefix, parity.SETTINGS[0], self._generate(prefix, parity.SETTINGS[0])))
-        scored = traced(translator.functions, SCORE_AND_ATTEND)(self.ids, self.best)
-        self.scores = [scored[tensor.name].numpy() for tensor in SCORE_AND_ATTEND.outputs]
+        self.scores = _in_batches(self._score, self.ids, self.best)
         # Texts that are too long are compared over ids only: the runtimes refuse them.
         fitting = [row for row, ids in enumerate(tokenizer.encode(self.texts)) if len(ids) < self.ids.shape[1]]
         self.short_texts = [self.texts[row] for row in fitting]
@@ -69,24 +70,30 @@ class ExpectedResults:
         """The search as an ONNX model, which every profile shares."""
         return onnx_models.search_graph(self.translator)
 
-    def check(self, name: str, generate: Generate, translate: Translate) -> Figures:
-        """Compare the results of an artifact's functions with the model's.
+    def check_searches(self, name: str, generate: Generate) -> Figures:
+        """Compare an artifact's translations of ids with the model's.
 
         Args:
             name: name of the artifact, for errors.
             generate: translates ids.
-            translate: translates texts.
 
         Returns:
             The parity figures.
         """
         searches = [(expected, generate(self.ids, prefix, settings)) for prefix, settings, expected in self.searches]
-        differences = [parity.check_ids(name, expected, found) for expected, found in searches]
+        return {"largest_score_difference": max(parity.check_ids(name, expected, found) for expected, found in searches)}
+
+    def check_texts(self, name: str, translate: Translate) -> None:
+        """Compare an artifact's translations of texts with the model's.
+
+        Args:
+            name: name of the artifact, for errors.
+            translate: translates texts.
+        """
         found = [translation.text for translation in translate(self.short_texts)]
         parity.check_rows(name, "translations", self.short_texts, self.translations, found)
-        return {"largest_score_difference": max(differences)}
 
-    def check_scores(self, name: str, score: Callable[[np.ndarray, np.ndarray], Sequence[np.ndarray]]) -> Figures:
+    def check_scores(self, name: str, score: Score) -> Figures:
         """Compare the log-probabilities that an artifact gives to pairs of ids with the model's.
 
         Args:
@@ -96,7 +103,7 @@ class ExpectedResults:
         Returns:
             The parity figures.
         """
-        return parity.check_scores(name, self.scores, score(self.ids, self.best))
+        return parity.check_scores(name, self.scores, _in_batches(score, self.ids, self.best))
 
     def check_steps(self, name: str, steps: StepModel) -> None:
         """Compare the tokens of a loop over an artifact's decoding steps with the model's greedy search."""
@@ -113,6 +120,21 @@ class ExpectedResults:
         found = self._generate_function(self.ids, prefix_ids, *values)
         return np.array(found["ids"]), np.array(found["scores"])
 
+    @functools.cached_property
+    def _score_function(self) -> Callable[..., dict[str, Tensor]]:
+        return traced(self.translator.functions, SCORE_AND_ATTEND)
+
+    def _score(self, source_ids: np.ndarray, target_ids: np.ndarray) -> list[np.ndarray]:
+        found = self._score_function(source_ids, target_ids)
+        return [found[tensor.name].numpy() for tensor in SCORE_AND_ATTEND.outputs]
+
+
+def _in_batches(score: Score, source_ids: np.ndarray, target_ids: np.ndarray) -> list[np.ndarray]:
+    """Return what `score` gives for all rows, `BATCH_SIZE` at once."""
+    starts = range(0, len(source_ids), BATCH_SIZE)
+    parts = [score(source_ids[first : first + BATCH_SIZE], target_ids[first : first + BATCH_SIZE]) for first in starts]
+    return [np.concatenate(arrays) for arrays in zip(*parts, strict=True)]
+
 
 def _saved_model(translator: Translator, folder: Path, expected: ExpectedResults) -> Figures:
     path = folder / file_names.SAVED_MODEL
@@ -128,22 +150,29 @@ def _saved_model(translator: Translator, folder: Path, expected: ExpectedResults
     write_warm_up(path, SAVED_MODEL, expected.short_texts)
     loaded = SavedModelTranslator(path)
     expected.check_steps("SavedModel", loaded.steps)
-    figures = expected.check("SavedModel", lambda ids, prefix_ids, settings: loaded.generate(ids, prefix_ids, **settings), loaded.translate)
+    expected.check_texts("SavedModel", loaded.translate)
+    figures = expected.check_searches("SavedModel", lambda ids, prefix_ids, settings: loaded.generate(ids, prefix_ids, **settings))
     return figures | expected.check_scores("SavedModel", lambda *ids: (*loaded.score_ids(*ids), loaded.attention(*ids)))
 
 
 def _onnx(translator: Translator, folder: Path, expected: ExpectedResults) -> Figures:
-    generate = onnx_models.generate_graph(expected.search, translator)
-    models = {
-        file_names.GENERATE: generate,
-        file_names.TRANSLATE: onnx_models.translate_graph(generate, translator),
-        file_names.SCORE: onnx_models.score_graph(translator),
-    }
-    files = _write(models, folder, translator)
+    files = _write(_onnx_models(translator, expected), folder, translator)
+    figures = _checked(folder, "ONNX", expected)
     scorer = OnnxScorer(folder / file_names.SCORE)
-    figures = expected.check("ONNX", _generating(folder / file_names.GENERATE), _translating(folder / file_names.TRANSLATE))
     figures |= expected.check_scores("ONNX", lambda *ids: (*scorer.score_ids(*ids), scorer.attention(*ids)))
     files.add_metadata(parity={**expected.agreed, **figures})
+    return figures
+
+
+def _onnx_models(translator: Translator, expected: ExpectedResults) -> dict[str, ir.Model]:
+    return {**_search_models(translator, expected), file_names.SCORE: onnx_models.score_graph(translator)}
+
+
+def _checked(folder: Path, name: str, expected: ExpectedResults, suffix: str = "") -> Figures:
+    """Compare the files over ids and over texts with the model. One is open at a time, since each holds the weights once or twice."""
+    generate, translate = (folder / file for file in _search_names(suffix))
+    figures = expected.check_searches(name, _generating(generate))
+    expected.check_texts(name, _translating(translate))
     return figures
 
 
@@ -174,10 +203,8 @@ def _translating(path: Path) -> Translate:
 
 
 def _onnx_fast(translator: Translator, folder: Path, expected: ExpectedResults) -> Figures:
-    models = _search_models(translator, expected, "fast", PROFILES["fast"])
-    files = _write(models, folder, translator, profile="fast")
-    generate, translate = (folder / name for name in models)
-    figures = expected.check("ONNX fast", _generating(generate), _translating(translate))
+    files = _write(_search_models(translator, expected, PROFILES["fast"], "fast"), folder, translator, profile="fast")
+    figures = _checked(folder, "ONNX fast", expected, "fast")
     files.add_metadata(parity={**expected.agreed, **figures})
     return figures
 
@@ -187,10 +214,10 @@ def _onnx_int8(translator: Translator, folder: Path, expected: ExpectedResults) 
     rows = observe_rows(translator.model, expected.ids, expected.best)
     found = []
     for kept in KEPT:
-        models = _search_models(translator, expected, "int8", int8_profile(rows, kept))
+        models = _search_models(translator, expected, int8_profile(rows, kept), "int8")
         files = _write(models, folder, translator, profile="int8", kept_float32=list(kept))
-        _, translate = (folder / name for name in models)
-        texts = [translation.text for translation in _translating(translate)(expected.short_texts)]
+        _, translate = _search_names("int8")
+        texts = [translation.text for translation in _translating(folder / translate)(expected.short_texts)]
         found.append(parity.agreement(expected.translations, texts))
         if found[-1] >= parity.AGREEMENT:
             figures: Figures = {"sentences": len(texts), "bleu_with_the_model": found[-1], "kept_float32": list(kept)}
@@ -203,13 +230,18 @@ def _onnx_int8(translator: Translator, folder: Path, expected: ExpectedResults) 
     )
 
 
-def _search_models(translator: Translator, expected: ExpectedResults, suffix: str, profile: Profile) -> dict[str, ir.Model]:
-    """Return the models over ids and over texts, in this order, by file name."""
+def _search_models(
+    translator: Translator, expected: ExpectedResults, profile: Profile = PROFILES["portable"], suffix: str = ""
+) -> dict[str, ir.Model]:
+    """Return the models over ids and over texts by file name."""
     generate = onnx_models.generate_graph(expected.search, translator, profile)
-    return {
-        file_names.with_profile(file_names.GENERATE, suffix): generate,
-        file_names.with_profile(file_names.TRANSLATE, suffix): onnx_models.translate_graph(generate, translator),
-    }
+    return dict(zip(_search_names(suffix), (generate, onnx_models.translate_graph(generate, translator)), strict=True))
+
+
+def _search_names(suffix: str) -> list[str]:
+    """Return the names of the files over ids and over texts of a profile; that of the portable one is ""."""
+    names = [file_names.GENERATE, file_names.TRANSLATE]
+    return [file_names.with_profile(name, suffix) for name in names] if suffix else names
 
 
 def _onnx_steps(translator: Translator, folder: Path, expected: ExpectedResults) -> Figures:

@@ -39,9 +39,7 @@ from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
 if TYPE_CHECKING:
     from tfk_transformer.export.functions import TensorFlowFunction
-    from tfk_transformer.generation.classification_functions import ClassificationFunctions
-    from tfk_transformer.generation.translation_functions import TranslationFunctions
-    from tfk_transformer.models.base import TokenModel
+    from tfk_transformer.models.base import ConfiguredModel, TokenModel
 
 
 def search_graph(translator: Translator) -> ir.Model:
@@ -84,7 +82,9 @@ def score_graph(translator: Translator) -> ir.Model:
 
     The tokenizers are in the metadata, with which `OnnxScorer` scores texts too.
     """
-    model = _converted(translator.functions, "score", SCORE_AND_ATTEND)
+    from tfk_transformer.export.functions import traced
+
+    model = _converted(traced(translator.functions, SCORE_AND_ATTEND, over_weights=True), "score", SCORE_AND_ATTEND, translator.model)
     tokenizers = {SOURCE_TOKENIZER: translator.source_tokenizer, TARGET_TOKENIZER: translator.target_tokenizer}
     for name, tokenizer in tokenizers.items():
         model.metadata_props[name] = base64.b64encode(tokenizer.model).decode()
@@ -93,7 +93,9 @@ def score_graph(translator: Translator) -> ir.Model:
 
 def probabilities_graph(classifier: TextClassifier) -> ir.Model:
     """Convert a classifier over ids, `signatures.CLASSIFY_IDS`, to standard operators."""
-    return _converted(classifier.functions, "probabilities", CLASSIFY_IDS)
+    from tfk_transformer.export.functions import traced
+
+    return _converted(traced(classifier.functions, CLASSIFY_IDS, over_weights=True), "probabilities", CLASSIFY_IDS, classifier.model)
 
 
 def classify_graph(probabilities: ir.Model, classifier: TextClassifier) -> ir.Model:
@@ -115,8 +117,8 @@ def step_graphs(translator: Translator) -> dict[str, ir.Model]:
     """
     from tfk_transformer.export.step_functions import step_functions, step_signatures
 
-    functions, config = step_functions(translator), translator.model.config
-    models = {name: _to_onnx(functions[name], name, signature) for name, signature in step_signatures(config).items()}
+    functions, config = step_functions(translator, over_weights=True), translator.model.config
+    models = {name: _converted(functions[name], name, signature, translator.model) for name, signature in step_signatures(config).items()}
     _set_defaults(models["decoder_step"].graph, config.max_length)
     return models
 
@@ -129,17 +131,11 @@ def tokenizer_graph(tokenizer: SubwordTokenizer) -> ir.Model:
     return ir.Model(graph, ir_version=IR_VERSION, producer_name="tfk_transformer")
 
 
-def _converted(functions: "TranslationFunctions | ClassificationFunctions", name: str, signature: Signature) -> ir.Model:
-    """Convert one of the TensorFlow functions of a translator or a classifier."""
-    from tfk_transformer.export.functions import traced
-
-    model = from_tensorflow(traced(functions, signature, over_weights=True).get_concrete_function())
-    _name_weights(model.graph, functions.model.weights)
-    return _finished(model, name, signature)
-
-
-def _to_onnx(function: "TensorFlowFunction", name: str, signature: Signature) -> ir.Model:
-    return _finished(from_tensorflow(function.get_concrete_function()), name, signature)
+def _converted(function: "TensorFlowFunction", name: str, signature: Signature, model: "ConfiguredModel") -> ir.Model:
+    """Convert a `tf.function` over the weights of a model."""
+    converted = from_tensorflow(function.get_concrete_function())
+    _name_weights(converted.graph, model.weights)
+    return _finished(converted, name, signature)
 
 
 def _finished(converted: ir.Model, name: str, signature: Signature) -> ir.Model:
