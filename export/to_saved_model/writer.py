@@ -9,6 +9,8 @@ import tensorflow as tf
 
 from tfk_transformer.export.functions import TensorFlowFunction, traced
 from tfk_transformer.export.signatures import SAVED_MODEL, Signature
+from tfk_transformer.export.to_saved_model.shared_functions import SharedFunctions
+from tfk_transformer.generation.translation_functions import TranslationFunctions
 
 if TYPE_CHECKING:
     from tfk_transformer.pipelines.text_classifier import TextClassifier
@@ -39,5 +41,6 @@ def write_saved_model(
     config = fitted.model.config
     for name, value in {"max_length": config.max_length, "config": config.to_json(), **constants}.items():
         setattr(module, name, tf.function(functools.partial(tf.constant, value), input_signature=[]))
-    functions = {name: traced(fitted.functions, signature) for name, signature in signatures.items()}
+    shared = SharedFunctions(fitted.functions) if isinstance(fitted.functions, TranslationFunctions) else fitted.functions
+    functions = {name: traced(shared, signature) for name, signature in signatures.items()}
     tf.saved_model.save(module, str(folder), signatures={**functions, **(more(fitted) if more else {})})
