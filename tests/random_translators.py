@@ -18,6 +18,8 @@ OPTIONS = {
     "post_dropout": {"norm": "post_dropout", "encoder_final_norm": True, "output_bias": True, "tie_embeddings": "target"},
     "pre": {"decoder_final_norm": False, "scale_embeddings": False, "positions": "learned", "ff_activation": "silu"},
     "marian": {"norm": "post", "norm_epsilon": 1e-5, "positions": "sinusoidal_paper_halves", "output_bias": True, "ff_activation": "silu"},
+    "m2m": {"positions": "sinusoidal_halves", "position_offset": 2, "source_prefix": (9,), "target_prefix": (2,), "attention_bias": True},
+    "mbart": {"positions": "learned", "embedding_norm": True, "source_prefix": (7, 5), "target_prefix": (2, 8, 5), "output_bias": True},
     "shared": {"shared_projections": True, "attention_scale": "key_dim", "attention_bias": ["query", "value"]},
     "keys_are_values": {"keys_are_values": True, "positions": "sinusoidal_halves", "attention_bias": ["output"], "tie_embeddings": "all"},
 }

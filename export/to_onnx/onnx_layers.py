@@ -77,6 +77,7 @@ def insert_layers(converted: ir.Model, model: TokenModel, profile: Profile) -> N
 def write_read(writer: OperatorWriter, attention: type[StandardAttention], source: ir.Value) -> list[ir.Value]:
     """Write the operators of a `Read` node: from source ids (B, S) to the memory of each decoder layer, and the source's mask."""
     op, config = writer.op, cast(TransformerConfig, writer.config)  # a model without an encoder has no such node
+    source = _prefixed(writer, "source", source)
     shape, length = op("Shape", [source]), op("Shape", [source], start=1)
     padding = op("Cast", [op("Equal", [source, writer.constant("pad", np.int32(PAD_ID))])], to=ir.DataType.FLOAT.value)
     mask = op("Unsqueeze", [op("Mul", [padding, writer.constant("hidden", np.float32(HIDDEN))]), writer.ints(1, 2)])
@@ -97,8 +98,10 @@ def write_step(
     """Write the operators of a `Step` node: the logits of the next token of each open hypothesis, attention, and the longer cache."""
     layers, op = writer.config.decoder_layers, writer.op
     cache, memory = rest[: 2 * layers], rest[2 * layers :]
-    shape = op("Shape", [ids], end=2)  # A, M
-    x = _embed_last(writer, ids)
+    beams = op("Shape", [ids], end=2)  # A, M
+    tokens, places, lineage = _read_by_step(writer, ids, lineage)
+    shape = op("Shape", [tokens]) if writer.config.target_prefix else beams  # A, N
+    x = writer.embed("target", tokens, op("Gather", [writer.positions("target"), places]))
     grown: list[ir.Value] = []
     visible: ir.Value | None = None  # the attention weights of the last layer
     for layer in range(layers):
@@ -110,19 +113,12 @@ def write_step(
             reader = attention(writer, f"{path}/cross_attention", shape)
             x, visible = _read_source(writer, reader, path, x, memory[pair], memory[-1], visibly=layer == layers - 1)
         x = writer.feed_forward(x, path)
-    logits = _logits(writer, writer.finish(x, "decoder"))
+    logits = _logits(writer, writer.finish(_last_rows(writer, x, shape, beams), "decoder"))
     return [
-        op("Reshape", [logits, op("Concat", [shape, writer.ints(writer.config.target_vocab_size)], axis=0)]),
-        _mean_over_heads(writer, visible, shape),
+        op("Reshape", [logits, op("Concat", [beams, writer.ints(writer.config.target_vocab_size)], axis=0)]),
+        _without_prefixes(writer, _mean_over_heads(writer, visible, beams), beams),
         *grown,
     ]
-
-
-def _embed_last(writer: OperatorWriter, ids: ir.Value) -> ir.Value:
-    """Embed the last of ids (A, M, T): rows (R, D)."""
-    length = writer.op("Shape", [ids], start=2)
-    position = writer.op("Gather", [writer.positions("target"), writer.op("Sub", [length, writer.ints(1)])])  # (1, D)
-    return writer.embed("target", writer.op("Gather", [ids, writer.constant("last", np.int64(-1))], axis=2), position)
 
 
 def _read_source(
@@ -152,3 +148,96 @@ def _logits(writer: OperatorWriter, x: ir.Value) -> ir.Value:
         return writer.matmul.multiply(x, "output/kernel", kernel, bias)
     table = writer.table("target")
     return writer.matmul.multiply_by_table(x, table, writer.weights[table], bias)
+
+
+# The tokens that a model puts before every source and every target, see `models.prefixes`. A model without such tokens has none of these
+# operators. N is the number of tokens that a step reads for each sentence: the prefix's P and the beams' M at first, later only M.
+
+
+def _prefixed(writer: OperatorWriter, side: str, ids: ir.Value) -> ir.Value:
+    """Put the prefix of a side before ids (B, T): (B, P+T)."""
+    return writer.op("Concat", [_of_each_row(writer, side, ids), ids], axis=1) if _prefix(writer, side) else ids
+
+
+def _read_by_step(writer: OperatorWriter, ids: ir.Value, lineage: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value]:
+    """Return what a step reads: ids (A, N), their positions (1,) or (N,), and the lineage mask (A, 1, N, P+T*M).
+
+    Args:
+        writer: writer of the operators.
+        ids: (A, M, T), all tokens so far.
+        lineage: additive mask (A, 1, M, T*M).
+    """
+    op, given = writer.op, len(writer.config.target_prefix)
+    last, length = op("Gather", [ids, writer.constant("last", np.int64(-1))], axis=2), op("Shape", [ids], start=2)
+    if not given:
+        return last, op("Sub", [length, writer.ints(1)]), lineage
+    first = op("Cast", [op("Equal", [length, writer.ints(1)])], to=ir.DataType.INT64.value)
+    new = op("Mul", [first, writer.ints(given)])  # (1,): N - M
+    tokens = op("Concat", [_slice(writer, _of_each_row(writer, "target", last), new, 1), last], axis=1)
+    own = op("Expand", [op("Add", [length, writer.ints(given - 1)]), op("Shape", [last], start=1)])  # (M,)
+    places = op("Concat", [_slice(writer, writer.ints(*range(given)), new, 0), own], axis=0)
+    return tokens, places, _mask(writer, lineage, new)
+
+
+def _mask(writer: OperatorWriter, lineage: ir.Value, new: ir.Value) -> ir.Value:
+    """Return the lineage mask with rows for the tokens of the prefix that a step reads, and visible columns for the whole prefix."""
+    op, given = writer.op, len(writer.config.target_prefix)
+    causal = np.triu(np.full((1, 1, given, given), HIDDEN, "float32"), 1)
+    before = op("Expand", [writer.constant("prefix_visible", np.float32(0)), _shape_with(writer, lineage, given)])
+    seen = op("Concat", [before, lineage], axis=3)  # (A, 1, M, P+T*M)
+    sizes = [op("Shape", [lineage], end=2), new, op("Shape", [lineage], start=3)]
+    hidden = op("Expand", [writer.constant("hidden", np.float32(HIDDEN)), op("Concat", sizes, axis=0)])  # (A, 1, N - M, T*M)
+    sizes = [op("Shape", [lineage], end=2), new, writer.ints(given)]
+    rows = op("Expand", [_slice(writer, writer.constant("prefix_causal", causal), new, 2), op("Concat", sizes, axis=0)])
+    return op("Concat", [op("Concat", [rows, hidden], axis=3), seen], axis=2)
+
+
+def _last_rows(writer: OperatorWriter, x: ir.Value, shape: ir.Value, beams: ir.Value) -> ir.Value:
+    """Return those of rows (A*N, D) that belong to beams: (A*M, D).
+
+    Args:
+        writer: writer of the operators.
+        x: the rows.
+        shape: int64 [A, N].
+        beams: int64 [A, M].
+    """
+    if not writer.config.target_prefix:
+        return x
+    op, width = writer.op, writer.config.model_dim
+    by_sentence = op("Reshape", [x, op("Concat", [shape, writer.ints(width)], axis=0)])
+    return op("Reshape", [_last(writer, by_sentence, beams), writer.ints(-1, width)])
+
+
+def _without_prefixes(writer: OperatorWriter, attention: ir.Value, beams: ir.Value) -> ir.Value:
+    """Leave the prefixes out of attention (A, N, P+S): (A, M, S)."""
+    if writer.config.target_prefix:
+        attention = _last(writer, attention, beams)
+    if given := len(writer.config.source_prefix):
+        attention = writer.op("Slice", [attention, writer.ints(given), writer.ints(np.iinfo("int64").max), writer.ints(2)])
+    return attention
+
+
+def _last(writer: OperatorWriter, x: ir.Value, beams: ir.Value) -> ir.Value:
+    """Return the last M places of (A, N, …)."""
+    count = writer.op("Slice", [beams, writer.ints(1), writer.ints(2), writer.ints(0)])  # (1,): M
+    return writer.op("Slice", [x, writer.op("Neg", [count]), writer.ints(np.iinfo("int64").max), writer.ints(1)])
+
+
+def _of_each_row(writer: OperatorWriter, side: str, ids: ir.Value) -> ir.Value:
+    """Return the prefix of a side for each row of ids (B, T): (B, P)."""
+    prefix = np.array([_prefix(writer, side)], "int32")
+    return writer.op("Expand", [writer.constant(f"{side}_prefix", prefix), _shape_with(writer, ids, prefix.size)])
+
+
+def _prefix(writer: OperatorWriter, side: str) -> tuple[int, ...]:
+    return writer.config.source_prefix if side == "source" else writer.config.target_prefix
+
+
+def _shape_with(writer: OperatorWriter, x: ir.Value, last: int) -> ir.Value:
+    """Return the shape of a value with another last size."""
+    return writer.op("Concat", [writer.op("Shape", [x], end=-1), writer.ints(last)], axis=0)
+
+
+def _slice(writer: OperatorWriter, x: ir.Value, end: ir.Value, axis: int) -> ir.Value:
+    """Return the first `end` (1,) places of an axis."""
+    return writer.op("Slice", [x, writer.ints(0), end, writer.ints(axis)])

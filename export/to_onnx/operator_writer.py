@@ -75,19 +75,21 @@ class OperatorWriter:
         return own if own in self.weights else "source_embedding/embeddings"
 
     def positions(self, side: str) -> ir.Value:
-        """Return the table of positions (max_length, D)."""
+        """Return the table of positions (max_length, D); a model with prefixes has more."""
         name, c = f"{side}_positions/table", self.config
         if name in self.weights:
             return self.constant(name, self.weights[name])
-        return self.constant("positions", position_table(c.positions, c.max_length, c.model_dim))
+        length = max(len(c.source_prefix), len(c.target_prefix)) + c.max_length
+        return self.constant("positions", position_table(c.positions, length, c.model_dim, c.position_offset))
 
     def embed(self, side: str, ids: ir.Value, positions: ir.Value) -> ir.Value:
-        """Embed ids (A, M), scale, and add positions (…, D): rows (R, D)."""
+        """Embed ids (A, M), scale, add positions (…, D), and normalize where the model does: rows (R, D)."""
         table = self.table(side)
         x = self.matmul.look_up(table, self.weights[table], ids)
         if self.config.scale_embeddings:
             x = self.op("Mul", [x, self.constant("embedding_scale", np.float32(self.config.model_dim**0.5))])
-        return self.op("Reshape", [self.op("Add", [x, positions]), self.ints(-1, self.config.model_dim)])
+        rows = self.op("Reshape", [self.op("Add", [x, positions]), self.ints(-1, self.config.model_dim)])
+        return self.normalize(rows, f"{side}_positions/norm") if self.config.embedding_norm else rows
 
     def normalize(self, x: ir.Value, path: str) -> ir.Value:
         """Normalize rows (R, D)."""

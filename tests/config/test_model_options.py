@@ -45,6 +45,10 @@ def test_defaults_are_the_papers_base_model_but_for_the_norm():
         "encoder_layers": 6,
         "decoder_layers": 6,
         "positions": "sinusoidal",
+        "position_offset": 0,
+        "embedding_norm": False,
+        "source_prefix": (),
+        "target_prefix": (),
         "scale_embeddings": True,
         "embedding_dropout": None,
         "tie_embeddings": "none",
@@ -150,6 +154,7 @@ def test_json_gives_the_same_configuration_back():
         ("positions", "halves"),
         ("tie_embeddings", "source"),
         ("max_length", 1),
+        ("position_offset", -1),
         ("ff_dim", 2.5),
         ("attention_bias", "perhaps"),
     ],
@@ -169,6 +174,7 @@ def test_values_out_of_range_are_refused_by_name(key, value):
         {"model_dim": 22, "num_heads": 5, "key_dim": 13, "value_dim": 17},
         {"source_vocab_size": 31, "tie_embeddings": "all"},
         {"tie_embeddings": "target"},
+        {"source_prefix": (1, 28), "target_prefix": (30,)},
     ],
 )
 def test_values_at_the_edge_are_accepted(changes):
@@ -177,6 +183,11 @@ def test_values_at_the_edge_are_accepted(changes):
 
 HEADS = "model_dim must be a multiple of num_heads unless key_dim and value_dim are given, got "
 SLICES = "model_dim must be a multiple of num_heads with shared_projections, got "
+OFFSET = "position_offset needs sinusoids, got 2 and positions='learned'; leave unused rows out"
+PREFIXES = (
+    "source_prefix needs ids from 1 to 28, those of the vocabulary without padding, got (29,); "
+    "target_prefix needs ids from 1 to 30, those of the vocabulary without padding, got (30, 0)"
+)
 ONE_VOCABULARY = "tie_embeddings='all' needs one vocabulary on both sides, got source_vocab_size 29 and target_vocab_size 31"
 
 
@@ -189,6 +200,8 @@ ONE_VOCABULARY = "tie_embeddings='all' needs one vocabulary on both sides, got s
         ({"model_dim": 22, "num_heads": 5, "key_dim": 13, "value_dim": 17, "shared_projections": True}, SLICES + "22 and 5"),
         ({"key_dim": 13, "keys_are_values": True}, "keys_are_values needs key_dim and value_dim to be equal, got 13 and 64"),
         ({"tie_embeddings": "all"}, ONE_VOCABULARY),
+        ({"positions": "learned", "position_offset": 2}, OFFSET),
+        ({"source_prefix": (29,), "target_prefix": (30, 0)}, PREFIXES),
         ({"model_dim": 23, "num_heads": 5, "tie_embeddings": "all"}, f"{HEADS}23 and 5; {ONE_VOCABULARY}"),
     ],
 )

@@ -34,7 +34,10 @@ SEARCHES = (
 @pytest.fixture(scope="module")
 def ensemble():
     tokenizer = SubwordTokenizer.train(["ab ba aab bba abab cd dc"] * 30, V)
-    return Translator.ensemble([of_transformer(tokenizer), of_transformer(tokenizer, **OTHER, key_dim=5, value_dim=7)])
+    prefixes = [{"source_prefix": (token,), "target_prefix": (token,)} for token in (5, 9)]
+    return Translator.ensemble(
+        [of_transformer(tokenizer, **prefixes[0]), of_transformer(tokenizer, **OTHER, key_dim=5, value_dim=7, **prefixes[1])]
+    )
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +83,8 @@ def test_streams_are_the_same(ensemble, saved_model, files):
 def test_a_file_has_the_weights_of_all_members_once(ensemble, files):
     for name in ("generate.onnx", "score.onnx"):
         more = inspect(files / name)["parameters"] - ensemble.model.count_params()
-        assert 0 <= more < SIZES["max_length"] * SIZES["model_dim"] + 6 * V  # positions that are no weights, and constants of the search
+        # Positions that are no weights, and constants of the search.
+        assert 0 <= more < (1 + SIZES["max_length"]) * SIZES["model_dim"] + 6 * V
 
 
 def test_rows_are_observed_for_the_weights_of_each_member(ensemble):

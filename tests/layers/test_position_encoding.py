@@ -90,6 +90,33 @@ def test_paper_halves_have_the_frequencies_of_the_paper(width):
     np.testing.assert_allclose(position_table("sinusoidal_paper_halves", 257, width), expected, atol=1e-6)
 
 
+def test_positions_may_begin_later():
+    x = inputs(B, T, D)
+    np.testing.assert_allclose(layer("sinusoidal", offset=2)(x), x + reference(T + 2, D)[2:], atol=1e-6)
+    np.testing.assert_allclose(layer("sinusoidal_halves", offset=2).at(x, 3), x + halves(6, D)[5], atol=1e-6)
+
+
+def test_the_sum_can_be_normalized():
+    x = inputs(B, T, D)
+    positions = layer("sinusoidal", norm=True, epsilon=1e-3)
+    gamma, beta = inputs(2, D, seed=4)
+    positions.set_weights([gamma, beta])
+    total = x + reference(T, D)
+    centred = total - total.mean(axis=-1, keepdims=True)
+    expected = centred / np.sqrt((centred**2).mean(axis=-1, keepdims=True) + 1e-3) * gamma + beta
+    np.testing.assert_allclose(positions(x), expected, atol=1e-5)
+    np.testing.assert_allclose(positions.at(x[:, 1:2], 1), expected[:, 1:2], atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tokens_before_a_sequence_have_positions_beyond_the_greatest_length(kind):
+    positions = Positions(kind, LONGEST, prefix=2)
+    assert tuple(positions(inputs(B, LONGEST + 2, D)).shape) == (B, LONGEST + 2, D)
+    assert positions.table.shape[0] == LONGEST + 2
+    with pytest.raises(ValueError, match="expected at most max_length=11 tokens, got 12"):
+        positions(inputs(B, LONGEST + 3, D))
+
+
 @pytest.mark.parametrize(
     ("kind", "row"),
     [
@@ -162,7 +189,13 @@ def test_lengths_may_be_unknown():
     np.testing.assert_allclose(model(np.zeros((B, T, D), "float32"))[1], reference(T, D), atol=1e-6)
 
 
-@pytest.mark.parametrize(("kind", "weights"), [("sinusoidal_halves", {}), ("learned", {"table": (LONGEST, D)})])
-def test_contract(kind, weights):
-    arguments = {"kind": kind, "max_length": LONGEST, "scale": True, "dropout": 0.1}
+NORM = {"table": (LONGEST + 2, D), "norm/gamma": (D,), "norm/beta": (D,)}
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "weights"),
+    [("sinusoidal_halves", {"offset": 2}, {}), ("learned", {"norm": True, "epsilon": 1e-5, "prefix": 2}, NORM)],
+)
+def test_contract(kind, options, weights):
+    arguments = {"kind": kind, "max_length": LONGEST, "scale": True, "dropout": 0.1, **options}
     run_layer_test(Positions, arguments, {"embedded": inputs(B, T, D)}, (B, T, D), weights)

@@ -139,8 +139,12 @@ def test_it_can_be_fitted():
             [Transformer(config_of(**FIRST)), Transformer(config_of(**FIRST, source_vocab_size=41))],
             r"members: expected source_vocab_size 31 in all, got 41 in members\[1\]; use models of one tokenizer",
         ),
+        (
+            [Transformer(config_of(**FIRST)), Transformer(config_of(**FIRST, target_prefix=(2,)))],
+            r"members: expected 0 tokens of target_prefix in all, got 1 in members\[1\]",
+        ),
     ],
-    ids=["none", "a name", "another kind", "another vocabulary"],
+    ids=["none", "a name", "another kind", "another vocabulary", "another prefix"],
 )
 def test_what_cannot_be_an_ensemble_is_refused(given, problem):
     with pytest.raises(ValueError, match=problem):

@@ -22,6 +22,8 @@ OPTIONS = [
     {"keys_are_values": True, "key_dim": 17, "norm": "post_dropout", "scale_embeddings": False},
     {"positions": "sinusoidal_paper_halves", "norm": "post", "norm_epsilon": 1e-5, "ff_activation": "silu"},
     {"shared_projections": True, "attention_bias": ["output"], "attention_scale": "key_dim", "decoder_final_norm": False},
+    {"positions": "sinusoidal_halves", "position_offset": 2, "source_prefix": (23,), "target_prefix": (2,), "decoder_layers": 1},
+    {"positions": "learned", "embedding_norm": True, "source_prefix": (7, 5), "target_prefix": (2, 11, 5)},
 ]
 
 

@@ -9,16 +9,24 @@ from tfk_transformer.config.layer_options import LayerOptions
 from tfk_transformer.config.presets import PRESETS
 from tfk_transformer.config.record import Record
 from tfk_transformer.config.words import nearest
-from tfk_transformer.constants import UNKNOWN_ID
+from tfk_transformer.constants import PAD_ID, UNKNOWN_ID
 
 
 class ModelOptions(LayerOptions):
     """Options that all models have in addition to those of their layers."""
 
     positions: Literal["sinusoidal", "sinusoidal_halves", "sinusoidal_paper_halves", "learned"] = "sinusoidal"
+    position_offset: int = Field(default=0, ge=0, description="the number of the first position of a sequence, for sinusoids")
     scale_embeddings: bool = Field(default=True, description="whether embeddings are multiplied by sqrt(model_dim)")
+    embedding_norm: bool = Field(default=False, description="whether the sum of embeddings and positions is normalized, before dropout")
     embedding_dropout: float | None = Field(default=None, ge=0, lt=1, description="on the sum of embeddings and positions; None: dropout")
     max_length: int = Field(default=256, gt=1, description="longest source or target in tokens, start and end included")
+
+    def _problems(self) -> list[str]:
+        problems = super()._problems()
+        if self.position_offset and self.positions == "learned":
+            problems.append(f"position_offset needs sinusoids, got {self.position_offset} and positions='learned'; leave unused rows out")
+        return problems
 
     @property
     def embedding_dropout_rate(self) -> float:
@@ -77,9 +85,17 @@ class TransformerConfig(DecoderOptions):
     tie_embeddings: Literal["none", "target", "all"] = Field(
         default="none", description="share weights: 'target' input and output; 'all' these and the source (one vocabulary)"
     )
+    source_prefix: tuple[int, ...] = Field(
+        default=(), description="ids that the model puts before every source, such as a language token; max_length does not count them"
+    )
+    target_prefix: tuple[int, ...] = Field(default=(), description="ids that the model puts before the start token of every target")
 
     def _problems(self) -> list[str]:
         problems = super()._problems()
+        for side in ("source", "target"):
+            prefix, size = getattr(self, f"{side}_prefix"), getattr(self, f"{side}_vocab_size")
+            if not all(PAD_ID < token < size for token in prefix):
+                problems.append(f"{side}_prefix needs ids from 1 to {size - 1}, those of the vocabulary without padding, got {prefix}")
         if self.tie_embeddings == "all" and self.source_vocab_size != self.target_vocab_size:
             problems.append(
                 "tie_embeddings='all' needs one vocabulary on both sides, "
@@ -121,6 +137,9 @@ class EnsembleConfig(Record):
             for name in ("source_vocab_size", "target_vocab_size"):
                 if (size := getattr(member, name)) != (expected := getattr(self, name)):
                     yield f"members: expected {name} {expected} in all, got {size} in members[{number}]; use models of one tokenizer"
+            for name in ("source_prefix", "target_prefix"):
+                if (length := len(getattr(member, name))) != (expected := len(getattr(self.members[0], name))):
+                    yield f"members: expected {expected} tokens of {name} in all, got {length} in members[{number}]"
         if self.max_length != (least := min(member.max_length for member in self.members)):
             yield f"max_length: expected {least}, the least of the members', got {self.max_length}"
 
@@ -143,6 +162,16 @@ class LanguageModelConfig(DecoderOptions):
     def target_vocab_size(self) -> int:
         """The vocabulary size of continuations, which is the same."""
         return self.vocab_size
+
+    @property
+    def source_prefix(self) -> tuple[int, ...]:
+        """The ids that the model puts before a source: none."""
+        return ()
+
+    @property
+    def target_prefix(self) -> tuple[int, ...]:
+        """The ids that the model puts before the start token: none."""
+        return ()
 
 
 TokenConfig: TypeAlias = TransformerConfig | LanguageModelConfig | EnsembleConfig  # of models that predict tokens

@@ -2,9 +2,11 @@
 
 The layers of an ensemble are numbered from the first of its first member to the last of its last.
 
-N sources with one hypothesis each; S source tokens; P positions so far.
+N sources with one hypothesis each; S source tokens; P positions so far. Where the model puts tokens before each source or target, S or
+P is what it reads: "1+S" is one such token and the source's.
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -20,12 +22,18 @@ def memory_shapes(config: "TokenConfig") -> Shapes:
     """Return the outputs of an encoder, which each decoding step reads; none for a decoder-only model."""
     if config.architecture == "decoder":
         return {}
-    return {**_layers(config, "memory", "S"), "source_mask": ("N", 1, 1, "S")}
+    length = _after(config.members[0].source_prefix, "S")
+    return {**_layers(config, "memory", length), "source_mask": ("N", 1, 1, length)}
 
 
 def cache_shapes(config: "TokenConfig", prefix: str = "", positions: str = "P") -> Shapes:
     """Return the KV cache that each decoding step reads, or with another prefix the one that it returns."""
-    return _layers(config, f"{prefix}cache", positions)
+    return _layers(config, f"{prefix}cache", _after(config.members[0].target_prefix, positions))
+
+
+def _after(prefix: Sequence[int], length: str) -> str:
+    """Return the letter of a length, with the number of tokens that the model puts before."""
+    return f"{len(prefix)}+{length}" if prefix else length
 
 
 def _layers(config: "TokenConfig", name: str, length: str) -> Shapes:

@@ -1,4 +1,4 @@
-"""Position encodings: token embeddings are scaled, positions are added, dropout follows."""
+"""Position encodings: token embeddings are scaled, positions are added, and a layer norm, if there is one, and dropout follow."""
 
 import keras
 import numpy as np
@@ -6,6 +6,7 @@ from keras import ops
 
 from tfk_transformer.array_types import Shape, Tensor
 from tfk_transformer.layers.dropout import Dropout
+from tfk_transformer.layers.layer_norm import LayerNorm
 
 
 def sinusoids(length: int, model_dim: int, halves: bool = False) -> np.ndarray:
@@ -30,7 +31,7 @@ def sinusoids(length: int, model_dim: int, halves: bool = False) -> np.ndarray:
     return np.pad(waves, [(0, 0), (0, model_dim % 2)])[:, :model_dim].astype("float32")
 
 
-def position_table(kind: str, length: int, model_dim: int) -> np.ndarray:
+def position_table(kind: str, length: int, model_dim: int, offset: int = 0) -> np.ndarray:
     """Return the table of a kind of position encoding that is not learned.
 
     "sinusoidal_paper_halves" has the frequencies of the paper with all sines first and all cosines second, as MarianMT of Hugging
@@ -40,43 +41,66 @@ def position_table(kind: str, length: int, model_dim: int) -> np.ndarray:
         kind: "sinusoidal", "sinusoidal_halves" (see `sinusoids`) or "sinusoidal_paper_halves".
         length: number of positions.
         model_dim: D.
+        offset: the number of the first position, 2 in M2M100. Defaults to 0.
 
     Returns:
         float32 (length, D).
     """
-    table = sinusoids(length, model_dim, halves=kind == "sinusoidal_halves")
+    table = sinusoids(offset + length, model_dim, halves=kind == "sinusoidal_halves")[offset:]
     return np.concatenate([table[:, ::2], table[:, 1::2]], axis=1) if kind == "sinusoidal_paper_halves" else table
 
 
 @keras.saving.register_keras_serializable(package="tfk_transformer")
 class Positions(keras.layers.Layer):
-    """Scale token embeddings, add an encoding of each token's position, and apply dropout to the sum.
+    """Scale token embeddings, add an encoding of each token's position, and apply layer norm and dropout to the sum.
 
     Args:
         kind: "learned", or a kind of sinusoids, see `position_table`.
         max_length: number of positions.
         scale: whether embeddings are multiplied by sqrt(D) ("Attention Is All You Need", section 3.4). Defaults to False.
         dropout: probability of dropping an element of the sum while training. Defaults to 0.
+        offset: the number of the first position, for sinusoids. Defaults to 0.
+        prefix: the number of tokens that the model puts before every sequence. They have positions beyond `max_length`. Defaults to 0.
+        norm: whether the sum is normalized, before dropout. Defaults to False.
+        epsilon: added to the variance in the layer norm. Defaults to 1e-6.
         **kwargs: arguments of `keras.layers.Layer`.
     """
 
-    def __init__(self, kind: str, max_length: int, scale: bool = False, dropout: float = 0.0, **kwargs: object) -> None:
+    def __init__(
+        self,
+        kind: str,
+        max_length: int,
+        scale: bool = False,
+        dropout: float = 0.0,
+        offset: int = 0,
+        prefix: int = 0,
+        norm: bool = False,
+        epsilon: float = 1e-6,
+        **kwargs: object,
+    ) -> None:
         super().__init__(**kwargs)
         self.kind = kind
         self.max_length = max_length
         self.scale = scale
         self.dropout = dropout
+        self.offset = offset
+        self.prefix = prefix
+        self.norm = norm
+        self.epsilon = epsilon
+        self.layer_norm = LayerNorm(epsilon=epsilon, dtype=self.dtype_policy, name="norm") if norm else None
         self.sum_dropout = Dropout(dropout, dtype=self.dtype_policy)
 
     def build(self, input_shape: Shape) -> None:
-        """Make the table (max_length, D): a weight if it is learned, otherwise a constant."""
-        model_dim = input_shape[-1] or 0
+        """Make the table (prefix + max_length, D), a weight if it is learned and otherwise a constant, and the layer norm."""
+        model_dim, length = input_shape[-1] or 0, self.prefix + self.max_length
+        if self.layer_norm:
+            self.layer_norm.build(input_shape)
         if self.kind == "learned":
             self.table = self.add_weight(
-                name="table", shape=(self.max_length, model_dim), initializer=keras.initializers.RandomNormal(stddev=model_dim**-0.5)
+                name="table", shape=(length, model_dim), initializer=keras.initializers.RandomNormal(stddev=model_dim**-0.5)
             )
         else:
-            self.table = position_table(self.kind, self.max_length, model_dim)
+            self.table = position_table(self.kind, length, model_dim, self.offset)
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         """Return the shape of the output, which is the shape of the input."""
@@ -93,19 +117,23 @@ class Positions(keras.layers.Layer):
             (B, T, D), in the dtype of `embedded`.
 
         Raises:
-            ValueError: if T is known and above `max_length`.
+            ValueError: if T, without the tokens that the model puts before a sequence, is known and above `max_length`.
         """
         length = embedded.shape[1]
-        if length is not None and length > self.max_length:
+        if length is not None and length > self.prefix + self.max_length:
             raise ValueError(
-                f"sequence length: expected at most max_length={self.max_length} tokens, got {length}; shorten it or raise max_length."
+                f"sequence length: expected at most max_length={self.max_length} tokens, got {length - self.prefix}; shorten it or "
+                "raise max_length."
             )
         table = self._table(embedded.dtype)[: ops.shape(embedded)[1]]
-        return self.sum_dropout(self._scaled(embedded) + table, training=training)
+        return self.sum_dropout(self._normalized(self._scaled(embedded) + table), training=training)
 
     def at(self, embedded: Tensor, position: Tensor) -> Tensor:
-        """Add the same position, a scalar, to every vector of (B, M, D), without dropout."""
-        return self._scaled(embedded) + ops.take(self._table(embedded.dtype), position, axis=0)
+        """Add a position to every vector of (B, M, D), without dropout: a scalar, or one for each place (M,)."""
+        return self._normalized(self._scaled(embedded) + ops.take(self._table(embedded.dtype), position, axis=0))
+
+    def _normalized(self, total: Tensor) -> Tensor:
+        return self.layer_norm(total) if self.layer_norm else total
 
     def _scaled(self, embedded: Tensor) -> Tensor:
         return embedded * embedded.shape[-1] ** 0.5 if self.scale else embedded
@@ -115,5 +143,6 @@ class Positions(keras.layers.Layer):
 
     def get_config(self) -> dict[str, object]:
         """Return the arguments of the constructor."""
-        own = {name: getattr(self, name) for name in ("kind", "max_length", "scale", "dropout")}
+        names = ("kind", "max_length", "scale", "dropout", "offset", "prefix", "norm", "epsilon")
+        own = {name: getattr(self, name) for name in names}
         return {**super().get_config(), **own}

@@ -93,9 +93,20 @@ class ConfiguredModel(keras.Model):
         scale = keras.initializers.RandomNormal(stddev=self.config.model_dim**-0.5 if small else 1.0)
         return keras.layers.Embedding(vocab_size, self.config.model_dim, scale, dtype=self.dtype_policy, name=name)
 
-    def _positions(self, name: str) -> Positions:
+    def _positions(self, name: str, prefix: int = 0) -> Positions:
         c = self.config
-        return Positions(c.positions, c.max_length, c.scale_embeddings, c.embedding_dropout_rate, dtype=self.dtype_policy, name=name)
+        return Positions(
+            c.positions,
+            c.max_length,
+            c.scale_embeddings,
+            c.embedding_dropout_rate,
+            offset=c.position_offset,
+            prefix=prefix,
+            norm=c.embedding_norm,
+            epsilon=c.norm_epsilon,
+            dtype=self.dtype_policy,
+            name=name,
+        )
 
     @property
     def named_weights(self) -> dict[str, keras.Variable]:
@@ -182,7 +193,7 @@ class TokenModel(ConfiguredModel):
     def _add_decoder(self, vocab_size: int, cross_attention: bool, tied: bool, embedding: keras.layers.Embedding | None = None) -> None:
         c, dtype = self.config, {"dtype": self.dtype_policy}
         self.target_embedding = embedding or self._embedding("target_embedding", vocab_size, tied)
-        self.target_positions = self._positions("target_positions")
+        self.target_positions = self._positions("target_positions", len(c.target_prefix))
         self.decoder = Decoder(c.decoder_options(), c.decoder_layers, c.decoder_final_norm, cross_attention, **dtype, name="decoder")
         self.projection = VocabularyProjection(vocab_size, tied, c.output_bias, **dtype, name="output")
 
