@@ -1,12 +1,19 @@
 """The names and shapes that the layers of BART and its descendants have in Hugging Face's files, MarianMT among them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
 
 from tfk_transformer.config.model_options import TransformerConfig
+from tfk_transformer.importing.model_folder import Arrays, Shapes
+from tfk_transformer.importing.vocabulary import Vocabulary
+from tfk_transformer.models.base import array_problems
+from tfk_transformer.pipelines.weights import check_sizes
 
+SHARED, OUTPUT = "model.shared.weight", "lm_head.weight"  # the table of both sides, and that of the projection
+SOURCE, TARGET = "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"
+BIAS = "final_logits_bias"
 # The attentions of a layer: the family's name, and this project's names of the attention and of its residual connection.
 ENCODER_PARTS = {"self_attn": ("attention", "attention_residual")}
 DECODER_PARTS = {"self_attn": ("self_attention", "self_residual"), "encoder_attn": ("cross_attention", "cross_residual")}
@@ -21,8 +28,13 @@ class Array(NamedTuple):
     convert: Callable[[np.ndarray], np.ndarray] = np.asarray
 
 
-def layer_arrays(config: TransformerConfig) -> dict[str, Array]:
-    """Return the arrays of all layers by the names that they have in a `Transformer`."""
+def layer_arrays(file: Arrays, config: TransformerConfig) -> dict[str, Array]:
+    """Return the arrays of all layers by the names that they have in a `Transformer`.
+
+    Raises:
+        ValueError: if the configuration has more layers or larger ones than the file, before they are counted out.
+    """
+    check_sizes(config, file.shapes, file.path)
     stacks = (("encoder", config.encoder_layers, ENCODER_PARTS), ("decoder", config.decoder_layers, DECODER_PARTS))
     return {
         f"{stack}/layer_{i}/{name}": array._replace(name=f"model.{stack}.layers.{i}.{array.name}")
@@ -35,10 +47,10 @@ def layer_arrays(config: TransformerConfig) -> dict[str, Array]:
 def _layer(config: TransformerConfig, parts: dict[str, tuple[str, str]]) -> Iterator[tuple[str, Array]]:
     for theirs, (attention, residual) in parts.items():
         yield from _attention(config, attention, theirs)
-        yield from _norm(config, residual, f"{theirs}_layer_norm")
+        yield from norm_arrays(config, f"{residual}/norm", f"{theirs}_layer_norm")
     yield from _dense("feed_forward/inner", "fc1", config.model_dim, config.ff_width)
     yield from _dense("feed_forward/outer", "fc2", config.ff_width, config.model_dim)
-    yield from _norm(config, "ff_residual", "final_layer_norm")
+    yield from norm_arrays(config, "ff_residual/norm", "final_layer_norm")
 
 
 def _attention(config: TransformerConfig, ours: str, theirs: str) -> Iterator[tuple[str, Array]]:
@@ -57,6 +69,36 @@ def _dense(ours: str, theirs: str, inputs: int, outputs: int) -> Iterator[tuple[
     yield f"{ours}/bias", Array(f"{theirs}.bias", (outputs,))
 
 
-def _norm(config: TransformerConfig, ours: str, theirs: str) -> Iterator[tuple[str, Array]]:
-    yield f"{ours}/norm/gamma", Array(f"{theirs}.weight", (config.model_dim,))
-    yield f"{ours}/norm/beta", Array(f"{theirs}.bias", (config.model_dim,))
+def norm_arrays(config: TransformerConfig, ours: str, theirs: str) -> Iterator[tuple[str, Array]]:
+    """Yield the arrays of a layer norm by the names that they have in a `Transformer`."""
+    yield f"{ours}/gamma", Array(f"{theirs}.weight", (config.model_dim,))
+    yield f"{ours}/beta", Array(f"{theirs}.bias", (config.model_dim,))
+
+
+def read_arrays(
+    file: Arrays, wanted: Mapping[str, Array], others: Iterable[str], vocabulary: Vocabulary, rows: int | None
+) -> dict[str, np.ndarray]:
+    """Return all weights of a model, read from a file.
+
+    Args:
+        file: the file.
+        wanted: the model's arrays, without the output bias, by the names that they have in a `Transformer`.
+        others: names that the file may have as well, of any shape.
+        vocabulary: that of the target.
+        rows: the size of the output bias, which a file may leave out if it is 0. None: the family has none.
+
+    Raises:
+        ValueError: if the arrays of the file are not those of the configuration; the message names all of them.
+    """
+    biased = rows is not None and BIAS in file.shapes
+    optional: Shapes = {BIAS: (1, rows)} if rows is not None and biased else {}
+    _check_shapes(file, {**{array.name: array.shape for array in wanted.values()}, **optional}, others)
+    found = {name: array.convert(file.read(array.name)) for name, array in wanted.items()}
+    return {**found, "output/bias": vocabulary.bias(file.read(BIAS)[0] if biased else np.zeros(vocabulary.rows.max() + 1, "float32"))}
+
+
+def _check_shapes(file: Arrays, wanted: Shapes, others: Iterable[str]) -> None:
+    ignored = set(others) - set(wanted)
+    there = {name: shape for name, shape in file.shapes.items() if name not in ignored}
+    if problems := array_problems(wanted, there, most=20):
+        raise ValueError(f"folder: expected the arrays of its config.json in {file.path}, got {problems}")

@@ -1,6 +1,7 @@
 """Vocabularies of other libraries in the order of this project's ids, and SentencePiece models that have these ids."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -9,10 +10,12 @@ from google.protobuf.message import DecodeError
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from tfk_transformer.constants import END_ID, PAD_ID, START_ID, UNKNOWN_ID
+from tfk_transformer.importing.model_folder import read_json
 
+END, UNKNOWN, PAD = "</s>", "<unk>", "<pad>"  # what all families call them
 SILENT = -1e9  # the output bias of tokens that are never predicted
 Piece: TypeAlias = ModelProto.SentencePiece
-UNIGRAM = 1  # of `ModelType`
+TYPES = {1: "unigram", 2: "bpe", 3: "word", 4: "char"}  # of `ModelType`
 NEVER_FROM_TEXT = (Piece.CONTROL, Piece.UNKNOWN, Piece.UNUSED)
 
 
@@ -40,7 +43,37 @@ class Vocabulary(NamedTuple):
         return np.where(self.silent, np.float32(SILENT), given[self.rows])
 
 
-def arranged(pieces: Mapping[str, int], rows: int, special: Special, lacking: Iterable[str] = ()) -> Vocabulary:
+def read_pieces(path: Path) -> dict[str, int]:
+    """Return the rows of the pieces of a vocabulary file.
+
+    Raises:
+        ValueError: if it has no special tokens.
+    """
+    pieces = read_json(path)
+    if missing := [name for name in (END, UNKNOWN, PAD) if name not in pieces]:
+        raise ValueError(f"vocabulary: expected {END}, {UNKNOWN} and {PAD} in {path}, got none for {', '.join(missing)}.")
+    return pieces
+
+
+def special_rows(pieces: Mapping[str, int]) -> Special:
+    """Return the rows of the special tokens. The start token's is that of padding."""
+    return Special(pad=pieces[PAD], start=pieces[PAD], end=pieces[END], unknown=pieces[UNKNOWN])
+
+
+def check_rows(special: Special, pad: int, end: int, path: Path) -> None:
+    """Refuse a vocabulary whose padding and end are not those of config.json.
+
+    Raises:
+        ValueError: with the rows that differ.
+    """
+    rows = {PAD: (pad, special.pad), END: (end, special.end)}
+    if wrong := [f"{name} {wanted}, got {got}" for name, (wanted, got) in rows.items() if wanted != got]:
+        raise ValueError(f"vocabulary: expected in {path} the rows of config.json: {'; '.join(wrong)}.")
+
+
+def arranged(
+    pieces: Mapping[str, int], rows: int, special: Special, lacking: Iterable[str] = (), never: Collection[int] = ()
+) -> Vocabulary:
     """Return a family's vocabulary in the order of this project's ids.
 
     Args:
@@ -48,6 +81,7 @@ def arranged(pieces: Mapping[str, int], rows: int, special: Special, lacking: It
         rows: the number of rows of the family's tables.
         special: the rows of the special tokens.
         lacking: pieces of a SentencePiece model that are not in `pieces`.
+        never: rows that are never predicted, besides the start token's.
 
     Raises:
         ValueError: if two pieces have one row, or a row is outside the tables.
@@ -67,23 +101,29 @@ def arranged(pieces: Mapping[str, int], rows: int, special: Special, lacking: It
     texts = [names.get(row, f"<row {row}>") for row in [*first, *others]]
     texts[START_ID] = free
     count = len(texts)
-    silent = np.array([i == START_ID or i >= count for i in range(count + len(more))])
-    return Vocabulary((*texts, *more), np.array([*first, *others, *[special.unknown] * len(more)]), silent)
+    all_rows = np.array([*first, *others, *[special.unknown] * len(more)])
+    places = np.arange(len(all_rows))
+    return Vocabulary((*texts, *more), all_rows, (places == START_ID) | (places >= count) | np.isin(all_rows, list(never)))
 
 
-def parsed_model(model: bytes, name: str) -> ModelProto:
+def parsed_model(model: bytes, name: str, types: Collection[str] = ("unigram",)) -> ModelProto:
     """Return a SentencePiece model as a message.
 
+    Args:
+        model: the serialized model.
+        name: its name, for the error.
+        types: the types that are supported.
+
     Raises:
-        ValueError: if the bytes are not one, or it is not of type "unigram".
+        ValueError: if the bytes are not one, or it is of another type.
     """
     try:
         proto = ModelProto.FromString(model)
     except DecodeError:
         proto = ModelProto()
-    if not proto.pieces or proto.trainer_spec.model_type != UNIGRAM:
+    if not proto.pieces or TYPES.get(proto.trainer_spec.model_type) not in types:
         got = "one of another type" if proto.pieces else "something else"
-        raise ValueError(f"tokenizer: expected a SentencePiece model of type unigram in {name}, got {got}.")
+        raise ValueError(f"tokenizer: expected a SentencePiece model of type {' or '.join(types)} in {name}, got {got}.")
     return proto
 
 
@@ -92,15 +132,17 @@ def text_pieces(proto: ModelProto) -> list[str]:
     return [piece.piece for piece in proto.pieces if piece.type not in NEVER_FROM_TEXT]
 
 
-def sentencepiece_model(proto: ModelProto, vocabulary: Vocabulary, tags: Sequence[str] = ()) -> bytes:
+def sentencepiece_model(proto: ModelProto, vocabulary: Vocabulary, tags: Sequence[str] = (), lacking: int = Piece.UNUSED) -> bytes:
     """Return a SentencePiece model that segments texts as `proto` does and has the ids of a vocabulary.
 
-    Tokens that `proto` lacks are decoded and never come from a text. The scores, types and normalization of the others stay.
+    Tokens that `proto` lacks never come from a text. The scores, types and normalization of the others stay.
 
     Args:
         proto: the model.
         vocabulary: the tokens. Those that it does not have and `proto` has become unknown, or are segmented further.
         tags: tokens of the vocabulary that become one piece each where a text has them after a blank or at its start.
+        lacking: the type of the tokens that `proto` lacks: unused ones are decoded, and control tokens are not. A model of type "bpe"
+            would merge pieces to unused ones first, so it needs control tokens.
     """
     known = {piece.piece: piece for piece in proto.pieces}
     marks = dict(zip(tags, _normalized(proto, tags), strict=True))
@@ -108,7 +150,7 @@ def sentencepiece_model(proto: ModelProto, vocabulary: Vocabulary, tags: Sequenc
     specs = {"trainer_spec": proto.trainer_spec, "normalizer_spec": proto.normalizer_spec, "denormalizer_spec": proto.denormalizer_spec}
     made = ModelProto(**specs)
     for token, text in enumerate(vocabulary.pieces):
-        made.pieces.add(**_piece(token, text, known, marks))
+        made.pieces.add(**_piece(token, text, known, marks, lacking))
     spec = made.trainer_spec
     spec.vocab_size = len(vocabulary.pieces)
     spec.pad_piece, spec.bos_piece, spec.eos_piece, spec.unk_piece = vocabulary.pieces[: UNKNOWN_ID + 1]
@@ -116,13 +158,13 @@ def sentencepiece_model(proto: ModelProto, vocabulary: Vocabulary, tags: Sequenc
     return bytes(made.SerializeToString())
 
 
-def _piece(token: int, text: str, known: Mapping[str, Piece], marks: Mapping[str, str]) -> dict[str, object]:
+def _piece(token: int, text: str, known: Mapping[str, Piece], marks: Mapping[str, str], lacking: int) -> dict[str, object]:
     if token <= UNKNOWN_ID:
         return {"piece": text, "score": 0.0, "type": Piece.UNKNOWN if token == UNKNOWN_ID else Piece.CONTROL}
     if text in marks:  # all other scores are log-probabilities, so the best segmentation has this piece
         return {"piece": marks[text], "score": 0.0, "type": Piece.NORMAL}
     if text not in known:
-        return {"piece": text, "score": 0.0, "type": Piece.UNUSED}
+        return {"piece": text, "score": 0.0, "type": lacking}
     kept = known[text]
     return {"piece": text, "score": kept.score, "type": Piece.CONTROL if kept.type == Piece.UNKNOWN else kept.type}
 

@@ -1,0 +1,68 @@
+"""What the configurations of BART's descendants in Hugging Face's layout have in common, MarianMT among them."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, Self
+
+from pydantic import ConfigDict, model_validator
+
+from tfk_transformer.config.record import Record
+
+ACTIVATIONS = {"swish": "silu"}  # the others have the same names
+EPSILON = 1e-5  # of every layer norm
+
+
+class BartConfig(Record):
+    """The values of a config.json on which results depend. Others are ignored."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    vocab_size: int
+    d_model: int
+    encoder_layers: int
+    decoder_layers: int
+    encoder_attention_heads: int
+    decoder_attention_heads: int
+    encoder_ffn_dim: int
+    decoder_ffn_dim: int
+    max_position_embeddings: int
+    activation_function: Literal["relu", "gelu", "swish", "silu"]
+    scale_embedding: bool
+    dropout: float = 0.1
+    attention_dropout: float = 0.0
+    activation_dropout: float = 0.0
+    pad_token_id: int
+    eos_token_id: int
+    decoder_start_token_id: int
+
+    @model_validator(mode="after")
+    def _check_together(self) -> Self:
+        if problems := list(self._problems()):
+            raise ValueError("; ".join(problems))
+        return self
+
+    def _equal_values(self) -> Sequence[tuple[str, str]]:
+        """Return pairs of values that must be equal. The second of a pair may be None."""
+        return [("encoder_attention_heads", "decoder_attention_heads"), ("encoder_ffn_dim", "decoder_ffn_dim")]
+
+    def _problems(self) -> Iterable[str]:
+        for one, other in self._equal_values():
+            if getattr(self, other) not in (None, getattr(self, one)):
+                yield f"{other}: expected {getattr(self, one)}, the value of {one}, got {getattr(self, other)}"
+
+    def common_options(self) -> dict[str, Any]:
+        """Return the options of a `TransformerConfig` that follow from these values in every family."""
+        return {
+            "model_dim": self.d_model,
+            "num_heads": self.encoder_attention_heads,
+            "ff_dim": self.encoder_ffn_dim,
+            "encoder_layers": self.encoder_layers,
+            "decoder_layers": self.decoder_layers,
+            "ff_activation": ACTIVATIONS.get(self.activation_function, self.activation_function),
+            "scale_embeddings": self.scale_embedding,
+            "dropout": self.dropout,
+            "attention_dropout": self.attention_dropout,
+            "ff_dropout": self.activation_dropout,
+            "norm_epsilon": EPSILON,
+            "attention_bias": True,
+            "output_bias": True,
+        }
