@@ -14,6 +14,7 @@ from typing import NamedTuple
 import pytest
 from marian_folder import write_folder
 from markdown_it import MarkdownIt
+from multilingual_folder import write_nllb
 
 REPOSITORY = Path(__file__).parents[1]
 PAGES = ["README.md", "CONTRIBUTING.md", *(f"docs/{path.name}" for path in sorted((REPOSITORY / "docs").glob("*.md")))]
@@ -138,6 +139,7 @@ def prepared(bundle, exported, translator, classifier_files, tmp_path_factory):
     texts |= {f"multi30k/{language}.{split}.txt": words[language] for language in words for split in ("train", "validation", "test")}
     texts |= {"texts.txt": words["en"] + words["de"], "labels.txt": ["en"] * 200 + ["de"] * 200}
     write_folder(folder / "opus-mt-de-en", encoder_layers=1, decoder_layers=1)
+    write_nllb(folder / "nllb-200", encoder_layers=1, decoder_layers=1)
     (folder / "multi30k").mkdir()
     for name, lines in texts.items():
         (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")

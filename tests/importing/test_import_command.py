@@ -125,7 +125,7 @@ def test_every_array_that_does_not_fit_is_named(copied):
 @pytest.mark.parametrize(
     ("changes", "part"),
     [
-        ({"model_type": "t5"}, "expected a model_type of marian in .*, got 't5'"),
+        ({"model_type": "t5"}, "expected a model_type of marian, m2m_100, mbart in .*, got 't5'"),
         ({"activation_function": "gelu_new", "d_model": "gone"}, "d_model: Field required; activation_function: .*'silu', got 'gelu_new'"),
         ({"decoder_ffn_dim": 31}, "decoder_ffn_dim: expected 29, the value of encoder_ffn_dim, got 31"),
         ({"normalize_before": True}, "normalize_before: Input should be False, got True"),

@@ -40,9 +40,19 @@ def command(
 def import_folder(
     folder: Annotated[
         Path,
-        typer.Argument(metavar="FOLDER", help="A folder in Hugging Face's layout, with config.json. Supported: MarianMT (opus-mt)."),
+        typer.Argument(
+            metavar="FOLDER",
+            help="A folder in Hugging Face's layout, with config.json. Supported: MarianMT (opus-mt), M2M100, NLLB, mBART-50.",
+        ),
     ],
     out: Annotated[Path, typer.Option(help="The folder for the bundle. It must not exist.")],
+    source_language: Annotated[
+        str | None,
+        typer.Option(
+            help="Of a multilingual model: the language of the sources, such as de (M2M100), deu_Latn (NLLB) or de_DE (mBART-50)."
+        ),
+    ] = None,
+    target_language: Annotated[str | None, typer.Option(help="Of a multilingual model: the language to translate to.")] = None,
     probes: Annotated[
         Path | None,
         typer.Option(
@@ -60,7 +70,7 @@ def import_folder(
     load_tensorflow()
     from tfk_transformer.importing.model_import import import_model
 
-    translator = import_model(folder, probes=texts)
+    translator = import_model(folder, source_language=source_language, target_language=target_language, probes=texts)
     translator.save(out)
     for line in _origin_lines(translator.origin):
         console().print(line, markup=False)
@@ -69,7 +79,8 @@ def import_folder(
 
 def _origin_lines(origin: Mapping[str, Any]) -> Iterator[str]:
     """Yield what users should know of the folder that a model came from."""
-    yield f"{origin['family']}: {origin['name']}, licence: {origin['license'] or 'not stated'}"
+    languages = f", from {origin['source_language']} to {origin['target_language']}" if "source_language" in origin else ""
+    yield f"{origin['family']}: {origin['name']}, licence: {origin['license'] or 'not stated'}{languages}"
     if settings := " ".join(f"--setting {name}={value}" for name, value in origin["search"].items()):
         yield f"search settings of the folder, which a bundle does not hold: {settings}"
     yield from (f"note: {note}" for note in origin["notes"])

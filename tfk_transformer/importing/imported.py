@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tfk_transformer.config.model_options import TransformerConfig
+from tfk_transformer.importing.languages import Languages
 
 
 class Imported(NamedTuple):
@@ -18,3 +19,4 @@ class Imported(NamedTuple):
     family: str
     search: Mapping[str, Any]  # the search settings of the folder that mean the same here
     notes: tuple[str, ...]  # settings that mean something else here, one sentence each
+    languages: Languages = Languages()  # those that were chosen

@@ -14,6 +14,7 @@ from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.importing.bart_config import BartConfig
 from tfk_transformer.importing.bart_layers import OUTPUT, SHARED, SOURCE, TARGET, Array, layer_arrays, read_arrays
 from tfk_transformer.importing.imported import Imported
+from tfk_transformer.importing.languages import Languages, check_no_languages
 from tfk_transformer.importing.model_folder import GENERATION, Arrays, check_files, one_of, open_arrays, read_json
 from tfk_transformer.importing.search_notes import known_settings
 from tfk_transformer.importing.vocabulary import (
@@ -79,17 +80,19 @@ class MarianConfig(BartConfig):
         )
 
 
-def read_marian(folder: Path, values: Mapping[str, Any]) -> Imported:
+def read_marian(folder: Path, values: Mapping[str, Any], languages: Languages) -> Imported:
     """Read a folder of MarianMT.
 
     Args:
         folder: with `source.spm`, `target.spm`, `vocab.json` (and `target_vocab.json`, if the sides have vocabularies of their own),
             and weights.
         values: its config.json.
+        languages: none.
 
     Raises:
-        ValueError: if files or arrays are missing or do not fit, or values are not supported.
+        ValueError: if languages are given, files or arrays are missing or do not fit, or values are not supported.
     """
+    check_no_languages(languages, "MarianMT")
     given = MarianConfig(**values)
     source, target = _read_sides(folder, given)
     config = given.to_options(source.vocabulary, target.vocabulary)

@@ -1,6 +1,6 @@
 """Search settings of Hugging Face's folders: which of them mean the same here, and which do not."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 SAME = {"num_beams": "beam_size", "no_repeat_ngram_size": "no_repeat_ngram_size"}
@@ -19,7 +19,11 @@ NEUTRAL: dict[str, object] = {
 
 
 def known_settings(
-    files: Sequence[Mapping[str, Any]], positions: int, silent: Sequence[Sequence[int]]
+    files: Sequence[Mapping[str, Any]],
+    positions: int,
+    silent: Sequence[Sequence[int]],
+    started: int = 1,
+    chosen: Collection[str] = (),
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Return the search settings that mean the same here, and a sentence on each of those that do not.
 
@@ -27,12 +31,15 @@ def known_settings(
         files: the values of config.json and of generation_config.json, which come first where both have one.
         positions: tokens that the model reads and writes at most.
         silent: the `bad_words_ids` that this library never predicts.
+        started: tokens that their `max_length` counts before the first predicted one. Defaults to 1, the start token.
+        chosen: settings that the languages replace.
     """
     given = {name: value for file in files for name, value in file.items() if value is not None}
     same = {ours: given[theirs] for theirs, ours in SAME.items() if isinstance(given.get(theirs), int) and given[theirs] > 0}
     if isinstance(longest := given.get("max_length"), int):
-        same["max_length"] = max(1, min(longest, positions) - 1)  # theirs counts the start token
-    notes = [f"{name} {given[name]} is not taken over" for name, neutral in NEUTRAL.items() if given.get(name, neutral) != neutral]
+        same["max_length"] = max(1, min(longest, positions) - started)
+    changed = [name for name, neutral in NEUTRAL.items() if name not in chosen and given.get(name, neutral) != neutral]
+    notes = [f"{name} {given[name]} is not taken over" for name in changed]
     if given.get("bad_words_ids", silent) not in ([], silent):
         notes.append("bad_words_ids other than padding are not taken over")
     if same.get("beam_size", 1) > 1:

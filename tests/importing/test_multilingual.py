@@ -1,0 +1,211 @@
+"""Imported models of M2M100, NLLB and mBART-50 against a reference in NumPy float64, their exports, and folders that do not fit."""
+
+import json
+
+import multilingual_reference as reference
+import numpy as np
+import pytest
+import safetensors.numpy
+from marian_folder import sentences
+from marian_folder import write_folder as write_marian
+from multilingual_folder import MODEL, D, pieces_of, write_m2m100, write_mbart, write_nllb
+from test_marian import padded
+from typer.testing import CliRunner
+
+from tfk_transformer.cli import main
+from tfk_transformer.constants import END_ID, PAD_ID, START_ID, UNKNOWN_ID
+from tfk_transformer.export.exporting import export
+from tfk_transformer.export.runtime.opening import load
+from tfk_transformer.importing.model_import import import_model
+from tfk_transformer.pipelines.translator import Translator
+
+CASES = {
+    "M2M100": (write_m2m100, {"dropped": ["▁ka", "lo"]}, ("de", "en")),
+    "NLLB": (write_nllb, {"scale_embedding": False}, ("zho_Hans", "deu_Latn")),
+    "NLLB, to the same language": (write_nllb, {"activation_function": "gelu"}, ("deu_Latn", "deu_Latn")),
+    "mBART-50": (write_mbart, {}, ("de_DE", "en_XX")),
+}
+
+
+class Case:
+    """A folder, the translator of it, and the rows of its ids in the family's table."""
+
+    def __init__(self, folder, languages):
+        self.translator = import_model(folder, source_language=languages[0], target_language=languages[1])
+        self.config = json.loads((folder / "config.json").read_text())
+        self.arrays = safetensors.numpy.load_file(folder / "model.safetensors")
+        self.languages = language_rows(folder)
+        self.source, self.target = (self.languages[language] for language in languages)
+        self.rows = rows_of(self.translator, self.arrays["model.shared.weight"])
+        assert self.rows[START_ID] == self.target
+
+    def expected(self, source, target):
+        """The logits of a pair of rows of this project's ids, in the order of these ids; NaN for tokens that are never predicted."""
+        found = reference.logits(self.arrays, self.config, [self.source, *self.rows[source]], [2, *self.rows[target]])
+        return np.where(self.never, np.nan, found[1:, self.rows])
+
+    @property
+    def never(self):
+        places = np.arange(len(self.rows))
+        lacking = (self.rows == self.rows[UNKNOWN_ID]) & (places != UNKNOWN_ID)
+        return (places == START_ID) | lacking | np.isin(self.rows, [1, *self.languages.values()])
+
+
+def language_rows(folder):
+    if (folder / "tokenizer.json").exists():
+        added = json.loads((folder / "tokenizer.json").read_text())["added_tokens"]
+        return {token["content"]: token["id"] for token in added if token["id"] > 3 and token["content"] != "<mask>"}
+    if (folder / "vocab.json").exists():
+        first = len(json.loads((folder / "vocab.json").read_text()))
+        return {code: first + i for i, code in enumerate("en ha is ja cs ru zh de".split())}
+    first = 4 + len(pieces_of((folder / MODEL).read_bytes()))
+    return {{0: "ar_AR", 2: "de_DE", 3: "en_XX", 51: "sl_SI"}.get(i, str(i)): first + i for i in range(52)}
+
+
+def rows_of(translator, table):
+    """Find each row of the model's table in the family's."""
+    places = {row.tobytes(): i for i, row in enumerate(table)}
+    return np.array([places[row.tobytes()] for row in np.asarray(translator.model.named_weights["source_embedding/embeddings"])])
+
+
+@pytest.fixture(scope="module", params=CASES)
+def case(request, tmp_path_factory):
+    write, options, languages = CASES[request.param]
+    return Case(write(tmp_path_factory.mktemp("multilingual") / "folder", **options), languages)
+
+
+def test_logits_of_padded_batches_equal_the_reference(case):
+    random = np.random.default_rng(3)
+    size = case.translator.source_tokenizer.vocab_size
+    sources = [[*random.integers(UNKNOWN_ID, size, length), END_ID] for length in (7, 1, 12)]
+    targets = [[START_ID, *random.integers(UNKNOWN_ID, size, length)] for length in (5, 13, 2)]
+    logits = np.array(case.translator.model({"source": padded(sources), "target": padded(targets)}))
+    for source, target, found in zip(sources, targets, logits, strict=True):
+        np.testing.assert_allclose(found[: len(target)][:, ~case.never], case.expected(source, target)[:, ~case.never], atol=1e-4)
+        assert (found[: len(target)][:, case.never] < -9e8).all()
+
+
+def test_greedy_search_finds_the_tokens_of_the_reference(case):
+    texts = sentences("source", 3, seed=9)
+    found = case.translator.translate(texts, beam_size=1, max_length=9, max_length_factor=1000, token_scores=True)
+    for source, translation in zip(case.translator.source_tokenizer.encode(texts), found, strict=True):
+        target = [START_ID]
+        while len(target) <= 9 and target[-1] != END_ID:
+            target.append(int(np.nanargmax(case.expected([*source, END_ID], target)[-1])))
+        assert translation.hypotheses[0].tokens == case.translator.target_tokenizer.pieces_of(target[1:])
+
+
+def test_the_log_probability_of_a_target_is_the_families(case):
+    """Padding, the start token and the languages have no part of the probabilities. Attention goes to the source's own tokens."""
+    source, target = sentences("source", 1, seed=5)[0], sentences("target", 1, seed=5)[0]
+    (scored,) = case.translator.score_tokens([source], [target], attention=True)
+    read = [*case.translator.source_tokenizer.encode([source])[0], END_ID]
+    ids = [*case.translator.target_tokenizer.encode([target])[0], END_ID]
+    logits = case.expected(read, [START_ID, *ids[:-1]])
+    log_probs = logits - np.log(np.nansum(np.exp(logits), axis=1, keepdims=True))
+    np.testing.assert_allclose(scored.token_log_probs, log_probs[np.arange(len(ids)), ids], atol=1e-4)
+    assert scored.attention.shape == (3, 11, len(ids), len(read))
+    assert (scored.attention.sum(axis=-1) < 1).all()
+
+
+def test_sources_are_as_long_as_the_positions_allow(case):
+    longest = case.translator.model.config.max_length
+    assert longest == case.config["max_position_embeddings"] - 1
+    ids = np.full((1, longest), UNKNOWN_ID + 1, "int32")
+    ids[0, -1] = END_ID
+    logits = np.array(case.translator.model({"source": ids, "target": np.roll(ids, 1)}))[0]
+    expected = case.expected(ids[0], np.roll(ids[0], 1))
+    np.testing.assert_allclose(logits[:, ~case.never], expected[:, ~case.never], atol=1e-4)
+
+
+def test_tokens_that_are_no_text_never_come_from_one(case):
+    texts = ["</s>", "<s>", "<pad>", "<unk>", "<mask>", "__de__ ka", "deu_Latn ka", "zho_Hans", "<s_>", "<row 7>", "de_DE"]
+    ids = {i for row in case.translator.source_tokenizer.encode(texts) for i in row}
+    assert not ids & {PAD_ID, START_ID, END_ID} and not {int(case.rows[i]) for i in ids} & {0, 1, 2, *case.languages.values()}
+    pieces = case.translator.target_tokenizer.pieces()
+    assert not any(pieces[i] for i in np.flatnonzero(np.isin(case.rows, [0, 1, 2, *case.languages.values()])))
+
+
+@pytest.fixture
+def nllb(tmp_path):
+    return write_nllb(tmp_path / "nllb")
+
+
+def refused(folder, **languages):
+    with pytest.raises(ValueError) as error:
+        import_model(folder, **languages)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def test_a_missing_or_unknown_language_names_those_there_are(nllb, tmp_path):
+    assert refused(nllb, source_language="deu") == (
+        "source_language: expected one of the 3 languages of this folder of NLLB (deu_Latn, eng_Latn, zho_Hans), got 'deu'; "
+        "target_language: expected one of the 3 languages of this folder of NLLB (deu_Latn, eng_Latn, zho_Hans), got nothing."
+    )
+    message = refused(nllb, source_language="deu_Latn", target_language="eng_Lat")
+    assert (
+        message.endswith("languages of this folder of NLLB (the nearest: eng_Latn, deu_Latn), got 'eng_Lat'.") and "source" not in message
+    )
+    (nllb / "tokenizer.json").write_text("{}")
+    assert "expected the languages' tokens as special added_tokens in" in refused(nllb)
+    marian = write_marian(tmp_path / "marian")
+    assert "expected none for a folder of MarianMT, whose models have one source language, got target_language 'de'" in refused(
+        marian, target_language="de"
+    )
+
+
+def test_folders_that_do_not_fit_are_one_line(nllb, tmp_path):
+    languages = {"source_language": "deu_Latn", "target_language": "eng_Latn"}
+    path, config = nllb / "model.safetensors", json.loads((nllb / "config.json").read_text())
+    arrays = safetensors.numpy.load_file(path)
+    changed = {name: array for name, array in arrays.items() if name != "model.encoder.layer_norm.bias"}
+    safetensors.numpy.save_file({**changed, "model.decoder.layernorm_embedding.bias": arrays["model.decoder.layer_norm.bias"]}, path)
+    message = refused(nllb, **languages)
+    assert "no 'model.encoder.layer_norm.bias' (22,)" in message and "unexpected 'model.decoder.layernorm_embedding.bias' (22,)" in message
+    table = np.concatenate([np.zeros((2, D)), reference.sinusoids(47, D)]).astype("float32")
+    table[0] = [0.0] * (D // 2) + [1.0] * (D // 2)
+    name = "model.encoder.embed_positions.weights"
+    safetensors.numpy.save_file({**arrays, name: table}, path)
+    import_model(nllb, **languages)
+    safetensors.numpy.save_file({**arrays, name: table[:, ::-1].copy()}, path)
+    assert f"expected the sinusoids of M2M100 as '{name}'" in refused(nllb, **languages)
+    (nllb / "config.json").write_text(json.dumps({**config, "decoder_start_token_id": 0, "tie_word_embeddings": False}))
+    assert "tie_word_embeddings: Input should be True, got False" in refused(nllb, **languages)
+    (nllb / "config.json").write_text(json.dumps({**config, "decoder_start_token_id": 0, "decoder_ffn_dim": 31}))
+    message = refused(nllb, **languages)
+    assert "decoder_ffn_dim: expected 29, the value of encoder_ffn_dim, got 31; decoder_start_token_id: expected 2, the value of" in message
+    (nllb / "config.json").write_text(json.dumps({**config, "encoder_layers": 10**9, "max_position_embeddings": 10**9}))
+    message = refused(nllb, **languages)
+    assert "the configuration is not that of" in message and "max_length 999,999,999" in message
+    (nllb / "config.json").write_text(json.dumps(config))
+    (nllb / "tokenizer.json").unlink()
+    assert refused(nllb).endswith(f"{nllb} without tokenizer.json.")
+
+
+def test_only_the_tokenizer_of_mbart_50_is_read(tmp_path):
+    folder = write_mbart(tmp_path / "mbart")
+    languages = {"source_language": "ar_AR", "target_language": "sl_SI"}
+    assert import_model(folder, **languages).model.config.source_prefix == (language_rows(folder)["ar_AR"] + 1,)
+    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "MBartTokenizer"}))
+    assert "expected the tokenizer_class MBart50Tokenizer in" in refused(folder, **languages)
+    (folder / "config.json").write_text(json.dumps({**json.loads((folder / "config.json").read_text()), "normalize_before": False}))
+    assert "normalize_before: Input should be True, got False" in refused(folder, **languages)
+
+
+def test_the_command_imports_and_files_of_an_export_translate_as_the_model(tmp_path):
+    folder = write_m2m100(tmp_path / "m2m100", encoder_layers=1, decoder_layers=1)
+    options = ["--source-language", "de", "--target-language", "en"]
+    done = CliRunner().invoke(main.app, ["import", str(folder), "--out", str(tmp_path / "bundle"), *options])
+    assert done.exit_code == 0, done.output
+    assert done.output.splitlines()[:2] == [
+        "M2M100: m2m100, licence: not stated, from de to en",
+        "search settings of the folder, which a bundle does not hold: --setting beam_size=5 --setting max_length=38",
+    ]
+    translator = Translator.load(tmp_path / "bundle")
+    assert (translator.origin["source_language"], translator.origin["target_language"]) == ("de", "en")
+    export(translator, tmp_path / "files", ["saved_model", "onnx"])  # the export compares steps, scores and attention, too
+    texts = [*sentences("source", 20, seed=8), "__de__ ka", "unbekannt: ж", "</s> ka <pad>"]
+    expected = [translation.text for translation in translator.translate(texts)]
+    for name in ("saved_model", "translate.onnx"):
+        assert [translation.text for translation in load(tmp_path / "files" / name).translate(texts)] == expected
