@@ -12,6 +12,7 @@ from test_multilingual import Case, padded
 from test_vocabulary import random_texts
 
 from tfk_transformer.constants import END_ID, START_ID, UNKNOWN_ID
+from tfk_transformer.importing.model_import import import_model
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -165,3 +166,16 @@ def test_ids_of_texts(pair):
         assert [rows[1:-1] for rows in ours] == expected
         assert [text for text in different if not written_otherwise(text)] == []
         assert sum(map(written_otherwise, texts)) < 0.6 * len(texts)  # many hostile texts are compared with the class, too
+
+
+def test_a_folder_that_the_classes_save_is_read(pair, tmp_path):
+    """The classes of NLLB and mBART-50 save no SentencePiece model, so that of the first folder has to be added."""
+    pair.model.save_pretrained(tmp_path)
+    pair.tokenizer.save_pretrained(tmp_path)
+    (tmp_path / MODEL).write_bytes((pair.folder / MODEL).read_bytes())
+    origin = pair.translator.origin
+    again = import_model(tmp_path, source_language=origin["source_language"], target_language=origin["target_language"])
+    for one, other in zip(pair.translator.model.get_weights(), again.model.get_weights(), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert again.source_tokenizer.model == pair.translator.source_tokenizer.model
+    assert again.model.config == pair.translator.model.config

@@ -42,6 +42,8 @@ LANGUAGES = {
 class M2M100Config(MultilingualConfig):
     """The values of a config.json of M2M100 or NLLB on which results depend."""
 
+    attention_dropout: float = 0.1
+
     def to_options(self, sides: Sides) -> TransformerConfig:
         """Return the options of a `Transformer` that computes the same."""
         return TransformerConfig(positions="sinusoidal_halves", position_offset=UNUSED, **self.multilingual_options(sides))
