@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import pytest
 from marian_folder import write_folder
+from marian_npz_folder import write_file
 from markdown_it import MarkdownIt
 from multilingual_folder import write_nllb
 
@@ -140,7 +141,9 @@ def prepared(bundle, exported, translator, classifier_files, tmp_path_factory):
     texts |= {"texts.txt": words["en"] + words["de"], "labels.txt": ["en"] * 200 + ["de"] * 200}
     write_folder(folder / "opus-mt-de-en", encoder_layers=1, decoder_layers=1)
     write_nllb(folder / "nllb-200", encoder_layers=1, decoder_layers=1)
-    (folder / "multi30k").mkdir()
+    for name in ("multi30k", "marian"):
+        (folder / name).mkdir()
+    write_file(folder / "marian", separate=True, **{"tied-embeddings-all": "false", "tied-embeddings": "true"})
     for name, lines in texts.items():
         (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     translator.model.save(folder / "numbers.keras")

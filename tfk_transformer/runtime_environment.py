@@ -10,6 +10,7 @@ from pathlib import Path
 
 # The extra of pyproject.toml that installs a package, by the name that the package is imported under.
 EXTRAS = {
+    "huggingface_hub": "import",
     "importlib_resources": "tfds",
     "jax": "jax",
     "keras": "tensorflow",
@@ -27,6 +28,7 @@ EXTRAS = {
     "tensorflow_text": "tensorflow",
     "tf2onnx": "tensorflow",
     "tomlkit": "tensorflow",
+    "yaml": "import",
 }
 # The start-up notes of TensorFlow that `without_start_up_notes` drops: a header, information (I0000 …), and its continuation.
 START_UP_NOTE = re.compile(rb"WARNING: All log messages before absl::InitializeLog|I\d{4} |To enable the following instructions:")

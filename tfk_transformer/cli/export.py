@@ -37,15 +37,20 @@ def command(
     console().print(ids if "ids" in figures else f"the same labels as Keras on {figures['sentences']} texts")
 
 
-def import_folder(
-    folder: Annotated[
-        Path,
+def import_model(
+    model: Annotated[
+        str,
         typer.Argument(
-            metavar="FOLDER",
-            help="A folder in Hugging Face's layout, with config.json. Supported: MarianMT (opus-mt), M2M100, NLLB, mBART-50.",
+            metavar="MODEL",
+            help="A folder in Hugging Face's layout, with config.json (MarianMT as in opus-mt, M2M100, NLLB, mBART-50); the name of such a "
+            "model on the Hugging Face hub, OWNER/MODEL; or an .npz file of Marian.",
         ),
     ],
     out: Annotated[Path, typer.Option(help="The folder for the bundle. It must not exist.")],
+    vocab: Annotated[
+        list[Path] | None,
+        typer.Option(help="Of an .npz file: the SentencePiece model of both sides. Repeat it for source and target, if they differ."),
+    ] = None,
     source_language: Annotated[
         str | None,
         typer.Option(
@@ -60,17 +65,19 @@ def import_folder(
         ),
     ] = None,
 ) -> None:
-    """Make a bundle of a model of another library. No code of the folder is run, and nothing is written unless everything fits."""
-    from tfk_transformer.importing import model_folder
+    """Make a bundle of a model of another library. No code of the model is run, and nothing is written unless everything fits."""
+    from tfk_transformer.importing import hub, model_folder
 
     check_files(probes=probes)
     check_new_folder(out)
-    model_folder.check_files(folder, [model_folder.CONFIG])
+    path = hub.located(model)
+    if not path.is_file():
+        model_folder.check_files(path, [model_folder.CONFIG])
     texts = probes.read_text(encoding="utf-8").splitlines() if probes else []
     load_tensorflow()
     from tfk_transformer.importing.model_import import import_model
 
-    translator = import_model(folder, source_language=source_language, target_language=target_language, probes=texts)
+    translator = import_model(model, vocab=vocab or (), source_language=source_language, target_language=target_language, probes=texts)
     translator.save(out)
     for line in _origin_lines(translator.origin):
         console().print(line, markup=False)

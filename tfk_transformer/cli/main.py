@@ -31,7 +31,7 @@ COMMANDS = {
 }
 ELSEWHERE = {
     "distill": ("train", "distill"),
-    "import": ("export", "import_folder"),
+    "import": ("export", "import_model"),
     "ensemble": ("export", "ensemble"),
     "upgrade": ("export", "upgrade"),
 }

@@ -1,0 +1,66 @@
+"""Models by the names that they have on the Hugging Face hub, from a cache in the hub's own layout."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from marian_folder import sentences, write_folder
+
+from tfk_transformer.importing.hub import located
+from tfk_transformer.importing.model_import import import_model
+from tfk_transformer.pipelines.translator import Translator
+
+pytest.importorskip("huggingface_hub")
+NAME, REVISION = "someone/opus-mt-ka-ba", "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """A home of the hub's library with one model, as a download leaves it."""
+    home = tmp_path_factory.mktemp("home")
+    model = home / "hub" / f"models--{NAME.replace('/', '--')}"
+    (model / "snapshots").mkdir(parents=True)
+    (model / "refs").mkdir()
+    (model / "refs" / "main").write_text(REVISION)
+    write_folder(model / "snapshots" / REVISION)
+    return home
+
+
+def run(home, folder, *arguments):
+    """Run a command in a process of its own, where the hub's library does not use the network."""
+    environment = {**os.environ, "HF_HOME": str(home), "HF_HUB_OFFLINE": "1"}
+    command = [sys.executable, "-m", "tfk_transformer", *arguments]
+    return subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=False)
+
+
+def test_a_name_of_the_hub_is_imported_from_its_cache(home, tmp_path):
+    done = run(home, tmp_path, "import", NAME, "--out", "bundle")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"MarianMT: {NAME}, licence: not stated")
+    translator = Translator.load(tmp_path / "bundle")
+    assert {name: translator.origin[name] for name in ("name", "revision")} == {"name": NAME, "revision": REVISION}
+    texts = sentences("source", 5, seed=3)
+    expected = import_model(home / "hub" / f"models--{NAME.replace('/', '--')}" / "snapshots" / REVISION)
+    assert [found.text for found in translator.translate(texts)] == [found.text for found in expected.translate(texts)]
+
+
+def test_a_name_that_is_nowhere_is_one_line(home, tmp_path):
+    done = run(home, tmp_path, "import", "someone/else", "--out", "bundle")
+    assert done.returncode == 1
+    assert "someone/else is no folder, and the hub does not give a model of that name" in " ".join(done.stderr.split())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_comes_before_a_name_of_the_hub(tmp_path, monkeypatch):
+    (tmp_path / "someone" / "else").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    assert str(located("someone/else")) == "someone/else"
+    assert str(located("no-slash")) == "no-slash"
+
+
+def test_without_the_hubs_library_the_line_that_installs_it_is_shown(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(ImportError, match="huggingface_hub"):
+        located("someone/else")

@@ -1,0 +1,37 @@
+"""Folders of models, downloaded from the Hugging Face hub where a name is given instead."""
+
+import re
+from os import PathLike
+from pathlib import Path
+
+from tfk_transformer.importing.model_folder import PICKLE, SAFETENSORS
+
+NAME = re.compile(r"[\w.-]+/[\w.-]+")  # OWNER/MODEL
+FILES = ("*.json", "*.spm", "*.model", "README.md")  # of a model, besides its weights
+
+
+def located(model: str | PathLike[str]) -> Path:
+    """Return the path of a model: the given one, or, if nothing is there and it is a name of the hub, the downloaded folder.
+
+    Only the files that an import reads are downloaded, once; `huggingface_hub` keeps them in its cache, whose place and whether the
+    network may be used are its own settings (`HF_HOME`, `HF_HUB_OFFLINE`).
+
+    Raises:
+        ValueError: if the hub does not give the model.
+        ImportError: if huggingface_hub is not installed.
+    """
+    path = Path(model)
+    if path.exists() or not NAME.fullmatch(str(model)):
+        return path
+    import huggingface_hub
+    from huggingface_hub.errors import HfHubHTTPError
+
+    try:
+        for weights in (SAFETENSORS, PICKLE):
+            folder = Path(huggingface_hub.snapshot_download(str(model), allow_patterns=[*FILES, weights]))
+            if (folder / weights).is_file():
+                break
+    except (OSError, ValueError, HfHubHTTPError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0][:300]
+        raise ValueError(f"model: {model} is no folder, and the hub does not give a model of that name: {reason}") from None
+    return folder
