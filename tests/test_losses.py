@@ -95,6 +95,42 @@ def test_the_gradient_is_probabilities_less_labels_and_exactly_zero_at_padding()
     np.testing.assert_allclose(gradient[REAL], expected[REAL], atol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])  # float16 has -inf for the bias
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
+def test_tokens_that_are_never_predicted_get_no_part_of_the_smoothing(label_smoothing, dtype):
+    """Loss and gradients are those of a vocabulary without these tokens."""
+    silent, others = [0, 3], [1, 2, 4, 5, 6]
+    exact = np.array(ops.cast(ops.cast(logits(), dtype), "float32"))
+    labels = np.array(others)[np.random.default_rng(5).integers(0, 5, (B, T))]
+    bias = np.zeros(VOCAB_SIZE, "float32")
+    bias[silent] = -1e9
+    z = ops.cast(exact, dtype) + ops.cast(bias, dtype)
+    with tf.GradientTape() as tape:
+        tape.watch(z)
+        losses = token_crossentropy(labels, z, label_smoothing)
+    gradient = np.array(ops.cast(tape.gradient(losses, z), "float32"))
+    exponentials = np.exp(exact[..., others].astype("float64"))
+    probabilities = exponentials / exponentials.sum(-1, keepdims=True)
+    wanted = (1 - label_smoothing) * (labels[..., None] == others) + label_smoothing / len(others)
+    np.testing.assert_allclose(losses, -(wanted * np.log(probabilities)).sum(-1), rtol=1e-5)
+    np.testing.assert_allclose(gradient[..., others], probabilities - wanted, atol=1e-6 if dtype == "float32" else 1e-2)
+    np.testing.assert_array_equal(gradient[..., silent], 0)
+
+
+def test_a_very_unlikely_token_is_still_smoothed():
+    """Logits far apart, all of which count, on the way that looks at each of them."""
+    z = logits(scale=1e7)
+    np.testing.assert_allclose(token_crossentropy(LABELS, z, 0.1), reference_of_wide(LABELS, z, 0.1), rtol=1e-5)
+
+
+def reference_of_wide(labels, z, label_smoothing):
+    """The same as `reference`, without an overflow."""
+    z = z.astype("float64")
+    log_probabilities = z - z.max(-1, keepdims=True)  # the others are so far below that the sum is that of one
+    wanted = (1 - label_smoothing) * np.eye(VOCAB_SIZE)[labels] + label_smoothing / VOCAB_SIZE
+    return -(wanted * log_probabilities).sum(-1)
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_half_precision_logits_give_a_float32_loss(dtype):
     halves = ops.cast(logits(), dtype)
@@ -163,6 +199,21 @@ def test_divergence_is_the_mean_of_both_relative_entropies():
     for one, other in zip(*results, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
     assert float(tf.reduce_min(results[0][0])) > 0.1
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_tokens_that_are_never_predicted_have_no_part_in_the_divergence(dtype):
+    z = ops.cast(np.concatenate([logits(), logits(2)[:1]]), dtype)
+    with_silent = ops.concatenate([ops.cast(np.full((4, T, 2), -1e9), dtype), z], axis=-1)
+    results = []
+    for values in (with_silent, z):
+        with tf.GradientTape() as tape:
+            tape.watch(values)
+            found = divergence(values)
+        results.append((np.array(found), np.array(ops.cast(tape.gradient(found, values), "float32"))))
+    np.testing.assert_allclose(results[0][0], results[1][0], rtol=1e-5)
+    np.testing.assert_array_equal(results[0][1][..., :2], 0)
+    np.testing.assert_allclose(results[0][1][..., 2:], results[1][1], atol=1e-6 if dtype == "float32" else 1e-2)
 
 
 def test_consistency_adds_the_divergence_of_real_tokens():

@@ -9,6 +9,9 @@ from tfk_transformer.array_types import Tensor
 from tfk_transformer.constants import PAD_ID
 
 SMALLEST = 1e-30  # of a probability whose logarithm is taken
+NEVER = -1e8  # log-probability below which a token cannot be predicted; imported models have output biases of -1e9 for such tokens
+
+HALF_LEAST = -65504.0  # of the finite float16 numbers
 
 
 def check_labels(labels: Tensor, predicted: Tensor) -> None:
@@ -39,6 +42,9 @@ def token_crossentropy(labels: Tensor, predicted: Tensor, label_smoothing: float
     The smoothed label puts 1 - e on the true token and spreads e evenly over the vocabulary (arXiv:1512.00567, section 7),
     so the loss is logsumexp(z) - (1 - e) z_true - e mean(z).
 
+    A token whose log-probability is below -1e8 at every position, as an output bias of -1e9 makes it, cannot be predicted. It gets no
+    part of e: the mean is that of the other tokens' logits. This applies to logits, not to probabilities.
+
     Args:
         labels: ids (B, T).
         predicted: logits z, or probabilities, (B, T, vocab_size).
@@ -62,20 +68,23 @@ def token_crossentropy(labels: Tensor, predicted: Tensor, label_smoothing: float
 def _crossentropy_of_logits(labels: Tensor, logits: Tensor, label_smoothing: float) -> Tensor:
     """Compute the same from float32 logits, with an explicit gradient.
 
-    The gradient is p - (1 - e) onehot - e / V. Automatic differentiation takes three times as long on a CPU: it computes the
-    exponentials again, and a segment sum over as many segments as there are logits, for the one logit that each label picks.
+    The gradient is p - (1 - e) onehot - e / V, where V counts the tokens that can be predicted. Automatic differentiation takes three
+    times as long on a CPU: it computes the exponentials again, and a segment sum over as many segments as there are logits, for the one
+    logit that each label picks.
     """
 
     @ops.custom_gradient
     def crossentropy(logits: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+        vocab_size = logits.shape[-1]
         probabilities = ops.softmax(logits, axis=-1)
-        losses = _smoothed(labels, logits, probabilities, label_smoothing)
+        normalizer, true = _normalizer_and_true(labels, logits, probabilities)
+        losses, shares = normalizer - (1.0 - label_smoothing) * true, 0.0
         if label_smoothing:
-            losses = losses - label_smoothing * ops.mean(logits, axis=-1)
+            mean, shares = _spread(logits, normalizer, label_smoothing)
+            losses = losses - label_smoothing * mean
 
         def gradient(upstream: Tensor) -> Tensor:
-            vocab_size = logits.shape[-1]
-            slopes = (probabilities - label_smoothing / vocab_size) * upstream[..., None]
+            slopes = (probabilities - shares) * upstream[..., None]
             true = -(1.0 - label_smoothing) * upstream
             return ops.reshape(_add_at(labels, ops.reshape(slopes, (-1, vocab_size)), true), ops.shape(logits))
 
@@ -93,6 +102,8 @@ def projected_crossentropy(labels: Tensor, logits: Tensor, x: Tensor, table: Ten
 
         dx     = (p table - (1 - e) table[labels] - e mean(table)) u
         dtable = p^T (u x) - (1 - e) (sums of u x by label) - e / V sum(u x)
+
+    Every token counts as one that can be predicted: logits without a bias have no means to rule one out.
 
     Args:
         labels: ids (B, T).
@@ -117,7 +128,8 @@ def projected_crossentropy(labels: Tensor, logits: Tensor, x: Tensor, table: Ten
         # `Perplexity` computes these from the same shape, so TensorFlow computes them once.
         wide = ops.cast(logits, "float32")
         probabilities = ops.softmax(wide, axis=-1)
-        losses = ops.reshape(_smoothed(labels, wide, probabilities, label_smoothing), (-1,))
+        normalizer, true = _normalizer_and_true(labels, wide, probabilities)
+        losses = ops.reshape(normalizer - (1.0 - label_smoothing) * true, (-1,))
         mean = ops.mean(table, axis=0)
         losses = losses - label_smoothing * ops.matmul(ops.cast(rows, "float32"), mean[:, None])[:, 0]  # the mean of the logits
         probabilities = ops.reshape(ops.cast(probabilities, rows.dtype), (-1, logits.shape[-1]))
@@ -159,6 +171,8 @@ def divergence(logits: Tensor) -> Tensor:
     @ops.custom_gradient
     def compare(logits: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
         pairs = ops.reshape(ops.cast(logits, "float32"), (-1, 2, *ops.shape(logits)[1:]))
+        if keras.backend.standardize_dtype(logits.dtype) == "float16":
+            pairs = ops.maximum(pairs, HALF_LEAST)  # a bias of -1e9 makes -inf, and the difference of two such logits is not a number
         probabilities = ops.softmax(pairs, axis=-1)
         gap, change = probabilities[:, 0] - probabilities[:, 1], pairs[:, 0] - pairs[:, 1]
 
@@ -174,10 +188,37 @@ def divergence(logits: Tensor) -> Tensor:
     return compare(logits)
 
 
-def _smoothed(labels: Tensor, logits: Tensor, probabilities: Tensor, label_smoothing: float) -> Tensor:
-    """Return logsumexp(z) - (1 - e) z_true for logits z and their softmax. The caller subtracts e mean(z)."""
+def _spread(logits: Tensor, normalizer: Tensor, label_smoothing: float) -> tuple[Tensor, Tensor]:
+    """Spread the smoothed part of the labels over the tokens that can be predicted.
+
+    With n the normalizer, every n - z is at least 0, so that the mean of n - z, times V, is more than -NEVER if one of them is. If it is
+    not, as in most models, no logit needs to be looked at.
+
+    Args:
+        logits: z, float32 (…, V).
+        normalizer: logsumexp(z), (…).
+        label_smoothing: e.
+
+    Returns:
+        The mean of the logits of these tokens, (…), and each token's part of e, (V,), both float32.
+    """
+    vocab_size = logits.shape[-1]
+    mean = ops.mean(logits, axis=-1)
+
+    def over_some() -> tuple[Tensor, Tensor]:
+        log_probs = ops.reshape(logits - normalizer[..., None], (-1, vocab_size))
+        predictable = ops.greater(ops.max(log_probs, axis=0), NEVER)
+        count = ops.sum(ops.cast(predictable, "float32"))
+        return ops.sum(ops.where(predictable, logits, 0.0), axis=-1) / count, label_smoothing / count * ops.cast(predictable, "float32")
+
+    all_predictable = ops.max(normalizer - mean) * vocab_size < -NEVER
+    return ops.cond(all_predictable, lambda: (mean, ops.full((vocab_size,), label_smoothing / vocab_size)), over_some)
+
+
+def _normalizer_and_true(labels: Tensor, logits: Tensor, probabilities: Tensor) -> tuple[Tensor, Tensor]:
+    """Return logsumexp(z) and z_true for logits z and their softmax."""
     true = _at(labels, logits)
-    return _normalizer(true, _at(labels, probabilities), logits, probabilities) - (1.0 - label_smoothing) * true
+    return _normalizer(true, _at(labels, probabilities), logits, probabilities), true
 
 
 def _normalizer(true: Tensor, true_probability: Tensor, logits: Tensor, probabilities: Tensor) -> Tensor:
@@ -235,6 +276,7 @@ class LabelSmoothedCrossentropy(keras.losses.Loss):
 
     Args:
         label_smoothing: probability that is spread evenly over the vocabulary. Defaults to 0.1, the paper's value (section 5.4).
+            Tokens that cannot be predicted get no part of it; see `token_crossentropy`.
         from_logits: False for a model that returns probabilities. Defaults to True.
         consistency: weight of the mean `divergence` between the two passes of each row, which differ in their dropout:
             half the alpha of R-Drop (arXiv:2106.14448, equation 4). Each row must come twice in succession, as in batches of
