@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from marian_folder import write_folder
+from marian_folder import sentences, write_folder
 from marian_npz_folder import write_file
 from markdown_it import MarkdownIt
 from multilingual_folder import write_nllb
@@ -29,6 +29,7 @@ SMALL_DATA = {
     "vocab_size=400": "vocab_size=80",
     "epochs=8": "epochs=1",
 }
+SMALL_FINE_TUNING = " --epochs 2 --max-length 40 --batch-tokens 512 --warmup-steps 2"
 SMALL_TRAINING = " --epochs 3 --vocab-size 80 --max-length 48 --batch-tokens 512 --learning-rate 3e-3 --warmup-steps 5"
 
 # Page, text that the block contains, reason why it is not run here.
@@ -144,6 +145,8 @@ def prepared(bundle, exported, translator, classifier_files, tmp_path_factory):
     for name in ("multi30k", "marian"):
         (folder / name).mkdir()
     write_file(folder / "marian", separate=True, **{"tied-embeddings-all": "false", "tied-embeddings": "true"})
+    for name, seed in (("mine", 1), ("held-out", 2)):
+        texts |= {f"{name}.{language}": sentences(side, 40, seed) for language, side in (("de", "source"), ("en", "target"))}
     for name, lines in texts.items():
         (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     translator.model.save(folder / "numbers.keras")
@@ -172,7 +175,8 @@ def shortened(block: Block) -> str:
     for whole, small in SMALL_DATA.items():
         text = text.replace(whole, small)
     if block.language == "bash":
-        text = re.sub(r"(?m)^(tfk-transformer (?:train|distill) [^#\n]*)", rf"\1{SMALL_TRAINING} ", text)
+        command = r"(?m)^(tfk-transformer (?:train|distill) [^#\n]*)"
+        text = re.sub(command, lambda line: f"{line[1]}{SMALL_FINE_TUNING if '--from' in line[1] else SMALL_TRAINING} ", text)
     return text
 
 

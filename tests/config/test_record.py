@@ -61,6 +61,7 @@ def test_replace_changes_a_copy_alone():
     shelf = Shelf(width=3, wood="oak")
     assert shelf.replace(width=5) == Shelf(width=5, wood="oak")
     assert shelf == Shelf(width=3, wood="oak")
+    assert shelf.replace(load=0.5).model_fields_set == {"width", "wood", "load"}
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,7 @@ def test_a_label_that_the_training_split_lacks_is_an_error(recipe, tmp_path):
     (tmp_path / "texts").write_text("one\n")
     (tmp_path / "labels").write_text("eng\n")
     other = recipe.replace(validation_data=f"files:{tmp_path / 'texts'},{tmp_path / 'labels'}")
-    with pytest.raises(ValueError, match=r"expected a label of the training split \(de, en, fr\), got 'eng'. Did you mean 'en'\?"):
+    with pytest.raises(ValueError, match=r"expected a label that the model has \(de, en, fr\), got 'eng'. Did you mean 'en'\?"):
         train(other, tmp_path / "bundle", say=lambda line: None)
     assert not (tmp_path / "bundle.training").exists()
 

@@ -4,6 +4,7 @@ import json
 import multiprocessing
 import os
 import random
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -121,6 +122,41 @@ def test_a_training_killed_at_ten_points_ends_with_the_weights_of_one_that_never
     assert histories[0]["loss"] == histories[1]["loss"]
     assert histories[0]["val_loss"] == histories[1]["val_loss"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["broken", "data", "whole"]
+
+
+def test_a_fine_tuning_that_was_killed_goes_on_without_its_bundle(processes, tmp_path):
+    """It ends with the weights of one that never was killed; another bundle in the place of the first is refused."""
+    earlier = Path(__file__).parents[1] / "earlier_version"
+    data = f"files:{earlier / 'en.txt'},{earlier / 'de.txt'}"
+    settings = {"data": data, "start": str(tmp_path / "start"), "freeze": ("encoder",), "dropout": 0.3, "epochs": 3, "average": 2}
+    settings |= {"epoch_steps": 3, "warmup_steps": 1, "learning_rate": 1e-2, "deterministic": True, "batch_tokens": 256}
+    shutil.copytree(earlier / "bundle", tmp_path / "start")
+
+    def run(out, point=None, resume=False):
+        process = processes.Process(target=run_training, args=(tmp_path / out, settings, resume, point))
+        process.start()
+        process.join(300)
+        return process.exitcode
+
+    assert run("whole") == 0
+    assert run("broken", ("step", 1, 1)) == -signal.SIGKILL
+    others = tmp_path / "whole" / "model.safetensors"
+    shutil.copy(others, tmp_path / "start" / "model.weights.h5")
+    with pytest.raises(
+        ValueError, match="resume: expected in .*start the bundle that .*broken.training was started from, got another model.weig"
+    ):
+        train(Recipe(**settings), tmp_path / "broken", resume=True)
+    (tmp_path / "other").symlink_to(earlier / "bundle")
+    with pytest.raises(ValueError, match="resume: expected the recipe that .* was started with, which had .*start='.*/start'"):
+        train(Recipe(**{**settings, "start": str(tmp_path / "other")}), tmp_path / "broken", resume=True)
+    shutil.rmtree(tmp_path / "start")
+    assert run("broken", resume=True) == 0
+    start, whole, broken = (
+        Translator.load(path).model.named_weights for path in (earlier / "bundle", tmp_path / "whole", tmp_path / "broken")
+    )
+    for name, weight in whole.items():
+        np.testing.assert_array_equal(weight, broken[name])
+        assert np.array_equal(weight, start[name]) == name.startswith("encoder/")
 
 
 @pytest.fixture

@@ -142,6 +142,16 @@ def check_files(**files: Path | None) -> None:
             raise ValueError(f"--{option}: No such file or directory: '{file}'")
 
 
+def check_bundle(bundle: Path) -> None:
+    """Refuse a folder that is no bundle, before the backend is loaded.
+
+    Raises:
+        ValueError: if the folder has no configuration.
+    """
+    if not (bundle / "config.json").is_file():
+        raise ValueError(f"bundle: expected a folder that `train` wrote, got {bundle} without config.json.")
+
+
 def check_new_folder(out: Path) -> None:
     """Refuse an output folder that exists.
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tfk_transformer.cli.arguments import DEFAULT_BEAM, check_files, check_new_folder, console
+from tfk_transformer.cli.arguments import DEFAULT_BEAM, check_bundle, check_files, check_new_folder, console
 from tfk_transformer.runtime_environment import load_tensorflow
 
 FORMATS = ("saved_model", "onnx", "onnx_steps", "onnx_fast", "onnx_int8")
@@ -102,7 +102,7 @@ def ensemble(
     The ensemble translates as one model: the log-probability of each next token is the mean of the members' log-probabilities.
     """
     for bundle in bundles:
-        _check_bundle(bundle)
+        check_bundle(bundle)
     check_new_folder(out)
     load_tensorflow()
     from tfk_transformer.pipelines.translator import Translator
@@ -115,7 +115,7 @@ def upgrade(
     bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="The folder that `train` of an earlier version wrote.")],
 ) -> None:
     """Write the weights of a bundle anew, as safetensors. Its other files stay as they are."""
-    _check_bundle(bundle)
+    check_bundle(bundle)
     load_tensorflow()
     from tfk_transformer.pipelines.bundle import rewrite
     from tfk_transformer.pipelines.weights import WEIGHTS
@@ -124,14 +124,9 @@ def upgrade(
     console().print(bundle / WEIGHTS)
 
 
-def _check_bundle(bundle: Path) -> None:
-    if not (bundle / "config.json").is_file():
-        raise ValueError(f"bundle: expected a folder that `train` wrote, got {bundle} without config.json.")
-
-
 def _check(bundle: Path, out: Path, formats: list[str] | None) -> None:
     """Refuse wrong arguments before TensorFlow is loaded, which takes seconds."""
-    _check_bundle(bundle)
+    check_bundle(bundle)
     if unknown := sorted(set(formats or ()) - set(FORMATS)):
         raise ValueError(f"formats: expected some of {', '.join(FORMATS)}, got {', '.join(unknown)}.")
     check_new_folder(out)

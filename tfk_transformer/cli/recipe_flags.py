@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 # The field whose values are given one at a time: --option norm=post.
 NAMED = "options"
+FLAGS = {"start": "--from"}  # the other flags have the names of their fields
 
 
 def with_recipe(command: Callable[..., None]) -> Callable[..., None]:
@@ -25,7 +26,7 @@ def with_recipe(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def run(**values: Any) -> None:
-        given = {name: value for name in Recipe.model_fields if (value := values.pop(name)) is not None}
+        given = {name: value for name in Recipe.model_fields if (value := values.pop(name)) not in (None, [])}
         command(**values, given=given)
 
     run.__signature__ = inspect.Signature([*own, *ours])  # type: ignore[attr-defined]
@@ -44,7 +45,7 @@ def read_recipe(file: Path | None, given: dict[str, Any]) -> Recipe:
     """
     values = Recipe.read_values(file) if file else {}
     named = dict(named_value(text, "--option", "norm=post") for text in given.get(NAMED, ()))
-    values |= {**given, NAMED: {**values.get(NAMED, {}), **named}}
+    values |= {**given, **({NAMED: {**values.get(NAMED, {}), **named}} if named else {})}
     if "data" not in values:
         raise ValueError("--data: expected a spec of the training pairs, as in folder:DIR:de-en, got none; see docs/data.md.")
     return Recipe(**values)
@@ -54,6 +55,7 @@ def _parameter(name: str, field: "FieldInfo") -> inspect.Parameter:
     """Return the option of a field; the value of an option that is not given is None."""
     extra: Any = field.json_schema_extra
     kind: Any = field.annotation
+    flag = FLAGS.get(name, f"--{name.replace('_', '-')}")
     texts: dict[str, Any] = {"help": _help(field), "rich_help_panel": extra["part"], "show_default": False}
     if name == NAMED:
         option = typer.Option(
@@ -63,9 +65,11 @@ def _parameter(name: str, field: "FieldInfo") -> inspect.Parameter:
     elif kind is bool:
         option = typer.Option(**texts)
     elif get_origin(kind) is Literal:  # other words are refused by the recipe, which names the field
-        option, kind = typer.Option(f"--{name.replace('_', '-')}", metavar="|".join(get_args(kind)), **texts), str
+        option, kind = typer.Option(flag, metavar="|".join(get_args(kind)), **texts), str
+    elif kind == tuple[str, ...]:
+        option, kind = typer.Option(flag, metavar="NAME", **texts | {"help": f"{_help(field)} May be repeated."}), list[str]
     else:
-        option = typer.Option(f"--{name.replace('_', '-')}", **texts)
+        option = typer.Option(flag, metavar="BUNDLE" if name == "start" else None, **texts)
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option])
 
 
@@ -73,5 +77,5 @@ def _help(field: "FieldInfo") -> str:
     description = field.description or ""
     is_value = ":" in description.split()[0]  # as in numbers:en-de, which is not a word to capitalize
     text = f"{description if is_value else description[0].upper() + description[1:]}."
-    shown = not field.is_required() and field.default is not None and not isinstance(field.default, bool)
+    shown = not field.is_required() and field.default not in (None, ()) and not isinstance(field.default, bool)
     return f"{text} Default: {field.default}." if shown else text

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tfk_transformer.cli.arguments import MODEL_HELP, check_new_folder, console, open_model
+from tfk_transformer.cli.arguments import MODEL_HELP, check_bundle, check_new_folder, console, open_model
 from tfk_transformer.cli.main import EXPECTED, print_error
 from tfk_transformer.cli.recipe_flags import read_recipe, with_recipe
 from tfk_transformer.runtime_environment import load_backend
@@ -40,10 +40,13 @@ def command(
     *,
     given: dict[str, Any],
 ) -> None:
-    """Train a model and write a bundle: configuration, tokenizers, weights and history."""
+    """Train a model and write a bundle: configuration, tokenizers, weights and history.
+
+    With --from, training continues from the weights of a bundle (fine-tuning): a trained model, or one that `import` made.
+    """
     chosen = read_recipe(recipe, given)
     if print_config:
-        print(chosen.to_toml(), end="")
+        print(_adopted(chosen).to_toml(), end="")
         return
     if out is None:
         raise ValueError("--out: expected a folder for the bundle, got none.")
@@ -91,11 +94,24 @@ def _check(recipe: Recipe, out: Path, resume: bool, cache: Path | None) -> None:
 
     if not resume:
         check_new_folder(out)
+        if recipe.start is not None:
+            check_bundle(Path(recipe.start))
     for data, split in ((recipe.data, "train"), (recipe.validation_data, "validation")):
         if data is not None and cache is None:
             source = datasets.load(data)
             if not data.startswith("tfds:"):  # TensorFlow Datasets loads TensorFlow, and may download
                 source.pairs(split)  # checks the files, and reads no pair yet
+
+
+def _adopted(recipe: Recipe) -> Recipe:
+    """Return a recipe with the values that the bundle decides from which it starts."""
+    if recipe.start is None:
+        return recipe
+    check_bundle(Path(recipe.start))
+    load_backend()
+    from tfk_transformer.fine_tuning.start import Start
+
+    return Start(Path(recipe.start)).adopt(recipe)
 
 
 def _run(recipe: Recipe, out: Path, *, distributed: bool, **options: Any) -> None:

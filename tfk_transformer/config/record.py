@@ -52,5 +52,5 @@ class Record(BaseModel):
         return json.dumps(self.model_dump(), indent=2, sort_keys=True) + "\n"
 
     def replace(self, **changes: Any) -> Self:
-        """Return a copy with other values for some keys. The copy is validated."""
-        return type(self)(**{**self.model_dump(), **changes})
+        """Return a copy with other values for some keys. The copy is validated. Keys that were not given stay so in `model_fields_set`."""
+        return type(self)(**{**self.model_dump(exclude_unset=True), **changes})

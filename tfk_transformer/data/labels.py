@@ -65,7 +65,7 @@ class Labels:
         for label in labels:
             if label not in self._classes:
                 known = ", ".join(self.names[:_LABELS_SHOWN]) + (", …" if self.vocab_size > _LABELS_SHOWN else "")
-                raise ValueError(f"data: expected a label of the training split ({known}), got '{label}'.{nearest(label, self.names)}")
+                raise ValueError(f"data: expected a label that the model has ({known}), got '{label}'.{nearest(label, self.names)}")
         return [[self._classes[label]] for label in labels]
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from tfk_transformer import datasets
 from tfk_transformer.distillation.teacher_pairs import Search, TeacherPairs
 from tfk_transformer.evaluation import SupportsTranslate
+from tfk_transformer.fine_tuning.start import started
 from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.training.checkpoints import checked_work_folder, work_folder_of
 from tfk_transformer.training.recipe import Recipe
@@ -46,14 +47,16 @@ def distill(
         ValueError: for bad data, an existing folder, an architecture that does not translate, or another unfinished distillation.
         KeyboardInterrupt: if a signal asked to stop; `resume` continues.
     """
+    out = Path(out)
+    begun = resume and work_folder_of(out).exists()  # the training, after all translations
+    start = started(recipe, work_folder_of(out), begun)
+    recipe = start.adopt(recipe) if start else recipe
     if recipe.architecture == "encoder":
         raise ValueError("architecture: expected 'encoder_decoder' or 'decoder', since a classifier learns labels, got 'encoder'.")
-    out = Path(out)
     data = datasets.load(recipe.data)
     pairs = TeacherPairs(teachers, data, distilled_folder_of(out), Search(beam_size, batch_size), resume)
     validation = recipe.validation_data or (recipe.data if "validation" in data.splits else None)
     recipe = recipe.replace(data=pairs.spec, validation_data=validation)
-    begun = resume and work_folder_of(out).exists()  # the training, after all translations
     checked_work_folder(recipe, out, begun)  # what `train` would refuse after them
     pairs.write(say)
     student = train(recipe, out, begun, say=say)

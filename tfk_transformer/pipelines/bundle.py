@@ -17,6 +17,7 @@ import keras
 
 from tfk_transformer.atomic_write import written_whole
 from tfk_transformer.config.json_text import parsed_object
+from tfk_transformer.models.base import ConfiguredModel
 from tfk_transformer.models.registry import ModelConfig, config_from_json
 from tfk_transformer.pipelines.weights import EARLIER_WEIGHTS, WEIGHTS, read_weights, weights_file, write_weights
 from tfk_transformer.runtime_environment import check_process
@@ -112,31 +113,42 @@ def read_origin(folder: Path) -> Json:
     return origin if isinstance(origin, dict) else {}
 
 
-def read_model(folder: Path, kind: Kind) -> keras.Model:
+def read_config(folder: Path, kind: Kind) -> ModelConfig:
+    """Return the configuration of a bundle, after checking that its files are there.
+
+    Raises:
+        ValueError: if the bundle is of another kind, or files are missing.
+    """
+    config = _config_in(folder)
+    if config and KINDS[config.architecture] != kind:
+        other = KINDS[config.architecture].reader
+        raise ValueError(f"bundle: expected one that {kind.reader} reads, got {folder}, which is for {other}; open it with {other}.load.")
+    weights = weights_file(folder)
+    missing = [name for name in kind.files if not (folder / name).is_file() and not (name == WEIGHTS and weights)]
+    if config is None or missing:
+        raise ValueError(f"bundle: expected a folder that {kind.writer} wrote, got {folder} without {', '.join(missing)}.")
+    return config
+
+
+def read_model(folder: Path, kind: Kind) -> ConfiguredModel:
     """Return the model of a bundle, in float32.
 
     Raises:
         ValueError: if the bundle is of another kind, or files are missing or broken.
     """
     check_process()
-    config = _read_config(folder)
-    if config and KINDS[config.architecture] != kind:
-        other = KINDS[config.architecture].reader
-        raise ValueError(f"bundle: expected one that {kind.reader} reads, got {folder}, which is for {other}; open it with {other}.load.")
-    weights = weights_file(folder)
-    missing = [name for name in kind.files if not (folder / name).is_file() and not (name == WEIGHTS and weights)]
-    if config is None or weights is None or missing:
-        raise ValueError(f"bundle: expected a folder that {kind.writer} wrote, got {folder} without {', '.join(missing)}.")
+    config, weights = read_config(folder, kind), weights_file(folder)
+    assert weights is not None  # one of the files that were checked
     return read_weights(config, weights)
 
 
 def kind_of(path: str | PathLike[str]) -> Kind | None:
     """Return the kind of the bundle in a folder; None if the folder has no configuration."""
-    config = _read_config(Path(path))
+    config = _config_in(Path(path))
     return KINDS[config.architecture] if config else None
 
 
-def _read_config(folder: Path) -> ModelConfig | None:
+def _config_in(folder: Path) -> ModelConfig | None:
     return config_from_json((folder / CONFIG).read_bytes()) if (folder / CONFIG).is_file() else None
 
 

@@ -109,6 +109,18 @@ class SubwordTokenizer:
         """The number of pieces, including the special ones."""
         return int(self._processor.vocab_size())
 
+    @property
+    def model_type(self) -> str:
+        """The type of the SentencePiece model: one of `MODEL_TYPES`, or "word"."""
+        from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
+
+        return TrainerSpec.ModelType.Name(ModelProto.FromString(self.model).trainer_spec.model_type).lower()
+
+    @property
+    def byte_fallback(self) -> bool:
+        """Whether characters that no piece has are encoded as bytes."""
+        return any(map(self._processor.is_byte, range(self.vocab_size)))
+
     def encode(self, texts: Sequence[str], sampling: float = 0.0, seed: int = 0) -> list[list[int]]:
         """Return the ids of each text, without start and end tokens.
 

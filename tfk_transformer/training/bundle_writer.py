@@ -1,11 +1,12 @@
 """Write the bundle of a training run, during the run and at its end."""
 
 from pathlib import Path
+from types import MappingProxyType
 
 import keras
 
 from tfk_transformer.data.labels import Labels
-from tfk_transformer.pipelines.bundle import CURVE, RECIPE, plain_copy
+from tfk_transformer.pipelines.bundle import CURVE, RECIPE, Json, plain_copy
 from tfk_transformer.pipelines.text_classifier import TextClassifier
 from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.plots import training_curve
@@ -27,18 +28,29 @@ class BundleWriter:
         data: its tokenizers and probes.
         checkpoints: where the weights of the epochs are that are to be averaged.
         team: the devices that train; only the first process writes.
+        origin: where the model came from, if training started from an imported one.
 
     Attributes:
         pipeline: a `Translator` or `TextClassifier` with a float32 copy of the model, whose weights are set before it is used.
     """
 
-    def __init__(self, out: Path, recipe: Recipe, model: keras.Model, data: TrainingData, checkpoints: Checkpoints, team: Team):
+    def __init__(
+        self,
+        out: Path,
+        recipe: Recipe,
+        model: keras.Model,
+        data: TrainingData,
+        checkpoints: Checkpoints,
+        team: Team,
+        origin: Json = MappingProxyType({}),
+    ):
         self.out = out
         self.recipe = recipe
         self.model = model
         self.checkpoints = checkpoints
         self.team = team
         self.pipeline = _pipeline(plain_copy(model), data)
+        self.pipeline.origin = origin
 
     def write(self, history: History, seconds: float) -> None:
         """Write the bundle of the finished epochs, or of the current weights if no epoch can be chosen yet.

@@ -5,6 +5,7 @@ from typing import TypedDict
 import keras
 
 from tfk_transformer import optimizers
+from tfk_transformer.fine_tuning.start import Start
 from tfk_transformer.losses import LabelSmoothedCrossentropy
 from tfk_transformer.metrics import Perplexity, TokenAccuracy
 from tfk_transformer.models.registry import make_model
@@ -23,7 +24,7 @@ class _Measures(TypedDict, total=False):
     weighted_metrics: list[keras.metrics.Metric]
 
 
-def compiled_model(recipe: Recipe, tokenizers: Tokenizers, steps: int, team: Team) -> keras.Model:
+def compiled_model(recipe: Recipe, tokenizers: Tokenizers, steps: int, team: Team, start: Start | None = None) -> keras.Model:
     """Return the model of a recipe, ready for `fit`.
 
     Args:
@@ -31,12 +32,13 @@ def compiled_model(recipe: Recipe, tokenizers: Tokenizers, steps: int, team: Tea
         tokenizers: the source and target tokenizers, which have the sizes of the vocabularies.
         steps: number of batches in an epoch.
         team: the devices that train.
+        start: the bundle that has the model and its weights. None: a new model.
 
     Raises:
         ValueError: if the options of the recipe do not suit the length of training, or these devices.
     """
     source, target = tokenizers
-    model = make_model(recipe.config(source.vocab_size, target.vocab_size), dtype=recipe.dtype)
+    model = start.model(recipe) if start else make_model(recipe.config(source.vocab_size, target.vocab_size), dtype=recipe.dtype)
     model.compile(
         optimizer=optimizer(recipe, steps, team),
         **_measures(recipe, model),

@@ -63,7 +63,7 @@ class TrainingData(NamedTuple):
         return {"vocabularies": vocabularies, "data": [part and part.survey()[:5] for part in (self.batches, self.validation)]}
 
 
-def prepare_data(recipe: Recipe, team: Team, work: Path, cache: str | Path | None = None) -> TrainingData:
+def prepare_data(recipe: Recipe, team: Team, work: Path, cache: str | Path | None = None, known: Tokenizers | None = None) -> TrainingData:
     """Return the data of a training run, read from the texts or from a cache.
 
     Args:
@@ -71,13 +71,16 @@ def prepare_data(recipe: Recipe, team: Team, work: Path, cache: str | Path | Non
         team: the devices that train. Its first process learns the vocabularies for all.
         work: folder of the unfinished training run; the vocabularies in it are used if there are any.
         cache: folder that keeps the data; see `train`.
+        known: the tokenizers of the bundle that the training run starts from. None: a new model.
 
     Raises:
-        ValueError: for bad data, a cache of other data, or a recipe that needs validation pairs if there are none.
+        ValueError: for bad data, a cache of other data or tokenizers, or a recipe that needs validation pairs if there are none.
     """
     folder = DataCache(cache, recipe)
     source = folder.source(recipe.data)
-    tokenizers = _shared_tokenizers(recipe, source, team, work, folder)
+    if known:
+        folder.check_tokenizers(known)
+    tokenizers = known or _shared_tokenizers(recipe, source, team, work, folder)
     with team.in_turn() if cache else contextlib.nullcontext():  # the first process makes the cache, the others find it
         batches = _training_batches(recipe, source, tokenizers, folder, team)
         validation = _validation_batches(recipe, source, tokenizers, folder, team)

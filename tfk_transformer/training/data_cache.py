@@ -83,6 +83,19 @@ class DataCache:
         folder = self._complete()
         return None if folder is None else load_tokenizers(folder, self.recipe)
 
+    def check_tokenizers(self, wanted: Tokenizers) -> None:
+        """Refuse a complete cache whose ids are those of other tokenizers.
+
+        Raises:
+            ValueError: if the tokenizers are not the same byte for byte.
+        """
+        found = self.tokenizers()
+        if found and [tokenizer.model for tokenizer in found] != [tokenizer.model for tokenizer in wanted]:
+            raise ValueError(
+                f"cache: expected the tokenizers of the bundle that training starts from in {self.folder}, got others; name another "
+                "folder, or remove this one."
+            )
+
     def probes(self, batches: TokenBatches) -> list[str]:
         """Return some source texts of the split of `batches`."""
         if (folder := self._complete()) is not None:
@@ -108,6 +121,8 @@ class DataCache:
     def _check(self, folder: Path) -> None:
         earlier = Recipe.read(folder / RECIPE)
         changed = [f"{name}={value!r}" for name in FIELDS if (value := getattr(earlier, name)) != getattr(self.recipe, name)]
+        if self.recipe.start is None and earlier.start is not None:
+            changed.append(f"the vocabularies of {earlier.start}")
         if changed:
             raise ValueError(f"cache: {folder} was made with {', '.join(changed)}; name another folder, or remove this one.")
 

@@ -13,6 +13,7 @@ from tfk_transformer.models.registry import TRAINED, ModelConfig
 from tfk_transformer.tokenizers.subword_tokenizer import MODEL_TYPES
 
 DATA, MODEL, SUBWORDS, TRAINING, EVALUATION, RUN = "Data", "Model", "Subwords", "Training", "Evaluation", "The run"
+OF_THE_START = {"preset", "options", "tokenizer", "vocab_size", "byte_fallback"}  # the bundle decides what of these is not given
 
 if TYPE_CHECKING:
     ModelType: TypeAlias = str
@@ -39,7 +40,11 @@ class Recipe(Record):
         DATA, None, "spec of the validation pairs; by default the validation split of the data, if it has one"
     )
     max_length: int = _field(
-        DATA, 256, "maximum length of a pair's longer side, or of a text, in tokens; longer ones are dropped and counted", gt=1
+        DATA,
+        256,
+        "maximum length of a pair's longer side, or of a text, in tokens; longer ones are dropped and counted; with `start`, by default "
+        "that of its model, and at most `batch_tokens`",
+        gt=1,
     )
     batch_tokens: int = _field(DATA, 4096, "maximum number of tokens per batch and side, padding included", gt=0)
 
@@ -58,11 +63,16 @@ class Recipe(Record):
         lt=1,
     )
 
+    start: str | None = _field(
+        MODEL, None, "bundle to continue from, as in fine-tuning (`start` in a recipe): it decides the model and the tokenizers"
+    )
     architecture: Literal["encoder_decoder", "decoder", "encoder"] = _field(
         MODEL, "encoder_decoder", "'decoder' continues a source with its target; 'encoder' classifies texts, and the targets are labels"
     )
     preset: Preset = _field(MODEL, "small", "named sizes of the model, or the model of a document")
-    dropout: float | None = _field(MODEL, None, "dropout rate of each residual connection; by default the preset's", ge=0, lt=1)
+    dropout: float | None = _field(
+        MODEL, None, "dropout rate of each residual connection; by default the preset's, or that of `start`", ge=0, lt=1
+    )
     options: dict[str, Any] = _field(MODEL, {}, "options of the model that differ from the preset's, by name")
     dtype: Literal["float32", "mixed_bfloat16", "mixed_float16"] = _field(MODEL, "float32", "precision of the computation")
 
@@ -78,6 +88,9 @@ class Recipe(Record):
     accumulate: int = _field(TRAINING, 1, "number of batches whose gradients are accumulated for one update", ge=1)
     label_smoothing: float = _field(
         TRAINING, 0.1, "share of the probability that is spread over the vocabulary; 0 for a classifier", ge=0, lt=1
+    )
+    freeze: tuple[str, ...] = _field(
+        TRAINING, (), "weights of `start` that stay as they are: encoder, decoder, embeddings, or names such as encoder/layer_0 or */norm/*"
     )
     consistency: float = _field(
         TRAINING,
@@ -144,11 +157,11 @@ class Recipe(Record):
             raise ValueError(f"recipe: expected TOML in {path}, got something else: {error}") from None
 
     def to_toml(self) -> str:
-        """Return the recipe as TOML, each value with a comment that explains it."""
+        """Return the recipe as TOML, each value with a comment that explains it, but for values that its bundle `start` decides."""
         document = tomlkit.document()
         schema = type(self).model_json_schema()["properties"]
-        part = None
-        for name, value in self.model_dump(exclude_none=True, mode="json").items():
+        part, decided = None, OF_THE_START - self.model_fields_set if self.start else set()
+        for name, value in self.model_dump(exclude_none=True, mode="json", exclude=decided).items():
             if schema[name]["part"] != part:
                 part = schema[name]["part"]
                 document.add(tomlkit.nl()) if document.body else None
@@ -161,7 +174,8 @@ class Recipe(Record):
 
     @model_validator(mode="after")
     def _check_batch_holds_a_pair(self) -> Self:
-        if self.batch_tokens < self.max_length:
+        decided_later = self.start is not None and "max_length" not in self.model_fields_set
+        if self.batch_tokens < self.max_length and not decided_later:
             raise ValueError(
                 "batch_tokens must be at least max_length, or the longest pairs fit no batch, "
                 f"got {self.batch_tokens} and {self.max_length}"
@@ -179,6 +193,7 @@ class Recipe(Record):
             and self.architecture != "encoder_decoder",
             "weight_decay needs optimizer 'adamw' or 'lion'": self.weight_decay and self.optimizer not in ("adamw", "lion"),
             "profile needs tensorboard": self.profile and not self.tensorboard,
+            "freeze needs start (--from), since new weights are random": self.freeze and self.start is None,
             "evaluate_every must be 0 with architecture 'encoder', which does not translate": classifies and self.evaluate_every,
             "consistency must be 0 with architecture 'encoder'": classifies and self.consistency,
             "label_smoothing must be 0 with architecture 'encoder'": classifies and self.label_smoothing,
@@ -192,6 +207,8 @@ class Recipe(Record):
         decided = {"max_length", "dropout", "vocab_size", "source_vocab_size", "target_vocab_size", "num_classes"}
         if own := sorted(decided & set(self.options)):
             raise ValueError(f"options: expected only options of the model, got {', '.join(own)}, which the recipe or the data decides")
+        if self.start is not None:
+            return self  # the model is that of the bundle
         output = getattr(self.config(self.vocab_size, self.vocab_size), "output", None)
         if self.consistency and output != "logits":
             raise ValueError(f"consistency: expected 0 for a model whose output is '{output}', got {self.consistency}")

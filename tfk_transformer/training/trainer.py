@@ -11,6 +11,8 @@ from pathlib import Path
 import keras
 from rich.console import Console
 
+from tfk_transformer.fine_tuning.freezing import frozen_line
+from tfk_transformer.fine_tuning.start import Start, started
 from tfk_transformer.pipelines.text_classifier import TextClassifier
 from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.runtime_environment import keep_tensor_memory
@@ -46,7 +48,7 @@ def train(
     to it contains a checkpoint after each epoch, from which `resume` continues. It is deleted at the end.
 
     Args:
-        recipe: data, model and options of the training run.
+        recipe: data, model and options of the training run. If it has a `start`, training continues from that bundle.
         out: folder of the bundle; it must not exist.
         resume: whether to continue an unfinished training run of the same recipe.
         callbacks: additional Keras callbacks.
@@ -62,19 +64,23 @@ def train(
         A `Translator`, or a `TextClassifier` if the architecture of the recipe is "encoder". Its bundle is `out`.
 
     Raises:
-        ValueError: for bad data, an existing bundle, an unfinished run of another recipe, or a full disk.
+        ValueError: for bad data, an existing bundle, values that do not fit the bundle to start from, an unfinished run of another
+            recipe, or a full disk.
         KeyboardInterrupt: if a signal asked to stop (SIGINT, SIGTERM), after writing a bundle.
         FloatingPointError: if the loss is not finite, after writing the last good bundle.
         ConnectionError: if another process is lost; checkpoint and bundle stay.
     """
     keep_tensor_memory()
+    out = Path(out)
+    start = started(recipe, work_folder_of(out), resume)
+    recipe = start.adopt(recipe) if start else recipe
     # The loss of a classifier, which has sample weights, is not computed in towers.
     parts = share_processors() if towers and recipe.architecture != "encoder" else 1
-    team, out = gather(devices, distributed), Path(out)
+    team = gather(devices, distributed)
     advice = f"{work_folder_of(out)} holds the state after the last whole epoch, if there was one; start all processes again with --resume"
     with watched(team, advice):
         try:
-            return Training(recipe, out, resume, say, cache, team, parts).run(callbacks)
+            return Training(recipe, out, resume, say, cache, team, parts, start).run(callbacks)
         except Exception as error:
             if (explained := team.explained(error)) is error:
                 raise
@@ -85,32 +91,45 @@ class Training:
     """A training run; see `train`.
 
     Args:
-        recipe: see `train`.
+        recipe: see `train`; with a `start`, as that has adopted it.
         out: see `train`.
         resume: see `train`.
         say: see `train`.
         cache: see `train`.
         team: the devices that train.
         towers: number of parts of a batch that are computed in parallel; see `fit_in_towers`.
+        start: the bundle that training continues from. None: a new model.
     """
 
     def __init__(
-        self, recipe: Recipe, out: Path, resume: bool, say: Callable[[str], None], cache: str | Path | None, team: Team, towers: int
+        self,
+        recipe: Recipe,
+        out: Path,
+        resume: bool,
+        say: Callable[[str], None],
+        cache: str | Path | None,
+        team: Team,
+        towers: int,
+        start: Start | None = None,
     ):
         self.recipe = recipe
+        self.start = start
         self.out = out
         self.team = team
         self.say = say if team.leads else lambda line: None
         self.work = checked_work_folder(recipe, out, resume) if team.leads else work_folder_of(out)
         self.checkpoints = Checkpoints(self.work) if team.leads else FollowedCheckpoints(self.work)
+        if start:
+            start.frozen(recipe)  # refuses wrong names before the data is read
         _seed(recipe)
-        self.data = prepare_data(recipe, team, self.work, cache)
+        self.data = prepare_data(recipe, team, self.work, cache, start.tokenizers if start else None)
         fingerprint = hashlib.sha256(recipe.to_toml().encode()).hexdigest()[:8]
-        team.check_same(recipe=fingerprint, **self.data.facts(), resume=resume, state=self.checkpoints.exists)
+        weights = start.fingerprint if start and team.processes > 1 else ""
+        team.check_same(recipe=fingerprint, **self.data.facts(), start=weights, resume=resume, state=self.checkpoints.exists)
         with team.scope():
-            self.model = compiled_model(recipe, self.data.tokenizers, len(self.data.batches), team)
+            self.model = compiled_model(recipe, self.data.tokenizers, len(self.data.batches), team, start)
         fit_in_towers(self.model, 1 if team.devices > 1 else towers)
-        self.bundle = BundleWriter(out, recipe, self.model, self.data, self.checkpoints, team)
+        self.bundle = BundleWriter(out, recipe, self.model, self.data, self.checkpoints, team, start.origin if start else {})
 
     def run(self, callbacks: Sequence[keras.callbacks.Callback] = ()) -> Translator | TextClassifier:
         """Fit the model and write the bundle; return it as `train` does."""
@@ -143,7 +162,11 @@ class Training:
         return {"rows": [], "seconds": 0.0}
 
     def _introduce(self) -> None:
+        if self.start:
+            self.say(f"start: {self.recipe.start}")
         self.say(f"model: {self.model.count_params():,} parameters, {self.data.vocabulary_line()}")
+        if line := frozen_line(self.model, self.recipe.freeze):
+            self.say(line)
         for line in self.data.lines():
             self.say(line)
         r, updates = self.recipe, len(self.data.batches) * self.recipe.epochs // self.recipe.accumulate
@@ -152,6 +175,8 @@ class Training:
                 f"note: the learning rate rises for {r.warmup_steps:,} updates (warmup_steps), and the {r.epochs} epochs have {updates:,}; "
                 "expect a poor model, or choose fewer warmup_steps, more epochs or smaller batches (batch_tokens)"
             )
+        if self.start and "learning_rate" not in r.model_fields_set:
+            self.say(f"note: the learning rate is {r.learning_rate:g}, which suits new models; for fine-tuning, 1e-5 to 1e-4 is usual")
         if self.history.rows:
             self.say(f"resumed after epoch {len(self.history.rows)}")
 
@@ -160,6 +185,8 @@ class Training:
         if self.team.leads:
             self.work.mkdir(parents=True, exist_ok=True)
             self.checkpoints.clean()
+            if self.start:
+                self.start.keep(self.work)
             save_tokenizers(self.work, self.recipe, self.data.tokenizers)
             save_recipe(self.work, self.recipe)
 

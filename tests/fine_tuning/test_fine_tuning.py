@@ -1,0 +1,155 @@
+"""Training that continues from a bundle."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from marian_folder import sentences, write_folder
+
+from tfk_transformer.config.model_options import ClassifierConfig, LanguageModelConfig
+from tfk_transformer.fine_tuning.start import started
+from tfk_transformer.importing.model_import import import_model
+from tfk_transformer.models.classifier import Classifier
+from tfk_transformer.models.language_model import LanguageModel
+from tfk_transformer.pipelines.text_classifier import TextClassifier
+from tfk_transformer.pipelines.translator import Translator
+from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
+from tfk_transformer.training.data_cache import DataCache
+from tfk_transformer.training.distribution import Team
+from tfk_transformer.training.recipe import Recipe
+from tfk_transformer.training.trainer import Training, train
+
+OWN = Path(__file__).parents[1] / "earlier_version" / "bundle"
+SMALL = {"model_dim": 8, "ff_dim": 8, "num_heads": 2, "max_length": 30}
+
+
+def write_pairs(folder, count=60):
+    for side in ("source", "target"):
+        (folder / side).write_text("".join(f"{text}\n" for text in sentences(side, count)), encoding="utf-8")
+    return f"files:{folder / 'source'},{folder / 'target'}"
+
+
+def imported(folder, **options):
+    """Import a random folder; return the bundle."""
+    import_model(write_folder(folder / "opus", encoder_layers=1, decoder_layers=1, **options)).save(folder / "start")
+    return folder / "start"
+
+
+def loss_of(translator, pairs=60):
+    texts = [sentences(side, pairs) for side in ("source", "target")]
+    return -float(translator.score(*texts).mean())
+
+
+@pytest.mark.parametrize("towers", [1, 2])
+def test_an_imported_model_learns_new_pairs_and_keeps_what_is_frozen(tmp_path, towers):
+    """With smoothing, decay, both kinds of averages, and weights that must not change by a bit."""
+    start, said, out = imported(tmp_path), [], tmp_path / "out"
+    recipe = Recipe(
+        data=write_pairs(tmp_path),
+        start=str(start),
+        freeze=("encoder", "decoder/layer_0/self_attention"),
+        batch_tokens=128,
+        epochs=2,
+        learning_rate=1e-2,
+        warmup_steps=1,
+        label_smoothing=0.1,
+        optimizer="adamw",
+        weight_decay=0.1,
+        ema=0.8,
+        average=2,
+    )
+    first = started(recipe, out, resume=False)
+    Training(first.adopt(recipe), out, False, said.append, None, Team(), towers, first).run()
+    before, after = (Translator.load(path) for path in (start, out))
+    assert loss_of(after) < loss_of(before) - 1
+    losses = json.loads((out / "history.json").read_text())["loss"]
+    assert losses[1] < losses[0] < 10
+    weights, others = before.model.named_weights, after.model.named_weights
+    frozen = {name for name in weights if name.startswith(("encoder/", "decoder/layer_0/self_attention/"))} | {"output/bias"}
+    assert {name for name, weight in weights.items() if np.array_equal(weight, others[name])} == frozen
+    silent = np.asarray(others["output/bias"]) == -1e9
+    assert silent[1] and silent.sum() < 9
+    assert after.origin == before.origin and after.origin["family"] == "MarianMT"
+    assert said[0] == f"start: {start}"
+    sizes = [sum(int(np.prod(weight.shape)) for weight in some) for some in ([weights[name] for name in frozen], weights.values())]
+    assert said[2] == (
+        f"frozen: 25 of 44 weights, {sizes[0]:,} of {sizes[1]:,} parameters: encoder, decoder/layer_0/self_attention, "
+        "output/bias, since some tokens are never predicted"
+    )
+    assert not [line for line in said if line.startswith("note:")]
+
+
+def test_a_tiny_learning_rate_keeps_the_translations(tmp_path):
+    """The sides have vocabularies of their own, and dropout is given anew."""
+    start, texts = imported(tmp_path, separate=True), sentences("source", 20, seed=4)
+    recipe = Recipe(data=write_pairs(tmp_path), start=str(start), epochs=1, learning_rate=1e-12, dropout=0.4, max_length=40)
+    after = train(recipe, tmp_path / "out", say=lambda line: None)
+    assert after.translate(texts) == Translator.load(start).translate(texts)
+    assert after.model.config == Translator.load(start).model.config.replace(dropout=0.4)
+    assert after.source_tokenizer.vocab_size != after.target_tokenizer.vocab_size
+    assert Recipe.read(tmp_path / "out" / "recipe.toml") == recipe.replace(separate_vocabularies=True)
+
+
+def test_an_own_model_continues_and_the_default_learning_rate_is_noted(tmp_path):
+    """A bundle of an earlier version, with its own recipe and new data."""
+    own, said = Recipe.read(OWN / "recipe.toml"), []
+    data = ",".join(str(OWN.parent / f"{language}.txt") for language in ("en", "de"))
+    given = {name: getattr(own, name) for name in own.model_fields_set - {"learning_rate", "validation_data"}}
+    recipe = Recipe(**{**given, "data": f"files:{data}", "start": str(OWN), "epochs": 1})
+    after = train(recipe, tmp_path / "out", say=said.append)
+    assert [line for line in said if line.startswith("note: the learning rate is 0.001, which suits new models")]
+    assert not [line for line in said if line.startswith("frozen")]
+    assert not any(
+        np.array_equal(one, other) for one, other in zip(Translator.load(OWN).model.get_weights(), after.model.get_weights(), strict=True)
+    )
+    assert (
+        json.loads((tmp_path / "out" / "history.json").read_text())["loss"][0] < json.loads((OWN / "history.json").read_text())["loss"][0]
+    )
+
+
+def test_a_language_model_continues(tmp_path):
+    data = write_pairs(tmp_path)
+    tokenizer = SubwordTokenizer.train(sentences("source", 60) + sentences("target", 60), vocab_size=90)
+    model = LanguageModel(LanguageModelConfig(vocab_size=tokenizer.vocab_size, decoder_layers=1, output_bias=True, **SMALL))
+    model.build()
+    Translator(model, tokenizer).save(tmp_path / "start")
+    recipe = Recipe(data=data, start=str(tmp_path / "start"), freeze=("embeddings",), epochs=1, learning_rate=1e-2, warmup_steps=1)
+    after = train(recipe, tmp_path / "out", say=lambda line: None)
+    assert isinstance(after.model, LanguageModel)
+    one, other = model.named_weights, after.model.named_weights
+    assert [name for name in one if np.array_equal(one[name], other[name])] == ["target_embedding/embeddings"]
+
+
+def test_a_classifier_continues_and_refuses_labels_that_it_does_not_know(tmp_path):
+    sides = {side: sentences(side, 30) for side in ("source", "target")}
+    tokenizer = SubwordTokenizer.train(sides["source"] + sides["target"], vocab_size=90)
+    model = Classifier(ClassifierConfig(vocab_size=tokenizer.vocab_size, num_classes=3, encoder_layers=1, **SMALL))
+    model.build()
+    TextClassifier(model, tokenizer, ["other", "source", "target"]).save(tmp_path / "start")
+    (tmp_path / "texts").write_text("".join(f"{text}\n" for texts in sides.values() for text in texts), encoding="utf-8")
+    (tmp_path / "labels").write_text("".join(f"{side}\n" for side, texts in sides.items() for _ in texts))
+    recipe = Recipe(data=f"files:{tmp_path / 'texts'},{tmp_path / 'labels'}", start=str(tmp_path / "start"), epochs=5, learning_rate=1e-2)
+    after = train(recipe.replace(warmup_steps=1), tmp_path / "out", say=lambda line: None)
+    assert after.labels == ["other", "source", "target"]
+    losses = json.loads((tmp_path / "out" / "history.json").read_text())["loss"]
+    assert losses[-1] < losses[0]
+    (tmp_path / "labels").write_text((tmp_path / "labels").read_text().replace("target", "targets"))
+    with pytest.raises(ValueError, match=r"a label that the model has \(other, source, target\), got 'targets'. Did you mean 'target'"):
+        train(recipe, tmp_path / "again", say=lambda line: None)
+    assert not (tmp_path / "again.training").exists()
+
+
+def test_a_cache_has_the_tokenizers_of_the_bundle(tmp_path):
+    start, cache = imported(tmp_path), tmp_path / "cache"
+    recipe = Recipe(data=write_pairs(tmp_path), start=str(start), epochs=1, learning_rate=1e-12)
+    train(recipe, tmp_path / "one", say=lambda line: None, cache=cache)
+    (tmp_path / "source").unlink()  # the texts are no longer read
+    train(recipe, tmp_path / "two", say=lambda line: None, cache=cache)
+    new = Recipe(data=recipe.data, max_length=47, separate_vocabularies=True)
+    with pytest.raises(ValueError, match=f"cache: {cache} was made with the vocabularies of {start}; name another folder"):
+        DataCache(cache, new)
+    shutil.copy(start / "source.model", cache / "target.model")
+    with pytest.raises(ValueError, match=f"cache: expected the tokenizers of the bundle that training starts from in {cache}, got others"):
+        train(recipe, tmp_path / "three", say=lambda line: None, cache=cache)

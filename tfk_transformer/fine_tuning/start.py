@@ -1,0 +1,160 @@
+"""The bundle that a training run starts from: its tokenizers, its weights, and what it decides of a recipe."""
+
+import filecmp
+import functools
+import hashlib
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tfk_transformer.atomic_write import written_whole
+from tfk_transformer.config.model_options import EnsembleConfig
+from tfk_transformer.data.labels import Labels
+from tfk_transformer.fine_tuning.freezing import freeze, frozen_names
+from tfk_transformer.fine_tuning.mismatches import DROPOUT, are_separate, mismatches
+from tfk_transformer.models.base import ConfiguredModel
+from tfk_transformer.models.registry import make_model
+from tfk_transformer.pipelines.bundle import (
+    CLASSIFIER,
+    CONFIG,
+    LABELS,
+    METRICS,
+    RECIPE,
+    SOURCE_TOKENIZER,
+    TARGET_TOKENIZER,
+    TRANSLATOR,
+    Json,
+    kind_of,
+    read_config,
+    read_model,
+    read_origin,
+)
+from tfk_transformer.pipelines.weights import EARLIER_WEIGHTS, WEIGHTS
+from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
+
+if TYPE_CHECKING:
+    from tfk_transformer.training.recipe import Recipe
+
+KEPT = "start"  # the copy of the bundle in the folder of an unfinished training run
+DECIDING = (CONFIG, WEIGHTS, EARLIER_WEIGHTS, SOURCE_TOKENIZER, TARGET_TOKENIZER, LABELS)  # files on which training depends
+
+
+class Start:
+    """A bundle whose training a run continues.
+
+    Making one reads configuration and tokenizers. The weights are read when they are needed, which starts TensorFlow.
+
+    Args:
+        folder: the bundle, of any kind but an ensemble.
+
+    Raises:
+        ValueError: if the folder is no bundle, files are missing, or its model is an ensemble.
+    """
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self._kind = kind_of(folder) or TRANSLATOR
+        config = read_config(folder, self._kind)
+        if isinstance(config, EnsembleConfig):
+            raise ValueError(
+                f"start: expected a single model, got an ensemble of {len(config.members)} in {folder}, whose members are trained "
+                "one by one; continue from the bundle of each, and join the results with `tfk-transformer ensemble`."
+            )
+        self.config = config
+        source = SubwordTokenizer.load(folder / SOURCE_TOKENIZER)
+        target = Labels.load(folder / LABELS) if self._kind == CLASSIFIER else SubwordTokenizer.load(folder / TARGET_TOKENIZER)
+        self.tokenizers = (source, source if target.model == source.model else target)
+
+    @property
+    def origin(self) -> Json:
+        """Where the model came from, if it was imported."""
+        return read_origin(self.folder)
+
+    @functools.cached_property
+    def weights(self) -> Mapping[str, np.ndarray]:
+        """The float32 weights by name."""
+        return {name: np.asarray(weight) for name, weight in read_model(self.folder, self._kind).named_weights.items()}
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of the weights."""
+        digest = hashlib.sha256()
+        for array in self.weights.values():
+            digest.update(array.tobytes())
+        return digest.hexdigest()[:8]
+
+    def adopt(self, recipe: "Recipe") -> "Recipe":
+        """Return a recipe with the values that the bundle decides. The result adopted again is the same.
+
+        Raises:
+            ValueError: with every value that was given and does not fit.
+        """
+        own = recipe.read_values(self.folder / RECIPE) if (self.folder / RECIPE).is_file() else {}
+        if problems := list(mismatches(recipe, self.config, self.tokenizers, own)):
+            raise ValueError(
+                f"start: expected values that fit the model in {self.folder}, got {', '.join(problems)}; "
+                "leave out what the bundle decides, or train a new model."
+            )
+        default_length = min(self.config.max_length, recipe.batch_tokens)
+        length = recipe.max_length if "max_length" in recipe.model_fields_set else default_length
+        separate = are_separate(self.config, self.tokenizers)
+        return recipe.replace(architecture=self.config.architecture, separate_vocabularies=separate, max_length=length)
+
+    def model(self, recipe: "Recipe") -> ConfiguredModel:
+        """Return a built model with the weights of the bundle, of which those are frozen that the recipe names."""
+        rates = {name: value for name, value in recipe.options.items() if name.endswith(DROPOUT)}
+        if recipe.dropout is not None:
+            rates["dropout"] = recipe.dropout
+        model = make_model(self.config.replace(**rates), dtype=recipe.dtype)
+        for name, weight in model.named_weights.items():
+            weight.assign(self.weights[name])
+        freeze(model, self.frozen(recipe))
+        del self.weights  # which are as large as the model
+        return model
+
+    def frozen(self, recipe: "Recipe") -> list[str]:
+        """Return the names of the frozen weights; see `frozen_names`."""
+        return frozen_names(recipe.freeze, self.weights)
+
+    def keep(self, work: Path) -> None:
+        """Copy what a resumed run needs into the folder of the unfinished training run, unless it is there."""
+        if self.folder == work / KEPT:
+            return
+        with written_whole(work / KEPT) as new:
+            new.mkdir()
+            for name in (*DECIDING, METRICS, RECIPE):
+                if (self.folder / name).is_file():
+                    shutil.copyfile(self.folder / name, new / name)
+
+
+def started(recipe: "Recipe", work: Path, resume: bool) -> Start | None:
+    """Return the bundle that a recipe starts from; None for a new model.
+
+    A resumed run reads its own copy of the bundle, which may be gone by then.
+
+    Args:
+        recipe: the recipe of the training run.
+        work: the folder of the unfinished training run.
+        resume: whether to continue it.
+
+    Raises:
+        ValueError: if the bundle cannot be read, or has changed since the training run was started.
+    """
+    if recipe.start is None:
+        return None
+    folder, kept = Path(recipe.start), work / KEPT
+    if not (resume and kept.is_dir()):
+        return Start(folder)
+    if folder.is_dir():
+        names = [name for name in DECIDING if (kept / name).is_file()]
+        _, changed, missing = filecmp.cmpfiles(kept, folder, names, shallow=False)
+        if changed or missing:
+            files = ", ".join([*changed, *missing])
+            raise ValueError(
+                f"resume: expected in {folder} the bundle that {work} was started from, got another {files}; "
+                "name that one, or start anew in another folder."
+            )
+    return Start(kept)
