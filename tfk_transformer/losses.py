@@ -10,8 +10,7 @@ from tfk_transformer.constants import PAD_ID
 
 SMALLEST = 1e-30  # of a probability whose logarithm is taken
 NEVER = -1e8  # log-probability below which a token cannot be predicted; imported models have output biases of -1e9 for such tokens
-
-HALF_LEAST = -65504.0  # of the finite float16 numbers
+LEAST = -3e38  # about the least finite float32 number
 
 
 def check_labels(labels: Tensor, predicted: Tensor) -> None:
@@ -171,8 +170,7 @@ def divergence(logits: Tensor) -> Tensor:
     @ops.custom_gradient
     def compare(logits: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
         pairs = ops.reshape(ops.cast(logits, "float32"), (-1, 2, *ops.shape(logits)[1:]))
-        if keras.backend.standardize_dtype(logits.dtype) == "float16":
-            pairs = ops.maximum(pairs, HALF_LEAST)  # a bias of -1e9 makes -inf, and the difference of two such logits is not a number
+        pairs = ops.maximum(pairs, LEAST)  # in float16, a bias of -1e9 makes -inf, and the difference of two of them is not a number
         probabilities = ops.softmax(pairs, axis=-1)
         gap, change = probabilities[:, 0] - probabilities[:, 1], pairs[:, 0] - pairs[:, 1]
 
