@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tfk_transformer.atomic_write import written_whole
 from tfk_transformer.export import classifier_files, file_names, translator_files
+from tfk_transformer.export.expected_results import ExpectedResults
 from tfk_transformer.export.formats import CLASSIFIER_FORMATS, DEFAULT_TRANSLATOR_FORMATS, TRANSLATOR_FORMATS, check_formats, check_out
 from tfk_transformer.export.parity import Figures
 from tfk_transformer.pipelines.text_classifier import TextClassifier
@@ -57,7 +58,7 @@ def export(fitted: Translator | TextClassifier, out: str | os.PathLike[str], for
 
 def _export_translator(translator: Translator, out: str | os.PathLike[str], formats: Sequence[str]) -> Figures:
     with _exact_float32(), _new_folder(out) as folder:
-        expected = translator_files.ExpectedResults(translator)
+        expected = ExpectedResults(translator)
         writers = translator_files.WRITERS
         written = {name: write(translator, folder, expected) for name, write in writers.items() if name in formats}
         return _with_figures(folder, {**expected.agreed, **written})

@@ -1,23 +1,22 @@
 """Write the files of a translator, and compare each with the Keras model's own translations."""
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
 import onnx_ir as ir
 
-from tfk_transformer.array_types import Tensor
-from tfk_transformer.config.search_settings import SearchSettings, setting_rules
+from tfk_transformer.config.search_settings import setting_rules
 from tfk_transformer.export import file_names, parity
-from tfk_transformer.export.functions import traced
+from tfk_transformer.export.expected_results import BATCH_SIZE, ExpectedResults, Generate, Settings, Translate
 from tfk_transformer.export.parity import Figures, Searched
 from tfk_transformer.export.runtime.onnx_scorer import OnnxScorer
 from tfk_transformer.export.runtime.onnx_streamer import OnnxStreamer
 from tfk_transformer.export.runtime.onnx_translator import OnnxTranslator
 from tfk_transformer.export.runtime.saved_model_translator import SavedModelTranslator
 from tfk_transformer.export.runtime.sessions import open_session
-from tfk_transformer.export.signatures import GENERATE, SAVED_MODEL, SCORE_AND_ATTEND
+from tfk_transformer.export.signatures import SAVED_MODEL
 from tfk_transformer.export.step_functions import host_functions
 from tfk_transformer.export.to_onnx import onnx_models
 from tfk_transformer.export.to_onnx.calibration import observe_rows
@@ -25,115 +24,11 @@ from tfk_transformer.export.to_onnx.onnx_file import OnnxFiles
 from tfk_transformer.export.to_onnx.onnx_layers import PROFILES, Profile, int8_profile
 from tfk_transformer.export.to_saved_model.warm_up import write_warm_up
 from tfk_transformer.export.to_saved_model.writer import write_saved_model
-from tfk_transformer.inference.results import Translation
 from tfk_transformer.inference.setting_checks import setting_arrays
-from tfk_transformer.inference.streaming import StepModel, next_tokens
 from tfk_transformer.pipelines.translator import Translator
-
-Settings = Mapping[str, int | float]
-Generate = Callable[[np.ndarray, np.ndarray, Settings], Searched]  # from source ids, prefix ids and settings
-Score = Callable[[np.ndarray, np.ndarray], Sequence[np.ndarray]]  # from source ids and target ids
-Translate = Callable[[Sequence[str]], list[Translation]]
 
 # The weights that int8 files keep in float32: the first of these sets with which the translations agree with the model's.
 KEPT = ((), ("output/",), ("output/", "feed_forward/outer"), ("output/", "feed_forward"))
-BATCH_SIZE = 32  # probes that are scored, or that onnxruntime runs, at once; with all of them, large models need several times the RAM
-PREFIX_LENGTH = 2  # tokens of the forced prefixes
-
-
-class ExpectedResults:
-    """The probe sentences, and the Keras model's results on them.
-
-    The results are its translations under each of `parity.SETTINGS` and with a forced prefix, and the scores of its translations.
-    """
-
-    def __init__(self, translator: Translator):
-        self.translator, tokenizer = translator, translator.source_tokenizer
-        self.texts = parity.probe_texts(translator.probes, tokenizer)
-        self.ids = parity.probe_ids(self.texts, tokenizer, translator.model.config.max_length)
-        self.agreed: Figures = {"sentences": len(self.texts), "settings": list(parity.SETTINGS), "ids": "equal"}
-        no_prefix = np.zeros((1, 0), "int32")
-        self.searches: list[tuple[np.ndarray, Settings, Searched]] = [
-            (no_prefix, settings, self._generate(no_prefix, settings)) for settings in parity.SETTINGS
-        ]
-        self.greedy, self.best = (ids[:, 0] for _, _, (ids, _) in self.searches)  # the best hypotheses' ids (N, T) under each
-        prefix = np.roll(self.best[:, :PREFIX_LENGTH], 1, axis=0)  # of each probe, the beginning of another one's translation
-        self.searches.append((prefix, parity.SETTINGS[0], self._generate(prefix, parity.SETTINGS[0])))
-        self.scores = _in_batches(self._score, self.ids, self.best)
-        # Texts that are too long are compared over ids only: the runtimes refuse them.
-        fitting = [row for row, ids in enumerate(tokenizer.encode(self.texts)) if len(ids) < self.ids.shape[1]]
-        self.short_texts = [self.texts[row] for row in fitting]
-        self.translations: list[str] = translator.target_tokenizer.decode(self.best[fitting].tolist())
-
-    @functools.cached_property
-    def search(self) -> ir.Model:
-        """The search as an ONNX model, which every profile shares."""
-        return onnx_models.search_graph(self.translator)
-
-    def check_searches(self, name: str, generate: Generate) -> Figures:
-        """Compare an artifact's translations of ids with the model's.
-
-        Args:
-            name: name of the artifact, for errors.
-            generate: translates ids.
-
-        Returns:
-            The parity figures.
-        """
-        searches = [(expected, generate(self.ids, prefix, settings)) for prefix, settings, expected in self.searches]
-        return {"largest_score_difference": max(parity.check_ids(name, expected, found) for expected, found in searches)}
-
-    def check_texts(self, name: str, translate: Translate) -> None:
-        """Compare an artifact's translations of texts with the model's.
-
-        Args:
-            name: name of the artifact, for errors.
-            translate: translates texts.
-        """
-        found = [translation.text for translation in translate(self.short_texts)]
-        parity.check_rows(name, "translations", self.short_texts, self.translations, found)
-
-    def check_scores(self, name: str, score: Score) -> Figures:
-        """Compare the log-probabilities that an artifact gives to pairs of ids with the model's.
-
-        Args:
-            name: name of the artifact, for errors.
-            score: from source ids and target ids to log-probabilities of tokens, their sums and attention weights.
-
-        Returns:
-            The parity figures.
-        """
-        return parity.check_scores(name, self.scores, _in_batches(score, self.ids, self.best))
-
-    def check_steps(self, name: str, steps: StepModel) -> None:
-        """Compare the tokens of a loop over an artifact's decoding steps with the model's greedy search."""
-        settings = SearchSettings.model_validate(parity.SETTINGS[0]).as_arrays()
-        found = np.stack(list(next_tokens(steps, self.ids, settings)), axis=1)  # (N, T)
-        parity.check_tokens(name, self.greedy, found)
-
-    @functools.cached_property
-    def _generate_function(self) -> Callable[..., dict[str, np.ndarray]]:
-        return traced(self.translator.functions, GENERATE)
-
-    def _generate(self, prefix_ids: np.ndarray, settings: Settings) -> Searched:
-        values = SearchSettings.model_validate(settings).model_dump().values()
-        found = self._generate_function(self.ids, prefix_ids, *values)
-        return np.array(found["ids"]), np.array(found["scores"])
-
-    @functools.cached_property
-    def _score_function(self) -> Callable[..., dict[str, Tensor]]:
-        return traced(self.translator.functions, SCORE_AND_ATTEND)
-
-    def _score(self, source_ids: np.ndarray, target_ids: np.ndarray) -> list[np.ndarray]:
-        found = self._score_function(source_ids, target_ids)
-        return [found[tensor.name].numpy() for tensor in SCORE_AND_ATTEND.outputs]
-
-
-def _in_batches(score: Score, source_ids: np.ndarray, target_ids: np.ndarray) -> list[np.ndarray]:
-    """Return what `score` gives for all rows, `BATCH_SIZE` at once."""
-    starts = range(0, len(source_ids), BATCH_SIZE)
-    parts = [score(source_ids[first : first + BATCH_SIZE], target_ids[first : first + BATCH_SIZE]) for first in starts]
-    return [np.concatenate(arrays) for arrays in zip(*parts, strict=True)]
 
 
 def _saved_model(translator: Translator, folder: Path, expected: ExpectedResults) -> Figures:
