@@ -11,6 +11,32 @@ import sentencepiece
 D, H, F, LAYERS, DECODER_LAYERS, POSITIONS = 22, 11, 29, 2, 3, 47
 SYLLABLES = {"source": "ka lo mi ru te so na ßu vé".split(), "target": "ba du fi gö hy pa qo wi zé".split()}
 TAGS = (">>fra<<", ">>cmn_Hans<<")
+HOSTILE = [
+    "",
+    " ",
+    "</s>",
+    "<unk>",
+    "<pad>",
+    "<s>",
+    "▁",
+    "▁ka",
+    "<<",
+    ">>",
+    ">>fra",
+    "fra<<",
+    "\t",
+    "　",
+    "é",
+    "é",
+    "ﬁ",
+    "＞＞",
+    "中",
+    "国",
+    "🎈",
+    "­",
+    "̈",
+    "A",
+]
 
 
 def sentences(side, count, seed=0):
@@ -18,6 +44,18 @@ def sentences(side, count, seed=0):
     random = np.random.default_rng(seed)
     words = ["".join(random.choice(SYLLABLES[side], random.integers(1, 4))) for _ in range(120)]
     return [" ".join(words[min(119, int(i))] for i in random.exponential(20, random.integers(2, 9))) + "." for _ in range(count)]
+
+
+def random_texts(count, seed=0):
+    """Return sentences of the language, and chains of its syllables, hostile strings and random characters."""
+    random = np.random.default_rng(seed)
+    texts = sentences("source", count // 2, seed=seed + 1)
+    parts = [*SYLLABLES["source"], *SYLLABLES["target"], *HOSTILE, " ", " "]
+    for _ in range(count - len(texts)):
+        chosen = [parts[i] for i in random.integers(0, len(parts), random.integers(0, 12))]
+        characters = [chr(code) for code in random.integers(33, 0x2FF, random.integers(0, 3))]
+        texts.append("".join(random.permutation([*chosen, *characters])))
+    return texts
 
 
 def trained(side, pieces=67, **options):
@@ -35,7 +73,8 @@ def trained(side, pieces=67, **options):
 
 def pieces_of(model):
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-    return [processor.id_to_piece(i) for i in range(processor.vocab_size()) if not processor.is_control(i) and not processor.is_unknown(i)]
+    others = (processor.is_control, processor.is_unknown, processor.is_unused)
+    return [processor.id_to_piece(i) for i in range(processor.vocab_size()) if not any(other(i) for other in others)]
 
 
 def vocabulary(models, dropped=(), tags=()):

@@ -5,51 +5,13 @@ import json
 import numpy as np
 import pytest
 import sentencepiece
-from marian_folder import SYLLABLES, TAGS, pieces_of, sentences, trained, vocabulary, write_folder
+from marian_folder import TAGS, pieces_of, random_texts, sentences, trained, vocabulary, write_folder
 
 from tfk_transformer.constants import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 from tfk_transformer.importing.vocabulary import Special, arranged, parsed_model, sentencepiece_model, text_pieces
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
 DROPPED = ["▁ka", "lo", "m", "ß"]
-HOSTILE = [
-    "",
-    " ",
-    "</s>",
-    "<unk>",
-    "<pad>",
-    "<s>",
-    "▁",
-    "▁ka",
-    "<<",
-    ">>",
-    ">>fra",
-    "fra<<",
-    "\t",
-    "　",
-    "é",
-    "é",
-    "ﬁ",
-    "＞＞",
-    "中",
-    "国",
-    "🎈",
-    "­",
-    "̈",
-    "A",
-]
-
-
-def random_texts(count, seed=0):
-    """Return sentences of the language, and chains of its syllables, hostile strings and random characters."""
-    random = np.random.default_rng(seed)
-    texts = sentences("source", count // 2, seed=seed + 1)
-    parts = [*SYLLABLES["source"], *SYLLABLES["target"], *HOSTILE, " ", " "]
-    for _ in range(count - len(texts)):
-        chosen = [parts[i] for i in random.integers(0, len(parts), random.integers(0, 12))]
-        characters = [chr(code) for code in random.integers(33, 0x2FF, random.integers(0, 3))]
-        texts.append("".join(random.permutation([*chosen, *characters])))
-    return texts
 
 
 def family_ids(model, pieces, texts):
@@ -66,11 +28,22 @@ def imported(model, pieces, tags=()):
     return SubwordTokenizer(sentencepiece_model(proto, made, tags)), made
 
 
-@pytest.mark.parametrize("options", [{}, {"normalization_rule_name": "identity"}, {"byte_fallback": True, "pieces": 350}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"normalization_rule_name": "identity"},
+        {"byte_fallback": True, "pieces": 350},
+        {"model_type": "bpe"},
+        {"model_type": "char", "hard_vocab_limit": False},
+    ],
+    ids=str,
+)
 def test_texts_have_the_familys_ids(options):
     source = trained("source", **options)
-    pieces = vocabulary([source, trained("target")], DROPPED, TAGS)
-    tokenizer, made = imported(source, pieces, TAGS)
+    tags = () if "model_type" in options else TAGS
+    pieces = vocabulary([source, trained("target")], DROPPED, tags)
+    tokenizer, made = imported(source, pieces, tags)
     processor = sentencepiece.SentencePieceProcessor(model_proto=source)
     texts = [text for text in random_texts(10_050) if not any(tag in processor.normalize(text) for tag in TAGS)]
     assert len(texts) >= 10_000
@@ -131,9 +104,15 @@ def test_rows_must_be_in_the_tables(pieces, got):
 
 
 @pytest.mark.parametrize(("model", "got"), [(b"", "something else"), (b"\x00words", "something else"), (None, "one of another type")])
-def test_only_unigram_models_are_read(model, got):
-    with pytest.raises(ValueError, match=f"expected a SentencePiece model of type unigram in source.spm, got {got}"):
-        parsed_model(trained("source", model_type="bpe") if model is None else model, "source.spm")
+def test_models_of_words_are_refused(model, got):
+    with pytest.raises(ValueError, match=f"expected a SentencePiece model of type unigram, bpe or char in source.spm, got {got}"):
+        parsed_model(trained("source", model_type="word", hard_vocab_limit=False) if model is None else model, "source.spm")
+
+
+def test_language_tokens_need_a_unigram_model():
+    source = trained("source", model_type="bpe")
+    with pytest.raises(ValueError, match="type unigram for a vocabulary with language tokens, got another, and >>fra<<"):
+        imported(source, vocabulary([source], tags=TAGS), TAGS)
 
 
 def test_translations_are_decoded_as_the_family_decodes_them(tmp_path):

@@ -21,11 +21,12 @@ PROJECTIONS = {"query": "q_proj", "key": "k_proj", "value": "v_proj"}
 
 
 class Array(NamedTuple):
-    """An array of a file, and what this project makes of it."""
+    """An array of a file, what this project makes of it, and what makes the array of that again."""
 
     name: str
     shape: tuple[int, ...]
     convert: Callable[[np.ndarray], np.ndarray] = np.asarray
+    restore: Callable[[np.ndarray], np.ndarray] = np.asarray
 
 
 def layer_arrays(file: Arrays, config: TransformerConfig) -> dict[str, Array]:
@@ -56,16 +57,23 @@ def _layer(config: TransformerConfig, parts: dict[str, tuple[str, str]]) -> Iter
 def _attention(config: TransformerConfig, ours: str, theirs: str) -> Iterator[tuple[str, Array]]:
     width = config.model_dim
     heads = (config.num_heads, config.query_width)  # H, K; H * K = D
+
+    def split(weight: np.ndarray) -> np.ndarray:  # (H*K, D) -> (H, D, K)
+        return weight.reshape(*heads, width).transpose(0, 2, 1)
+
+    def joined(weight: np.ndarray) -> np.ndarray:  # (H, D, K) -> (H*K, D)
+        return weight.transpose(0, 2, 1).reshape(width, width)
+
     for role, name in PROJECTIONS.items():
-        # (H*K, D) -> (H, D, K), and (H*K,) -> (H, 1, K)
-        yield f"{ours}/{role}", Array(f"{theirs}.{name}.weight", (width, width), lambda w: w.reshape(*heads, width).transpose(0, 2, 1))
-        yield f"{ours}/{role}_bias", Array(f"{theirs}.{name}.bias", (width,), lambda b: b.reshape(heads[0], 1, heads[1]))
-    yield f"{ours}/output", Array(f"{theirs}.out_proj.weight", (width, width), np.transpose)
+        yield f"{ours}/{role}", Array(f"{theirs}.{name}.weight", (width, width), split, joined)
+        # (H*K,) -> (H, 1, K) and back
+        yield f"{ours}/{role}_bias", Array(f"{theirs}.{name}.bias", (width,), lambda b: b.reshape(heads[0], 1, heads[1]), np.ravel)
+    yield f"{ours}/output", Array(f"{theirs}.out_proj.weight", (width, width), np.transpose, np.transpose)
     yield f"{ours}/output_bias", Array(f"{theirs}.out_proj.bias", (width,))
 
 
 def _dense(ours: str, theirs: str, inputs: int, outputs: int) -> Iterator[tuple[str, Array]]:
-    yield f"{ours}/kernel", Array(f"{theirs}.weight", (outputs, inputs), np.transpose)
+    yield f"{ours}/kernel", Array(f"{theirs}.weight", (outputs, inputs), np.transpose, np.transpose)
     yield f"{ours}/bias", Array(f"{theirs}.bias", (outputs,))
 
 

@@ -74,7 +74,7 @@ def _tokens(folder: Path) -> Tokens:
     """Read the tokens of M2M100, if there is a vocab.json, or of NLLB."""
     own = (folder / VOCABULARY).is_file()
     check_files(folder, [MODEL, VOCABULARY if own else FAST])
-    model = parsed_model((folder / MODEL).read_bytes(), str(folder / MODEL), ("bpe", "unigram"))
+    model = parsed_model((folder / MODEL).read_bytes(), str(folder / MODEL))
     if not own:
         languages = added_languages(folder)
         return Tokens({**fairseq_pieces(model, folder / MODEL), **languages}, languages, model, "NLLB")

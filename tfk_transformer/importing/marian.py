@@ -4,20 +4,25 @@ Its layers are those of BART with norms after the residual connections and sinus
 token, whose row serves the start token here; padding itself is never predicted.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 
 from tfk_transformer.config.model_options import TransformerConfig
-from tfk_transformer.importing.bart_config import BartConfig
+from tfk_transformer.constants import END_ID, PAD_ID, START_ID
+from tfk_transformer.importing.bart_config import ACTIVATIONS, BartConfig
 from tfk_transformer.importing.bart_layers import OUTPUT, SHARED, SOURCE, TARGET, Array, layer_arrays, read_arrays
 from tfk_transformer.importing.imported import Imported
 from tfk_transformer.importing.languages import Languages, check_no_languages
 from tfk_transformer.importing.model_folder import GENERATION, Arrays, check_files, one_of, open_arrays, read_json
 from tfk_transformer.importing.search_notes import known_settings
 from tfk_transformer.importing.vocabulary import (
+    END,
+    PAD,
+    UNKNOWN,
+    Special,
     Vocabulary,
     arranged,
     check_rows,
@@ -79,6 +84,33 @@ class MarianConfig(BartConfig):
             **self.common_options(),
         )
 
+    @classmethod
+    def of_options(cls, config: TransformerConfig) -> Self:
+        """Return the values for a `Transformer`, whose ids are the rows of the tables; the reverse of `to_options`."""
+        names = {ours: theirs for theirs, ours in ACTIVATIONS.items()}
+        return cls(
+            vocab_size=config.source_vocab_size,
+            decoder_vocab_size=config.target_vocab_size,
+            d_model=config.model_dim,
+            encoder_layers=config.encoder_layers,
+            decoder_layers=config.decoder_layers,
+            encoder_attention_heads=config.num_heads,
+            decoder_attention_heads=config.num_heads,
+            encoder_ffn_dim=config.ff_width,
+            decoder_ffn_dim=config.ff_width,
+            max_position_embeddings=config.max_length,
+            activation_function=names.get(config.ff_activation, config.ff_activation),
+            scale_embedding=config.scale_embeddings,
+            share_encoder_decoder_embeddings=config.tie_embeddings == "all",
+            tie_word_embeddings=config.tie_embeddings != "none",
+            dropout=config.dropout,
+            attention_dropout=config.attention_dropout,
+            activation_dropout=config.ff_dropout,
+            pad_token_id=PAD_ID,
+            eos_token_id=END_ID,
+            decoder_start_token_id=START_ID,
+        )
+
 
 def read_marian(folder: Path, values: Mapping[str, Any], languages: Languages) -> Imported:
     """Read a folder of MarianMT.
@@ -95,9 +127,10 @@ def read_marian(folder: Path, values: Mapping[str, Any], languages: Languages) -
     check_no_languages(languages, "MarianMT")
     given = MarianConfig(**values)
     source, target = _read_sides(folder, given)
+    never = [[given.pad_token_id], *([] if target.vocabulary.silent[START_ID] else [[given.decoder_start_token_id]])]
     config = given.to_options(source.vocabulary, target.vocabulary)
     arrays = _arrays(open_arrays(folder), given, config, source.vocabulary, target.vocabulary)
-    search, notes = known_settings([values, read_json(folder / GENERATION)], given.max_position_embeddings, [[given.pad_token_id]])
+    search, notes = known_settings([values, read_json(folder / GENERATION)], given.max_position_embeddings, never)
     return Imported(config, arrays, source.model, target.model, "MarianMT", search, notes)
 
 
@@ -114,13 +147,31 @@ def _read_sides(folder: Path, given: MarianConfig) -> tuple[Side, Side]:
     check_files(folder, dict.fromkeys(["source.spm", "target.spm", *names]))
     first, second = (read_pieces(folder / name) for name in names)
     source_model, target_model = (parsed_model((folder / name).read_bytes(), str(folder / name)) for name in ("source.spm", "target.spm"))
-    special = special_rows(second)._replace(start=given.decoder_start_token_id)
-    check_rows(special, given.pad_token_id, given.eos_token_id, folder / names[1])
     own = set(text_pieces(source_model))
-    source = arranged(first, given.vocab_size, special if given.tied == "all" else special_rows(first), lacking=own - set(first))
+    start = _own_start(second, given, own | set(text_pieces(target_model)))
+    special = _special(second, start)._replace(start=given.decoder_start_token_id)
+    check_rows(special, given.pad_token_id, given.eos_token_id, folder / names[1])
+    source = arranged(first, given.vocab_size, special if given.tied == "all" else _special(first, start), lacking=own - set(first))
     target = source if given.tied == "all" else arranged(second, given.target_rows, special)
-    tags = [piece for piece in first if piece.startswith(">>") and piece.endswith("<<") and piece not in own]
+    tags = [piece for piece in first if is_tag(piece) and piece not in own]
     return Side(source, sentencepiece_model(source_model, source, tags)), Side(target, sentencepiece_model(target_model, target))
+
+
+def is_tag(piece: str) -> bool:
+    """Return whether a piece is a language token, such as >>fra<<."""
+    return piece.startswith(">>") and piece.endswith("<<")
+
+
+def _own_start(pieces: Mapping[str, int], given: MarianConfig, texts: Collection[str]) -> str | None:
+    """Return the piece that the decoder starts with, if it is for nothing else; opus-mt models start with the padding."""
+    other = {END, UNKNOWN, PAD}.union(texts)
+    found = [piece for piece, row in pieces.items() if row == given.decoder_start_token_id]
+    return next((piece for piece in found if piece not in other and not is_tag(piece)), None)
+
+
+def _special(pieces: Mapping[str, int], start: str | None) -> Special:
+    special = special_rows(pieces)
+    return special._replace(start=pieces[start], own_start=True) if start is not None and start in pieces else special
 
 
 def _arrays(file: Arrays, given: MarianConfig, config: TransformerConfig, source: Vocabulary, target: Vocabulary) -> dict[str, np.ndarray]:

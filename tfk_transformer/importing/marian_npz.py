@@ -211,7 +211,7 @@ class Side(NamedTuple):
 
 
 def _side(path: Path, rows: int) -> Side:
-    proto = parsed_model(path.read_bytes(), str(path), ("unigram", "bpe"))
+    proto = parsed_model(path.read_bytes(), str(path))
     pieces = tuple(piece.piece for piece in proto.pieces)
     end, unknown = proto.trainer_spec.eos_id, proto.trainer_spec.unk_id
     if not (0 <= end < len(pieces) and 0 <= unknown < len(pieces) and len(pieces) <= rows):

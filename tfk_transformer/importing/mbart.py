@@ -79,7 +79,7 @@ def _tokens(folder: Path, values: Mapping[str, Any]) -> Tokens:
             f"tokenizer: expected the tokenizer_class MBart50Tokenizer in {folder}, got {kind!r}; of the models of this kind, only "
             "mBART-50 puts the language before the text."
         )
-    model = parsed_model((folder / MODEL).read_bytes(), str(folder / MODEL), ("unigram", "bpe"))
+    model = parsed_model((folder / MODEL).read_bytes(), str(folder / MODEL))
     pieces = fairseq_pieces(model, folder / MODEL)
     own = (folder / FAST).is_file()
     languages = added_languages(folder) if own else {code: len(pieces) + i for i, code in enumerate(LANGUAGES)}

@@ -40,7 +40,7 @@ def known_settings(
         same["max_length"] = max(1, min(longest, positions) - started)
     changed = [name for name, neutral in NEUTRAL.items() if name not in chosen and given.get(name, neutral) != neutral]
     notes = [f"{name} {given[name]} is not taken over" for name in changed]
-    if given.get("bad_words_ids", silent) not in ([], silent):
+    if not isinstance(bad := given.get("bad_words_ids", []), list) or any(words not in silent for words in bad):
         notes.append("bad_words_ids other than padding are not taken over")
     if same.get("beam_size", 1) > 1:
         alpha = given.get("length_penalty", 1.0)

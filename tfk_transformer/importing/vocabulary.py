@@ -15,7 +15,8 @@ from tfk_transformer.importing.model_folder import read_json
 END, UNKNOWN, PAD = "</s>", "<unk>", "<pad>"  # what all families call them
 SILENT = -1e9  # the output bias of tokens that are never predicted
 Piece: TypeAlias = ModelProto.SentencePiece
-TYPES = {1: "unigram", 2: "bpe", 3: "word", 4: "char"}  # of `ModelType`
+UNIGRAM = 1
+TYPES = {UNIGRAM: "unigram", 2: "bpe", 4: "char"}  # of `ModelType`, without words
 NEVER_FROM_TEXT = (Piece.CONTROL, Piece.UNKNOWN, Piece.UNUSED)
 
 
@@ -26,12 +27,14 @@ class Special(NamedTuple):
     start: int  # the decoder's first token, in many families also the padding or the end token
     end: int
     unknown: int
+    own_start: bool = False  # whether the start token has a row that no text and no other token uses
 
 
 class Vocabulary(NamedTuple):
     """The tokens of a side by this project's ids: the special ones, the family's others in their order, and pieces that it lacks.
 
-    The start token has a row of its own. A piece that the vocabulary lacks has the row of the unknown token.
+    The start token is a token of its own, which may share its row of the tables with another one. A piece that the vocabulary lacks
+    has the row of the unknown token.
     """
 
     pieces: tuple[str, ...]
@@ -95,35 +98,31 @@ def arranged(
                 f"vocabulary: expected a row of its own below {rows:,} for each piece, got {row} for '{names[row]}' and for '{piece}'."
             )
     first = [special.pad, special.start, special.end, special.unknown]
-    others = [row for row in range(rows) if row not in (special.pad, special.end, special.unknown)]
+    others = [row for row in range(rows) if row not in (first if special.own_start else (special.pad, special.end, special.unknown))]
     more = sorted(lacking)
     free = next(name for name in (f"<s{'_' * n}>" for n in range(len(pieces) + 1)) if name not in pieces)
     texts = [names.get(row, f"<row {row}>") for row in [*first, *others]]
-    texts[START_ID] = free
+    texts[START_ID] = texts[START_ID] if special.own_start else free
     count = len(texts)
     all_rows = np.array([*first, *others, *[special.unknown] * len(more)])
     places = np.arange(len(all_rows))
-    return Vocabulary((*texts, *more), all_rows, (places == START_ID) | (places >= count) | np.isin(all_rows, list(never)))
+    silent = (places >= count) | np.isin(all_rows, list(never)) | ((places == START_ID) & (not special.own_start))
+    return Vocabulary((*texts, *more), all_rows, silent)
 
 
-def parsed_model(model: bytes, name: str, types: Collection[str] = ("unigram",)) -> ModelProto:
+def parsed_model(model: bytes, name: str) -> ModelProto:
     """Return a SentencePiece model as a message.
 
-    Args:
-        model: the serialized model.
-        name: its name, for the error.
-        types: the types that are supported.
-
     Raises:
-        ValueError: if the bytes are not one, or it is of another type.
+        ValueError: if the bytes are not one, or it is of another type than `TYPES`.
     """
     try:
         proto = ModelProto.FromString(model)
     except DecodeError:
         proto = ModelProto()
-    if not proto.pieces or TYPES.get(proto.trainer_spec.model_type) not in types:
+    if not proto.pieces or proto.trainer_spec.model_type not in TYPES:
         got = "one of another type" if proto.pieces else "something else"
-        raise ValueError(f"tokenizer: expected a SentencePiece model of type {' or '.join(types)} in {name}, got {got}.")
+        raise ValueError(f"tokenizer: expected a SentencePiece model of type {', '.join(TYPES.values())} in {name}, got {got}.")
     return proto
 
 
@@ -141,9 +140,15 @@ def sentencepiece_model(proto: ModelProto, vocabulary: Vocabulary, tags: Sequenc
         proto: the model.
         vocabulary: the tokens. Those that it does not have and `proto` has become unknown, or are segmented further.
         tags: tokens of the vocabulary that become one piece each where a text has them after a blank or at its start.
-        lacking: the type of the tokens that `proto` lacks: unused ones are decoded, and control tokens are not. A model of type "bpe"
-            would merge pieces to unused ones first, so it needs control tokens.
+        lacking: the type of the tokens that `proto` lacks: unused ones are decoded, and control tokens are not. A model of another type
+            than "unigram" always gets control tokens, since it would merge pieces to unused ones first.
+
+    Raises:
+        ValueError: if there are tags, and `proto` is not of type "unigram".
     """
+    if tags and proto.trainer_spec.model_type != UNIGRAM:
+        raise ValueError(f"tokenizer: expected a model of type unigram for a vocabulary with language tokens, got another, and {tags[0]}.")
+    lacking = lacking if proto.trainer_spec.model_type == UNIGRAM else Piece.CONTROL
     known = {piece.piece: piece for piece in proto.pieces}
     marks = dict(zip(tags, _normalized(proto, tags), strict=True))
     # Only these: a family's self tests have its ids.
