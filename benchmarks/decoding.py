@@ -6,17 +6,17 @@ python benchmarks/decoding.py BUNDLE --forced                                 ra
 Every engine has its own process, and the engines take turns. Speeds are medians of interleaved rounds, in sentences per second, and
 in brackets relative to CTranslate2's best in the same column. Engines that support it are also measured with one batch per thread in
 parallel ("2 at once") instead of one batch on all threads. The table is only printed if CTranslate2's translations equal ours.
-`pip install -e '.[bench]'` installs the peers; --peers-python uses those of another environment with ctranslate2 and torch.
+`pip install -e '.[bench]'` installs the peers; --peers-python runs those of another environment with ctranslate2 and torch. The
+conversion for CTranslate2 is the export's, and needs ctranslate2 here.
 """
 
 import argparse
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from engines.process import HERE, EngineSpec, RunningEngine
+from engines.process import EngineSpec, RunningEngine
 from engines.report import Footprint, Report, processor, search_name
 from engines.tasks import Task, forced_task, natural_task
 from engines.trial import agreement, check_agreement, measure, translations
@@ -99,7 +99,7 @@ def engine_specs(task: Task, options, folder: Path) -> list[EngineSpec]:
     specs = []
     for quantization in ("float32", "int8"):
         out = folder / f"ctranslate2-{quantization}"
-        _convert(options.peers_python, weights, out, quantization)
+        _convert(task.translator.model, out, quantization)
         specs.append(EngineSpec(f"CTranslate2 {quantization}", "ctranslate2_model", out, (quantization,), options.peers_python))
     specs += [EngineSpec(name, "onnx_file", path) for name, path in _onnx_files(task.export, options.onnx).items()]
     if options.threads > 1:
@@ -110,13 +110,13 @@ def engine_specs(task: Task, options, folder: Path) -> list[EngineSpec]:
     return specs
 
 
-def _convert(python: str, weights: Path, out: Path, quantization: str) -> None:
-    """Convert in a process of its own: the peers may live in another environment."""
-    command = [python, "-m", "engines.ctranslate2_conversion", weights.resolve(), out.resolve(), quantization]
-    done = subprocess.run(list(map(str, command)), cwd=HERE, capture_output=True, text=True)
-    if done.returncode:
-        last = done.stderr.strip().splitlines()[-1]
-        raise ValueError(f"CTranslate2: the conversion failed ({last}); it needs pip install -e '.[bench]', here or for --peers-python.")
+def _convert(model, out: Path, quantization: str) -> None:
+    from engines.ctranslate2_conversion import convert  # only now: it loads Keras
+
+    try:
+        convert(model, out, quantization)
+    except ModuleNotFoundError as error:
+        raise ValueError(f"CTranslate2: the conversion needs {error.name}: pip install -e '.[ctranslate2]', here.") from None
 
 
 def _onnx_files(export: Path, more: Sequence[str]) -> dict[str, Path]:

@@ -15,8 +15,8 @@ class Engine:
         self.model = ctranslate2.Translator(path, compute_type=compute_type, **layout)
 
     def prepare(self, rows):
-        """Turn ids into the vocabulary's tokens, which are the ids written out."""
-        return [[str(i) for i in row] for row in rows]
+        """Turn ids into the vocabulary's tokens, which are the ids written out. The engine adds the end token itself."""
+        return [[str(i) for i in row[:-1]] for row in rows]
 
     def translate(self, rows, search: Search):
         """Leave the batches to the engine: it sorts by length, as the rows already are."""

@@ -76,12 +76,12 @@ def weights(model, tmp_path_factory):
 
 
 @pytest.mark.parametrize("search", [GREEDY, BEAM, FORCED], ids=["greedy", "beam", "forced"])
-def test_a_converted_ctranslate2_model_gives_our_ids(model, weights, tmp_path, search):
+def test_a_converted_ctranslate2_model_gives_our_ids(model, tmp_path, search):
     pytest.importorskip("ctranslate2")
     from engines.ctranslate2_conversion import convert
     from engines.ctranslate2_model import Engine
 
-    convert(weights, tmp_path / "converted")
+    convert(model, tmp_path / "converted")
     engine = Engine(str(tmp_path / "converted"), 1, "float32")
     expected = searched(model, search)
     assert engine.read(engine.translate(engine.prepare(ROWS), search)) == expected
@@ -94,8 +94,7 @@ def test_a_converted_fitted_model_translates(translator, tmp_path):
     from engines.ctranslate2_conversion import convert
     from engines.ctranslate2_model import Engine
 
-    write_weights(translator.model, tmp_path / "weights")
-    convert(tmp_path / "weights", tmp_path / "converted", "int8")
+    convert(translator.model, tmp_path / "converted", "int8")
     engine = Engine(str(tmp_path / "converted"), 1, "int8")
     rows = [[*ids, 2] for ids in translator.source_tokenizer.encode(["seven", "forty-two", "one hundred ninety-nine"])]
     found = engine.read(engine.translate(engine.prepare(rows), Search(4, 2, 32)))
