@@ -46,9 +46,9 @@ class ExpectedResults:
         self.searches.append((prefix, parity.SETTINGS[0], self.generate(parity.SETTINGS[0], prefix)))
         self.scores = _in_batches(self._score, self.ids, self.best)
         # Texts that are too long are compared over ids only: the runtimes refuse them.
-        fitting = [row for row, ids in enumerate(tokenizer.encode(self.texts)) if len(ids) < self.ids.shape[1]]
-        self.short_texts = [self.texts[row] for row in fitting]
-        self.translations: list[str] = translator.target_tokenizer.decode(self.best[fitting].tolist())
+        self.fitting = [row for row, ids in enumerate(tokenizer.encode(self.texts)) if len(ids) < self.ids.shape[1]]
+        self.short_texts = [self.texts[row] for row in self.fitting]
+        self.translations: list[str] = translator.target_tokenizer.decode(self.best[self.fitting].tolist())
 
     @functools.cached_property
     def search(self) -> ir.Model:
@@ -98,9 +98,7 @@ class ExpectedResults:
 
     def generate(self, settings: Settings, prefix_ids: np.ndarray = NO_PREFIX) -> Searched:
         """Return the model's translations of the probe ids with these search settings, and their scores."""
-        values = SearchSettings.model_validate(settings).model_dump().values()
-        found = self._generate_function(self.ids, prefix_ids, *values)
-        return np.array(found["ids"]), np.array(found["scores"])
+        return run_search(self._generate_function, self.ids, settings, prefix_ids)
 
     @functools.cached_property
     def _generate_function(self) -> Callable[..., dict[str, np.ndarray]]:
@@ -120,3 +118,12 @@ def _in_batches(score: Score, source_ids: np.ndarray, target_ids: np.ndarray) ->
     starts = range(0, len(source_ids), BATCH_SIZE)
     parts = [score(source_ids[first : first + BATCH_SIZE], target_ids[first : first + BATCH_SIZE]) for first in starts]
     return [np.concatenate(arrays) for arrays in zip(*parts, strict=True)]
+
+
+def run_search(
+    generate: Callable[..., Mapping[str, np.ndarray]], ids: np.ndarray, settings: Settings, prefix_ids: np.ndarray = NO_PREFIX
+) -> Searched:
+    """Return the translations of ids by a traced search of these settings, and their scores."""
+    values = SearchSettings.model_validate(settings).model_dump().values()
+    found = generate(ids, prefix_ids, *values)
+    return np.array(found["ids"]), np.array(found["scores"])

@@ -8,9 +8,18 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tfk_transformer.atomic_write import written_whole
-from tfk_transformer.export import classifier_files, file_names, translator_files
+from tfk_transformer.config.words import nearest
+from tfk_transformer.export import classifier_files, file_names, library_files, translator_files
 from tfk_transformer.export.expected_results import ExpectedResults
-from tfk_transformer.export.formats import CLASSIFIER_FORMATS, DEFAULT_TRANSLATOR_FORMATS, TRANSLATOR_FORMATS, check_formats, check_out
+from tfk_transformer.export.formats import (
+    CLASSIFIER_FORMATS,
+    DEFAULT_TRANSLATOR_FORMATS,
+    KERAS_CLASSIFIER_FORMATS,
+    KERAS_TRANSLATOR_FORMATS,
+    TRANSLATOR_FORMATS,
+    check_formats,
+    check_out,
+)
 from tfk_transformer.export.parity import Figures
 from tfk_transformer.pipelines.text_classifier import TextClassifier
 from tfk_transformer.pipelines.translator import Translator
@@ -27,12 +36,14 @@ def export(fitted: Translator | TextClassifier, out: str | os.PathLike[str], for
       loop themselves.
     - "onnx_fast": `generate.fast.onnx` and `translate.fast.onnx`, with operators that only onnxruntime has.
     - "onnx_int8": `generate.int8.onnx` and `translate.int8.onnx`, with weights of 8 bits.
+    - "ctranslate2": the folder `ctranslate2/`, which `ctranslate2.Translator` loads.
+    - "huggingface": the folder `huggingface/` in the layout of MarianMT, which transformers loads.
 
     The formats of a classifier are "saved_model", and "onnx": `probabilities.onnx` (ids) and `classify.onnx` (text).
 
     Every file is run on at least 100 probe sentences, and nothing is written unless all ids, or labels, equal the Keras model's.
-    Only int8 translations may differ: they must be close to the model's. A model that computes in a half precision is exported,
-    and compared, in float32.
+    Only int8 translations may differ, which must be close to the model's, and 1 % of those of CTranslate2. A model that computes in
+    a half precision is exported, and compared, in float32.
 
     Args:
         fitted: the translator or classifier to export.
@@ -43,12 +54,15 @@ def export(fitted: Translator | TextClassifier, out: str | os.PathLike[str], for
         The parity figures, which are also in `parity.json` and in the metadata of the ONNX files.
 
     Raises:
-        ValueError: if `fitted` is neither, a format is unknown, the folder exists or cannot be written, or the disk is full.
+        ValueError: if `fitted` is neither, a format is unknown or does not have the model's options, the folder exists or cannot be
+            written, or the disk is full.
+        ImportError: if CTranslate2 is not installed and "ctranslate2" is requested.
         ParityError: if a file's results differ from the model's.
     """
     check_out(out)
     if isinstance(fitted, Translator):
         check_formats(formats, TRANSLATOR_FORMATS)
+        library_files.check_counterparts(fitted, formats or ())
         return _export_translator(fitted.in_float32(), out, formats or DEFAULT_TRANSLATOR_FORMATS)
     if isinstance(fitted, TextClassifier):
         check_formats(formats, CLASSIFIER_FORMATS)
@@ -56,12 +70,42 @@ def export(fitted: Translator | TextClassifier, out: str | os.PathLike[str], for
     raise ValueError(f"fitted: expected a Translator or a TextClassifier, got {type(fitted).__name__}; open a bundle with its `load`.")
 
 
+def export_one(
+    fitted: Translator | TextClassifier, filepath: str | os.PathLike[str], format: str = "tf_saved_model", verbose: bool | None = None
+) -> Figures:
+    """Write one file or folder, with the arguments of `keras.Model.export`; see `SavedAsBundle.export`.
+
+    Raises:
+        ValueError: if the format is unknown, or something exists at the path.
+    """
+    known = KERAS_TRANSLATOR_FORMATS if isinstance(fitted, Translator) else KERAS_CLASSIFIER_FORMATS
+    if not isinstance(format, str) or format not in known:
+        raise ValueError(f"format: expected one of {', '.join(known)}, got {format!r}.{nearest(str(format), known)}")
+    ours, name = known[format]
+    path = Path(filepath)
+    check_out(path, "filepath", "file" if name.endswith(".onnx") else "folder")
+    with written_whole(path) as new:
+        files = new.with_name(f"{new.name}.files")
+        figures = export(fitted, files, [ours])
+        if (beside := files / file_names.external_weights(name)).exists():
+            raise ValueError(
+                f"format: expected a model with less than 2 GB of weights for one file, got one with {beside.stat().st_size / 1e9:.1f} GB; "
+                f"use tfk_transformer.export(…, formats=['{ours}']), which writes two files."
+            )
+        os.replace(files / name, new)
+    if verbose:
+        print(f"Saved artifact at '{filepath}'.")
+    return figures
+
+
 def _export_translator(translator: Translator, out: str | os.PathLike[str], formats: Sequence[str]) -> Figures:
     with _exact_float32(), _new_folder(out) as folder:
         expected = ExpectedResults(translator)
         writers = translator_files.WRITERS
         written = {name: write(translator, folder, expected) for name, write in writers.items() if name in formats}
-        return _with_figures(folder, {**expected.agreed, **written})
+        # The folders of other libraries are compared otherwise, and have figures of their own.
+        agreed = {} if set(written) <= set(library_files.WRITERS) else expected.agreed
+        return _with_figures(folder, {**agreed, "sentences": len(expected.texts), **written})
 
 
 def _export_classifier(classifier: TextClassifier, out: str | os.PathLike[str], formats: Sequence[str]) -> Figures:

@@ -11,6 +11,11 @@ TOKENIZER = "tokenizer.onnx"
 ENCODER = "encoder.onnx"
 DECODER_STEP = "decoder_step.onnx"
 
+# Of a translator, for other libraries; folders. Each holds a description of what was exported.
+CTRANSLATE2 = "ctranslate2"
+HUGGINGFACE = "huggingface"
+EXPORTED = "tfk_transformer.json"
+
 # Of a classifier.
 PROBABILITIES = "probabilities.onnx"
 CLASSIFY = "classify.onnx"

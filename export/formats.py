@@ -1,12 +1,27 @@
 """The formats of an export, and the checks of its arguments. This module loads neither TensorFlow nor Keras."""
 
+import importlib.util
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
-TRANSLATOR_FORMATS = ("saved_model", "onnx", "onnx_steps", "onnx_fast", "onnx_int8")
+from tfk_transformer.export import file_names
+from tfk_transformer.runtime_environment import with_install_line
+
+TRANSLATOR_FORMATS = ("saved_model", "onnx", "onnx_steps", "onnx_fast", "onnx_int8", "ctranslate2", "huggingface")
 DEFAULT_TRANSLATOR_FORMATS = ("saved_model", "onnx", "onnx_steps")
 CLASSIFIER_FORMATS = ("saved_model", "onnx")
+
+# By the names of formats in the method `export`, the first two of which are Keras's: the format, and the file or folder that is kept of it.
+KERAS_TRANSLATOR_FORMATS = {
+    "tf_saved_model": ("saved_model", file_names.SAVED_MODEL),
+    "onnx": ("onnx", file_names.TRANSLATE),
+    "onnx_fast": ("onnx_fast", file_names.with_profile(file_names.TRANSLATE, "fast")),
+    "onnx_int8": ("onnx_int8", file_names.with_profile(file_names.TRANSLATE, "int8")),
+    "ctranslate2": ("ctranslate2", file_names.CTRANSLATE2),
+    "huggingface": ("huggingface", file_names.HUGGINGFACE),
+}
+KERAS_CLASSIFIER_FORMATS = {"tf_saved_model": ("saved_model", file_names.SAVED_MODEL), "onnx": ("onnx", file_names.CLASSIFY)}
 
 
 def check_formats(formats: Sequence[str] | None, known: Sequence[str] = TRANSLATOR_FORMATS) -> None:
@@ -18,24 +33,41 @@ def check_formats(formats: Sequence[str] | None, known: Sequence[str] = TRANSLAT
 
     Raises:
         ValueError: if `formats` is a string, is empty or has an unknown name.
+        ImportError: if a format needs a package that is not installed.
     """
     if isinstance(formats, str):
         raise ValueError(f"formats: expected a list of names, got the string {formats!r}; write [{formats!r}].")
     unknown = sorted(set(formats or ()) - set(known))
     if unknown or (formats is not None and not formats):
         raise ValueError(f"formats: expected some of {', '.join(known)}, got {', '.join(unknown) or 'none'}.")
+    check_packages(formats or ())
 
 
-def check_out(out: str | os.PathLike[str]) -> None:
-    """Check that a new folder can be made at a path. Missing folders above it are made later.
+def check_packages(formats: Sequence[str]) -> None:
+    """Check that the packages of formats are installed, of those that the extra `tensorflow` does not install.
+
+    Raises:
+        ImportError: with the line that installs what is missing.
+    """
+    if "ctranslate2" in formats and importlib.util.find_spec("ctranslate2") is None:
+        raise with_install_line(ModuleNotFoundError(name="ctranslate2"))
+
+
+def check_out(out: str | os.PathLike[str], argument: str = "out", what: str = "folder") -> None:
+    """Check that a new folder or file can be made at a path. Missing folders above it are made later.
+
+    Args:
+        out: the path.
+        argument: its name, for errors.
+        what: what will be made there, for errors.
 
     Raises:
         ValueError: if `out` exists, or if it cannot be written.
     """
     if Path(out).exists():
-        raise ValueError(f"out: expected a new folder, got {out}, which exists; choose another name or remove it.")
+        raise ValueError(f"{argument}: expected a new {what}, got {out}, which exists; choose another name or remove it.")
     above = next(folder for folder in Path(out).absolute().parents if folder.exists())
     if not above.is_dir():
-        raise ValueError(f"out: expected a path inside a folder, got {out}, but {above} is a file; choose another path.")
+        raise ValueError(f"{argument}: expected a path inside a folder, got {out}, but {above} is a file; choose another path.")
     if not os.access(above, os.W_OK | os.X_OK):
-        raise ValueError(f"out: expected a path in a writable folder, got {out}, but {above} is not writable; choose another path.")
+        raise ValueError(f"{argument}: expected a path in a writable folder, got {out}, but {above} is not writable; choose another path.")

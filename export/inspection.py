@@ -14,6 +14,7 @@ from rich.table import Table
 from tfk_transformer.config.json_text import parsed_object
 from tfk_transformer.config.search_settings import SETTING_DTYPES, setting_rules
 from tfk_transformer.export import file_names
+from tfk_transformer.export.runtime.opening import library_of
 from tfk_transformer.export.runtime.sessions import METADATA, checked_metadata
 from tfk_transformer.export.signatures import PREFIX, PREFIX_IDS
 from tfk_transformer.export.to_onnx.conversion import quietly
@@ -30,13 +31,16 @@ WEIGHT_DTYPES = ("FLOAT", "FLOAT16", "BFLOAT16", "DOUBLE", "INT8", "UINT8")
 
 
 def inspect(path: str | os.PathLike[str]) -> Description:
-    """Describe a bundle, a SavedModel folder or an exported ONNX file. Only the first two load TensorFlow.
+    """Describe a bundle, a SavedModel folder, an exported ONNX file or an exported folder of another library.
+
+    Only the first two load TensorFlow.
 
     Args:
         path: path of the file or folder.
 
     Returns:
-        Values that JSON can hold: `kind` ("bundle", "SavedModel" or "ONNX"), `path`, `files` (bytes by name) and `parameters`.
+        Values that JSON can hold: `kind` ("bundle", "SavedModel", "ONNX", "CTranslate2" or "Hugging Face"), `path`, `files` (bytes by
+        name) and `parameters`.
         Depending on the kind, there are also `signatures`, `facts`, `config`, `settings` (the rules of each search setting) and `parity`.
 
     Raises:
@@ -47,6 +51,10 @@ def inspect(path: str | os.PathLike[str]) -> Description:
         found = {"kind": "ONNX", **_described(path)}
     elif (path / "saved_model.pb").is_file():
         found = {"kind": "SavedModel", **_saved_model(path)}
+    elif (path / file_names.EXPORTED).is_file():
+        found = _library(path)
+    elif library := library_of(path):
+        raise ValueError(f"FILE: expected {EXPECTED}, got {path}, {library}.")
     elif (path / "config.json").is_file():
         found = {"kind": "bundle", **_bundle(path)}
     else:
@@ -172,12 +180,35 @@ def _saved_model(path: Path) -> Description:
     }
 
 
+def _library(path: Path) -> Description:
+    """Describe an exported folder of another library by the description in it."""
+    file = path / file_names.EXPORTED
+    described = parsed_object(file.read_bytes(), str(file))
+    kinds = {"version": str, "parameters": int, "config": dict}
+    if wrong := [name for name, kind in kinds.items() if not isinstance(described.get(name), kind)]:
+        raise ValueError(f"FILE: expected the description of an exported folder in {file}, got one without {', '.join(wrong)}.")
+    is_ctranslate2 = (path / "model.bin").is_file()
+    return {
+        "kind": "CTranslate2" if is_ctranslate2 else "Hugging Face",
+        "files": _sizes(path),
+        "parameters": described["parameters"],
+        "facts": {"library_version": described["version"]},
+        "config": described["config"],
+        "parity": _figures_beside(path).get(file_names.CTRANSLATE2 if is_ctranslate2 else file_names.HUGGINGFACE),
+    }
+
+
 def _parity_beside(saved_model: Path) -> Description | None:
     """Return the SavedModel's figures in the `parity.json` of its export, or None without such a file."""
-    file = saved_model.parent / file_names.PARITY
-    figures = parsed_object(file.read_bytes(), str(file)) if file.is_file() else {}
+    figures = _figures_beside(saved_model)
     common = {name: value for name, value in figures.items() if not isinstance(value, dict)}
     return {**common, **figures.get("saved_model", {})} or None
+
+
+def _figures_beside(folder: Path) -> Description:
+    """Return the content of the `parity.json` of an export; nothing if there is no such file beside a folder of it."""
+    file = folder.parent / file_names.PARITY
+    return parsed_object(file.read_bytes(), str(file)) if file.is_file() else {}
 
 
 def _tf_tensors(tensors: "Mapping[str, TensorInfo]") -> list[Description]:

@@ -18,6 +18,7 @@ SCORE_TOLERANCE = 1e-3
 PROBABILITY_TOLERANCE = 1e-4  # ten times the rounding differences of a large and confident model
 # The minimum BLEU over characters of an int8 file's translations, with the model's translations as references.
 AGREEMENT = 90.0
+SAME = 0.99  # the minimum share of the sentences that another engine, with another order of sums, translates with the same tokens
 SETTINGS: tuple[dict[str, int | float], ...] = ({"beam_size": 1}, {})  # greedy search, and the defaults
 
 
@@ -85,6 +86,24 @@ def check_scores(name: str, expected: Sequence[np.ndarray], got: Sequence[np.nda
     return {"largest_token_score_difference": tokens, "largest_attention_difference": attention}
 
 
+def check_log_probs(name: str, expected: np.ndarray, got: np.ndarray) -> float:
+    """Compare the log-probabilities of tokens with the model's.
+
+    Returns:
+        The largest difference.
+
+    Raises:
+        ParityError: if one differs by more than `SCORE_TOLERANCE`.
+    """
+    difference = _largest_difference(expected, got)
+    if not difference <= SCORE_TOLERANCE:
+        raise ParityError(
+            f"{name}: expected the model's log-probabilities of the tokens of {len(expected)} probe translations, got some that are "
+            f"{difference:.2g} apart (at most {SCORE_TOLERANCE:g} allowed); nothing was written."
+        )
+    return difference
+
+
 def check_tokens(name: str, expected: np.ndarray, got: np.ndarray) -> None:
     """Compare ids (N, T) with the model's, without their padding.
 
@@ -96,6 +115,25 @@ def check_tokens(name: str, expected: np.ndarray, got: np.ndarray) -> None:
         raise ParityError(
             f"{name}: expected the model's translations of {len(expected)} probe sentences, got {different} with other ids; "
             "nothing was written."
+        )
+
+
+def check_share(name: str, search: str, same: Sequence[bool], difference: float) -> None:
+    """Check how many translations of another engine are the model's, and how far their log-probabilities are apart.
+
+    Args:
+        name: name of the artifact, for errors.
+        search: the kind of search, for errors.
+        same: for each probe sentence, whether all tokens are the model's.
+        difference: the largest difference of the log-probability of a translation that is the same.
+
+    Raises:
+        ParityError: if fewer than `SAME` of the sentences are the same, or the difference is more than `SCORE_TOLERANCE`.
+    """
+    if sum(same) < SAME * len(same) or not difference <= SCORE_TOLERANCE:
+        raise ParityError(
+            f"{name}: expected the model's translations of at least {SAME:.0%} of {len(same)} probe sentences in {search}, got those of "
+            f"{sum(same)}, with log-probabilities up to {difference:.2g} apart (at most {SCORE_TOLERANCE:g} allowed); nothing was written."
         )
 
 

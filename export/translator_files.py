@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from tfk_transformer.config.search_settings import setting_rules
-from tfk_transformer.export import file_names, parity
+from tfk_transformer.export import file_names, library_files, parity
 from tfk_transformer.export.expected_results import BATCH_SIZE, ExpectedResults, Generate, Settings, Translate
 from tfk_transformer.export.parity import Figures, Searched
 from tfk_transformer.export.runtime.onnx_scorer import OnnxScorer
@@ -155,4 +155,5 @@ WRITERS: dict[str, Callable[[Translator, Path, ExpectedResults], Figures]] = {
     "onnx_steps": _onnx_steps,
     "onnx_fast": _onnx_fast,
     "onnx_int8": _onnx_int8,
+    **library_files.WRITERS,
 }

@@ -51,6 +51,7 @@ NOT_RUN = [
     ("docs/serving.md", "import grpc", "needs a server; run by tests/export/test_serving.py against one"),
     ("docs/serving.md", "saved_model_cli", "run by tests/export/test_serving.py"),
     ("docs/serving.md", "cc -O2", "run by tests/export/test_serving.py"),
+    ("docs/models.md", "from transformers", "needs transformers and torch; run by tests/importing/test_transformers.py"),
     ("docs/browser.md", "npm ci", "needs Node; tests/programs/test_javascript.py runs the programs"),
     (
         "docs/measurements.md",

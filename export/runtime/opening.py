@@ -4,6 +4,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from tfk_transformer.config.json_text import parsed_object
 from tfk_transformer.export.to_saved_model.serving import newest_version
 from tfk_transformer.inference.interface import LoadedModel, TranslatorProtocol
 
@@ -56,9 +57,28 @@ def _kind_of(path: str | PathLike[str]) -> tuple[Literal["ONNX", "SavedModel", "
     path = newest_version(path) or path
     if (path / "saved_model.pb").is_file():
         return "SavedModel", path
+    if library := library_of(path):
+        raise ValueError(f"MODEL: expected {KINDS}, got {path}, {library}.")
     if (path / "config.json").is_file():
         return "bundle", path
     raise ValueError(f"MODEL: expected {KINDS}, got {_what_is(path)}.")
+
+
+def library_of(path: Path) -> str | None:
+    """Return what a folder of another library is, and what opens it; None if it is none.
+
+    Args:
+        path: a folder, or a path without one.
+    """
+    if not (path / "config.json").is_file():
+        return None
+    if (path / "model.bin").is_file():
+        return "a folder of CTranslate2, which ctranslate2.Translator opens"
+    try:
+        family = parsed_object((path / "config.json").read_bytes(), "config.json").get("model_type")
+    except ValueError:
+        return None
+    return f"a folder of transformers ({family}), of which `tfk-transformer import` makes a bundle" if family else None
 
 
 def _onnx(path: Path, threads: int | None) -> LoadedModel:

@@ -10,7 +10,6 @@ from tfk_transformer.config.model_options import ClassifierConfig
 from tfk_transformer.export import parity
 from tfk_transformer.export.exporting import export
 from tfk_transformer.export.runtime.onnx_classifier import OnnxClassifier
-from tfk_transformer.export.translator_files import WRITERS
 from tfk_transformer.models.classifier import Classifier
 from tfk_transformer.models.transformer import Transformer
 from tfk_transformer.pipelines.text_classifier import TextClassifier
@@ -36,7 +35,7 @@ def with_activation(translator, activation):
 
 @pytest.mark.parametrize("activation", NOT_ELSEWHERE)
 def test_a_translator_is_exported_in_every_exact_format(small, tmp_path, activation):
-    formats = [name for name in WRITERS if name != "onnx_int8"]
+    formats = ["saved_model", "onnx", "onnx_steps", "onnx_fast"]
     figures = export(with_activation(small, activation), tmp_path / "out", formats)
     assert set(formats) <= set(figures) and figures["ids"] == "equal"
     assert max(figures[name]["largest_score_difference"] for name in ("saved_model", "onnx", "onnx_fast")) < 1e-4

@@ -1,15 +1,17 @@
-"""Imported models against the classes of transformers themselves, where these are installed."""
+"""Imported models and exported folders against the classes of transformers themselves, where these are installed."""
 
 import pathlib
 
 import numpy as np
 import pytest
-from marian_folder import TAGS, pieces_of, sentences, write_folder
+from marian_folder import TAGS, pieces_of, random_texts, sentences, write_folder
+from random_translators import of_transformer
 from test_marian import Case, padded
-from test_vocabulary import random_texts
 
 from tfk_transformer.constants import END_ID, START_ID, UNKNOWN_ID
+from tfk_transformer.export.to_libraries.marian_files import write_marian
 from tfk_transformer.importing.model_import import import_model
+from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -20,14 +22,25 @@ CASES = {
     "unscaled, relu": {"scale_embedding": False, "activation_function": "relu"},
     "two vocabularies, gelu": {"separate": True, "activation_function": "gelu"},
 }
+# What is exported again: imported models, and a model of this project with options that need more than other names of arrays.
+EXPORTED = {
+    "exported: scaled, swish": CASES["scaled, swish"],
+    "exported: two vocabularies, gelu, nothing tied": {"separate": True, "activation_function": "gelu", "tie_word_embeddings": False},
+    "exported: a model of this project": None,
+}
 LONGEST = 30
 
 
 class Pair(Case):
     """An imported model and the family's own classes, loaded from the same folder."""
 
+    end = 0
+
     def __init__(self, folder):
         super().__init__(folder)
+        self.load(folder)
+
+    def load(self, folder):
         self.model = transformers.MarianMTModel.from_pretrained(folder).eval()
         self.tokenizer = transformers.MarianTokenizer.from_pretrained(folder)
 
@@ -41,7 +54,7 @@ class Pair(Case):
             )
         rows = np.array_split(found.sequences.numpy()[:, 1:], len(texts))
         scores = found.sequences_scores.numpy().reshape(len(texts), -1) if found.get("sequences_scores") is not None else rows
-        return [([until_end(row.tolist()) for row in some], these) for some, these in zip(rows, scores, strict=True)]
+        return [([until_end(row.tolist(), self.end) for row in some], these) for some, these in zip(rows, scores, strict=True)]
 
     def ours(self, texts, **settings):
         limits = {"max_length": LONGEST, "max_length_factor": 1000}
@@ -50,12 +63,35 @@ class Pair(Case):
             yield [self.rows[1][row].tolist() for row in ids], [h.score for h in found.hypotheses]
 
 
-@pytest.fixture(scope="module", params=CASES)
+class ExportedPair(Pair):
+    """A translator, and the family's own classes, loaded from the folder that was written of it. Their rows are its ids."""
+
+    end = END_ID
+
+    def __init__(self, translator, folder):
+        self.translator = translator
+        self.rows = [np.arange(tokenizer.vocab_size) for tokenizer in (translator.source_tokenizer, translator.target_tokenizer)]
+        write_marian(translator, folder)
+        self.load(folder)
+
+
+def own_translator():
+    """A translator of this project, with random weights and a byte pair encoding of both sides."""
+    tokenizer = SubwordTokenizer.train(sentences("source", 300) + sentences("target", 300), 90, "bpe")
+    options = {"keys_are_values": True, "attention_scale": "key_dim", "attention_bias": ["query", "output"], "tie_embeddings": "target"}
+    family = {"norm": "post_dropout", "norm_epsilon": 1e-5, "positions": "sinusoidal_paper_halves"}
+    return of_transformer(tokenizer, source_vocab_size=90, target_vocab_size=90, max_length=40, **options, **family)
+
+
+@pytest.fixture(scope="module", params=[*CASES, *EXPORTED])
 def pair(request, tmp_path_factory):
-    return Pair(write_folder(tmp_path_factory.mktemp("marian") / "folder", **CASES[request.param]))
+    folder, options = tmp_path_factory.mktemp("marian"), {**CASES, **EXPORTED}[request.param]
+    if request.param in CASES:
+        return Pair(write_folder(folder / "folder", **options))
+    return ExportedPair(import_model(write_folder(folder / "folder", **options)) if options else own_translator(), folder / "exported")
 
 
-def until_end(row, end=0):
+def until_end(row, end):
     return row[: row.index(end) + 1] if end in row else row
 
 
@@ -110,10 +146,10 @@ def test_ids_of_texts(pair):
     pieces = processor.encode(texts, out_type=str)
     unknown = pair.tokenizer.unk_token_id
     expected = [
-        [row if piece in known else unknown for row, piece in zip(ids, parts, strict=False)] + [0]
+        [row if piece in known else unknown for row, piece in zip(ids, parts, strict=False)] + [pair.end]
         for ids, parts in zip(theirs, pieces, strict=True)
     ]
-    ours = [[*pair.rows[0][ids].tolist(), 0] for ids in pair.translator.source_tokenizer.encode(texts)]
+    ours = [[*pair.rows[0][ids].tolist(), pair.end] for ids in pair.translator.source_tokenizer.encode(texts)]
     different = [text for text, one, other in zip(texts, ours, expected, strict=True) if one != other]
     tagged = [text for text in different if any(tag in processor.normalize(text) for tag in TAGS)]
     print(f"{len(texts)} texts, {len(different)} differ, {len(tagged)} of them with a tag")
@@ -125,7 +161,7 @@ def test_tags(pair):
     texts = sentences("source", 100, seed=4)
     for tag in TAGS if ">>fra<<" in pair.tokenizer.get_vocab() else ():
         tagged = [f"{tag} {text}" for text in texts]
-        ours = [[*pair.rows[0][ids].tolist(), 0] for ids in pair.translator.source_tokenizer.encode(tagged)]
+        ours = [[*pair.rows[0][ids].tolist(), pair.end] for ids in pair.translator.source_tokenizer.encode(tagged)]
         assert ours == pair.tokenizer(tagged)["input_ids"]
 
 

@@ -10,7 +10,7 @@ from tfk_transformer.cli.arguments import Json, console, prepare
 
 
 def command(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="An exported .onnx file, a SavedModel folder or a bundle.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="An exported file or folder, or a bundle.")],
     json_output: Json = False,
 ) -> None:
     """Show the signatures, sizes, version and configuration of a file or folder, and how closely it agrees with the Keras model."""
