@@ -3,6 +3,7 @@
 A bundle is the folder that training writes. It holds only data: reading one runs no code of it.
 """
 
+import importlib
 import json
 import re
 import shutil
@@ -80,6 +81,32 @@ class SavedAsBundle(ABC):
             self._write_files(folder)
             if more:
                 more(folder)
+
+    def export(self, filepath: str | PathLike[str], format: str = "tf_saved_model", verbose: bool | None = None) -> Json:
+        """Write one file or folder that runs without this package, as `keras.Model.export` writes a model: texts in, results out.
+
+        It is compared with the model on the probes, and is written only if the results agree. `tfk_transformer.export` describes the
+        formats, and writes several.
+
+        Args:
+            filepath: the path, which must not exist: a folder for "tf_saved_model", "ctranslate2" and "huggingface", a file such as
+                `model.onnx` for the others.
+            format: "tf_saved_model" or "onnx", as Keras names them, or "onnx_fast", "onnx_int8", "ctranslate2" or "huggingface". A
+                classifier has the first two. Default: "tf_saved_model".
+            verbose: whether the path is printed when it is written. Default: no.
+
+        Returns:
+            The parity figures: values that JSON can hold, by name. They are also in the metadata of an ONNX file.
+
+        Raises:
+            ValueError: if the format is unknown or does not have the model's options, something exists at the path, or ONNX needs a
+                second file because there are more than 2 GB of weights.
+            ParityError: if the results differ from the model's.
+        """
+        # `export/` stands above this folder and imports it. It is imported by its name, and only here.
+        exporting = importlib.import_module("tfk_transformer.export.exporting")
+        figures: Json = exporting.export_one(self, filepath, format, verbose)
+        return figures
 
 
 def rewrite(folder: Path) -> None:
