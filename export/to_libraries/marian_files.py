@@ -18,10 +18,10 @@ from tfk_transformer.config.search_settings import SearchSettings
 from tfk_transformer.constants import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 from tfk_transformer.export.to_libraries.counterparts import MARIAN, refusals
 from tfk_transformer.export.to_libraries.plain_attention import plain_attention
-from tfk_transformer.importing.bart_layers import layer_arrays
-from tfk_transformer.importing.marian import BIAS, END, OUTPUT, PAD, SHARED, SOURCE, TARGET, UNKNOWN, MarianConfig, is_tag
-from tfk_transformer.importing.model_folder import CONFIG, GENERATION, SAFETENSORS
-from tfk_transformer.importing.vocabulary import NEVER_FROM_TEXT, Piece
+from tfk_transformer.importing.hugging_face.bart_layers import BIAS, OUTPUT, SHARED, SOURCE, TARGET, layer_arrays
+from tfk_transformer.importing.hugging_face.marian import MarianConfig, is_tag
+from tfk_transformer.importing.hugging_face.model_folder import CONFIG, GENERATION, SAFETENSORS
+from tfk_transformer.importing.vocabulary import END, NEVER_FROM_TEXT, PAD, UNKNOWN, Piece
 from tfk_transformer.pipelines.bundle import write_json
 from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer

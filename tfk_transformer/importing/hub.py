@@ -4,7 +4,7 @@ import re
 from os import PathLike
 from pathlib import Path
 
-from tfk_transformer.importing.model_folder import PICKLE, SAFETENSORS
+from tfk_transformer.importing.hugging_face.model_folder import PICKLE, SAFETENSORS
 
 NAME = re.compile(r"[\w.-]+/[\w.-]+")  # OWNER/MODEL
 FILES = ("*.json", "*.spm", "*.model", "README.md")  # of a model, besides its weights

@@ -14,9 +14,9 @@ from pydantic import ConfigDict, Field, model_validator
 
 from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.config.record import Record
-from tfk_transformer.importing.bart_layers import Array
+from tfk_transformer.importing.hugging_face.bart_layers import Array
+from tfk_transformer.importing.hugging_face.model_folder import Shapes
 from tfk_transformer.importing.imported import Imported
-from tfk_transformer.importing.model_folder import Shapes
 from tfk_transformer.importing.vocabulary import Piece, Special, Vocabulary, arranged, parsed_model, sentencepiece_model
 from tfk_transformer.models.base import array_problems
 from tfk_transformer.pipelines.weights import check_sizes

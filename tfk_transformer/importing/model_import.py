@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from tfk_transformer.importing.hub import located
+from tfk_transformer.importing.hugging_face.m2m100 import read_m2m100
+from tfk_transformer.importing.hugging_face.marian import read_marian
+from tfk_transformer.importing.hugging_face.mbart import read_mbart
+from tfk_transformer.importing.hugging_face.model_folder import CONFIG, check_files, read_json
 from tfk_transformer.importing.imported import Imported
 from tfk_transformer.importing.languages import Languages, check_no_languages
-from tfk_transformer.importing.m2m100 import read_m2m100
-from tfk_transformer.importing.marian import read_marian
 from tfk_transformer.importing.marian_npz import NPZ, read_marian_file
-from tfk_transformer.importing.mbart import read_mbart
-from tfk_transformer.importing.model_folder import CONFIG, check_files, read_json
 from tfk_transformer.models.transformer import Transformer
 from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer

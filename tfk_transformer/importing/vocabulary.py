@@ -10,7 +10,6 @@ from google.protobuf.message import DecodeError
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from tfk_transformer.constants import END_ID, PAD_ID, START_ID, UNKNOWN_ID
-from tfk_transformer.importing.model_folder import read_json
 
 END, UNKNOWN, PAD = "</s>", "<unk>", "<pad>"  # what all families call them
 SILENT = -1e9  # the output bias of tokens that are never predicted
@@ -44,18 +43,6 @@ class Vocabulary(NamedTuple):
     def bias(self, given: np.ndarray) -> np.ndarray:
         """Return the output bias (V,) from the family's, (rows,)."""
         return np.where(self.silent, np.float32(SILENT), given[self.rows])
-
-
-def read_pieces(path: Path) -> dict[str, int]:
-    """Return the rows of the pieces of a vocabulary file.
-
-    Raises:
-        ValueError: if it has no special tokens.
-    """
-    pieces = read_json(path)
-    if missing := [name for name in (END, UNKNOWN, PAD) if name not in pieces]:
-        raise ValueError(f"vocabulary: expected {END}, {UNKNOWN} and {PAD} in {path}, got none for {', '.join(missing)}.")
-    return pieces
 
 
 def special_rows(pieces: Mapping[str, int]) -> Special:

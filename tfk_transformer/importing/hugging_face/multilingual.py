@@ -14,10 +14,10 @@ from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.constants import END_ID
-from tfk_transformer.importing.bart_config import BartConfig
-from tfk_transformer.importing.bart_layers import OUTPUT, SHARED, SOURCE, TARGET, Array, layer_arrays, norm_arrays
+from tfk_transformer.importing.hugging_face.bart_config import BartConfig
+from tfk_transformer.importing.hugging_face.bart_layers import OUTPUT, SHARED, SOURCE, TARGET, Array, layers_of, norm_arrays
+from tfk_transformer.importing.hugging_face.model_folder import Arrays, one_of, read_json
 from tfk_transformer.importing.languages import Languages, check_languages
-from tfk_transformer.importing.model_folder import Arrays, one_of, read_json
 from tfk_transformer.importing.vocabulary import (
     END,
     PAD,
@@ -133,4 +133,4 @@ def multilingual_arrays(file: Arrays, given: MultilingualConfig, config: Transfo
     """
     norms = [norm for stack in ("encoder", "decoder") for norm in norm_arrays(config, f"{stack}/final_norm", f"model.{stack}.layer_norm")]
     table = Array(one_of(file, TABLES), (given.vocab_size, given.d_model), lambda rows: rows[vocabulary.rows])
-    return {**layer_arrays(file, config), **dict(norms), "source_embedding/embeddings": table}
+    return {**layers_of(file, config), **dict(norms), "source_embedding/embeddings": table}

@@ -8,6 +8,7 @@ import numpy as np
 import safetensors
 
 from tfk_transformer.config.json_text import parsed_object
+from tfk_transformer.importing.vocabulary import END, PAD, UNKNOWN
 
 CONFIG, GENERATION, SAFETENSORS, PICKLE = "config.json", "generation_config.json", "model.safetensors", "pytorch_model.bin"
 
@@ -45,6 +46,18 @@ def read_json(path: Path) -> dict[str, Any]:
         ValueError: if the file is not a JSON object.
     """
     return parsed_object(path.read_bytes(), str(path)) if path.is_file() else {}
+
+
+def read_pieces(path: Path) -> dict[str, int]:
+    """Return the rows of the pieces of a vocabulary file.
+
+    Raises:
+        ValueError: if it has no special tokens.
+    """
+    pieces = read_json(path)
+    if missing := [name for name in (END, UNKNOWN, PAD) if name not in pieces]:
+        raise ValueError(f"vocabulary: expected {END}, {UNKNOWN} and {PAD} in {path}, got none for {', '.join(missing)}.")
+    return pieces
 
 
 def open_arrays(folder: Path) -> Arrays:

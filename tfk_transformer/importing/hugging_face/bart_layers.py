@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tfk_transformer.config.model_options import TransformerConfig
-from tfk_transformer.importing.model_folder import Arrays, Shapes
+from tfk_transformer.importing.hugging_face.model_folder import Arrays, Shapes
 from tfk_transformer.importing.vocabulary import Vocabulary
 from tfk_transformer.models.base import array_problems
 from tfk_transformer.pipelines.weights import check_sizes
@@ -29,13 +29,18 @@ class Array(NamedTuple):
     restore: Callable[[np.ndarray], np.ndarray] = np.asarray
 
 
-def layer_arrays(file: Arrays, config: TransformerConfig) -> dict[str, Array]:
-    """Return the arrays of all layers by the names that they have in a `Transformer`.
+def layers_of(file: Arrays, config: TransformerConfig) -> dict[str, Array]:
+    """Return the arrays of all layers in a file, see `layer_arrays`.
 
     Raises:
         ValueError: if the configuration has more layers or larger ones than the file, before they are counted out.
     """
     check_sizes(config, file.shapes, file.path)
+    return layer_arrays(config)
+
+
+def layer_arrays(config: TransformerConfig) -> dict[str, Array]:
+    """Return the arrays of all layers by the names that they have in a `Transformer`."""
     stacks = (("encoder", config.encoder_layers, ENCODER_PARTS), ("decoder", config.decoder_layers, DECODER_PARTS))
     return {
         f"{stack}/layer_{i}/{name}": array._replace(name=f"model.{stack}.layers.{i}.{array.name}")

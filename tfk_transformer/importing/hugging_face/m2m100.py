@@ -7,11 +7,9 @@ from typing import Any
 import numpy as np
 
 from tfk_transformer.config.model_options import TransformerConfig
-from tfk_transformer.importing.bart_layers import read_arrays
-from tfk_transformer.importing.imported import Imported
-from tfk_transformer.importing.languages import Languages
-from tfk_transformer.importing.model_folder import GENERATION, Arrays, check_files, open_arrays, read_json
-from tfk_transformer.importing.multilingual import (
+from tfk_transformer.importing.hugging_face.bart_layers import read_arrays
+from tfk_transformer.importing.hugging_face.model_folder import GENERATION, Arrays, check_files, open_arrays, read_json, read_pieces
+from tfk_transformer.importing.hugging_face.multilingual import (
     FAST,
     MODEL,
     TABLES,
@@ -24,8 +22,10 @@ from tfk_transformer.importing.multilingual import (
     multilingual_arrays,
     read_sides,
 )
-from tfk_transformer.importing.search_notes import known_settings
-from tfk_transformer.importing.vocabulary import parsed_model, read_pieces
+from tfk_transformer.importing.hugging_face.search_notes import known_settings
+from tfk_transformer.importing.imported import Imported
+from tfk_transformer.importing.languages import Languages
+from tfk_transformer.importing.vocabulary import parsed_model
 from tfk_transformer.layers.position_encoding import position_table
 
 VOCABULARY, TOKENIZER_CONFIG = "vocab.json", "tokenizer_config.json"

@@ -12,12 +12,12 @@ import numpy as np
 
 from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.constants import END_ID, PAD_ID, START_ID
-from tfk_transformer.importing.bart_config import ACTIVATIONS, BartConfig
-from tfk_transformer.importing.bart_layers import OUTPUT, SHARED, SOURCE, TARGET, Array, layer_arrays, read_arrays
+from tfk_transformer.importing.hugging_face.bart_config import ACTIVATIONS, BartConfig
+from tfk_transformer.importing.hugging_face.bart_layers import OUTPUT, SHARED, SOURCE, TARGET, Array, layers_of, read_arrays
+from tfk_transformer.importing.hugging_face.model_folder import GENERATION, Arrays, check_files, one_of, open_arrays, read_json, read_pieces
+from tfk_transformer.importing.hugging_face.search_notes import known_settings
 from tfk_transformer.importing.imported import Imported
 from tfk_transformer.importing.languages import Languages, check_no_languages
-from tfk_transformer.importing.model_folder import GENERATION, Arrays, check_files, one_of, open_arrays, read_json
-from tfk_transformer.importing.search_notes import known_settings
 from tfk_transformer.importing.vocabulary import (
     END,
     PAD,
@@ -27,7 +27,6 @@ from tfk_transformer.importing.vocabulary import (
     arranged,
     check_rows,
     parsed_model,
-    read_pieces,
     sentencepiece_model,
     special_rows,
     text_pieces,
@@ -180,7 +179,7 @@ def _arrays(file: Arrays, given: MarianConfig, config: TransformerConfig, source
     Raises:
         ValueError: if the arrays of the file are not those of the configuration.
     """
-    wanted = {**layer_arrays(file, config), **_tables(file, given, source, target)}
+    wanted = {**layers_of(file, config), **_tables(file, given, source, target)}
     # Positions are checked apart, and other names of a table are equal.
     arrays = read_arrays(file, wanted, {*POSITIONS, *ONE_TABLE[given.tied]}, target, given.target_rows)
     _check_positions(file, config)
