@@ -58,10 +58,10 @@ def random_texts(count, seed=0):
     return texts
 
 
-def trained(side, pieces=67, **options):
+def trained(side, pieces=67, texts=None, **options):
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(sentences(side, 400)),
+        sentence_iterator=iter(texts or sentences(side, 400)),
         model_writer=model,
         vocab_size=pieces,
         character_coverage=1.0,
@@ -137,11 +137,11 @@ def arrays_of(config, spread=0.3, seed=1):
     return {name: array.astype("float32") for name, array in arrays.items()}
 
 
-def write_folder(folder, dropped=(), tags=(), separate=False, options=None, spread=0.3, **changes):
-    """Write a folder, and return it."""
+def write_folder(folder, dropped=(), tags=(), separate=False, options=None, spread=0.3, models=None, **changes):
+    """Write a folder, and return it. Its tokenizers are `models`, or trained on made-up words."""
     folder = Path(folder)
     folder.mkdir()
-    models = [trained("source", **{**({"pieces": 71} if separate else {}), **(options or {})}), trained("target")]
+    models = models or [trained("source", **{**({"pieces": 71} if separate else {}), **(options or {})}), trained("target")]
     vocabularies = [vocabulary(models, dropped, tags)] if not separate else [vocabulary([model], dropped, tags) for model in models]
     rows = [len(pieces) for pieces in vocabularies]
     config = config_of(rows[0], rows[-1], **({"share_encoder_decoder_embeddings": False} if separate else {}), **changes)
