@@ -109,7 +109,7 @@ def parsed_model(model: bytes, name: str) -> ModelProto:
         proto = ModelProto()
     if not proto.pieces or proto.trainer_spec.model_type not in TYPES:
         got = "one of another type" if proto.pieces else "something else"
-        raise ValueError(f"tokenizer: expected a SentencePiece model of type {', '.join(TYPES.values())} in {name}, got {got}.")
+        raise ValueError(f"tokenizer: expected a SentencePiece model of type unigram, bpe or char in {name}, got {got}.")
     return proto
 
 
