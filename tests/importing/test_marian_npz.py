@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 import pytest
+import sentencepiece
 from marian_folder import sentences
 from marian_npz_folder import DECODER_LAYERS, LAYERS, D, F, H, write_file
 from typer.testing import CliRunner
@@ -127,8 +128,6 @@ def test_logits_equal_the_reference(case):
 
 
 def test_texts_have_the_ids_of_the_file(case):
-    import sentencepiece
-
     for tokenizer, path, rows in zip(
         (case.translator.source_tokenizer, case.translator.target_tokenizer), case.vocab, case.rows, strict=True
     ):
@@ -205,6 +204,10 @@ def test_files_that_are_missing_or_broken_are_named(tmp_path):
             import_model(path, vocab=vocab)
     path.write_bytes(path.read_bytes()[:1000])
     with pytest.raises(ValueError, match=r"model.npz does not load"):
+        import_model(path, vocab=[tmp_path / "source.spm"])
+    with path.open("wb") as file:
+        np.save(file, np.zeros(3))
+    with pytest.raises(ValueError, match=r"model.npz does not load: expected an archive of arrays, got something else"):
         import_model(path, vocab=[tmp_path / "source.spm"])
     np.savez(path, Wemb=np.zeros((3, 3), "float32"))
     with pytest.raises(ValueError, match="without 'special:model.yml'"):

@@ -82,14 +82,13 @@ def import_model(
     ] = None,
 ) -> None:
     """Make a bundle of a model of another library. No code of the model is run, and nothing is written unless everything fits."""
-    from tfk_transformer.importing.hub import located
+    from tfk_transformer.importing.hub import is_name
     from tfk_transformer.importing.hugging_face import model_folder
 
     check_files(probes=probes)
     check_new_folder(out)
-    path = located(model)
-    if not path.is_file():
-        model_folder.check_files(path, [model_folder.CONFIG])
+    if not (is_name(model) or Path(model).is_file()):
+        model_folder.check_files(Path(model), [model_folder.CONFIG])
     texts = probes.read_text(encoding="utf-8").splitlines() if probes else []
     load_tensorflow()
     from tfk_transformer.importing.model_import import import_model

@@ -10,6 +10,11 @@ NAME = re.compile(r"[\w.-]+/[\w.-]+")  # OWNER/MODEL
 FILES = ("*.json", "*.spm", "*.model", "README.md")  # of a model, besides its weights
 
 
+def is_name(model: str | PathLike[str]) -> bool:
+    """Return whether a model is named as on the hub, and no file or folder is there."""
+    return NAME.fullmatch(str(model)) is not None and not Path(model).exists()
+
+
 def located(model: str | PathLike[str]) -> Path:
     """Return the path of a model: the given one, or, if nothing is there and it is a name of the hub, the downloaded folder.
 
@@ -20,9 +25,8 @@ def located(model: str | PathLike[str]) -> Path:
         ValueError: if the hub does not give the model.
         ImportError: if huggingface_hub is not installed.
     """
-    path = Path(model)
-    if path.exists() or not NAME.fullmatch(str(model)):
-        return path
+    if not is_name(model):
+        return Path(model)
     import huggingface_hub
     from huggingface_hub.errors import HfHubHTTPError
 

@@ -151,8 +151,10 @@ class NpzFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            with zipfile.ZipFile(path) as archive:
-                self.shapes: Shapes = dict(_headers(archive))
+            if not zipfile.is_zipfile(path):  # NumPy would read a single array whole, of whatever size its header tells
+                raise ValueError("expected an archive of arrays, got something else")
+            self._arrays = np.load(path, allow_pickle=False)
+            self.shapes: Shapes = dict(_headers(self._arrays.zip))
         except (zipfile.BadZipFile, ValueError, OSError) as error:
             raise self._unreadable(error) from None
 
@@ -181,9 +183,8 @@ class NpzFile:
 
     def _loaded(self, name: str) -> np.ndarray:
         try:
-            with np.load(self.path, allow_pickle=False) as arrays:
-                found: np.ndarray = arrays[name]
-                return found
+            found: np.ndarray = self._arrays[name]
+            return found
         except (zipfile.BadZipFile, ValueError, OSError, EOFError) as error:
             raise self._unreadable(error) from None
 
