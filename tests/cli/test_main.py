@@ -1,3 +1,4 @@
+import itertools
 import json
 import re
 import signal
@@ -273,18 +274,18 @@ except SystemExit:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     ours = [f"tfk_transformer.{name}" for name in ("cli", "cli.main", "keras_registration", "runtime_environment")]
     assert done.stderr == f"[] {ours}\n"
-    assert all(line in " ".join(done.stdout.split()) for line in cli.COMMANDS.values())
+    assert all(line in " ".join(done.stdout.split()) for commands in cli.COMMANDS.values() for line in commands.values())
 
 
 def test_every_command_has_help(run):
-    for name in cli.COMMANDS:
+    for name in itertools.chain(*cli.COMMANDS.values()):
         status, out, error = run(name, "--help")
         assert (status, error) == (0, "") and re.search(f"Usage: .*tfk-transformer {name} ", out)
 
 
 def test_the_command_line_knows_the_names_that_it_does_not_import():
     from tfk_transformer.cli import arguments
-    from tfk_transformer.cli.export import FORMATS
+    from tfk_transformer.cli.model_commands.export import FORMATS
     from tfk_transformer.config.search_settings import SearchSettings
     from tfk_transformer.export import classifier_files, translator_files
 

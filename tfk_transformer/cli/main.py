@@ -14,27 +14,27 @@ from tfk_transformer.runtime_environment import with_install_line
 if TYPE_CHECKING:
     from typer._click import Command, Context  # Typer has Click inside since 0.26; only type checkers read this line
 
-# Each command is `command` in the module of its name in this folder, or what `ELSEWHERE` names. These lines stand in the help.
+# By folder, which holds a module of each name with a function `command`. These lines stand in the help.
 COMMANDS = {
-    "train": "Train a model on text pairs and write a bundle.",
-    "distill": "Train a small student on the translations of teachers.",
-    "translate": "Translate sentences with a bundle, a SavedModel or an ONNX file.",
-    "classify": "Classify texts with a bundle, a SavedModel or an ONNX file.",
-    "score": "Print the log-probability of given translations.",
-    "evaluate": "Measure BLEU, chrF, exact match and speed.",
-    "export": "Export a bundle to SavedModel and ONNX.",
-    "serving": "Add a SavedModel to a model folder of TensorFlow Serving.",
-    "inspect": "Show what a file or folder contains, without running it.",
-    "import": "Make a bundle of a model of another library.",
-    "ensemble": "Join several bundles to one, whose models translate together.",
-    "upgrade": "Write the weights of an earlier version's bundle as safetensors.",
+    "model_commands": {
+        "train": "Train a model on text pairs and write a bundle.",
+        "distill": "Train a small student on the translations of teachers.",
+        "import": "Make a bundle of a model of another library.",
+        "ensemble": "Join several bundles to one, whose models translate together.",
+        "export": "Export a bundle to SavedModel, ONNX and others.",
+        "inspect": "Show what a file or folder contains, without running it.",
+        "serving": "Add a SavedModel to a model folder of TensorFlow Serving.",
+        "upgrade": "Write the weights of an earlier version's bundle as safetensors.",
+    },
+    "text_commands": {
+        "translate": "Translate sentences with a bundle, a SavedModel or an ONNX file.",
+        "classify": "Classify texts with a bundle, a SavedModel or an ONNX file.",
+        "score": "Print the log-probability of given translations.",
+        "evaluate": "Measure BLEU, chrF, exact match and speed.",
+    },
 }
-ELSEWHERE = {
-    "distill": ("train", "distill"),
-    "import": ("export", "import_model"),
-    "ensemble": ("export", "ensemble"),
-    "upgrade": ("export", "upgrade"),
-}
+PANELS = {"model_commands": "Models", "text_commands": "Texts"}  # titles in the help
+MODULES = {"import": "import_model"}  # the other modules have the names of their commands
 EXPECTED = (ValueError, OSError, ImportError, FloatingPointError)  # errors whose messages are written for the user
 
 
@@ -60,8 +60,8 @@ app = typer.Typer(
 def _imported(name: str) -> "Command":
     """Return a command, imported from its module."""
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    module, function = ELSEWHERE.get(name, (name, "command"))
-    alone.command(name)(getattr(importlib.import_module(f"tfk_transformer.cli.{module}"), function))
+    folder = next(folder for folder, commands in COMMANDS.items() if name in commands)
+    alone.command(name)(importlib.import_module(f"tfk_transformer.cli.{folder}.{MODULES.get(name, name)}").command)
     return typer.main.get_command(alone)
 
 
@@ -82,8 +82,9 @@ def _placeholder() -> None:
     pass
 
 
-for _name, _help in COMMANDS.items():
-    app.command(_name, help=_help)(_placeholder)
+for _folder, _commands in COMMANDS.items():
+    for _name, _help in _commands.items():
+        app.command(_name, help=_help, rich_help_panel=PANELS[_folder])(_placeholder)
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
-from tfk_transformer.cli.arguments import named_value
+from tfk_transformer.cli.arguments import check_bundle, check_new_folder, named_value
 from tfk_transformer.training.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -79,3 +79,18 @@ def _help(field: "FieldInfo") -> str:
     text = f"{description if is_value else description[0].upper() + description[1:]}."
     shown = not field.is_required() and field.default not in (None, ()) and not isinstance(field.default, bool)
     return f"{text} Default: {field.default}." if shown else text
+
+
+def check_data(recipe: Recipe, out: Path, resume: bool, cache: Path | None) -> None:
+    """Refuse wrong data or a wrong folder before the backend is loaded, which takes seconds."""
+    from tfk_transformer import datasets
+
+    if not resume:
+        check_new_folder(out)
+        if recipe.start is not None:
+            check_bundle(Path(recipe.start))
+    for data, split in ((recipe.data, "train"), (recipe.validation_data, "validation")):
+        if data is not None and cache is None:
+            source = datasets.load(data)
+            if not data.startswith("tfds:"):  # TensorFlow Datasets loads TensorFlow, and may download
+                source.pairs(split)  # checks the files, and reads no pair yet

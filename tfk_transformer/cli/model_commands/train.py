@@ -1,4 +1,4 @@
-"""`tfk-transformer train`, and `distill`, which trains a student."""
+"""`tfk-transformer train`."""
 
 import os
 import sys
@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from tfk_transformer.cli.arguments import MODEL_HELP, check_bundle, check_new_folder, console, open_model
+from tfk_transformer.cli.arguments import check_bundle, console
 from tfk_transformer.cli.main import EXPECTED, print_error
-from tfk_transformer.cli.recipe_flags import read_recipe, with_recipe
+from tfk_transformer.cli.model_commands.recipe_flags import check_data, read_recipe, with_recipe
 from tfk_transformer.runtime_environment import load_backend
 from tfk_transformer.training.recipe import Recipe
 
@@ -50,57 +50,8 @@ def command(
         return
     if out is None:
         raise ValueError("--out: expected a folder for the bundle, got none.")
-    _check(chosen, out, resume, cache)
+    check_data(chosen, out, resume, cache)
     _run(chosen, out, resume=resume, cache=cache, devices=devices, distributed=distributed, towers=towers)
-
-
-@with_recipe
-def distill(
-    teachers: Annotated[
-        list[Path], typer.Argument(metavar="TEACHER...", help=f"{MODEL_HELP} With several, the hypotheses of all are compared.")
-    ],
-    recipe: Annotated[
-        Path | None, typer.Option(help="The student's TOML file. Options on the command line override its values.", metavar="FILE")
-    ] = None,
-    out: Annotated[Path | None, typer.Option(help="The folder for the student's bundle. It must not exist.")] = None,
-    beam_size: Annotated[int, typer.Option(min=1, help="The hypotheses of each teacher per sentence.")] = 5,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted distillation.")] = False,
-    *,
-    given: dict[str, Any],
-) -> None:
-    """Train a small student on the translations of teachers, and on the original pairs.
-
-    For each training sentence, the student learns the hypothesis that is most like the given translation (sequence-level distillation,
-    arXiv:1606.07947). OUT.distilled keeps these pairs.
-    """
-    chosen = read_recipe(recipe, given)
-    if out is None:
-        raise ValueError("--out: expected a folder for the bundle, got none.")
-    _check(chosen, out, resume, None)
-    models = [open_model(teacher) for teacher in teachers]
-    load_backend()
-    from tfk_transformer.distillation.distilling import distill
-
-    try:
-        distill(models, chosen, out, beam_size=beam_size, resume=resume, say=console().print)
-    except KeyboardInterrupt:
-        raise typer.Exit(130) from None
-    console().print(f"bundle: {out}")
-
-
-def _check(recipe: Recipe, out: Path, resume: bool, cache: Path | None) -> None:
-    """Refuse wrong data or a wrong folder before the backend is loaded, which takes seconds."""
-    from tfk_transformer import datasets
-
-    if not resume:
-        check_new_folder(out)
-        if recipe.start is not None:
-            check_bundle(Path(recipe.start))
-    for data, split in ((recipe.data, "train"), (recipe.validation_data, "validation")):
-        if data is not None and cache is None:
-            source = datasets.load(data)
-            if not data.startswith("tfds:"):  # TensorFlow Datasets loads TensorFlow, and may download
-                source.pairs(split)  # checks the files, and reads no pair yet
 
 
 def _adopted(recipe: Recipe) -> Recipe:

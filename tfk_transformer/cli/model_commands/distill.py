@@ -1,0 +1,44 @@
+"""`tfk-transformer distill`."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tfk_transformer.cli.arguments import MODEL_HELP, console, open_model
+from tfk_transformer.cli.model_commands.recipe_flags import check_data, read_recipe, with_recipe
+from tfk_transformer.runtime_environment import load_backend
+
+
+@with_recipe
+def command(
+    teachers: Annotated[
+        list[Path], typer.Argument(metavar="TEACHER...", help=f"{MODEL_HELP} With several, the hypotheses of all are compared.")
+    ],
+    recipe: Annotated[
+        Path | None, typer.Option(help="The student's TOML file. Options on the command line override its values.", metavar="FILE")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="The folder for the student's bundle. It must not exist.")] = None,
+    beam_size: Annotated[int, typer.Option(min=1, help="The hypotheses of each teacher per sentence.")] = 5,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted distillation.")] = False,
+    *,
+    given: dict[str, Any],
+) -> None:
+    """Train a small student on the translations of teachers, and on the original pairs.
+
+    For each training sentence, the student learns the hypothesis that is most like the given translation (sequence-level distillation,
+    arXiv:1606.07947). OUT.distilled keeps these pairs.
+    """
+    chosen = read_recipe(recipe, given)
+    if out is None:
+        raise ValueError("--out: expected a folder for the bundle, got none.")
+    check_data(chosen, out, resume, None)
+    models = [open_model(teacher) for teacher in teachers]
+    load_backend()
+    from tfk_transformer.distillation.distilling import distill
+
+    try:
+        distill(models, chosen, out, beam_size=beam_size, resume=resume, say=console().print)
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+    console().print(f"bundle: {out}")

@@ -1,0 +1,66 @@
+"""`tfk-transformer import`."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tfk_transformer.cli.arguments import check_files, check_new_folder, console
+from tfk_transformer.runtime_environment import load_tensorflow
+
+
+def command(
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL",
+            help="A folder in Hugging Face's layout, with config.json (MarianMT as in opus-mt, M2M100, NLLB, mBART-50); the name of such a "
+            "model on the Hugging Face hub, OWNER/MODEL; or an .npz file of Marian.",
+        ),
+    ],
+    out: Annotated[Path, typer.Option(help="The folder for the bundle. It must not exist.")],
+    vocab: Annotated[
+        list[Path] | None,
+        typer.Option(help="Of an .npz file: the SentencePiece model of both sides. Repeat it for source and target, if they differ."),
+    ] = None,
+    source_language: Annotated[
+        str | None,
+        typer.Option(
+            help="Of a multilingual model: the language of the sources, such as de (M2M100), deu_Latn (NLLB) or de_DE (mBART-50)."
+        ),
+    ] = None,
+    target_language: Annotated[str | None, typer.Option(help="Of a multilingual model: the language to translate to.")] = None,
+    probes: Annotated[
+        Path | None,
+        typer.Option(
+            help="A UTF-8 file of source texts, one per line, on which `export` compares files with the model. Default: random pieces."
+        ),
+    ] = None,
+) -> None:
+    """Make a bundle of a model of another library. No code of the model is run, and nothing is written unless everything fits."""
+    from tfk_transformer.importing.hub import is_name
+    from tfk_transformer.importing.hugging_face import model_folder
+
+    check_files(probes=probes)
+    check_new_folder(out)
+    if not (is_name(model) or Path(model).is_file()):
+        model_folder.check_files(Path(model), [model_folder.CONFIG])
+    texts = probes.read_text(encoding="utf-8").splitlines() if probes else []
+    load_tensorflow()
+    from tfk_transformer.importing.model_import import import_model
+
+    translator = import_model(model, vocab=vocab or (), source_language=source_language, target_language=target_language, probes=texts)
+    translator.save(out)
+    for line in _origin_lines(translator.origin):
+        console().print(line, markup=False)
+    console().print(f"bundle: {out}")
+
+
+def _origin_lines(origin: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what users should know of the folder that a model came from."""
+    languages = f", from {origin['source_language']} to {origin['target_language']}" if "source_language" in origin else ""
+    yield f"{origin['family']}: {origin['name']}, licence: {origin['license'] or 'not stated'}{languages}"
+    if settings := " ".join(f"--setting {name}={value}" for name, value in origin["search"].items()):
+        yield f"search settings of the folder, which a bundle does not hold: {settings}"
+    yield from (f"note: {note}" for note in origin["notes"])
