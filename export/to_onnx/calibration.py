@@ -24,6 +24,8 @@ from tfk_transformer.models.base import TokenModel
 Arrays: TypeAlias = list[np.ndarray]
 Observed: TypeAlias = dict[str, ir.Value]  # the rows that are multiplied, by the name of the weights
 
+JOINED = 2**26  # bytes of rows whose statistics are computed together
+
 
 class ObservedMatMul(Float32MatMul):
     """Writes products in float32, and keeps the values of the rows.
@@ -98,12 +100,27 @@ def observe_rows(model: TokenModel, sources: np.ndarray, targets: np.ndarray) ->
     """
     found: dict[str, RowStatistics] = {}
     for prefix, member in model.named_members().items():
-        for observed in _observed_rows(member, sources, targets):
+        for observed in _joined(_observed_rows(member, sources, targets)):
             for name, parts in observed.items():
                 rows = np.concatenate(parts).astype("float64")
                 low, high, moments = found.get(prefix + name, (0.0, 0.0, 0.0))
                 found[prefix + name] = RowStatistics(min(low, float(rows.min())), max(high, float(rows.max())), moments + rows.T @ rows)
     return found
+
+
+def _joined(sentences: Iterator[dict[str, Arrays]]) -> Iterator[dict[str, Arrays]]:
+    """Join the rows of sentences until they take `JOINED` bytes: one large product of rows takes less time than many small ones."""
+    joined: dict[str, Arrays] = {}
+    size = 0
+    for observed in sentences:
+        for name, parts in observed.items():
+            joined.setdefault(name, []).extend(parts)
+            size += sum(part.nbytes for part in parts)
+        if size >= JOINED:
+            yield joined
+            joined, size = {}, 0
+    if joined:
+        yield joined
 
 
 def _observed_rows(model: TokenModel, sources: np.ndarray, targets: np.ndarray) -> Iterator[dict[str, Arrays]]:

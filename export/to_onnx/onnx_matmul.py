@@ -10,6 +10,8 @@ CONTRIB = "com.microsoft"  # onnxruntime's own operators
 LARGEST = 127  # of 8-bit weights; without -128 they are symmetric around zero
 LARGEST_PAIR = 128  # the sum of two weights of one sign: 128 * 255 < 2**15
 DAMPING = 0.01  # the share of the mean of a diagonal that is added to it
+BLOCK = 32  # rows whose errors change the rows behind them together, by one product
+COLUMNS = 4096  # columns that are rounded together, so that a vocabulary of any size takes little memory
 
 WriteOperator = Callable[..., ir.Value]
 GetConstant = Callable[[str, np.ndarray], ir.Value]
@@ -115,26 +117,38 @@ def rounded_columns(matrix: np.ndarray, moments: np.ndarray) -> tuple[np.ndarray
     exceeds `LARGEST_PAIR`. Weights of opposite signs have smaller sums than either alone.
 
     Later rows make up for the rounding of earlier ones, such that products with rows of these moments change least (GPTQ,
-    arXiv:2210.17323, algorithm 1, without blocks).
+    arXiv:2210.17323, algorithm 1).
 
     Args:
         matrix: float32 (rows, columns).
         moments: see `RowStatistics`.
     """
+    factor = _inverse_factor(moments)
+    parts = np.split(matrix, range(COLUMNS, matrix.shape[1], COLUMNS), axis=1)
+    rounded, scales = zip(*(_rounded_part(part, factor) for part in parts), strict=True)
+    return np.concatenate(rounded, axis=1), np.concatenate(scales)
+
+
+def _rounded_part(matrix: np.ndarray, factor: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return columns of a matrix (rows, columns) as int8, and their float32 scales; see `rounded_columns`."""
     left = matrix.astype("float64")  # the weights, less what earlier rows have made up for
     signs = np.stack([np.maximum(left, 0), np.maximum(-left, 0)])  # (2, rows, columns)
     even = np.pad(signs, [(0, 0), (0, len(left) % 2), (0, 0)])
     pairs = (even[:, 0::2] + even[:, 1::2]).max(axis=(0, 1))
     scale = np.maximum(signs.max(axis=(0, 1)) / LARGEST, pairs / LARGEST_PAIR)
-    steps, factor = np.where(scale > 0, scale, 1), _inverse_factor(moments)
+    steps = np.where(scale > 0, scale, 1)
     rounded = np.zeros(left.shape, "int64")
-    for row in range(len(left)):
-        before = rounded[row - 1] if row % 2 else np.zeros_like(rounded[row])  # the other weight of the pair
-        lowest = np.maximum(-LARGEST, -LARGEST_PAIR - np.minimum(before, 0))
-        highest = np.minimum(LARGEST, LARGEST_PAIR - np.maximum(before, 0))
-        rounded[row] = np.clip(np.round(left[row] / steps), lowest, highest)
-        error = (left[row] - rounded[row] * steps) / factor[row, row]
-        left[row + 1 :] -= np.outer(factor[row, row + 1 :], error)
+    for first in range(0, len(left), BLOCK):
+        end = min(first + BLOCK, len(left))
+        errors = np.empty_like(left[first:end])
+        for row in range(first, end):
+            before = rounded[row - 1] if row % 2 else np.zeros_like(rounded[row])  # the other weight of the pair
+            lowest = np.maximum(-LARGEST, -LARGEST_PAIR - np.minimum(before, 0))
+            highest = np.minimum(LARGEST, LARGEST_PAIR - np.maximum(before, 0))
+            rounded[row] = np.clip(np.round(left[row] / steps), lowest, highest)
+            errors[row - first] = (left[row] - rounded[row] * steps) / factor[row, row]
+            left[row + 1 : end] -= np.outer(factor[row, row + 1 : end], errors[row - first])
+        left[end:] -= factor[first:end, end:].T @ errors
     return rounded.astype("int8"), scale.astype("float32")
 
 
