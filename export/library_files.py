@@ -10,6 +10,7 @@ from keras import ops
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 import tfk_transformer
+from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.config.search_settings import SearchSettings
 from tfk_transformer.constants import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 from tfk_transformer.export import file_names, parity
@@ -19,6 +20,7 @@ from tfk_transformer.export.parity import Figures
 from tfk_transformer.export.signatures import GENERATE
 from tfk_transformer.export.to_libraries.counterparts import CTRANSLATE2, refusals
 from tfk_transformer.export.to_libraries.ctranslate2_files import SILENT, write_ctranslate2
+from tfk_transformer.export.to_libraries.m2m100_files import m2m100_problems, write_m2m100
 from tfk_transformer.export.to_libraries.marian_files import marian_problems, write_marian
 from tfk_transformer.importing.model_import import import_model
 from tfk_transformer.models.transformer import Transformer
@@ -121,22 +123,34 @@ def _same(wanted: np.ndarray, tokens: Sequence[list[int]]) -> list[bool]:
     return [list(row[row > END_ID]) == found for row, found in zip(wanted, tokens, strict=True)]
 
 
+def _is_multilingual(translator: Translator) -> bool:
+    """Return whether the options are those of M2M100 rather than MarianMT: a token, the language's, before every source."""
+    config = translator.model.config
+    return isinstance(config, TransformerConfig) and bool(config.source_prefix)
+
+
+def _huggingface_problems(translator: Translator) -> list[str]:
+    return m2m100_problems(translator) if _is_multilingual(translator) else marian_problems(translator)
+
+
 def _huggingface(translator: Translator, folder: Path, expected: ExpectedResults) -> Figures:
-    path = folder / file_names.HUGGINGFACE
-    write_marian(translator, path)
+    path, several = folder / file_names.HUGGINGFACE, _is_multilingual(translator)
+    (write_m2m100 if several else write_marian)(translator, path)
     _describe(translator, path)
-    return _check_marian(path, expected)
+    return _check_huggingface(path, expected, "M2M100" if several else "MarianMT")
 
 
-def _check_marian(path: Path, expected: ExpectedResults) -> Figures:
+def _check_huggingface(path: Path, expected: ExpectedResults, family: str) -> Figures:
     """Import the folder, and compare the ids of texts, the texts of ids, and the log-probabilities of tokens with the model's."""
-    ours, read = expected.translator, import_model(path)
+    ours = expected.translator
+    read = import_model(path, **{name: ours.origin.get(name) for name in ("source_language", "target_language")})
     pieces = [[str(ids) for ids in translator.source_tokenizer.encode(expected.texts)] for translator in (ours, read)]
-    parity.check_rows("MarianMT", "ids", expected.texts, *pieces)
+    parity.check_rows(family, "ids", expected.texts, *pieces)
     texts = [translator.target_tokenizer.decode(expected.best.tolist()) for translator in (ours, read)]
-    parity.check_rows("MarianMT", "texts", expected.texts, *texts)
+    parity.check_rows(family, "texts", expected.texts, *texts)
     log_probs = [target_log_probs(translator.model, expected.ids, expected.best) for translator in (ours, read)]
-    return {"sentences": len(expected.texts), "largest_token_score_difference": parity.check_log_probs("MarianMT", *log_probs)}
+    difference = parity.check_log_probs(family, *log_probs)
+    return {"family": family, "sentences": len(expected.texts), "largest_token_score_difference": difference}
 
 
 def target_log_probs(model: Transformer, source_ids: np.ndarray, target_ids: np.ndarray) -> np.ndarray:
@@ -162,6 +176,6 @@ def target_log_probs(model: Transformer, source_ids: np.ndarray, target_ids: np.
     return np.where(target_ids == PAD_ID, np.float32(0), np.concatenate(found))
 
 
-LIBRARIES = {"ctranslate2": "CTranslate2", "huggingface": "MarianMT of Hugging Face"}
-PROBLEMS: dict[str, Callable[[Translator], list[str]]] = {"ctranslate2": _ctranslate2_problems, "huggingface": marian_problems}
+LIBRARIES = {"ctranslate2": "CTranslate2", "huggingface": "MarianMT or M2M100 of Hugging Face"}
+PROBLEMS: dict[str, Callable[[Translator], list[str]]] = {"ctranslate2": _ctranslate2_problems, "huggingface": _huggingface_problems}
 WRITERS: dict[str, Callable[[Translator, Path, ExpectedResults], Figures]] = {"ctranslate2": _ctranslate2, "huggingface": _huggingface}

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from tfk_transformer.config.model_options import TransformerConfig
+from tfk_transformer.constants import END_ID
 from tfk_transformer.models.registry import ModelConfig
 
 SIZES = ("model_dim", "num_heads", "ff_dim", "ff_expansion", "encoder_layers", "decoder_layers", "max_length")
@@ -86,6 +87,23 @@ MARIAN = Library(
         "norm_epsilon": (1e-5,),
         "encoder_final_norm": (None, False),
         "decoder_final_norm": (None, False),
+    },
+    other_widths,
+)
+M2M100 = Library(
+    "M2M100",
+    FREE - {"tie_embeddings"},
+    {
+        "architecture": ("encoder_decoder",),
+        "positions": ("sinusoidal_halves",),
+        "position_offset": (2,),
+        "ff_activation": ("relu", "gelu", "silu"),
+        "norm": ("pre",),
+        "norm_epsilon": (1e-5,),
+        "encoder_final_norm": (None, True),
+        "decoder_final_norm": (None, True),
+        "tie_embeddings": ("all",),
+        "target_prefix": ((END_ID,),),
     },
     other_widths,
 )

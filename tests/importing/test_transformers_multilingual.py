@@ -12,6 +12,7 @@ from test_multilingual import Case, padded
 from test_vocabulary import random_texts
 
 from tfk_transformer.constants import END_ID, START_ID, UNKNOWN_ID
+from tfk_transformer.export.to_libraries.m2m100_files import write_m2m100 as write_m2m100_again
 from tfk_transformer.importing.model_import import import_model
 
 torch = pytest.importorskip("torch")
@@ -38,8 +39,16 @@ def write_whole_nllb(folder, **options):
     return made
 
 
+def write_exported_m2m100(folder, **options):
+    """A folder of M2M100 that was imported, and written again."""
+    original = write_m2m100(folder.with_name("original"), **options)
+    write_m2m100_again(import_model(original, source_language="de", target_language="en"), folder)
+    return folder
+
+
 CASES = {
     "M2M100": (write_m2m100, "M2M100", {"dropped": ["▁ka", "lo"]}, ("de", "en")),
+    "M2M100, exported": (write_exported_m2m100, "M2M100", {"dropped": ["▁ka", "lo"]}, ("de", "en")),
     "NLLB": (write_whole_nllb, "M2M100", {"scale_embedding": False}, ("zho_Hans", "deu_Latn")),
     "mBART-50": (write_mbart, "MBart", {}, ("de_DE", "en_XX")),
 }

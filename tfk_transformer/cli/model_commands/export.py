@@ -20,7 +20,7 @@ def command(
         typer.Option(
             metavar="FORMAT",
             help=f"{', '.join(FORMATS)}. May be repeated. Default: the first three, or all that a classifier has. "
-            "onnx_steps is for streaming; ctranslate2 and huggingface (MarianMT) are folders for these libraries.",
+            "onnx_steps is for streaming; ctranslate2 and huggingface (MarianMT, M2M100) are folders for these libraries.",
         ),
     ] = None,
 ) -> None:
@@ -50,7 +50,7 @@ def _agreements(figures: Mapping[str, Any]) -> Iterator[str]:
         yield f"CTranslate2: the same translations without length penalty, {same}"
     if family := figures.get("huggingface"):
         difference = family["largest_token_score_difference"]
-        yield f"MarianMT: the same log-probabilities within {difference:.1g} on {family['sentences']} sentences"
+        yield f"{family['family']}: the same log-probabilities within {difference:.1g} on {family['sentences']} sentences"
 
 
 def _check(bundle: Path, out: Path, formats: list[str] | None) -> None:

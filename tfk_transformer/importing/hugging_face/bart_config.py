@@ -5,6 +5,7 @@ from typing import Any, Literal, Self
 
 from pydantic import ConfigDict, model_validator
 
+from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.config.record import Record
 
 ACTIVATIONS = {"swish": "silu"}  # the others have the same names
@@ -66,3 +67,20 @@ class BartConfig(Record):
             "attention_bias": True,
             "output_bias": True,
         }
+
+
+def common_values(config: TransformerConfig) -> dict[str, Any]:
+    """Return the values of a config.json that follow from a `Transformer` in every family; the reverse of `common_options`."""
+    names = {ours: theirs for theirs, ours in ACTIVATIONS.items()}
+    return {
+        "d_model": config.model_dim,
+        "encoder_layers": config.encoder_layers,
+        "decoder_layers": config.decoder_layers,
+        **{f"{stack}_attention_heads": config.num_heads for stack in ("encoder", "decoder")},
+        **{f"{stack}_ffn_dim": config.ff_width for stack in ("encoder", "decoder")},
+        "activation_function": names.get(config.ff_activation, config.ff_activation),
+        "scale_embedding": config.scale_embeddings,
+        "dropout": config.dropout,
+        "attention_dropout": config.attention_dropout,
+        "activation_dropout": config.ff_dropout,
+    }

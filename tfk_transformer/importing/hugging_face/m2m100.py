@@ -2,15 +2,17 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from tfk_transformer.config.model_options import TransformerConfig
+from tfk_transformer.importing.hugging_face.bart_config import common_values
 from tfk_transformer.importing.hugging_face.bart_layers import read_arrays
 from tfk_transformer.importing.hugging_face.model_folder import GENERATION, Arrays, check_files, open_arrays, read_json, read_pieces
 from tfk_transformer.importing.hugging_face.multilingual import (
     FAST,
+    FIRST,
     MODEL,
     TABLES,
     UNUSED,
@@ -25,7 +27,7 @@ from tfk_transformer.importing.hugging_face.multilingual import (
 from tfk_transformer.importing.hugging_face.search_notes import known_settings
 from tfk_transformer.importing.imported import Imported
 from tfk_transformer.importing.languages import Languages
-from tfk_transformer.importing.vocabulary import parsed_model
+from tfk_transformer.importing.vocabulary import END, PAD, parsed_model
 from tfk_transformer.layers.position_encoding import position_table
 
 VOCABULARY, TOKENIZER_CONFIG = "vocab.json", "tokenizer_config.json"
@@ -47,6 +49,18 @@ class M2M100Config(MultilingualConfig):
     def to_options(self, sides: Sides) -> TransformerConfig:
         """Return the options of a `Transformer` that computes the same."""
         return TransformerConfig(positions="sinusoidal_halves", position_offset=UNUSED, **self.multilingual_options(sides))
+
+    @classmethod
+    def of_options(cls, config: TransformerConfig, rows: int) -> Self:
+        """Return the values for a `Transformer` whose table gets this number of rows; the reverse of `to_options`."""
+        return cls(
+            **common_values(config),
+            vocab_size=rows,
+            max_position_embeddings=config.max_length + 1,  # the language's token has one
+            pad_token_id=FIRST.index(PAD),
+            eos_token_id=FIRST.index(END),
+            decoder_start_token_id=FIRST.index(END),
+        )
 
 
 def read_m2m100(folder: Path, values: Mapping[str, Any], languages: Languages) -> Imported:

@@ -12,7 +12,7 @@ import numpy as np
 
 from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.constants import END_ID, PAD_ID, START_ID
-from tfk_transformer.importing.hugging_face.bart_config import ACTIVATIONS, BartConfig
+from tfk_transformer.importing.hugging_face.bart_config import BartConfig, common_values
 from tfk_transformer.importing.hugging_face.bart_layers import OUTPUT, SHARED, SOURCE, TARGET, Array, layers_of, read_arrays
 from tfk_transformer.importing.hugging_face.model_folder import GENERATION, Arrays, check_files, one_of, open_arrays, read_json, read_pieces
 from tfk_transformer.importing.hugging_face.search_notes import known_settings
@@ -86,25 +86,13 @@ class MarianConfig(BartConfig):
     @classmethod
     def of_options(cls, config: TransformerConfig) -> Self:
         """Return the values for a `Transformer`, whose ids are the rows of the tables; the reverse of `to_options`."""
-        names = {ours: theirs for theirs, ours in ACTIVATIONS.items()}
         return cls(
+            **common_values(config),
             vocab_size=config.source_vocab_size,
             decoder_vocab_size=config.target_vocab_size,
-            d_model=config.model_dim,
-            encoder_layers=config.encoder_layers,
-            decoder_layers=config.decoder_layers,
-            encoder_attention_heads=config.num_heads,
-            decoder_attention_heads=config.num_heads,
-            encoder_ffn_dim=config.ff_width,
-            decoder_ffn_dim=config.ff_width,
             max_position_embeddings=config.max_length,
-            activation_function=names.get(config.ff_activation, config.ff_activation),
-            scale_embedding=config.scale_embeddings,
             share_encoder_decoder_embeddings=config.tie_embeddings == "all",
             tie_word_embeddings=config.tie_embeddings != "none",
-            dropout=config.dropout,
-            attention_dropout=config.attention_dropout,
-            activation_dropout=config.ff_dropout,
             pad_token_id=PAD_ID,
             eos_token_id=END_ID,
             decoder_start_token_id=START_ID,
