@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-EARLIER = Path(__file__).parents[1] / "tests" / "earlier_version"
+TESTS = Path(__file__).parents[1] / "tests"
+EARLIER = TESTS / "earlier_version"
 MEMORY, BUSY, HUNG = 12 * 2**30, 60, 600  # bytes of address space, seconds of processor time, seconds in all
 VALUES: list[Any] = [
     None, True, -1, 0, 1, 3, 2**31, 2**63, 10**7, 10**9, 10**400, 0.5, -0.0, 1e308, float("nan"), float("inf"),
@@ -154,7 +155,17 @@ def copy_bundle(folder: Path) -> None:
 
 def upgraded_bundle(folder: Path) -> None:
     """Copy it with its weights as safetensors, which are made once, in a process of their own."""
-    shutil.copytree(UPGRADED, folder)
+    shutil.copytree(MADE / "upgraded", folder)
+
+
+def copy_marian(folder: Path) -> None:
+    """Copy a folder of MarianMT with random weights."""
+    shutil.copytree(MADE / "marian", folder)
+
+
+def copy_npz(folder: Path) -> None:
+    """Copy a file of Marian with random weights, and its SentencePiece model."""
+    shutil.copytree(MADE / "npz", folder)
 
 
 def copy_onnx(folder: Path) -> None:
@@ -191,7 +202,16 @@ def use_recipe(folder: Path) -> None:
     Recipe.read(folder / "recipe.toml")
 
 
-UPGRADED = Path()
+def use_import(folder: Path) -> None:
+    """Import a model of another library, and translate."""
+    from tfk_transformer.importing.model_import import import_model
+
+    npz = list(folder.glob("*.npz"))
+    translator = import_model(*npz, vocab=[folder / "source.spm"]) if npz else import_model(folder)
+    translator.translate(["ka lo", "mi"], beam_size=2, max_length=4)
+
+
+MADE = Path()  # folders that are made once
 KINDS = {
     "config": Kind(upgraded_bundle, "config.json", mutated_json, use_bundle),
     "metrics": Kind(upgraded_bundle, "metrics.json", mutated_json, use_bundle),
@@ -200,6 +220,12 @@ KINDS = {
     "tokenizer": Kind(upgraded_bundle, "source.model", mutated_tokenizer, use_bundle),
     "recipe": Kind(copy_bundle, "recipe.toml", mutated_bytes, use_recipe),
     "onnx": Kind(copy_onnx, "translate.onnx", mutated_onnx, use_onnx),
+    "import config": Kind(copy_marian, "config.json", mutated_json, use_import),
+    "import generation": Kind(copy_marian, "generation_config.json", mutated_json, use_import),
+    "import vocabulary": Kind(copy_marian, "vocab.json", mutated_json, use_import),
+    "import tokenizer": Kind(copy_marian, "source.spm", mutated_tokenizer, use_import),
+    "import safetensors": Kind(copy_marian, "model.safetensors", mutated_safetensors, use_import),
+    "import npz": Kind(copy_npz, "model.npz", mutated_bytes, use_import),
 }
 
 
@@ -249,21 +275,30 @@ def worker(job: tuple[str, int, Path | None, float]) -> tuple[str, int, str]:
     return name, number, "" if time.time() > until else run_one(name, number, keep)
 
 
-def upgrade(folder: Path) -> None:
-    """Write the bundle with safetensors. TensorFlow runs here, so this is another process than that of the forks."""
+def make(folder: Path) -> None:
+    """Write what is copied later. TensorFlow runs here, so this is another process than that of the forks."""
+    sys.path.insert(0, str(TESTS))
+    import marian_folder
+    import marian_npz_folder
+
     from tfk_transformer.runtime_environment import load_tensorflow
 
     load_tensorflow()
     from tfk_transformer.pipelines.bundle import rewrite
 
-    copy_bundle(folder)
-    rewrite(folder)
+    copy_bundle(folder / "upgraded")
+    rewrite(folder / "upgraded")
+    marian_folder.write_folder(folder / "marian")
+    settings = {"num_beams": 4, "max_length": 9, "bad_words_ids": [[66]], "forced_eos_token_id": 0, "length_penalty": 0.5}
+    (folder / "marian" / "generation_config.json").write_text(json.dumps(settings))
+    (folder / "npz").mkdir()
+    marian_npz_folder.write_file(folder / "npz")
 
 
 def start(folder: Path) -> None:
     """Import what the forks need."""
-    global UPGRADED
-    UPGRADED = folder
+    global MADE
+    MADE = folder
     import onnx_ir  # noqa: F401
 
     from tfk_transformer.runtime_environment import load_tensorflow
@@ -273,6 +308,7 @@ def start(folder: Path) -> None:
     from tfk_transformer.export import inspection  # noqa: F401
     from tfk_transformer.export.runtime import onnx_translator, opening  # noqa: F401
     from tfk_transformer.generation import translation_functions  # noqa: F401
+    from tfk_transformer.importing import model_import  # noqa: F401
     from tfk_transformer.pipelines import translator  # noqa: F401
 
 
@@ -288,8 +324,8 @@ def main() -> int:
     numbers = range(given.count) if given.only is None else given.only
     findings, counts = [], {name: {"opened": 0, "refused": 0} for name in given.kind}
     with tempfile.TemporaryDirectory() as temporary:
-        folder, spawn = Path(temporary) / "upgraded", multiprocessing.get_context("spawn")
-        first = spawn.Process(target=upgrade, args=(folder,))
+        folder, spawn = Path(temporary), multiprocessing.get_context("spawn")
+        first = spawn.Process(target=make, args=(folder,))
         first.start()
         first.join()
         until = time.time() + given.seconds

@@ -103,6 +103,13 @@ def test_rows_must_be_in_the_tables(pieces, got):
         arranged(pieces, 4, Special(3, 3, 0, 1))
 
 
+def test_a_model_that_sentencepiece_refuses_is_named():
+    proto = parsed_model(trained("source"), "source.spm")
+    proto.pieces[9].piece = ""
+    with pytest.raises(ValueError, match="a SentencePiece model in source.spm, got one that SentencePiece refuses .*piece must not be empty"):
+        parsed_model(proto.SerializeToString(), "source.spm")
+
+
 @pytest.mark.parametrize(("model", "got"), [(b"", "something else"), (b"\x00words", "something else"), (None, "one of another type")])
 def test_models_of_words_are_refused(model, got):
     with pytest.raises(ValueError, match=f"expected a SentencePiece model of type unigram, bpe or char in source.spm, got {got}"):

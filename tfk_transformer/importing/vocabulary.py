@@ -101,12 +101,15 @@ def parsed_model(model: bytes, name: str) -> ModelProto:
     """Return a SentencePiece model as a message.
 
     Raises:
-        ValueError: if the bytes are not one, or it is of another type than `TYPES`.
+        ValueError: if the bytes are not one that SentencePiece opens, or it is of another type than `TYPES`.
     """
     try:
         proto = ModelProto.FromString(model)
+        sentencepiece.SentencePieceProcessor(model_proto=model)
     except DecodeError:
         proto = ModelProto()
+    except RuntimeError as error:
+        raise ValueError(f"tokenizer: expected a SentencePiece model in {name}, got one that SentencePiece refuses ({error}).") from None
     if not proto.pieces or proto.trainer_spec.model_type not in TYPES:
         got = "one of another type" if proto.pieces else "something else"
         raise ValueError(f"tokenizer: expected a SentencePiece model of type unigram, bpe or char in {name}, got {got}.")
