@@ -143,7 +143,8 @@ def _huggingface(translator: Translator, folder: Path, expected: ExpectedResults
 def _check_huggingface(path: Path, expected: ExpectedResults, family: str) -> Figures:
     """Import the folder, and compare the ids of texts, the texts of ids, and the log-probabilities of tokens with the model's."""
     ours = expected.translator
-    read = import_model(path, **{name: ours.origin.get(name) for name in ("source_language", "target_language")})
+    languages = [ours.origin.get(f"{side}_language") for side in ("source", "target")]
+    read = import_model(path, source_language=languages[0], target_language=languages[1])
     pieces = [[str(ids) for ids in translator.source_tokenizer.encode(expected.texts)] for translator in (ours, read)]
     parity.check_rows(family, "ids", expected.texts, *pieces)
     texts = [translator.target_tokenizer.decode(expected.best.tolist()) for translator in (ours, read)]
