@@ -11,6 +11,8 @@ from pathlib import Path
 # The extra of pyproject.toml that installs a package, by the name that the package is imported under.
 EXTRAS = {
     "ctranslate2": "ctranslate2",
+    "fastapi": "serve",
+    "httptools": "serve",
     "huggingface_hub": "import",
     "importlib_resources": "tfds",
     "jax": "jax",
@@ -20,6 +22,7 @@ EXTRAS = {
     "onnx": "inspect",
     "onnx_ir": "inspect",
     "onnxscript": "tensorflow",
+    "prometheus_client": "serve",
     "sacrebleu": "evaluate",
     "safetensors": "tensorflow",
     "tensorboard": "tensorflow",
@@ -29,6 +32,7 @@ EXTRAS = {
     "tensorflow_text": "tensorflow",
     "tf2onnx": "tensorflow",
     "tomlkit": "tensorflow",
+    "uvicorn": "serve",
     "yaml": "import",
 }
 # The start-up notes of TensorFlow that `without_start_up_notes` drops: a header, information (I0000 …), and its continuation.

@@ -30,6 +30,7 @@ COMMANDS = {
         "translate": "Translate sentences with a bundle, a SavedModel or an ONNX file.",
         "classify": "Classify texts with a bundle, a SavedModel or an ONNX file.",
         "score": "Print the log-probability of given translations.",
+        "serve": "Serve a model over HTTP.",
         "evaluate": "Measure BLEU, chrF, exact match and speed.",
     },
 }

@@ -1,0 +1,112 @@
+"""`tfk-transformer serve`."""
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tfk_transformer.cli.arguments import Model, Settings, check_files, check_settings, named_value, prepare
+from tfk_transformer.runtime_environment import usable_processors
+
+API_KEY = "TFK_TRANSFORMER_API_KEY"  # the environment variable
+LIMITS, BATCHES = "Limits", "Batches"  # panels of the help
+
+
+def command(
+    model: Model,
+    name: Annotated[str, typer.Option(help="The model's name in URLs.")] = "translator",
+    host: Annotated[str, typer.Option(help="The address to listen at. 0.0.0.0: all of this machine.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free port, which the first line of the log names.")] = 8501,
+    source_language: Annotated[str | None, typer.Option(help="Code of the language that the model reads, for /languages.")] = None,
+    target_language: Annotated[str | None, typer.Option(help="Code of the language that it writes.")] = None,
+    api_key_file: Annotated[
+        Path | None, typer.Option(help=f"A file with the API key that requests must carry. Default: the environment variable {API_KEY}.")
+    ] = None,
+    beam_size: Annotated[int | None, typer.Option(help="The beam size of requests that give none.")] = None,
+    setting: Settings = None,
+    max_batch: Annotated[int, typer.Option(help="Texts that are run together.", rich_help_panel=BATCHES)] = 64,
+    max_delay: Annotated[float, typer.Option(help="Milliseconds that a text waits for others.", rich_help_panel=BATCHES)] = 5,
+    workers: Annotated[
+        int | None,
+        typer.Option(help="Batches that run at the same time. Default: 1; the processors share a batch.", rich_help_panel=BATCHES),
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option(help="Threads of each batch of an ONNX file. Default: the processors / workers.", rich_help_panel=BATCHES)
+    ] = None,
+    max_body: Annotated[int, typer.Option(help="Bytes of a request's body.", rich_help_panel=LIMITS)] = 2**20,
+    max_texts: Annotated[int, typer.Option(help="Texts of a request.", rich_help_panel=LIMITS)] = 256,
+    max_characters: Annotated[int, typer.Option(help="Characters of a text.", rich_help_panel=LIMITS)] = 5000,
+    max_beam_size: Annotated[int, typer.Option(help="The greatest beam size.", rich_help_panel=LIMITS)] = 16,
+    max_queue: Annotated[int, typer.Option(help="Texts that wait.", rich_help_panel=LIMITS)] = 2048,
+    max_streams: Annotated[int, typer.Option(help="Streams at the same time.", rich_help_panel=LIMITS)] = 8,
+    timeout: Annotated[float, typer.Option(help="Seconds that an answer may take.", rich_help_panel=LIMITS)] = 30,
+    body_timeout: Annotated[float, typer.Option(help="Seconds that a request's body may take to arrive.", rich_help_panel=LIMITS)] = 10,
+    drain_delay: Annotated[float, typer.Option(help="Least seconds between SIGTERM and the end.", rich_help_panel=LIMITS)] = 1,
+) -> None:
+    """Serve MODEL over HTTP: the REST interface of TensorFlow Serving, LibreTranslate's and the Open Inference Protocol.
+
+    The page /docs of the server describes all paths, and docs/serving.md the protocols. Needs the extra [serve].
+    """
+    from tfk_transformer.server.settings import ServerSettings
+
+    check_files(api_key_file=api_key_file)
+    search = dict(named_value(text, "--setting", "length_penalty=1") for text in setting or [])
+    search |= {} if beam_size is None else {"beam_size": beam_size}
+    check_settings(model, search)
+    chosen = ServerSettings(
+        name=name,
+        version=_version_of(model),
+        source_language=source_language,
+        target_language=target_language,
+        search=search,
+        workers=workers or 1,
+        max_batch=max_batch,
+        max_delay=max_delay / 1000,
+        max_body=max_body,
+        max_texts=max_texts,
+        max_characters=max_characters,
+        max_beam_size=max_beam_size,
+        max_queue=max_queue,
+        max_streams=max_streams,
+        timeout=timeout,
+        body_timeout=body_timeout,
+        drain_delay=drain_delay,
+        api_key=_api_key(api_key_file),
+    )
+    _serve(model, chosen, host, port, threads)
+
+
+def _serve(model: Path, settings: Any, host: str, port: int, threads: int | None) -> None:
+    from tfk_transformer.server.running import serve  # first: a missing package of [serve] is noticed before the model is loaded
+
+    prepare(model)
+    from tfk_transformer.export.runtime.opening import load
+
+    is_onnx = model.suffix == ".onnx"
+    default = max(1, usable_processors() // settings.workers) if is_onnx else None
+    serve(load(model, threads=threads or default), settings, host, port)
+
+
+def _version_of(model: Path) -> str:
+    """Return the number of a SavedModel's newest version in a folder of versions; "1" for every other model."""
+    from tfk_transformer.export.to_saved_model.serving import newest_version
+
+    newest = newest_version(model)
+    return newest.name if newest else "1"
+
+
+def _api_key(file: Path | None) -> Any:
+    """Return the API key, or None.
+
+    Raises:
+        ValueError: if the file or the environment variable is blank.
+    """
+    from pydantic import SecretStr
+
+    if file is None and API_KEY not in os.environ:
+        return None
+    key = (file.read_text(encoding="utf-8") if file else os.environ[API_KEY]).strip()
+    if not key:
+        raise ValueError(f"{'--api-key-file' if file else API_KEY}: expected an API key, got a blank one; write one, or leave it out.")
+    return SecretStr(key)

@@ -1,0 +1,4 @@
+"""An HTTP server of one model: three protocols, dynamic batching, limits, metrics.
+
+Imports `export/signatures.py`, `inference` and `config`. Needs the extra [serve]; ONNX files are served without TensorFlow.
+"""

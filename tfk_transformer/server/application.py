@@ -1,0 +1,47 @@
+"""The application: every path, and what surrounds them."""
+
+import functools
+from typing import Any
+
+from fastapi import FastAPI, Response
+from prometheus_client import generate_latest
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp
+
+from tfk_transformer import __version__
+from tfk_transformer.server import bodies, refusals
+from tfk_transformer.server.metrics import Metrics
+from tfk_transformer.server.middleware import Gate, Lifecycle, Recorded
+from tfk_transformer.server.protocols import libre_translate, open_inference, tf_serving
+from tfk_transformer.server.served_model import ServedModel
+from tfk_transformer.server.streams import Streams
+
+# Models that the bodies of requests refer to.
+COMPONENTS: tuple[type[BaseModel], ...] = (open_inference.InputTensor, open_inference.OutputTensor)
+
+
+def application(served: ServedModel, metrics: Metrics, streams: Streams, lifecycle: Lifecycle) -> ASGIApp:
+    """Return the application of a server."""
+    app = FastAPI(title="tfk-transformer", version=__version__, redoc_url=None, max_body_size=served.settings.max_body)
+    app.include_router(open_inference.routes(served, streams, lifecycle))
+    app.include_router(tf_serving.routes(served))
+    if not served.classifies:
+        app.include_router(libre_translate.routes(served))
+    _add_metrics(app, metrics)
+    app.add_exception_handler(refusals.Refusal, refusals.of_refusal)
+    app.add_exception_handler(HTTPException, functools.partial(_of_http, served.settings.max_body))
+    page = app.openapi()
+    page["components"]["schemas"] |= {kind.__name__: kind.model_json_schema() for kind in COMPONENTS}
+    return Recorded(Gate(app, served.settings, lifecycle), {*page["paths"], "/docs", "/openapi.json"}, metrics, lifecycle)
+
+
+async def _of_http(max_body: int, request: Any, error: Exception) -> Response:
+    return refusals.of_http(max_body, error)
+
+
+def _add_metrics(app: FastAPI, metrics: Metrics) -> None:
+    @app.get("/metrics", tags=["Metrics"], response_class=Response, responses=bodies.refusals())
+    def read_metrics() -> Response:
+        """Return the metrics in the text format of Prometheus."""
+        return Response(generate_latest(metrics.registry), media_type="text/plain; version=0.0.4; charset=utf-8")

@@ -1,0 +1,178 @@
+"""The REST interface of TensorFlow Serving: predict, status and metadata of one model."""
+
+import base64
+import contextlib
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+
+from tfk_transformer.export import signatures
+from tfk_transformer.export.signatures import Signature, TensorSignature
+from tfk_transformer.server.answers import answer
+from tfk_transformer.server.batching import Outcome, TextProblem, Work
+from tfk_transformer.server.bodies import Body, body_of, described, parsed, refusals
+from tfk_transformer.server.refusals import Refusal
+from tfk_transformer.server.served_model import NO_SCORE, ServedModel
+
+TRANSLATOR = {name: signatures.SAVED_MODEL[name] for name in ("serving_default", "translate", "score")}
+CLASSIFIER = {name: signatures.CLASSIFIER_SAVED_MODEL[name] for name in ("serving_default", "classify")}
+DTYPES = {"string": "DT_STRING", "int32": "DT_INT32", "float32": "DT_FLOAT"}
+
+
+class PredictRequest(Body):
+    """A request in column format, with `inputs`, or in row format, with `instances`."""
+
+    signature_name: str = "serving_default"
+    inputs: dict[str, Any] | list[Any] | None = None
+    instances: list[Any] | None = None
+
+
+def routes(served: ServedModel) -> APIRouter:
+    """Return the paths of the protocol."""
+    router, settings = APIRouter(tags=["TensorFlow Serving"]), served.settings
+    model = f"/v1/models/{settings.name}"
+    version = f"{model}/versions/{settings.version}"
+    known = CLASSIFIER if served.classifies else TRANSLATOR
+    documented: dict[str, Any] = {"openapi_extra": described(PredictRequest), "responses": refusals(400, 408, 413, 429, 503, 504)}
+
+    async def predict(request: Request) -> Response:
+        """Run a signature on texts."""
+        with _as_bad_request():
+            given = parsed(PredictRequest, await body_of(request, settings.body_timeout))
+            if given.signature_name not in known:
+                raise Refusal(400, f"signature_name: expected one of {', '.join(known)}, got another; correct the name.")
+            columns = _columns(given, known[given.signature_name])
+            outputs = await _outputs(served, request, given.signature_name, columns)
+        if given.instances is None:
+            return answer({"outputs": outputs})
+        return answer({"predictions": [dict(zip(outputs, row, strict=True)) for row in zip(*outputs.values(), strict=True)]})
+
+    async def status() -> dict[str, Any]:
+        """Tell that the model is there."""
+        state = {"version": settings.version, "state": "AVAILABLE", "status": {"error_code": "OK", "error_message": ""}}
+        return {"model_version_status": [state]}
+
+    async def metadata() -> dict[str, Any]:
+        """Describe the signatures."""
+        spec = {"name": settings.name, "signature_name": "", "version": settings.version}
+        described = {name: _signature_def(name, signature) for name, signature in known.items()}
+        return {"model_spec": spec, "metadata": {"signature_def": {"signature_def": described}}}
+
+    for path in (model, version):
+        router.post(f"{path}:predict", **documented)(predict)
+        router.get(path, responses=refusals(503))(status)
+        router.get(f"{path}/metadata", responses=refusals(503))(metadata)
+    return router
+
+
+@contextlib.contextmanager
+def _as_bad_request() -> Iterator[None]:
+    """Answer invalid requests with status 400, as TensorFlow Serving does."""
+    try:
+        yield
+    except Refusal as refusal:
+        refusal.status = 400 if refusal.status == 422 else refusal.status
+        raise
+
+
+def _columns(given: PredictRequest, signature: Signature) -> dict[str, Any]:
+    """Return the inputs by name.
+
+    Raises:
+        Refusal: 400 if they are not those of the signature.
+    """
+    if (given.inputs is None) == (given.instances is None):
+        raise Refusal(400, 'body: expected either "inputs" or "instances", got neither or both; send one of them.')
+    rows = given.instances
+    required = [spec.name for spec in signature.inputs if spec.dtype == "string" and spec is not signatures.PREFIX]
+    columns = given.inputs if rows is None else rows
+    if rows and all(isinstance(row, dict) and row.keys() == set(required) for row in rows):
+        columns = {name: [row[name] for row in rows] for name in required}
+    if isinstance(columns, list) and len(required) == 1:
+        columns = {required[0]: columns}  # a single input needs no name
+    names = {spec.name for spec in signature.inputs}
+    if not isinstance(columns, dict) or not set(required) <= columns.keys() <= names:
+        raise Refusal(400, f"inputs: expected {', '.join(required)} by name, and of others only those of the signature; correct them.")
+    return columns
+
+
+async def _outputs(served: ServedModel, request: Request, name: str, columns: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Run a signature, and return its outputs by name."""
+    first = _texts(columns, "source" if name == "score" else "text")
+    if name == "score":
+        return _scores(await served.outcomes(request, Work("score"), first, _texts(columns, "target", len(first))))
+    if served.classifies:
+        found = _labels(await served.outcomes(request, served.work({}), first), list(getattr(served.model, "labels", ())))
+        return found if name == "classify" else {output: found[output] for output in ("label", "probability")}
+    given = {setting: value for setting, value in columns.items() if setting not in ("text", "prefix")}
+    work = served.work(given)
+    prefixes = _texts(columns, "prefix") if "prefix" in columns else [""]
+    prefixes = prefixes * len(first) if len(prefixes) == 1 else _texts(columns, "prefix", len(first))
+    rows = [_hypotheses(outcome, dict(work.settings).get("n_best", 1)) for outcome in await served.outcomes(request, work, first, prefixes)]
+    texts, scores = [[h[0] for h in row] for row in rows], [[h[1] for h in row] for row in rows]
+    if name == "translate":
+        return {"translations": texts, "scores": scores}
+    return {"translation": [row[0] for row in texts], "score": [row[0] for row in scores]}
+
+
+def _texts(columns: Mapping[str, Any], name: str, count: int | None = None) -> list[str]:
+    """Return an input of texts: strings, or {"b64": …}.
+
+    Raises:
+        Refusal: 400 if it is another value.
+    """
+    values = columns[name]
+    texts = [_text(value) for value in values] if isinstance(values, list) else [None]
+    if None in texts or count not in (None, len(texts)):
+        number = "texts" if count is None else f"{count} texts"
+        raise Refusal(400, f"{name}: expected a list of {number}, got another value; correct this input.")
+    return [text for text in texts if text is not None]
+
+
+def _text(value: Any) -> str | None:
+    if isinstance(value, dict) and value.keys() == {"b64"} and isinstance(value["b64"], str):
+        with contextlib.suppress(ValueError):
+            return base64.b64decode(value["b64"], validate=True).decode("utf-8")
+    return value if isinstance(value, str) else None
+
+
+def _hypotheses(outcome: Outcome, n_best: int) -> list[tuple[str, float]]:
+    """Return the hypotheses of a text; a text that the model cannot process has the score NaN, as in a SavedModel."""
+    if isinstance(outcome, TextProblem):
+        return [("", math.nan)] * n_best
+    found = [(hypothesis.text, hypothesis.score) for hypothesis in outcome.hypotheses]
+    return found + [("", NO_SCORE)] * (n_best - len(found))
+
+
+def _scores(outcomes: Sequence[Outcome]) -> dict[str, list[Any]]:
+    scored = [(math.nan, [], []) if isinstance(o, TextProblem) else (o.log_probability, o.tokens, o.token_log_probs) for o in outcomes]
+    longest = max((len(tokens) for _, tokens, _ in scored), default=0)
+    return {
+        "log_probability": [row[0] for row in scored],
+        "tokens": [[*tokens, *[""] * (longest - len(tokens))] for _, tokens, _ in scored],
+        "token_log_probs": [[*log_probs, *[0.0] * (longest - len(log_probs))] for _, _, log_probs in scored],
+    }
+
+
+def _labels(outcomes: Sequence[Outcome], labels: Sequence[str]) -> dict[str, list[Any]]:
+    rows = [
+        ("", math.nan, [math.nan] * len(labels))
+        if isinstance(outcome, TextProblem)
+        else (outcome.label, outcome.probability, list(outcome.probabilities.values()))
+        for outcome in outcomes
+    ]
+    return {name: [row[place] for row in rows] for place, name in enumerate(("label", "probability", "probabilities"))}
+
+
+def _signature_def(name: str, signature: Signature) -> dict[str, Any]:
+    def tensors(specs: Sequence[TensorSignature], prefix: str) -> dict[str, Any]:
+        return {spec.name: {"dtype": DTYPES[spec.dtype], "tensor_shape": _shape(spec), "name": f"{prefix}_{spec.name}:0"} for spec in specs}
+
+    outputs = tensors(signature.outputs, "StatefulPartitionedCall")
+    return {"inputs": tensors(signature.inputs, name), "outputs": outputs, "method_name": "tensorflow/serving/predict"}
+
+
+def _shape(spec: TensorSignature) -> dict[str, Any]:
+    return {"dim": [{"size": str(size) if isinstance(size, int) else "-1", "name": ""} for size in spec.shape], "unknown_rank": False}

@@ -1,0 +1,111 @@
+"""Translations that are sent while they are decoded, as server-sent events."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from fastapi import Request
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from tfk_transformer.server.answers import to_json
+from tfk_transformer.server.refusals import Refusal
+from tfk_transformer.server.served_model import ServedModel
+
+END = ""  # no part of a stream is empty
+
+
+class Streams:
+    """The streams of a server, each on its own thread.
+
+    Args:
+        served: the model.
+    """
+
+    def __init__(self, served: ServedModel) -> None:
+        self._served, self.open = served, 0
+        self._threads = ThreadPoolExecutor(served.settings.max_streams, "streams")
+
+    async def start(self, request: Request, text: str, settings: Mapping[str, Any], content: Mapping[str, Any]) -> StreamingResponse:
+        """Return an answer of events, after the first part of the translation is there.
+
+        Args:
+            request: the request.
+            text: the source text.
+            settings: search settings of the request.
+            content: of each event, besides the part.
+
+        Raises:
+            Refusal: 422 if the text or a setting is refused, 429 if too many texts are streamed, 504 if the first part is late.
+        """
+        request.scope["record"].texts = 1
+        self._served.check([text])
+        limits = self._served.settings
+        if self.open >= limits.max_streams:
+            reason = f"streams: expected at most {limits.max_streams} at the same time, got one more; try again later."
+            raise Refusal(429, reason, Retry_After="1")
+        self.open += 1
+        try:
+            parts = self._parts(text, settings)
+            first = await anext(parts, END)
+        except BaseException:
+            self.open -= 1
+            raise
+        return Events(self, self._events(first, parts, content))
+
+    async def _parts(self, text: str, settings: Mapping[str, Any]) -> AsyncIterator[str]:
+        """Yield the parts of a translation, decoded by another thread.
+
+        Raises:
+            Refusal: see `start`.
+        """
+        # A stream is greedy: the server's defaults for several hypotheses are not for it.
+        defaults = {name: value for name, value in self._served.settings.search.items() if name not in ("beam_size", "n_best")}
+        loop, limit = asyncio.get_running_loop(), self._served.settings.timeout
+        end = loop.time() + limit
+        try:
+            # Not one `asyncio.timeout` for all: the parts are awaited in several tasks.
+            begun = loop.run_in_executor(self._threads, lambda: self._served.model.stream(text, **{**defaults, **settings}))
+            found = await asyncio.wait_for(begun, limit)
+            while part := await asyncio.wait_for(loop.run_in_executor(self._threads, next, found, END), end - loop.time()):
+                yield part
+        except ValueError as error:
+            raise Refusal(422, str(error)) from None
+        except TimeoutError:
+            reason = f"time: expected the whole stream within {limit:g} s, got a part; send a shorter text."
+            raise Refusal(504, reason, Retry_After="5") from None
+
+    async def _events(self, first: str, parts: AsyncIterator[str], content: Mapping[str, Any]) -> AsyncIterator[str]:
+        try:
+            if first:
+                yield _event({**content, "text_output": first})
+            async for part in parts:
+                yield _event({**content, "text_output": part})
+        except Refusal as refusal:
+            yield "event: error\n" + _event({"error": refusal.reason})
+
+    def stop(self) -> None:
+        """End the threads."""
+        self._threads.shutdown(cancel_futures=True)
+
+
+def _event(content: Mapping[str, Any]) -> str:
+    return f"data: {to_json(content)}\n\n"
+
+
+class Events(StreamingResponse):
+    """An answer of events, which ends its stream also if the client leaves before the first."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, streams: Streams, events: AsyncIterator[str]) -> None:
+        super().__init__(events, headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
+        self._streams = streams
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the events."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._streams.open -= 1
