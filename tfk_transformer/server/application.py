@@ -1,8 +1,5 @@
 """The application: every path, and what surrounds them."""
 
-import functools
-from typing import Any
-
 from fastapi import FastAPI, Response
 from prometheus_client import generate_latest
 from pydantic import BaseModel
@@ -23,21 +20,17 @@ COMPONENTS: tuple[type[BaseModel], ...] = (open_inference.InputTensor, open_infe
 
 def application(served: ServedModel, metrics: Metrics, streams: Streams, lifecycle: Lifecycle) -> ASGIApp:
     """Return the application of a server."""
-    app = FastAPI(title="tfk-transformer", version=__version__, redoc_url=None, max_body_size=served.settings.max_body)
+    app = FastAPI(title="tfk-transformer", version=__version__, redoc_url=None, redirect_slashes=False)
     app.include_router(open_inference.routes(served, streams, lifecycle))
     app.include_router(tf_serving.routes(served))
     if not served.classifies:
         app.include_router(libre_translate.routes(served))
     _add_metrics(app, metrics)
     app.add_exception_handler(refusals.Refusal, refusals.of_refusal)
-    app.add_exception_handler(HTTPException, functools.partial(_of_http, served.settings.max_body))
+    app.add_exception_handler(HTTPException, refusals.of_http)
     page = app.openapi()
     page["components"]["schemas"] |= {kind.__name__: kind.model_json_schema() for kind in COMPONENTS}
     return Recorded(Gate(app, served.settings, lifecycle), {*page["paths"], "/docs", "/openapi.json"}, metrics, lifecycle)
-
-
-async def _of_http(max_body: int, request: Any, error: Exception) -> Response:
-    return refusals.of_http(max_body, error)
 
 
 def _add_metrics(app: FastAPI, metrics: Metrics) -> None:

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tfk_transformer.server.answers import ErrorAnswer
 from tfk_transformer.server.refusals import Refusal
+from tfk_transformer.server.settings import ServerSettings
 
 MOST = 5  # problems that one message names
 REASONS = {
@@ -32,18 +33,27 @@ class Body(BaseModel):
 AnyBody = TypeVar("AnyBody", bound=Body)
 
 
-async def body_of(request: Request, seconds: float) -> bytes:
+async def body_of(request: Request, settings: ServerSettings) -> bytes:
     """Return the body of a request.
 
     Raises:
-        Refusal: 408 if it does not arrive in time.
+        Refusal: 413 if it is too large, 408 if it does not arrive in time.
     """
+    too_large = Refusal(413, f"body: expected at most {settings.max_body} bytes, got more; send fewer texts at a time.")
+    declared = request.headers.get("content-length", "")
+    if declared.isdecimal() and int(declared[:20]) > settings.max_body:
+        raise too_large
+    body, limit = bytearray(), settings.body_timeout
     try:
-        async with asyncio.timeout(seconds):
-            return await request.body()
+        async with asyncio.timeout(limit):
+            async for part in request.stream():
+                body += part
+                if len(body) > settings.max_body:
+                    raise too_large
     except TimeoutError:
-        reason = f"body: expected all of it within {seconds:g} s, got a part; send the whole body."
+        reason = f"body: expected all of it within {limit:g} s, got a part; send the whole body."
         raise Refusal(408, reason, Connection="close") from None
+    return bytes(body)
 
 
 def parsed(kind: type[AnyBody], body: bytes) -> AnyBody:

@@ -29,7 +29,6 @@ class Refusal(Exception):
 _REASONS = {
     404: "path: expected one of those that /openapi.json lists, got another; correct the URL and the name of the model.",
     405: "method: expected one that the header Allow names, got another; correct it.",
-    413: "body: expected at most {max_body} bytes, got more; send fewer texts at a time.",
 }
 
 
@@ -39,11 +38,11 @@ def of_refusal(request: Request, error: Exception) -> Response:
     return error.answer()
 
 
-def of_http(max_body: int, error: Exception) -> Response:
+def of_http(request: Request, error: Exception) -> Response:
     """Answer an error of Starlette."""
     assert isinstance(error, HTTPException)
     reason = _REASONS.get(error.status_code, f"request: expected one that can be served, got an error: {error.detail}; correct it.")
-    return answer({"error": reason.format(max_body=max_body)}, error.status_code, error.headers or {})
+    return answer({"error": reason}, error.status_code, error.headers or {})
 
 
 def of_failure() -> Response:

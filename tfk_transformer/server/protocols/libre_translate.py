@@ -36,7 +36,7 @@ def routes(served: ServedModel) -> APIRouter:
     @router.post(KEY_IN_BODY, openapi_extra=described(TranslateRequest, FORM), responses=EVERY_REFUSAL)
     async def translate(request: Request) -> Response:
         """Translate one text or several."""
-        body = await body_of(request, settings.body_timeout)
+        body = await body_of(request, settings)
         is_form = request.headers.get("content-type", "").partition(";")[0].strip().lower() == FORM
         # curl -d sends JSON as a form.
         given = _of_form(body) if is_form and not body.lstrip().startswith(b"{") else parsed(TranslateRequest, body)

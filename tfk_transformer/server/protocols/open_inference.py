@@ -58,7 +58,7 @@ def routes(served: ServedModel, streams: Streams, lifecycle: Lifecycle) -> APIRo
     infer_page: dict[str, Any] = {"openapi_extra": described(InferRequest), "responses": EVERY_REFUSAL}
     generate_page: dict[str, Any] = {"openapi_extra": described(GenerateRequest), "responses": EVERY_REFUSAL}
 
-    events = {"description": "Events with the parts.", "content": {Events.media_type: {"schema": {"type": "string"}}}}
+    events = {"description": "Events with the parts.", "content": {Events.media_type: {}}}
     stream_page = {**generate_page, "responses": {200: events, **EVERY_REFUSAL}}
 
     async def metadata() -> dict[str, Any]:
@@ -79,7 +79,7 @@ def routes(served: ServedModel, streams: Streams, lifecycle: Lifecycle) -> APIRo
 
     async def infer(request: Request) -> Response:
         """Translate or classify texts."""
-        given = parsed(InferRequest, await body_of(request, settings.body_timeout))
+        given = parsed(InferRequest, await body_of(request, settings))
         tensors = {tensor.name: _texts(tensor) for tensor in given.inputs}
         if "text" not in tensors or len(tensors) < len(given.inputs) or len(tensors.get("prefix", tensors["text"])) != len(tensors["text"]):
             raise Refusal(422, "inputs: expected text, and perhaps prefix with as many items, got others; correct them.")
@@ -91,13 +91,13 @@ def routes(served: ServedModel, streams: Streams, lifecycle: Lifecycle) -> APIRo
 
     async def generate(request: Request) -> Response:
         """Translate one text."""
-        given = parsed(GenerateRequest, await body_of(request, settings.body_timeout))
+        given = parsed(GenerateRequest, await body_of(request, settings))
         (found,) = await served.results(request, served.work(_settings(given.parameters)), [given.text_input])
         return answer({**names, "text_output": found.text})
 
     async def generate_stream(request: Request) -> Response:
         """Translate one text, and send its parts as they are decoded, as server-sent events."""
-        given = parsed(GenerateRequest, await body_of(request, settings.body_timeout))
+        given = parsed(GenerateRequest, await body_of(request, settings))
         chosen = _settings(given.parameters)
         served.work(chosen)
         return await streams.start(request, given.text_input, chosen, names)

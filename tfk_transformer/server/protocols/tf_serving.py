@@ -40,7 +40,7 @@ def routes(served: ServedModel) -> APIRouter:
     async def predict(request: Request) -> Response:
         """Run a signature on texts."""
         with _as_bad_request():
-            given = parsed(PredictRequest, await body_of(request, settings.body_timeout))
+            given = parsed(PredictRequest, await body_of(request, settings))
             if given.signature_name not in known:
                 raise Refusal(400, f"signature_name: expected one of {', '.join(known)}, got another; correct the name.")
             columns = _columns(given, known[given.signature_name])

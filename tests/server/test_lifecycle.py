@@ -1,0 +1,90 @@
+"""Batches of several clients, and the end of the server."""
+
+import http.client
+import json
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+TEXTS = {"forty-two": "zweiundvierzig", "seven": "sieben", "nine": "neun", "": ""}
+
+
+def test_sixteen_clients_lose_no_request_and_share_batches(serve):
+    server = serve("--max-delay", 20, "--workers", 2)
+    texts = list(TEXTS)
+
+    def twenty(client):
+        return [server.predict(texts[(client + number) % 4]) for number in range(20)]
+
+    with ThreadPoolExecutor(16) as threads:
+        found = list(threads.map(twenty, range(16)))
+    for client, answers in enumerate(found):
+        for number, answer in enumerate(answers):
+            assert (answer.status, answer.content["outputs"]["translation"]) == (200, [TEXTS[texts[(client + number) % 4]]])
+    assert server.metric("tfk_batch_texts_sum") == 320
+    assert server.metric("tfk_batch_texts_count") < 160
+
+
+def test_a_bad_text_fails_only_its_own_request(serve):
+    """All wait for one batch: good texts, one that is too long, one whose settings the model refuses, and one of other settings."""
+    server = serve("--max-delay", 1000)
+    languages = {"source": "en", "target": "de"}
+    infer = {"inputs": [{"name": "text", "shape": [1], "datatype": "BYTES", "data": ["seven"]}]}
+    requests = [
+        ("/translate", {"q": "forty-two", **languages}),
+        ("/translate", {"q": "one " * 500, **languages}),
+        ("/translate", {"q": ["seven", "nine"], **languages}),
+        ("/v2/models/numbers/infer", {**infer, "parameters": {"max_length": 300}}),
+        ("/v2/models/numbers/infer", {**infer, "parameters": {"beam_size": 1}}),
+    ]
+    with ThreadPoolExecutor(len(requests)) as threads:
+        good, long, several, refused, greedy = threads.map(lambda request: server.send(*request), requests)
+    assert (good.status, good.content) == (200, {"translatedText": "zweiundvierzig"})
+    assert (long.status, several.status, refused.status, greedy.status) == (422, 200, 422, 200)
+    assert several.content == {"translatedText": ["sieben", "neun"]}
+    assert "too" not in long.content["error"] and "number 1: expected at most 32 tokens" in long.content["error"]
+    assert "max_length: expected an integer" in refused.content["error"]
+    assert server.metric("tfk_batch_texts_sum") == 6 and server.metric("tfk_batch_texts_count") == 3
+
+
+def test_sigterm_answers_what_was_accepted_refuses_the_rest_and_exits_0(serve):
+    server = serve("--max-delay", 3000, "--drain-delay", 0)
+    with ThreadPoolExecutor(8) as threads:
+        accepted = [threads.submit(server.predict, text) for text in list(TEXTS) * 2]
+        while server.metric("tfk_queue_texts") < 8:
+            time.sleep(0.01)
+        kept = http.client.HTTPConnection("127.0.0.1", server.port)
+        kept.request("GET", "/v2/health/ready")
+        assert json.loads(kept.getresponse().read()) == {"ready": True}
+        server.process.send_signal(signal.SIGTERM)
+        time.sleep(0.3)
+        ready = server.send("/v2/health/ready")
+        assert (ready.status, ready.content) == (503, {"ready": False})
+        assert server.send("/v2/health/live").status == 200
+        late = server.predict("seven")
+        assert (late.status, late.headers["retry-after"], late.headers["connection"]) == (503, "1", "close")
+        assert late.content["error"].endswith("got one that is shutting down; send the request again.")
+        answers = [request.result() for request in accepted]
+        kept.close()
+    assert [answer.content["outputs"]["translation"] for answer in answers] == [[text] for text in list(TEXTS.values()) * 2]
+    assert server.process.wait(30) == 0
+    assert server.lines()[-1]["event"] == "stopped"
+
+
+def test_a_second_signal_ends_the_server_at_once(serve):
+    server = serve("--drain-delay", 60)
+    begun = time.monotonic()
+    server.process.send_signal(signal.SIGINT)
+    time.sleep(0.3)
+    assert server.process.poll() is None
+    assert server.stop([signal.SIGINT]) == 0
+    assert time.monotonic() - begun < 20
+
+
+def test_a_server_that_was_killed_starts_again_at_the_same_port(serve):
+    first = serve()
+    assert first.predict("seven").status == 200
+    first.process.kill()
+    assert first.process.wait(30) == -signal.SIGKILL
+    second = serve("--port", first.port)
+    assert (second.port, second.predict("seven").content["outputs"]["translation"]) == (first.port, ["sieben"])
