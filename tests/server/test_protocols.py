@@ -2,6 +2,8 @@
 
 import json
 import re
+import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -37,6 +39,24 @@ def test_the_requests_of_the_page_are_answered_as_they_stand_there(any_server, t
     assert scored["log_probability"] == [pytest.approx(pair.log_probability, abs=1e-4)]
     assert scored["tokens"] == [pair.tokens]
     assert scored["token_log_probs"] == [pytest.approx(pair.token_log_probs, abs=1e-4)]
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
+def test_the_commands_of_the_page_work_as_they_stand_there(serve):
+    blocks = re.findall(r"```bash\n(.*?)```", GUIDE, re.DOTALL)
+    (command,) = [block for block in blocks if block.startswith("tfk-transformer serve ")]
+    program, verb, model, *options = shlex.split(command)
+    assert model == "numbers-files/translate.onnx"
+    server = serve(*options)
+    (requests,) = [block for block in blocks if "curl --no-buffer" in block]
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", requests.replace(":8501", f":{server.port}").replace("curl ", "curl --silent --fail ")],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert '{"translatedText":["zweiundvierzig","sieben"]}{"predictions":[{"translation":"zweiundvierzig"' in done.stdout
+    assert '"data":["zweiundvierzig","sieben"]' in done.stdout and "data: {" in done.stdout
 
 
 def test_rows_may_name_their_inputs(server):
