@@ -135,7 +135,8 @@ def compare(options: argparse.Namespace, texts: list[str]) -> None:
     client = statistics.median(load.client_seconds / load.seconds for load in loads["server"])
     conditions = [
         f"Processors: {processor()}. Other programs may run at the same time: compare ratios.",
-        f"{Path(options.model).name}, beam size {beam}, {options.at_once} requests at once, {options.rounds} rounds; {more or 'default options'}.",
+        f"{Path(options.model).name}, beam size {beam}, {options.at_once} requests at once, {options.rounds} rounds; "
+        f"{options.serve or 'default options'}.",
         f"{sent} requests in all, {lost} lost; the servers ended with status {statuses}. The client took {client:.2f} processors.",
     ]
     print_tables(conditions, [table])

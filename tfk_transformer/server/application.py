@@ -21,10 +21,11 @@ COMPONENTS: tuple[type[BaseModel], ...] = (open_inference.InputTensor, open_infe
 def application(served: ServedModel, metrics: Metrics, streams: Streams, lifecycle: Lifecycle) -> ASGIApp:
     """Return the application of a server."""
     app = FastAPI(title="tfk-transformer", version=__version__, redoc_url=None, redirect_slashes=False)
-    app.include_router(open_inference.routes(served, streams, lifecycle))
-    app.include_router(tf_serving.routes(served))
+    routers = [open_inference.routes(served, streams, lifecycle), tf_serving.routes(served)]
     if not served.classifies:
-        app.include_router(libre_translate.routes(served))
+        routers.insert(0, libre_translate.routes(served))
+    for router in routers:
+        app.router.routes.extend(router.routes)  # `include_router` nests them, and each request then searches longer
     _add_metrics(app, metrics)
     app.add_exception_handler(refusals.Refusal, refusals.of_refusal)
     app.add_exception_handler(HTTPException, refusals.of_http)
