@@ -28,7 +28,7 @@ def test_the_page_names_every_path(server):
     assert page["components"]["schemas"]["InputTensor"]["required"] == ["name", "shape", "datatype", "data"]
 
 
-def test_answers_are_those_of_the_page(server):
+def test_answers_are_those_of_the_page(server, tmp_path):
     """Schemathesis sends requests that fit the page and others, and checks status, type and form of the answers."""
     pytest.importorskip("schemathesis")
     run = "from schemathesis.cli import schemathesis; schemathesis()"
@@ -46,6 +46,6 @@ def test_answers_are_those_of_the_page(server):
         "30",
     ]
     command = [sys.executable, "-c", run, "run", f"{server.url}/openapi.json", *options]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
     assert sum(request["status"] == 200 for request in server.requests()) > 50
