@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tfk_transformer.atomic_write import LineFile, written_whole
+from tfk_transformer.atomic_write import replace_text, written_whole
 
 
 def tree(folder) -> dict:
@@ -121,53 +121,11 @@ def test_a_killed_process_leaves_the_old_folder_alone(folder):
     assert tree(folder) == {"a": "old a", "b": "old b"}
 
 
-def test_lines_appear_in_a_neighbour_as_they_come_and_in_the_file_at_the_end(file):
-    with LineFile(file) as lines:
-        for number, text in enumerate(("eins", "zwölf"), 1):
-            lines.write(text)
-            assert (lines.count, (file.parent / "file.partial").read_text().splitlines()[-1]) == (number, text)
-        assert file.read_text() == "old"
-    assert tree(file.parent) == {"file": "eins\nzwölf\n"}
-
-
-@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, OSError])
-def test_after_an_error_the_neighbour_keeps_the_finished_lines(file, error):
-    with pytest.raises(error), LineFile(file) as lines:
-        lines.write("eins")
-        raise error
-    assert tree(file.parent) == {"file": "old", "file.partial": "eins\n"}
-
-
-def test_half_a_line_is_cut_off(file):
-    """As after a full disk, where the beginning of a line is in the file and its end is not."""
-    with pytest.raises(OSError), LineFile(file) as lines:
-        lines.write("eins")
-        (file.parent / "file.partial").write_text("eins\nzw")
-        raise OSError
-    assert tree(file.parent) == {"file": "old", "file.partial": "eins\n"}
-
-
-def test_the_lines_of_an_earlier_run_stay_until_there_are_new_ones(file):
-    partial = file.parent / "file.partial"
-    partial.write_text("an earlier\nrun\n")
-    with pytest.raises(ZeroDivisionError), LineFile(file):
-        raise ZeroDivisionError
-    assert partial.read_text() == "an earlier\nrun\n"
-    with pytest.raises(ZeroDivisionError), LineFile(file) as lines:
-        lines.write("new")
-        raise ZeroDivisionError
-    assert partial.read_text() == "new\n"
-    with LineFile(file):
-        pass
-    assert tree(file.parent) == {"file": ""}
-
-
-def test_a_file_without_lines_leaves_nothing_after_an_error(tmp_path):
-    with pytest.raises(ZeroDivisionError), LineFile(tmp_path / "new" / "file"):
-        raise ZeroDivisionError
-    assert tree(tmp_path) == {"new": None}
-
-
-def test_lines_are_not_written_to_a_folder(folder):
-    with pytest.raises(ValueError, match="^output: expected a file, got the folder .*folder; name a file in it.$"):
-        LineFile(folder)
+def test_a_text_is_replaced_at_once(file):
+    (file.parent / "file.new").write_text("of a killed process")
+    replace_text(file, "neu\n")
+    assert tree(file.parent) == {"file": "neu\n"}
+    (file.parent / "file.new").mkdir()
+    with pytest.raises(IsADirectoryError):
+        replace_text(file, "newer")
+    assert file.read_text() == "neu\n"

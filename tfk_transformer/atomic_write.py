@@ -6,7 +6,6 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 
 
 @contextlib.contextmanager
@@ -30,51 +29,22 @@ def written_whole(path: str | os.PathLike[str]) -> Iterator[Path]:
         shutil.rmtree(holder, ignore_errors=True)
 
 
-class LineFile:
-    """A file whose lines are written as they come to its neighbour FILE.partial, which becomes FILE when the block ends.
+def replace_text(path: str | os.PathLike[str], text: str) -> None:
+    """Write a small file by way of its neighbour FILE.new, so that FILE is either the old or the new one, also after a power cut.
 
-    If the block ends with an error, `path` stays unchanged and FILE.partial keeps all finished lines. A FILE.partial of an earlier
-    run is replaced when the first line is written.
+    Unlike `written_whole`, a process that is killed here leaves nothing that the next call does not replace.
 
     Args:
-        path: the file to write.
-
-    Raises:
-        ValueError: if `path` is a folder.
+        path: the file to write, in a folder that exists.
+        text: its content.
     """
-
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
-        if self.path.is_dir():
-            raise ValueError(f"output: expected a file, got the folder {path}; name a file in it.")
-        self.partial = self.path.with_name(f"{self.path.name}.partial")
-        self.count = 0  # of finished lines
-        self._size = 0  # of the finished lines, in bytes
-
-    def __enter__(self) -> "LineFile":
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = self.partial.open("ab")  # a folder that cannot be written fails here, before any work
-        return self
-
-    def write(self, line: str) -> None:
-        """Write a line, which is in the file when this returns."""
-        if not self.count:
-            self._file.truncate(0)
-        data = f"{line}\n".encode()
-        self._file.write(data)
-        self._file.flush()
-        self._size += len(data)
-        self.count += 1
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        with contextlib.suppress(OSError):
-            self._file.close()  # fails where a line did not fit on the disk
-        if kind is None or self.count:
-            os.truncate(self.partial, self._size)  # half a line, or the lines of an earlier run
-        if kind is None:
-            os.replace(self.partial, self.path)
-        elif not self.partial.stat().st_size:
-            self.partial.unlink()
+    path = Path(path)
+    new = path.with_name(f"{path.name}.new")
+    with new.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(new, path)
 
 
 def _put(new: Path, path: Path, aside: Path) -> None:

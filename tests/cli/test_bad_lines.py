@@ -12,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from tfk_transformer.cli import text_lines
+from tfk_transformer.cli import processing, text_lines
+from tfk_transformer.cli.arguments import BadLines
 from tfk_transformer.datasets.numbers import spell
 from tfk_transformer.export.exporting import export
+from tfk_transformer.text_files.lines import Line
 
 LONG = "one " * 500
 UTF_8 = "expected UTF-8, got byte 0xff at column 2."
@@ -65,7 +67,9 @@ def test_bad_lines_are_blank(run, model, tmp_path):
     files = ["--input", tmp_path / "in.txt", "--output", tmp_path / "out.txt"]
     assert run("translate", model, *files, "--on-error", "blank") == (0, "", reports(tmp_path / "in.txt", BAD, 7, "left blank"))
     assert (tmp_path / "out.txt").read_text() == "sieben\n\n\n\n\nzweiundvierzig\nneun\n"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.txt", "out.txt"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.txt", "out.txt", "out.txt.errors.jsonl"]
+    found = [json.loads(line) for line in (tmp_path / "out.txt.errors.jsonl").read_text().splitlines()]
+    assert found == [{"file": f"{tmp_path}/in.txt", "line": number, "reason": reason} for number, reason in BAD.items()]
 
 
 @pytest.mark.parametrize(("number", "reason"), BAD.items())
@@ -89,7 +93,7 @@ def test_lines_of_later_chunks_have_their_own_numbers(run):
     assert (status, out.count("\n"), error) == (1, 4004, f"error: standard input:4005: {reason}\n")
 
 
-def test_each_good_line_is_translated_once(translator):
+def test_each_good_line_is_translated_once(translator, capsys):
     """A translator that notes what it was given; the NUL is found before the model runs, so that the second call is the only one."""
     given = []
 
@@ -98,9 +102,9 @@ def test_each_good_line_is_translated_once(translator):
             given.append(list(texts))
             return translator.translate(texts, **settings)
 
-    lines = (text_lines.Line(("in",), n, (text,)) for n, text in enumerate(["one", LONG, "a\0b", "two", "three"], 1))
-    found = text_lines.translation_lines(Noting(), lines, None, {"beam_size": 1}, text_lines.BadLines.SKIP)
-    assert list(found) == ["eins", "zwei", "drei"]
+    lines = (Line(("in",), n, (text,)) for n, text in enumerate(["one", LONG, "a\0b", "two", "three"], 1))
+    text_lines.write_results(text_lines.translation_job(Noting(), None, {"beam_size": 1}), lines, None, BadLines.SKIP)
+    assert capsys.readouterr().out == "eins\nzwei\ndrei\n"
     assert given == [["one", LONG, "a\0b", "two", "three"], ["one", LONG, "two", "three"]]
 
 
@@ -182,7 +186,7 @@ def test_pairs_before_the_end_of_the_shorter_file_are_scored(run, exported, tmp_
 
 def test_after_an_error_the_finished_lines_are_in_the_neighbour(run, model, tmp_path):
     (tmp_path / "out.txt").write_text("old\n")
-    status, out, error = run("translate", model, "--output", tmp_path / "out.txt", stdin=b"seven\n\nt\xffo\n")
+    status, out, error = run("translate", model, "--force", "--output", tmp_path / "out.txt", stdin=b"seven\n\nt\xffo\n")
     assert (status, out) == (1, "")
     kept = f"{tmp_path}/out.txt.partial has the 2 finished lines; {tmp_path}/out.txt was not written.\n"
     assert error == f"{kept}error: standard input:3: {UTF_8}\n"
@@ -214,32 +218,39 @@ def test_a_stopped_process_leaves_the_finished_lines(tmp_path, stop, status):
     """In a process of its own, which has translated a chunk and waits for more lines when the signal comes."""
     output, partial = tmp_path / "out.txt", tmp_path / "out.txt.partial"
     output.write_text("old\n")
-    command = [sys.executable, "-m", "tfk_transformer", "translate", SMALL, "--beam-size", "1", "--output", output]
+    command = [sys.executable, "-m", "tfk_transformer", "translate", SMALL, "--beam-size", "1", "--force", "--output", output]
     # What runs in the background ignores Ctrl-C, and so would what it starts.
     as_in_front = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
     with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, **as_in_front) as process:
-        process.stdin.write(b"one\n" * text_lines.CHUNK)
+        process.stdin.write(b"one\n" * processing.CHUNK)
         process.stdin.flush()
-        while not partial.exists() or partial.read_bytes().count(b"\n") < text_lines.CHUNK:
+        while not partial.exists() or partial.read_bytes().count(b"\n") < processing.CHUNK:
             assert process.poll() is None
         process.send_signal(stop)
         error = process.stderr.read().decode()
         process.wait()
     assert process.returncode == status
     kept = partial.read_bytes().count(b"\n")
-    assert kept >= text_lines.CHUNK - 1  # the last line does not count if the signal comes before it is noted
+    assert kept == processing.CHUNK
     assert f"{partial} has the {kept:,} finished lines; {output} was not written.\n" in error
     assert output.read_text() == "old\n"
 
 
 def test_a_full_disk_keeps_the_finished_lines_and_names_the_remedy(run, small_disk):
-    (small_disk / "ballast").write_bytes(bytes(6 * 2**20 - 4096))
+    chunk = processing.CHUNK * len(run("translate", SMALL, "seven")[1])
+    (small_disk / "ballast").write_bytes(bytes(6 * 2**20 - chunk * 3 // 2 - 2**14))  # and space for the record of the run
     source = small_disk.parent / "in.txt"
     source.write_text("seven\n" * 6000)
     status, out, error = run("translate", SMALL, "--input", source, "--output", small_disk / "out.txt")
     assert (status, out) == (1, "")
     told, line = error.splitlines()
-    assert told.endswith(f" finished lines; {small_disk / 'out.txt'} was not written.")
+    kept = (small_disk / "out.txt.partial").read_text().count("\n")
+    assert told.startswith(f"{small_disk}/out.txt.partial has the {kept:,} finished lines; {small_disk}/out.txt was not written. --resume")
+    assert kept % processing.CHUNK == 0 and re.search(r"after line [24],000 of the input\.$", told)
     assert line == "error: [Errno 28] No space left on device; free some space on the disk of the output, and run the command again"
-    lines = (small_disk / "out.txt.partial").read_text()
-    assert not (small_disk / "out.txt").exists() and lines.endswith("\n") and f"{lines.count(chr(10)):,} finished" in told
+    assert not (small_disk / "out.txt").exists()
+    (small_disk / "ballast").unlink()
+    assert run("translate", SMALL, "--input", source, "--output", small_disk / "out.txt", "--resume") == (0, "", "")
+    (whole,) = set((small_disk / "out.txt").read_text().splitlines())
+    assert (small_disk / "out.txt").read_text() == f"{whole}\n" * 6000
+    assert sorted(path.name for path in small_disk.iterdir()) == ["out.txt"]

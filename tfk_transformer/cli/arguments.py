@@ -33,13 +33,15 @@ class BadLines(StrEnum):
 
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help=MODEL_HELP)]
 Texts = Annotated[list[str] | None, typer.Argument(metavar="TEXT", help="Texts. Default: the lines of --input.")]
-Input = Annotated[Path | None, typer.Option(help="A UTF-8 file with one text per line. Default: standard input.")]
+Input = Annotated[Path | None, typer.Option(help="A UTF-8 file with one text per line, plain, .gz or .zst. Default: standard input.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace an --output that exists.")]
 OnError = Annotated[
     BadLines,
     typer.Option(
         "--on-error",
         help="For a line that is too long for the model, is not UTF-8 or has a NUL character: stop with an error, skip the line, or "
-        "write a blank line in its place. skip and blank report each such line on standard error and exit with status 0.",
+        "write a blank line in its place. skip and blank report each such line on standard error and in OUTPUT.errors.jsonl, and exit "
+        "with status 0.",
     ),
 ]
 Settings = Annotated[

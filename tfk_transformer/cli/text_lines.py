@@ -1,4 +1,4 @@
-"""Lines of text: read from arguments, files or standard input, processed in chunks, and written to a file or standard output."""
+"""What the commands read lines from, what they do with them, and where the results go."""
 
 import contextlib
 import itertools
@@ -8,53 +8,43 @@ import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
-from tfk_transformer.atomic_write import LineFile
 from tfk_transformer.cli.arguments import BadLines
+from tfk_transformer.cli.processing import processed
 from tfk_transformer.inference.text_batches import check_texts
-from tfk_transformer.inference.text_errors import TextError
+from tfk_transformer.text_files.lines import Line, Source
+from tfk_transformer.text_files.output_file import OutputFile
+from tfk_transformer.text_files.records import Texts, one_line
+from tfk_transformer.text_files.unfinished import Unfinished
 
 if TYPE_CHECKING:
     from tfk_transformer.inference.interface import ClassifierProtocol, TranslatorProtocol
-    from tfk_transformer.inference.results import ScoredTarget, Translation
-
-CHUNK = 2000  # lines that are processed together
+    from tfk_transformer.inference.results import ScoredTarget
 
 
-class Line(NamedTuple):
-    """A line of the input, or a line of each of two files; later also its result."""
+class Job(NamedTuple):
+    """What a command does with lines."""
 
-    files: tuple[str, ...]  # the name of each file
-    number: int  # of the line, from 1
-    texts: tuple[str, ...] = ()
-    problem: str = ""  # FILE:NUMBER: reason, of a line that cannot be processed
-    result: Any = None  # of a line that was processed
-
-    def refused(self, argument: str, reason: str) -> "Line":
-        """Return this line with its problem.
-
-        Args:
-            argument: the argument that the text was given as; "targets" is the second file.
-            reason: what is wrong.
-        """
-        return self._replace(problem=f"{self.files[-1 if argument == 'targets' else 0]}:{self.number}: {reason}")
+    run: Callable[..., Iterable[Any]]  # maps the texts of several lines, or of each of two files, to results
+    written: Callable[[Line], Iterable[str]]  # maps a line with its result or problem to lines of the output
+    records: Texts = Texts()  # what the lines of the output are
 
 
-def given_texts(text: list[str] | None, input: Path | None) -> Iterator[Line]:
+def given_texts(text: list[str] | None, input: Path | None, records: Texts | None = None) -> Iterable[Line]:
     """Return the texts of a command: its arguments, or else the lines of a file or of standard input.
 
     Raises:
         ValueError: if both are given, or an argument is blank.
     """
     if not text:
-        return _lines(input)
+        return Source(input, records or Texts())
     if input is not None:
         raise ValueError("TEXT: expected sentences or --input, got both; give one.")
     blank = [number for number, sentence in enumerate(text, 1) if not sentence.strip()]
     if blank:
         raise ValueError(f"TEXT: expected a sentence, got blank text as number {blank[0]}.")
-    return (Line(("TEXT",), number, (sentence,)) for number, sentence in enumerate(text, 1))
+    return (Line(("TEXT",), number, (sentence,), sentence) for number, sentence in enumerate(text, 1))
 
 
 def line_pairs(source: Path, target: Path) -> Iterator[Line]:
@@ -63,71 +53,62 @@ def line_pairs(source: Path, target: Path) -> Iterator[Line]:
     Raises:
         ValueError: if one file has fewer lines.
     """
-    for number, (first, second) in enumerate(itertools.zip_longest(_lines(source), _lines(target)), 1):
+    for number, (first, second) in enumerate(itertools.zip_longest(Source(source, Texts()), Source(target, Texts())), 1):
         if first is None or second is None:
             shorter, longer = (source, target) if first is None else (target, source)
             raise ValueError(f"{shorter}: expected a line for each of {longer}, got {number - 1} lines.")
-        yield Line(first.files + second.files, number, first.texts + second.texts, first.problem or second.problem)
+        wrong = first if first.reason else second
+        yield Line(first.files + second.files, number, first.texts + second.texts, place=wrong.place, reason=wrong.reason)
 
 
-def _lines(input: Path | None) -> Iterator[Line]:
-    """Yield the lines of a UTF-8 file, or of standard input."""
-    name = "standard input" if input is None else str(input)
-    with sys.stdin.buffer if input is None else input.open("rb") as file:
-        for number, data in enumerate(file, 1):
-            line = Line((name,), number)
-            try:
-                yield line._replace(texts=(data.decode("utf-8").removesuffix("\n").removesuffix("\r"),))
-            except UnicodeDecodeError as error:
-                byte, column = data[error.start], error.start + 1
-                yield line.refused("texts", f"expected UTF-8, got byte 0x{byte:02x} at column {column}.")
-
-
-def translation_lines(
-    translator: "TranslatorProtocol", lines: Iterator[Line], prefix: str | None, settings: dict[str, Any], on_error: BadLines
-) -> Iterator[str]:
-    """Translate lines and yield one line each, or one line per hypothesis where `n_best` asks for several."""
-    several = settings.get("n_best", 1) > 1
+def translation_job(translator: "TranslatorProtocol", prefix: str | None, settings: dict[str, Any], records: Texts | None = None) -> Job:
+    """Translate lines, and write one line each, or one line per hypothesis where `n_best` asks for several."""
     check_texts([prefix or ""], "--prefix")
+    kind = records or Texts()
 
-    def translate(texts: list[str]) -> Sequence["Translation"]:
+    def translate(texts: list[str]) -> Sequence[Any]:
         return translator.translate(texts, prefixes=[prefix] * len(texts) if prefix else None, **settings)
 
-    for line in _processed(lines, translate, on_error):
-        if several:
-            yield from _hypothesis_lines(line)
-        else:
-            yield "" if line.problem else line.result.text
+    def written(line: Line) -> Iterator[str]:
+        yield kind.result_line(line.record, None if line.reason else line.result.text, line.problem)
+
+    return Job(translate, _hypothesis_lines if settings.get("n_best", 1) > 1 else written, kind)
 
 
 def _hypothesis_lines(line: Line) -> Iterator[str]:
     """Yield NUMBER ||| TEXT ||| SCORE for each hypothesis, as Moses and Marian write n-best lists."""
-    if line.problem:
+    if line.reason:
         yield f"{line.number - 1} |||  ||| nan"
         return
     for hypothesis in line.result.hypotheses:
-        yield f"{line.number - 1} ||| {hypothesis.text} ||| {hypothesis.score:.6f}"
+        yield f"{line.number - 1} ||| {one_line(hypothesis.text)} ||| {hypothesis.score:.6f}"
 
 
-def classification_lines(classifier: "ClassifierProtocol", lines: Iterator[Line], as_json: bool, on_error: BadLines) -> Iterator[str]:
-    """Classify lines and yield the label of each, or a JSON object with the probability of every label."""
-    for line in _processed(lines, classifier.classify, on_error):
+def classification_job(classifier: "ClassifierProtocol", as_json: bool) -> Job:
+    """Classify lines, and write the label of each, or a JSON object with the probability of every label."""
+
+    def written(line: Line) -> Iterator[str]:
         found = line.result
-        if line.problem:
+        if line.reason:
             yield _json(error=line.problem) if as_json else ""
         elif as_json:
             yield _json(text=found.source, label=found.label, probability=found.probability, probabilities=found.probabilities)
         else:
             yield found.label
 
+    return Job(classifier.classify, written)
 
-def score_lines(scorer: "TranslatorProtocol", pairs: Iterator[Line], tokens: bool, on_error: BadLines) -> Iterator[str]:
-    """Score pairs and yield the log-probability of each, or a JSON object with that of every token."""
-    for line in _processed(pairs, scorer.score_tokens if tokens else scorer.score, on_error):
+
+def scoring_job(scorer: "TranslatorProtocol", tokens: bool) -> Job:
+    """Score pairs, and write the log-probability of each, or a JSON object with that of every token."""
+
+    def written(line: Line) -> Iterator[str]:
         if tokens:
-            yield _json(error=line.problem) if line.problem else _token_line(line.texts[0], line.result)
+            yield _json(error=line.problem) if line.reason else _token_line(line.texts[0], line.result)
         else:
-            yield f"{math.nan if line.problem else line.result:.6f}"
+            yield f"{math.nan if line.reason else line.result:.6f}"
+
+    return Job(scorer.score_tokens if tokens else scorer.score, written)
 
 
 def _token_line(source: str, found: "ScoredTarget") -> str:
@@ -144,105 +125,90 @@ def _json(**values: Any) -> str:
     return json.dumps(values, ensure_ascii=False)
 
 
-def _processed(lines: Iterator[Line], run: Callable[..., Iterable[Any]], on_error: BadLines, together: int = CHUNK) -> Iterator[Line]:
-    """Yield each line with its result, or with its problem where `on_error` keeps a place for it.
+def write_results(
+    job: Job,
+    lines: Iterable[Line],
+    output: OutputFile | Path | None,
+    on_error: BadLines,
+    progress: Callable[[int], None] = lambda lines: None,
+) -> None:
+    """Process lines and write the results as they come.
 
     Args:
-        lines: the lines.
-        run: maps the texts of several lines, or the texts of each of two files, to results.
+        job: what to do with the lines.
+        lines: the lines. A `Source` continues after the lines that an earlier run has processed.
+        output: where the results go: see `opened_output`.
         on_error: what to do with a line that cannot be processed.
-        together: lines that are processed together.
-
-    Raises:
-        ValueError: if a line cannot be processed and `on_error` is `stop`, after the lines before it; if there is no line.
+        progress: called with the number of lines that were read so far.
     """
-    count = bad = 0
-    for chunk in _chunks(lines, on_error, together):
-        for line in _run_once(chunk, run):
-            count, bad = count + 1, bad + bool(line.problem)
-            if not line.problem or _kept(line, on_error):
-                yield line
-    if bad:
-        done = "left out" if on_error is BadLines.SKIP else "left blank"
-        print(f"{bad:,} of {count:,} lines could not be processed and were {done}.", file=sys.stderr)
-    if not count:
-        raise ValueError("input: expected a sentence a line, got nothing.")
+    source = lines if isinstance(lines, Source) else None
+    done = output.done if isinstance(output, OutputFile) else Unfinished({})
+    if source and done.lines:
+        source.skip(done.lines, done.sha256)
+    begun = bool(done.lines)
+    with opened_output(output) as out:
+        for chunk in processed(lines, job.run, on_error, before=(done.total, done.bad)):
+            texts = [text for line in chunk.lines for text in job.written(line)]
+            if not begun and (chunk.lines or chunk.bad):
+                texts[:0] = [job.records.output_header] if job.records.output_header is not None else []
+                begun = True
+            if isinstance(out, OutputFile):
+                _write_part(out, texts, chunk.bad)
+                if chunk.complete and source:
+                    out.commit(source.lines, source.sha256, chunk.total)
+            else:
+                _print(texts, out)
+            progress(source.lines if source else chunk.total)
 
 
-def _kept(line: Line, on_error: BadLines) -> bool:
-    """Report a line that cannot be processed, and return whether it has a place in the output."""
-    if on_error is BadLines.STOP:
-        raise ValueError(line.problem)
-    print(line.problem, file=sys.stderr, flush=True)
-    return on_error is BadLines.BLANK
+def write_lines(lines: Iterable[str], output: Path) -> None:
+    """Write lines to a file, which appears when all are written."""
+    with opened_output(output) as out:
+        if isinstance(out, OutputFile):
+            out.write(map(one_line, lines))
+        else:
+            _print(lines, out)
 
 
-def _run_once(lines: list[Line], run: Callable[..., Iterable[Any]]) -> list[Line]:
-    """Process lines, and return each with its result or its problem. The model sees each line that it can process once.
-
-    Only where an error comes without the results of the other lines, these run again.
-    """
-    done = dict(enumerate(lines))
-    waiting = [number for number, line in done.items() if not line.problem]
-    while waiting:
-        try:
-            results = dict(enumerate(run(*map(list, zip(*(done[number].texts for number in waiting), strict=True)))))
-        except TextError as error:
-            results = error.results
-            for i, reason in error.reasons.items():
-                done[waiting[i]] = done[waiting[i]].refused(error.argument, reason)
-        for i, result in results.items():
-            done[waiting[i]] = done[waiting[i]]._replace(result=result)
-        waiting = [] if results else [number for number in waiting if not done[number].problem]
-    return list(done.values())
+def _write_part(out: OutputFile, texts: list[str], bad: list[Line]) -> None:
+    if texts or bad:  # without either, nothing of an earlier run is replaced
+        out.write(texts, bad)
 
 
-def _chunks(lines: Iterator[Line], on_error: BadLines, size: int) -> Iterator[list[Line]]:
-    """Yield the lines in lists of at most `size`; the lines before one that stops the command are a list of their own."""
-    chunk: list[Line] = []
-    try:
-        for line in lines:
-            if line.problem and on_error is BadLines.STOP:
-                raise ValueError(line.problem)
-            chunk.append(line)
-            if len(chunk) == size:
-                yield chunk
-                chunk = []
-    except (OSError, ValueError):
-        if chunk:
-            yield chunk
-        raise
-    if chunk:
-        yield chunk
-
-
-def write_lines(lines: Iterable[str], output: Path | None) -> None:
-    """Print lines as they come, or write them to OUTPUT.partial, which becomes OUTPUT when all are written.
-
-    After an error, Ctrl-C or SIGTERM, OUTPUT is unchanged and a message names OUTPUT.partial with the finished lines.
-    """
-    if output is None:
-        for line in lines:
-            print(line, flush=True)
-    elif output.exists() and not (output.is_file() or output.is_dir()):  # a pipe or a device
-        with output.open("w", encoding="utf-8") as file:
-            file.writelines(f"{line}\n" for line in lines)
-    else:
-        with _exit_at_sigterm(), _reported(LineFile(output)) as whole:
-            for line in lines:
-                whole.write(line)
+def _print(texts: Iterable[str], file: TextIO) -> None:
+    for text in texts:
+        print(text, file=file, flush=True)
 
 
 @contextlib.contextmanager
-def _reported(whole: LineFile) -> Iterator[LineFile]:
+def opened_output(output: OutputFile | Path | None) -> Iterator[OutputFile | TextIO]:
+    """Open an output.
+
+    A path becomes an `OutputFile`, unless it is a pipe or a device; None is standard output. After an error, Ctrl-C or SIGTERM, the
+    file is unchanged and a message names its neighbour with the finished lines.
+    """
+    if output is None:
+        yield sys.stdout
+    elif isinstance(output, Path) and output.exists() and not output.is_file():  # a pipe or a device
+        with output.open("w", encoding="utf-8") as file:
+            yield file
+    else:
+        whole = output if isinstance(output, OutputFile) else OutputFile(output)
+        with _exit_at_sigterm(), _reported(whole):
+            yield whole
+
+
+@contextlib.contextmanager
+def _reported(out: OutputFile) -> Iterator[None]:
     """Open a file, and tell where its finished lines are if the block ends early."""
     try:
-        with whole:
-            yield whole
+        with out:
+            yield
     except BaseException:
-        if whole.count:
-            lines = "1 finished line" if whole.count == 1 else f"{whole.count:,} finished lines"
-            print(f"{whole.partial} has the {lines}; {whole.path} was not written.", file=sys.stderr, flush=True)
+        if out.done.written:
+            lines = "1 finished line" if out.done.written == 1 else f"{out.done.written:,} finished lines"
+            again = f" --resume continues after line {out.committed:,} of the input." if out.committed else ""
+            print(f"{out.partial} has the {lines}; {out.path} was not written.{again}", file=sys.stderr, flush=True)
         raise
 
 
@@ -258,7 +224,7 @@ def _exit_at_sigterm() -> Iterator[None]:
 
 def print_streams(
     translator: "TranslatorProtocol",
-    lines: Iterator[Line],
+    lines: Iterable[Line],
     prefix: str | None,
     settings: dict[str, Any],
     output: Path | None,
@@ -273,7 +239,8 @@ def print_streams(
     def start(texts: list[str]) -> list[Iterator[str]]:
         return [translator.stream(texts[0], **settings)]
 
-    for line in _processed(lines, start, on_error, together=1):
-        for part in line.result or []:
-            print(part, end="", flush=True)
-        print(flush=True)
+    for chunk in processed(lines, start, on_error, together=1):
+        for line in chunk.lines:
+            for part in line.result or []:
+                print(part, end="", flush=True)
+            print(flush=True)

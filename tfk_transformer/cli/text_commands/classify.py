@@ -5,8 +5,9 @@ from typing import Annotated
 
 import typer
 
-from tfk_transformer.cli.arguments import BadLines, Input, Model, OnError, Texts, check_files, open_model
-from tfk_transformer.cli.text_lines import classification_lines, given_texts, write_lines
+from tfk_transformer.cli.arguments import BadLines, Force, Input, Model, OnError, Texts, check_files, open_model
+from tfk_transformer.cli.text_lines import classification_job, given_texts, write_results
+from tfk_transformer.cli.text_output import check_output
 
 
 def command(
@@ -14,8 +15,12 @@ def command(
     text: Texts = None,
     input: Input = None,
     output: Annotated[
-        Path | None, typer.Option(help="The file for the labels, written as FILE.partial until all are there. Default: standard output.")
+        Path | None,
+        typer.Option(
+            help="The file for the labels, plain, .gz or .zst, written as FILE.partial until all are there. Default: standard output."
+        ),
     ] = None,
+    force: Force = False,
     json_output: Annotated[
         bool, typer.Option("--json", help="Print one line of JSON per text, with the probability of every label.")
     ] = False,
@@ -27,4 +32,5 @@ def command(
     """
     texts = given_texts(text, input)
     check_files(input=input)
-    write_lines(classification_lines(open_model(model), texts, json_output, on_error), output)
+    check_output(output, force)
+    write_results(classification_job(open_model(model), json_output), texts, output, on_error)

@@ -6,8 +6,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tfk_transformer.cli.arguments import DEFAULT_BEAM, Data, Json, Model, Settings, check_settings, console, open_model, search_settings
+from tfk_transformer.cli.arguments import (
+    DEFAULT_BEAM,
+    Data,
+    Force,
+    Json,
+    Model,
+    Settings,
+    check_settings,
+    console,
+    open_model,
+    search_settings,
+)
 from tfk_transformer.cli.text_lines import write_lines
+from tfk_transformer.cli.text_output import check_output
 
 if TYPE_CHECKING:
     from tfk_transformer.datasets import Report
@@ -23,11 +35,13 @@ def command(
     ] = None,
     setting: Settings = None,
     json_output: Json = False,
-    output: Annotated[Path | None, typer.Option(help="The file for the translations.")] = None,
+    output: Annotated[Path | None, typer.Option(help="The file for the translations, plain, .gz or .zst.")] = None,
+    force: Force = False,
 ) -> None:
     """Measure BLEU and chrF (sacreBLEU), exact match and speed on a split."""
     settings = search_settings(setting, beam_size)
     check_settings(model, settings)
+    check_output(output, force)
     from tfk_transformer import datasets
     from tfk_transformer.evaluation import evaluate
 
@@ -35,7 +49,7 @@ def command(
     pairs = list(datasets.load(data).pairs(split, report))
     found, translations = evaluate(open_model(model), pairs, **settings)
     if output is not None:
-        write_lines(iter(translations), output)
+        write_lines(translations, output)
     if json_output:
         print(json.dumps({**found._asdict(), "dropped": report.dropped, **settings}, indent=2))
     else:

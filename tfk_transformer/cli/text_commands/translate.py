@@ -18,7 +18,12 @@ from tfk_transformer.cli.arguments import (
     open_model,
     search_settings,
 )
-from tfk_transformer.cli.text_lines import given_texts, print_streams, translation_lines, write_lines
+from tfk_transformer.cli.progress import progress_bar
+from tfk_transformer.cli.text_lines import given_texts, print_streams, translation_job, write_results
+from tfk_transformer.cli.text_output import is_resumable, model_digest, nothing_to_resume, resumable_output
+from tfk_transformer.text_files.compression import check_compression
+from tfk_transformer.text_files.output_file import OutputFile
+from tfk_transformer.text_files.records import check_hypotheses, input_records, output_records
 
 
 def command(
@@ -27,8 +32,20 @@ def command(
     input: Input = None,
     output: Annotated[
         Path | None,
-        typer.Option(help="The file for the translations, written as FILE.partial until all are there. Default: standard output."),
+        typer.Option(
+            help="The file for the translations, plain, .gz or .zst, written as FILE.partial until all are there. Default: standard output."
+        ),
     ] = None,
+    field: Annotated[
+        str | None,
+        typer.Option(
+            help="Where the texts are in an --input with the end .tsv or .jsonl: the name of the column or value. A number is that of a "
+            "column in a table without names."
+        ),
+    ] = None,
+    output_field: Annotated[
+        str, typer.Option(help="The name of the column or value for the translations in an --output with the end .tsv or .jsonl.")
+    ] = "translation",
     prefix: Annotated[str | None, typer.Option(help="The forced beginning of every translation.")] = None,
     beam_size: Annotated[
         int | None,
@@ -37,6 +54,11 @@ def command(
     setting: Settings = None,
     stream: Annotated[bool, typer.Option("--stream", help="Print each translation while it is decoded, greedily or sampled.")] = False,
     on_error: OnError = BadLines.STOP,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue an interrupted run from --input to --output. Starts one if there is none.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an --output that exists, or an unfinished run.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress bar.")] = False,
 ) -> None:
     """Translate sentences, one per line, in their order. The translation of a blank line is blank.
 
@@ -44,11 +66,24 @@ def command(
     With `--on-error skip`, the numbers of skipped sentences are missing; with `--on-error blank`, their lines are NUMBER |||  ||| nan.
     """
     settings = search_settings(setting, beam_size, 1 if stream else DEFAULT_BEAM)
-    texts = given_texts(text, input)
+    records = input_records(input, field, output_field)
+    texts = given_texts(text, input, records)
     check_files(input=input)
+    check_compression(input)
+    written = output_records(records, input, output)
+    check_hypotheses(settings, records, written)
+    if nothing_to_resume(input, output, resume, force):
+        return
     check_settings(model, settings)
+    out: OutputFile | Path | None = output
+    if output is not None and is_resumable(input, output):
+        run = {"model": model_digest(model), "settings": settings, "prefix": prefix, "field": field, "output_field": output_field}
+        out = resumable_output(output, resume, {**run, "records": type(written).__name__, "on_error": on_error.value})
     translator = open_model(model)
     if stream:
         print_streams(translator, texts, prefix, settings, output, on_error)
-    else:
-        write_lines(translation_lines(translator, texts, prefix, settings, on_error), output)
+        return
+    job = translation_job(translator, prefix, settings, written)
+    done = out.done.lines if isinstance(out, OutputFile) else 0
+    with progress_bar(input, output, done, quiet) as progress:
+        write_results(job, texts, out, on_error, progress)

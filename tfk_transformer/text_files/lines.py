@@ -1,0 +1,113 @@
+"""The lines of a file or of standard input, and what became of each."""
+
+import codecs
+import contextlib
+import hashlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tfk_transformer.text_files.compression import opened
+from tfk_transformer.text_files.records import Texts
+
+
+class Line(NamedTuple):
+    """A line of the input, or a line of each of two files; later also its result."""
+
+    files: tuple[str, ...]  # the name of each file
+    number: int  # of the line, from 1
+    texts: tuple[str, ...] = ()
+    record: str | None = None  # the whole line, of which the text may be a part
+    place: str = ""  # the file whose line cannot be processed
+    reason: str = ""  # why it cannot be processed
+    result: Any = None  # of a line that was processed
+
+    @property
+    def problem(self) -> str:
+        """FILE:NUMBER: reason, of a line that cannot be processed, or else an empty string."""
+        return f"{self.place}:{self.number}: {self.reason}" if self.reason else ""
+
+    def refused(self, argument: str, reason: str) -> "Line":
+        """Return this line with its problem.
+
+        Args:
+            argument: the argument that the text was given as; "targets" is the second file.
+            reason: what is wrong.
+        """
+        return self._replace(place=self.files[-1 if argument == "targets" else 0], reason=reason)
+
+
+class Source:
+    """The lines of a file, or of standard input, which are counted and hashed as they are read.
+
+    Only the byte "\\n" ends a line. A byte order mark at the beginning is left out.
+
+    Args:
+        path: the file, plain or compressed by its name; None for standard input.
+        records: what a line is.
+    """
+
+    def __init__(self, path: Path | None, records: Texts) -> None:
+        self.name = "standard input" if path is None else str(path)
+        self.lines = 0  # lines that were read
+        self._path, self._records = path, records
+        self._digest = hashlib.sha256()
+        self._data = self._read()
+        self._begun = False
+
+    @property
+    def sha256(self) -> str:
+        """The hash of all bytes that were read, decompressed."""
+        return self._digest.hexdigest()
+
+    def skip(self, lines: int, sha256: str) -> None:
+        """Read the lines that an earlier run has processed.
+
+        Args:
+            lines: their number.
+            sha256: their hash.
+
+        Raises:
+            ValueError: if they have changed.
+        """
+        self._begin()
+        while self.lines < lines and next(self._data, None) is not None:
+            pass
+        if (self.lines, self.sha256) != (lines, sha256):
+            raise ValueError(
+                f"--resume: expected the input of the unfinished run, got {self.name}, whose first {lines:,} lines are others; "
+                "give the same input, or --force to start anew."
+            )
+
+    def __iter__(self) -> Iterator[Line]:
+        self._begin()
+        for data in self._data:
+            yield self._line(Line((self.name,), self.lines), data)
+
+    def _begin(self) -> None:
+        """Read the header, once."""
+        if self._records.has_header and not self._begun:
+            header = self._line(Line((self.name,), 1), next(self._data, b""), header=True)
+            if header.reason:
+                raise ValueError(header.problem)
+            self._records.read_header(header.texts[0])
+        self._begun = True
+
+    def _line(self, line: Line, data: bytes, header: bool = False) -> Line:
+        try:
+            record = data.decode("utf-8").removesuffix("\n").removesuffix("\r")
+            return line._replace(texts=(record if header else self._records.text(record),), record=record)
+        except UnicodeDecodeError as error:
+            byte, column = data[error.start], error.start + 1
+            return line.refused("texts", f"expected UTF-8, got byte 0x{byte:02x} at column {column}.")
+        except ValueError as error:
+            return line.refused("texts", str(error))
+
+    def _read(self) -> Iterator[bytes]:
+        file = contextlib.nullcontext(sys.stdin.buffer) if self._path is None else opened(self._path)
+        with file as lines:
+            for data in lines:
+                self.lines += 1
+                self._digest.update(data)
+                yield data.removeprefix(codecs.BOM_UTF8) if self.lines == 1 else data
