@@ -220,3 +220,14 @@ def test_a_terminal_shows_the_progress(tmp_path):
 
 def test_the_pace_is_the_mean_of_the_run():
     assert [pace(2000, 4.0, 10_000), pace(20, 10.0, None), pace(0, 1.0, 5)] == ["500 lines/s, 0:00:20 left", "2.0 lines/s", ""]
+
+
+def test_the_benchmark_runs():
+    """Killed and resumed, and memory, with few lines."""
+    program = Path(__file__).parents[2] / "benchmarks" / "bulk.py"
+    for arguments, told in (
+        (["kills", "--lines", "5000", "--times", "1", "--end", ".gz"], "equal"),
+        (["memory", "--lines", "4000", "--than", "3000"], "%"),
+    ):
+        done = subprocess.run([sys.executable, program, *arguments], capture_output=True, text=True)
+        assert done.returncode == 0 and told in done.stdout, done.stdout + done.stderr
