@@ -106,7 +106,9 @@ def test_rows_must_be_in_the_tables(pieces, got):
 def test_a_model_that_sentencepiece_refuses_is_named():
     proto = parsed_model(trained("source"), "source.spm")
     proto.pieces[9].piece = ""
-    with pytest.raises(ValueError, match="a SentencePiece model in source.spm, got one that SentencePiece refuses .*piece must not be empty"):
+    with pytest.raises(
+        ValueError, match="a SentencePiece model in source.spm, got one that SentencePiece refuses .*piece must not be empty"
+    ):
         parsed_model(proto.SerializeToString(), "source.spm")
 
 

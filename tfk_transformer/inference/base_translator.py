@@ -2,14 +2,18 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from tfk_transformer.inference.document_translation import translate_document
 from tfk_transformer.inference.pair_scoring import PairScorer
 from tfk_transformer.inference.results import Translation, to_translations
 from tfk_transformer.inference.text_batches import check_prefixes, check_texts, in_batches
 from tfk_transformer.inference.text_errors import TextError
+
+if TYPE_CHECKING:
+    from tfk_transformer.documents.results import DocumentTranslation
 
 
 class Request(NamedTuple):
@@ -73,6 +77,20 @@ class BaseTranslator(PairScorer):
             error.results = {number: detailed(number, translation) for number, translation in error.results.items()}
             raise
         return [detailed(number, translation) for number, translation in enumerate(translations)]
+
+    def translate_document(
+        self,
+        text: str,
+        format: str = "text",
+        *,
+        language: str = "en",
+        lines: bool = False,
+        attention_layer: int | None = None,
+        batch_size: int = 64,
+        **settings: float,
+    ) -> "DocumentTranslation":
+        """Translate a document; see `TranslatorProtocol.translate_document`."""
+        return translate_document(self, text, format, language, lines, attention_layer, batch_size=batch_size, **settings)
 
     def _with_details(
         self,

@@ -4,11 +4,14 @@ A class that inherits from a protocol and does not define one of its methods ref
 """
 
 from collections.abc import Iterator, Sequence
-from typing import NoReturn, Protocol
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
 import numpy as np
 
 from tfk_transformer.inference.results import Classification, ScoredTarget, Translation
+
+if TYPE_CHECKING:
+    from tfk_transformer.documents.results import DocumentTranslation
 
 
 class TranslatorProtocol(Protocol):
@@ -51,6 +54,39 @@ class TranslatorProtocol(Protocol):
                 requested.
         """
         _refuse(self, "translate")
+
+    def translate_document(
+        self,
+        text: str,
+        format: str = "text",
+        *,
+        language: str = "en",
+        lines: bool = False,
+        attention_layer: int | None = None,
+        batch_size: int = 64,
+        **settings: float,
+    ) -> "DocumentTranslation":
+        """Translate a document sentence by sentence. Everything between the sentences stays as it is.
+
+        Markup inside of a sentence is put where its words are in the translation, by the attention of the decoder to the source.
+        Only sentences with markup, or whose numbers are missing in their translation, need the attention, and with ONNX the files
+        that `translate` needs for it. The package needs the extra `documents`.
+
+        Args:
+            text: the document.
+            format: "text", "markdown" or "html".
+            language: the ISO 639 code of the document's language, by which it is split into sentences.
+            lines: whether each line of a plain text is a paragraph. If False, paragraphs end at blank lines.
+            attention_layer: the layer of the decoder whose attention places markup; negative numbers count from the last one.
+                Default: the second to last.
+            batch_size: sentences translated at once; it does not change the results.
+            **settings: search settings, see `SearchSettings`.
+
+        Raises:
+            ValueError: if an argument or a setting is invalid, or the files do not hold what the document needs.
+            ImportError: if a package of the extra `documents` is not installed, with the line that installs it.
+        """
+        _refuse(self, "translate_document")
 
     def stream(self, text: str, **settings: float) -> Iterator[str]:
         """Translate one text and yield parts of its translation while they are decoded.

@@ -19,8 +19,9 @@ from tfk_transformer.cli.arguments import (
     search_settings,
 )
 from tfk_transformer.cli.progress import progress_bar
+from tfk_transformer.cli.text_commands.documents import DocumentFile, DocumentJson, Language, LinesFlag, check_document, write_document
 from tfk_transformer.cli.text_lines import given_texts, print_streams, translation_job, write_results
-from tfk_transformer.cli.text_output import is_resumable, model_digest, nothing_to_resume, resumable_output
+from tfk_transformer.cli.text_output import check_output, is_resumable, model_digest, nothing_to_resume, resumable_output
 from tfk_transformer.text_files.compression import check_compression
 from tfk_transformer.text_files.output_file import OutputFile
 from tfk_transformer.text_files.records import check_hypotheses, input_records, output_records
@@ -59,13 +60,23 @@ def command(
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace an --output that exists, or an unfinished run.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress bar.")] = False,
+    document: DocumentFile = None,
+    language: Language = None,
+    lines: LinesFlag = False,
+    as_json: DocumentJson = False,
 ) -> None:
     """Translate sentences, one per line, in their order. The translation of a blank line is blank.
 
     With `--setting n_best=N`, print N lines per sentence, best first: NUMBER ||| TRANSLATION ||| SCORE. Sentences are numbered from 0.
     With `--on-error skip`, the numbers of skipped sentences are missing; with `--on-error blank`, their lines are NUMBER |||  ||| nan.
     """
+    check_document(document, language, lines, as_json, text=text, input=input, prefix=prefix, field=field, stream=stream, resume=resume)
     settings = search_settings(setting, beam_size, 1 if stream else DEFAULT_BEAM)
+    if document is not None:
+        check_output(output, force)
+        check_settings(model, settings)
+        write_document(model, document, output, language, lines, as_json, settings)
+        return
     records = input_records(input, field, output_field)
     texts = given_texts(text, input, records)
     check_files(input=input)

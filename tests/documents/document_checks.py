@@ -1,0 +1,46 @@
+"""What must be true of every translated document."""
+
+from collections import Counter
+
+import html5lib
+from markdown_it import MarkdownIt
+
+
+def check(made, found):
+    """Check a translation of a document of `made_documents`."""
+    assert len(found.sentences) == made.sentences
+    check_places(made.text, found)
+    for placeholder in set(made.placeholders):
+        assert found.text.count(placeholder) == made.text.count(placeholder), placeholder
+    if made.format == "html":
+        html5lib.HTMLParser(strict=True).parse(found.text)  # raises an error where a tag is not closed, or not well nested
+        assert elements(found.text) == elements(made.text)
+    elif made.format == "markdown":
+        assert tokens(found.text) == tokens(made.text)
+
+
+def check_places(document, found):
+    """Sentences are where the result puts them, and everything between them is that of the source."""
+    source_end = target_end = 0
+    for sentence in found.sentences:
+        assert document[sentence.source_start : sentence.source_end] == sentence.source
+        assert found.text[sentence.target_start : sentence.target_end] == sentence.target
+        assert document[source_end : sentence.source_start] == found.text[target_end : sentence.target_start]
+        source_end, target_end = sentence.source_end, sentence.target_end
+    assert document[source_end:] == found.text[target_end:]
+
+
+def elements(document):
+    """The elements of an HTML document with their attributes, counted."""
+    tree = html5lib.parse(document, namespaceHTMLElements=False)
+    return Counter((element.tag, tuple(sorted(element.attrib.items()))) for element in tree.iter())
+
+
+def tokens(document):
+    """The blocks and inline elements of a Markdown document, counted; of code also the content."""
+    md = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+    blocks = [token for token in md.parse(document) if token.type != "inline"]
+    inline = [
+        inner for token in md.parse(document) for inner in token.children or [] if inner.type not in ("text", "softbreak", "text_special")
+    ]
+    return Counter((token.type, token.tag, str(token.attrs), token.content) for token in blocks + inline)

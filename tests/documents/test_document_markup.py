@@ -1,0 +1,207 @@
+"""Markup, placed by alignments that are known, and in 300 documents made by chance."""
+
+import re
+
+import html5lib
+import numpy as np
+import pytest
+from document_checks import check, check_places
+from made_documents import Maker
+
+from tfk_transformer.documents.reading.formats import read
+from tfk_transformer.documents.results import TranslatedText
+from tfk_transformer.documents.translation import translate
+from tfk_transformer.documents.words import places_of, words
+
+
+def translated(document, format, order=None, shown=str, limit=None, language="en"):
+    """Translate by turning the words of each sentence around; each word attends to the word that it was.
+
+    Args:
+        document: the document.
+        format: its format.
+        order: maps a number of words to their numbers in the translation. Default: as they are.
+        shown: maps a source word to its translation.
+        limit: the words that a text may have.
+        language: of the document.
+    """
+
+    def run(texts, attention):
+        return [one(text) if limit is None or len(words(text)) <= limit else None for text in texts]
+
+    def one(text):
+        source = [text[start:end] for start, end in words(text)]
+        chosen = list(order(len(source)) if order else range(len(source)))
+        target = [shown(source[n]) for n in chosen]
+        weights = np.zeros((len(chosen) + 1, len(source) + 1))
+        weights[np.arange(len(chosen)), chosen] = 1
+        return TranslatedText(" ".join(target), -1.0, [f"\u2581{word}" for word in target] + ["</s>"], [*source, "</s>"], weights)
+
+    return translate(read(document, format), language, run)
+
+
+def turned(document, format="html"):
+    return translated(document, format, lambda count: reversed(range(count))).text
+
+
+@pytest.mark.parametrize(
+    ("document", "found"),
+    [
+        ("one <b>two</b> three", "three <b>two</b> one"),
+        ("one <b>two <i>three</i> four</b> five", "five <b>four <i>three</i> two</b> one"),
+        ("<b>one</b> <i>two</i>", "<i>two</i> <b>one</b>"),
+        ("<p><b>one two</b></p>", "<p><b>two one</b></p>"),
+        ("one <code>a.b</code> two three", "three two <code>a.b</code> one"),
+        ("one {name} two", "two {name} one"),
+        ("one, <b>{name}</b> two", "two <b>{name}</b> , one"),
+        ("say &lt;b&gt; &amp; go", "go &amp; &gt; b &lt; say"),
+    ],
+)
+def test_html_goes_where_its_words_go(document, found):
+    assert turned(document) == found
+
+
+def test_an_element_over_two_sentences_begins_in_one_and_ends_in_the_other():
+    found = translated("<p>one <b>two. Three</b> four.</p>", "html").text
+    assert found == "<p>one <b>two . Three</b> four .</p>"
+    found = turned("<p>one <b>two. Three</b> four.</p>")
+    html5lib.HTMLParser(strict=True).parse(f"<!DOCTYPE html><title>x</title>{found}")
+    assert found.count("<b>") == found.count("</b>") == 1
+
+
+@pytest.mark.parametrize(
+    ("document", "found"),
+    [
+        ("one **two** three", "three **two** one"),
+        ("one *two **three** four* five", "five *four **three** two* one"),
+        ('a [link to](http://x.org "t") it', 'it [to link](http://x.org "t") a'),
+        ("one `a*b` two", "two `a*b` one"),
+        ("# one two #", "# two one #"),
+        ("- one two\n- three four", "- two one\n- four three"),
+        ("> one\n> two", "> two one"),
+        ("| one two | three |\n|--|--|\n| four \\| five | **six** |", "| two one | three |\n|--|--|\n| five \\| four | **six** |"),
+        ("one  \ntwo three", "one  \nthree two"),
+        ("---\ntitle: one two\n---\n\none two", "---\ntitle: one two\n---\n\ntwo one"),
+        ("one two\n=======\n\n    one two\n\n[r]: http://x.org", "two one\n=======\n\n    one two\n\n[r]: http://x.org"),
+    ],
+)
+def test_markdown_goes_where_its_words_go(document, found):
+    assert turned(document, "markdown") == found
+
+
+@pytest.mark.parametrize("shown", ["*", "_a_", "`a`", "<b>", "[a](b)", "\\", "&amp;", "~~a~~", "# a", "1. a", "- a", "a | b"])
+def test_no_text_of_a_translation_becomes_markup(shown):
+    from markdown_it import MarkdownIt
+
+    found = translated("**word**\n\nword", "markdown", shown=lambda word: shown).text
+    inline = [token for token in MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(found) if token.type == "inline"]
+    texts = ["".join(inner.content for inner in token.children) for token in inline]
+    assert texts == [shown, shown]
+    found = translated("<b>word</b>", "html", shown=lambda word: shown).text
+    assert "".join(html5lib.parseFragment(found).itertext()) == shown
+
+
+def test_what_has_no_place_is_at_the_end():
+    def run(texts, attention):
+        return [TranslatedText("eins zwei", 0.0) for _ in texts]
+
+    html = translate(read("<p>one <b>two</b> <i>three</i> {x}.</p>", "html"), "en", run)
+    assert html.text == "<p>eins zwei<b></b><i></i> {x}</p>"
+    markdown = translate(read("one **two** *three* [a](b) four `x`", "markdown"), "en", run)
+    assert markdown.text == "*eins* **zwei**[](b) `x`"
+
+
+def test_a_blank_translation_leaves_the_sentence():
+    document = "One. **Two** three."
+    found = translate(read(document, "markdown"), "en", lambda texts, attention: [TranslatedText(" ", 0.0) for _ in texts])
+    assert found.text == document
+
+
+def test_numbers_that_the_model_changes_are_put_back():
+    def run(texts, attention):
+        return [TranslatedText(text.replace("42", "zweiundvierzig").replace("7", "7"), 0.0) for text in texts]
+
+    found = translate(read("The 42 and 7 are numbers", "text"), "en", run)
+    assert found.text == "The and are numbers 42 7"
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        "<script>if (a < b) { one. Two }</script><style>b</style><pre>one <b>two</b></pre><textarea>one</textarea>",
+        '<p translate="no">one <p>',
+        '<div class="a notranslate">one <div>two</div> three</div>',
+        "<!-- one two --><?php one ?><!DOCTYPE html>",
+        "```\none two\n```\n\n    one two\n\n<div>one two</div>\n",
+    ],
+)
+def test_what_is_no_text_is_untouched(document):
+    format = "markdown" if "```" in document else "html"
+    if document == '<p translate="no">one <p>':
+        assert translated(document, format, shown=str.upper).text == '<p translate="no">ONE <p>'
+    else:
+        assert translated(document, format, shown=str.upper).text == document
+
+
+def test_attributes_are_untouched():
+    document = "<p title=\"one two\" data-x='three'>one <a href=x.html  target=_blank >two</A></p>"
+    assert turned(document) == "<p title=\"one two\" data-x='three'><a href=x.html  target=_blank >two</A> one</p>"
+
+
+@pytest.mark.parametrize(
+    "document", ["<b>one</i> two</b>", "one <b>two <i>three</b> four</i>", "one</p> <b>two", "</b>one two", "<b><i>one</b></i>"]
+)
+def test_bad_nesting_keeps_every_tag_once(document):
+
+    assert sorted(re.findall("<[^>]*>", turned(document))) == sorted(re.findall("<[^>]*>", document))
+
+
+def test_windows_line_ends_stay():
+    document = "# one\r\n\r\n- two\r\n- three **four**\r\n"
+    assert translated(document, "markdown").text == document
+
+
+@pytest.mark.parametrize("order", ["same", "turned", "shuffled"])
+def test_300_documents(order):
+    """Sentences in = sentences out, places, placeholders, and markup that is well-formed and complete."""
+    for seed in range(300):
+        made = Maker(seed).made()
+        random = np.random.default_rng(seed)
+        orders = {"same": range, "turned": lambda count: reversed(range(count)), "shuffled": random.permutation}
+        try:
+            check(made, translated(made.text, made.format, orders[order], language=made.language))
+            check(made, translated(made.text, made.format, orders[order], limit=4, language=made.language))
+        except Exception as error:
+            raise AssertionError((seed, made.text)) from error
+
+
+def test_any_attention_keeps_all_markup():
+    """Attention and lengths by chance, one word included."""
+    random = np.random.default_rng(0)
+
+    def run(texts, attention):
+        return [one(text) for text in texts]
+
+    def one(text):
+        source, target = text.split(), [f"w{n}" for n in range(random.integers(1, 8))]
+        weights = random.random((len(target) + 1, len(source) + 1))
+        return TranslatedText(" ".join(target), 0.0, [*target, "</s>"], [*source, "</s>"], weights)
+
+    for seed in range(300):
+        made = Maker(seed).made()
+        try:
+            check(made, translate(read(made.text, made.format), made.language, run))
+        except Exception as error:
+            raise AssertionError((seed, made.text)) from error
+
+
+def test_words_and_the_places_of_pieces():
+    text = "Don't (ever) say 3.5, हिन्दी!"
+    assert [text[start:end] for start, end in words(text)] == ["Don't", "(", "ever", ")", "say", "3.5", ",", "हिन्दी", "!"]
+    assert words("我们走吧。", [0, 2, 3]) == [(0, 2), (2, 3), (3, 4), (4, 5)]
+    assert places_of(["\u2581a", "bc", "<unk>", "\u2581d", ""], "abc \u2603 d") == [(0, 1), (1, 3), (3, 6), (6, 7), (7, 7)]
+
+
+def test_places_of_all_sentences():
+    document = "<p>One. Two <b>three</b>.</p><p>Four</p>"
+    check_places(document, translated(document, "html"))

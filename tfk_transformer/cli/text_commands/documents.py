@@ -1,0 +1,97 @@
+"""`tfk-transformer translate --document`."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tfk_transformer.atomic_write import written_whole
+from tfk_transformer.cli.arguments import check_files, open_model
+
+FORMATS = {
+    ".txt": "text",
+    ".text": "text",
+    "": "text",
+    ".md": "markdown",
+    ".markdown": "markdown",
+    ".html": "html",
+    ".htm": "html",
+    ".xhtml": "html",
+}
+DocumentFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--document",
+        metavar="FILE",
+        help="Translate a whole document: plain text (.txt), Markdown (.md) or HTML (.html), UTF-8. Needs the extra `documents`.",
+    ),
+]
+Language = Annotated[
+    str | None,
+    typer.Option("--language", help="With --document: the language of FILE, as de, by which it is split into sentences. Default: en."),
+]
+LinesFlag = Annotated[
+    bool, typer.Option("--lines", help="With --document: each line of a plain text is a paragraph. Default: blank lines end them.")
+]
+DocumentJson = Annotated[
+    bool, typer.Option("--json", help="With --document: print JSON, the translation and the places of every sentence in both documents.")
+]
+
+
+def write_document(
+    model: Path, file: Path, output: Path | None, language: str | None, lines: bool, as_json: bool, settings: dict[str, Any]
+) -> None:
+    """Translate a document, and write the translation to a file or to standard output.
+
+    Raises:
+        ValueError: if the file is missing, is not UTF-8, or has an unknown suffix.
+    """
+    check_files(document=file)
+    format = FORMATS.get(file.suffix.lower())
+    if format is None:
+        raise ValueError(f"--document: expected a file with one of the suffixes {', '.join(filter(None, FORMATS))}, got {file}.")
+    mark, text = _read(file)
+    found = open_model(model).translate_document(text, format, language=language or "en", lines=lines, **settings)
+    if as_json:
+        sentences = [sentence._asdict() for sentence in found.sentences]
+        _write(json.dumps({"text": found.text, "sentences": sentences}, ensure_ascii=False) + "\n", output)
+    else:
+        _write(mark + found.text, output)
+
+
+def check_document(file: Path | None, language: str | None, lines: bool, as_json: bool, **others: object) -> None:
+    """Refuse options that need --document without it, and options that do not go with it.
+
+    Raises:
+        ValueError: with the name of the first such option.
+    """
+    if file is None:
+        given: dict[str, object] = {"--language": language, "--lines": lines, "--json": as_json}
+        problem = "expected --document FILE with it, got none"
+    else:
+        given = {"TEXT" if name == "text" else f"--{name}": value for name, value in others.items()}
+        problem = "expected none with --document, got one"
+    for name, value in given.items():
+        if value:
+            raise ValueError(f"{name}: {problem}; leave it out.")
+
+
+def _read(file: Path) -> tuple[str, str]:
+    """Return the byte order mark of a file, or "", and its text."""
+    try:
+        text = file.read_bytes().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"--document: expected UTF-8, got byte 0x{error.object[error.start]:02x} at place {error.start} of {file}."
+        ) from None
+    plain = text.removeprefix("\ufeff")
+    return text[: len(text) - len(plain)], plain
+
+
+def _write(text: str, output: Path | None) -> None:
+    if output is None:
+        typer.echo(text.encode("utf-8"), nl=False)
+    else:
+        with written_whole(output) as new:
+            new.write_bytes(text.encode("utf-8"))

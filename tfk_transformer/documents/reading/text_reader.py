@@ -1,0 +1,22 @@
+"""Plain text to items."""
+
+import re
+
+from tfk_transformer.documents.items import Item, Kind
+
+BLANK_LINES = re.compile(r"(?:[^\S\n]*\n){2,}")
+LINE_END = re.compile(r"\n")
+
+
+def read_text(document: str, lines: bool = False) -> list[Item]:
+    """Return the items of a plain text, whose paragraphs end at blank lines.
+
+    Args:
+        document: the text.
+        lines: whether each line is a paragraph.
+    """
+    items, done = [], 0
+    for end in (LINE_END if lines else BLANK_LINES).finditer(document):
+        items += [Item(Kind.TEXT, done, end.start(), document[done : end.start()]), Item(Kind.BREAK, *end.span())]
+        done = end.end()
+    return [*items, Item(Kind.TEXT, done, len(document), document[done:])]

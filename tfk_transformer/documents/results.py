@@ -1,0 +1,34 @@
+"""The translations of sentences and of documents."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+
+class TranslatedText(NamedTuple):
+    """The translation of a sentence or of a part of one."""
+
+    text: str
+    score: float
+    tokens: list[str] | None = None  # T pieces, the last one the end token's
+    source_tokens: list[str] | None = None  # S pieces
+    attention: np.ndarray | None = None  # float32 (T, S), of tokens to source tokens
+
+
+class DocumentSentence(NamedTuple):
+    """A sentence of a document, with its markup, and its translation. Places are counted in characters."""
+
+    source_start: int  # document[source_start:source_end] is `source`
+    source_end: int
+    target_start: int  # in the translated document, whose [target_start:target_end] is `target`
+    target_end: int
+    source: str
+    target: str
+    score: float  # the search's score; the sum of those of its parts, if the sentence was too long for the model
+
+
+class DocumentTranslation(NamedTuple):
+    """The translation of a document."""
+
+    text: str
+    sentences: list[DocumentSentence]  # in the order of the document

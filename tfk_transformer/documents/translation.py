@@ -1,0 +1,122 @@
+"""A document translated: its items cut into sentences, which a function translates, and put together again."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from tfk_transformer.documents.alignment import aligned
+from tfk_transformer.documents.items import Document, Item, Kind, shown
+from tfk_transformer.documents.markup import Marked
+from tfk_transformer.documents.placement import place
+from tfk_transformer.documents.protection import numbers, placeholders, protected
+from tfk_transformer.documents.results import DocumentSentence, DocumentTranslation, TranslatedText
+from tfk_transformer.documents.sentences import Part, halves, sentences
+from tfk_transformer.documents.writing import written
+
+# (texts, whether attention is needed) -> the translation of each text, None where the text is too long for the model.
+Run = Callable[[Sequence[str], bool], Sequence[TranslatedText | None]]
+
+
+class Done(NamedTuple):
+    """A part with its translation in the format of the document."""
+
+    part: Part
+    text: str
+    score: float
+
+
+def translate(document: Document, language: str, run: Run) -> DocumentTranslation:
+    """Translate a document.
+
+    Args:
+        document: the document.
+        language: the ISO 639 code of its language, for the ends of its sentences.
+        run: translates texts.
+
+    Raises:
+        ValueError: if a single character is too long for the model.
+    """
+    items = _with_protection(document.items)
+    found = [[part] for part in sentences(items, language)]
+    done: dict[Part, Done] = {}
+    while waiting := [part for parts in found for part in parts if part not in done]:
+        replaced = _translated(document, waiting, run, done)
+        found = [[new for part in parts for new in replaced.get(part, [part])] for parts in found]
+    return _joined(document.text, [[done[part] for part in parts] for parts in found])
+
+
+def _with_protection(items: Sequence[Item]) -> list[Item]:
+    """Return items whose placeholders and addresses are points."""
+    found: list[Item] = []
+    run: list[Item] = []
+    for item in [*items, Item(Kind.BREAK, 0, 0)]:
+        if item.kind is Kind.TEXT:
+            run.append(item)
+        else:
+            found += [*protected(run, placeholders(shown(run)[0])), item]
+            run = []
+    return found[:-1]
+
+
+def _translated(document: Document, parts: Sequence[Part], run: Run, done: dict[Part, Done]) -> dict[Part, list[Part]]:
+    """Translate parts, and return those that others replace: one that is too long, or one whose numbers did not come through."""
+    replaced: dict[Part, list[Part]] = {}
+    marked = {part: Marked(part.items) for part in parts}
+    for needs_attention in (False, True):
+        chosen = [part for part in parts if bool(marked[part]) == needs_attention and marked[part].has_words]
+        for part, found in zip(chosen, run([marked[part].text for part in chosen], needs_attention) if chosen else [], strict=True):
+            if found is None:
+                replaced[part] = _shorter(part)
+            elif not _has_numbers(marked[part].text, found.text) and (changed := _without_numbers(part)) != part:
+                replaced[part] = [changed]
+            else:
+                done[part] = Done(part, _written(document, part, marked[part], found), found.score)
+    for part in parts:
+        if not marked[part].has_words:
+            done[part] = Done(part, document.text[part.start : part.end], 0.0)
+    return replaced
+
+
+def _shorter(part: Part) -> list[Part]:
+    found = halves(part)
+    if found == [part]:
+        raise ValueError(f"text: expected sentences that the model can take, got '{shown(part.items)[0][:30]}', which is too long for it.")
+    return found
+
+
+def _has_numbers(source: str, target: str) -> bool:
+    """Return whether the target has all numbers of the source, as often."""
+    wanted, found = (Counter(text[start:end] for start, end in numbers(text)) for text in (source, target))
+    return wanted <= found
+
+
+def _without_numbers(part: Part) -> Part:
+    return part._replace(items=protected(part.items, numbers(shown(part.items)[0])))
+
+
+def _written(document: Document, part: Part, marked: Marked, found: TranslatedText) -> str:
+    """Return the translation of a part with its markup; a part with a blank translation stays as it is."""
+    if not found.text.strip():
+        return document.text[part.start : part.end]
+    if not marked:
+        return document.escaped(found.text)
+    alignment = aligned(marked.text, found)
+    marked.root.place = (0, len(alignment.target))
+    place(marked.root, alignment)
+    return written(marked.root, found.text, alignment.target, document.text, document.escaped)
+
+
+def _joined(text: str, found: Sequence[Sequence[Done]]) -> DocumentTranslation:
+    """Return the document with each part replaced by its translation."""
+    pieces, length, at = [], 0, 0
+    records = []
+    for parts in found:
+        start = -1
+        for done in parts:
+            pieces += [text[at : done.part.start], done.text]
+            length += len(pieces[-2])
+            start = length if start < 0 else start
+            length, at = length + len(done.text), done.part.end
+        records.append((parts[0].part.start, at, start, length, sum(done.score for done in parts)))
+    target = "".join([*pieces, text[at:]])
+    return DocumentTranslation(target, [DocumentSentence(*at[:4], text[at[0] : at[1]], target[at[2] : at[3]], at[4]) for at in records])

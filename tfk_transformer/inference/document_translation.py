@@ -1,0 +1,75 @@
+"""Translation of documents, as every runtime does it with its `translate`."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from tfk_transformer.documents.results import TranslatedText
+from tfk_transformer.inference.results import Hypothesis
+from tfk_transformer.inference.text_batches import check_texts
+from tfk_transformer.inference.text_errors import TextError
+from tfk_transformer.runtime_environment import with_install_line
+
+if TYPE_CHECKING:
+    from tfk_transformer.documents.results import DocumentTranslation
+    from tfk_transformer.inference.interface import TranslatorProtocol
+
+FORMATS = ("text", "markdown", "html")
+TOGETHER = 1000  # texts whose attention is in memory at the same time
+
+
+def translate_document(
+    translator: "TranslatorProtocol",
+    text: str,
+    format: str,
+    language: str,
+    lines: bool,
+    attention_layer: int | None,
+    **settings: Any,
+) -> "DocumentTranslation":
+    """Translate a document; see `TranslatorProtocol.translate_document`."""
+    if format not in FORMATS:
+        raise ValueError(f"format: expected one of {', '.join(FORMATS)}, got '{format}'.")
+    if not isinstance(text, str):
+        raise ValueError(f"text: expected a string, got {type(text).__name__}.")
+    if lines and format != "text":
+        raise ValueError(f"lines: expected format 'text', got '{format}'; leave lines out.")
+    check_texts([text], "text")
+    try:
+        from tfk_transformer.documents.reading.formats import read
+        from tfk_transformer.documents.translation import translate
+    except ImportError as error:
+        raise with_install_line(error) from error
+
+    def run(texts: Sequence[str], attention: bool) -> list[TranslatedText | None]:
+        found: list[TranslatedText | None] = []
+        for first in range(0, len(texts), TOGETHER if attention else len(texts)):
+            chosen = texts[first : first + TOGETHER] if attention else texts
+            found += _best(translator, chosen, attention, attention_layer, settings)
+        return found
+
+    return translate(read(text, format, lines), language, run)
+
+
+def _best(
+    translator: "TranslatorProtocol", texts: Sequence[str], attention: bool, layer: int | None, settings: dict[str, Any]
+) -> list[TranslatedText | None]:
+    """Return the best hypothesis of each text, None for a text that is too long, with the mean attention (T, S) of a layer's heads."""
+    try:
+        results = dict(enumerate(translator.translate(texts, attention=attention, **settings)))
+    except TextError as error:
+        results = error.results
+        if not results and len(error.reasons) < len(texts):  # the model did not run
+            raise
+    best = {number: translation.hypotheses[0] for number, translation in results.items()}
+    return [_of_layer(best[number], layer) if number in best else None for number in range(len(texts))]
+
+
+def _of_layer(found: Hypothesis, layer: int | None) -> TranslatedText:
+    """Return a hypothesis with the attention of one layer, the mean over its heads."""
+    if found.attention is None:
+        return TranslatedText(found.text, found.score)
+    layers = len(found.attention)
+    chosen = max(0, layers - 2) if layer is None else layer
+    if not -layers <= chosen < layers:
+        raise ValueError(f"attention_layer: expected a number from {-layers} to {layers - 1}, got {layer}.")
+    return TranslatedText(found.text, found.score, found.tokens, found.source_tokens, found.attention[chosen].mean(axis=0))
