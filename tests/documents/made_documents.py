@@ -7,7 +7,7 @@ from tfk_transformer.datasets.numbers import spell
 
 ENDS = {"en": ". ", "de": "! ", "fr": " ! ", "es": "? ", "hi": "। ", "zh": "。", "ja": "！", "ar": "؟ ", "el": "; ", "ru": ". "}
 PLACEHOLDERS = ("{name}", "{0}", "%s", "%(count)d", "${user}", "https://example.org/a.b?c=1&amp;d", "{{ item }}", "%1$s")
-TAGS = {"html": ("b", "i", "em", "a", "span"), "markdown": ("**", "*", "~~", "link", "u")}
+TAGS = {"html": ("b", "i", "span", "a"), "markdown": ("**", "*", "~~", "u", "link")}
 OPENING = {"a": '<a href="x.html?a=1&amp;b=2">', "span": "<span class='k'>", "link": "[", "u": "<u>"}
 CLOSING = {"link": '](http://example.org/x "a title")', "u": "</u>"}
 
@@ -88,7 +88,8 @@ class Maker:
         start = self.random.randrange(len(words))
         end = self.random.randint(start + 1, len(words))
         if all(word.isalpha() for word in words[start:end]):
-            tag = self.random.choice(TAGS[self.format])
+            text = " ".join(words)  # a link has no link in it, and no ~~ has another
+            tag = self.random.choice([tag for tag in TAGS[self.format] if CLOSING.get(tag, tag) not in text or tag in ("b", "i")])
             default = (f"<{tag}>", f"</{tag}>") if self.format == "html" else (tag, tag)
             words[start] = OPENING.get(tag, default[0]) + words[start]
             words[end - 1] += CLOSING.get(tag, default[1])

@@ -107,7 +107,7 @@ def test_a_sentence_has_the_elements_in_it_and_not_those_around_it():
         Item(Kind.CLOSE, 38, 42, pair=2),
         Item(Kind.CLOSE, 42, 46, pair=0),
     ]
-    assert [text[part.start : part.end] for part in sentences(items, "en")] == ["One <b>two</b>.", "Three <u>four.", "Five</u>"]
+    assert [text[part.start : part.end] for part in sentences(items, "en")] == ["One <b>two</b>.", "Three <u>four.", "Five"]
 
 
 def test_a_long_sentence_is_cut_at_clauses_then_between_words_then_anywhere():

@@ -1,6 +1,8 @@
 """Plain documents translated by a trained model, with every runtime."""
 
 import pytest
+from document_checks import check, check_places
+from made_documents import Maker
 
 from tfk_transformer.datasets.numbers import spell
 
@@ -13,17 +15,6 @@ def runtime(request, translator, exported):
     from tfk_transformer.export.runtime.opening import load
 
     return translator if request.param == "bundle" else load(exported / request.param)
-
-
-def check_places(document, found):
-    """Sentences are where the result puts them, and everything between them is that of the source."""
-    source_end = target_end = 0
-    for sentence in found.sentences:
-        assert document[sentence.source_start : sentence.source_end] == sentence.source
-        assert found.text[sentence.target_start : sentence.target_end] == sentence.target
-        assert document[source_end : sentence.source_start] == found.text[target_end : sentence.target_start]
-        source_end, target_end = sentence.source_end, sentence.target_end
-    assert document[source_end:] == found.text[target_end:]
 
 
 def test_sentences_are_translated_as_translate_does(runtime):
@@ -57,6 +48,35 @@ def test_lines_are_paragraphs_where_it_is_wanted(translator):
     lines = "\n".join(NUMBERS)
     found = translator.translate_document(lines, lines=True, beam_size=1)
     assert found.text.split("\n") == [translation.text for translation in translator.translate(NUMBERS, beam_size=1)]
+
+
+def test_made_documents_with_a_trained_model(translator):
+    """Its attention says which words belong together; tests/documents/test_document_markup.py has ten times as many documents."""
+    for seed in range(30):
+        made = Maker(seed).made()
+        check(made, translator.translate_document(made.text, made.format, language=made.language, beam_size=1))
+
+
+def test_the_runtimes_place_markup_alike(translator, exported):
+    from tfk_transformer.export.runtime.opening import load
+
+    made = Maker(4).made()
+    assert made.format == "markdown"
+    wanted = translator.translate_document(made.text, made.format, language=made.language, beam_size=1)
+    for name in ("saved_model", "translate.onnx"):
+        found = load(exported / name).translate_document(made.text, made.format, language=made.language, beam_size=1)
+        assert found.text == wanted.text
+
+
+@pytest.mark.parametrize("layer", [0, 1, -1, -2])
+def test_the_layer_can_be_chosen(translator, layer):
+    found = translator.translate_document("One *hundred* two", "markdown", attention_layer=layer)
+    assert found.text.count("*") == 2
+
+
+def test_a_layer_that_is_not_there_is_named(translator):
+    with pytest.raises(ValueError, match="attention_layer: expected a number from -2 to 1, got 2"):
+        translator.translate_document("One *hundred* two", "markdown", attention_layer=2)
 
 
 @pytest.mark.parametrize("document", ["", " \n\n ", "…", "***", "42"])

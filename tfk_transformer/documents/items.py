@@ -43,7 +43,7 @@ class Document(NamedTuple):
 
     text: str
     items: Sequence[Item]
-    escaped: Callable[[str], str]  # maps text to what stands for it in the format of the document
+    escaped: Callable[[str, str], str]  # (text, the markup behind it, or "") -> what stands for the text in the format of the document
 
 
 def shown(items: Sequence[Item]) -> tuple[str, list[int]]:

@@ -13,12 +13,12 @@ def place(node: Node, alignment: Alignment) -> None:
     """
     elements = [child for child in node.children if _words(child, alignment) and not child.is_point]
     for child in elements:
-        child.place = (node.place[1],) * 2
+        child.place = (node.place[child.anchor != "start"],) * 2
     for child in sorted(elements, key=lambda child: ORDER[child.anchor]):
         child.place = _range(child, node, alignment)
     for child in elements:
         if child.needs_text and _is_empty(child) and not child.has_point:
-            _put_in_last_word(child, node)
+            _put_in_some_word(child, node)
     for child in node.children:
         if child not in elements:
             child.place = (_gap(child, node, alignment),) * 2
@@ -40,7 +40,8 @@ def _range(child: Node, node: Node, alignment: Alignment) -> tuple[int, int]:
         return node.place
     if child.anchor == "start" and any(other.anchor == "end" for other in node.children):
         last = max(first, last - 1)
-    return alignment.best_range(inside, first, last, taken, child.anchor)
+    found = alignment.best_range(inside, first, last, taken, child.anchor)
+    return child.place if found[0] == found[1] else found
 
 
 def _words(node: Node, alignment: Alignment) -> set[int]:
@@ -48,14 +49,15 @@ def _words(node: Node, alignment: Alignment) -> set[int]:
     return {n for n, (start, end) in enumerate(alignment.source) if start < node.last and end > node.first}
 
 
-def _put_in_last_word(child: Node, node: Node) -> None:
+def _put_in_some_word(child: Node, node: Node) -> None:
     """Give an element that may not be empty the last free word of a node, or else move it around that word inside another element."""
     first, last = node.place
     taken = {word for other in node.children for word in range(*other.place)}
     free = [word for word in range(first, last) if word not in taken]
     if free:
-        child.place = (free[-1], free[-1] + 1)
-    elif holders := [other for other in node.children if not _is_empty(other)]:
+        word = free[0 if child.anchor == "start" else -1]
+        child.place = (word, word + 1)
+    elif holders := [other for other in node.children if not child.anchor and not _is_empty(other)]:
         node.children.remove(child)
         child.first, child.last = holders[-1].first, holders[-1].last
         holders[-1].children.append(child)

@@ -1,5 +1,6 @@
 """A document translated: its items cut into sentences, which a function translates, and put together again."""
 
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -99,7 +100,7 @@ def _written(document: Document, part: Part, marked: Marked, found: TranslatedTe
     if not found.text.strip():
         return document.text[part.start : part.end]
     if not marked:
-        return document.escaped(found.text)
+        return document.escaped(found.text, "")
     alignment = aligned(marked.text, found)
     marked.root.place = (0, len(alignment.target))
     place(marked.root, alignment)
@@ -108,15 +109,22 @@ def _written(document: Document, part: Part, marked: Marked, found: TranslatedTe
 
 def _joined(text: str, found: Sequence[Sequence[Done]]) -> DocumentTranslation:
     """Return the document with each part replaced by its translation."""
-    pieces, length, at = [], 0, 0
+    pieces: list[str] = []
     records = []
+    at = length = 0
     for parts in found:
         start = -1
         for done in parts:
-            pieces += [text[at : done.part.start], done.text]
-            length += len(pieces[-2])
-            start = length if start < 0 else start
-            length, at = length + len(done.text), done.part.end
+            gap = text[at : done.part.start] or _blank_between(pieces[-1:], done.text)
+            start = length + len(gap) if start < 0 else start
+            pieces += [gap, done.text]
+            length, at = length + len(gap) + len(done.text), done.part.end
         records.append((parts[0].part.start, at, start, length, sum(done.score for done in parts)))
     target = "".join([*pieces, text[at:]])
-    return DocumentTranslation(target, [DocumentSentence(*at[:4], text[at[0] : at[1]], target[at[2] : at[3]], at[4]) for at in records])
+    return DocumentTranslation(target, [DocumentSentence(*r[:4], text[r[0] : r[1]], target[r[2] : r[3]], r[4]) for r in records])
+
+
+def _blank_between(before: Sequence[str], after: str) -> str:
+    """Return a blank between translations whose sources, in a script without blanks, had none, unless theirs has none either."""
+    beside = [text[place] for text, place in ((before[0] if before else "", -1), (after, 0)) if text]
+    return " " if len(beside) == 2 and all(unicodedata.east_asian_width(character) not in "WF" for character in beside) else ""

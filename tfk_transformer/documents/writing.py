@@ -16,7 +16,7 @@ class Event(NamedTuple):
     node: Node | None = None
 
 
-def written(root: Node, target: str, places: Sequence[Span], document: str, escaped: Callable[[str], str]) -> str:
+def written(root: Node, target: str, places: Sequence[Span], document: str, escaped: Callable[[str, str], str]) -> str:
     """Return a translation with markup.
 
     Args:
@@ -24,7 +24,7 @@ def written(root: Node, target: str, places: Sequence[Span], document: str, esca
         target: the translation.
         places: its words.
         document: the document that the markup is from.
-        escaped: maps text to what stands for it in the format of the document.
+        escaped: see `Document`.
     """
     found: list[tuple[bool, str]] = []  # whether it is markup, and the piece
     gap: list[Event] = []
@@ -39,12 +39,12 @@ def written(root: Node, target: str, places: Sequence[Span], document: str, esca
     return "".join(_joined(found, escaped))
 
 
-def _joined(found: Sequence[tuple[bool, str]], escaped: Callable[[str], str]) -> Iterator[str]:
+def _joined(found: Sequence[tuple[bool, str]], escaped: Callable[[str, str], str]) -> Iterator[str]:
     """Yield the pieces, those of text side by side escaped as one."""
     text = ""
     for is_markup, piece in [*found, (True, "")]:
         if is_markup:
-            yield from (escaped(text), piece)
+            yield from (escaped(text, piece), piece)
         text = "" if is_markup else text + piece
 
 

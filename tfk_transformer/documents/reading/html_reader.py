@@ -123,6 +123,6 @@ def _mark(event: Event, raw: str, end: int) -> Mark:
     return Mark(Item(Kind.BREAK, event.start, end))
 
 
-def escape_html(text: str) -> str:
-    """Return what stands for a text in HTML."""
+def escape_html(text: str, following: str = "") -> str:
+    """Return what stands for a text in HTML, whatever markup follows."""
     return html.escape(text, quote=False)

@@ -71,8 +71,10 @@ def _moved(item: Item, places: Sequence[int]) -> Item:
     return item._replace(start=places[item.start], end=end)
 
 
-def escape_markdown(text: str) -> str:
-    """Return what stands for a text in Markdown: no character of it is markup."""
+def escape_markdown(text: str, following: str = "") -> str:
+    """Return what stands for a text in Markdown: no character of it is markup, whatever markup follows."""
     found = SPECIAL.sub(lambda match: "".join(f"\\{character}" for character in match[0]), text)
+    if found.endswith("!") and following.startswith("["):
+        found = f"{found[:-1]}\\!"
     start = BLOCK_START.match(found)
     return found if start is None else f"{found[: start.end() - 1]}\\{found[start.end() - 1 :]}"

@@ -20,3 +20,8 @@ def read_text(document: str, lines: bool = False) -> list[Item]:
         items += [Item(Kind.TEXT, done, end.start(), document[done : end.start()]), Item(Kind.BREAK, *end.span())]
         done = end.end()
     return [*items, Item(Kind.TEXT, done, len(document), document[done:])]
+
+
+def as_it_is(text: str, following: str = "") -> str:
+    """Return the text: plain text has no markup."""
+    return text
