@@ -1,5 +1,6 @@
 """A translation written with the markup of its source."""
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -79,7 +80,8 @@ def _gap(events: Sequence[Event], target: str, start: int, end: int) -> Iterator
         if n == points[-1] and _has_blank(node.after, right, left, blank):
             spaces.add(_outside(events, n + 1, 1, "close"))
     if blank and not spaces:
-        spaces.add(next((n for n, event in enumerate(events) if event.kind != "close"), len(events)))
+        depths = itertools.accumulate(({"open": 1, "close": -1}.get(event.kind, 0) for event in events), initial=0)
+        spaces.add(min(enumerate(depths), key=lambda pair: pair[1])[0])
     for n in range(len(events) + 1):
         if n in spaces:
             yield False, blank or " "
