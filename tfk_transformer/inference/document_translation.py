@@ -53,7 +53,7 @@ def translate_document(
 def _best(
     translator: "TranslatorProtocol", texts: Sequence[str], attention: bool, layer: int | None, settings: dict[str, Any]
 ) -> list[TranslatedText | None]:
-    """Return the best hypothesis of each text, None for a text that is too long, with the mean attention (T, S) of a layer's heads."""
+    """Return the best hypothesis of each text, None for a text that is too long, with its attention (T, S)."""
     try:
         results = dict(enumerate(translator.translate(texts, attention=attention, **settings)))
     except TextError as error:
@@ -65,11 +65,11 @@ def _best(
 
 
 def _of_layer(found: Hypothesis, layer: int | None) -> TranslatedText:
-    """Return a hypothesis with the attention of one layer, the mean over its heads."""
+    """Return a hypothesis with the mean attention of the heads of one layer, or of all layers."""
     if found.attention is None:
         return TranslatedText(found.text, found.score)
     layers = len(found.attention)
-    chosen = max(0, layers - 2) if layer is None else layer
-    if not -layers <= chosen < layers:
+    if layer is not None and not -layers <= layer < layers:
         raise ValueError(f"attention_layer: expected a number from {-layers} to {layers - 1}, got {layer}.")
-    return TranslatedText(found.text, found.score, found.tokens, found.source_tokens, found.attention[chosen].mean(axis=0))
+    weights = found.attention.mean(axis=0) if layer is None else found.attention[layer]
+    return TranslatedText(found.text, found.score, found.tokens, found.source_tokens, weights.mean(axis=0))

@@ -78,7 +78,7 @@ class TranslatorProtocol(Protocol):
             language: the ISO 639 code of the document's language, by which it is split into sentences.
             lines: whether each line of a plain text is a paragraph. If False, paragraphs end at blank lines.
             attention_layer: the layer of the decoder whose attention places markup; negative numbers count from the last one.
-                Default: the second to last.
+                Default: the mean of all.
             batch_size: sentences translated at once; it does not change the results.
             **settings: search settings, see `SearchSettings`.
 
