@@ -63,6 +63,7 @@ _HOME = {
     "Hypothesis": "inference.results",
     "ScoredTarget": "inference.results",
     "TextError": "inference.text_errors",
+    "Glossary": "glossary.terms",
     "Classification": "inference.results",
     "Translator": "pipelines.translator",
     "TextClassifier": "pipelines.text_classifier",
@@ -103,6 +104,7 @@ if TYPE_CHECKING:  # the same names as in `_HOME`, for type checkers and editors
     from tfk_transformer.export.runtime.opening import load as load
     from tfk_transformer.export.runtime.saved_model_classifier import SavedModelClassifier as SavedModelClassifier
     from tfk_transformer.export.runtime.saved_model_translator import SavedModelTranslator as SavedModelTranslator
+    from tfk_transformer.glossary.terms import Glossary as Glossary
     from tfk_transformer.importing.model_import import import_model as import_model
     from tfk_transformer.inference.interface import ClassifierProtocol as ClassifierProtocol
     from tfk_transformer.inference.interface import LoadedModel as LoadedModel

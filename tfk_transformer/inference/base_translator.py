@@ -1,12 +1,13 @@
 """Translation of texts, as every runtime does it around its own search."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from tfk_transformer.inference.document_translation import translate_document
+from tfk_transformer.inference.glossary_translation import translate_with_glossary
 from tfk_transformer.inference.pair_scoring import PairScorer
 from tfk_transformer.inference.results import Translation, to_translations
 from tfk_transformer.inference.text_batches import check_prefixes, check_texts, in_batches
@@ -14,6 +15,7 @@ from tfk_transformer.inference.text_errors import TextError
 
 if TYPE_CHECKING:
     from tfk_transformer.documents.results import DocumentTranslation
+    from tfk_transformer.glossary.terms import Glossary
 
 
 class Request(NamedTuple):
@@ -59,10 +61,14 @@ class BaseTranslator(PairScorer):
         token_scores: bool = False,
         attention: bool = False,
         use_cache: bool = True,
+        glossary: "Glossary | Mapping[str, str] | None" = None,
         **settings: float,
     ) -> list[Translation]:
         """Translate texts; see `TranslatorProtocol.translate`."""
         check_texts(texts)
+        if glossary is not None:
+            options = {"batch_size": batch_size, "token_scores": token_scores, "attention": attention, "use_cache": use_cache}
+            return translate_with_glossary(self, texts, glossary, prefixes, **options, **settings)
         forced = check_prefixes(prefixes, texts)
         search = self._search(Request(len(texts), batch_size, token_scores, attention, use_cache), settings)
         rows = in_batches(texts, batch_size, search.run, forced, at_once=search.at_once)

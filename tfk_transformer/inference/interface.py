@@ -3,7 +3,7 @@
 A class that inherits from a protocol and does not define one of its methods refuses it, with the class attribute `_refusal`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
 import numpy as np
@@ -12,6 +12,7 @@ from tfk_transformer.inference.results import Classification, ScoredTarget, Tran
 
 if TYPE_CHECKING:
     from tfk_transformer.documents.results import DocumentTranslation
+    from tfk_transformer.glossary.terms import Glossary
 
 
 class TranslatorProtocol(Protocol):
@@ -29,6 +30,7 @@ class TranslatorProtocol(Protocol):
         token_scores: bool = False,
         attention: bool = False,
         use_cache: bool = True,
+        glossary: "Glossary | Mapping[str, str] | None" = None,
         **settings: float,
     ) -> list[Translation]:
         """Translate texts.
@@ -44,6 +46,9 @@ class TranslatorProtocol(Protocol):
             use_cache: whether each decoding step computes only the last position and reads the keys and values of earlier ones
                 from a cache. False recomputes the whole prefix: slower, and equal but for rounding. Exported files hold only the
                 cached step and refuse False.
+            glossary: source terms with their translations. The translation of a text that has a term contains the term's
+                translation. If the search does not find it anyway, it is tried at every place of the translation, and the most
+                probable result stays. With ONNX this needs `score.onnx` beside the file. See docs/documents.md.
             **settings: search settings, see `SearchSettings`.
 
         Returns:

@@ -1,0 +1,48 @@
+"""Where terms are tried, and which result stays."""
+
+import pytest
+
+from tfk_transformer.glossary.forcing import Best, Candidate, candidates, leftmost, missing
+
+
+@pytest.mark.parametrize(
+    ("wanted", "text", "placed", "lacking"),
+    [
+        (["hound"], "A hound sleeps.", [], []),
+        (["hound"], "Hound!", [], []),
+        (["hound"], "Hounds sleep.", [], ["hound"]),
+        (["hound", "hound"], "A hound sleeps.", [], ["hound"]),
+        (["hound"], "Two hounds", ["hound"], []),  # the search added a letter to what was forced
+        (["hound", "hound"], "Two hounds", ["hound"], ["hound"]),
+        (["a b"], "x a b c", [], []),
+        (["狗"], "黑狗在跑", [], []),
+    ],
+)
+def test_missing_terms(wanted, text, placed, lacking):
+    assert missing(wanted, text, placed) == lacking
+
+
+def test_a_term_is_tried_at_every_place_that_is_not_forced():
+    assert candidates(["hound"], "A dog (old).", "") == [
+        Candidate("hound", 0, "Hound"),
+        Candidate("hound", 1, "A hound"),
+        Candidate("hound", 5, "A dog hound"),
+        Candidate("hound", 7, "A dog (hound"),
+        Candidate("hound", 10, "A dog (old hound"),
+        Candidate("hound", 11, "A dog (old) hound"),
+        Candidate("hound", 12, "A dog (old). hound"),
+    ]
+    assert [one.prefix for one in candidates(["x", "y", "x"], "A dog", "A")] == ["A x", "A dog x", "A y", "A dog y"]
+    assert [one.prefix for one in candidates(["狗"], "黑猫", "")] == ["狗", "黑狗", "黑猫狗"]
+    assert [one.prefix for one in candidates(["hound"], "", "")] == ["hound"]
+    assert candidates([], "A dog", "") == []
+
+
+def test_the_first_term_at_its_most_probable_place_stays():
+    tried = [
+        Best(Candidate("b", 9, "…b"), "b late", -1.0),
+        Best(Candidate("b", 2, "…b"), "b early", -3.0),
+        Best(Candidate("a", 0, "…a"), "a early", -9.0),
+        Best(Candidate("a", 4, "…a"), "a right", -2.0),
+    ]
+    assert leftmost(tried).found == "a right"

@@ -1,0 +1,58 @@
+"""Translation with a glossary: the terms are there, other texts stay as they are, and all runtimes agree."""
+
+import numpy as np
+import pytest
+
+from tfk_transformer import Glossary, TextError
+from tfk_transformer.export.runtime.opening import load
+
+TEXTS = ["forty-two", "one hundred seven", "seven", "", "ninety-nine"]
+TERMS = Glossary({"seven": "acht", "hundred": "einhundert", "forty-two": "neun zehn", "ninety-nine": "neunundneunzig"})
+
+
+@pytest.fixture(scope="module")
+def found(translator):
+    return translator.translate(TEXTS, glossary=TERMS, beam_size=2)
+
+
+def test_translations_have_their_terms(translator, found):
+    plain = translator.translate(TEXTS, beam_size=2)
+    assert [translation.source for translation in found] == TEXTS
+    assert "neun zehn" in found[0].text.casefold()
+    assert "einhundert" in found[1].text and "acht" in found[1].text
+    assert found[1].text.index("einhundert") != found[1].text.index("acht")
+    assert "acht" in found[2].text
+    assert found[3:] == plain[3:]  # a blank text, and one whose term is there anyway
+
+
+def test_the_place_is_the_most_probable_one(translator, found):
+    """No other place gives a translation of the whole with a higher score."""
+    places = ["acht", "sieben acht"]
+    others = translator.translate(["seven"] * 2, prefixes=places, beam_size=2)
+    scored = translator.score_tokens(["seven"] * 2, [other.text for other in others])
+    scores = [one.log_probability / ((5 + len(one.tokens)) / 6) ** 0.6 for one in scored]
+    assert found[2].text == others[int(np.argmax(scores))].text
+
+
+@pytest.mark.parametrize("name", ["translate.onnx", "saved_model"])
+def test_all_runtimes_find_the_same(exported, found, name):
+    again = load(exported / name).translate(TEXTS, glossary=TERMS, beam_size=2)
+    assert [one.text for one in again] == [one.text for one in found]
+    np.testing.assert_allclose([one.score for one in again], [one.score for one in found], atol=1e-4)
+
+
+def test_details_and_forced_beginnings_stay(translator):
+    (one,) = translator.translate(["seven"], glossary={"seven": "acht"}, prefixes=["neun"], token_scores=True, beam_size=1)
+    assert one.text.startswith("neun") and "acht" in one.text.removeprefix("neun")
+    assert len(one.hypotheses[0].tokens) == len(one.hypotheses[0].token_log_probs) > 0
+
+
+def test_a_long_text_does_not_spoil_the_others(translator):
+    with pytest.raises(TextError, match="expected at most 32 tokens") as caught:
+        translator.translate(["seven", "seven " * 40], glossary={"seven": "acht"}, beam_size=1)
+    assert "acht" in caught.value.results[0].text
+
+
+def test_several_hypotheses_are_refused(translator):
+    with pytest.raises(ValueError, match="n_best: expected 1 with a glossary, got 2"):
+        translator.translate(["seven"], glossary=TERMS, n_best=2)
