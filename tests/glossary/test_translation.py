@@ -1,5 +1,7 @@
 """Translation with a glossary: the terms are there, other texts stay as they are, and all runtimes agree."""
 
+import shutil
+
 import numpy as np
 import pytest
 
@@ -56,3 +58,14 @@ def test_a_long_text_does_not_spoil_the_others(translator):
 def test_several_hypotheses_are_refused(translator):
     with pytest.raises(ValueError, match="n_best: expected 1 with a glossary, got 2"):
         translator.translate(["seven"], glossary=TERMS, n_best=2)
+
+
+def test_terms_that_the_vocabulary_cannot_spell_are_refused(translator):
+    with pytest.raises(ValueError, match="glossary: expected terms that the model's vocabulary can spell, got 八; remove them"):
+        translator.translate(["seven"], glossary={"seven": "acht", "eight": "八"})
+
+
+def test_a_file_without_scores_is_refused(exported, tmp_path):
+    shutil.copy(exported / "translate.onnx", tmp_path)
+    with pytest.raises(ValueError, match="score.onnx"):
+        load(tmp_path / "translate.onnx").translate(["seven"], glossary=TERMS)

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tfk_transformer.config.search_settings import SearchSettings
+from tfk_transformer.constants import UNKNOWN_ID
 from tfk_transformer.glossary.forcing import Best, candidates, leftmost, missing
 from tfk_transformer.glossary.terms import Glossary
 from tfk_transformer.inference.results import Translation
@@ -12,7 +13,7 @@ from tfk_transformer.inference.text_batches import check_prefixes
 from tfk_transformer.inference.text_errors import TextError
 
 if TYPE_CHECKING:
-    from tfk_transformer.inference.interface import TranslatorProtocol
+    from tfk_transformer.inference.base_translator import BaseTranslator
 
 DETAILS = ("token_scores", "attention")
 LENGTH_PENALTY = SearchSettings.model_fields["length_penalty"].default
@@ -20,7 +21,7 @@ TOGETHER = 4096  # forced beginnings that are searched together, so that memory 
 
 
 def translate_with_glossary(
-    translator: "TranslatorProtocol",
+    translator: "BaseTranslator",
     texts: Sequence[str],
     glossary: Glossary | Mapping[str, str],
     prefixes: Sequence[str | None] | None,
@@ -29,12 +30,13 @@ def translate_with_glossary(
     """Translate texts; see `TranslatorProtocol.translate`.
 
     Raises:
-        ValueError: if `n_best` asks for several hypotheses.
+        ValueError: if `n_best` asks for several hypotheses, the model's vocabulary lacks letters of a term, or the files cannot score.
         TextError: if a text is too long for the model. It contains the other translations.
     """
     if options.get("n_best", 1) > 1:
         raise ValueError(f"n_best: expected 1 with a glossary, got {options['n_best']}; leave out either.")
     terms = glossary if isinstance(glossary, Glossary) else Glossary(glossary)
+    _check_spelling(terms, translator)
     try:
         found = dict(enumerate(translator.translate(texts, prefixes=prefixes, **options)))
     except TextError as error:
@@ -43,12 +45,20 @@ def translate_with_glossary(
     return list(_Forcing(translator, texts, prefixes, terms, options).applied(found).values())
 
 
+def _check_spelling(glossary: Glossary, translator: "BaseTranslator") -> None:
+    targets = sorted(set(glossary.terms.values()))
+    ids = translator._tokenizers.target_tokenizer.encode(targets)
+    if wrong := [term for term, tokens in zip(targets, ids, strict=True) if UNKNOWN_ID in tokens]:
+        more = f" and {len(wrong) - 5} more" if len(wrong) > 5 else ""
+        raise ValueError(f"glossary: expected terms that the model's vocabulary can spell, got {', '.join(wrong[:5])}{more}; remove them.")
+
+
 class _Forcing:
     """Texts, the terms that their translations need, and what is forced so far, all by number."""
 
     def __init__(
         self,
-        translator: "TranslatorProtocol",
+        translator: "BaseTranslator",
         texts: Sequence[str],
         prefixes: Sequence[str | None] | None,
         glossary: Glossary,
