@@ -1,7 +1,7 @@
 """`tfk-transformer translate`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -25,6 +25,7 @@ from tfk_transformer.cli.text_output import check_output, is_resumable, model_di
 from tfk_transformer.text_files.compression import check_compression
 from tfk_transformer.text_files.output_file import OutputFile
 from tfk_transformer.text_files.records import check_hypotheses, input_records, output_records
+from tfk_transformer.text_files.unfinished import content_digest
 
 
 def command(
@@ -48,6 +49,10 @@ def command(
         str, typer.Option(help="The name of the column or value for the translations in an --output with the end .tsv or .jsonl.")
     ] = "translation",
     prefix: Annotated[str | None, typer.Option(help="The forced beginning of every translation.")] = None,
+    glossary: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Terms that translations contain: a source term, a tab and its translation in each line, UTF-8."),
+    ] = None,
     beam_size: Annotated[
         int | None,
         typer.Option(help=f"The hypotheses kept per sentence; 1 is greedy search. Default: {DEFAULT_BEAM}, or 1 with --stream."),
@@ -72,10 +77,11 @@ def command(
     """
     check_document(document, language, lines, as_json, text=text, input=input, prefix=prefix, field=field, stream=stream, resume=resume)
     settings = search_settings(setting, beam_size, 1 if stream else DEFAULT_BEAM)
+    terms = _terms(glossary, stream)
     if document is not None:
         check_output(output, force)
         check_settings(model, settings)
-        write_document(model, document, output, language, lines, as_json, settings)
+        write_document(model, document, output, language, lines, as_json, {**settings, **terms})
         return
     records = input_records(input, field, output_field)
     texts = given_texts(text, input, records)
@@ -89,12 +95,25 @@ def command(
     out: OutputFile | Path | None = output
     if output is not None and is_resumable(input, output):
         run = {"model": model_digest(model), "settings": settings, "prefix": prefix, "field": field, "output_field": output_field}
+        run["glossary"] = glossary and content_digest(glossary)
         out = resumable_output(output, resume, {**run, "records": type(written).__name__, "on_error": on_error.value})
     translator = open_model(model)
     if stream:
         print_streams(translator, texts, prefix, settings, output, on_error)
         return
-    job = translation_job(translator, prefix, settings, written)
+    job = translation_job(translator, prefix, {**settings, **terms}, written)
     done = out.done.lines if isinstance(out, OutputFile) else 0
     with progress_bar(input, output, done, quiet) as progress:
         write_results(job, texts, out, on_error, progress)
+
+
+def _terms(glossary: Path | None, stream: bool) -> dict[str, Any]:
+    """Return the argument of `translate` for a glossary, if there is one."""
+    if glossary is None:
+        return {}
+    if stream:
+        raise ValueError("--stream: expected no --glossary, since a stream cannot be taken back; leave out either.")
+    check_files(glossary=glossary)
+    from tfk_transformer.glossary.terms import Glossary
+
+    return {"glossary": Glossary.read(glossary)}
