@@ -67,8 +67,9 @@ def main(
 ) -> None:
     """Print a row for each model without and with the glossary."""
     source = datasets.load(data)
-    test = [tuple(pair) for pair in source.pairs("test")][:sentences]
-    glossary = drawn_glossary((tuple(pair) for pair in source.pairs("train")), test)
+    train, test = ([(pair.source, pair.target) for pair in source.pairs(split)] for split in ("train", "test"))
+    test = test[:sentences]
+    glossary = drawn_glossary(train, test)
     texts, references = zip(*test, strict=True)
     wanted = [glossary.found_in(text) for text in texts]
     count = sum(map(len, wanted))

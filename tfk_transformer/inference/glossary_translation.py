@@ -4,7 +4,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tfk_transformer.config.search_settings import SearchSettings
 from tfk_transformer.constants import UNKNOWN_ID
 from tfk_transformer.glossary.forcing import Best, candidates, leftmost, missing
 from tfk_transformer.glossary.terms import Glossary
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     from tfk_transformer.inference.base_translator import BaseTranslator
 
 DETAILS = ("token_scores", "attention")
-LENGTH_PENALTY = SearchSettings.model_fields["length_penalty"].default
+LENGTH_PENALTY = 0.6  # the default of `SearchSettings`, which needs pydantic
 TOGETHER = 4096  # forced beginnings that are searched together, so that memory does not grow with the number of texts
 
 
