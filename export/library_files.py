@@ -43,7 +43,9 @@ def check_counterparts(translator: Translator, formats: Sequence[str]) -> None:
     """
     problems = {name: found for name, find in PROBLEMS.items() if name in formats and (found := find(translator))}
     if problems:
-        got = ", and ".join(f"one that {LIBRARIES[name]} cannot hold: {'; '.join(found)}" for name, found in problems.items())
+        family = "M2M100" if _is_multilingual(translator) else "MarianMT"
+        libraries = {"ctranslate2": "CTranslate2", "huggingface": f"{family} of Hugging Face"}
+        got = ", and ".join(f"one that {libraries[name]} cannot hold: {'; '.join(found)}" for name, found in problems.items())
         raise ValueError(f"formats: expected a model with options that exist in {' and '.join(problems)}, got {got}. Nothing was written.")
 
 
@@ -177,6 +179,5 @@ def target_log_probs(model: Transformer, source_ids: np.ndarray, target_ids: np.
     return np.where(target_ids == PAD_ID, np.float32(0), np.concatenate(found))
 
 
-LIBRARIES = {"ctranslate2": "CTranslate2", "huggingface": "MarianMT or M2M100 of Hugging Face"}
 PROBLEMS: dict[str, Callable[[Translator], list[str]]] = {"ctranslate2": _ctranslate2_problems, "huggingface": _huggingface_problems}
 WRITERS: dict[str, Callable[[Translator, Path, ExpectedResults], Figures]] = {"ctranslate2": _ctranslate2, "huggingface": _huggingface}
