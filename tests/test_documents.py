@@ -144,6 +144,7 @@ def prepared(bundle, exported, translator, classifier_files, tmp_path_factory):
     words = {language: [spell(number, language) for number in range(200)] for language in ("en", "de")}
     texts = {f"numbers.{language}": lines for language, lines in words.items()}
     texts |= {f"multi30k/{language}.{split}.txt": words[language] for language in words for split in ("train", "validation", "test")}
+    texts["terms.tsv"] = ["two\tzwo", "hundred\thundert"]
     texts |= {"texts.txt": words["en"] + words["de"], "labels.txt": ["en"] * 200 + ["de"] * 200}
     write_folder(folder / "opus-mt-de-en", encoder_layers=1, decoder_layers=1)
     write_nllb(folder / "nllb-200", encoder_layers=1, decoder_layers=1)
