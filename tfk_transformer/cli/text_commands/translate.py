@@ -94,8 +94,14 @@ def command(
     check_settings(model, settings)
     out: OutputFile | Path | None = output
     if output is not None and is_resumable(input, output):
-        run = {"model": model_digest(model), "settings": settings, "prefix": prefix, "field": field, "output_field": output_field}
-        run["glossary"] = glossary and content_digest(glossary)
+        run: dict[str, Any] = {
+            "model": model_digest(model),
+            "settings": settings,
+            "prefix": prefix,
+            "field": field,
+            "output_field": output_field,
+        }
+        run["glossary"] = None if glossary is None else content_digest(glossary)
         out = resumable_output(output, resume, {**run, "records": type(written).__name__, "on_error": on_error.value})
     translator = open_model(model)
     if stream:
