@@ -61,6 +61,7 @@ NOT_RUN = [
         "benchmarks/training.py",
         "needs PyTorch and keras-hub; tests/programs/test_benchmark_training.py runs the program",
     ),
+    ("docs/performance.md", "benchmarks/imported_model.py", "takes minutes, and two gigabytes of disk"),
     ("docs/bulk.md", "benchmarks/bulk.py", "takes minutes; tests/cli/test_bulk.py runs the program with few lines"),
     (
         "docs/performance.md",
