@@ -2,6 +2,7 @@
 
 import socket
 import time
+from collections.abc import Callable
 from types import FrameType
 
 import uvicorn
@@ -23,12 +24,18 @@ class DrainingServer(uvicorn.Server):
         config: of uvicorn.
         lifecycle: which tells the application that the server ends.
         delay: least seconds between signal and end, in which new requests are refused with status 503.
+        announce: called once, when requests and signals are handled.
     """
 
-    def __init__(self, config: uvicorn.Config, lifecycle: Lifecycle, delay: float) -> None:
+    def __init__(self, config: uvicorn.Config, lifecycle: Lifecycle, delay: float, announce: Callable[[], None]) -> None:
         super().__init__(config)
-        self._lifecycle, self._delay = lifecycle, delay
+        self._lifecycle, self._delay, self._announce = lifecycle, delay, announce
         self._signalled = 0.0
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to answer. Uvicorn has set its signal handlers before; until then, a signal would end the process by itself."""
+        await super().startup(sockets)
+        self._announce()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Begin to drain. Uvicorn's own method would end the process by the signal, with another status than 0."""
@@ -70,9 +77,12 @@ def serve(model: LoadedModel, settings: ServerSettings, host: str, port: int) ->
         )
         address = listener.getsockname()
         url = f"http://{f'[{address[0]}]' if ':' in address[0] else address[0]}:{address[1]}"
-        event("listening", values={"url": url, "model": settings.name})
+
+        def announce() -> None:
+            event("listening", values={"url": url, "model": settings.name})
+
         try:
-            DrainingServer(config, lifecycle, settings.drain_delay).run(sockets=[listener])
+            DrainingServer(config, lifecycle, settings.drain_delay, announce).run(sockets=[listener])
         finally:
             served.stop()
             streams.stop()
