@@ -94,11 +94,10 @@ def _table(translator: Translator) -> Table:
     kinds = [kind for kind, codes in LANGUAGES.items() if f"__{codes[0]}__" in pieces and f"__{codes[-1]}__" in pieces]
     kind = max(kinds, key=lambda kind: len(LANGUAGES[kind]))
     first = min(pieces.index(f"__{code}__") for code in LANGUAGES[kind])
-    count = len(FIRST) + first - OTHERS  # rows before the languages
     end = first + len(LANGUAGES[kind])
     while end < len(pieces) and pieces[end] == UNNAMED.format(end - OTHERS + len(FIRST)):
         end += 1
-    return Table([*FIRST, *pieces[OTHERS:first]][:count], kind, [*FIRST_IDS, *range(OTHERS, end)])
+    return Table([*FIRST, *pieces[OTHERS:first]], kind, [*FIRST_IDS, *range(OTHERS, end)])
 
 
 def _config(translator: Translator, table: Table) -> dict[str, Any]:

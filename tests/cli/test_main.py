@@ -198,6 +198,7 @@ def test_a_stopped_training_is_resumed(recipe, tmp_path, stop):
         (["translate", "{bundle}", "--stream"], "input: expected a sentence a line, got nothing"),
         (["translate", "{bundle}", "--stream", "one", "--beam-size", "4"], "beam_size: expected 1, got 4"),
         (["translate", "{bundle}", "--stream", "one", "--output", "{tmp}/x"], "--stream: expected no --output"),
+        (["translate", "{bundle}", "--stream", "one", "--glossary", "{tmp}/x"], "--stream: expected no --glossary"),
         (["translate", "{tmp}/none", "one"], "MODEL: expected a bundle .* which is not there"),
         (["translate", "{tmp}", "one"], "MODEL: .* a folder without any of these files"),
         (["translate", "{tmp}/corrupt.onnx", "one"], "corrupt.onnx does not load"),

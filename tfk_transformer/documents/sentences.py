@@ -27,9 +27,9 @@ def sentences(items: Sequence[Item], language: str) -> Iterator[Part]:
         language: the ISO 639 code of its language.
     """
     for run in runs(items):
-        text, _ = shown(run)
-        for found in get_sentence_boundaries(language, text):
-            part = part_of(run, found["start_index"], found["end_index"])
+        read = _read(run)
+        for found in get_sentence_boundaries(language, read.text):
+            part = _part(read, found["start_index"], found["end_index"])
             if part is not None:
                 yield part
 
@@ -40,21 +40,34 @@ def part_of(items: Sequence[Item], start: int, end: int) -> Part | None:
     It contains the inline elements that lie in it, and the ends of those that lie partly in it. An element that contains all of it
     stays outside.
     """
+    return _part(_read(items), start, end)
+
+
+class _Read(NamedTuple):
+    """Items with what follows from all of them, so that it is found once for all parts."""
+
+    items: Sequence[Item]
+    text: str  # that they show
+    starts: Sequence[int]  # of each item in the text
+    ends: dict[tuple[Kind, int], int]  # the places of both ends of each element
+
+
+def _read(items: Sequence[Item]) -> _Read:
     text, starts = shown(items)
+    ends = {(item.kind, item.pair): place for item, place in zip(items, starts, strict=True) if item.kind in (Kind.OPEN, Kind.CLOSE)}
+    return _Read(items, text, starts, ends)
+
+
+def _part(read: _Read, start: int, end: int) -> Part | None:
+    items, text, starts, ends = read
     piece = text[start:end]
     start, end = start + len(piece) - len(piece.lstrip()), start + len(piece.rstrip())
     if start >= end:
         return None
-    ends = _ends(items, starts)
     inside = [n for n, item in enumerate(items) if _belongs(item, starts[n], ends, start, end)]
     chosen = [item.cut(start - place, end - place) for item, place in zip(items, starts, strict=True)]
     kept = tuple(item for item in chosen[inside[0] : inside[-1] + 1] if item.kind is not Kind.TEXT or item.text)
     return Part(kept[0].start, kept[-1].end, kept)
-
-
-def _ends(items: Sequence[Item], starts: Sequence[int]) -> dict[tuple[Kind, int], int]:
-    """Return the places of both ends of each element."""
-    return {(item.kind, item.pair): place for item, place in zip(items, starts, strict=True) if item.kind in (Kind.OPEN, Kind.CLOSE)}
 
 
 def _belongs(item: Item, place: int, ends: dict[tuple[Kind, int], int], start: int, end: int) -> bool:
@@ -76,7 +89,8 @@ def halves(part: Part) -> list[Part]:
     """
     text, starts = shown(part.items)
     uncut = {place + k for item, place in zip(part.items, starts, strict=True) if item.kind is Kind.POINT for k in range(1, len(item.text))}
-    places = [place for place in range(1, len(text)) if place not in uncut and text[:place].strip() and text[place:].strip()]
+    first, last = len(text) - len(text.lstrip()), len(text.rstrip())  # neither half may be blank
+    places = [place for place in range(first + 1, last) if place not in uncut]
     for allowed in (_ends_clause, _ends_word, _anywhere):
         if fitting := [place for place in places if allowed(text, place)]:
             middle = min(fitting, key=lambda place: abs(2 * place - len(text)))
