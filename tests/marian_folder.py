@@ -154,3 +154,15 @@ def write_folder(folder, dropped=(), tags=(), separate=False, options=None, spre
         (folder / name).write_bytes(model)
     (folder / "model.safetensors").write_bytes(safetensors.numpy.save(arrays_of(config, spread)))
     return folder
+
+
+def split_weights(folder):
+    """Put half of the arrays into each of two files, and return their index."""
+    arrays = safetensors.numpy.load_file(folder / "model.safetensors")
+    names = {name: f"model-{1 + place % 2:05}-of-00002.safetensors" for place, name in enumerate(sorted(arrays))}
+    for file in set(names.values()):
+        safetensors.numpy.save_file({name: array for name, array in arrays.items() if names[name] == file}, folder / file)
+    (folder / "model.safetensors").unlink()
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({"metadata": {"total_size": sum(array.nbytes for array in arrays.values())}, "weight_map": names}))
+    return index

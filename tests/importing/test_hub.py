@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from marian_folder import sentences, write_folder
+from marian_folder import sentences, split_weights, write_folder
 
 from tfk_transformer.importing.hub import located
 from tfk_transformer.importing.model_import import import_model
@@ -43,6 +43,20 @@ def test_a_name_of_the_hub_is_imported_from_its_cache(home, tmp_path):
     texts = sentences("source", 5, seed=3)
     expected = import_model(home / "hub" / f"models--{NAME.replace('/', '--')}" / "snapshots" / REVISION)
     assert [found.text for found in translator.translate(texts)] == [found.text for found in expected.translate(texts)]
+
+
+def test_weights_in_several_files_are_found_in_the_cache(home):
+    name = "someone/large"
+    model = home / "hub" / "models--someone--large"
+    (model / "refs").mkdir(parents=True)
+    (model / "refs" / "main").write_text(REVISION)
+    folder = model / "snapshots" / REVISION
+    folder.parent.mkdir()
+    split_weights(write_folder(folder))
+    script = f"from tfk_transformer.importing.hub import located; print(located({name!r}))"
+    environment = {**os.environ, "HF_HOME": str(home), "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str(folder)
 
 
 def test_a_name_that_is_nowhere_is_one_line(home, tmp_path):

@@ -4,10 +4,11 @@ import json
 import re
 import sys
 
+import ml_dtypes
 import numpy as np
 import pytest
 import safetensors.numpy
-from marian_folder import sentences, write_folder
+from marian_folder import sentences, split_weights, write_folder
 from typer.testing import CliRunner
 
 from tfk_transformer.cli import main
@@ -154,12 +155,32 @@ def test_broken_weights_are_one_line(copied):
     assert re.search("the weights in .*model.safetensors do not load", refused(copied))
 
 
-def test_half_precision_is_read(copied):
+@pytest.mark.parametrize(("dtype", "step"), [("float16", 2**-10), (ml_dtypes.bfloat16, 2**-7)], ids=["float16", "bfloat16"])
+def test_half_precision_is_read(copied, dtype, step):
     path = copied / "model.safetensors"
     whole = import_model(copied).model.get_weights()
-    safetensors.numpy.save_file({name: array.astype("float16") for name, array in safetensors.numpy.load_file(path).items()}, path)
+    safetensors.numpy.save_file({name: array.astype(dtype) for name, array in safetensors.numpy.load_file(path).items()}, path)
     for one, other in zip(whole, import_model(copied).model.get_weights(), strict=True):
-        np.testing.assert_allclose(one, other, atol=2e-3)
+        np.testing.assert_allclose(one, other, rtol=step, atol=1e-6)
+
+
+def test_weights_in_several_files_are_read(copied):
+    whole = import_model(copied).model.get_weights()
+    split_weights(copied)
+    for one, other in zip(whole, import_model(copied).model.get_weights(), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_weights_in_several_files_that_are_not_all_there_are_one_line(copied, tmp_path):
+    index = split_weights(copied)
+    parts = json.loads(index.read_text())
+    (copied / "model-00002-of-00002.safetensors").rename(tmp_path / "elsewhere.safetensors")
+    assert refused(copied).endswith("expected the files that it names, got none for model-00002-of-00002.safetensors")
+    names = parts["weight_map"]
+    index.write_text(json.dumps({"weight_map": {name: "../elsewhere.safetensors" for name in names}}))
+    assert "expected the file of each array under weight_map, in the folder of this file" in refused(copied)
+    index.write_text(json.dumps({"weight_map": {name: "model-00001-of-00002.safetensors" for name in names}}))
+    assert "expected the arrays that it names in their files, got none for " in refused(copied)
 
 
 def test_nothing_is_written_where_something_is_wrong(copied, tmp_path):

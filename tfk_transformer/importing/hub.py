@@ -4,10 +4,9 @@ import re
 from os import PathLike
 from pathlib import Path
 
-from tfk_transformer.importing.hugging_face.model_folder import PICKLE, SAFETENSORS
-
 NAME = re.compile(r"[\w.-]+/[\w.-]+")  # OWNER/MODEL
 FILES = ("*.json", "*.spm", "*.model", "README.md")  # of a model, besides its weights
+WEIGHTS = ("model.safetensors", "model-*.safetensors", "pytorch_model.bin", "pytorch_model-*.bin")  # the first that there are
 
 
 def is_name(model: str | PathLike[str]) -> bool:
@@ -31,9 +30,9 @@ def located(model: str | PathLike[str]) -> Path:
     from huggingface_hub.errors import HfHubHTTPError
 
     try:
-        for weights in (SAFETENSORS, PICKLE):
+        for weights in WEIGHTS:
             folder = Path(huggingface_hub.snapshot_download(str(model), allow_patterns=[*FILES, weights]))
-            if (folder / weights).is_file():
+            if any(folder.glob(weights)):
                 break
     except (OSError, ValueError, HfHubHTTPError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0][:300]

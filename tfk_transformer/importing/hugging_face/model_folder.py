@@ -1,6 +1,6 @@
 """The files of a folder in Hugging Face's layout: JSON, and weights that are read without running code."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -11,6 +11,7 @@ from tfk_transformer.config.json_text import parsed_object
 from tfk_transformer.importing.vocabulary import END, PAD, UNKNOWN
 
 CONFIG, GENERATION, SAFETENSORS, PICKLE = "config.json", "generation_config.json", "model.safetensors", "pytorch_model.bin"
+INDEX = ".index.json"  # after the name of a file of weights: which of several files has each array
 
 Shapes = dict[str, tuple[int, ...]]
 
@@ -32,7 +33,7 @@ def check_files(folder: Path, names: Iterable[str]) -> None:
         ValueError: with the names of all that are missing.
     """
     missing = [name for name in names if not (folder / name).is_file()]
-    if not any((folder / name).is_file() for name in (SAFETENSORS, PICKLE)):
+    if not _weights(folder).is_file():
         missing.append(f"{SAFETENSORS} (or {PICKLE})")
     if missing:
         got = f"{folder} without {', '.join(missing)}" if folder.is_dir() else f"{folder}, which is no folder"
@@ -61,13 +62,21 @@ def read_pieces(path: Path) -> dict[str, int]:
 
 
 def open_arrays(folder: Path) -> Arrays:
-    """Open the weights of a folder: the safetensors file, or else the file of PyTorch.
+    """Open the weights of a folder: the safetensors file or files, or else those of PyTorch.
 
     Raises:
-        ValueError: if the file is broken.
-        ImportError: if there is only PyTorch's file, and PyTorch is not installed.
+        ValueError: if a file is broken or missing.
+        ImportError: if there are only PyTorch's files, and PyTorch is not installed.
     """
-    return SafetensorsFile(folder / SAFETENSORS) if (folder / SAFETENSORS).is_file() else TorchFile(folder / PICKLE)
+    path = _weights(folder)
+    kind = SafetensorsFile if path.name.startswith(SAFETENSORS) else TorchFile
+    return SeveralFiles(path, kind) if path.name.endswith(INDEX) else kind(path)
+
+
+def _weights(folder: Path) -> Path:
+    """Return the file of weights of a folder, or the index of several; if there is none, the path that is expected."""
+    paths = [folder / f"{name}{suffix}" for name in (SAFETENSORS, PICKLE) for suffix in ("", INDEX)]
+    return next((path for path in paths if path.is_file()), paths[0])
 
 
 class SafetensorsFile:
@@ -109,6 +118,35 @@ class TorchFile:
     def read(self, name: str) -> np.ndarray:
         """Return an array as float32."""
         return self._tensors[name].float().numpy()
+
+
+class SeveralFiles:
+    """Weights in several files of a folder, with an index that names the file of each array.
+
+    Args:
+        path: the index.
+        kind: opens one of the files.
+
+    Raises:
+        ValueError: if the index or a file is broken, or does not have what the index names.
+    """
+
+    def __init__(self, path: Path, kind: Callable[[Path], Arrays]) -> None:
+        self.path = path
+        names = read_json(path).get("weight_map")
+        if not isinstance(names, dict) or not all(isinstance(name, str) and Path(name).name == name for name in names.values()):
+            raise _unreadable(path, ValueError("expected the file of each array under weight_map, in the folder of this file"))
+        if missing := sorted({name for name in names.values() if not (path.parent / name).is_file()}):
+            raise _unreadable(path, ValueError(f"expected the files that it names, got none for {', '.join(missing)}"))
+        files = {name: kind(path.parent / name) for name in sorted(set(names.values()))}
+        if absent := [array for array, name in names.items() if array not in files[name].shapes]:
+            raise _unreadable(path, ValueError(f"expected the arrays that it names in their files, got none for {', '.join(absent[:5])}"))
+        self._files = {array: files[name] for array, name in names.items()}
+        self.shapes: Shapes = {array: file.shapes[array] for array, file in self._files.items()}
+
+    def read(self, name: str) -> np.ndarray:
+        """Return an array as float32."""
+        return self._files[name].read(name)
 
 
 def _torch_tensors(path: Path) -> Mapping[str, Any]:
