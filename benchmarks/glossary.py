@@ -73,6 +73,8 @@ def main(
     texts, references = zip(*test, strict=True)
     wanted = [glossary.found_in(text) for text in texts]
     count = sum(map(len, wanted))
+    if not count:
+        raise typer.BadParameter(f"expected pairs of texts whose words have translations of their own, found none in {data}.")
     table, outputs = [["model", "glossary", "terms kept", "BLEU", "seconds"]], []
     for path in models:
         model = tfk_transformer.load(path)
