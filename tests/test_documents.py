@@ -62,6 +62,8 @@ NOT_RUN = [
         "needs PyTorch and keras-hub; tests/programs/test_benchmark_training.py runs the program",
     ),
     ("docs/performance.md", "benchmarks/imported_model.py", "takes minutes, and two gigabytes of disk"),
+    ("docs/documents.md", "benchmarks/documents.py", "needs Multi30k; tests/programs/test_benchmark_texts.py runs the program"),
+    ("docs/glossary.md", "benchmarks/glossary.py", "needs Multi30k; tests/programs/test_benchmark_texts.py runs the program"),
     ("docs/bulk.md", "benchmarks/bulk.py", "takes minutes; tests/cli/test_bulk.py runs the program with few lines"),
     (
         "docs/performance.md",
