@@ -33,8 +33,11 @@ COMMANDS = {
         "serve": "Serve a model over HTTP.",
         "evaluate": "Measure BLEU, chrF, exact match and speed.",
     },
+    "picture_commands": {
+        "plot": "Draw attention, alignments, training runs, schedules, positions and models.",
+    },
 }
-PANELS = {"model_commands": "Models", "text_commands": "Texts"}  # titles in the help
+PANELS = {"model_commands": "Models", "text_commands": "Texts", "picture_commands": "Pictures"}  # titles in the help
 MODULES = {"import": "import_model"}  # the other modules have the names of their commands
 EXPECTED = (ValueError, OSError, ImportError, FloatingPointError)  # errors whose messages are written for the user
 
@@ -59,10 +62,13 @@ app = typer.Typer(
 
 
 def _imported(name: str) -> "Command":
-    """Return a command, imported from its module."""
+    """Return a command, imported from its module; a module with several commands has a group of them."""
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     folder = next(folder for folder, commands in COMMANDS.items() if name in commands)
-    alone.command(name)(importlib.import_module(f"tfk_transformer.cli.{folder}.{MODULES.get(name, name)}").command)
+    command = importlib.import_module(f"tfk_transformer.cli.{folder}.{MODULES.get(name, name)}").command
+    if isinstance(command, typer.Typer):
+        return typer.main.get_command(command)
+    alone.command(name)(command)
     return typer.main.get_command(alone)
 
 

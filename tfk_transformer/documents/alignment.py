@@ -1,12 +1,15 @@
 """Which words of a translation stand for which words of its source, by the model's attention."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from tfk_transformer.documents.results import TranslatedText
 from tfk_transformer.documents.words import Span, places_of, words
+
+if TYPE_CHECKING:
+    from tfk_transformer.inference.results import Hypothesis  # of a folder above
 
 UNLINKED = -0.5  # the worth of a target word without links: a run bridges one such word, where both its sides are linked both ways
 TURNED = 0.6  # the worth of a place beside a target word, on the other side than in the source
@@ -19,6 +22,7 @@ class Alignment(NamedTuple):
     source: list[Span]
     target: list[Span]
     links: list[tuple[int, int]]  # (source word, target word); a link that is the best both ways is there twice
+    weights: np.ndarray | None = None  # float64 (target words, source words); None without attention
 
     def best_range(self, inside: set[int], first: int, last: int, taken: set[int], anchor: str = "") -> Span:
         """Return the run of target words that holds most links of the source words `inside`, and fewest other words.
@@ -80,7 +84,23 @@ def aligned(source: str, found: TranslatedText) -> Alignment:
     sides = [words(text, [start for start, _ in places]) for text, places in zip((source, found.text), pieces, strict=True)]
     weights = found.attention[: len(pieces[1]), first : first + count].astype("float64")
     by_word = _shares(sides[1], pieces[1]) @ weights @ _overlaps(sides[0], pieces[0]).T
-    return Alignment(sides[0], sides[1], _best_links(by_word))
+    return Alignment(sides[0], sides[1], _best_links(by_word), by_word)
+
+
+def hypothesis_alignment(source: str, found: "Hypothesis") -> Alignment:
+    """Return the alignment of a hypothesis, by the mean attention of all layers and heads.
+
+    Args:
+        source: the text that was translated.
+        found: its translation.
+
+    Raises:
+        ValueError: if the hypothesis has no attention.
+    """
+    if found.attention is None:
+        raise ValueError("translation: expected one with attention, got none; translate with attention=True.")
+    weights = found.attention.mean(axis=(0, 1))
+    return aligned(source, TranslatedText(found.text, found.score, found.tokens, found.source_tokens, weights))
 
 
 def _overlaps(places: Sequence[Span], pieces: Sequence[Span]) -> np.ndarray:

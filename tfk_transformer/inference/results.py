@@ -64,6 +64,12 @@ class Translation(NamedTuple):
         """The score of the best hypothesis."""
         return self.hypotheses[0].score
 
+    def _repr_html_(self) -> str:
+        """Return the translation as a notebook shows it."""
+        from tfk_transformer.translation_html import translation_html
+
+        return translation_html(self)
+
 
 class Classification(NamedTuple):
     """The classification of one text."""

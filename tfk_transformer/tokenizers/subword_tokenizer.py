@@ -152,6 +152,10 @@ class SubwordTokenizer:
         """Return the piece of each token except padding, as SentencePiece writes it: with "▁" for blanks and "</s>" for the end."""
         return [self._processor.id_to_piece(int(i)) for i in ids if i != PAD_ID]
 
+    def ids_of(self, pieces: Iterable[str]) -> list[int]:
+        """Return the id of each piece, as `pieces_of` writes it; the unknown id for a text that is no piece."""
+        return [int(self._processor.piece_to_id(piece)) for piece in pieces]
+
     def pieces(self) -> list[str]:
         """Return the text of every piece as `decode` writes it: a blank for the word mark "▁", and nothing for control pieces.
 

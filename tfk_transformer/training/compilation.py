@@ -90,11 +90,19 @@ def optimizer(recipe: Recipe, steps: int, team: Team | None = None) -> keras.opt
             "increase batch_tokens instead, which several devices share, or train with KERAS_BACKEND=jax."
         )
     kind = clipping_sums(kinds[recipe.optimizer], team)
-    return kind(_schedule(recipe, steps * recipe.epochs), **options)
+    return kind(schedule(recipe, steps * recipe.epochs), **options)
 
 
-def _schedule(recipe: Recipe, batches: int) -> keras.optimizers.schedules.LearningRateSchedule:
-    """Return the learning rate schedule for a number of batches. Keras counts batches even if several of them make one update."""
+def schedule(recipe: Recipe, batches: int) -> keras.optimizers.schedules.LearningRateSchedule:
+    """Return the learning rate schedule of a recipe.
+
+    Args:
+        recipe: the recipe of the training run.
+        batches: number of batches of the whole run. Keras counts batches even if several of them make one update.
+
+    Raises:
+        ValueError: if the warm-up takes the whole run.
+    """
     rising = recipe.warmup_steps * recipe.accumulate
     if recipe.schedule == "inverse_sqrt":
         return InverseSquareRoot(recipe.learning_rate, rising)

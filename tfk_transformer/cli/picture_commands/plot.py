@@ -1,0 +1,202 @@
+"""`tfk-transformer plot`: a command for each kind of picture."""
+
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tfk_transformer.cli.arguments import Model, Settings, check_bundle, check_settings, open_model, search_settings
+from tfk_transformer.cli.picture_commands.picture_files import Force, Out, check_picture, write_page, write_picture
+from tfk_transformer.runtime_environment import load_backend
+
+command = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+
+
+@command.callback(help="Draw attention, alignments, training runs, schedules, positions and models. See docs/pictures.md.")
+def _group() -> None:
+    pass
+
+
+class Kind(StrEnum):
+    """A kind of attention."""
+
+    CROSS = "cross"
+    ENCODER = "encoder"
+    DECODER = "decoder"
+
+
+class Positions(StrEnum):
+    """A kind of positions that a table can be computed for."""
+
+    SINUSOIDAL = "sinusoidal"
+    HALVES = "sinusoidal_halves"
+    PAPER_HALVES = "sinusoidal_paper_halves"
+
+
+Text = Annotated[str, typer.Argument(metavar="TEXT", help="A sentence.")]
+Given = Annotated[
+    str | None, typer.Option("--translation", help="Show the attention of this translation. Default: the best that is found.")
+]
+BeamSize = Annotated[int | None, typer.Option(help="The hypotheses kept in the search; 1 is greedy search. Default: 4.")]
+
+
+@command.command("attention")
+def attention(
+    model: Model,
+    text: Text,
+    out: Out,
+    translation: Given = None,
+    kind: Annotated[
+        Kind | None,
+        typer.Option(
+            help="From the decoder to the source, or inside of the encoder or the decoder. Default: to the source, if there is one."
+        ),
+    ] = None,
+    layer: Annotated[int | None, typer.Option(help="The layer, from 1; -1 is the last. Default: the last.")] = None,
+    head: Annotated[int | None, typer.Option(help="The head, from 1; -1 is the last. Default: all, side by side.")] = None,
+    mean: Annotated[bool, typer.Option("--mean", help="Show the mean of all heads, of one --layer or of all layers.")] = False,
+    beam_size: BeamSize = None,
+    setting: Settings = None,
+    force: Force = False,
+) -> None:
+    """Draw the attention between the tokens of a sentence and its translation.
+
+    A picture (.png, .svg, .pdf) has the heads of one layer. A page (.html) has every layer and head, and needs nothing else to be viewed.
+    SavedModels and ONNX files hold the decoder's attention to the source; a bundle also shows that inside of encoder and decoder.
+    """
+    page = check_picture(out, force, pages=True)
+    if page and (kind, layer, head, mean) != (None, None, None, False):
+        raise ValueError(f"--out: expected a picture for --kind, --layer, --head and --mean, got {out}; a page has all of them.")
+    settings = search_settings(setting, beam_size)
+    check_settings(model, settings)
+    from tfk_transformer.plots import attention_of
+
+    found = attention_of(open_model(model), text, translation, **settings)
+    if page:
+        from tfk_transformer.plots import attention_page
+
+        write_page(attention_page(found), out)
+    else:
+        from tfk_transformer.plots import attention_figure
+
+        write_picture(lambda: attention_figure(found, kind, layer, head, mean), out)
+    if found.missing:
+        typer.echo(f"note: {found.missing}", err=True)
+
+
+@command.command("alignment")
+def alignment(model: Model, text: Text, out: Out, beam_size: BeamSize = None, setting: Settings = None, force: Force = False) -> None:
+    """Draw lines between the words of a sentence and those of its translation, by the mean attention of all layers and heads."""
+    check_picture(out, force)
+    settings = search_settings(setting, beam_size)
+    check_settings(model, settings)
+    translation = open_model(model).translate([text], attention=True, **settings)[0]
+    from tfk_transformer import plots
+
+    write_picture(lambda: plots.alignment(translation), out)
+
+
+@command.command("training")
+def training(
+    bundles: Annotated[list[Path], typer.Argument(metavar="BUNDLE...", help="The bundles of one training run or several.")],
+    out: Out,
+    force: Force = False,
+) -> None:
+    """Draw the losses of training runs by epoch, and BLEU where it was measured, in one picture."""
+    check_picture(out, force)
+    runs: dict[str, Any] = {}
+    for bundle in bundles:
+        check_bundle(bundle)
+        history = json.loads((bundle / "history.json").read_text(encoding="utf-8"))
+        if not history:
+            raise ValueError(f"bundle: expected one that `train` wrote, got {bundle}, whose history.json is empty.")
+        runs[bundle.name if bundle.name not in runs else str(bundle)] = history
+    from tfk_transformer import plots
+
+    write_picture(lambda: plots.training_curves(runs), out)
+
+
+@command.command("schedule")
+def schedule(
+    recipes: Annotated[list[Path], typer.Argument(metavar="RECIPE...", help="TOML files.")],
+    out: Out,
+    steps: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="The training steps of the whole run. Default: epochs times epoch_steps, if the recipe has these, or ten times its "
+            "warm-up if its schedule has no end.",
+        ),
+    ] = None,
+    force: Force = False,
+) -> None:
+    """Draw the learning rate of each training step."""
+    check_picture(out, force)
+    from tfk_transformer.training.recipe import Recipe
+
+    read = {path.stem: Recipe.read(path) for path in recipes}
+    lengths = {name: steps or _length(name, recipe) for name, recipe in read.items()}
+    load_backend()
+    from tfk_transformer import plots
+    from tfk_transformer.training import compilation
+
+    schedules = {name: compilation.schedule(recipe, lengths[name]) for name, recipe in read.items()}
+    write_picture(lambda: plots.learning_rates(schedules, max(lengths.values())), out)
+
+
+def _length(name: str, recipe: Any) -> int:
+    """Return the number of training steps of a recipe."""
+    if recipe.epoch_steps:
+        return int(recipe.epochs * recipe.epoch_steps)
+    if recipe.schedule == "inverse_sqrt":
+        return int(10 * recipe.warmup_steps * recipe.accumulate)
+    raise ValueError(
+        f"--steps: expected the number of training steps, since the length of {name} depends on its data and its schedule "
+        f"'{recipe.schedule}' on the length, got none."
+    )
+
+
+@command.command("positions")
+def positions(
+    out: Out,
+    model: Annotated[Path | None, typer.Argument(metavar="[BUNDLE]", help="A bundle, whose positions are drawn.")] = None,
+    kind: Annotated[Positions, typer.Option(help="Without a bundle: the kind of positions.")] = Positions.SINUSOIDAL,
+    length: Annotated[int, typer.Option(min=1, help="The number of positions.")] = 100,
+    model_dim: Annotated[int, typer.Option(min=1, help="Without a bundle: the width of the embeddings.")] = 128,
+    force: Force = False,
+) -> None:
+    """Draw the vectors that are added to the embeddings at each position."""
+    check_picture(out, force)
+    if model is not None:
+        check_bundle(model)
+    load_backend()
+    from tfk_transformer import plots
+    from tfk_transformer.layers.position_encoding import position_table
+
+    if model is None:
+        table, title = position_table(kind, length, model_dim), f"{kind.value.replace('_', ' ')} positions"
+    else:
+        table, title = plots.positions_of(_model_of(model), length)
+    write_picture(lambda: plots.position_encodings(table, title=title), out)
+
+
+@command.command("model")
+def model(
+    bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="A bundle.")],
+    out: Out,
+    force: Force = False,
+) -> None:
+    """Draw the layers of a model with their output shapes and numbers of parameters."""
+    check_picture(out, force)
+    check_bundle(bundle)
+    keras_model = _model_of(bundle)
+    from tfk_transformer import plots
+
+    write_picture(lambda: plots.model_layers(keras_model), out)
+
+
+def _model_of(bundle: Path) -> Any:
+    opened: Any = open_model(bundle)
+    return opened.model

@@ -1,0 +1,67 @@
+"""Pictures of attention, alignments, training runs, schedules, positions and models: matplotlib figures, and one page of HTML.
+
+Imports `config`, `documents` and `inference`. The public names load on first use, so that the page needs no matplotlib.
+"""
+
+import importlib
+from typing import TYPE_CHECKING
+
+from tfk_transformer.runtime_environment import with_install_line
+
+if TYPE_CHECKING:
+    from tfk_transformer.plots.alignments import alignment as alignment
+    from tfk_transformer.plots.attention import attention_figure as attention_figure
+    from tfk_transformer.plots.attention import attention_map as attention_map
+    from tfk_transformer.plots.attention_weights import AttentionWeights as AttentionWeights
+    from tfk_transformer.plots.attention_weights import attention_of as attention_of
+    from tfk_transformer.plots.explorer import attention_page as attention_page
+    from tfk_transformer.plots.model import model_layers as model_layers
+    from tfk_transformer.plots.positions import position_encodings as position_encodings
+    from tfk_transformer.plots.positions import positions_of as positions_of
+    from tfk_transformer.plots.schedule import learning_rates as learning_rates
+    from tfk_transformer.plots.training import training_curve as training_curve
+    from tfk_transformer.plots.training import training_curves as training_curves
+
+_HOME = {
+    "AttentionWeights": "attention_weights",
+    "alignment": "alignments",
+    "attention_figure": "attention",
+    "attention_map": "attention",
+    "attention_of": "attention_weights",
+    "attention_page": "explorer",
+    "learning_rates": "schedule",
+    "model_layers": "model",
+    "position_encodings": "positions",
+    "positions_of": "positions",
+    "training_curve": "training",
+    "training_curves": "training",
+}
+__all__ = [  # noqa: F822 (they load on first use)
+    "AttentionWeights",
+    "alignment",
+    "attention_figure",
+    "attention_map",
+    "attention_of",
+    "attention_page",
+    "learning_rates",
+    "model_layers",
+    "position_encodings",
+    "positions_of",
+    "training_curve",
+    "training_curves",
+]
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name from its module on first use (PEP 562).
+
+    Raises:
+        AttributeError: if there is no such name.
+        ImportError: if matplotlib is not installed, with the line that installs it.
+    """
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+    except ImportError as error:
+        raise with_install_line(error) from error

@@ -1,0 +1,50 @@
+"""Tables of position encodings."""
+
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import ArrayLike
+
+from tfk_transformer.plots.figures import axes_or_new
+
+
+def position_encodings(table: ArrayLike, axes: Axes | None = None, title: str | None = None) -> Figure:
+    """Plot the vector that is added to the embedding at each position.
+
+    Args:
+        table: (positions, D), such as the result of `sinusoids`.
+        axes: where to draw. Default: the axes of a new figure.
+        title: the title of the axes.
+
+    Returns:
+        The figure of the axes.
+
+    Raises:
+        ValueError: if the table has not two axes.
+    """
+    values = np.asarray(table)
+    if values.ndim != 2:
+        raise ValueError(f"table: expected shape (positions, width), got {values.shape}.")
+    axes = axes_or_new(axes, 7, 4.5)
+    limit = float(np.abs(values).max(initial=0.0)) or 1.0
+    image = axes.imshow(values, cmap="PuOr", vmin=-limit, vmax=limit, aspect="auto", interpolation="nearest")  # purple and orange
+    axes.set(xlabel="dimension of the embedding", ylabel="position in the sequence", title=title or "")
+    axes.figure.colorbar(image, ax=axes, label="value")
+    return axes.figure
+
+
+def positions_of(model: Any, length: int) -> tuple[np.ndarray, str]:
+    """Return the first positions of a model's target, or of its source if it has no target, and a title.
+
+    Args:
+        model: a built model of this library; of an ensemble, the first member counts.
+        length: the number of positions; if the model has fewer, all.
+
+    Returns:
+        float32 (positions, D), and the kind of positions.
+    """
+    single = next(iter(model.named_members().values())) if hasattr(model, "named_members") else model
+    layer = getattr(single, "target_positions", None) or single.source_positions
+    return np.asarray(layer.table, "float32")[:length], f"{layer.kind.replace('_', ' ')} positions"

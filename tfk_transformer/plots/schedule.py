@@ -1,0 +1,40 @@
+"""Learning rates by training step."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from tfk_transformer.plots.figures import COLOURS, axes_or_new
+
+POINTS = 400  # of a curve
+
+
+def learning_rates(schedules: Mapping[str, Callable[[Any], Any]], steps: int, axes: Axes | None = None) -> Figure:
+    """Plot the learning rate of each training step.
+
+    Args:
+        schedules: by name, functions from the number of a training step, from 0, to its learning rate, as Keras's schedules are.
+        steps: the number of training steps, at least 1.
+        axes: where to draw. Default: the axes of a new figure.
+
+    Returns:
+        The figure of the axes.
+
+    Raises:
+        ValueError: if there is no schedule or no step.
+    """
+    if not schedules or steps < 1:
+        raise ValueError(f"learning_rates: expected at least one schedule and one step, got {len(schedules)} and {steps}.")
+    axes = axes_or_new(axes, 7, 4)
+    chosen = np.unique(np.linspace(0, steps - 1, POINTS).astype(int))
+    for number, (name, schedule) in enumerate(schedules.items()):
+        rates = [float(schedule(int(step))) for step in chosen]
+        axes.plot(chosen + 1, rates, label=name, color=COLOURS[number % len(COLOURS)])
+    axes.set(xlabel="training step", ylabel="learning rate", ylim=(0, None))
+    axes.ticklabel_format(axis="y", style="sci", scilimits=(-2, 3))
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize="small")
+    return axes.figure
