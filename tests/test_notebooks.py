@@ -11,7 +11,7 @@ from nbclient import NotebookClient
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "docs" / "notebooks").glob("*.ipynb"))
 # Smaller data and training, as in tests/test_documents.py.
 SMALL = {"numbers:en-de": "files:numbers.en,numbers.de", "vocab_size=200": "vocab_size=80", "batch_tokens=2048": "batch_tokens=512"}
-SMALL |= {"2e-3, warmup_steps=300": "3e-3, warmup_steps=30", "epochs=6": "epochs=12"}
+SMALL |= {"2e-3, warmup_steps=300": "3e-3, warmup_steps=30", "epochs=6": "epochs=3"}
 
 
 def executed(name, folder):
