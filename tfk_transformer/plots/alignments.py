@@ -1,12 +1,14 @@
 """Which words of a translation stand for which words of its source, as lines between two columns of words."""
 
+from typing import Any
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from tfk_transformer.documents.alignment import hypothesis_alignment
 from tfk_transformer.inference.results import Translation
-from tfk_transformer.plots.figures import COLOURS, FONT_SIZE, axes_or_new
+from tfk_transformer.plots.figures import COLOURS, FONT_SIZE, axes_or_new, figure_of
 from tfk_transformer.plots.fonts import fonts_for, width_of
 from tfk_transformer.plots.labels import shortened
 
@@ -42,15 +44,20 @@ def alignment(translation: Translation, axes: Axes | None = None) -> Figure:
     places = [np.linspace(0, rows - 1, len(side)) if len(side) > 1 else np.array([(rows - 1) / 2]) for side in words]
     for x, (side, heights) in enumerate(zip(words, places, strict=True)):
         for word, height in zip(side, heights, strict=True):
-            text = {"fontfamily": fonts, "fontsize": SIZE, "parse_math": False}
+            text: dict[str, Any] = {"fontfamily": fonts, "fontsize": SIZE, "parse_math": False}
             axes.text(x, height, f" {word} ", ha="left" if x else "right", va="center", **text)
     for source, target in sorted(set(found.links)):
         both, colour = found.links.count((source, target)) > 1, COLOURS[source % len(COLOURS)]
         weight = 0.0 if found.weights is None else float(found.weights[target, source])
-        line = {"color": colour, "linewidth": 1 + 3 * weight, "linestyle": "-" if both else ":", "alpha": 1.0 if both else 0.6}
+        line: dict[str, Any] = {
+            "color": colour,
+            "linewidth": 1 + 3 * weight,
+            "linestyle": "-" if both else ":",
+            "alpha": 1.0 if both else 0.6,
+        }
         axes.plot([0, 1], [places[0][source], places[1][target]], solid_capstyle="round", **line)
     _frame(axes, rows, [width / BETWEEN for width in widths])
-    return axes.figure
+    return figure_of(axes)
 
 
 def _frame(axes: Axes, rows: int, widths: list[float]) -> None:

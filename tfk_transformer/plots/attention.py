@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
 from tfk_transformer.plots.attention_weights import TITLES, AttentionWeights
-from tfk_transformer.plots.figures import FONT_SIZE, SHADES, new_picture
+from tfk_transformer.plots.figures import FONT_SIZE, SHADES, figure_of, new_picture
 from tfk_transformer.plots.fonts import fonts_for, width_of
 from tfk_transformer.plots.labels import token_labels
 
@@ -109,7 +109,7 @@ def _given_panels(axes: Axes | Sequence[Axes], count: int) -> _Panels:
     panels = list(np.ravel(np.array(axes, object)))
     if len(panels) != count:
         raise ValueError(f"axes: expected one for each of {count} heads, got {len(panels)}.")
-    return _Panels(panels[0].figure, panels, {"ax": panels, "fraction": 0.04, "pad": 0.02})
+    return _Panels(figure_of(panels[0]), panels, {"ax": panels, "fraction": 0.04, "pad": 0.02})
 
 
 def _new_panels(count: int, columns: Sequence[str], rows: Sequence[str], fonts: list[str], title: str | None) -> _Panels:
@@ -122,7 +122,7 @@ def _new_panels(count: int, columns: Sequence[str], rows: Sequence[str], fonts: 
     down = -(-count // across)
     above = MARGIN + (0.35 if title else 0.0)
     size = MARGIN + across * width + BAR + BAR_LABELS, above + down * height
-    figure = new_picture(*size, layout="none")
+    figure = new_picture(*size, layout=None)
 
     def place(left: float, top: float, wide: float, high: float) -> Axes:
         return figure.add_axes((left / size[0], 1 - (top + high) / size[1], wide / size[0], high / size[1]))
@@ -136,7 +136,7 @@ def _new_panels(count: int, columns: Sequence[str], rows: Sequence[str], fonts: 
 
 
 def _label(panel: Axes, columns: Sequence[str], rows: Sequence[str], fonts: list[str], labels: tuple[str, str]) -> None:
-    text = {"fontsize": FONT_SIZE, "fontfamily": fonts, "parse_math": False}  # a token "$" begins no formula
+    text: dict[str, Any] = {"fontsize": FONT_SIZE, "fontfamily": fonts, "parse_math": False}  # a token "$" begins no formula
     panel.set_xticks(range(len(columns)), columns, rotation=90, **text)
     panel.set_yticks(range(len(rows)), rows, **text)
     panel.set_xlabel(labels[0], fontsize=FONT_SIZE)

@@ -2,7 +2,7 @@
 
 import io
 import warnings
-from typing import Any
+from typing import Any, Literal
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -28,13 +28,13 @@ class Picture(Figure):
         return file.getvalue()
 
 
-def new_picture(width: float, height: float, layout: str = "constrained") -> Picture:
+def new_picture(width: float, height: float, layout: Literal["constrained"] | None = "constrained") -> Picture:
     """Return an empty figure.
 
     Args:
         width: in inches.
         height: in inches.
-        layout: the layout engine of matplotlib.
+        layout: the layout engine of matplotlib; None leaves every place to the caller.
     """
     return Picture(figsize=(width, height), layout=layout)
 
@@ -42,3 +42,9 @@ def new_picture(width: float, height: float, layout: str = "constrained") -> Pic
 def axes_or_new(axes: Axes | None, width: float, height: float) -> Axes:
     """Return the given axes, or those of a new figure of this size in inches."""
     return new_picture(width, height).subplots() if axes is None else axes
+
+
+def figure_of(axes: Axes) -> Figure:
+    """Return the figure of axes, also of those in a part of a figure."""
+    figure = axes.figure
+    return figure if isinstance(figure, Figure) else figure.figure

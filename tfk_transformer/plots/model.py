@@ -1,13 +1,13 @@
 """The layers of a model with their output shapes and numbers of parameters."""
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
-from tfk_transformer.plots.figures import COLOURS, FONT_SIZE, axes_or_new
+from tfk_transformer.plots.figures import COLOURS, FONT_SIZE, axes_or_new, figure_of
 from tfk_transformer.plots.model_parts import Column, Part, columns_of
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def model_layers(model: "ConfiguredModel", axes: Axes | None = None) -> Figure:
     end = 0.0
     for number, column in enumerate(columns):
         end = _draw_column(axes, column, number * (WIDTH + GAP), end)
-    return axes.figure
+    return figure_of(axes)
 
 
 def _height(column: Column) -> float:
@@ -83,7 +83,7 @@ def _draw_column(axes: Axes, column: Column, left: float, encoder_end: float) ->
 
 def _draw_box(axes: Axes, part: Part, left: float, top: float) -> None:
     height = _box_height(part)
-    style = {"boxstyle": "round,pad=0,rounding_size=0.06", "linewidth": 1.2}
+    style: dict[str, Any] = {"boxstyle": "round,pad=0,rounding_size=0.06", "linewidth": 1.2}
     colour = COLOURS[part.colour]
     for shift in (0.06, 0.0) if part.times > 1 else (0.0,):  # a second box behind that of several layers
         axes.add_patch(FancyBboxPatch((left + shift, top + shift), WIDTH, height, edgecolor=colour, facecolor="white", **style))

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
-from tfk_transformer.plots.figures import axes_or_new
+from tfk_transformer.plots.figures import axes_or_new, figure_of
 
 
 def position_encodings(table: ArrayLike, axes: Axes | None = None, title: str | None = None) -> Figure:
@@ -32,7 +32,7 @@ def position_encodings(table: ArrayLike, axes: Axes | None = None, title: str | 
     image = axes.imshow(values, cmap="PuOr", vmin=-limit, vmax=limit, aspect="auto", interpolation="nearest")  # purple and orange
     axes.set(xlabel="dimension of the embedding", ylabel="position in the sequence", title=title or "")
     axes.figure.colorbar(image, ax=axes, label="value")
-    return axes.figure
+    return figure_of(axes)
 
 
 def positions_of(model: Any, length: int) -> tuple[np.ndarray, str]:

@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from tfk_transformer.plots.figures import COLOURS, axes_or_new
+from tfk_transformer.plots.figures import COLOURS, axes_or_new, figure_of
 
 POINTS = 400  # of a curve
 
@@ -37,4 +37,4 @@ def learning_rates(schedules: Mapping[str, Callable[[Any], Any]], steps: int, ax
     axes.ticklabel_format(axis="y", style="sci", scilimits=(-2, 3))
     axes.grid(alpha=0.3)
     axes.legend(fontsize="small")
-    return axes.figure
+    return figure_of(axes)

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from tfk_transformer.plots.figures import COLOURS, axes_or_new, new_picture
+from tfk_transformer.plots.figures import COLOURS, axes_or_new, figure_of, new_picture
 
 Runs = Mapping[str, Mapping[str, Sequence[float | None]]]
 
@@ -36,7 +36,7 @@ def training_curve(history: Mapping[str, Sequence[float | None]], axes: Axes | N
         lines = [*lines, *right.lines]
     if lines:
         axes.legend(handles=lines, loc="center right")
-    return axes.figure
+    return figure_of(axes)
 
 
 def training_curves(runs: Runs, axes: Sequence[Axes] | None = None) -> Figure:
@@ -70,7 +70,7 @@ def training_curves(runs: Runs, axes: Sequence[Axes] | None = None) -> Figure:
     for panel, label in zip(panels, ("loss (nats a token)", "BLEU of the validation split"), strict=False):
         _name(panel, label)
         panel.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1.0, 1.0))  # beside the lines, which it would hide
-    return panels[0].figure
+    return figure_of(panels[0])
 
 
 def _measured(values: Sequence[float | None]) -> tuple[list[int], list[float]]:
