@@ -16,7 +16,7 @@ from tfk_transformer.constants import START_ID
 from tfk_transformer.models.language_model import LanguageModel
 from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.plots import AttentionWeights, attention_figure, attention_of, attention_page
-from tfk_transformer.plots.attention_weights import AttentionMaps
+from tfk_transformer.plots.attention_weights import HeadMaps
 
 SOURCE, TARGET = "one hundred seventy-eight", "einhundertachtundsiebzig"
 
@@ -116,8 +116,8 @@ def made():
     """Weights of two layers and three heads, whose sizes all differ, with text that could be markup."""
     rows, columns = ["▁</script>", "▁&amp;", "مرحبا", "</s>"], ["▁<b>", "中文", "▁c", "▁d", "</s>"]
     random = np.random.default_rng(0)
-    cross = AttentionMaps(random.dirichlet(np.ones(5), (2, 3, 4)).astype("float32"), rows, columns)
-    encoder = AttentionMaps(random.dirichlet(np.ones(5), (2, 3, 5)).astype("float32"), columns, columns)
+    cross = HeadMaps(random.dirichlet(np.ones(5), (2, 3, 4)).astype("float32"), rows, columns)
+    encoder = HeadMaps(random.dirichlet(np.ones(5), (2, 3, 5)).astype("float32"), columns, columns)
     return AttentionWeights("a </script> b", "<i>c</i>", -0.125, cross, encoder, None, "Why not.")
 
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from tfk_transformer.plots.attention import attention_figure as attention_figure
     from tfk_transformer.plots.attention import attention_map as attention_map
     from tfk_transformer.plots.attention_weights import AttentionWeights as AttentionWeights
+    from tfk_transformer.plots.attention_weights import HeadMaps as HeadMaps
     from tfk_transformer.plots.attention_weights import attention_of as attention_of
     from tfk_transformer.plots.explorer import attention_page as attention_page
     from tfk_transformer.plots.model import model_layers as model_layers
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "AttentionWeights": "attention_weights",
+    "HeadMaps": "attention_weights",
     "alignment": "alignments",
     "attention_figure": "attention",
     "attention_map": "attention",
@@ -38,6 +40,7 @@ _HOME = {
 }
 __all__ = [  # noqa: F822 (they load on first use)
     "AttentionWeights",
+    "HeadMaps",
     "alignment",
     "attention_figure",
     "attention_map",

@@ -83,7 +83,7 @@ def attention_figure(
     Args:
         found: the result of `attention_of`.
         kind: "cross", "encoder" or "decoder". Default: the first of these that is there.
-        layer: see `AttentionMaps.chosen`, as `head` and `mean`.
+        layer: see `HeadMaps.chosen`, as `head` and `mean`.
         head: the head, or all.
         mean: whether the mean of the heads is shown.
 

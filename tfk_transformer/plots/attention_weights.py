@@ -20,7 +20,7 @@ class ChosenHeads(NamedTuple):
     layer: str  # the name of their layer
 
 
-class AttentionMaps(NamedTuple):
+class HeadMaps(NamedTuple):
     """The weights of one kind of attention, in all L layers and H heads."""
 
     weights: np.ndarray  # float32 (L, H, T, S); each row sums to 1
@@ -57,12 +57,12 @@ class AttentionWeights(NamedTuple):
     source: str
     translation: str
     score: float | None  # the search's score; None for a given translation
-    cross: AttentionMaps | None  # of the decoder to the source; a row for each token that was predicted
-    encoder: AttentionMaps | None = None  # of the source's tokens to each other
-    decoder: AttentionMaps | None = None  # of the decoder to the tokens before the predicted one
+    cross: HeadMaps | None  # of the decoder to the source; a row for each token that was predicted
+    encoder: HeadMaps | None = None  # of the source's tokens to each other
+    decoder: HeadMaps | None = None  # of the decoder to the tokens before the predicted one
     missing: str = ""  # why kinds are None, a sentence
 
-    def kinds(self) -> Iterator[tuple[str, AttentionMaps]]:
+    def kinds(self) -> Iterator[tuple[str, HeadMaps]]:
         """Yield the name and the weights of each kind that is there."""
         for name in TITLES:
             if (maps := getattr(self, name)) is not None:
@@ -91,7 +91,7 @@ def attention_of(model: TranslatorProtocol, text: str, translation: str | None =
     else:
         found = model.score_tokens([text], [translation], attention=True)[0]
     score = float(found.score) if translation is None else None
-    maps = AttentionMaps(found.attention, found.tokens, found.source_tokens)
+    maps = HeadMaps(found.attention, found.tokens, found.source_tokens)
     if found.source_tokens[:1] == [START]:
         return AttentionWeights(text, found.text, score, None, None, maps, "A decoder-only model has no encoder.")
     keras_model = getattr(model, "model", None)
@@ -113,11 +113,11 @@ def _why(keras_model: Any) -> str:
     return "An ensemble has only the mean attention of its members to the source."
 
 
-def _self_attention(model: Any, keras_model: Any, source: list[str], target: list[str]) -> tuple[AttentionMaps, AttentionMaps]:
+def _self_attention(model: Any, keras_model: Any, source: list[str], target: list[str]) -> tuple[HeadMaps, HeadMaps]:
     """Return the encoder's and the decoder's attention to their own tokens, from one full pass over both sides."""
     before = [*model.target_tokenizer.pieces_of([START_ID]), *target[:-1]]
     read = [START_ID, *model.target_tokenizer.ids_of(target[:-1])]
     inputs = {"source": np.array([model.source_tokenizer.ids_of(source)]), "target": np.array([read])}
     found = keras_model.attention_maps(inputs)
     encoder, decoder = (np.stack([np.asarray(layer)[0] for layer in part]) for part in (found.encoder, found.decoder))
-    return AttentionMaps(encoder, source, source), AttentionMaps(decoder, target, before)
+    return HeadMaps(encoder, source, source), HeadMaps(decoder, target, before)

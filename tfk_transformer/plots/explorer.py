@@ -6,7 +6,7 @@ from importlib import resources
 
 import numpy as np
 
-from tfk_transformer.plots.attention_weights import TITLES, AttentionMaps, AttentionWeights
+from tfk_transformer.plots.attention_weights import TITLES, AttentionWeights, HeadMaps
 from tfk_transformer.plots.labels import token_labels
 
 PLACE = "/*DATA*/"
@@ -32,7 +32,7 @@ def attention_page(found: AttentionWeights) -> str:
     return resources.files("tfk_transformer.plots").joinpath("explorer.html").read_text(encoding="utf-8").replace(PLACE, text)
 
 
-def _as_json(maps: AttentionMaps) -> dict[str, object]:
+def _as_json(maps: HeadMaps) -> dict[str, object]:
     layers, heads = maps.weights.shape[:2]
     data = base64.b64encode(np.rint(np.clip(maps.weights, 0, 1) * 255).astype("uint8").tobytes()).decode("ascii")
     return {"layers": layers, "heads": heads, "rows": token_labels(maps.rows), "columns": token_labels(maps.columns), "weights": data}
