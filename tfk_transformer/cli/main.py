@@ -34,7 +34,7 @@ COMMANDS = {
         "evaluate": "Measure BLEU, chrF, exact match and speed.",
     },
     "picture_commands": {
-        "plot": "Draw attention, alignments, training runs, schedules, positions and models.",
+        "plot": "Draw attention, alignments, training runs and models.",
     },
 }
 PANELS = {"model_commands": "Models", "text_commands": "Texts", "picture_commands": "Pictures"}  # titles in the help
