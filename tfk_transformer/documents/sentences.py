@@ -54,7 +54,9 @@ class _Read(NamedTuple):
 
 def _read(items: Sequence[Item]) -> _Read:
     text, starts = shown(items)
-    ends = {(item.kind, item.pair): place for item, place in zip(items, starts, strict=True) if item.kind in (Kind.OPEN, Kind.CLOSE)}
+    ends: dict[tuple[Kind, int], int] = {
+        (item.kind, item.pair): place for item, place in zip(items, starts, strict=True) if item.kind in (Kind.OPEN, Kind.CLOSE)
+    }
     return _Read(items, text, starts, ends)
 
 
