@@ -3,7 +3,6 @@
 import ctypes
 import importlib.util
 import os
-import sys
 from collections.abc import Callable, Mapping
 from os import PathLike
 from pathlib import Path
@@ -140,7 +139,7 @@ def open_session(
         raise ValueError(f"ONNX: expected a file, got {path}, which is not there.")
     options = onnxruntime.SessionOptions()
     if text_operators:
-        options.register_custom_ops_library(_text_operators())
+        options.register_custom_ops_library(text_operators_library())
     options.log_severity_level = 4  # errors come as exceptions
     options.enable_cpu_mem_arena = arena
     if threads:
@@ -151,22 +150,26 @@ def open_session(
         raise ValueError(f"ONNX: {path} does not load: {str(error).splitlines()[0]}") from None
 
 
-def _text_operators() -> str:
+def text_operators_library() -> str:
     """Return the path of onnxruntime-extensions' library, loaded such that it works with TensorFlow in one process.
 
     TensorFlow makes its symbols, protobuf's among them, global. A library that is loaded after it and contains protobuf calls
     TensorFlow's copy and crashes, unless it is bound to its own symbols first.
+
+    The package is located without being imported, since it imports onnx, torch and transformers where they are installed. That takes
+    seconds, and the operators do not need them.
     """
-    if "onnxruntime_extensions" not in sys.modules and hasattr(os, "RTLD_DEEPBIND"):
-        found = importlib.util.find_spec("onnxruntime_extensions")
-        for library in Path(found.origin).parent.glob("_extensions_pydll*.so") if found and found.origin else ():
-            ctypes.CDLL(str(library), os.RTLD_NOW | os.RTLD_DEEPBIND)
-    try:
+    found = importlib.util.find_spec("onnxruntime_extensions")
+    if found is None or found.origin is None:
+        raise ImportError("a file that takes text needs onnxruntime-extensions: pip install onnxruntime-extensions")
+    library = next((path for end in ("so", "pyd") for path in Path(found.origin).parent.glob(f"_extensions_pydll*.{end}")), None)
+    if library is None:  # a version with other files
         import onnxruntime_extensions
-    except ImportError:
-        raise ImportError("a file that takes text needs onnxruntime-extensions: pip install onnxruntime-extensions") from None
-    library_path: str = onnxruntime_extensions.get_library_path()
-    return library_path
+
+        library = Path(onnxruntime_extensions.get_library_path())
+    elif hasattr(os, "RTLD_DEEPBIND"):
+        ctypes.CDLL(str(library), os.RTLD_NOW | os.RTLD_DEEPBIND)
+    return str(library)
 
 
 def read_metadata(session: onnxruntime.InferenceSession, path: str | PathLike[str]) -> dict[str, Any]:
