@@ -1,6 +1,7 @@
 """The probe sentences of a translator, and the Keras model's results on them, with which every file is compared."""
 
 import functools
+import logging
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -25,6 +26,7 @@ Translate = Callable[..., list[Translation]]  # from texts, with search settings
 BATCH_SIZE = 32  # probes that are scored, or that onnxruntime runs, at once; with all of them, large models need several times the RAM
 PREFIX_LENGTH = 2  # tokens of the forced prefixes
 NO_PREFIX = np.zeros((1, 0), "int32")
+LOG = logging.getLogger(__name__)
 
 
 class ExpectedResults:
@@ -65,6 +67,7 @@ class ExpectedResults:
         Returns:
             The parity figures.
         """
+        LOG.info("compare %s with the Keras model: translations of ids", name)
         searches = [(expected, generate(self.ids, prefix, settings)) for prefix, settings, expected in self.searches]
         return {"largest_score_difference": max(parity.check_ids(name, expected, found) for expected, found in searches)}
 
@@ -75,6 +78,7 @@ class ExpectedResults:
             name: name of the artifact, for errors.
             translate: translates texts.
         """
+        LOG.info("compare %s with the Keras model: translations of texts", name)
         expected = self.translator.target_tokenizer.decode(self.greedy[self.fitting].tolist())
         found = [translation.text for translation in translate(self.short_texts, beam_size=1)]
         parity.check_rows(name, "translations", self.short_texts, expected, found)
@@ -89,10 +93,12 @@ class ExpectedResults:
         Returns:
             The parity figures.
         """
+        LOG.info("compare %s with the Keras model: log-probabilities", name)
         return parity.check_scores(name, self.scores, _in_batches(score, self.ids, self.best))
 
     def check_steps(self, name: str, steps: StepModel) -> None:
         """Compare the tokens of a loop over an artifact's decoding steps with the model's greedy search."""
+        LOG.info("compare %s with the Keras model: decoding steps", name)
         settings = SearchSettings.model_validate(parity.SETTINGS[0]).as_arrays()
         found = np.stack(list(next_tokens(steps, self.ids, settings)), axis=1)  # (N, T)
         parity.check_tokens(name, self.greedy, found)

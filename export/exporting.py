@@ -3,9 +3,11 @@
 import contextlib
 import errno
 import json
+import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from tfk_transformer.atomic_write import written_whole
 from tfk_transformer.config.words import nearest
@@ -23,6 +25,9 @@ from tfk_transformer.export.formats import (
 from tfk_transformer.export.parity import Figures
 from tfk_transformer.pipelines.text_classifier import TextClassifier
 from tfk_transformer.pipelines.translator import Translator
+
+LOG = logging.getLogger(__name__)
+Writer = TypeVar("Writer")  # of a format, for translators or for classifiers
 
 
 def export(fitted: Translator | TextClassifier, out: str | os.PathLike[str], formats: Sequence[str] | None = None) -> Figures:
@@ -100,9 +105,10 @@ def export_one(
 
 def _export_translator(translator: Translator, out: str | os.PathLike[str], formats: Sequence[str]) -> Figures:
     with _exact_float32(), _new_folder(out) as folder:
+        LOG.info("run the Keras model on the probe sentences")
         expected = ExpectedResults(translator)
-        writers = translator_files.WRITERS
-        written = {name: write(translator, folder, expected) for name, write in writers.items() if name in formats}
+        writers = _chosen(translator_files.WRITERS, formats)
+        written = {name: write(translator, folder, expected) for name, write in writers}
         # The folders of other libraries are compared otherwise, and have figures of their own.
         agreed = {} if set(written) <= set(library_files.WRITERS) else expected.agreed
         return _with_figures(folder, {**agreed, "sentences": len(expected.texts), **written})
@@ -110,10 +116,19 @@ def _export_translator(translator: Translator, out: str | os.PathLike[str], form
 
 def _export_classifier(classifier: TextClassifier, out: str | os.PathLike[str], formats: Sequence[str]) -> Figures:
     with _exact_float32(), _new_folder(out) as folder:
+        LOG.info("run the Keras model on the probe sentences")
         expected = classifier_files.ExpectedResults(classifier)
-        writers = classifier_files.WRITERS
-        written = {name: write(classifier, folder, expected) for name, write in writers.items() if name in formats}
+        writers = _chosen(classifier_files.WRITERS, formats)
+        written = {name: write(classifier, folder, expected) for name, write in writers}
         return _with_figures(folder, {**expected.agreed, **written})
+
+
+def _chosen(writers: Mapping[str, Writer], formats: Sequence[str]) -> Iterator[tuple[str, Writer]]:
+    """Yield the writers of the requested formats by name, and log each."""
+    names = [name for name in writers if name in formats]
+    for number, name in enumerate(names, 1):
+        LOG.info("write %s (format %d of %d)", name, number, len(names))
+        yield name, writers[name]
 
 
 @contextlib.contextmanager

@@ -1,5 +1,6 @@
 """The work of every translator and classifier around its model: check texts, batch them by length, restore their order."""
 
+import logging
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -9,6 +10,7 @@ from typing import Any
 from tfk_transformer.inference.text_errors import TextError
 
 LONG = 250  # characters, about sixty tokens; batches of longer texts hold fewer of them, since time and memory depend on tokens
+LOG = logging.getLogger(__name__)
 NOT_TEXT = re.compile("[\0\ud800-\udfff]")  # NUL ends a string in C; half a surrogate pair has no UTF-8 encoding
 
 
@@ -80,11 +82,14 @@ def in_batches(
         return run(*([values[i] for i in chosen] for values in (texts, *others)))
 
     results: list[tuple[Any, ...]] = [()] * len(texts)
+    done = 0
     with ThreadPoolExecutor(at_once) as threads:
         try:
             for chosen, found in zip(batches, threads.map(run_one, batches) if at_once > 1 else map(run_one, batches), strict=True):
                 for i, row in zip(chosen, zip(*found, strict=True), strict=True):
                     results[i] = row
+                done += len(chosen)
+                LOG.debug("%d of %d texts", done, len(texts), extra={"done": done, "total": len(texts)})
         except BaseException:
             threads.shutdown(wait=False, cancel_futures=True)  # else Ctrl-C would wait for all batches
             raise
