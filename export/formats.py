@@ -5,6 +5,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from tfk_transformer.config.words import unknown_names
 from tfk_transformer.export import file_names
 from tfk_transformer.runtime_environment import with_install_line
 
@@ -39,7 +40,7 @@ def check_formats(formats: Sequence[str] | None, known: Sequence[str] = TRANSLAT
         raise ValueError(f"formats: expected a list of names, got the string {formats!r}; write [{formats!r}].")
     unknown = sorted(set(formats or ()) - set(known))
     if unknown or (formats is not None and not formats):
-        raise ValueError(f"formats: expected some of {', '.join(known)}, got {', '.join(unknown) or 'none'}.")
+        raise ValueError(unknown_names("formats", unknown, known))
     check_packages(formats or ())
 
 

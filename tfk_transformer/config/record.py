@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 import reprlib
 from typing import Any, Self
 
@@ -36,7 +37,8 @@ class Record(BaseModel):
             return f"unknown key '{key}'.{nearest(key, cls.model_fields)}"
         if item["type"] == "missing":
             return f"{key}: {message}"
-        return f"{key}: {message}, got {reprlib.repr(item['input'])}" if key else message
+        hint = nearest(str(item["input"]), re.findall("'([^']*)'", item["ctx"]["expected"])) if item["type"] == "literal_error" else ""
+        return f"{key}: {message}, got {reprlib.repr(item['input'])}{hint and f'.{hint}'}" if key else message
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tfk_transformer.config.words import nearest, shortened
+from tfk_transformer.config.words import unknown_names
 
 Rules: TypeAlias = Mapping[str, Mapping[str, Any]]  # of each setting by name, see `config.search_settings.setting_rules`
 
@@ -32,8 +32,7 @@ def checked_settings(settings: Mapping[str, Any], rules: Rules) -> dict[str, Any
     """
     unknown = sorted(set(settings) - set(rules))
     if unknown:
-        named = ", ".join(shortened(name) for name in unknown)
-        raise ValueError(f"settings: expected some of {', '.join(rules)}, got {named}.{nearest(unknown[0], rules)}")
+        raise ValueError(unknown_names("settings", unknown, rules))
     for name, value in settings.items():
         _check_setting(name, value, rules[name])
     chosen = {name: settings.get(name, rule["default"]) for name, rule in rules.items()}

@@ -8,6 +8,7 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
+from tfk_transformer.config.words import nearest
 from tfk_transformer.export import signatures
 from tfk_transformer.export.signatures import Signature, TensorSignature
 from tfk_transformer.server.answers import answer
@@ -42,7 +43,8 @@ def routes(served: ServedModel) -> APIRouter:
         with _as_bad_request():
             given = parsed(PredictRequest, await body_of(request, settings))
             if given.signature_name not in known:
-                raise Refusal(400, f"signature_name: expected one of {', '.join(known)}, got another; correct the name.")
+                hint = nearest(given.signature_name, known)
+                raise Refusal(400, f"signature_name: expected one of {', '.join(known)}, got another; correct the name.{hint}")
             columns = _columns(given, known[given.signature_name])
             outputs = await _outputs(served, request, given.signature_name, columns)
         if given.instances is None:
