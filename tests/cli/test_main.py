@@ -54,6 +54,17 @@ def test_several_hypotheses_are_numbered_lines(run, model, translator):
     assert [row[0] for row in rows].count("0") == 3
 
 
+def test_translations_as_json_have_the_scores_of_all_hypotheses(run, exported):
+    arguments = ["translate", exported / "translate.onnx", "--setting", "n_best=2", "--json", "--on-error", "blank"]
+    status, out, _ = run(*arguments, stdin="forty-two\n{}\nseven\n".format("one " * 10000).encode())
+    first, second, third = map(json.loads, out.splitlines())
+    assert status == 0
+    assert (first["source"], first["translation"], third["translation"]) == ("forty-two", "zweiundvierzig", "sieben")
+    assert [hypothesis["text"] for hypothesis in first["hypotheses"]][0] == "zweiundvierzig"
+    assert first["hypotheses"][0]["score"] > first["hypotheses"][1]["score"]
+    assert list(second) == ["error"] and "expected at most 32 tokens" in second["error"]
+
+
 def test_a_beam_size_among_the_settings_counts(run, exported, recipe):
     arguments = ["evaluate", exported / "translate.onnx", "--data", recipe.data, "--json"]
     for given in (["--setting", "beam_size=1"], ["--beam-size", 1], ["--beam-size", 1, "--setting", "beam_size=1"]):
@@ -101,9 +112,14 @@ def test_evaluate_prints_lines_and_writes_translations(run, exported, recipe, tm
 
 
 def test_export_writes_what_was_asked_for(run, bundle, tmp_path):
-    status, out, _ = run("export", bundle, "--out", tmp_path / "out", "--format", "saved_model")
+    status, out, error = run("export", bundle, "--out", tmp_path / "out", "--format", "saved_model", "--verbose")
     assert status == 0
     assert "the same ids as Keras on 128 sentences" in out
+    assert re.search(r"(?m)^  saved_model +\d+\.\d MB  text to text: TensorFlow, TensorFlow Serving", out)
+    assert f"\nRun it: tfk-transformer translate {tmp_path / 'out' / 'saved_model'} " in out
+    steps = [line.partition(" s  ")[2] for line in error.splitlines()]
+    assert steps[:2] == ["load TensorFlow", f"open {bundle}"]
+    assert {"write saved_model (format 1 of 1)", "compare SavedModel with the Keras model: translations of ids"} <= set(steps)
     assert (tmp_path / "out" / "saved_model" / "saved_model.pb").is_file()
 
 
@@ -273,9 +289,9 @@ except SystemExit:
     print(sorted(heavy & set(sys.modules)), sorted(name for name in sys.modules if name.startswith("tfk_transformer.")), file=sys.stderr)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    ours = [f"tfk_transformer.{name}" for name in ("cli", "cli.main", "keras_registration", "runtime_environment")]
+    ours = [f"tfk_transformer.{name}" for name in ("cli", "cli.help_pages", "cli.main", "keras_registration", "runtime_environment")]
     assert done.stderr == f"[] {ours}\n"
-    assert all(line in " ".join(done.stdout.split()) for commands in cli.COMMANDS.values() for line in commands.values())
+    assert all(line in " ".join(done.stdout.replace("│", "").split()) for commands in cli.COMMANDS.values() for line in commands.values())
 
 
 def test_every_command_has_help(run):

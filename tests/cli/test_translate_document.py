@@ -33,7 +33,7 @@ def test_the_output_file_and_json(run, model, text, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--json", "seven"], "--json: expected --document FILE with it, got none; leave it out."),
+        (["--json", "--stream", "seven"], "--json: expected no --stream, which prints text; leave out either."),
         (["--language", "de", "seven"], "--language: expected --document FILE with it, got none; leave it out."),
         (["--document", "TEXT", "seven"], "TEXT: expected none with --document, got one; leave it out."),
         (["--document", "TEXT", "--stream"], "--stream: expected none with --document, got one; leave it out."),

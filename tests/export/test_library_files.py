@@ -205,13 +205,15 @@ def written(tmp_path_factory):
 
 def test_the_command_writes_both_folders_and_their_figures(written):
     _, lines, out = written
-    assert lines[0] == str(out / "ctranslate2") and lines[1] == str(out / "huggingface") and lines[2] == str(out / "parity.json")
+    assert lines[0] == f"{out}:" and [line.split()[0] for line in lines[1:4]] == ["ctranslate2", "huggingface", "parity.json"]
     figures = json.loads((out / "parity.json").read_text())
     own = figures["ctranslate2"]["same_in_beam_search"]
     assert (
-        lines[3] == f"CTranslate2: the same translations without length penalty, 100 of 100 in greedy search, {own} of 100 in beam search"
+        lines[4]
+        == f"Checked: CTranslate2: the same translations without length penalty, 100 of 100 in greedy search, {own} of 100 in beam search."
     )
-    assert lines[4].startswith("MarianMT: the same log-probabilities within ") and lines[4].endswith(" on 101 sentences")
+    assert lines[5].startswith("Checked: MarianMT: the same log-probabilities within ") and lines[5].endswith(" on 101 sentences.")
+    assert len(lines) == 6  # no command runs folders of other libraries
     # Padding has a tenth of this model's probabilities, and none there, which changes some translations of a beam search.
     assert 80 <= own <= 100 and figures["ctranslate2"]["same_without_padding_in_beam_search"] == 100
     assert set(figures) == {"sentences", "ctranslate2", "huggingface"}

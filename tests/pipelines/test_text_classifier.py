@@ -391,7 +391,9 @@ def test_the_command_line_exports_it(saved, tmp_path):
     command = [sys.executable, "-m", "tfk_transformer", "export", saved, "--out", tmp_path / "out", "--format", "onnx"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1].startswith("the same labels as Keras on ")
+    checked, run = done.stdout.splitlines()[-2:]
+    assert checked.startswith("Checked: the same labels as Keras on ")
+    assert run.startswith(f"Run it: tfk-transformer classify {tmp_path / 'out' / 'classify.onnx'}")
     assert (tmp_path / "out" / "classify.onnx").is_file()
 
 

@@ -1,6 +1,7 @@
 """Arguments that several commands share, and the checks that come before TensorFlow is loaded."""
 
 import json
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -31,29 +32,62 @@ class BadLines(StrEnum):
     BLANK = "blank"
 
 
+# Titles of groups of options in the help.
+INPUT, OUTPUT, SEARCH = "Input", "Output", "Translation"
+
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help=MODEL_HELP)]
-Texts = Annotated[list[str] | None, typer.Argument(metavar="TEXT", help="Texts. Default: the lines of --input.")]
-Input = Annotated[Path | None, typer.Option(help="A UTF-8 file with one text per line, plain, .gz or .zst. Default: standard input.")]
-Force = Annotated[bool, typer.Option("--force", help="Replace an --output that exists.")]
+Texts = Annotated[list[str] | None, typer.Argument(metavar="TEXT", help="Texts. Without any, the lines of --input are read.")]
+Input = Annotated[
+    Path | None,
+    typer.Option(
+        "--input",
+        "-i",
+        metavar="FILE",
+        help="A UTF-8 file with one text per line: plain, .gz or .zst. Default: standard input.",
+        rich_help_panel=INPUT,
+    ),
+]
+Force = Annotated[bool, typer.Option("--force", help="Replace an --output that exists.", rich_help_panel=OUTPUT)]
 OnError = Annotated[
     BadLines,
     typer.Option(
         "--on-error",
-        help="For a line that is too long for the model, is not UTF-8 or has a NUL character: stop with an error, skip the line, or "
-        "write a blank line in its place. skip and blank report each such line on standard error and in OUTPUT.errors.jsonl, and exit "
-        "with status 0.",
+        metavar="ACTION",
+        help="What to do with a line that is too long for the model, is not UTF-8 or has a NUL character: stop (with an error), skip "
+        "(leave it out) or blank (write a blank line in its place). skip and blank report each such line on standard error and in "
+        "OUTPUT.errors.jsonl, and exit with status 0.",
+        rich_help_panel=INPUT,
+    ),
+]
+BeamSize = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        help=f"Number of hypotheses that the search keeps for each sentence; 1 is greedy search. Default: {DEFAULT_BEAM}.",
+        rich_help_panel=SEARCH,
     ),
 ]
 Settings = Annotated[
-    list[str] | None, typer.Option("--setting", metavar="NAME=VALUE", help=f"A search setting: {SETTINGS}. May be repeated.")
+    list[str] | None,
+    typer.Option(
+        "--setting",
+        metavar="NAME=VALUE",
+        help=f"A search setting, such as length_penalty=1. Names: {SETTINGS}. May be repeated.",
+        rich_help_panel=SEARCH,
+        autocompletion=lambda: [f"{name}=" for name in SETTINGS.split(", ")],
+    ),
 ]
 Data = Annotated[
     str,
     typer.Option(
-        help="Text pairs: numbers:en-de, addition:2, files:SOURCE,TARGET, folder:DIR:de-en or tfds:NAME:pt-en. Files are plain or .gz."
+        metavar="SPEC",
+        help="Text pairs: numbers:en-de, addition:2, files:SOURCE,TARGET, folder:DIR:de-en or tfds:NAME:pt-en. Files are plain or .gz.",
+        rich_help_panel=INPUT,
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print each step with its time to standard error.")]
 
 
 def console() -> "Console":
@@ -61,6 +95,11 @@ def console() -> "Console":
     from rich.console import Console
 
     return Console(highlight=False, soft_wrap=True)
+
+
+def printer(quiet: bool) -> Callable[[str], None]:
+    """Return a function that prints a line, or nothing."""
+    return (lambda line: None) if quiet else console().print
 
 
 def named_value(text: str, option: str, example: str) -> tuple[str, Any]:
@@ -154,11 +193,15 @@ def check_bundle(bundle: Path) -> None:
         raise ValueError(f"bundle: expected a folder that `train` wrote, got {bundle} without config.json.")
 
 
-def check_new_folder(out: Path) -> None:
+def check_new_folder(out: Path, name: str = "out") -> None:
     """Refuse an output folder that exists.
+
+    Args:
+        out: the folder.
+        name: the name of the argument, for the error message.
 
     Raises:
         ValueError: if the folder exists.
     """
     if out.exists():
-        raise ValueError(f"out: expected a new folder, got {out}, which exists; choose another name or remove it.")
+        raise ValueError(f"{name}: expected a new folder, got {out}, which exists; choose another name or remove it.")

@@ -6,23 +6,28 @@ import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from typer.core import TyperGroup
 
 from tfk_transformer import __version__
+from tfk_transformer.cli.help_pages import HelpfulCommand, HelpfulGroup
 from tfk_transformer.runtime_environment import with_install_line
 
 if TYPE_CHECKING:
     from typer._click import Command, Context  # Typer has Click inside since 0.26; only type checkers read this line
 
-# By folder, which holds a module of each name with a function `command`. These lines stand in the help.
+# By folder, which holds a module of each name with a function `command`, or a Typer `command` that is a group, and with EXAMPLES.
+# These lines stand in the help.
 COMMANDS = {
+    "start_commands": {
+        "new": "Create a small project to start from: recipe, data, fit script.",
+        "doctor": "Show versions, hardware and installed packages, for a bug report.",
+    },
     "model_commands": {
         "train": "Train a model on text pairs and write a bundle.",
         "distill": "Train a small student on the translations of teachers.",
         "import": "Make a bundle of a model of another library.",
         "ensemble": "Join several bundles to one, whose models translate together.",
         "export": "Export a bundle to SavedModel, ONNX and others.",
-        "inspect": "Show what a file or folder contains, without running it.",
+        "inspect": "Show what a file or folder contains, or compare two.",
         "serving": "Add a SavedModel to a model folder of TensorFlow Serving.",
         "upgrade": "Write the weights of an earlier version's bundle as safetensors.",
     },
@@ -37,12 +42,24 @@ COMMANDS = {
         "plot": "Draw attention, alignments, training runs and models.",
     },
 }
-PANELS = {"model_commands": "Models", "text_commands": "Texts", "picture_commands": "Pictures"}  # titles in the help
+PANELS = {  # titles in the help
+    "start_commands": "Getting started",
+    "model_commands": "Models",
+    "text_commands": "Texts",
+    "picture_commands": "Pictures",
+}
 MODULES = {"import": "import_model"}  # the other modules have the names of their commands
 EXPECTED = (ValueError, OSError, ImportError, FloatingPointError)  # errors whose messages are written for the user
+EXAMPLES = """
+tfk-transformer new numbers
+cd numbers
+tfk-transformer train recipe.toml --out bundle
+tfk-transformer export bundle --out files
+tfk-transformer translate files/translate.onnx
+"""
 
 
-class _LazyCommands(TyperGroup):
+class _LazyCommands(HelpfulGroup):
     """A group whose commands are placeholders with a help line until one of them is run."""
 
     def resolve_command(self, ctx: "Context", args: list[str]) -> "tuple[str | None, Command | None, list[str]]":
@@ -53,22 +70,30 @@ class _LazyCommands(TyperGroup):
 
 app = typer.Typer(
     name="tfk-transformer",
-    help="Train encoder-decoder Transformers with Keras, export them to SavedModel and ONNX, and run all three.",
+    help="""Train encoder-decoder Transformers with Keras, export them to SavedModel and ONNX, and run all three.
+
+    `tfk-transformer COMMAND --help` explains a command. Exit status: 0 success, 1 invalid input or a failure that the message explains,
+    2 wrong usage of options, 130 interrupted by Ctrl-C.""",
+    epilog=EXAMPLES,
     cls=_LazyCommands,
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["--help", "-h"]},
     pretty_exceptions_enable=False,
 )
 
 
 def _imported(name: str) -> "Command":
-    """Return a command, imported from its module; a module with several commands has a group of them."""
-    alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    """Return a command, or a group of commands, imported from its module."""
     folder = next(folder for folder, commands in COMMANDS.items() if name in commands)
-    command = importlib.import_module(f"tfk_transformer.cli.{folder}.{MODULES.get(name, name)}").command
-    if isinstance(command, typer.Typer):
-        return typer.main.get_command(command)
-    alone.command(name)(command)
+    module = importlib.import_module(f"tfk_transformer.cli.{folder}.{MODULES.get(name, name)}")
+    if isinstance(module.command, typer.Typer):
+        group = module.command
+        group.info.cls, group.info.epilog = HelpfulGroup, module.EXAMPLES
+        for command in group.registered_commands:
+            command.cls = HelpfulCommand
+        return typer.main.get_command(group)
+    alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    alone.command(name, cls=HelpfulCommand, epilog=module.EXAMPLES)(module.command)
     return typer.main.get_command(alone)
 
 

@@ -47,6 +47,12 @@ def given_texts(text: list[str] | None, input: Path | None, records: Texts | Non
     return (Line(("TEXT",), number, (sentence,), sentence) for number, sentence in enumerate(text, 1))
 
 
+def hint_at_terminal(text: list[str] | None, input: Path | None) -> None:
+    """Tell a user whose terminal is read that it is, on standard error."""
+    if not text and input is None and sys.stdin.isatty():
+        print("Reading one text per line from the terminal; Ctrl-D ends.", file=sys.stderr, flush=True)
+
+
 def line_pairs(source: Path, target: Path) -> Iterator[Line]:
     """Yield the lines of two files side by side.
 
@@ -61,8 +67,14 @@ def line_pairs(source: Path, target: Path) -> Iterator[Line]:
         yield Line(first.files + second.files, number, first.texts + second.texts, place=wrong.place, reason=wrong.reason)
 
 
-def translation_job(translator: "TranslatorProtocol", prefix: str | None, settings: dict[str, Any], records: Texts | None = None) -> Job:
-    """Translate lines, and write one line each, or one line per hypothesis where `n_best` asks for several."""
+def translation_job(
+    translator: "TranslatorProtocol",
+    prefix: str | None,
+    settings: dict[str, Any],
+    records: Texts | None = None,
+    as_json: bool = False,
+) -> Job:
+    """Translate lines, and write one line each: the translation, or JSON; or one line per hypothesis where `n_best` asks for several."""
     check_texts([prefix or ""], "--prefix")
     kind = records or Texts()
 
@@ -72,7 +84,16 @@ def translation_job(translator: "TranslatorProtocol", prefix: str | None, settin
     def written(line: Line) -> Iterator[str]:
         yield kind.result_line(line.record, None if line.reason else line.result.text, line.problem)
 
-    return Job(translate, _hypothesis_lines if settings.get("n_best", 1) > 1 else written, kind)
+    several = _hypothesis_lines if settings.get("n_best", 1) > 1 else written
+    return Job(translate, _translation_json if as_json else several, kind)
+
+
+def _translation_json(line: Line) -> Iterator[str]:
+    if line.reason:
+        yield _json(error=line.problem)
+        return
+    hypotheses = [{"text": found.text, "score": round(found.score, 6)} for found in line.result.hypotheses]
+    yield _json(source=line.texts[0], translation=line.result.text, hypotheses=hypotheses)
 
 
 def _hypothesis_lines(line: Line) -> Iterator[str]:
@@ -222,19 +243,20 @@ def _exit_at_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, former)
 
 
-def print_streams(
-    translator: "TranslatorProtocol",
-    lines: Iterable[Line],
-    prefix: str | None,
-    settings: dict[str, Any],
-    output: Path | None,
-    on_error: BadLines,
-) -> None:
-    """Print the translation of each line while it is decoded."""
+def check_stream(output: Path | None, prefix: str | None) -> None:
+    """Refuse options that do not go with --stream.
+
+    Raises:
+        ValueError: with the name of the first such option.
+    """
     if output is not None:
         raise ValueError("--stream: expected no --output, since a stream is printed; leave out either.")
     if prefix is not None:
         raise ValueError("--stream: expected no --prefix, which a stream does not support; leave out either.")
+
+
+def print_streams(translator: "TranslatorProtocol", lines: Iterable[Line], settings: dict[str, Any], on_error: BadLines) -> None:
+    """Print the translation of each line while it is decoded."""
 
     def start(texts: list[str]) -> list[Iterator[str]]:
         return [translator.stream(texts[0], **settings)]

@@ -12,7 +12,8 @@ from tfk_transformer.config.record import Record
 from tfk_transformer.models.registry import TRAINED, ModelConfig
 from tfk_transformer.tokenizers.subword_tokenizer import MODEL_TYPES
 
-DATA, MODEL, SUBWORDS, TRAINING, EVALUATION, RUN = "Data", "Model", "Subwords", "Training", "Evaluation", "The run"
+DATA, SUBWORDS, MODEL, TRAINING = "Data", "Subwords", "Model", "Optimization"
+EVALUATION, RUN = "Evaluation", "Reproducibility and logs"
 OF_THE_START = {"preset", "options", "tokenizer", "vocab_size", "byte_fallback"}  # the bundle decides what of these is not given
 
 if TYPE_CHECKING:
@@ -33,23 +34,23 @@ class Recipe(Record):
     data: str = _field(
         DATA,
         ...,
-        "numbers:en-de | addition:2 | files:SOURCE,TARGET | folder:DIR:de-en | tfds:NAME:pt-en, see docs/data.md; "
+        "training pairs (docs/data.md): numbers:en-de, addition:2, files:SOURCE,TARGET, folder:DIR:de-en or tfds:NAME:pt-en; "
         "for a classifier, files:TEXTS,LABELS or folder:DIR:TEXTS-LABELS",
     )
     validation_data: str | None = _field(
-        DATA, None, "spec of the validation pairs; by default the validation split of the data, if it has one"
+        DATA, None, "validation pairs, named as the training pairs are; by default the validation split of the data, if it has one"
     )
     max_length: int = _field(
         DATA,
         256,
-        "maximum length of a pair's longer side, or of a text, in tokens; longer ones are dropped and counted; with `start`, by default "
-        "that of its model, and at most `batch_tokens`",
+        "maximum length in tokens of either side of a pair, or of a text to classify; longer ones are dropped and counted; with `start`, "
+        "the default is that of its model, and at most `batch_tokens`",
         gt=1,
     )
     batch_tokens: int = _field(DATA, 4096, "maximum number of tokens per batch and side, padding included", gt=0)
 
     tokenizer: ModelType = _field(SUBWORDS, "unigram", "type of the SentencePiece model; 'char' has a piece for each character")
-    vocab_size: int = _field(SUBWORDS, 8000, "number of pieces of a vocabulary; small texts give fewer", gt=4)
+    vocab_size: int = _field(SUBWORDS, 8000, "number of pieces of a vocabulary; a small amount of text gives fewer", gt=4)
     separate_vocabularies: bool = _field(SUBWORDS, False, "use a vocabulary for each side instead of a joint one")
     byte_fallback: bool = _field(
         SUBWORDS, False, "encode characters that the training texts do not contain as bytes instead of the unknown piece"
@@ -64,19 +65,27 @@ class Recipe(Record):
     )
 
     start: str | None = _field(
-        MODEL, None, "bundle to continue from, as in fine-tuning (`start` in a recipe): it decides the model and the tokenizers"
+        MODEL,
+        None,
+        "bundle to continue training from (`start` in a recipe), for fine-tuning; the model and the tokenizers are the bundle's",
     )
     architecture: Literal["encoder_decoder", "decoder", "encoder"] = _field(
-        MODEL, "encoder_decoder", "'decoder' continues a source with its target; 'encoder' classifies texts, and the targets are labels"
+        MODEL,
+        "encoder_decoder",
+        "architecture of the model: a decoder continues a source with its target; an encoder classifies texts, and the targets are labels",
     )
-    preset: Preset = _field(MODEL, "small", "named sizes of the model, or the model of a document")
+    preset: Preset = _field(
+        MODEL,
+        "small",
+        "named sizes and options of the model; beside tiny, small, base and big, those of published implementations (docs/seeds.md)",
+    )
     dropout: float | None = _field(
         MODEL, None, "dropout rate of each residual connection; by default the preset's, or that of `start`", ge=0, lt=1
     )
     options: dict[str, Any] = _field(MODEL, {}, "options of the model that differ from the preset's, by name")
     dtype: Literal["float32", "mixed_bfloat16", "mixed_float16"] = _field(MODEL, "float32", "precision of the computation")
 
-    optimizer: Literal["adam", "adamw", "lion", "adafactor", "sgd"] = _field(TRAINING, "adam", "optimizer of Keras")
+    optimizer: Literal["adam", "adamw", "lion", "adafactor", "sgd"] = _field(TRAINING, "adam", "optimizer")
     beta_2: float = _field(TRAINING, 0.98, "decay rate of the second moments of adam and adamw", gt=0, lt=1)
     weight_decay: float = _field(TRAINING, 0.0, "weight decay of adamw and lion", ge=0)
     clip_norm: float = _field(TRAINING, 1.0, "maximum global norm of the gradients; 0 turns clipping off", ge=0)
@@ -87,10 +96,12 @@ class Recipe(Record):
     warmup_steps: int = _field(TRAINING, 1000, "number of updates during which the learning rate rises linearly", ge=1)
     accumulate: int = _field(TRAINING, 1, "number of batches whose gradients are accumulated for one update", ge=1)
     label_smoothing: float = _field(
-        TRAINING, 0.1, "share of the probability that is spread over the vocabulary; 0 for a classifier", ge=0, lt=1
+        TRAINING, 0.1, "share of the probability that is spread over the whole vocabulary; 0 for a classifier", ge=0, lt=1
     )
     freeze: tuple[str, ...] = _field(
-        TRAINING, (), "weights of `start` that stay as they are: encoder, decoder, embeddings, or names such as encoder/layer_0 or */norm/*"
+        TRAINING,
+        (),
+        "weights of `start` that training does not change: encoder, decoder, embeddings, or names such as encoder/layer_0 or */norm/*",
     )
     consistency: float = _field(
         TRAINING,
@@ -104,7 +115,7 @@ class Recipe(Record):
     )
     minutes: float | None = _field(TRAINING, None, "stop after this many minutes of training, even if epochs are left", gt=0)
     average: int = _field(TRAINING, 1, "number of epochs whose weights are averaged for the bundle", ge=1)
-    average_of: Literal["last", "best"] = _field(TRAINING, "last", "which epochs these are: the last, or the best by `monitor`")
+    average_of: Literal["last", "best"] = _field(TRAINING, "last", "epochs to average: the last ones, or the best ones by `monitor`")
     ema: float | None = _field(
         TRAINING,
         None,
@@ -122,7 +133,7 @@ class Recipe(Record):
 
     seed: int = _field(RUN, 0, "seed of weights, shuffling, dropout and subword sampling", ge=0)
     deterministic: bool = _field(
-        RUN, False, "give bitwise the same result on the same machine, interrupted or not; training is a little slower"
+        RUN, False, "give bitwise the same result on the same machine, whether training is interrupted or not; training is a little slower"
     )
     tensorboard: bool = _field(RUN, False, "write metrics and sample translations for TensorBoard to OUT.tensorboard")
     profile: tuple[int, int] | None = _field(RUN, None, "first and last batch to profile for TensorBoard")

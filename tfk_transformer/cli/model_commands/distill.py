@@ -5,22 +5,38 @@ from typing import Annotated, Any
 
 import typer
 
-from tfk_transformer.cli.arguments import MODEL_HELP, console, open_model
+from tfk_transformer.cli.arguments import MODEL_HELP, OUTPUT, Quiet, open_model, printer
 from tfk_transformer.cli.model_commands.recipe_flags import check_data, read_recipe, with_recipe
 from tfk_transformer.runtime_environment import load_backend
+
+PANEL = "Distillation"
+EXAMPLES = """
+tfk-transformer distill numbers --recipe student.toml --out student
+# Of several teachers, the best hypothesis of all is taken.
+tfk-transformer distill numbers numbers-2 --recipe student.toml -o student
+"""
 
 
 @with_recipe
 def command(
     teachers: Annotated[
-        list[Path], typer.Argument(metavar="TEACHER...", help=f"{MODEL_HELP} With several, the hypotheses of all are compared.")
+        list[Path], typer.Argument(metavar="TEACHER", help=f"{MODEL_HELP} With several, the hypotheses of all are compared.")
     ],
     recipe: Annotated[
-        Path | None, typer.Option(help="The student's TOML file. Options on the command line override its values.", metavar="FILE")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="The student's TOML file. Options on the command line override its values.", rich_help_panel=PANEL
+        ),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="The folder for the student's bundle. It must not exist.")] = None,
-    beam_size: Annotated[int, typer.Option(min=1, help="The hypotheses of each teacher per sentence.")] = 5,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted distillation.")] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", metavar="DIR", help="The folder for the student's bundle. It must not exist.", rich_help_panel=OUTPUT),
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted distillation.", rich_help_panel=OUTPUT)] = False,
+    beam_size: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Number of hypotheses of each teacher for each sentence.", rich_help_panel=PANEL)
+    ] = 5,
+    quiet: Quiet = False,
     *,
     given: dict[str, Any],
 ) -> None:
@@ -37,8 +53,9 @@ def command(
     load_backend()
     from tfk_transformer.distillation.distilling import distill
 
+    say = printer(quiet)
     try:
-        distill(models, chosen, out, beam_size=beam_size, resume=resume, say=console().print)
+        distill(models, chosen, out, beam_size=beam_size, resume=resume, say=say)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
-    console().print(f"bundle: {out}")
+    say(f"bundle: {out}")

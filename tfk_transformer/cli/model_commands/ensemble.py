@@ -8,10 +8,14 @@ import typer
 from tfk_transformer.cli.arguments import check_bundle, check_new_folder, console
 from tfk_transformer.runtime_environment import load_tensorflow
 
+EXAMPLES = """
+tfk-transformer ensemble numbers numbers-2 --out both
+"""
+
 
 def command(
-    bundles: Annotated[list[Path], typer.Argument(metavar="BUNDLE...", help="Folders that `train` wrote, with the same tokenizers.")],
-    out: Annotated[Path, typer.Option(help="The folder for the bundle of all. It must not exist.")],
+    bundles: Annotated[list[Path], typer.Argument(metavar="BUNDLE", help="Folders that `train` wrote, with the same tokenizers.")],
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="The folder for the joint bundle. It must not exist.")],
 ) -> None:
     """Join the models of several bundles to an ensemble, and write its bundle.
 

@@ -1,40 +1,79 @@
 """`tfk-transformer export`."""
 
+import json
+import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from tfk_transformer.cli.arguments import DEFAULT_BEAM, check_bundle, check_new_folder, console
+from tfk_transformer.cli.arguments import DEFAULT_BEAM, OUTPUT, Json, Quiet, Verbose, check_bundle, check_new_folder, console
+from tfk_transformer.cli.model_commands.exported_files import described, run_line
+from tfk_transformer.cli.progress import steps
+from tfk_transformer.config.words import unknown_names
 from tfk_transformer.runtime_environment import load_tensorflow
 
 FORMATS = ("saved_model", "onnx", "onnx_steps", "onnx_fast", "onnx_int8", "ctranslate2", "huggingface")
+EXAMPLES = """
+tfk-transformer export numbers --out numbers-files
+# Only the files for onnxruntime with 32-bit and with 8-bit weights.
+tfk-transformer export numbers -f onnx_fast -f onnx_int8 --out small
+"""
 
 
 def command(
-    bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="The folder that `train` wrote.")],
-    out: Annotated[Path, typer.Option(help="The folder for the exported files. It must not exist.")],
+    bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="The folder that `train` or `import` wrote.")],
+    out: Annotated[
+        Path,
+        typer.Option("--out", "-o", metavar="DIR", help="The folder for the exported files. It must not exist.", rich_help_panel=OUTPUT),
+    ],
     format: Annotated[
         list[str] | None,
         typer.Option(
+            "--format",
+            "-f",
             metavar="FORMAT",
             help=f"{', '.join(FORMATS)}. May be repeated. Default: the first three, or all that a classifier has. "
             "onnx_steps is for streaming; ctranslate2 and huggingface (MarianMT, M2M100) are folders for these libraries.",
+            rich_help_panel=OUTPUT,
+            autocompletion=lambda: list(FORMATS),
         ),
     ] = None,
+    json_output: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
 ) -> None:
     """Export a bundle to SavedModel, ONNX and others. Nothing is written unless every file gives the same results as the Keras model."""
     _check(bundle, out, format)
-    load_tensorflow()
-    from tfk_transformer.export.exporting import export
-    from tfk_transformer.export.runtime.opening import open_bundle
+    with steps(quiet, verbose) as begin:
+        begin("load TensorFlow")
+        load_tensorflow()
+        from tfk_transformer.export.exporting import export
+        from tfk_transformer.export.runtime.opening import open_bundle
 
-    figures = export(open_bundle(bundle), out, format)
-    for name in sorted(path.name for path in out.iterdir()):
-        console().print(out / name)
+        begin(f"open {bundle}")
+        fitted = open_bundle(bundle)
+        figures = export(fitted, out, format)
+    files = described(out)
+    run = run_line(out, "classify" if "labels" in figures else "translate", fitted.probes[0] if fitted.probes else None)
+    if json_output:
+        print(json.dumps({"out": str(out), "files": files, "parity": figures, "run": run and shlex.join(run)}, indent=2))
+        return
+    for line in _summary(out, files, figures):
+        console().print(line, markup=False)
+    if run:
+        console().print(f"Run it: {shlex.join(run)}", markup=False)
+
+
+def _summary(out: Path, files: Mapping[str, Mapping[str, Any]], figures: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what was written, what each file is for, and how closely the files agree with the Keras model."""
+    yield f"{out}:"
+    width = max(map(len, files))
+    for name, file in files.items():
+        yield f"  {name:{width}}  {file['bytes'] / 1e6:6.1f} MB  {file['purpose']}".rstrip()
     for line in _agreements(figures):
-        console().print(line)
+        yield f"Checked: {line}."
 
 
 def _agreements(figures: Mapping[str, Any]) -> Iterator[str]:
@@ -57,7 +96,7 @@ def _check(bundle: Path, out: Path, formats: list[str] | None) -> None:
     """Refuse wrong arguments before TensorFlow is loaded, which takes seconds."""
     check_bundle(bundle)
     if unknown := sorted(set(formats or ()) - set(FORMATS)):
-        raise ValueError(f"formats: expected some of {', '.join(FORMATS)}, got {', '.join(unknown)}.")
+        raise ValueError(unknown_names("formats", unknown, FORMATS))
     from tfk_transformer.export.formats import check_packages
 
     check_packages(formats or ())

@@ -1,13 +1,25 @@
 """`tfk-transformer import`."""
 
+import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from tfk_transformer.cli.arguments import check_files, check_new_folder, console
+from tfk_transformer.cli.arguments import OUTPUT, Json, Quiet, Verbose, check_files, check_new_folder, console
+from tfk_transformer.cli.progress import steps
 from tfk_transformer.runtime_environment import load_tensorflow
+
+PANEL = "Model"
+EXAMPLES = """
+tfk-transformer import opus-mt-de-en --out de-en
+# Download a model of the Hugging Face hub.
+tfk-transformer import Helsinki-NLP/opus-mt-de-en --out de-en
+# A multilingual model, for one pair of languages.
+tfk-transformer import nllb-200 -o de-en --source-language deu_Latn \\
+    --target-language eng_Latn
+"""
 
 
 def command(
@@ -19,24 +31,40 @@ def command(
             "model on the Hugging Face hub, OWNER/MODEL; or an .npz file of Marian.",
         ),
     ],
-    out: Annotated[Path, typer.Option(help="The folder for the bundle. It must not exist.")],
-    vocab: Annotated[
-        list[Path] | None,
-        typer.Option(help="Of an .npz file: the SentencePiece model of both sides. Repeat it for source and target, if they differ."),
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="DIR", help="The folder for the bundle. It must not exist.", rich_help_panel=OUTPUT)
+    ],
+    probes: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="A UTF-8 file of source texts, one per line, on which `export` compares files with the model. Default: random pieces.",
+            rich_help_panel=OUTPUT,
+        ),
     ] = None,
     source_language: Annotated[
         str | None,
         typer.Option(
-            help="Of a multilingual model: the language of the sources, such as de (M2M100), deu_Latn (NLLB) or de_DE (mBART-50)."
+            metavar="CODE",
+            help="For a multilingual model: the language of the sources, such as de (M2M100), deu_Latn (NLLB) or de_DE (mBART-50).",
+            rich_help_panel=PANEL,
         ),
     ] = None,
-    target_language: Annotated[str | None, typer.Option(help="Of a multilingual model: the language to translate to.")] = None,
-    probes: Annotated[
-        Path | None,
+    target_language: Annotated[
+        str | None,
+        typer.Option(metavar="CODE", help="For a multilingual model: the language to translate to.", rich_help_panel=PANEL),
+    ] = None,
+    vocab: Annotated[
+        list[Path] | None,
         typer.Option(
-            help="A UTF-8 file of source texts, one per line, on which `export` compares files with the model. Default: random pieces."
+            metavar="FILE",
+            help="For an .npz file: the SentencePiece model of both sides. If the sides differ, give it twice: source, then target.",
+            rich_help_panel=PANEL,
         ),
     ] = None,
+    json_output: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
 ) -> None:
     """Make a bundle of a model of another library. No code of the model is run, and nothing is written unless everything fits."""
     from tfk_transformer.importing.hub import is_name
@@ -47,11 +75,19 @@ def command(
     if not (is_name(model) or Path(model).is_file()):
         model_folder.check_files(Path(model), [model_folder.CONFIG])
     texts = probes.read_text(encoding="utf-8").splitlines() if probes else []
-    load_tensorflow()
-    from tfk_transformer.importing.model_import import import_model
+    with steps(quiet, verbose) as begin:
+        begin("load TensorFlow")
+        load_tensorflow()
+        from tfk_transformer.importing.model_import import import_model
 
-    translator = import_model(model, vocab=vocab or (), source_language=source_language, target_language=target_language, probes=texts)
-    translator.save(out)
+        begin(f"read {model}")
+        languages = {"source_language": source_language, "target_language": target_language}
+        translator = import_model(model, vocab=vocab or (), probes=texts, **languages)
+        begin(f"write {out}")
+        translator.save(out)
+    if json_output:
+        print(json.dumps({"bundle": str(out), **translator.origin}, indent=2))
+        return
     for line in _origin_lines(translator.origin):
         console().print(line, markup=False)
     console().print(f"bundle: {out}")

@@ -1,25 +1,100 @@
 """`tfk-transformer inspect`."""
 
 import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from tfk_transformer.cli.arguments import Json, console, prepare
 
+EXAMPLES = """
+tfk-transformer inspect numbers-files/translate.onnx
+# Only what differs between two: configuration, signatures, sizes, parity.
+tfk-transformer inspect numbers numbers-2
+"""
+
 
 def command(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="An exported file or folder, or a bundle.")],
+    other: Annotated[Path | None, typer.Argument(metavar="OTHER", help="Another one, to compare the two.")] = None,
     json_output: Json = False,
 ) -> None:
-    """Show the signatures, sizes, version and configuration of a file or folder, and how closely it agrees with the Keras model."""
+    """Show the signatures, sizes, version and configuration of a file or folder, and how closely it agrees with the Keras model.
+
+    With OTHER, show only what differs between the two.
+    """
     prepare(file)
     from tfk_transformer.export.inspection import inspect, tables
 
     found = inspect(file)
-    if json_output:
+    if other is not None:
+        prepare(other)
+        _print_differences(found, inspect(other), json_output)
+    elif json_output:
         print(json.dumps(found, indent=2))
+    else:
+        for table in tables(found):
+            console().print(table)
+
+
+def _print_differences(first: Mapping[str, Any], second: Mapping[str, Any], as_json: bool) -> None:
+    paths = first["path"], second["path"]
+    differ = dict(differences(first, second))
+    if as_json:
+        print(json.dumps({"paths": paths, "differences": differ}, indent=2))
         return
-    for table in tables(found):
-        console().print(table)
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(title=f"{len(differ)} differences", title_justify="left")
+    for title in ("", *map(escape, paths)):
+        table.add_column(title, overflow="fold")
+    for name, values in differ.items():
+        table.add_row(escape(name), *("-" if value is None else escape(_readable(value)) for value in values))
+    console().print(table)
+
+
+def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> Iterator[tuple[str, tuple[Any, Any]]]:
+    """Yield the values that differ between two results of `inspect`, by a name such as "config.model_dim"; None for a missing one."""
+    shared = set(first.get("signatures", ())) & set(second.get("signatures", ()))
+    flat = [dict(_flat(_comparable(found, shared))) for found in (first, second)]
+    for name in {**flat[0], **flat[1]}:
+        values = flat[0].get(name), flat[1].get(name)
+        if values[0] != values[1]:
+            yield name, values
+
+
+def _comparable(found: Mapping[str, Any], shared: set[str]) -> dict[str, Any]:
+    """Return a result of `inspect` without its path, and with texts for tensors, and for signatures that the other one lacks."""
+    signatures = {
+        name: {side: {tensor["name"]: _tensor(tensor) for tensor in tensors} for side, tensors in sides.items()}
+        if name in shared
+        else ", ".join(f"{len(tensors)} {side}" for side, tensors in sides.items())
+        for name, sides in found.get("signatures", {}).items()
+    }
+    rules = {
+        name: {key: value for key, value in rule.items() if key != "description"} for name, rule in (found.get("settings") or {}).items()
+    }
+    return {**{name: value for name, value in found.items() if name != "path"}, "signatures": signatures, "settings": rules}
+
+
+def _tensor(tensor: Mapping[str, Any]) -> str:
+    shape = ", ".join("?" if size is None else str(size) for size in tensor["shape"])
+    return f"{tensor['dtype']} [{shape}]" + (f", default {tensor['default']}" if "default" in tensor else "")
+
+
+def _flat(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the values of nested objects by their path."""
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{above}{name}.")
+        else:
+            yield f"{above}{name}", value
+
+
+def _readable(value: Any) -> str:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+    return value if isinstance(value, str) else json.dumps(value)

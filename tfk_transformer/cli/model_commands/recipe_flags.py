@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 # The field whose values are given one at a time: --option norm=post.
 NAMED = "options"
 FLAGS = {"start": "--from"}  # the other flags have the names of their fields
+METAVARS = {"data": "SPEC", "validation_data": "SPEC", "start": "BUNDLE", "profile": "FIRST LAST"}  # the other values are numbers
 
 
 def with_recipe(command: Callable[..., None]) -> Callable[..., None]:
@@ -58,25 +59,31 @@ def _parameter(name: str, field: "FieldInfo") -> inspect.Parameter:
     flag = FLAGS.get(name, f"--{name.replace('_', '-')}")
     texts: dict[str, Any] = {"help": _help(field), "rich_help_panel": extra["part"], "show_default": False}
     if name == NAMED:
-        option = typer.Option(
-            "--option", metavar="NAME=VALUE", **texts | {"help": "An option of the model, as in norm=post. May be repeated."}
-        )
+        help = "An option of the model that differs from the preset, such as norm=post (docs/seeds.md). May be repeated."
+        option = typer.Option("--option", metavar="NAME=VALUE", **texts | {"help": help})
         kind = list[str]
     elif kind is bool:
         option = typer.Option(**texts)
     elif get_origin(kind) is Literal:  # other words are refused by the recipe, which names the field
-        option, kind = typer.Option(flag, metavar="|".join(get_args(kind)), **texts), str
+        words = get_args(kind)
+        option, kind = typer.Option(flag, metavar="NAME", autocompletion=lambda: list(words), **texts), str
     elif kind == tuple[str, ...]:
         option, kind = typer.Option(flag, metavar="NAME", **texts | {"help": f"{_help(field)} May be repeated."}), list[str]
     else:
-        option = typer.Option(flag, metavar="BUNDLE" if name == "start" else None, **texts)
+        option = typer.Option(flag, metavar=METAVARS.get(name) or _metavar(kind), **texts)
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option])
 
 
+def _metavar(kind: Any) -> str:
+    """Return N for an integer, and X for another number."""
+    return "N" if kind is int or int in get_args(kind) else "X"
+
+
 def _help(field: "FieldInfo") -> str:
-    description = field.description or ""
-    is_value = ":" in description.split()[0]  # as in numbers:en-de, which is not a word to capitalize
-    text = f"{description if is_value else description[0].upper() + description[1:]}."
+    """Return the description of a field as sentences: with the words that it takes, and its default."""
+    text = f"{(field.description or '')[0].upper()}{(field.description or '')[1:]}."
+    if get_origin(field.annotation) is Literal:
+        text += f" One of {', '.join(get_args(field.annotation))}."
     shown = not field.is_required() and field.default not in (None, ()) and not isinstance(field.default, bool)
     return f"{text} Default: {field.default}." if shown else text
 

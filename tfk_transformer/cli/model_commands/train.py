@@ -8,11 +8,22 @@ from typing import Annotated, Any
 
 import typer
 
-from tfk_transformer.cli.arguments import check_bundle, console
+from tfk_transformer.cli.arguments import OUTPUT, Quiet, check_bundle, printer
 from tfk_transformer.cli.main import EXPECTED, print_error
 from tfk_transformer.cli.model_commands.recipe_flags import check_data, read_recipe, with_recipe
 from tfk_transformer.runtime_environment import load_backend
 from tfk_transformer.training.recipe import Recipe
+
+EXAMPLES = """
+tfk-transformer train recipes/numbers.toml --out numbers
+# From two files: line N of the second translates line N of the first.
+tfk-transformer train --data files:numbers.en,numbers.de --preset tiny -o mine
+# Fine-tune a bundle on sentences of your own.
+tfk-transformer train --from numbers --data folder:multi30k:de-en -o mine
+# Print the complete recipe, to keep it in a file.
+tfk-transformer train --data numbers:en-de --preset tiny --print-config
+"""
+RESOURCES = "Resources"
 
 
 @with_recipe
@@ -20,23 +31,49 @@ def command(
     recipe: Annotated[
         Path | None, typer.Argument(metavar="RECIPE", help="A TOML file. Options on the command line override its values.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="The folder for the bundle. It must not exist.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted training run after its last complete epoch.")] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", metavar="DIR", help="The folder for the bundle. It must not exist.", rich_help_panel=OUTPUT),
+    ] = None,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Continue an interrupted training run after its last complete epoch.", rich_help_panel=OUTPUT),
+    ] = False,
     cache: Annotated[
         Path | None,
-        typer.Option(help="A folder for the tokenizers and the encoded data. If it exists, the texts are not read again."),
+        typer.Option(
+            metavar="DIR",
+            help="A folder for the tokenizers and the token ids of the data. If it exists, the texts are not read again.",
+            rich_help_panel=RESOURCES,
+        ),
     ] = None,
     devices: Annotated[
-        int | None, typer.Option(min=1, help="The GPUs of this machine that share each batch. Default: all. See docs/scaling.md.")
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Number of GPUs of this machine that share each batch (docs/scaling.md). Default: all.",
+            rich_help_panel=RESOURCES,
+        ),
     ] = None,
     distributed: Annotated[
         bool,
-        typer.Option("--distributed", help="Train together with other processes, which environment variables name. See docs/scaling.md."),
+        typer.Option(
+            "--distributed",
+            help="Train together with other processes, which environment variables name (docs/scaling.md).",
+            rich_help_panel=RESOURCES,
+        ),
     ] = False,
     towers: Annotated[
-        bool, typer.Option("--towers/--no-towers", help="On a CPU, compute the halves of each batch in parallel. See docs/training.md.")
+        bool,
+        typer.Option(
+            "--towers/--no-towers",
+            help="On a CPU, compute the halves of each batch in parallel (docs/training.md).",
+            rich_help_panel=RESOURCES,
+        ),
     ] = True,
-    print_config: Annotated[bool, typer.Option("--print-config", help="Print the recipe as TOML and exit.")] = False,
+    print_config: Annotated[bool, typer.Option("--print-config", help="Print the complete recipe as TOML, and exit.")] = False,
+    quiet: Quiet = False,
     *,
     given: dict[str, Any],
 ) -> None:
@@ -51,7 +88,7 @@ def command(
     if out is None:
         raise ValueError("--out: expected a folder for the bundle, got none.")
     check_data(chosen, out, resume, cache)
-    _run(chosen, out, resume=resume, cache=cache, devices=devices, distributed=distributed, towers=towers)
+    _run(chosen, out, say=printer(quiet), resume=resume, cache=cache, devices=devices, distributed=distributed, towers=towers)
 
 
 def _adopted(recipe: Recipe) -> Recipe:
@@ -71,7 +108,7 @@ def _run(recipe: Recipe, out: Path, *, distributed: bool, **options: Any) -> Non
     from tfk_transformer.training.trainer import train
 
     try:
-        train(recipe, out, say=console().print, distributed=distributed, **options)
+        train(recipe, out, distributed=distributed, **options)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     except Exception as error:
@@ -79,7 +116,7 @@ def _run(recipe: Recipe, out: Path, *, distributed: bool, **options: Any) -> Non
             _leave_at_once(error)
         raise
     if is_first():
-        console().print(f"bundle: {out}")
+        options["say"](f"bundle: {out}")
 
 
 def _leave_at_once(error: Exception) -> None:

@@ -8,6 +8,10 @@ import typer
 from tfk_transformer.cli.arguments import check_bundle, console
 from tfk_transformer.runtime_environment import load_tensorflow
 
+EXAMPLES = """
+tfk-transformer upgrade numbers
+"""
+
 
 def command(
     bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="The folder that `train` of an earlier version wrote.")],

@@ -11,7 +11,7 @@ from tfk_transformer.atomic_write import written_whole
 
 PICTURES, PAGE = (".png", ".svg", ".pdf"), ".html"
 
-Out = Annotated[Path, typer.Option(metavar="FILE", help="The file: .png, .svg or .pdf; for attention also .html.")]
+Out = Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The file: .png, .svg or .pdf; for attention also .html.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace an --out that exists.")]
 
 

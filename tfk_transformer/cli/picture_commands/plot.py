@@ -11,6 +11,14 @@ from tfk_transformer.cli.arguments import Model, Settings, check_bundle, check_s
 from tfk_transformer.cli.picture_commands.picture_files import Force, Out, check_picture, write_page, write_picture
 from tfk_transformer.runtime_environment import load_backend
 
+EXAMPLES = """
+tfk-transformer plot attention numbers-files/translate.onnx 'forty-two' -o attention.png
+# Every layer and head in one page
+tfk-transformer plot attention numbers 'forty-two' -o attention.html
+tfk-transformer plot alignment numbers-files/translate.onnx 'forty-two' -o alignment.svg
+tfk-transformer plot training numbers numbers-2 -o training.png
+"""
+
 command = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
 

@@ -5,26 +5,39 @@ from typing import Annotated
 
 import typer
 
-from tfk_transformer.cli.arguments import BadLines, Force, Input, Model, OnError, Texts, check_files, open_model
-from tfk_transformer.cli.text_lines import classification_job, given_texts, write_results
+from tfk_transformer.cli.arguments import OUTPUT, BadLines, Force, Input, Model, OnError, Quiet, Texts, check_files, open_model
+from tfk_transformer.cli.progress import progress_bar
+from tfk_transformer.cli.text_lines import classification_job, given_texts, hint_at_terminal, write_results
 from tfk_transformer.cli.text_output import check_output
+
+EXAMPLES = """
+tfk-transformer classify languages 'forty-two' 'zweiundvierzig'
+# The probability of every label, as JSON, for each line of a file.
+tfk-transformer classify languages -i texts.txt -o labels.jsonl --json
+"""
 
 
 def command(
     model: Model,
     text: Texts = None,
     input: Input = None,
+    on_error: OnError = BadLines.STOP,
     output: Annotated[
         Path | None,
         typer.Option(
-            help="The file for the labels, plain, .gz or .zst, written as FILE.partial until all are there. Default: standard output."
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="The file for the labels: plain, .gz or .zst. It is written as FILE.partial until it is complete. "
+            "Default: standard output.",
+            rich_help_panel=OUTPUT,
         ),
     ] = None,
     force: Force = False,
     json_output: Annotated[
-        bool, typer.Option("--json", help="Print one line of JSON per text, with the probability of every label.")
+        bool, typer.Option("--json", help="Print one line of JSON per text, with the probability of every label.", rich_help_panel=OUTPUT)
     ] = False,
-    on_error: OnError = BadLines.STOP,
+    quiet: Quiet = False,
 ) -> None:
     """Classify texts, one per line, in their order, and print the most probable label of each. The label of a blank line is blank.
 
@@ -33,4 +46,7 @@ def command(
     texts = given_texts(text, input)
     check_files(input=input)
     check_output(output, force)
-    write_results(classification_job(open_model(model), json_output), texts, output, on_error)
+    hint_at_terminal(text, input)
+    classifier = open_model(model)
+    with progress_bar(input, output, 0, quiet or bool(text)) as progress:
+        write_results(classification_job(classifier, json_output), texts, output, on_error, progress)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from tfk_transformer.atomic_write import written_whole
-from tfk_transformer.cli.arguments import check_files, open_model
+from tfk_transformer.cli.arguments import OUTPUT, check_files, open_model
 
 FORMATS = {
     ".txt": "text",
@@ -19,23 +19,41 @@ FORMATS = {
     ".htm": "html",
     ".xhtml": "html",
 }
+PANEL = "Whole documents"
 DocumentFile = Annotated[
     Path | None,
     typer.Option(
         "--document",
         metavar="FILE",
-        help="Translate a whole document: plain text (.txt), Markdown (.md) or HTML (.html), UTF-8. Needs the extra `documents`.",
+        help="Translate a whole document: plain text (.txt), Markdown (.md) or HTML (.html), UTF-8. Requires the extra `documents`.",
+        rich_help_panel=PANEL,
     ),
 ]
 Language = Annotated[
     str | None,
-    typer.Option("--language", help="With --document: the language of FILE, as de, by which it is split into sentences. Default: en."),
+    typer.Option(
+        "--language",
+        metavar="CODE",
+        help="With --document: the language of FILE, such as de, by whose rules it is split into sentences. Default: en.",
+        rich_help_panel=PANEL,
+    ),
 ]
 LinesFlag = Annotated[
-    bool, typer.Option("--lines", help="With --document: each line of a plain text is a paragraph. Default: blank lines end them.")
+    bool,
+    typer.Option(
+        "--lines",
+        help="With --document: each line of a plain text is a paragraph. Without it, blank lines separate paragraphs.",
+        rich_help_panel=PANEL,
+    ),
 ]
-DocumentJson = Annotated[
-    bool, typer.Option("--json", help="With --document: print JSON, the translation and the places of every sentence in both documents.")
+TranslationJson = Annotated[
+    bool,
+    typer.Option(
+        "--json",
+        help="Print one line of JSON per sentence, with the scores of all hypotheses. With --document: the translation, and the places of "
+        "every sentence in both documents.",
+        rich_help_panel=OUTPUT,
+    ),
 ]
 
 
@@ -60,14 +78,14 @@ def write_document(
         _write(mark + found.text, output)
 
 
-def check_document(file: Path | None, language: str | None, lines: bool, as_json: bool, **others: object) -> None:
+def check_document(file: Path | None, language: str | None, lines: bool, **others: object) -> None:
     """Refuse options that need --document without it, and options that do not go with it.
 
     Raises:
         ValueError: with the name of the first such option.
     """
     if file is None:
-        given: dict[str, object] = {"--language": language, "--lines": lines, "--json": as_json}
+        given: dict[str, object] = {"--language": language, "--lines": lines}
         problem = "expected --document FILE with it, got none"
     else:
         given = {"TEXT" if name == "text" else f"--{name}": value for name, value in others.items()}

@@ -7,17 +7,22 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tfk_transformer.cli.arguments import (
-    DEFAULT_BEAM,
+    INPUT,
+    OUTPUT,
+    BeamSize,
     Data,
     Force,
     Json,
     Model,
+    Quiet,
     Settings,
+    Verbose,
     check_settings,
     console,
     open_model,
     search_settings,
 )
+from tfk_transformer.cli.progress import steps
 from tfk_transformer.cli.text_lines import write_lines
 from tfk_transformer.cli.text_output import check_output
 
@@ -26,19 +31,31 @@ if TYPE_CHECKING:
     from tfk_transformer.evaluation import Evaluation
 
 
+EXAMPLES = """
+tfk-transformer evaluate numbers --data numbers:en-de
+# Figures as JSON, and the translations in a file.
+tfk-transformer evaluate numbers --data numbers:en-de --json -o numbers.out
+"""
+
+
 def command(
     model: Model,
     data: Data,
-    split: Annotated[str, typer.Option(help="The split to evaluate on.")] = "test",
-    beam_size: Annotated[
-        int | None, typer.Option(help=f"The hypotheses kept per sentence; 1 is greedy search. Default: {DEFAULT_BEAM}.")
-    ] = None,
+    split: Annotated[
+        str, typer.Option(metavar="NAME", help="The split of the data: train, validation or test.", rich_help_panel=INPUT)
+    ] = "test",
+    beam_size: BeamSize = None,
     setting: Settings = None,
-    json_output: Json = False,
-    output: Annotated[Path | None, typer.Option(help="The file for the translations, plain, .gz or .zst.")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="A file for the translations: plain, .gz or .zst.", rich_help_panel=OUTPUT),
+    ] = None,
     force: Force = False,
+    json_output: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
 ) -> None:
-    """Measure BLEU and chrF (sacreBLEU), exact match and speed on a split."""
+    """Measure BLEU and chrF (sacreBLEU), exact match and speed on a split of text pairs."""
     settings = search_settings(setting, beam_size)
     check_settings(model, settings)
     check_output(output, force)
@@ -47,7 +64,11 @@ def command(
 
     report = datasets.Report()
     pairs = list(datasets.load(data).pairs(split, report))
-    found, translations = evaluate(open_model(model), pairs, **settings)
+    with steps(quiet, verbose) as begin:
+        begin(f"open {model}")
+        translator = open_model(model)
+        begin(f"translate {len(pairs):,} sentences")
+        found, translations = evaluate(translator, pairs, **settings)
     if output is not None:
         write_lines(translations, output)
     if json_output:

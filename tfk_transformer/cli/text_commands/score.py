@@ -5,32 +5,57 @@ from typing import Annotated
 
 import typer
 
-from tfk_transformer.cli.arguments import BadLines, Force, OnError, check_files, open_model
+from tfk_transformer.cli.arguments import INPUT, OUTPUT, BadLines, Force, OnError, Quiet, check_files, open_model
+from tfk_transformer.cli.progress import progress_bar
 from tfk_transformer.cli.text_lines import line_pairs, scoring_job, write_results
 from tfk_transformer.cli.text_output import check_output
+
+EXAMPLES = """
+tfk-transformer score numbers --source numbers.en --target numbers.de
+# A line of JSON for each pair, with the log-probability of every token.
+tfk-transformer score numbers --source numbers.en --target numbers.de --json
+"""
 
 
 def command(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="A bundle, a SavedModel folder or score.onnx.")],
-    source: Annotated[Path, typer.Option(help="A UTF-8 file with one sentence per line, plain, .gz or .zst.")],
-    target: Annotated[Path, typer.Option(help="A file with the translation of each line of --source.")],
+    source: Annotated[
+        Path,
+        typer.Option(metavar="FILE", help="A UTF-8 file with one sentence per line: plain, .gz or .zst.", rich_help_panel=INPUT),
+    ],
+    target: Annotated[
+        Path, typer.Option(metavar="FILE", help="A file with the translation of each line of --source.", rich_help_panel=INPUT)
+    ],
+    on_error: OnError = BadLines.STOP,
     output: Annotated[
         Path | None,
         typer.Option(
-            help="The file for the log-probabilities, plain, .gz or .zst, written as FILE.partial until all are there. "
-            "Default: standard output."
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="The file for the log-probabilities: plain, .gz or .zst. It is written as FILE.partial until it is complete. "
+            "Default: standard output.",
+            rich_help_panel=OUTPUT,
         ),
     ] = None,
     force: Force = False,
     tokens: Annotated[
-        bool, typer.Option("--tokens", help="Print one line of JSON per pair, with the log-probability of every token.")
+        bool,
+        typer.Option(
+            "--tokens",
+            "--json",
+            help="Print one line of JSON per pair, with the log-probability of every token.",
+            rich_help_panel=OUTPUT,
+        ),
     ] = False,
-    on_error: OnError = BadLines.STOP,
+    quiet: Quiet = False,
 ) -> None:
-    """Print the log-probability of given translations, one per line, in their order.
+    """Print the log-probability of given translations, one per line, in the order of the lines.
 
-    With `--on-error blank`, the place of a pair that cannot be processed has `nan`, or with `--tokens` a JSON object with the key `error`.
+    With `--on-error blank`, the place of a pair that cannot be processed has `nan`, or with `--json` an object with the key `error`.
     """
     check_files(source=source, target=target)
     check_output(output, force)
-    write_results(scoring_job(open_model(model), tokens), line_pairs(source, target), output, on_error)
+    scorer = open_model(model)
+    with progress_bar(source, output, 0, quiet) as progress:
+        write_results(scoring_job(scorer, tokens), line_pairs(source, target), output, on_error, progress)

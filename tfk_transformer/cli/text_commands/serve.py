@@ -6,47 +6,71 @@ from typing import Annotated, Any
 
 import typer
 
-from tfk_transformer.cli.arguments import Model, Settings, check_files, check_settings, named_value, prepare
+from tfk_transformer.cli.arguments import SEARCH, Model, Settings, check_files, check_settings, named_value, prepare
 from tfk_transformer.runtime_environment import usable_processors
 
 API_KEY = "TFK_TRANSFORMER_API_KEY"  # the environment variable
-LIMITS, BATCHES = "Limits", "Batches"  # panels of the help
+ADDRESS, LIMITS, BATCHES = "Address and access", "Limits", "Batches"  # panels of the help
+
+
+EXAMPLES = """
+tfk-transformer serve numbers-files/translate.onnx --port 8501
+# Reachable from other machines, for requests that carry the key in the file.
+tfk-transformer serve numbers --host 0.0.0.0 --api-key-file key.txt
+"""
+
+
+def _number(help: str, panel: str, metavar: str = "N", **more: Any) -> Any:
+    return typer.Option(metavar=metavar, help=help, rich_help_panel=panel, **more)
 
 
 def command(
     model: Model,
-    name: Annotated[str, typer.Option(help="The model's name in URLs.")] = "translator",
-    host: Annotated[str, typer.Option(help="The address to listen at. 0.0.0.0: all of this machine.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free port, which the first line of the log names.")] = 8501,
-    source_language: Annotated[str | None, typer.Option(help="Code of the language that the model reads, for /languages.")] = None,
-    target_language: Annotated[str | None, typer.Option(help="Code of the language that it writes.")] = None,
+    name: Annotated[str, typer.Option(metavar="NAME", help="The model's name in URLs.", rich_help_panel=ADDRESS)] = "translator",
+    host: Annotated[
+        str,
+        typer.Option(metavar="ADDRESS", help="The address to listen at. 0.0.0.0: all addresses of this machine.", rich_help_panel=ADDRESS),
+    ] = "127.0.0.1",
+    port: Annotated[int, _number("The port. 0: any free port, which the first line of the log names.", ADDRESS, min=0, max=65535)] = 8501,
     api_key_file: Annotated[
-        Path | None, typer.Option(help=f"A file with the API key that requests must carry. Default: the environment variable {API_KEY}.")
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help=f"A file with the API key that requests must carry. Default: the environment variable {API_KEY}.",
+            rich_help_panel=ADDRESS,
+        ),
     ] = None,
-    beam_size: Annotated[int | None, typer.Option(help="The beam size of requests that give none.")] = None,
+    source_language: Annotated[
+        str | None,
+        typer.Option(metavar="CODE", help="The code of the language that the model reads, for /languages.", rich_help_panel=SEARCH),
+    ] = None,
+    target_language: Annotated[
+        str | None,
+        typer.Option(metavar="CODE", help="The code of the language that the model writes.", rich_help_panel=SEARCH),
+    ] = None,
+    beam_size: Annotated[int | None, _number("The beam size of requests that give none.", SEARCH)] = None,
     setting: Settings = None,
-    max_batch: Annotated[int, typer.Option(help="Texts that are run together.", rich_help_panel=BATCHES)] = 64,
-    max_delay: Annotated[float, typer.Option(help="Milliseconds that a text waits for others.", rich_help_panel=BATCHES)] = 5,
+    max_batch: Annotated[int, _number("Maximum number of texts that are run together.", BATCHES)] = 64,
+    max_delay: Annotated[float, _number("Milliseconds that a text waits for others.", BATCHES, "MS")] = 5,
     workers: Annotated[
-        int | None,
-        typer.Option(help="Batches that run at the same time. Default: 1; the processors share a batch.", rich_help_panel=BATCHES),
+        int | None, _number("Number of batches that run at the same time. Default: 1; the processors share a batch.", BATCHES)
     ] = None,
     threads: Annotated[
-        int | None, typer.Option(help="Threads of each batch of an ONNX file. Default: the processors / workers.", rich_help_panel=BATCHES)
+        int | None, _number("Number of threads of each batch of an ONNX file. Default: the processors / workers.", BATCHES)
     ] = None,
-    max_body: Annotated[int, typer.Option(help="Bytes of a request's body.", rich_help_panel=LIMITS)] = 2**20,
-    max_texts: Annotated[int, typer.Option(help="Texts of a request.", rich_help_panel=LIMITS)] = 256,
-    max_characters: Annotated[int, typer.Option(help="Characters of a text.", rich_help_panel=LIMITS)] = 5000,
-    max_beam_size: Annotated[int, typer.Option(help="The greatest beam size.", rich_help_panel=LIMITS)] = 16,
-    max_queue: Annotated[int, typer.Option(help="Texts that wait.", rich_help_panel=LIMITS)] = 2048,
-    max_streams: Annotated[int, typer.Option(help="Streams at the same time.", rich_help_panel=LIMITS)] = 8,
-    timeout: Annotated[float, typer.Option(help="Seconds that an answer may take.", rich_help_panel=LIMITS)] = 30,
-    body_timeout: Annotated[float, typer.Option(help="Seconds that a request's body may take to arrive.", rich_help_panel=LIMITS)] = 10,
-    drain_delay: Annotated[float, typer.Option(help="Least seconds between SIGTERM and the end.", rich_help_panel=LIMITS)] = 1,
+    max_body: Annotated[int, _number("Maximum size of a request's body in bytes.", LIMITS, "BYTES")] = 2**20,
+    max_texts: Annotated[int, _number("Maximum number of texts of a request.", LIMITS)] = 256,
+    max_characters: Annotated[int, _number("Maximum number of characters of a text.", LIMITS)] = 5000,
+    max_beam_size: Annotated[int, _number("Maximum beam size of a request.", LIMITS)] = 16,
+    max_queue: Annotated[int, _number("Maximum number of texts that wait; further requests are refused.", LIMITS)] = 2048,
+    max_streams: Annotated[int, _number("Maximum number of streams at the same time.", LIMITS)] = 8,
+    timeout: Annotated[float, _number("Seconds that an answer may take.", LIMITS, "SECONDS")] = 30,
+    body_timeout: Annotated[float, _number("Seconds that a request's body may take to arrive.", LIMITS, "SECONDS")] = 10,
+    drain_delay: Annotated[float, _number("Minimum number of seconds between SIGTERM and the end.", LIMITS, "SECONDS")] = 1,
 ) -> None:
     """Serve MODEL over HTTP: the REST interface of TensorFlow Serving, LibreTranslate's and the Open Inference Protocol.
 
-    The page /docs of the server describes all paths, and docs/serving.md the protocols. Needs the extra [serve].
+    The page /docs of the server describes all paths, and docs/serving.md the protocols. Requires the extra `serve`.
     """
     from tfk_transformer.server.settings import ServerSettings
 

@@ -7,10 +7,14 @@ import typer
 
 from tfk_transformer.cli.arguments import (
     DEFAULT_BEAM,
+    INPUT,
+    OUTPUT,
+    SEARCH,
     BadLines,
     Input,
     Model,
     OnError,
+    Quiet,
     Settings,
     Texts,
     check_files,
@@ -19,63 +23,108 @@ from tfk_transformer.cli.arguments import (
     search_settings,
 )
 from tfk_transformer.cli.progress import progress_bar
-from tfk_transformer.cli.text_commands.documents import DocumentFile, DocumentJson, Language, LinesFlag, check_document, write_document
-from tfk_transformer.cli.text_lines import given_texts, print_streams, translation_job, write_results
+from tfk_transformer.cli.text_commands.conversation import converse, is_interactive
+from tfk_transformer.cli.text_commands.documents import DocumentFile, Language, LinesFlag, TranslationJson, check_document, write_document
+from tfk_transformer.cli.text_lines import check_stream, given_texts, hint_at_terminal, print_streams, translation_job, write_results
 from tfk_transformer.cli.text_output import check_output, is_resumable, model_digest, nothing_to_resume, resumable_output
 from tfk_transformer.text_files.compression import check_compression
 from tfk_transformer.text_files.output_file import OutputFile
+from tfk_transformer.text_files.records import Texts as PlainTexts
 from tfk_transformer.text_files.records import check_hypotheses, input_records, output_records
 from tfk_transformer.text_files.unfinished import content_digest
+
+EXAMPLES = """
+# Type sentences, and get each translation at once.
+tfk-transformer translate numbers-files/translate.onnx
+tfk-transformer translate numbers-files/translate.onnx 'forty-two' 'seven'
+tfk-transformer translate numbers -i numbers.en -o numbers.out
+# The three best translations with their scores.
+tfk-transformer translate numbers 'forty-two' --setting n_best=3
+"""
 
 
 def command(
     model: Model,
     text: Texts = None,
     input: Input = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            help="The file for the translations, plain, .gz or .zst, written as FILE.partial until all are there. Default: standard output."
-        ),
-    ] = None,
     field: Annotated[
         str | None,
         typer.Option(
-            help="Where the texts are in an --input with the end .tsv or .jsonl: the name of the column or value. A number is that of a "
-            "column in a table without names."
+            metavar="NAME",
+            help="The column of a .tsv file, or the value of a .jsonl file, that holds the texts of --input. A number is that of a column "
+            "in a table without names.",
+            rich_help_panel=INPUT,
+        ),
+    ] = None,
+    on_error: OnError = BadLines.STOP,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="The file for the translations: plain, .gz or .zst. It is written as FILE.partial until it is complete. "
+            "Default: standard output.",
+            rich_help_panel=OUTPUT,
         ),
     ] = None,
     output_field: Annotated[
-        str, typer.Option(help="The name of the column or value for the translations in an --output with the end .tsv or .jsonl.")
+        str,
+        typer.Option(
+            metavar="NAME", help="The column or value for the translations in an --output of .tsv or .jsonl.", rich_help_panel=OUTPUT
+        ),
     ] = "translation",
-    prefix: Annotated[str | None, typer.Option(help="The forced beginning of every translation.")] = None,
-    glossary: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Terms that translations contain: a source term, a tab and its translation in each line, UTF-8."),
-    ] = None,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume",
+            help="Continue an interrupted run from --input to --output. Starts one if there is none.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace an --output that exists, or an unfinished run.", rich_help_panel=OUTPUT)
+    ] = False,
+    as_json: TranslationJson = False,
     beam_size: Annotated[
         int | None,
-        typer.Option(help=f"The hypotheses kept per sentence; 1 is greedy search. Default: {DEFAULT_BEAM}, or 1 with --stream."),
+        typer.Option(
+            metavar="N",
+            help="Number of hypotheses that the search keeps for each sentence; 1 is greedy search. "
+            f"Default: {DEFAULT_BEAM}, or 1 with --stream.",
+            rich_help_panel=SEARCH,
+        ),
     ] = None,
     setting: Settings = None,
-    stream: Annotated[bool, typer.Option("--stream", help="Print each translation while it is decoded, greedily or sampled.")] = False,
-    on_error: OnError = BadLines.STOP,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Continue an interrupted run from --input to --output. Starts one if there is none.")
+    prefix: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="The forced beginning of every translation.", rich_help_panel=SEARCH)
+    ] = None,
+    glossary: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Terms with their translations, which are forced: on each line a source term, a tab and its translation, UTF-8.",
+            rich_help_panel=SEARCH,
+        ),
+    ] = None,
+    stream: Annotated[
+        bool,
+        typer.Option("--stream", help="Print each translation token by token, by greedy search or by sampling.", rich_help_panel=SEARCH),
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace an --output that exists, or an unfinished run.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress bar.")] = False,
     document: DocumentFile = None,
     language: Language = None,
     lines: LinesFlag = False,
-    as_json: DocumentJson = False,
+    quiet: Quiet = False,
 ) -> None:
-    """Translate sentences, one per line, in their order. The translation of a blank line is blank.
+    """Translate sentences, one per line, in the order of the lines. The translation of a blank line is blank.
+
+    Without TEXT and --input, on a terminal, translate what you type: a prompt with history, in which :set NAME=VALUE changes a search
+    setting and :quit ends.
 
     With `--setting n_best=N`, print N lines per sentence, best first: NUMBER ||| TRANSLATION ||| SCORE. Sentences are numbered from 0.
     With `--on-error skip`, the numbers of skipped sentences are missing; with `--on-error blank`, their lines are NUMBER |||  ||| nan.
     """
-    check_document(document, language, lines, as_json, text=text, input=input, prefix=prefix, field=field, stream=stream, resume=resume)
+    check_document(document, language, lines, text=text, input=input, prefix=prefix, field=field, stream=stream, resume=resume)
     settings = search_settings(setting, beam_size, 1 if stream else DEFAULT_BEAM)
     terms = _terms(glossary, stream)
     if document is not None:
@@ -83,12 +132,15 @@ def command(
         check_settings(model, settings)
         write_document(model, document, output, language, lines, as_json, {**settings, **terms})
         return
+    if stream:
+        check_stream(output, prefix)
     records = input_records(input, field, output_field)
     texts = given_texts(text, input, records)
     check_files(input=input)
     check_compression(input)
     written = output_records(records, input, output)
     check_hypotheses(settings, records, written)
+    _check_json(as_json, stream, written)
     if nothing_to_resume(input, output, resume, force):
         return
     check_settings(model, settings)
@@ -102,15 +154,32 @@ def command(
             "output_field": output_field,
         }
         run["glossary"] = None if glossary is None else content_digest(glossary)
+        run |= {"json": True} if as_json else {}
         out = resumable_output(output, resume, {**run, "records": type(written).__name__, "on_error": on_error.value})
+    if not as_json and is_interactive(text, input, output):
+        converse(open_model(model), {**settings, **terms}, prefix, stream)
+        return
+    hint_at_terminal(text, input)
     translator = open_model(model)
     if stream:
-        print_streams(translator, texts, prefix, settings, output, on_error)
+        print_streams(translator, texts, settings, on_error)
         return
-    job = translation_job(translator, prefix, {**settings, **terms}, written)
+    job = translation_job(translator, prefix, {**settings, **terms}, written, as_json)
     done = out.done.lines if isinstance(out, OutputFile) else 0
     with progress_bar(input, output, done, quiet) as progress:
         write_results(job, texts, out, on_error, progress)
+
+
+def _check_json(as_json: bool, stream: bool, written: PlainTexts) -> None:
+    """Refuse --json where it has no place.
+
+    Raises:
+        ValueError: with the reason.
+    """
+    if as_json and stream:
+        raise ValueError("--json: expected no --stream, which prints text; leave out either.")
+    if as_json and type(written) is not PlainTexts:
+        raise ValueError("--json: expected an --input and an --output of plain lines, got records of .tsv or .jsonl; leave it out.")
 
 
 def _terms(glossary: Path | None, stream: bool) -> dict[str, Any]:

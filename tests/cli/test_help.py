@@ -1,0 +1,103 @@
+"""Help pages: what is on them, and that their examples are command lines that the program takes."""
+
+import itertools
+import re
+import shlex
+
+import pytest
+import typer
+
+from tfk_transformer.cli import main as cli
+
+NAMES = list(itertools.chain(*cli.COMMANDS.values()))
+COMMANDS = {name: cli._imported(name) for name in NAMES}
+
+
+def words(command):
+    """The words of each example of a command."""
+    for line in command.epilog.replace("\\\n", " ").strip().splitlines():
+        if not line.startswith(("#", "cd ")):
+            yield shlex.split(line)
+
+
+@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize("name", ["", *NAMES])
+def test_a_help_page_fits_its_terminal(run, monkeypatch, width, name):
+    monkeypatch.setenv("COLUMNS", str(width))
+    status, out, error = run(*([name] if name else []), "-h")
+    assert (status, error) == (0, "")
+    assert all(len(line) <= width for line in out.splitlines()), [line for line in out.splitlines() if len(line) > width]
+    assert re.match(rf"Usage: .*tfk-transformer {name}", out)
+    assert "\nExamples\n" in out
+    assert not re.search(r"<\w+>|\[\[|[{}]|…", out)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_examples_are_command_lines(name):
+    """Each is parsed as the program parses it; nothing runs."""
+    examples = list(words(COMMANDS[name]))
+    assert examples
+    for program, first, *rest in examples:
+        assert program == "tfk-transformer"
+        COMMANDS[first].make_context(first, rest).close()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_option_has_help_and_a_word_for_its_value(name):
+    for param in COMMANDS[name].params:
+        assert param.help and param.help[0] in "ABCDEFGHIJKLMNOPQRSTUVWXYZ0-'`" or param.help.startswith(("skip", "saved_model"))
+        assert param.help.endswith("."), param.help
+        if param.param_type_name == "argument" or not param.is_flag:
+            assert re.fullmatch(r"[A-Z=_ ]+", param.metavar), (name, param.name)
+
+
+def test_an_output_has_the_short_name_o():
+    outputs = {name: param.opts for name in NAMES for param in COMMANDS[name].params if param.name in ("out", "output")}
+    assert set(outputs) == {"train", "distill", "import", "ensemble", "export", "translate", "classify", "score", "evaluate"}
+    assert all("-o" in names for names in outputs.values())
+
+
+def test_recipes_and_options_have_the_same_words():
+    from tfk_transformer.training.recipe import Recipe
+
+    helps = {param.name: param.help for param in COMMANDS["train"].params}
+    for name, field in Recipe.model_fields.items():
+        if name != "options":
+            assert helps[name].lower().startswith(field.description.lower())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (["trian"], 2, "No such command 'trian'. Did you mean 'train'?"),
+        (["translate", "m", "--beamsize", "3"], 2, "No such option: --beamsize (Possible options: --beam-size)"),
+        (["train", "--data", "numbers:en-de", "--preset", "tinny", "--out", "x"], 1, "got 'tinny'. Did you mean 'tiny'?"),
+        (["train", "--data", "number:en-de", "--out", "x"], 1, "Did you mean 'numbers'?"),
+        (["export", "{bundle}", "--format", "onx", "--out", "x"], 1, "formats: unknown name 'onx'. Did you mean 'onnx'?"),
+        (["translate", "{bundle}", "one", "--setting", "lenght_penalty=1"], 1, "'lenght_penalty'. Did you mean 'length_penalty'?"),
+    ],
+)
+def test_a_mistyped_name_is_answered_with_the_nearest(run, bundle, tmp_path, monkeypatch, arguments, status, message):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "120")
+    found, out, error = run(*(argument.format(bundle=bundle) for argument in arguments))
+    assert (found, out) == (status, "")
+    assert message in " ".join(error.split())
+
+
+def test_the_shell_completes_commands_options_and_values(monkeypatch, capsys):
+    """As bash asks for it, through the variable that its script sets."""
+
+    def completed(line):
+        *before, _ = line.split(" ")
+        monkeypatch.setenv("_TFK_TRANSFORMER_COMPLETE", "complete_bash")
+        monkeypatch.setenv("COMP_WORDS", line)
+        monkeypatch.setenv("COMP_CWORD", str(len(before)))
+        with pytest.raises(SystemExit):
+            typer.main.get_command(cli.app).main(prog_name="tfk-transformer")
+        return capsys.readouterr().out.split()
+
+    assert completed("tfk-transformer tra") == ["train", "translate"]
+    assert completed("tfk-transformer translate --beam") == ["--beam-size"]
+    assert completed("tfk-transformer export b --format onnx_f") == ["onnx_fast"]
+    assert "tiny" in completed("tfk-transformer train --preset t")

@@ -1,0 +1,30 @@
+"""`inspect` of two files."""
+
+import json
+
+from tfk_transformer.cli.model_commands.inspect import differences
+
+
+def test_two_results_are_compared_value_by_value():
+    first = {"path": "a", "files": {"x": 7}, "signatures": {"s": {"inputs": [{"name": "ids", "dtype": "int32", "shape": [None, 3]}]}}}
+    second = {
+        "path": "b",
+        "files": {"x": 7, "y": 2},
+        "signatures": {"s": {"inputs": [{"name": "ids", "dtype": "int64", "shape": [None, 3]}]}},
+    }
+    assert dict(differences(first, second)) == {"files.y": (None, 2), "signatures.s.inputs.ids": ("int32 [?, 3]", "int64 [?, 3]")}
+    assert dict(differences(first, first)) == {}
+
+
+def test_files_of_an_export_are_compared(run, exported):
+    status, out, error = run("inspect", exported / "translate.onnx", exported / "generate.onnx", "--json")
+    assert (status, error) == (0, "")
+    found = json.loads(out)
+    assert found["paths"] == [str(exported / "translate.onnx"), str(exported / "generate.onnx")]
+    sizes = [(exported / name).stat().st_size for name in ("translate.onnx", "generate.onnx")]
+    assert found["differences"]["files.translate.onnx"] == [sizes[0], None]
+    assert found["differences"]["files.generate.onnx"] == [None, sizes[1]]
+    assert found["differences"]["signatures.generate"] == [None, "15 inputs, 2 outputs"]
+    assert not any(name.startswith(("config.", "parity.ids")) for name in found["differences"])
+    status, out, _ = run("inspect", exported / "translate.onnx", exported / "translate.onnx")
+    assert status == 0 and "0 differences" in out

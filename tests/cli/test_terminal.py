@@ -1,0 +1,55 @@
+"""What users see at a terminal: the prompt of `translate`, and progress on standard error."""
+
+import json
+import re
+
+from terminal import Terminal
+
+
+def test_sentences_are_typed_and_answered_at_once(exported):
+    with_prompt = Terminal("translate", exported / "translate.onnx")
+    assert ":set NAME=VALUE changes a search setting" in with_prompt.until("> ")
+    with_prompt.type("forty-two\n")
+    assert with_prompt.until("\r\n> ").splitlines()[1] == "zweiundvierzig"
+    with_prompt.type(":set n_best=2\n")
+    with_prompt.until("\r\n> ")
+    with_prompt.type("seven\n")
+    first, second = with_prompt.until("\r\n> ").splitlines()[1:3]
+    assert re.fullmatch(r" +-\d+\.\d{4}  sieben", first) and re.match(r" +-\d+\.\d{4}  ", second)
+    with_prompt.type(":set beam=9\n")
+    assert "error: settings: unknown name 'beam'. Did you mean 'beam_size'?" in with_prompt.until("\r\n> ")
+    with_prompt.type(":sett\n")
+    assert "got ':sett'. Did you mean ':set'?" in with_prompt.until("\r\n> ")
+    with_prompt.type("\x1b[A" * 3 + "\n")  # three lines up in the history: "seven", with the settings of now
+    assert "sieben" in with_prompt.until("\r\n> ")
+    with_prompt.type("\x04")
+    assert with_prompt.end() == (0, "\r\n")
+
+
+def test_a_stream_is_typed_too_and_quit_ends_it(exported):
+    with_prompt = Terminal("translate", exported / "translate.onnx", "--stream")
+    with_prompt.until("> ")
+    with_prompt.type("forty-two\n")
+    assert with_prompt.until("\r\n> ").splitlines()[1] == "zweiundvierzig"
+    with_prompt.type(":quit\n")
+    assert with_prompt.end()[0] == 0
+
+
+def test_evaluate_shows_its_steps_on_the_terminal_and_only_the_result_in_a_file(exported, recipe, tmp_path):
+    arguments = ["evaluate", exported / "translate.onnx", "--data", recipe.data, "--json"]
+    shown = Terminal(*arguments, "--verbose", output=tmp_path / "figures.json")
+    status, seen = shown.end()
+    assert status == 0
+    assert re.search(r"s  open .*translate\.onnx", seen) and re.search(r"s  translate 200 sentences", seen) and "200 of 200" in seen
+    assert json.loads((tmp_path / "figures.json").read_text())["sentences"] == 200
+    quiet = Terminal(*arguments, "--quiet", output=tmp_path / "again.json")
+    assert quiet.end() == (0, "")
+
+
+def test_a_bar_counts_the_lines_of_a_file(exported, tmp_path):
+    """Also within the first chunk of lines, which are written together."""
+    (tmp_path / "in.txt").write_text("seven\nforty-two\n" * 100)
+    arguments = ["score", exported / "score.onnx", "--source", tmp_path / "in.txt", "--target", tmp_path / "in.txt"]
+    status, seen = Terminal(*arguments, "--output", tmp_path / "scores").end()
+    assert status == 0 and "200/200 lines" in " ".join(seen.split())
+    assert len((tmp_path / "scores").read_text().splitlines()) == 200

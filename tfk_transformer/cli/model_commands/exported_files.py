@@ -1,0 +1,61 @@
+"""The files of an export: what each is for, and the command that runs them."""
+
+from pathlib import Path
+from typing import Any
+
+from tfk_transformer.export import file_names
+
+PURPOSES = {
+    file_names.TRANSLATE: "text to text: onnxruntime with onnxruntime-extensions, `tfk-transformer translate`",
+    file_names.GENERATE: "token ids to token ids: every onnxruntime, also in browsers and Node",
+    file_names.SCORE: "log-probabilities of given translations: `tfk-transformer score`",
+    file_names.TOKENIZER: "text to token ids, for streaming",
+    file_names.ENCODER: "encoder, for streaming",
+    file_names.DECODER_STEP: "one decoding step, for streaming",
+    file_names.CLASSIFY: "text to label: onnxruntime with onnxruntime-extensions, `tfk-transformer classify`",
+    file_names.PROBABILITIES: "token ids to probabilities: every onnxruntime",
+    file_names.SAVED_MODEL: "text to text: TensorFlow, TensorFlow Serving, `tfk-transformer translate`",
+    file_names.CTRANSLATE2: "folder for ctranslate2.Translator",
+    file_names.HUGGINGFACE: "folder for transformers",
+    file_names.PARITY: "how closely the files agree with the Keras model",
+}
+PROFILES = {"fast": "faster, with operators of onnxruntime only", "int8": "smaller, with weights of 8 bits"}
+RUNNABLE = (  # by `translate` or `classify`, the best first
+    file_names.TRANSLATE,
+    file_names.with_profile(file_names.TRANSLATE, "fast"),
+    file_names.with_profile(file_names.TRANSLATE, "int8"),
+    file_names.CLASSIFY,
+    file_names.SAVED_MODEL,
+)
+
+
+def described(out: Path) -> dict[str, dict[str, Any]]:
+    """Return the size in bytes and the purpose of each file and folder of an export, by name."""
+    return {path.name: {"bytes": _size(path), "purpose": _purpose(path.name)} for path in sorted(out.iterdir())}
+
+
+def run_line(out: Path, command: str, text: str | None) -> list[str] | None:
+    """Return the words of a command line that runs a file of an export, or None if no command does.
+
+    Args:
+        out: the folder of the export.
+        command: "translate" or "classify".
+        text: an input text, or None.
+    """
+    name = next((name for name in RUNNABLE if (out / name).exists()), None)
+    return None if name is None else ["tfk-transformer", command, str(out / name), *([text] if text else [])]
+
+
+def _size(path: Path) -> int:
+    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
+    return sum(file.stat().st_size for file in files)
+
+
+def _purpose(name: str) -> str:
+    """Return what a file is for: `translate.int8.onnx` is `translate.onnx` in another profile, and `.data` holds weights of a file."""
+    if name.endswith(".data"):
+        return f"weights of {name.removesuffix('.data')}; keep both in one folder"
+    for profile, how in PROFILES.items():
+        if (portable := name.replace(f".{profile}.onnx", ".onnx")) != name:
+            return f"{PURPOSES.get(portable, portable)}; {how}"
+    return PURPOSES.get(name, "")

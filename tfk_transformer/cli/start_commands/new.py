@@ -1,0 +1,60 @@
+"""`tfk-transformer new`."""
+
+import random
+import shlex
+import shutil
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tfk_transformer.atomic_write import written_whole
+from tfk_transformer.cli.arguments import check_new_folder, console
+from tfk_transformer.runtime_environment import with_install_line
+
+TEMPLATE = Path(__file__).with_name("template")
+SUFFIX = ".template"  # of files that are no part of this package
+LANGUAGES = ("en", "de")
+NUMBERS = 1000  # from 0
+HELD_OUT = {"validation": 50, "test": 50}  # numbers with three digits; the others are the training data
+EXAMPLES = """
+tfk-transformer new numbers
+cd numbers
+tfk-transformer train recipe.toml --out bundle
+"""
+
+
+def command(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of the project. It must not exist.")],
+) -> None:
+    """Create a small project to start from: README, recipe, a Keras fit script, and number words as data. It trains as it stands.
+
+    Replace the files in DIR/data by text pairs of your own.
+    """
+    check_new_folder(folder, "DIR")
+    with written_whole(folder) as new:
+        new.mkdir()
+        for file in sorted(TEMPLATE.iterdir()):
+            shutil.copyfile(file, new / file.name.removesuffix(SUFFIX))
+        _write_data(new / "data")
+    for path in sorted(folder.iterdir()):
+        console().print(path, markup=False)
+    console().print(f"Next: cd {shlex.quote(str(folder))} && tfk-transformer train recipe.toml --out bundle", markup=False)
+
+
+def _write_data(folder: Path) -> None:
+    """Write the splits as `folder:DIR:en-de` reads them."""
+    try:
+        from tfk_transformer.datasets.numbers import spell
+
+        spell(0, LANGUAGES[0])
+    except ImportError:  # of a package that training needs too
+        raise with_install_line(ModuleNotFoundError(name="tensorflow")) from None
+    folder.mkdir()
+    drawn = random.Random(0).sample(range(100, NUMBERS), sum(HELD_OUT.values()))
+    splits = {"train": sorted(set(range(NUMBERS)) - set(drawn))}
+    splits |= {split: sorted(drawn.pop() for _ in range(size)) for split, size in HELD_OUT.items()}
+    for split, numbers in splits.items():
+        for language in LANGUAGES:
+            lines = "".join(f"{spell(number, language)}\n" for number in numbers)
+            (folder / f"{language}.{split}.txt").write_text(lines, encoding="utf-8")

@@ -1,0 +1,86 @@
+"""`tfk-transformer translate` at a terminal: sentences are typed, and each is answered at once."""
+
+import contextlib
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tfk_transformer.cli.arguments import named_value
+from tfk_transformer.cli.main import print_error
+from tfk_transformer.config.words import nearest
+
+if TYPE_CHECKING:
+    from tfk_transformer.inference.interface import TranslatorProtocol
+
+PROMPT = "> "
+HELP = "Type a sentence and press Enter. :set NAME=VALUE changes a search setting, :set shows them, :quit or Ctrl-D ends."
+COMMANDS = (":help", ":set", ":quit")
+SHOWN = ("beam_size", "n_best")  # settings that ":set" shows even if they have their defaults
+
+
+def is_interactive(text: list[str] | None, input: Path | None, output: Path | None) -> bool:
+    """Return whether a user types the sentences and reads the translations at a terminal."""
+    return not text and input is None and output is None and sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def converse(translator: "TranslatorProtocol", settings: dict[str, Any], prefix: str | None, stream: bool) -> None:
+    """Translate what is typed, line by line, until the end of the input.
+
+    Args:
+        translator: the model.
+        settings: arguments of `translate`, which `:set` changes.
+        prefix: the forced beginning of every translation, or None.
+        stream: whether to print each translation token by token.
+    """
+    with contextlib.suppress(ImportError):  # Windows has no readline, and a console with a history of its own
+        import readline  # noqa: F401  # gives `input` its history and its keys
+    print(HELP)
+    while True:
+        try:
+            line = input(PROMPT).strip()
+            if line == ":quit":
+                return
+            if line.startswith(":"):
+                settings = _obey(line, translator, settings)
+            elif line:
+                _answer(line, translator, settings, prefix, stream)
+        except EOFError:  # Ctrl-D
+            print()
+            return
+        except KeyboardInterrupt:  # gives up the line, or its translation
+            print()
+        except ValueError as error:
+            print_error(error)
+
+
+def _obey(line: str, translator: "TranslatorProtocol", settings: dict[str, Any]) -> dict[str, Any]:
+    """Run a line that begins with a colon, and return the settings that hold from now on.
+
+    Raises:
+        ValueError: if the command is unknown, or the model refuses the setting.
+    """
+    command, _, rest = line.partition(" ")
+    if command == ":help":
+        print(HELP)
+    elif command == ":set" and not rest:
+        print(" ".join(f"{name}={value}" for name, value in {**dict.fromkeys(SHOWN, 1), **settings}.items() if name != "glossary"))
+    elif command == ":set":
+        name, value = named_value(rest.strip(), ":set", ":set beam_size=4")
+        changed = {**settings, name: value}
+        translator.translate([], **changed)  # checks the settings
+        return changed
+    else:
+        raise ValueError(f"expected {', '.join(COMMANDS)} or a sentence, got '{command}'.{nearest(command, COMMANDS)}")
+    return settings
+
+
+def _answer(text: str, translator: "TranslatorProtocol", settings: dict[str, Any], prefix: str | None, stream: bool) -> None:
+    if stream:
+        for part in translator.stream(text, **settings):
+            print(part, end="", flush=True)
+        print()
+        return
+    (translation,) = translator.translate([text], prefixes=[prefix] if prefix else None, **settings)
+    several = len(translation.hypotheses) > 1
+    for hypothesis in translation.hypotheses:
+        print(f"{hypothesis.score:9.4f}  {hypothesis.text}" if several else hypothesis.text, flush=True)
