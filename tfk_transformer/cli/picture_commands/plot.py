@@ -12,10 +12,10 @@ from tfk_transformer.cli.picture_commands.picture_files import Force, Out, check
 from tfk_transformer.runtime_environment import load_backend
 
 EXAMPLES = """
-tfk-transformer plot attention numbers-files/translate.onnx 'forty-two' -o attention.png
+tfk-transformer plot attention translate.onnx 'forty-two' -o attention.png
 # Every layer and head in one page
 tfk-transformer plot attention numbers 'forty-two' -o attention.html
-tfk-transformer plot alignment numbers-files/translate.onnx 'forty-two' -o alignment.svg
+tfk-transformer plot alignment translate.onnx 'forty-two' -o alignment.svg
 tfk-transformer plot training numbers numbers-2 -o training.png
 """
 
@@ -45,9 +45,10 @@ class Positions(StrEnum):
 
 Text = Annotated[str, typer.Argument(metavar="TEXT", help="A sentence.")]
 Given = Annotated[
-    str | None, typer.Option("--translation", help="Show the attention of this translation. Default: the best that is found.")
+    str | None,
+    typer.Option("--translation", metavar="TEXT", help="Show the attention of this translation. Default: the best that is found."),
 ]
-BeamSize = Annotated[int | None, typer.Option(help="The hypotheses kept in the search; 1 is greedy search. Default: 4.")]
+BeamSize = Annotated[int | None, typer.Option(metavar="N", help="The hypotheses kept in the search; 1 is greedy search. Default: 4.")]
 
 
 @command.command("attention")
@@ -59,11 +60,12 @@ def attention(
     kind: Annotated[
         Kind | None,
         typer.Option(
-            help="From the decoder to the source, or inside of the encoder or the decoder. Default: to the source, if there is one."
+            metavar="KIND",
+            help="cross: from the decoder to the source; encoder or decoder: inside of it. Default: cross, if the model has it.",
         ),
     ] = None,
-    layer: Annotated[int | None, typer.Option(help="The layer, from 1; -1 is the last. Default: the last.")] = None,
-    head: Annotated[int | None, typer.Option(help="The head, from 1; -1 is the last. Default: all, side by side.")] = None,
+    layer: Annotated[int | None, typer.Option(metavar="N", help="The layer, from 1; -1 is the last. Default: the last.")] = None,
+    head: Annotated[int | None, typer.Option(metavar="N", help="The head, from 1; -1 is the last. Default: all, side by side.")] = None,
     mean: Annotated[bool, typer.Option("--mean", help="Show the mean of all heads, of one --layer or of all layers.")] = False,
     beam_size: BeamSize = None,
     setting: Settings = None,
@@ -133,6 +135,7 @@ def schedule(
     steps: Annotated[
         int | None,
         typer.Option(
+            metavar="N",
             min=1,
             help="The training steps of the whole run. Default: epochs times epoch_steps, if the recipe has these, or ten times its "
             "warm-up if its schedule has no end.",
@@ -169,10 +172,10 @@ def _length(name: str, recipe: Any) -> int:
 @command.command("positions")
 def positions(
     out: Out,
-    model: Annotated[Path | None, typer.Argument(metavar="[BUNDLE]", help="A bundle, whose positions are drawn.")] = None,
-    kind: Annotated[Positions, typer.Option(help="Without a bundle: the kind of positions.")] = Positions.SINUSOIDAL,
-    length: Annotated[int, typer.Option(min=1, help="The number of positions.")] = 100,
-    model_dim: Annotated[int, typer.Option(min=1, help="Without a bundle: the width of the embeddings.")] = 128,
+    model: Annotated[Path | None, typer.Argument(metavar="BUNDLE", help="A bundle, whose positions are drawn.")] = None,
+    kind: Annotated[Positions, typer.Option(metavar="KIND", help=f"Without a bundle: {', '.join(Positions)}.")] = Positions.SINUSOIDAL,
+    length: Annotated[int, typer.Option(metavar="N", min=1, help="The number of positions.")] = 100,
+    model_dim: Annotated[int, typer.Option(metavar="N", min=1, help="Without a bundle: the width of the embeddings.")] = 128,
     force: Force = False,
 ) -> None:
     """Draw the vectors that are added to the embeddings at each position."""
