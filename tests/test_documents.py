@@ -3,6 +3,7 @@
 Data and training are made small by the documented replacements below. Blocks that are not run are listed with the reason.
 """
 
+import json
 import os
 import re
 import stat
@@ -12,6 +13,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from beam_environment import FOLDER as BEAM
+from beam_environment import needs_beam
 from marian_folder import sentences, write_folder
 from marian_npz_folder import write_file
 from markdown_it import MarkdownIt
@@ -45,6 +48,9 @@ NOT_RUN = [
         "needs two machines; tests/training/test_distribution.py starts such processes on one",
     ),
     ("docs/scaling.md", "#SBATCH", "needs Slurm"),
+    ("docs/scaling.md", 'pip install "tfk-transformer[beam]"', "downloads packages"),
+    ("docs/scaling.md", "--runner FlinkRunner", "needs job servers; tests/beam runs the pipeline through another one"),
+    ("docs/scaling.md", "benchmarks/beam.py", "takes minutes; tests/beam runs the program with few texts"),
     ("docs/serving.md", 'pip install "tfk-transformer[serve]"', "downloads packages"),
     ("docs/serving.md", "tfk-transformer serve ", "runs until it is ended; tests/server/test_protocols.py runs it and the curl commands"),
     ("docs/serving.md", "benchmarks/serve.py", "takes minutes; tests/programs/test_benchmark_serve.py runs the program"),
@@ -79,6 +85,9 @@ NOT_RUN = [
 BACKENDS = {"docs/scaling.md": "jax"}  # where the page says so
 
 
+IN_BEAM = ("tfk_transformer.beam", "pyspark", "import ray")  # what runs in .venv-beam
+
+
 class Block(NamedTuple):
     page: str
     line: int
@@ -88,6 +97,10 @@ class Block(NamedTuple):
     @property
     def reasons(self) -> list[str]:
         return [reason for page, part, reason in NOT_RUN if page == self.page and part in self.text]
+
+    @property
+    def in_beam(self) -> bool:
+        return any(part in self.text for part in IN_BEAM)
 
     @property
     def trains(self) -> bool:
@@ -113,7 +126,8 @@ def blocks() -> list[Block]:
 def cases():
     for block in blocks():
         if not block.reasons:
-            yield pytest.param(block, id=f"{block.page}:{block.line}", marks=[pytest.mark.journey] if block.trains else [])
+            marks = [pytest.mark.journey] * block.trains + [needs_beam] * block.in_beam
+            yield pytest.param(block, id=f"{block.page}:{block.line}", marks=marks)
 
 
 @pytest.fixture(scope="module")
@@ -156,6 +170,8 @@ def prepared(bundle, exported, translator, classifier_files, tmp_path_factory):
     write_file(folder / "marian", separate=True, **{"tied-embeddings-all": "false", "tied-embeddings": "true"})
     for name, seed in (("mine", 1), ("held-out", 2)):
         texts |= {f"{name}.{language}": sentences(side, 40, seed) for language, side in (("de", "source"), ("en", "target"))}
+    (folder / "in").mkdir()
+    texts["in/numbers.jsonl"] = [json.dumps({"id": number, "text": text}) for number, text in enumerate(words["en"])]
     for name, lines in texts.items():
         (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     translator.model.save(folder / "numbers.keras")
@@ -192,13 +208,14 @@ def shortened(block: Block) -> str:
 def run(block: Block, folder: Path, programs: Path) -> str:
     environment = {
         **os.environ,
-        "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
+        "PATH": f"{BEAM if block.in_beam else programs}{os.pathsep}{os.environ['PATH']}",
         "KERAS_BACKEND": BACKENDS.get(block.page, "tensorflow"),
         "MPLBACKEND": "agg",
         "TF_CPP_MIN_LOG_LEVEL": "3",
+        "RAY_USAGE_STATS_ENABLED": "0",
     }
-    program = [sys.executable, "-c"] if block.language == "python" else ["bash", "-euo", "pipefail", "-c"]
-    done = subprocess.run([*program, shortened(block)], cwd=folder, env=environment, capture_output=True, text=True)
+    program = ["python", "-c"] if block.language == "python" else ["bash", "-euo", "pipefail", "-c"]
+    done = subprocess.run([*program, shortened(block)], cwd=folder, env=environment, capture_output=True, text=True, timeout=1800)
     assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
     return done.stdout
 

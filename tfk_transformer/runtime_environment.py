@@ -10,6 +10,7 @@ from pathlib import Path
 
 # The extra of pyproject.toml that installs a package, by the name that the package is imported under.
 EXTRAS = {
+    "apache_beam": "beam",
     "backports": "zstd",
     "ctranslate2": "ctranslate2",
     "fastapi": "serve",

@@ -7,7 +7,7 @@ import pytest
 
 from tfk_transformer.inference.results import Classification, Hypothesis, Translation, to_classifications, to_translations
 from tfk_transformer.inference.text_batches import check_texts
-from tfk_transformer.inference.text_errors import TextError
+from tfk_transformer.inference.text_errors import Refusal, TextError, results_and_refusals
 from tfk_transformer.inference.token_scoring import score_in_batches
 
 NAN = float("nan")
@@ -57,3 +57,27 @@ def test_pairs_that_were_too_long_leave_the_rows_of_the_others():
 def test_the_error_survives_the_way_to_another_process():
     error = pickle.loads(pickle.dumps(TextError("texts", "expected a, got b.", {3: "c"}, {5: "d"})))
     assert (str(error), error.reasons, error.results) == ("texts: expected a, got b.", {3: "c"}, {5: "d"})
+
+
+def test_texts_beside_a_refused_one_are_run_once_or_again_if_their_results_are_missing():
+    seen = []
+
+    def run(sources, targets):
+        seen.append((sources, targets))
+        if "bad" in sources:  # before the model runs
+            raise TextError("sources", "expected a, got b.", {sources.index("bad"): "no text"})
+        long = targets.index("long")  # found by the model, which has the results of the others
+        raise TextError("targets", "expected c, got d.", {long: "too long"}, {i: sources[i].upper() for i in range(len(sources)) if i != long})
+
+    results, refusals = results_and_refusals(run, ["a", "bad", "c", "d"], ["A", "B", "long", "D"])
+    assert results == {0: "A", 3: "D"}
+    assert refusals == {1: Refusal("sources", "no text"), 2: Refusal("targets", "too long")}
+    assert seen == [(["a", "bad", "c", "d"], ["A", "B", "long", "D"]), (["a", "c", "d"], ["A", "long", "D"])]
+
+
+def test_no_text_is_run_where_all_are_refused_or_there_is_none():
+    def run(texts):
+        raise TextError("texts", "expected a, got b.", dict.fromkeys(range(len(texts)), "no text"))
+
+    assert results_and_refusals(run, ["a", "b"]) == ({}, {0: Refusal("texts", "no text"), 1: Refusal("texts", "no text")})
+    assert results_and_refusals(run, []) == ({}, {})

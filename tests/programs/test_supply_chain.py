@@ -39,7 +39,15 @@ def test_a_lock_has_every_dependency_at_the_version_of_the_constraints(lock, ext
     assert different == {}, "run scripts/lock"
 
 
-@pytest.mark.parametrize("lock", ["light", "tensorflow", "tools"])
+def test_the_lock_of_apache_beam_has_other_versions_only_where_it_must():
+    """Its environment is not .venv. docs/dependencies.md names the packages."""
+    locked, constrained = pins("locks/beam.txt"), pins("constraints.txt")
+    assert dependencies("beam") | {"pandas", "pyspark", "ray"} <= set(locked), "run scripts/lock"
+    different = {name for name, version in locked.items() if constrained.get(name, version) != version}
+    assert different == {"pillow", "protobuf", "pyarrow", "python-dateutil"}, "run scripts/lock, and correct docs/dependencies.md"
+
+
+@pytest.mark.parametrize("lock", ["light", "tensorflow", "tools", "beam"])
 def test_every_package_of_a_lock_has_hashes(lock):
     text = (REPOSITORY / f"locks/{lock}.txt").read_text()
     entries = re.split(r"\n(?=[a-zA-Z])", text.split("\n", 2)[2])

@@ -107,7 +107,7 @@ def test_objects_keep_their_text(tmp_path):
         ('["text"]', "expected a JSON object, got another value, of type list"),
         ("{}", "expected a string in text, got nothing"),
         ('{"text": 1}', "expected a string in text, got int"),
-        ('{"text": "a", "translation": "b"}', "expected an object without translation, got one with it; give another --output-field"),
+        ('{"text": "a", "translation": "b"}', "expected an object without translation, got one with it; choose another name"),
     ],
 )
 def test_a_line_that_is_no_object_with_the_text_is_bad(line, reason):

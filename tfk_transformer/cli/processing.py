@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from tfk_transformer.cli.arguments import BadLines
-from tfk_transformer.inference.text_errors import TextError
+from tfk_transformer.inference.text_errors import results_and_refusals
 from tfk_transformer.text_files.lines import Line
 
 CHUNK = 2000  # lines that are processed together, and that are written as one part of a compressed file
@@ -59,22 +59,13 @@ def processed(
 
 
 def _run_once(lines: list[Line], run: Callable[..., Iterable[Any]]) -> list[Line]:
-    """Process lines, and return each with its result or its problem. The model sees each line that it can process once.
-
-    Only where an error comes without the results of the other lines, these run again.
-    """
+    """Process lines, and return each with its result or its problem."""
     done = dict(enumerate(lines))
-    waiting = [number for number, line in done.items() if not line.reason]
-    while waiting:
-        try:
-            results = dict(enumerate(run(*map(list, zip(*(done[number].texts for number in waiting), strict=True)))))
-        except TextError as error:
-            results = error.results
-            for i, reason in error.reasons.items():
-                done[waiting[i]] = done[waiting[i]].refused(error.argument, reason)
-        for i, result in results.items():
-            done[waiting[i]] = done[waiting[i]]._replace(result=result)
-        waiting = [] if results else [number for number in waiting if not done[number].reason]
+    given = [number for number, line in done.items() if not line.reason]
+    if given:
+        results, refusals = results_and_refusals(run, *zip(*(done[number].texts for number in given), strict=True))
+        done |= {given[i]: done[given[i]]._replace(result=result) for i, result in results.items()}
+        done |= {given[i]: done[given[i]].refused(*refusal) for i, refusal in refusals.items()}
     return list(done.values())
 
 

@@ -1,7 +1,7 @@
-"""The error that names the texts that a model cannot process."""
+"""The error that names the texts that a model cannot process, and how the other texts are processed nevertheless."""
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 
 class TextError(ValueError):
@@ -40,3 +40,36 @@ class TextError(ValueError):
             convert: maps the index of a text and its row to the result.
         """
         return TextError(self.argument, self.problem, self.reasons, {i: convert(i, row) for i, row in self.rows.items()})
+
+
+class Refusal(NamedTuple):
+    """Why a text cannot be processed."""
+
+    argument: str  # the name of the argument that holds the text
+    reason: str
+
+
+def results_and_refusals(run: Callable[..., Iterable[Any]], *columns: Sequence[Any]) -> tuple[dict[int, Any], dict[int, Refusal]]:
+    """Run a model on texts of which it may refuse some. It sees each text that it can process once.
+
+    Only where an error comes without the results of the other texts, these run again.
+
+    Args:
+        run: maps texts, or the texts of several columns, to results.
+        *columns: the texts, or lists of equal length whose texts belong together, such as sources and targets.
+
+    Returns:
+        the result for the index of each text that was processed, and the refusal for the index of each other text.
+    """
+    results: dict[int, Any] = {}
+    refusals: dict[int, Refusal] = {}
+    waiting = list(range(len(columns[0])))
+    while waiting:
+        try:
+            found = dict(enumerate(run(*([column[i] for i in waiting] for column in columns))))
+        except TextError as error:
+            found = error.results
+            refusals |= {waiting[i]: Refusal(error.argument, reason) for i, reason in error.reasons.items()}
+        results |= {waiting[i]: result for i, result in found.items()}
+        waiting = [] if found else [i for i in waiting if i not in refusals]
+    return results, refusals

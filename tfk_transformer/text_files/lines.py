@@ -38,6 +38,18 @@ class Line(NamedTuple):
         return self._replace(place=self.files[-1 if argument == "targets" else 0], reason=reason)
 
 
+def decoded(data: bytes) -> str:
+    """Return the text of a line without its end.
+
+    Raises:
+        ValueError: if the line is not UTF-8.
+    """
+    try:
+        return data.decode("utf-8").removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"expected UTF-8, got byte 0x{data[error.start]:02x} at column {error.start + 1}.") from None
+
+
 class Source:
     """The lines of a file, or of standard input, which are counted and hashed as they are read.
 
@@ -96,11 +108,8 @@ class Source:
 
     def _line(self, line: Line, data: bytes, header: bool = False) -> Line:
         try:
-            record = data.decode("utf-8").removesuffix("\n").removesuffix("\r")
+            record = decoded(data)
             return line._replace(texts=(record if header else self._records.text(record),), record=record)
-        except UnicodeDecodeError as error:
-            byte, column = data[error.start], error.start + 1
-            return line.refused("texts", f"expected UTF-8, got byte 0x{byte:02x} at column {column}.")
         except ValueError as error:
             return line.refused("texts", str(error))
 

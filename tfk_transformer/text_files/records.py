@@ -91,11 +91,11 @@ class JsonObjects(Texts):
 
     Args:
         field: the name of the value with the text.
-        output_field: the name of the value with the translation.
+        *output_fields: the names of the values that are added: the translation, and perhaps more.
     """
 
-    def __init__(self, field: str, output_field: str) -> None:
-        self._field, self._output_field = field, output_field
+    def __init__(self, field: str, *output_fields: str) -> None:
+        self._field, self._output_fields = field, output_fields
 
     def text(self, record: str) -> str:
         """Return the value with the text."""
@@ -105,17 +105,20 @@ class JsonObjects(Texts):
             raise ValueError(f"expected a JSON object, got a line that is none ({error}).") from None
         if not isinstance(found, dict):
             raise ValueError(f"expected a JSON object, got another value, of type {type(found).__name__}.")
-        if self._output_field in found:
-            raise ValueError(f"expected an object without {self._output_field}, got one with it; give another --output-field.")
+        for name in self._output_fields:
+            if name in found:
+                raise ValueError(f"expected an object without {name}, got one with it; choose another name for the new value.")
         if not isinstance(text := found.get(self._field), str):
             raise ValueError(f"expected a string in {self._field}, got {'nothing' if text is None else type(text).__name__}.")
         return text
 
     def result_line(self, record: str | None, text: str | None, problem: str) -> str:
         """Return the object with the translation as a last value. The rest of the line stays as it was written."""
-        if record is None:
-            return json.dumps({"error": problem}, ensure_ascii=False)
-        added = json.dumps({self._output_field: text}, ensure_ascii=False)
+        return json.dumps({"error": problem}, ensure_ascii=False) if record is None else self.with_values(record, text)
+
+    def with_values(self, record: str, *values: str | float | None) -> str:
+        """Return an object that has a text with further last values, one for each of the output fields."""
+        added = json.dumps(dict(zip(self._output_fields, values, strict=True)), ensure_ascii=False)
         return f"{record.rstrip()[:-1].rstrip()}, {added[1:]}"  # an object with a text is not empty
 
 

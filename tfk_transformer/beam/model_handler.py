@@ -1,0 +1,75 @@
+"""The model handler for Beam's `RunInference`."""
+
+from collections.abc import Iterable, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from apache_beam.ml.inference.base import ModelHandler, PredictionResult
+
+from tfk_transformer.export.runtime.onnx_translator import OnnxTranslator
+from tfk_transformer.inference.results import Translation
+from tfk_transformer.inference.text_errors import Refusal, results_and_refusals
+
+NAMESPACE = "tfk_transformer"  # of the metrics
+TEXTS = 1024  # that the translator receives together, and sorts by length
+
+
+class BatchTranslator:
+    """A translator with one method, which other processes can call. What they call it through reads every attribute that it offers.
+
+    Args:
+        path: the ONNX file.
+        threads: see `OnnxTranslator`.
+    """
+
+    def __init__(self, path: Path, threads: int | None) -> None:
+        self._translator = OnnxTranslator(path, threads)
+
+    def translate(self, texts: Sequence[str], settings: dict[str, Any]) -> list[Translation | Refusal]:
+        """Return a `Translation` for each text, or a `Refusal` if the model cannot process it."""
+        results, refusals = results_and_refusals(lambda waiting: self._translator.translate(waiting, **settings), texts)
+        return [results[number] if number in results else refusals[number] for number in range(len(texts))]
+
+
+class TranslationHandler(ModelHandler[str, PredictionResult, BatchTranslator]):
+    """Translate texts with an ONNX file in `RunInference`.
+
+    The inference of each text is a `Translation`, or a `Refusal` if the model cannot process the text; the other texts of its batch
+    are translated. The `inference_args` of `RunInference` are the arguments of `OnnxTranslator.translate`: search settings,
+    `batch_size` and `glossary`.
+
+    Args:
+        path: the file, which has the same path on every worker.
+        shared: whether the processes of a machine share one model. Default: every process opens its own.
+        threads: the number of threads of a model. Default: 1, or the number of processors if the model is shared.
+        texts: texts that are collected before they are translated, in batches of similar length.
+
+    Raises:
+        ValueError: if `texts` is less than 1.
+    """
+
+    def __init__(self, path: str | PathLike[str], *, shared: bool = False, threads: int | None = None, texts: int = TEXTS) -> None:
+        if texts < 1:
+            raise ValueError(f"texts: expected at least 1, got {texts}.")
+        super().__init__(min_batch_size=texts, max_batch_size=texts, large_model=shared)
+        self._path = Path(path).absolute()
+        self._threads = threads if shared or threads is not None else 1
+
+    def load_model(self) -> BatchTranslator:
+        """Open the file."""
+        return BatchTranslator(self._path, self._threads)
+
+    def run_inference(
+        self, batch: Sequence[str], model: BatchTranslator, inference_args: dict[str, Any] | None = None
+    ) -> Iterable[PredictionResult]:
+        """Translate texts."""
+        return map(PredictionResult, batch, model.translate(batch, inference_args or {}))
+
+    def get_num_bytes(self, batch: Sequence[str]) -> int:
+        """Return the number of bytes of texts in UTF-8."""
+        return sum(len(text.encode()) for text in batch)
+
+    def get_metrics_namespace(self) -> str:
+        """Return the namespace of the metrics of `RunInference`."""
+        return NAMESPACE

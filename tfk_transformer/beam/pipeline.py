@@ -1,0 +1,114 @@
+"""The pipeline: JSON lines in, the same lines with translations out, and the lines that cannot be processed beside them."""
+
+import json
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+from apache_beam.coders import BytesCoder
+from apache_beam.metrics import Metrics
+from apache_beam.ml.inference.base import KeyedModelHandler, ModelHandler, PredictionResult, RunInference
+
+from tfk_transformer.beam.model_handler import NAMESPACE
+from tfk_transformer.inference.text_batches import check_texts
+from tfk_transformer.inference.text_errors import Refusal, TextError
+from tfk_transformer.text_files.lines import decoded
+from tfk_transformer.text_files.records import JsonObjects
+
+TRANSLATIONS, BAD_LINES = "translations", "bad-lines"  # the names of the output files begin with these
+BAD = "bad"  # the output of a step for lines that cannot be processed
+
+
+class Record(NamedTuple):
+    """A line of the input."""
+
+    file: str
+    line: str
+
+
+def translate_json_lines(
+    lines: beam.PCollection, handler: ModelHandler, settings: dict[str, Any], records: JsonObjects
+) -> tuple[beam.PCollection, beam.PCollection]:
+    """Translate the texts in JSON lines.
+
+    Args:
+        lines: pairs of a file's name and the bytes of a line.
+        handler: the translator.
+        settings: the arguments of `OnnxTranslator.translate`.
+        records: what a line is, with two output fields: the translation and its score.
+
+    Returns:
+        the lines with their translations and scores, and a JSON object with file, line and reason for each line that cannot be processed.
+    """
+    read = lines | "Read texts" >> beam.ParDo(_ReadText(records)).with_outputs(BAD, main="texts")
+    inference = RunInference(KeyedModelHandler(handler), inference_args=settings)
+    # A runner gives the lines of a file to one worker, unless they are shuffled.
+    results = read.texts | "Distribute" >> beam.Reshuffle() | "Translate" >> inference
+    written = results | "Write lines" >> beam.ParDo(_WriteLine(records)).with_outputs(BAD, main="lines")
+    return written.lines, (read[BAD], written[BAD]) | "Bad lines" >> beam.Flatten()
+
+
+def add_files(
+    pipeline: beam.Pipeline, source: str, output: str, handler: ModelHandler, settings: dict[str, Any], records: JsonObjects
+) -> None:
+    """Add to a pipeline the translation of files, see `translate_json_lines`.
+
+    Args:
+        pipeline: the pipeline.
+        source: the pattern of the files' names.
+        output: the folder for the files `translations-*.jsonl` and `bad-lines-*.jsonl`.
+        handler: the translator.
+        settings: the arguments of `OnnxTranslator.translate`.
+        records: what a line is.
+    """
+    lines = pipeline | "Read lines" >> beam.io.ReadFromTextWithFilename(source, coder=BytesCoder())
+    good, bad = translate_json_lines(lines, handler, settings, records)
+    for found, name in ((good, TRANSLATIONS), (bad, BAD_LINES)):
+        path = beam.io.filesystems.FileSystems.join(output, name)
+        found | f"Write {name}" >> beam.io.WriteToText(path, file_name_suffix=".jsonl", skip_if_empty=True)
+
+
+class _ReadText(beam.DoFn):
+    """Yield each record with its text, and to `BAD` each line that has none."""
+
+    def __init__(self, records: JsonObjects) -> None:
+        self._records = records
+
+    def process(self, element: tuple[str, bytes]) -> Iterator[Any]:
+        file, data = element
+        try:
+            line = decoded(data)
+            text = self._records.text(line)
+            check_texts([text])  # what cannot be encoded as UTF-8 cannot be sent to another worker either
+        except TextError as error:
+            yield _bad(Record(file, line), error.reasons[0])
+        except ValueError as error:
+            yield _bad(Record(file, data.decode(errors="backslashreplace")), str(error))
+        else:
+            yield Record(file, line), text
+
+
+class _WriteLine(beam.DoFn):
+    """Yield each line with its translation and score, and to `BAD` each line whose text the model refused."""
+
+    def __init__(self, records: JsonObjects) -> None:
+        self._records = records
+        self._texts, self._sources, self._targets = (
+            Metrics.counter(NAMESPACE, name) for name in ("texts", "source_characters", "target_characters")
+        )
+
+    def process(self, element: tuple[Record, PredictionResult]) -> Iterator[Any]:
+        record, found = Record(*element[0]), element[1].inference
+        if isinstance(found, Refusal):
+            yield _bad(record, found.reason)
+            return
+        best = found.hypotheses[0]
+        self._texts.inc()
+        self._sources.inc(len(found.source))
+        self._targets.inc(len(best.text))
+        yield self._records.with_values(record.line, best.text, round(best.score, 6))
+
+
+def _bad(record: Record, reason: str) -> beam.pvalue.TaggedOutput:
+    Metrics.counter(NAMESPACE, "bad_lines").inc()
+    return beam.pvalue.TaggedOutput(BAD, json.dumps({**record._asdict(), "reason": reason}, ensure_ascii=False))
