@@ -85,11 +85,14 @@ def main() -> None:
                 if "Beam" in what:
                     command[command.index("--output") + 1] += what.replace(" ", "")
                 costs.setdefault(what, []).append(measured(command))
-    print("| run | seconds | texts/s | texts/processor-second | texts/s, ratio to 1 worker |\n| --- | --- | --- | --- | --- |")
+    print(
+        "| run | seconds | texts/s | ratio to 1 worker | processor-seconds | texts/processor-second |\n| --- | --- | --- | --- | --- | --- |"
+    )
     for what, found in costs.items():
         seconds, used = (statistics.median(each[place] for each in found) for place in (0, 1))
         ratios = [first.seconds / each.seconds for first, each in zip(costs["Beam, 1 worker"], found, strict=True)]
-        print(f"| {what} | {seconds:.1f} | {given.texts / seconds:,.0f} | {given.texts / used:,.0f} | {statistics.median(ratios):.2f} |")
+        rates = f"{given.texts / seconds:,.0f} | {statistics.median(ratios):.2f} | {used:.1f} | {given.texts / used:,.0f}"
+        print(f"| {what} | {seconds:.1f} | {rates} |")
 
 
 if __name__ == "__main__":

@@ -67,7 +67,9 @@ def test_texts_beside_a_refused_one_are_run_once_or_again_if_their_results_are_m
         if "bad" in sources:  # before the model runs
             raise TextError("sources", "expected a, got b.", {sources.index("bad"): "no text"})
         long = targets.index("long")  # found by the model, which has the results of the others
-        raise TextError("targets", "expected c, got d.", {long: "too long"}, {i: sources[i].upper() for i in range(len(sources)) if i != long})
+        raise TextError(
+            "targets", "expected c, got d.", {long: "too long"}, {i: sources[i].upper() for i in range(len(sources)) if i != long}
+        )
 
     results, refusals = results_and_refusals(run, ["a", "bad", "c", "d"], ["A", "B", "long", "D"])
     assert results == {0: "A", 3: "D"}
