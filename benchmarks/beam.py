@@ -85,9 +85,8 @@ def main() -> None:
                 if "Beam" in what:
                     command[command.index("--output") + 1] += what.replace(" ", "")
                 costs.setdefault(what, []).append(measured(command))
-    print(
-        "| run | seconds | texts/s | ratio to 1 worker | processor-seconds | texts/processor-second |\n| --- | --- | --- | --- | --- | --- |"
-    )
+    print("| run | seconds | texts/s | ratio to 1 worker | processor-seconds | texts/processor-second |")
+    print("| --- | --- | --- | --- | --- | --- |")
     for what, found in costs.items():
         seconds, used = (statistics.median(each[place] for each in found) for place in (0, 1))
         ratios = [first.seconds / each.seconds for first, each in zip(costs["Beam, 1 worker"], found, strict=True)]
