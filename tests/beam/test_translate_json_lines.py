@@ -46,10 +46,10 @@ def lines(folder, name):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Two files of JSON lines, of which one is compressed and has the bad lines."""
+    """Two files of JSON lines, of which one begins with a byte order mark, and the other is compressed and has the bad lines."""
     path = tmp_path_factory.mktemp("beam")
     good = [json.dumps({"id": number, "text": text, "more": [1.50]}, ensure_ascii=False) + "\n" for number, text in enumerate(WORDS)]
-    (path / "a.jsonl").write_text("".join(good[::2]), encoding="utf-8")
+    (path / "a.jsonl").write_text("".join(good[::2]), encoding="utf-8-sig")
     with gzip.open(path / "b.jsonl.gz", "wb") as file:
         file.write("".join(good[1::2]).encode() + b"\n".join(line for line, _ in BAD))
     return path
@@ -119,6 +119,8 @@ def test_invalid_arguments_are_refused_before_any_work(folder, tmp_path):
         (*files, "--output", tmp_path): "--output: expected a folder without files of an earlier run, got",
         (*files, "--output", tmp_path / "new", "--ouput-field", "de"): "options: expected those of --help and of FnApiRunner, got --ouput",
         (*files, "--output", tmp_path / "new", "--setting", "beam=2"): "settings: expected some of beam_size,",
+        (*files, "b.jsonl", "--output", tmp_path / "new"): "--input: expected one pattern, got also b.jsonl;",
+        (*files, "--output", tmp_path / "new", "--score-field", "translation"): "--score-field: expected another name than --output-field",
     }.items():
         done = beam(*arguments)
         assert done.returncode == 1

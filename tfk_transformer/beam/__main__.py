@@ -46,6 +46,10 @@ def command(
 
     All other options are Beam's, such as --direct_num_workers 2 --direct_running_mode multi_processing.
     """
+    if stray := _stray(context.args):
+        raise ValueError(f"--input: expected one pattern, got also {stray[0]}; write the pattern in quotes, so that the shell leaves it.")
+    if score_field == output_field:
+        raise ValueError(f"--score-field: expected another name than --output-field, got {score_field}; give another name.")
     from tfk_transformer.beam.model_handler import TranslationHandler
     from tfk_transformer.beam.running import run
 
@@ -55,6 +59,12 @@ def command(
     OnnxTranslator(model, threads=1).translate([""], **settings)  # an error in the settings appears here, before any work
     handler = TranslationHandler(model, shared=share_model, threads=threads, texts=texts)
     run([f"--runner={runner}", *context.args], input, output, handler, settings, records)
+
+
+def _stray(given: list[str]) -> list[str]:
+    """Return the arguments that are no options and no values of options, such as the files of a pattern that the shell has replaced."""
+    pairs = zip(["", *given], given, strict=False)
+    return [each for before, each in pairs if not each.startswith("-") and (not before.startswith("--") or "=" in before)]
 
 
 def main() -> None:

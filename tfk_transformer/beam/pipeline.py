@@ -1,5 +1,6 @@
 """The pipeline: JSON lines in, the same lines with translations out, and the lines that cannot be processed beside them."""
 
+import codecs
 import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -77,7 +78,7 @@ class _ReadText(beam.DoFn):
     def process(self, element: tuple[str, bytes]) -> Iterator[Any]:
         file, data = element
         try:
-            line = decoded(data)
+            line = decoded(data.removeprefix(codecs.BOM_UTF8))  # which may begin a file; no JSON begins with it
             text = self._records.text(line)
             check_texts([text])  # what cannot be encoded as UTF-8 cannot be sent to another worker either
         except TextError as error:
