@@ -118,7 +118,7 @@ def test_invalid_arguments_are_refused_before_any_work(folder, tmp_path):
         ("--model", MODEL, "--input", f"{tmp_path}/*.txt", "--output", tmp_path / "new"): "--input: expected the names of files, got",
         (*files, "--output", tmp_path): "--output: expected a folder without files of an earlier run, got",
         (*files, "--output", tmp_path / "new", "--ouput-field", "de"): "options: expected those of --help and of FnApiRunner, got --ouput",
-        (*files, "--output", tmp_path / "new", "--setting", "beam=2"): "settings: expected some of beam_size,",
+        (*files, "--output", tmp_path / "new", "--setting", "beam=2"): "settings: unknown name 'beam'. Did you mean 'beam_size'?",
         (*files, "b.jsonl", "--output", tmp_path / "new"): "--input: expected one pattern, got also b.jsonl;",
         (*files, "--output", tmp_path / "new", "--score-field", "translation"): "--score-field: expected another name than --output-field",
     }.items():
