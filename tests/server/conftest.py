@@ -22,6 +22,9 @@ main()
 """
 
 
+LIVE, READY = "/v2/health/live", "/v2/health/ready"
+
+
 class Answer(NamedTuple):
     status: int
     content: object  # strict JSON; bytes if it is none
@@ -57,7 +60,9 @@ class Server:
             raise AssertionError(text) from None
 
     def requests(self):
-        return [line for line in self.lines() if line["event"] == "request"]
+        """The log's lines of the requests so far. A line is written after its answer, and before the next request is read."""
+        self.send(LIVE)
+        return [line for line in self.lines() if line["event"] == "request" and line["path"] != LIVE]
 
     def send(self, path, body=None, method=None, headers=None, timeout=60):
         """Send a request, and return its answer."""
@@ -86,6 +91,18 @@ class Server:
         """The value of a metric without labels."""
         lines = self.send("/metrics").content.decode().splitlines()
         return float(next(line for line in lines if line.startswith(f"{name} ")).split()[1])
+
+    def wait_until(self, condition):
+        """Wait until a condition holds, for as long as the slowest machine may need."""
+        end = time.monotonic() + 120
+        while not condition():
+            assert self.process.poll() is None and time.monotonic() < end, self.log.read_text()
+            time.sleep(0.02)
+
+    def begin_to_end(self, number):
+        """Send a signal, and wait until the server has noticed it."""
+        self.process.send_signal(number)
+        self.wait_until(lambda: self.send(READY).status == 503)
 
     def stop(self, signals=(signal.SIGTERM,)):
         for number in signals:

@@ -5,7 +5,6 @@ import random
 import re
 import socket
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -19,7 +18,7 @@ SETTINGS = {"text": ["forty-two"], "n_best": 1}
 @pytest.fixture(scope="module")
 def small(serve):
     """A server with small limits."""
-    limits = ("--max-body", 2000, "--max-texts", 3, "--max-characters", 50, "--max-beam-size", 4, "--body-timeout", 1)
+    limits = ("--max-body", 2000, "--max-texts", 3, "--max-characters", 50, "--max-beam-size", 4, "--body-timeout", 3)
     return serve(*limits, "--setting", "n_best=2", "--beam-size", 3)
 
 
@@ -90,7 +89,7 @@ def test_a_body_that_stops_arriving_is_refused_and_keeps_nobody_waiting(small):
     with socket.create_connection(("127.0.0.1", small.port)) as half:
         half.sendall(f'POST {PREDICT} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 30\r\n\r\n{{"instances"'.encode())
         assert small.predict("nine").content["outputs"]["translation"] == ["neun"]
-        half.settimeout(20)
+        half.settimeout(60)
         assert half.recv(100).startswith(b"HTTP/1.1 408")
 
 
@@ -149,7 +148,7 @@ def malformed(random, valid):
     return bytes(text)
 
 
-def test_five_hundred_malformed_requests_are_answered_without_an_error_of_the_server(small):
+def test_a_thousand_malformed_requests_are_answered_without_an_error_of_the_server(small):
     choose = random.Random(7)
     tensor = {"name": "text", "shape": [1], "datatype": "BYTES", "data": ["seven"]}
     valid = {
@@ -159,11 +158,11 @@ def test_five_hundred_malformed_requests_are_answered_without_an_error_of_the_se
         INFER: {"id": "1", "inputs": [tensor], "outputs": [{"name": "score"}], "parameters": {"beam_size": 2, "n_best": 1}},
         STREAM: {"text_input": "seven", "parameters": {"max_length": 5}},
     }
-    requests = [(path, malformed(choose, valid[path])) for path in valid for _ in range(100)]
+    requests = [(path, malformed(choose, valid[path])) for path in valid for _ in range(200)]
     with ThreadPoolExecutor(8) as threads:
         statuses = list(threads.map(lambda request: small.send(*request).status, requests))
     assert set(statuses) <= {200, 400, 413, 422}
-    assert sum(status != 200 for status in statuses) > 250
+    assert sum(status != 200 for status in statuses) > 500
     assert small.predict("seven").status == 200
 
 
@@ -172,9 +171,7 @@ def test_a_full_queue_and_a_late_answer_are_refused(serve):
     server = serve("--max-queue", 16, "--max-texts", 16, "--max-batch", 16, "--timeout", 0.3, "--max-delay", 10_000, "--max-streams", 1)
     with ThreadPoolExecutor(2) as threads:
         waits = threads.submit(server.predict, *["one"] * 10)
-        deadline = time.monotonic() + 5
-        while server.metric("tfk_queue_texts") == 0 and time.monotonic() < deadline:
-            time.sleep(0.01)
+        server.wait_until(lambda: server.metric("tfk_queue_texts") > 0)  # they wait there also when their request is refused
         full = server.predict(*["one"] * 10)
         assert (full.status, full.headers["retry-after"]) == (429, "1")
         assert error_of(full) == "queue: expected at most 16 texts, got 10 that wait and 10 more; try again later."
@@ -202,10 +199,7 @@ def test_streams_are_limited_and_end_with_their_clients(serve):
             body = b'{"text_input": "one hundred ninety-nine", "parameters": {"min_length": 30}}'
             head = f"POST {STREAM} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
             connection.sendall(head.encode() + body)
-    deadline = time.monotonic() + 20
-    while (status := server.send(STREAM, {"text_input": "seven"}).status) == 429 and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert status == 200
+    server.wait_until(lambda: server.send(STREAM, {"text_input": "seven"}).status == 200)
 
 
 @pytest.mark.parametrize("source", ["file", "environment"])
