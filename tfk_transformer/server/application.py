@@ -1,9 +1,12 @@
 """The application: every path, and what surrounds them."""
 
 from fastapi import FastAPI, Response
+from fastapi.routing import APIRoute
 from prometheus_client import generate_latest
 from pydantic import BaseModel
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from tfk_transformer import __version__
@@ -15,6 +18,7 @@ from tfk_transformer.server.served_model import ServedModel
 from tfk_transformer.server.streams import Streams
 
 # Models that the bodies of requests refer to.
+HANDLERS = {refusals.Refusal: refusals.of_refusal, HTTPException: refusals.of_http}
 COMPONENTS: tuple[type[BaseModel], ...] = (open_inference.InputTensor, open_inference.OutputTensor)
 
 
@@ -27,11 +31,27 @@ def application(served: ServedModel, metrics: Metrics, streams: Streams, lifecyc
     for router in routers:
         app.router.routes.extend(router.routes)  # `include_router` nests them, and each request then searches longer
     _add_metrics(app, metrics)
-    app.add_exception_handler(refusals.Refusal, refusals.of_refusal)
-    app.add_exception_handler(HTTPException, refusals.of_http)
+    for error, handler in HANDLERS.items():
+        app.add_exception_handler(error, handler)
     page = app.openapi()
     page["components"]["schemas"] |= {kind.__name__: kind.model_json_schema() for kind in COMPONENTS}
-    return Recorded(Gate(app, served.settings, lifecycle), {*page["paths"], "/docs", "/openapi.json"}, metrics, lifecycle)
+    return Recorded(Gate(_shortened(app), served.settings, lifecycle), {*page["paths"], "/docs", "/openapi.json"}, metrics, lifecycle)
+
+
+def _shortened(app: FastAPI) -> ASGIApp:
+    """Return the application with a shorter way to the routes that read their bodies themselves.
+
+    FastAPI's dependencies, which they do not have, take a third of the time of a request.
+    """
+    direct = [
+        Route(route.path, route.endpoint, methods=list(route.methods))
+        for route in app.router.routes
+        if isinstance(route, APIRoute) and route.openapi_extra
+    ]
+    front = Starlette(routes=direct, exception_handlers=HANDLERS)
+    front.router.redirect_slashes = False
+    front.router.default = app
+    return front
 
 
 def _add_metrics(app: FastAPI, metrics: Metrics) -> None:

@@ -32,13 +32,13 @@ _REASONS = {
 }
 
 
-def of_refusal(request: Request, error: Exception) -> Response:
+async def of_refusal(request: Request, error: Exception) -> Response:
     """Answer a `Refusal`."""
     assert isinstance(error, Refusal)
     return error.answer()
 
 
-def of_http(request: Request, error: Exception) -> Response:
+async def of_http(request: Request, error: Exception) -> Response:
     """Answer an error of Starlette."""
     assert isinstance(error, HTTPException)
     reason = _REASONS.get(error.status_code, f"request: expected one that can be served, got an error: {error.detail}; correct it.")

@@ -1,5 +1,6 @@
 """The HTTP server: a socket, signals, and an end at which no request is lost."""
 
+import gc
 import socket
 import time
 from collections.abc import Callable
@@ -35,6 +36,8 @@ class DrainingServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to answer. Uvicorn has set its signal handlers before; until then, a signal would end the process by itself."""
         await super().startup(sockets)
+        gc.collect()
+        gc.freeze()  # else each full collection of garbage visits the objects of all imported packages
         self._announce()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
