@@ -39,14 +39,12 @@ class _Request:
         self.loop = asyncio.get_running_loop()
         self.done: asyncio.Future[None] = self.loop.create_future()
 
-    def finish(self) -> None:
-        """Wake the coroutine that waits; called in another thread."""
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
-            self.loop.call_soon_threadsafe(self._wake)
 
-    def _wake(self) -> None:
-        if not self.done.done():
-            self.done.set_result(None)
+def _wake(requests: Sequence[_Request]) -> None:
+    """Continue the coroutines that wait for these requests."""
+    for request in requests:
+        if not request.done.done():
+            request.done.set_result(None)
 
 
 class _Item(NamedTuple):
@@ -59,6 +57,14 @@ class _Item(NamedTuple):
     arrived: float
 
 
+class _Last(NamedTuple):
+    """The batch that ended last."""
+
+    work: Work | None = None
+    expected: int = 0  # texts of this work that are worth waiting for
+    ended: float = 0.0
+
+
 class Batcher:
     """Threads that run the model on batches.
 
@@ -66,7 +72,8 @@ class Batcher:
         run: runs the model; see `Run`. The other texts are prefixes or targets.
         workers: batches that run at the same time.
         max_batch: texts in a batch.
-        max_delay: seconds that a text waits for others.
+        max_delay: seconds that a text waits for others, after the model is free for it. It waits only until as many texts wait as
+            did when the last batch of the same work ended, those of the batch included.
         max_queue: texts that wait.
         observe: called with the number of texts of each batch.
     """
@@ -86,6 +93,7 @@ class Batcher:
         self._waiting: dict[Work, deque[_Item]] = {}
         self._condition, self._finishing = threading.Condition(), threading.Lock()
         self._stopping, self.queued = False, 0
+        self._last = _Last()
         self._threads = [threading.Thread(target=self._work, name=f"batches-{number}", daemon=True) for number in range(workers)]
         for thread in self._threads:
             thread.start()
@@ -136,7 +144,7 @@ class Batcher:
             self.queued += len(items)
             queue = self._waiting.setdefault(work, deque())
             queue.extend(items)
-            if first or len(queue) >= self._max_batch:  # else a thread already waits for the delay to pass
+            if first or len(queue) >= self._enough(work):  # else a thread already waits for the delay to pass
                 self._condition.notify()
 
     def _work(self) -> None:
@@ -144,28 +152,47 @@ class Batcher:
             work, items = batch
             if items := [item for item in items if not item.request.abandoned]:
                 self._observe(len(items))
-                self._finish(items, self._outcomes(work, items))
+                outcomes = self._outcomes(work, items)
+                self._expect(work, len(items))  # before clients can send again
+                self._finish(items, outcomes)
+
+    def _expect(self, work: Work, answered: int) -> None:
+        """Expect the clients that were answered to send as many texts again.
+
+        They and the texts that wait already would otherwise take turns, in batches of half the size.
+        """
+        with self._condition:
+            waiting = len(self._waiting.get(work, ()))
+            self._last = _Last(work, min(self._max_batch, waiting + answered), time.monotonic())
 
     def _next_batch(self) -> tuple[Work, list[_Item]] | None:
-        """Wait for a batch that is full, or whose oldest text has waited long enough. None: the end."""
+        """Wait for a batch that is due. None: the end."""
         with self._condition:
             while True:
                 if work := self._due():
                     return work, self._take(work)
                 if self._stopping:
                     return None
-                oldest = min((items[0].arrived for items in self._waiting.values()), default=None)
-                self._condition.wait(None if oldest is None else max(0.0, oldest + self._max_delay - time.monotonic()))
+                first = min((self._deadline(*waiting) for waiting in self._waiting.items()), default=None)
+                self._condition.wait(None if first is None else max(0.0, first - time.monotonic()))
 
     def _due(self) -> Work | None:
         """Return the work to do now: of the batches that are due, that of the oldest text."""
-        latest = time.monotonic() - self._max_delay
+        now = time.monotonic()
         due = [
             (items[0].arrived, place, work)
             for place, (work, items) in enumerate(self._waiting.items())
-            if self._stopping or len(items) >= self._max_batch or items[0].arrived <= latest
+            if self._stopping or len(items) >= self._enough(work) or self._deadline(work, items) <= now
         ]
         return min(due)[2] if due else None
+
+    def _enough(self, work: Work) -> int:
+        """Return how many texts need not wait for others."""
+        return self._last.expected if work == self._last.work else self._max_batch
+
+    def _deadline(self, work: Work, items: Sequence[_Item]) -> float:
+        """Return when texts have waited long enough. The delay begins anew when the same work has been done."""
+        return (max(items[0].arrived, self._last.ended) if work == self._last.work else items[0].arrived) + self._max_delay
 
     def _take(self, work: Work) -> list[_Item]:
         queue = self._waiting[work]
@@ -203,10 +230,14 @@ class Batcher:
         return [outcomes[place] for place in range(len(items))]
 
     def _finish(self, items: Sequence[_Item], outcomes: Sequence[Outcome]) -> None:
-        for item, outcome in zip(items, outcomes, strict=True):
-            with self._finishing:
+        """Store the outcomes of a batch. The event loop is called once for all its requests: a call costs a system call."""
+        complete = []
+        with self._finishing:
+            for item, outcome in zip(items, outcomes, strict=True):
                 item.request.outcomes[item.place] = outcome
                 item.request.missing -= 1
-                last = item.request.missing == 0
-            if last:
-                item.request.finish()
+                if item.request.missing == 0:
+                    complete.append(item.request)
+        if complete:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+                complete[0].loop.call_soon_threadsafe(_wake, complete)

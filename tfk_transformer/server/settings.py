@@ -21,7 +21,7 @@ class ServerSettings(Record):
 
     workers: int = Field(default=1, ge=1, le=256, description="batches that run at the same time")
     max_batch: int = Field(default=64, ge=1, description="texts in a batch")
-    max_delay: float = Field(default=0.005, ge=0, le=10, description="seconds that a text waits for others")
+    max_delay: float = Field(default=0.01, ge=0, le=10, description="most seconds that a text waits for others")
 
     max_body: int = Field(default=2**20, ge=1, description="bytes of a request's body")
     max_texts: int = Field(default=256, ge=1, description="texts in a request")
