@@ -17,8 +17,8 @@ from tfk_transformer.server.protocols import libre_translate, open_inference, tf
 from tfk_transformer.server.served_model import ServedModel
 from tfk_transformer.server.streams import Streams
 
-# Models that the bodies of requests refer to.
 HANDLERS = {refusals.Refusal: refusals.of_refusal, HTTPException: refusals.of_http}
+# Models that the bodies of requests refer to.
 COMPONENTS: tuple[type[BaseModel], ...] = (open_inference.InputTensor, open_inference.OutputTensor)
 
 
@@ -44,7 +44,7 @@ def _shortened(app: FastAPI) -> ASGIApp:
     FastAPI's dependencies, which they do not have, take a third of the time of a request.
     """
     direct = [
-        Route(route.path, route.endpoint, methods=list(route.methods))
+        Route(route.path, route.endpoint, methods=list(route.methods or ()))
         for route in app.router.routes
         if isinstance(route, APIRoute) and route.openapi_extra
     ]
