@@ -51,7 +51,7 @@ def command(
     beam_size: Annotated[int | None, _number("The beam size of requests that give none.", SEARCH)] = None,
     setting: Settings = None,
     max_batch: Annotated[int, _number("Maximum number of texts that are run together.", BATCHES)] = 64,
-    max_delay: Annotated[float, _number("Most milliseconds that a text waits for others.", BATCHES, "MS")] = 10,
+    max_delay: Annotated[float, _number("Maximum number of milliseconds that a text waits for others.", BATCHES, "MS")] = 10,
     workers: Annotated[
         int | None, _number("Number of batches that run at the same time. Default: 1; the processors share a batch.", BATCHES)
     ] = None,
