@@ -2,13 +2,14 @@
 
 import functools
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import onnx_ir as ir
 import onnxruntime
+from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 from tfk_transformer.config.layer_options import LayerOptions
 from tfk_transformer.constants import PAD_ID, START_ID
@@ -23,7 +24,9 @@ from tfk_transformer.models.base import TokenModel
 
 Arrays: TypeAlias = list[np.ndarray]
 Observed: TypeAlias = dict[str, ir.Value]  # the rows that are multiplied, by the name of the weights
+Rows: TypeAlias = dict[tuple[str, ...], np.ndarray]  # float32 (R, rows), by the names of all weights that they are multiplied by
 
+BATCH_SIZE = 32  # sentences that are decoded together
 JOINED = 2**26  # bytes of rows whose statistics are computed together
 
 
@@ -58,7 +61,7 @@ class ObservedGraph:
     Args:
         model: the model.
         options: options of the layers.
-        write: writes the operators: `write_read` or `write_step`.
+        write: writes the operators, as `write_read` or `write_step`, and returns the results that are needed.
         inputs: int32 ids and float32 tensors; their shapes are those of `PlaceholderModel`.
     """
 
@@ -68,26 +71,30 @@ class ObservedGraph:
         weights = {name: np.asarray(weight) for name, weight in model.named_weights.items()}
         writer = OperatorWriter(graph, model.config, options, weights, functools.partial(ObservedMatMul, observed=observed))
         results = write(writer, StandardAttention, *inputs)
-        for value in (*results, *observed.values()):
+        names: dict[ir.Value, tuple[str, ...]] = {}  # the memory of all decoder layers is projected from the same rows
+        for name, value in observed.items():
+            names[value] = (*names.get(value, ()), name)
+        for value in (*results, *names):
             output = writer.op("Identity", [value])  # a value can be several results
             output.name, output.dtype = f"output_{len(graph.outputs)}", ir.DataType.FLOAT
             graph.outputs.append(output)
         graph.extend(writer.nodes)
-        self._names = list(observed)
+        self._names = list(names.values())
         self._inputs = [str(value.name) for value in inputs]
         self._session = _opened(ir.Model(graph, ir_version=IR_VERSION))
 
-    def run(self, *inputs: np.ndarray) -> tuple[Arrays, dict[str, np.ndarray]]:
-        """Return the results, and the rows of each product by the name of the weights."""
+    def run(self, *inputs: np.ndarray) -> tuple[Arrays, Rows]:
+        """Return the results, and the rows of each product."""
         found = self._session.run(None, dict(zip(self._inputs, inputs, strict=True)))
         results = len(found) - len(self._names)
         return found[:results], dict(zip(self._names, found[results:], strict=True))
 
 
 def _opened(model: ir.Model) -> onnxruntime.InferenceSession:
+    RemoveUnusedNodesPass()(model)
     with tempfile.TemporaryDirectory() as folder:
         save(model, Path(folder) / "observed.onnx")
-        return open_session(Path(folder) / "observed.onnx", threads=1)
+        return open_session(Path(folder) / "observed.onnx")
 
 
 def observe_rows(model: TokenModel, sources: np.ndarray, targets: np.ndarray) -> dict[str, RowStatistics]:
@@ -100,53 +107,78 @@ def observe_rows(model: TokenModel, sources: np.ndarray, targets: np.ndarray) ->
     """
     found: dict[str, RowStatistics] = {}
     for prefix, member in model.named_members().items():
+        of_member: dict[tuple[str, ...], RowStatistics] = {}
         for observed in _joined(_observed_rows(member, sources, targets)):
-            for name, parts in observed.items():
-                rows = np.concatenate(parts).astype("float64")
-                low, high, moments = found.get(prefix + name, (0.0, 0.0, 0.0))
-                found[prefix + name] = RowStatistics(min(low, float(rows.min())), max(high, float(rows.max())), moments + rows.T @ rows)
+            for names, rows in observed.items():
+                of_member[names] = _with_rows(of_member.get(names), rows)
+        found |= {prefix + name: statistics for names, statistics in of_member.items() for name in names}
     return found
 
 
-def _joined(sentences: Iterator[dict[str, Arrays]]) -> Iterator[dict[str, Arrays]]:
-    """Join the rows of sentences until they take `JOINED` bytes: one large product of rows takes less time than many small ones."""
-    joined: dict[str, Arrays] = {}
+def _with_rows(known: RowStatistics | None, rows: np.ndarray) -> RowStatistics:
+    """Return the statistics of the rows that are known and of more rows."""
+    import tensorflow as tf
+
+    low, high, moments = known or (0.0, 0.0, np.zeros(()))
+    more = tf.linalg.matmul(rows, rows, transpose_a=True).numpy().astype("float64")
+    return RowStatistics(min(low, float(rows.min())), max(high, float(rows.max())), moments + more)
+
+
+def _joined(parts: Iterable[Rows]) -> Iterator[Rows]:
+    """Join rows until they take `JOINED` bytes: one large product of rows takes less time than many small ones."""
+    joined: dict[tuple[str, ...], Arrays] = {}
     size = 0
-    for observed in sentences:
-        for name, parts in observed.items():
-            joined.setdefault(name, []).extend(parts)
-            size += sum(part.nbytes for part in parts)
+    for observed in parts:
+        for names, rows in observed.items():
+            joined.setdefault(names, []).append(rows)
+            size += rows.nbytes
         if size >= JOINED:
-            yield joined
+            yield {names: np.concatenate(rows) for names, rows in joined.items()}
             joined, size = {}, 0
-    if joined:
-        yield joined
+    yield {names: np.concatenate(rows) for names, rows in joined.items()}
 
 
-def _observed_rows(model: TokenModel, sources: np.ndarray, targets: np.ndarray) -> Iterator[dict[str, Arrays]]:
-    """Decode each target step by step, on its own so that there is no padding, and yield the rows of its products."""
+def _observed_rows(model: TokenModel, sources: np.ndarray, targets: np.ndarray) -> Iterator[Rows]:
+    """Decode batches of targets of similar length step by step, and yield the rows of their products, without padding."""
     config, decoder_only = model.config, model.config.architecture == "decoder"
     layers = [(width, f"{name}_{i}") for i in range(config.decoder_layers) for name, width in _widths(model)]
     memory = [] if decoder_only else [*(_float(f"memory_{name}", 4) for _, name in layers), _float("mask", 4)]
     cache = [_float(name, 4) for _, name in layers]
-    step = ObservedGraph(model, config.decoder_options(), write_step, [_ids("ids", 3), _float("lineage", 4), *cache, *memory])
+    step = ObservedGraph(model, config.decoder_options(), _write_cache, [_ids("ids", 3), _float("lineage", 4), *cache, *memory])
     read = None if decoder_only else ObservedGraph(model, config, write_read, [_ids("source", 2)])
-    for source, target in zip(sources, targets, strict=True):
-        source, target = source[source != PAD_ID], target[target != PAD_ID]
+    ids = _begun(sources, targets) if decoder_only else _begun(np.zeros((len(targets), 0), "int32"), targets)
+    lengths = np.count_nonzero(ids, axis=1)
+    order = np.argsort(lengths)
+    for batch in (order[first : first + BATCH_SIZE] for first in range(0, len(order), BATCH_SIZE)):
         remembered: Arrays = []
-        observed: dict[str, Arrays] = {}
         if read:
-            remembered, rows = read.run(source[None])
-            observed |= {name: [values] for name, values in rows.items()}
-        else:
-            target = np.concatenate([source[:-1], target])
-        ids = np.concatenate([[START_ID], target[:-1]]).astype("int32")[None, None]  # (1, 1, T)
-        past = [np.zeros((1, config.num_heads, 0, width), "float32") for width, _ in layers]
-        for length in range(1, ids.shape[2] + 1):
-            (_, _, *past), rows = step.run(ids[:, :, :length], np.zeros((1, 1, 1, length), "float32"), *past, *remembered)
-            for name, values in rows.items():
-                observed.setdefault(name, []).append(values)
-        yield observed
+            remembered, rows = read.run(sources[batch])
+            yield _real(rows, remembered[-1][:, 0, 0] == 0)
+        past = [np.zeros((len(batch), config.num_heads, 0, width), "float32") for width, _ in layers]
+        for length in range(1, lengths[batch].max() + 1):
+            given = ids[batch, None, :length], np.zeros((len(batch), 1, 1, length), "float32")
+            past, rows = step.run(*given, *past, *remembered)
+            yield _real(rows, lengths[batch] >= length)
+
+
+def _write_cache(*given: Any) -> list[ir.Value]:
+    """Write a decoding step, see `write_step`, that returns the longer cache only: logits take half the time of a large vocabulary."""
+    return write_step(*given)[2:]
+
+
+def _begun(prompts: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """Return what the decoder reads for each target, int32 (N, L): start token, prompt and target without their last tokens, padding."""
+    texts = [[*prompt[prompt != PAD_ID][:-1], *target[target != PAD_ID]] for prompt, target in zip(prompts, targets, strict=True)]
+    begun = np.full((len(texts), max(map(len, texts)) + 1), PAD_ID, "int32")
+    begun[:, 0] = START_ID
+    for row, text in zip(begun, texts, strict=True):
+        row[1 : len(text)] = text[:-1]
+    return begun
+
+
+def _real(rows: Rows, real: np.ndarray) -> Rows:
+    """Return the rows of sentences (A,), or of tokens (B, S), that are real."""
+    return {names: part.reshape(*real.shape, -1, part.shape[-1])[real].reshape(-1, part.shape[-1]) for names, part in rows.items()}
 
 
 def _widths(model: TokenModel) -> list[tuple[str, int]]:

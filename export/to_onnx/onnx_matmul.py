@@ -10,7 +10,7 @@ CONTRIB = "com.microsoft"  # onnxruntime's own operators
 LARGEST = 127  # of 8-bit weights; without -128 they are symmetric around zero
 LARGEST_PAIR = 128  # the sum of two weights of one sign: 128 * 255 < 2**15
 DAMPING = 0.01  # the share of the mean of a diagonal that is added to it
-BLOCK = 32  # rows whose errors change the rows behind them together, by one product
+BLOCK = 32  # rows that make up for the errors of all rows before them together, by one product
 COLUMNS = 4096  # columns that are rounded together, so that a vocabulary of any size takes little memory
 
 WriteOperator = Callable[..., ir.Value]
@@ -116,47 +116,62 @@ def rounded_columns(matrix: np.ndarray, moments: np.ndarray) -> tuple[np.ndarray
     an int8, in 16 bits, and cuts larger sums. The scale of a column is therefore so large that no sum of two weights of one sign
     exceeds `LARGEST_PAIR`. Weights of opposite signs have smaller sums than either alone.
 
-    Later rows make up for the rounding of earlier ones, such that products with rows of these moments change least (GPTQ,
-    arXiv:2210.17323, algorithm 1).
+    Later rows make up for the rounding of earlier ones, such that products with rows of these moments change least. These are the numbers
+    of GPTQ (arXiv:2210.17323, algorithm 1), computed as the nearest plane of a lattice (arXiv:2507.18553): without an inverse matrix.
 
     Args:
         matrix: float32 (rows, columns).
         moments: see `RowStatistics`.
     """
-    factor = _inverse_factor(moments)
+    shares = _shares(moments)
     parts = np.split(matrix, range(COLUMNS, matrix.shape[1], COLUMNS), axis=1)
-    rounded, scales = zip(*(_rounded_part(part, factor) for part in parts), strict=True)
+    rounded, scales = zip(*(_rounded_part(part, shares) for part in parts), strict=True)
     return np.concatenate(rounded, axis=1), np.concatenate(scales)
 
 
-def _rounded_part(matrix: np.ndarray, factor: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _rounded_part(matrix: np.ndarray, shares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return columns of a matrix (rows, columns) as int8, and their float32 scales; see `rounded_columns`."""
-    left = matrix.astype("float64")  # the weights, less what earlier rows have made up for
-    signs = np.stack([np.maximum(left, 0), np.maximum(-left, 0)])  # (2, rows, columns)
-    even = np.pad(signs, [(0, 0), (0, len(left) % 2), (0, 0)])
-    pairs = (even[:, 0::2] + even[:, 1::2]).max(axis=(0, 1))
-    scale = np.maximum(signs.max(axis=(0, 1)) / LARGEST, pairs / LARGEST_PAIR)
-    steps = np.where(scale > 0, scale, 1)
-    rounded = np.zeros(left.shape, "int64")
-    for first in range(0, len(left), BLOCK):
-        end = min(first + BLOCK, len(left))
-        errors = np.empty_like(left[first:end])
+    import tensorflow as tf
+
+    scale = _column_scales(matrix)
+    given = matrix / np.where(scale > 0, scale, 1)
+    rounded, errors = np.empty(given.shape, "int8"), np.empty_like(given)
+    for first in range(0, len(given), BLOCK):
+        end = min(first + BLOCK, len(given))
+        # TensorFlow's product: the threads of NumPy's wait for each other in a loop, many times as long where other programs run.
+        wanted = given[first:end] + tf.linalg.matmul(shares[first:end, :first], errors[:first]).numpy()
         for row in range(first, end):
-            before = rounded[row - 1] if row % 2 else np.zeros_like(rounded[row])  # the other weight of the pair
+            before = rounded[row - 1].astype("float32") if row % 2 else np.zeros_like(scale)  # the other weight of the pair
             lowest = np.maximum(-LARGEST, -LARGEST_PAIR - np.minimum(before, 0))
             highest = np.minimum(LARGEST, LARGEST_PAIR - np.maximum(before, 0))
-            rounded[row] = np.clip(np.round(left[row] / steps), lowest, highest)
-            errors[row - first] = (left[row] - rounded[row] * steps) / factor[row, row]
-            left[row + 1 : end] -= np.outer(factor[row, row + 1 : end], errors[row - first])
-        left[end:] -= factor[first:end, end:].T @ errors
-    return rounded.astype("int8"), scale.astype("float32")
+            rounded[row] = np.clip(np.round(wanted[row - first]), lowest, highest)
+            errors[row] = given[row] - rounded[row]
+            wanted[row + 1 - first :] += np.outer(shares[row + 1 : end, row], errors[row])
+    return rounded, scale
 
 
-def _inverse_factor(moments: np.ndarray) -> np.ndarray:
-    """Return the upper triangular factor of the inverse of moments, whose diagonal is increased so that there is an inverse."""
+def _column_scales(matrix: np.ndarray) -> np.ndarray:
+    """Return the float32 scales of columns with which no weight exceeds `LARGEST`, and no pair `LARGEST_PAIR`."""
+    signs = np.stack([np.maximum(matrix, 0), np.maximum(-matrix, 0)])  # (2, rows, columns)
+    even = np.pad(signs, [(0, 0), (0, len(matrix) % 2), (0, 0)])
+    pairs = (even[:, 0::2] + even[:, 1::2]).max(axis=(0, 1))
+    scales: np.ndarray = np.maximum(signs.max(axis=(0, 1)) / LARGEST, pairs / LARGEST_PAIR)
+    return scales
+
+
+def _shares(moments: np.ndarray) -> np.ndarray:
+    """Return which share of the error of each earlier row a row makes up for, float32 (rows, rows).
+
+    With moments U^T U of a lower triangular U, products change by the length of U times the errors. Its entry of a row is 0 if the row's
+    error is minus the sum of earlier errors times U's entries, divided by U's entry on the diagonal. The diagonal of the moments is
+    increased so that there is a U.
+    """
+    import tensorflow as tf
+
     size = len(moments)
     damped = moments + np.eye(size) * (DAMPING * np.trace(moments) / size or 1.0)
-    return np.linalg.cholesky(np.linalg.inv(damped)).T
+    factor = tf.linalg.cholesky(damped[::-1, ::-1]).numpy()[::-1, ::-1].T
+    return np.ascontiguousarray(factor / np.diag(factor)[:, None], "float32")
 
 
 def row_rounding(low: float, high: float) -> tuple[np.ndarray, np.ndarray]:

@@ -116,6 +116,29 @@ def test_later_weights_make_up_for_the_rounding_of_earlier_ones():
     np.testing.assert_array_equal(rounded, rounded_columns(matrix, np.eye(24))[0])
 
 
+def gptq(matrix, moments, scale):
+    """Algorithm 1 of arXiv:2210.17323 without its blocks, and with the sums of pairs that `rounded_columns` allows."""
+    damped = moments + np.eye(len(moments)) * 0.01 * np.trace(moments) / len(moments)
+    factor = np.linalg.cholesky(np.linalg.inv(damped)).T
+    left, rounded = matrix / scale.astype("float64"), np.zeros(matrix.shape)
+    for row in range(len(left)):
+        before = rounded[row - 1] if row % 2 else 0
+        lowest, highest = np.maximum(-127, -128 - np.minimum(before, 0)), np.minimum(127, 128 - np.maximum(before, 0))
+        rounded[row] = np.clip(np.round(left[row]), lowest, highest)
+        left[row + 1 :] -= np.outer(factor[row, row + 1 :], (left[row] - rounded[row]) / factor[row, row])
+    return rounded
+
+
+def test_the_numbers_are_those_of_gptq():
+    random = np.random.default_rng(1)
+    rows = random.normal(size=(500, 7)) @ random.normal(size=(7, 83)) + 0.1 * random.normal(size=(500, 83))
+    matrix = random.normal(size=(83, 13)).astype("float32")
+    rounded, scale = rounded_columns(matrix, rows.T @ rows)
+    expected = gptq(matrix, rows.T @ rows, scale)
+    assert np.mean(rounded != expected) < 0.01  # where float32 and float64 round to different integers, and what follows from it
+    assert np.mean(rounded != np.round(matrix / scale)) > 0.05
+
+
 def test_rows_are_rounded_to_the_whole_range():
     scale, zero = row_rounding(-1.0, 4.1)
     assert (float(scale), int(zero)) == (pytest.approx(0.02), 50)
@@ -136,6 +159,25 @@ def int8_graph(searches, translator, kept=()):
     targets = np.random.default_rng(2).integers(3, V, (5, 6)).astype("int32")
     rows = observe_rows(translator.model, source_ids(), targets)
     return generate_graph(search_of(searches, translator), translator, int8_profile(rows, kept))
+
+
+@pytest.mark.parametrize("kind", ["m2m", "mbart", "decoder"])
+def test_sentences_are_observed_without_their_padding(kind, tokenizer):
+    """The rows of several sentences at once are those of each on its own."""
+    if kind == "decoder":
+        sizes = {name: size for name, size in SIZES.items() if name != "encoder_layers"}
+        model = translator_of(tokenizer, LanguageModel, **sizes, vocab_size=V).model
+    else:
+        model = of_transformer(tokenizer, **OPTIONS[kind]).model
+    targets = np.random.default_rng(2).integers(3, V, (5, 6)).astype("int32")
+    for target, length in zip(targets, (3, 6, 2, 1, 5), strict=True):
+        target[length:] = 0
+    together = observe_rows(model, source_ids(), targets)
+    alone = [observe_rows(model, source_ids()[[row]], targets[[row]]) for row in range(5)]
+    for name, found in together.items():
+        low, high, moments = zip(*(sentence[name] for sentence in alone), strict=True)
+        assert (found.low, found.high) == (pytest.approx(min(low), abs=1e-4), pytest.approx(max(high), abs=1e-4))
+        np.testing.assert_allclose(found.moments, sum(moments), rtol=1e-4, atol=1e-3)
 
 
 def weights_of(graph):
