@@ -2,6 +2,7 @@
 
 import functools
 import logging
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -23,7 +24,7 @@ Generate = Callable[[np.ndarray, np.ndarray, Settings], Searched]  # from source
 Score = Callable[[np.ndarray, np.ndarray], Sequence[np.ndarray]]  # from source ids and target ids
 Translate = Callable[..., list[Translation]]  # from texts, with search settings
 
-BATCH_SIZE = 32  # probes that are scored, or that onnxruntime runs, at once; with all of them, large models need several times the RAM
+BATCH_SIZE = 32  # the most probes that are scored, or that onnxruntime runs, at once; with all, large models need several times the RAM
 PREFIX_LENGTH = 2  # tokens of the forced prefixes
 NO_PREFIX = np.zeros((1, 0), "int32")
 LOG = logging.getLogger(__name__)
@@ -120,11 +121,11 @@ class ExpectedResults:
         return [found[tensor.name].numpy() for tensor in SCORE_AND_ATTEND.outputs]
 
 
-def _in_batches(score: Score, source_ids: np.ndarray, target_ids: np.ndarray) -> list[np.ndarray]:
-    """Return what `score` gives for all rows, `BATCH_SIZE` at once."""
-    starts = range(0, len(source_ids), BATCH_SIZE)
-    parts = [score(source_ids[first : first + BATCH_SIZE], target_ids[first : first + BATCH_SIZE]) for first in starts]
-    return [np.concatenate(arrays) for arrays in zip(*parts, strict=True)]
+def _in_batches(score: Score, source_ids: np.ndarray, target_ids: np.ndarray) -> list[Sequence[np.ndarray]]:
+    """Return what `score` gives for each batch. Targets of similar length are together, so that there is little padding."""
+    lengths = np.count_nonzero(target_ids, axis=1)
+    batches = np.array_split(np.argsort(lengths), math.ceil(len(lengths) / BATCH_SIZE))
+    return [score(source_ids[batch], target_ids[batch, : max(1, lengths[batch].max())]) for batch in batches]
 
 
 def run_search(

@@ -66,8 +66,13 @@ def check_ids(name: str, expected: Searched, got: Searched) -> float:
     return difference
 
 
-def check_scores(name: str, expected: Sequence[np.ndarray], got: Sequence[np.ndarray]) -> Figures:
+def check_scores(name: str, expected: Sequence[Sequence[np.ndarray]], got: Sequence[Sequence[np.ndarray]]) -> Figures:
     """Compare the log-probabilities of tokens, their sums, and the attention weights of pairs of ids with the model's.
+
+    Args:
+        name: name of the artifact, for errors.
+        expected: the model's three arrays for each batch of pairs.
+        got: the artifact's.
 
     Returns:
         The largest differences.
@@ -76,10 +81,12 @@ def check_scores(name: str, expected: Sequence[np.ndarray], got: Sequence[np.nda
         ParityError: if a log-probability differs by more than `SCORE_TOLERANCE`, or an attention weight by more than
             `PROBABILITY_TOLERANCE`.
     """
-    tokens, sums, attention = map(_largest_difference, expected, got)
-    if not (max(tokens, sums) <= SCORE_TOLERANCE and attention <= PROBABILITY_TOLERANCE):
+    by_batch = [[_largest_difference(*pair) for pair in zip(*batch, strict=True)] for batch in zip(expected, got, strict=True)]
+    tokens, sums, attention = np.max(by_batch, axis=0).tolist()  # NaN if one is
+    if not (tokens <= SCORE_TOLERANCE and sums <= SCORE_TOLERANCE and attention <= PROBABILITY_TOLERANCE):
+        pairs = sum(len(batch[1]) for batch in expected)
         raise ParityError(
-            f"{name}: expected the model's log-probabilities of {len(expected[1])} probe pairs, got those of tokens up to {tokens:.2g}, "
+            f"{name}: expected the model's log-probabilities of {pairs} probe pairs, got those of tokens up to {tokens:.2g}, "
             f"sums up to {sums:.2g} (at most {SCORE_TOLERANCE:g} allowed) and attention up to {attention:.2g} apart (at most "
             f"{PROBABILITY_TOLERANCE:g} allowed); nothing was written."
         )

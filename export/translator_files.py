@@ -1,7 +1,9 @@
 """Write the files of a translator, and compare each with the Keras model's own translations."""
 
 import functools
+import math
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +28,7 @@ from tfk_transformer.export.to_saved_model.warm_up import write_warm_up
 from tfk_transformer.export.to_saved_model.writer import write_saved_model
 from tfk_transformer.inference.setting_checks import setting_arrays
 from tfk_transformer.pipelines.translator import Translator
+from tfk_transformer.runtime_environment import usable_processors
 
 # The weights that int8 files keep in float32: the first of these sets with which the translations agree with the model's.
 KEPT = ((), ("output/",), ("output/", "feed_forward/outer"), ("output/", "feed_forward"))
@@ -54,7 +57,7 @@ def _onnx(translator: Translator, folder: Path, expected: ExpectedResults) -> Fi
     files = _write(_onnx_models(translator, expected), folder, translator)
     figures = _checked(folder, "ONNX", expected)
     scorer = OnnxScorer(folder / file_names.SCORE)
-    figures |= expected.check_scores("ONNX", lambda *ids: (*scorer.score_ids(*ids), scorer.attention(*ids)))
+    figures |= expected.check_scores("ONNX", functools.partial(scorer.score_arrays, attention=True))
     files.add_metadata(parity={**expected.agreed, **figures})
     return figures
 
@@ -77,14 +80,15 @@ def _write(models: Mapping[str, ir.Model], folder: Path, translator: Translator,
 
 
 def _generating(path: Path) -> Generate:
-    """Return the function over ids of an ONNX file."""
-    session, rules = open_session(path, arena=False), setting_rules()
+    """Return the function over ids of an ONNX file. Batches run at the same time, each on one thread, as in `OnnxFile.session`."""
+    session, rules = open_session(path, threads=1, arena=False), setting_rules()
 
     def run(ids: np.ndarray, prefix_ids: np.ndarray, settings: Settings) -> Searched:
         prefixes = np.broadcast_to(prefix_ids, (len(ids), prefix_ids.shape[1]))
-        parts = [slice(first, first + BATCH_SIZE) for first in range(0, len(ids), BATCH_SIZE)]
+        parts = np.array_split(np.arange(len(ids)), math.ceil(len(ids) / BATCH_SIZE))
         inputs = [{"source_ids": ids[part], "prefix_ids": prefixes[part], **setting_arrays(settings, rules)} for part in parts]
-        found, scores = zip(*(session.run(["ids", "scores"], given) for given in inputs), strict=True)
+        with ThreadPoolExecutor(usable_processors()) as pool:
+            found, scores = zip(*pool.map(functools.partial(session.run, ["ids", "scores"]), inputs), strict=True)
         longest = max(part.shape[2] for part in found)
         padded = [np.pad(part, [(0, 0), (0, 0), (0, longest - part.shape[2])]) for part in found]
         return np.concatenate(padded), np.concatenate(scores)

@@ -173,13 +173,14 @@ def test_a_program_without_this_package_may_leave_the_prefix_out(exported):
 
 def test_parity_compares_scores_and_attention():
     expected = [np.array([[-1.0, 0.0]]), np.array([-1.0]), np.full((1, 1, 1, 2, 1), 0.5)]
-    assert parity.check_scores("x", expected, expected) == {"largest_token_score_difference": 0.0, "largest_attention_difference": 0.0}
+    batches = [expected, expected]
+    assert parity.check_scores("x", batches, batches) == {"largest_token_score_difference": 0.0, "largest_attention_difference": 0.0}
     for place, change in ((0, 0.01), (1, 0.01), (2, 0.001), (0, np.nan)):
         got = [part + change * (number == place) for number, part in enumerate(expected)]
         with pytest.raises(
-            parity.ParityError, match="x: expected the model's log-probabilities of 1 probe pairs, got those of tokens up to"
+            parity.ParityError, match="x: expected the model's log-probabilities of 2 probe pairs, got those of tokens up to"
         ):
-            parity.check_scores("x", expected, got)
+            parity.check_scores("x", batches, [expected, got])
 
 
 def test_the_figures_of_scores_stand_beside_the_others(exported):

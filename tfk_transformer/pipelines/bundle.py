@@ -77,7 +77,7 @@ class SavedAsBundle(ABC):
             origin = {ORIGIN: dict(self.origin)} if self.origin else {}
             for name, content in ((HISTORY, history or {}), (METRICS, {**origin, **(metrics or {})})):
                 write_json(folder / name, content)
-            write_weights(plain_copy(self.model), folder / WEIGHTS)
+            write_weights(self.model, folder / WEIGHTS)
             self._write_files(folder)
             if more:
                 more(folder)

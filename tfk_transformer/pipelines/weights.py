@@ -29,8 +29,8 @@ POSITIONS = 2**24  # numbers that a table of positions may have, even if the mod
 
 
 def write_weights(model: ConfiguredModel, path: Path) -> None:
-    """Write the weights of a float32 model by name."""
-    arrays = {name: np.ascontiguousarray(weight) for name, weight in model.named_weights.items()}
+    """Write the weights of a model by name, in float32."""
+    arrays = {name: np.ascontiguousarray(weight, "float32") for name, weight in model.named_weights.items()}
     path.write_bytes(safetensors.numpy.save(arrays))  # not `save_file`, whose error for a full disk is no OSError
 
 
