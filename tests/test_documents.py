@@ -70,6 +70,7 @@ NOT_RUN = [
     ("docs/performance.md", "benchmarks/imported_model.py", "takes minutes, and two gigabytes of disk"),
     ("docs/documents.md", "benchmarks/documents.py", "needs Multi30k; tests/programs/test_benchmark_texts.py runs the program"),
     ("docs/glossary.md", "benchmarks/glossary.py", "needs Multi30k; tests/programs/test_benchmark_texts.py runs the program"),
+    ("docs/performance.md", "benchmarks/processor_time.py", "needs CTranslate2, minutes, and a large model's export"),
     ("docs/bulk.md", "benchmarks/bulk.py", "takes minutes; tests/cli/test_bulk.py runs the program with few lines"),
     (
         "docs/performance.md",

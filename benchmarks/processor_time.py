@@ -1,0 +1,84 @@
+"""Compare the processor time of an export's searches with CTranslate2's on the same weights, on one thread each.
+
+python benchmarks/processor_time.py BUNDLE EXPORT
+
+Processor time hardly depends on what else runs on the machine, where the times of `decoding.py` become worthless.
+"""
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import ctranslate2
+import numpy as np
+from engines.ctranslate2_conversion import convert
+from engines.report import print_tables, processor
+
+from tfk_transformer.constants import END_ID, UNKNOWN_ID
+from tfk_transformer.export.runtime.sessions import open_session
+from tfk_transformer.pipelines.translator import Translator
+
+SOURCE, TARGET, ROUNDS = 15, 24, 3  # tokens, the most tokens of a translation, rounds
+COLUMNS = ((1, 1, 3), (1, 12, 24), (4, 1, 2), (4, 12, 12))  # beam size, batch size, sentences
+Engine = Callable[[np.ndarray, int], object]  # from source ids (N, S) and a beam size
+
+
+def main() -> None:
+    """Run the benchmark."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("bundle", type=Path)
+    parser.add_argument("export", type=Path, help="the bundle's exported files")
+    options = parser.parse_args()
+    model = Translator.load(options.bundle).model
+    ids = np.random.default_rng(0).integers(UNKNOWN_ID + 1, model.config.source_vocab_size, (max(n for _, _, n in COLUMNS), SOURCE))
+    ids[:, -1] = END_ID
+    with tempfile.TemporaryDirectory() as folder:
+        convert(model, Path(folder) / "ctranslate2", "float32")
+        engines = dict(opened(Path(folder) / "ctranslate2", options.export))
+        spent = measured(engines, ids.astype("int32"))
+    titles = [f"{'greedy' if beam == 1 else f'beam {beam}'}, batch {batch}" for beam, batch, _ in COLUMNS]
+    rows = [[name, *(f"{1000 * statistics.median(spent[name, column]):.0f}" for column in COLUMNS)] for name in engines]
+    head = f"Processor milliseconds per sentence, one thread, median of {ROUNDS} interleaved rounds. Processor: {processor()}."
+    print_tables([head], ([["engine", *titles], *rows],))
+
+
+def opened(ctranslate2_folder: Path, export: Path) -> Iterator[tuple[str, Engine]]:
+    """Yield the engines by name."""
+    for kind in ("float32", "int8"):
+        translator = ctranslate2.Translator(str(ctranslate2_folder), compute_type=kind, inter_threads=1, intra_threads=1)
+        yield (
+            f"CTranslate2 {kind}",
+            lambda rows, beam, peer=translator: peer.translate_batch(
+                [[str(i) for i in row[:-1]] for row in rows], beam_size=beam, length_penalty=0, max_decoding_length=TARGET
+            ),
+        )
+    for name in ("generate.onnx", "generate.int8.onnx"):
+        session = open_session(export / name, threads=1, arena=False)
+        settings = {"length_penalty": np.array(0, "float32"), "max_length": np.array(TARGET, "int32")}
+        yield (
+            name,
+            lambda rows, beam, own=session, given=settings: own.run(
+                ["ids", "scores"], {"source_ids": rows, "beam_size": np.array(beam, "int32"), **given}
+            ),
+        )
+
+
+def measured(engines: dict[str, Engine], ids: np.ndarray) -> dict[tuple, list[float]]:
+    """Return processor seconds per sentence by engine and column, one of each round."""
+    spent = {}
+    for _ in range(ROUNDS):
+        for column in COLUMNS:
+            beam, batch, sentences = column
+            for name, engine in engines.items():
+                started = time.process_time()
+                for first in range(0, sentences, batch):
+                    engine(ids[first : min(first + batch, sentences)], beam)
+                spent.setdefault((name, column), []).append((time.process_time() - started) / sentences)
+    return spent
+
+
+if __name__ == "__main__":
+    main()
