@@ -12,5 +12,9 @@ setup(
     version=version.group(1),
     packages=[*find_packages(include=["tfk_transformer", "tfk_transformer.*"]), *exported],
     package_dir={"tfk_transformer.export": "export"},
-    package_data={"tfk_transformer": ["py.typed", "cli/start_commands/template/*"], "tfk_transformer.plots": ["explorer.html"]},
+    package_data={
+        "tfk_transformer": ["py.typed", "cli/start_commands/template/*"],
+        "tfk_transformer.plots": ["explorer.html"],
+        "tfk_transformer.export.to_web": ["page/*"],
+    },
 )

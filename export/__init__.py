@@ -1,6 +1,6 @@
 """Export models to SavedModel and ONNX files, compare the files with the Keras model, and run them.
 
-The package can be called: `tfk_transformer.export(fitted, out, formats=None)` writes the files of a translator or a classifier.
+The package can be called: `tfk_transformer.export(fitted, out, formats=None, node_modules=None)` writes the files of a translator or a classifier.
 `help(tfk_transformer.export.exporting.export)` describes the arguments.
 
 The package is installed as `tfk_transformer.export`.
@@ -30,11 +30,17 @@ if __name__ != "tfk_transformer.export":
 class _CallablePackage(ModuleType):
     """A package that is also a function: modules cannot define `__call__` themselves."""
 
-    def __call__(self, fitted: Translator | TextClassifier, out: str | os.PathLike[str], formats: Sequence[str] | None = None) -> Figures:
+    def __call__(
+        self,
+        fitted: Translator | TextClassifier,
+        out: str | os.PathLike[str],
+        formats: Sequence[str] | None = None,
+        node_modules: str | os.PathLike[str] | None = None,
+    ) -> Figures:
         """Write a translator or a classifier as files; see `exporting.export`. TensorFlow is loaded here, not on import."""
         from tfk_transformer.export.exporting import export
 
-        return export(fitted, out, formats)
+        return export(fitted, out, formats, node_modules)
 
 
 sys.modules[__name__].__class__ = _CallablePackage

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from tfk_transformer.atomic_write import written_whole
 from tfk_transformer.config.words import nearest
-from tfk_transformer.export import classifier_files, file_names, library_files, translator_files
+from tfk_transformer.export import classifier_files, file_names, library_files, translator_files, web_files
 from tfk_transformer.export.expected_results import ExpectedResults
 from tfk_transformer.export.formats import (
     CLASSIFIER_FORMATS,
@@ -19,10 +19,12 @@ from tfk_transformer.export.formats import (
     KERAS_CLASSIFIER_FORMATS,
     KERAS_TRANSLATOR_FORMATS,
     TRANSLATOR_FORMATS,
+    WEB_FORMATS,
     check_formats,
     check_out,
 )
 from tfk_transformer.export.parity import Figures
+from tfk_transformer.export.to_web.npm_packages import find_packages
 from tfk_transformer.pipelines.text_classifier import TextClassifier
 from tfk_transformer.pipelines.translator import Translator
 
@@ -30,7 +32,12 @@ LOG = logging.getLogger(__name__)
 Writer = TypeVar("Writer")  # of a format, for translators or for classifiers
 
 
-def export(fitted: Translator | TextClassifier, out: str | os.PathLike[str], formats: Sequence[str] | None = None) -> Figures:
+def export(
+    fitted: Translator | TextClassifier,
+    out: str | os.PathLike[str],
+    formats: Sequence[str] | None = None,
+    node_modules: str | os.PathLike[str] | None = None,
+) -> Figures:
     """Write a translator or a classifier as files that run without this package.
 
     The formats of a translator:
@@ -43,6 +50,8 @@ def export(fitted: Translator | TextClassifier, out: str | os.PathLike[str], for
     - "onnx_int8": `generate.int8.onnx` and `translate.int8.onnx`, with weights of 8 bits.
     - "ctranslate2": the folder `ctranslate2/`, which `ctranslate2.Translator` loads.
     - "huggingface": the folder `huggingface/` in the layout of MarianMT, which transformers loads.
+    - "web": the folder `web/`, a page that translates in the browser, which is also a program for Node; "web_int8": `web_int8/`, the
+      same with weights of 8 bits.
 
     The formats of a classifier are "saved_model", and "onnx": `probabilities.onnx` (ids) and `classify.onnx` (text).
 
@@ -54,13 +63,15 @@ def export(fitted: Translator | TextClassifier, out: str | os.PathLike[str], for
         fitted: the translator or classifier to export.
         out: folder to write; it must not exist.
         formats: names of formats. None: all of a classifier; "saved_model", "onnx" and "onnx_steps" of a translator.
+        node_modules: the folder with the npm packages onnxruntime-web and sentencepiece-js, for the formats "web" and "web_int8".
+            Default: `node_modules` in the working directory, or the one of `scripts/` in a clone.
 
     Returns:
         The parity figures, which are also in `parity.json` and in the metadata of the ONNX files.
 
     Raises:
         ValueError: if `fitted` is neither, a format is unknown or does not have the model's options, the folder exists or cannot be
-            written, or the disk is full.
+            written, an npm package is missing, or the disk is full.
         ImportError: if CTranslate2 is not installed and "ctranslate2" is requested.
         ParityError: if a file's results differ from the model's.
     """
@@ -68,7 +79,11 @@ def export(fitted: Translator | TextClassifier, out: str | os.PathLike[str], for
     if isinstance(fitted, Translator):
         check_formats(formats, TRANSLATOR_FORMATS)
         library_files.check_counterparts(fitted, formats or ())
-        return _export_translator(fitted.in_float32(), out, formats or DEFAULT_TRANSLATOR_FORMATS)
+        wanted = formats or DEFAULT_TRANSLATOR_FORMATS
+        if not set(wanted) & set(WEB_FORMATS):
+            return _export_translator(fitted.in_float32(), out, wanted)
+        web_files.check_web(fitted)
+        return _export_translator(fitted.in_float32(), out, wanted, find_packages(node_modules))
     if isinstance(fitted, TextClassifier):
         check_formats(formats, CLASSIFIER_FORMATS)
         return _export_classifier(fitted.in_float32(), out, formats or CLASSIFIER_FORMATS)
@@ -103,14 +118,19 @@ def export_one(
     return figures
 
 
-def _export_translator(translator: Translator, out: str | os.PathLike[str], formats: Sequence[str]) -> Figures:
+def _export_translator(
+    translator: Translator, out: str | os.PathLike[str], formats: Sequence[str], npm_packages: Path | None = None
+) -> Figures:
     with _exact_float32(), _new_folder(out) as folder:
         LOG.info("run the Keras model on the probe sentences")
         expected = ExpectedResults(translator)
         writers = _chosen(translator_files.WRITERS, formats)
         written = {name: write(translator, folder, expected) for name, write in writers}
         # The folders of other libraries are compared otherwise, and have figures of their own.
-        agreed = {} if set(written) <= set(library_files.WRITERS) else expected.agreed
+        agreed = {} if set(formats) <= set(library_files.WRITERS) else expected.agreed
+        if npm_packages:
+            pages = [name for name in web_files.FORMATS if name in formats]
+            written |= web_files.write_web(translator, folder, expected, pages, npm_packages, written)
         return _with_figures(folder, {**agreed, "sentences": len(expected.texts), **written})
 
 

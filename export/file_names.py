@@ -16,6 +16,10 @@ CTRANSLATE2 = "ctranslate2"
 HUGGINGFACE = "huggingface"
 EXPORTED = "tfk_transformer.json"
 
+# Of a translator, for browsers and Node; folders.
+WEB = "web"
+WEB_INT8 = "web_int8"
+
 # Of a classifier.
 PROBABILITIES = "probabilities.onnx"
 CLASSIFY = "classify.onnx"

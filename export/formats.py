@@ -9,7 +9,8 @@ from tfk_transformer.config.words import unknown_names
 from tfk_transformer.export import file_names
 from tfk_transformer.runtime_environment import with_install_line
 
-TRANSLATOR_FORMATS = ("saved_model", "onnx", "onnx_steps", "onnx_fast", "onnx_int8", "ctranslate2", "huggingface")
+TRANSLATOR_FORMATS = ("saved_model", "onnx", "onnx_steps", "onnx_fast", "onnx_int8", "ctranslate2", "huggingface", "web", "web_int8")
+WEB_FORMATS = ("web", "web_int8")  # those that need npm packages
 DEFAULT_TRANSLATOR_FORMATS = ("saved_model", "onnx", "onnx_steps")
 CLASSIFIER_FORMATS = ("saved_model", "onnx")
 

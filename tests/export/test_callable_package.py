@@ -108,7 +108,7 @@ def test_a_type_checker_knows_its_arguments(sources, more, errors):
 @pytest.mark.parametrize(
     ("wanted", "message"),
     [
-        (["tflite", "onnx"], "^formats: expected some of saved_model, onnx, onnx_steps, .*, ctranslate2, huggingface, got tflite.$"),
+        (["tflite", "onnx"], "^formats: expected some of saved_model, onnx, onnx_steps, .*, web, web_int8, got tflite.$"),
         ([], "^formats: expected some of .*, got none.$"),
         ("onnx", r"^formats: expected a list of names, got the string 'onnx'; write \['onnx'\].$"),
     ],

@@ -50,6 +50,7 @@ class SavedAsBundle(ABC):
     model: keras.Model
     probes: list[str]
     origin: Json = MappingProxyType({})  # where an imported model came from: values that JSON can hold, by name
+    metrics: Json = MappingProxyType({})  # of a loaded model: the figures of its training run, by name
 
     @abstractmethod
     def _write_files(self, folder: Path) -> None:
@@ -135,9 +136,13 @@ def read_probes(path: Path) -> list[str]:
 
 def read_origin(folder: Path) -> Json:
     """Return where the model of a bundle came from; nothing if it was not imported."""
-    metrics = parsed_object((folder / METRICS).read_bytes(), str(folder / METRICS)) if (folder / METRICS).is_file() else {}
-    origin = metrics.get(ORIGIN)
+    origin = read_metrics(folder).get(ORIGIN)
     return origin if isinstance(origin, dict) else {}
+
+
+def read_metrics(folder: Path) -> Json:
+    """Return the figures in a bundle, by name; nothing if there are none."""
+    return parsed_object((folder / METRICS).read_bytes(), str(folder / METRICS)) if (folder / METRICS).is_file() else {}
 
 
 def read_config(folder: Path, kind: Kind) -> ModelConfig:

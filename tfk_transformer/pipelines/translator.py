@@ -14,6 +14,7 @@ from tfk_transformer.inference.setting_checks import Rules, checked_settings, se
 from tfk_transformer.inference.streaming import StepModel, stream_text
 from tfk_transformer.inference.token_scoring import Tokenizers, score_in_batches
 from tfk_transformer.pipelines.bundle import (
+    ORIGIN,
     PROBES,
     SOURCE_TOKENIZER,
     TARGET_TOKENIZER,
@@ -21,6 +22,7 @@ from tfk_transformer.pipelines.bundle import (
     Json,
     SavedAsBundle,
     plain_copy,
+    read_metrics,
     read_model,
     read_origin,
     read_probes,
@@ -160,7 +162,9 @@ class Translator(BaseTranslator, SavedAsBundle):
         """Return this translator, or one with the same weights that computes in float32, as every exported file does."""
         if self.model.compute_dtype == "float32":
             return self
-        return Translator(plain_copy(self.model), self.source_tokenizer, self.target_tokenizer, self.probes, self.origin)
+        copy = Translator(plain_copy(self.model), self.source_tokenizer, self.target_tokenizer, self.probes, self.origin)
+        copy.metrics = self.metrics
+        return copy
 
     @classmethod
     def ensemble(cls, members: Sequence["Translator"]) -> "Translator":
@@ -194,4 +198,6 @@ class Translator(BaseTranslator, SavedAsBundle):
         folder = Path(path)
         model = read_model(folder, TRANSLATOR)
         source, target = (SubwordTokenizer.load(folder / name) for name in (SOURCE_TOKENIZER, TARGET_TOKENIZER))
-        return cls(model, source, target, read_probes(folder / PROBES), read_origin(folder))
+        translator = cls(model, source, target, read_probes(folder / PROBES), read_origin(folder))
+        translator.metrics = {name: value for name, value in read_metrics(folder).items() if name != ORIGIN}
+        return translator

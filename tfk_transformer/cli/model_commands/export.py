@@ -14,11 +14,14 @@ from tfk_transformer.cli.progress import steps
 from tfk_transformer.config.words import unknown_names
 from tfk_transformer.runtime_environment import load_tensorflow
 
-FORMATS = ("saved_model", "onnx", "onnx_steps", "onnx_fast", "onnx_int8", "ctranslate2", "huggingface")
+WEB = ("web", "web_int8")
+FORMATS = ("saved_model", "onnx", "onnx_steps", "onnx_fast", "onnx_int8", "ctranslate2", "huggingface", *WEB)
 EXAMPLES = """
 tfk-transformer export numbers --out numbers-files
 # Only the files for onnxruntime with 32-bit and with 8-bit weights.
 tfk-transformer export numbers -f onnx_fast -f onnx_int8 --out small
+# A page that translates in the browser.
+tfk-transformer export numbers -f web --out numbers-web
 """
 
 
@@ -35,9 +38,19 @@ def command(
             "-f",
             metavar="FORMAT",
             help=f"{', '.join(FORMATS)}. May be repeated. Default: the first three, or all that a classifier has. "
-            "onnx_steps is for streaming; ctranslate2 and huggingface (MarianMT, M2M100) are folders for these libraries.",
+            "onnx_steps is for streaming; ctranslate2 and huggingface (MarianMT, M2M100) are folders for these libraries; web and web_int8 "
+            "are a page that translates in the browser.",
             rich_help_panel=OUTPUT,
             autocompletion=lambda: list(FORMATS),
+        ),
+    ] = None,
+    node_modules: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="The folder with the npm packages that web and web_int8 copy. Default: node_modules in the working directory, or in "
+            "scripts/ of a clone.",
+            rich_help_panel=OUTPUT,
         ),
     ] = None,
     json_output: Json = False,
@@ -45,7 +58,7 @@ def command(
     verbose: Verbose = False,
 ) -> None:
     """Export a bundle to SavedModel, ONNX and others. Nothing is written unless every file gives the same results as the Keras model."""
-    _check(bundle, out, format)
+    _check(bundle, out, format, node_modules)
     with steps(quiet, verbose) as begin:
         begin("load TensorFlow")
         load_tensorflow()
@@ -54,7 +67,7 @@ def command(
 
         begin(f"open {bundle}")
         fitted = open_bundle(bundle)
-        figures = export(fitted, out, format)
+        figures = export(fitted, out, format, node_modules)
     files = described(out)
     run = run_line(out, "classify" if "labels" in figures else "translate", fitted.probes[0] if fitted.probes else None)
     if json_output:
@@ -64,6 +77,8 @@ def command(
         console().print(line, markup=False)
     if run:
         console().print(f"Run it: {shlex.join(run)}", markup=False)
+    for page in (out / name for name in WEB if name in figures):
+        console().print(f"Open it: {shlex.join(['python', '-m', 'http.server', '--directory', str(page)])} --bind 127.0.0.1", markup=False)
 
 
 def _summary(out: Path, files: Mapping[str, Mapping[str, Any]], figures: Mapping[str, Any]) -> Iterator[str]:
@@ -72,7 +87,7 @@ def _summary(out: Path, files: Mapping[str, Mapping[str, Any]], figures: Mapping
     width = max(map(len, files))
     for name, file in files.items():
         yield f"  {name:{width}}  {file['bytes'] / 1e6:6.1f} MB  {file['purpose']}".rstrip()
-    for line in _agreements(figures):
+    for line in (*_agreements(figures), *_pages(figures)):
         yield f"Checked: {line}."
 
 
@@ -92,12 +107,22 @@ def _agreements(figures: Mapping[str, Any]) -> Iterator[str]:
         yield f"{family['family']}: the same log-probabilities within {difference:.1g} on {family['sentences']} sentences"
 
 
-def _check(bundle: Path, out: Path, formats: list[str] | None) -> None:
+def _pages(figures: Mapping[str, Any]) -> Iterator[str]:
+    """Yield how closely each web folder agrees with the Keras model in Node."""
+    for name in (name for name in WEB if name in figures):
+        checked = figures[name]["in_node"]
+        yield f"{name}: run in Node on {checked['sentences']} sentences" if checked else f"{name}: not run in Node, which is not installed"
+
+
+def _check(bundle: Path, out: Path, formats: list[str] | None, node_modules: Path | None) -> None:
     """Refuse wrong arguments before TensorFlow is loaded, which takes seconds."""
     check_bundle(bundle)
     if unknown := sorted(set(formats or ()) - set(FORMATS)):
         raise ValueError(unknown_names("formats", unknown, FORMATS))
-    from tfk_transformer.export.formats import check_packages
+    from tfk_transformer.export.formats import WEB_FORMATS, check_packages
+    from tfk_transformer.export.to_web.npm_packages import find_packages
 
     check_packages(formats or ())
+    if set(formats or ()) & set(WEB_FORMATS):
+        find_packages(node_modules)
     check_new_folder(out)

@@ -17,6 +17,8 @@ PURPOSES = {
     file_names.SAVED_MODEL: "text to text: TensorFlow, TensorFlow Serving, `tfk-transformer translate`",
     file_names.CTRANSLATE2: "folder for ctranslate2.Translator",
     file_names.HUGGINGFACE: "folder for transformers",
+    file_names.WEB: "page that translates in the browser; also for Node: `npx`",
+    file_names.WEB_INT8: "the same page; smaller and faster, with weights of 8 bits",
     file_names.PARITY: "how closely the files agree with the Keras model",
 }
 PROFILES = {"fast": "faster, with operators of onnxruntime only", "int8": "smaller, with weights of 8 bits"}

@@ -4,34 +4,15 @@
 // ignores them, and the web package refuses them. So the defaults are read from the file's bytes and renamed there,
 // which leaves the settings as inputs like any other.
 
+import { fieldsOf, textOf } from "./protobuf.mjs";
+
 const [MODEL_GRAPH, GRAPH_INITIALIZER, GRAPH_INPUT, INPUT_NAME] = [7, 5, 11, 1]; // fields of onnx.proto
 const [TENSOR_TYPE, TENSOR_NAME, TENSOR_DATA, FLOAT] = [2, 8, 9, 1];
 
-/** Yield the fields of a protobuf message: {field, value} of numbers, {field, start, end} of all else. */
-function* fields(bytes, at, end) {
-  function number() {
-    for (let value = 0, scale = 1; ; scale *= 128) {
-      const byte = bytes[at++];
-      value += (byte & 127) * scale;
-      if (byte < 128) return value;
-    }
-  }
-  while (at < end) {
-    const key = number();
-    const [field, kind] = [Math.floor(key / 8), key % 8];
-    if (kind === 0) yield { field, value: number() };
-    else {
-      const size = kind === 2 ? number() : kind === 1 ? 8 : 4;
-      yield { field, start: at, end: at + size };
-      at += size;
-    }
-  }
-}
-
 /** Make the settings of a file plain inputs, in its bytes; return their {type, value} by name. */
 function takeDefaults(bytes) {
-  const within = (part, field) => [...fields(bytes, part.start, part.end)].filter((found) => found.field === field);
-  const text = (part) => new TextDecoder().decode(bytes.subarray(part.start, part.end));
+  const within = (part, field) => fieldsOf(bytes, part, field);
+  const text = (part) => textOf(bytes, part);
   const [graph] = within({ start: 0, end: bytes.length }, MODEL_GRAPH);
   const inputs = new Set(within(graph, GRAPH_INPUT).map((input) => text(within(input, INPUT_NAME)[0])));
   const defaults = {};

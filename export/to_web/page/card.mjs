@@ -1,0 +1,55 @@
+// The model card: where the model comes from, its size, its figures.
+
+const NUMBER = new Intl.NumberFormat("en", { maximumSignificantDigits: 4 });
+const NAMES = { license: "licence", name: "origin", bleu_with_the_model: "BLEU with the model" };
+
+/** Fill the card, and the line below the title. */
+export function showCard({ model, threads }) {
+  const { config, origin, metrics, parity, bytes } = model;
+  const languages = ["source", "target"].map((side) => languageOf(origin[`${side}_language`])).filter(Boolean);
+  const direction = languages.length === 2 ? `From ${languages[0]} to ${languages[1]}. ` : "";
+  document.getElementById("about").prepend(direction);
+
+  const layers = [config.encoder_layers && `${config.encoder_layers} encoder`, config.decoder_layers && `${config.decoder_layers} decoder`];
+  const facts = {
+    languages: languages.join(" → "),
+    ...plain(origin, ["source_language", "target_language"]),
+    parameters: model.parameters.toLocaleString("en"),
+    weights: model.int8 ? "8-bit integers" : "32-bit floats",
+    layers: layers.filter(Boolean).join(", "),
+    "width of the model": config.model_dim,
+    "longest sentence": `${config.max_length} tokens`,
+    ...plain(metrics, ["parameters"]),
+    "agreement with the Keras model": readable(parity),
+    files: Object.entries(bytes).map(([name, size]) => `${name.split("/").pop()} ${(size / 1e6).toFixed(1)} MB`).join(", "),
+    "written by": `tfk-transformer ${model.version}`,
+    threads,
+  };
+  const shown = Object.entries(facts).filter(([, value]) => value !== "" && value !== undefined && value !== null);
+  document.getElementById("facts").append(...shown.flatMap(([name, value]) => [tag("dt", NAMES[name] ?? name), tag("dd", value)]));
+  document.getElementById("card").hidden = false;
+}
+
+function tag(name, text) {
+  return Object.assign(document.createElement(name), { textContent: text });
+}
+
+/** Return the values of a record that a reader can take in, by readable names. */
+function plain(record, without) {
+  const shown = Object.entries(record).filter(([name, value]) => !without.includes(name) && value !== null && typeof value !== "object");
+  return Object.fromEntries(shown.map(([name, value]) => [NAMES[name] ?? name.replaceAll("_", " "), written(value)]));
+}
+
+const written = (value) => (typeof value === "number" ? NUMBER.format(value) : String(value));
+
+const readable = (record) => Object.entries(plain(record, [])).map(([name, value]) => `${name}: ${value}`).join("; ");
+
+/** Return the English name of a language code such as "de" or "deu_Latn", or the code itself. */
+function languageOf(code) {
+  if (!code) return "";
+  try {
+    return new Intl.DisplayNames("en", { type: "language" }).of(code.replace("_", "-"));
+  } catch {
+    return code;
+  }
+}

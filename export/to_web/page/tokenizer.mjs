@@ -1,0 +1,37 @@
+// SentencePiece's own code, compiled to WebAssembly (the npm package sentencepiece-js): texts to ids and back, as in Python.
+import { fieldsOf, textOf } from "./protobuf.mjs";
+import { SentencePieceProcessor } from "./runtime/sentencepiece.mjs";
+
+export const START_ID = 1;
+const END_ID = 2;
+const [MODEL_PIECES, PIECE_TEXT] = [1, 1]; // fields of sentencepiece_model.proto
+const AROUND = /^[ \t\n\r\v\f]+|[ \t\n\r\v\f]+$/g; // Python's string.whitespace
+
+/**
+ * Open a SentencePiece model.
+ * @param {Uint8Array} model the content of source.model or target.model.
+ */
+export async function openTokenizer(model) {
+  const processor = new SentencePieceProcessor();
+  await processor.load(model);
+  let table; // the text of each piece, read when it is first needed
+
+  return {
+    /** Return the ids of a text: its tokens and the end token. */
+    encode: (text) => [...processor.encodeIds(text), END_ID],
+
+    /** Return the text of ids, up to the first end token, without whitespace around it. */
+    decode(ids) {
+      const end = ids.findIndex((id) => id <= END_ID);
+      const text = processor.decodeIds(end < 0 ? ids : ids.slice(0, end));
+      return text.replace(AROUND, "");
+    },
+
+    /** Return the piece of each id, as SentencePiece writes it: with "▁" for blanks and "</s>" for the end. */
+    pieces(ids) {
+      table ??= fieldsOf(model, { start: 0, end: model.length }, MODEL_PIECES).map((piece) =>
+        textOf(model, fieldsOf(model, piece, PIECE_TEXT)[0]));
+      return ids.map((id) => table[id]);
+    },
+  };
+}

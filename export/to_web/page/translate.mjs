@@ -1,0 +1,134 @@
+// Texts to translations, in a browser, in a worker of one, and in Node; translate.d.mts has the types.
+import * as ort from "./runtime/ort.wasm.min.mjs";
+import { openSearch } from "./search.mjs";
+import { START_ID, openTokenizer } from "./tokenizer.mjs";
+
+const FOLDER = new URL("./", import.meta.url);
+const RUNTIME = "runtime/ort-wasm-simd-threaded.wasm";
+const MOST_THREADS = 4; // a decoding step's products are small: more threads wait for each other
+const NO_HYPOTHESIS = -5e8; // the search gives hypotheses that it does not find a score of -1e9
+const NOT_TEXT = /[\0\p{Surrogate}]/u; // NUL, or half a surrogate pair: Python's translators refuse them too
+
+/** Read the model of a folder that `tfk-transformer export --format web` wrote, and open it. */
+export async function openTranslator({ folder = FOLDER, threads = usableThreads(), onProgress = () => {} } = {}) {
+  const at = (name) => new URL(name, folder);
+  const model = JSON.parse(new TextDecoder().decode(await read(at("model/model.json"))));
+  const { search, score, source, target } = model.files;
+  const content = await readAll([RUNTIME, search, ...new Set([source, target])], model.bytes, at, onProgress);
+
+  Object.assign(ort.env.wasm, { numThreads: threads, wasmBinary: content[RUNTIME] });
+  const { generate } = await openSearch(ort, content[search]);
+  const sourceTokenizer = await openTokenizer(content[source]);
+  const targetTokenizer = source === target ? sourceTokenizer : await openTokenizer(content[target]);
+  const inTurn = oneAfterTheOther();
+  let scorer; // opened when attention is first asked for
+
+  async function translateOne(text, settings) {
+    const start = performance.now();
+    const [found] = await generate([encoded(text, sourceTokenizer)], settings);
+    if (Number.isNaN(found[0].score)) {
+      throw new Error(`text: expected at most ${model.config.max_length} tokens, got more; split it into sentences.`);
+    }
+    const possible = found.filter(({ score }, place) => place === 0 || score > NO_HYPOTHESIS);
+    const hypotheses = possible.map(({ ids, score }) => ({ text: targetTokenizer.decode(ids), score, ids }));
+    return { source: text, ...hypotheses[0], hypotheses, milliseconds: performance.now() - start };
+  }
+
+  async function attend(text, ids) {
+    scorer ??= read(at(score)).then((file) => ort.InferenceSession.create(file, { logSeverityLevel: 3 }));
+    scorer.catch(() => { scorer = undefined; }); // the next call tries again
+    const sourceIds = encoded(text, sourceTokenizer);
+    const row = (values) => new ort.Tensor("int32", Int32Array.from(values), [1, values.length]);
+    const { attention } = await (await scorer).run({ source_ids: row(sourceIds), target_ids: row(ids) }, ["attention"]);
+    const [, layers, heads, rows, columns] = attention.dims;
+    const [tokens, sourceTokens] = [targetTokenizer.pieces(ids), sourceTokenizer.pieces(sourceIds)];
+    // A decoder-only model attends to its start token, its prompt, and its own tokens before the last.
+    const attended = [...sourceTokenizer.pieces([START_ID]), ...sourceTokens.slice(0, -1), ...tokens.slice(0, -1)];
+    const isDecoderOnly = model.config.architecture === "decoder";
+    return { layers, heads, tokens, sourceTokens: isDecoderOnly ? attended : sourceTokens, shape: [rows, columns], weights: attention.data };
+  }
+
+  return {
+    model,
+    threads,
+    translate: async (text, settings = {}) => {
+      const chosen = checkedSettings(settings, model.settings);
+      return inTurn(() => translateOne(text, chosen));
+    },
+    attention: (text, ids) => inTurn(() => attend(text, ids)),
+  };
+}
+
+function encoded(text, tokenizer) {
+  if (typeof text !== "string") throw new Error(`text: expected a string, got ${typeof text}.`);
+  const found = NOT_TEXT.exec(text);
+  if (found) {
+    const place = [...text.slice(0, found.index)].length + 1;
+    const code = found[0].charCodeAt(0).toString(16).toUpperCase().padStart(4, "0");
+    throw new Error(`text: expected text, got the character U+${code} in place ${place}; remove it.`);
+  }
+  return tokenizer.encode(text);
+}
+
+/** Check search settings by the rules in model.json, and return them with the defaults of the others. */
+function checkedSettings(settings, rules) {
+  for (const [name, value] of Object.entries(settings)) {
+    const rule = rules[name];
+    if (!rule) throw new Error(`settings: expected some of ${Object.keys(rules).join(", ")}, got ${name}.`);
+    const least = rule.exclusiveMinimum ?? rule.minimum;
+    const fits = (rule.type === "integer" ? Number.isInteger(value) : Number.isFinite(value))
+      && value <= rule.maximum && (value > least || value === rule.minimum);
+    if (!fits) {
+      const range = `${rule.exclusiveMinimum === undefined ? "from" : "above"} ${least} to ${rule.maximum}`;
+      throw new Error(`${name}: expected ${rule.type === "integer" ? "an integer" : "a number"} ${range}, got ${value}.`);
+    }
+  }
+  const defaults = Object.fromEntries(Object.entries(rules).map(([name, rule]) => [name, rule.default]));
+  const chosen = { ...defaults, ...settings };
+  if (chosen.n_best > chosen.beam_size) {
+    throw new Error(`n_best: expected at most beam_size, got n_best ${chosen.n_best} and beam_size ${chosen.beam_size}.`);
+  }
+  return chosen;
+}
+
+/** Return a function that runs pieces of work one after the other: onnxruntime runs one session at a time. */
+function oneAfterTheOther() {
+  let last = Promise.resolve();
+  return (work) => {
+    const done = last.then(work);
+    last = done.catch(() => {});
+    return done;
+  };
+}
+
+/** Return how many threads WebAssembly may use: one unless the page is cross-origin isolated. */
+function usableThreads() {
+  return globalThis.crossOriginIsolated ? Math.min(MOST_THREADS, navigator.hardwareConcurrency) : 1;
+}
+
+/** Read files together; onProgress gets the bytes that have come and those of all. */
+async function readAll(names, bytes, at, onProgress) {
+  const total = names.reduce((sum, name) => sum + bytes[name], 0);
+  let loaded = 0;
+  const count = (size) => onProgress({ loaded: (loaded += size), total });
+  const found = await Promise.all(names.map((name) => read(at(name), count)));
+  return Object.fromEntries(names.map((name, place) => [name, found[place]]));
+}
+
+/** Read a file from the disk (in Node) or from the server, and count its bytes as they come. */
+async function read(url, count = () => {}) {
+  if (url.protocol === "file:") {
+    const content = await (await import("node:fs/promises")).readFile(url);
+    count(content.length);
+    return new Uint8Array(content);
+  }
+  const answer = await fetch(url).catch(() => ({ ok: false, status: "no answer" }));
+  if (!answer.ok) throw new Error(`${url.pathname}: expected a file, got ${answer.status} of the server.`);
+  const parts = [];
+  for (const reader = answer.body.getReader(); ;) {
+    const { done, value } = await reader.read();
+    if (done) return new Uint8Array(await new Blob(parts).arrayBuffer());
+    parts.push(value);
+    count(value.length);
+  }
+}

@@ -1,0 +1,91 @@
+"""Write the web folder of a translator, and compare its files, and the folder itself where Node is installed, with the model."""
+
+import re
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from tfk_transformer.export import file_names, parity
+from tfk_transformer.export.expected_results import ExpectedResults
+from tfk_transformer.export.parity import Figures
+from tfk_transformer.export.to_web.node_check import node_program, translate_in_node
+from tfk_transformer.export.to_web.page_folder import write_page
+from tfk_transformer.export.translator_files import WRITERS
+from tfk_transformer.pipelines.translator import Translator
+
+# By format: the format whose file translates in the page, the name of that file, and the folder.
+FORMATS = {
+    "web": ("onnx", file_names.GENERATE, file_names.WEB),
+    "web_int8": ("onnx_int8", file_names.with_profile(file_names.GENERATE, "int8"), file_names.WEB_INT8),
+}
+SCORING = "onnx"  # the format whose `score.onnx` gives the attention
+LINE_BREAK = re.compile("[\n\v\f\r\x1c-\x1e\x85\u2028\u2029]")  # Node reads a text a line
+LARGEST = 500_000_000  # parameters: with more, an ONNX file has a second file, which JavaScript cannot read
+
+
+def check_web(translator: Translator) -> None:
+    """Refuse a translator that is too large for JavaScript.
+
+    Raises:
+        ValueError: if an ONNX file of its weights needs a second file.
+    """
+    if (count := translator.model.count_params()) > LARGEST:
+        raise ValueError(f"formats: expected a model of at most {LARGEST:,} parameters for web, got {count:,}. Nothing was written.")
+
+
+def write_web(
+    translator: Translator, folder: Path, expected: ExpectedResults, formats: Sequence[str], node_modules: Path, written: dict[str, Figures]
+) -> dict[str, Figures]:
+    """Write web folders into the folder of an export.
+
+    They hold copies of ONNX files of the export. Those that it has not written are written, compared with the model, and deleted.
+
+    Args:
+        translator: the translator, in float32.
+        folder: the folder of the export.
+        expected: the model's own results.
+        formats: some of `FORMATS`.
+        node_modules: the folder with the npm packages.
+        written: the figures of the formats that the export has written.
+
+    Returns:
+        The parity figures by format.
+
+    Raises:
+        ParityError: if the results of the files, or of a folder in Node, differ from the model's.
+    """
+    needed = {SCORING, *(FORMATS[format][0] for format in formats)}
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        places = {name: folder if name in written else Path(scratch) for name in needed}
+        made = {name: written.get(name) or WRITERS[name](translator, Path(scratch), expected) for name in sorted(needed)}
+        figures = {}
+        for format in formats:
+            onnx, search, name = FORMATS[format]
+            score = places[SCORING] / file_names.SCORE
+            write_page(translator, folder / name, places[onnx] / search, score, node_modules, made[onnx])
+            figures[format] = {**made[onnx], "in_node": _check_in_node(folder / name, expected, exact=onnx == SCORING)}
+    return figures
+
+
+def _check_in_node(folder: Path, expected: ExpectedResults, exact: bool) -> Figures | None:
+    """Compare the translations of a folder in Node with the model's; None without Node.
+
+    Those of int8 weights need only agree, as those of the ONNX file do.
+    """
+    node = node_program()
+    if node is None:
+        return None
+    rows = [row for row, text in enumerate(expected.short_texts) if not LINE_BREAK.search(text)]
+    texts = [expected.short_texts[row] for row in rows]
+    found = translate_in_node(node, folder, texts, parity.SETTINGS[0] if exact else {})
+    if exact:
+        greedy = expected.translator.target_tokenizer.decode(expected.greedy[expected.fitting].tolist())
+        parity.check_rows("web in Node", "translations", texts, [greedy[row] for row in rows], found)
+        return {"sentences": len(texts), "texts": "equal"}
+    agreement = parity.agreement([expected.translations[row] for row in rows], found)
+    if agreement < parity.AGREEMENT:
+        raise parity.ParityError(
+            f"web in Node: expected a BLEU over characters of {parity.AGREEMENT:g} with the model's own translations of {len(texts)} probe "
+            f"sentences, got {agreement:.1f}; export with the format web. Nothing was written."
+        )
+    return {"sentences": len(texts), "bleu_with_the_model": agreement}
