@@ -61,31 +61,47 @@ def write_web(
         figures = {}
         for format in formats:
             onnx, search, name = FORMATS[format]
+            exact = onnx == SCORING
             score = places[SCORING] / file_names.SCORE
             write_page(translator, folder / name, places[onnx] / search, score, node_modules, made[onnx])
-            figures[format] = {**made[onnx], "in_node": _check_in_node(folder / name, expected, exact=onnx == SCORING)}
+            figures[format] = {**made[onnx], "in_node": check_in_node(folder / name, *_translations(expected, exact), exact)}
     return figures
 
 
-def _check_in_node(folder: Path, expected: ExpectedResults, exact: bool) -> Figures | None:
-    """Compare the translations of a folder in Node with the model's; None without Node.
+def _translations(expected: ExpectedResults, exact: bool) -> tuple[list[str], list[str]]:
+    """Return the probe texts without line breaks, and the model's translations: greedily, or of weights of 8 bits by its beam search."""
+    ids = expected.greedy[expected.fitting].tolist()
+    found = expected.translator.target_tokenizer.decode(ids) if exact else expected.translations
+    rows = [row for row, text in enumerate(expected.short_texts) if not LINE_BREAK.search(text)]
+    return [expected.short_texts[row] for row in rows], [found[row] for row in rows]
 
-    Those of int8 weights need only agree, as those of the ONNX file do.
+
+def check_in_node(folder: Path, texts: list[str], expected: list[str], exact: bool) -> Figures | None:
+    """Compare the translations of a folder in Node with the model's.
+
+    Args:
+        folder: the web folder.
+        texts: probe texts without line breaks.
+        expected: the model's translations, greedy if they must be equal.
+        exact: whether they must be equal. Those of weights of 8 bits need only agree, as those of the ONNX file do.
+
+    Returns:
+        The figures, or None if Node is not installed.
+
+    Raises:
+        ParityError: if they differ.
     """
     node = node_program()
     if node is None:
         return None
-    rows = [row for row, text in enumerate(expected.short_texts) if not LINE_BREAK.search(text)]
-    texts = [expected.short_texts[row] for row in rows]
     found = translate_in_node(node, folder, texts, parity.SETTINGS[0] if exact else {})
     if exact:
-        greedy = expected.translator.target_tokenizer.decode(expected.greedy[expected.fitting].tolist())
-        parity.check_rows("web in Node", "translations", texts, [greedy[row] for row in rows], found)
+        parity.check_rows("web in Node", "translations", texts, expected, found)
         return {"sentences": len(texts), "texts": "equal"}
-    agreement = parity.agreement([expected.translations[row] for row in rows], found)
+    agreement = parity.agreement(expected, found)
     if agreement < parity.AGREEMENT:
         raise parity.ParityError(
-            f"web in Node: expected a BLEU over characters of {parity.AGREEMENT:g} with the model's own translations of {len(texts)} probe "
-            f"sentences, got {agreement:.1f}; export with the format web. Nothing was written."
+            f"web_int8 in Node: expected a BLEU over characters of {parity.AGREEMENT:g} with the model's own translations of {len(texts)} "
+            f"probe sentences, got {agreement:.1f}; export with the format web. Nothing was written."
         )
     return {"sentences": len(texts), "bleu_with_the_model": agreement}

@@ -3,7 +3,7 @@
 // node scripts/onnx_generate.mjs generate.onnx 10,11,2 12,2 beam_size=4 n_best=2
 import { readFile } from "node:fs/promises";
 import * as ort from "onnxruntime-node";
-import { openSearch } from "./onnx_search.mjs";
+import { openSearch } from "../export/to_web/page/search.mjs";
 
 const [path, ...rest] = process.argv.slice(2);
 const rows = rest.filter((word) => !word.includes("=")).map((word) => word.split(",").map(Number));

@@ -38,5 +38,11 @@ def translate_in_node(node: str, folder: Path, texts: Sequence[str], settings: M
     command = [node, str(folder / "translate-cli.mjs"), "--json", *options]
     done = subprocess.run(command, input="".join(f"{text}\n" for text in texts), capture_output=True, encoding="utf-8")
     if done.returncode:
-        raise RuntimeError(f"web: the folder does not run in Node: {done.stderr.strip()}")
+        raise RuntimeError(f"web: the folder does not run in Node: {_reason(done.stderr)}")
     return [json.loads(line)["text"] for line in done.stdout.splitlines()]
+
+
+def _reason(stderr: str) -> str:
+    """Return the line of Node's output that says what went wrong: an error that nothing caught stands among lines of its code."""
+    lines = [line for line in stderr.splitlines() if line.strip()]
+    return next((line for line in lines if "Error" in line), *lines[-1:] or ["it says nothing"])

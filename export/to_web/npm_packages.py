@@ -14,9 +14,11 @@ PLACES = (Path("node_modules"), Path(__file__).parents[2] / "scripts" / "node_mo
 
 # sentencepiece-js is a CommonJS module, and finds out where it runs to read its model from a path. In this shell it is an ES module
 # that runs anywhere, and takes the model's bytes in place of the path.
-SHELL = """// sentencepiece-js as an ES module; tfk-transformer wrote this first line and the last.
-const exports = {}, process = undefined, __filename = "/", require = (name) => ({ fs: { readFileSync: (bytes) => bytes }, url: { URL } })[name];
-%s
+BEFORE = """// sentencepiece-js as an ES module: tfk-transformer wrote the beginning and the end.
+const modules = { fs: { readFileSync: (bytes) => bytes }, url: { URL } };
+const exports = {}, process = undefined, __filename = "/", require = (name) => modules[name];
+"""
+AFTER = """
 export { SentencePieceProcessor };
 """
 
@@ -61,7 +63,7 @@ def copy_packages(node_modules: Path, folder: Path) -> None:
         shutil.copyfile(node_modules / "onnxruntime-web" / "dist" / name, folder / name)
     package = node_modules / "sentencepiece-js"
     code = (package / "dist" / "index.js").read_text(encoding="utf-8")
-    (folder / "sentencepiece.mjs").write_text(SHELL % code, encoding="utf-8")
+    (folder / "sentencepiece.mjs").write_text(BEFORE + code + AFTER, encoding="utf-8")
     shutil.copyfile(package / "LICENSE", folder / "LICENSE-sentencepiece-js")
     notices = [f"{name} {version}: {NOTICES[name]}\n" for name, version in VERSIONS.items()]
     (folder / "LICENSES.txt").write_text("".join(notices), encoding="utf-8")

@@ -1,13 +1,9 @@
-"""generate.onnx in Node and in a browser, with the programs that users get."""
+"""generate.onnx in Node, over ids, with the program that users get. tests/web has the tests over text, in Node and in a browser."""
 
-import http.server
 import json
-import os
-import queue
 import re
 import shutil
 import subprocess
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -85,96 +81,3 @@ class TestNode:
         done = node(exported / "generate.onnx", rows, settings)
         assert done.returncode == 1 and done.stdout == ""
         assert re.search(message, done.stderr)
-
-
-# Drives the page as a person does: chooses the file, types, sets, presses the button and reads the table.
-DRIVER = """<!doctype html><iframe src="onnx_web.html" width="900" height="900"></iframe><script type="module">
-const page = document.querySelector("iframe");
-const post = (content) => fetch("results", { method: "POST", body: JSON.stringify(content) });
-addEventListener("unhandledrejection", (event) => post({ error: String(event.reason) }));
-await new Promise((loaded) => { page.onload = loaded; });
-const find = (selector) => page.contentDocument.querySelector(selector);
-const enabled = async () => { while (find("#run").disabled) await new Promise((next) => setTimeout(next, 20)); };
-const { rows, settings } = await (await fetch("task.json")).json();
-const given = new DataTransfer();
-given.items.add(new File([await (await fetch("generate.onnx")).blob()], "generate.onnx"));
-find("#file").files = given.files;
-find("#file").onchange();
-await enabled();
-const defaults = [...page.contentDocument.querySelectorAll("#settings input")].map((input) => [input.name, input.value]);
-find("#rows").value = rows.map((row) => row.join(" ")).join("\\n");
-const results = [];
-for (const chosen of settings) {
-  for (const [name, value] of defaults) find(`input[name=${name}]`).value = chosen[name] ?? value;
-  find("#run").click();
-  await enabled();
-  const table = [...find("#found").tBodies[0].rows].map((row) => [...row.cells].map((cell) => cell.textContent));
-  results.push({ status: find("#status").value, table });
-}
-await post({ defaults, results });
-</script>"""
-
-
-@pytest.fixture(scope="module")
-def served(exported, rows):
-    """A server of the scripts' folder, the model, the task and the driver; gives its address and the queue of what is posted."""
-    made = {
-        "/driver.html": ("text/html", DRIVER.encode()),
-        "/task.json": ("application/json", json.dumps({"rows": rows, "settings": SETTINGS}).encode()),
-        "/generate.onnx": ("application/octet-stream", (exported / "generate.onnx").read_bytes()),
-    }
-    posted = queue.Queue()
-
-    class Handler(http.server.SimpleHTTPRequestHandler):
-        def __init__(self, *arguments):
-            super().__init__(*arguments, directory=SCRIPTS)
-
-        def do_GET(self):
-            if self.path not in made:
-                return super().do_GET()
-            kind, content = made[self.path]
-            self.send_response(200)
-            self.send_header("Content-Type", kind)
-            self.end_headers()
-            self.wfile.write(content)
-
-        def do_POST(self):
-            posted.put(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            self.send_response(204)
-            self.end_headers()
-
-        def log_message(self, *arguments):
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}", posted
-        server.shutdown()
-
-
-def browser():
-    return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-
-
-@pytest.mark.skipif(not browser(), reason="Chromium is not installed")
-@needs_package("onnxruntime-web")
-def test_the_page_gives_the_ids_and_scores_of_keras(served, expected, tmp_path):
-    address, posted = served
-    command = [browser(), "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", f"--user-data-dir={tmp_path}"]
-    # A page must not stay blank for /dev/shm, which is small in containers.
-    command += ["--disable-dev-shm-usage", f"{address}/driver.html"]
-    with subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, "HOME": str(tmp_path)}
-    ) as running:
-        try:
-            answer = posted.get(timeout=120)
-        finally:
-            running.terminate()
-    assert "error" not in answer, answer
-    assert {name: float(value) for name, value in answer["defaults"]} == SearchSettings(max_length=32).model_dump()
-    for result, wanted in zip(answer["results"], expected, strict=True):
-        assert result["status"].startswith(f"{len(TEXTS)} sentences in ")
-        found = [[] for _ in TEXTS]
-        for line, score, ids in result["table"]:
-            found[int(line) - 1].append(([int(i) for i in ids.split()], float(score)))
-        check(found, wanted)

@@ -2,6 +2,8 @@
 
 const NUMBER = new Intl.NumberFormat("en", { maximumSignificantDigits: 4 });
 const NAMES = { license: "licence", name: "origin", bleu_with_the_model: "BLEU with the model" };
+// Figures of the training run that say nothing about the translations.
+const OF_TRAINING = ["parameters", "epoch", "learning_rate", "seconds", "tokens_per_second", "training_seconds", "loss", "accuracy", "perplexity"];
 
 /** Fill the card, and the line below the title. */
 export function showCard({ model, threads }) {
@@ -19,7 +21,7 @@ export function showCard({ model, threads }) {
     layers: layers.filter(Boolean).join(", "),
     "width of the model": config.model_dim,
     "longest sentence": `${config.max_length} tokens`,
-    ...plain(metrics, ["parameters"]),
+    ...plain(metrics, OF_TRAINING),
     "agreement with the Keras model": readable(parity),
     files: Object.entries(bytes).map(([name, size]) => `${name.split("/").pop()} ${(size / 1e6).toFixed(1)} MB`).join(", "),
     "written by": `tfk-transformer ${model.version}`,
@@ -37,7 +39,7 @@ function tag(name, text) {
 /** Return the values of a record that a reader can take in, by readable names. */
 function plain(record, without) {
   const shown = Object.entries(record).filter(([name, value]) => !without.includes(name) && value !== null && typeof value !== "object");
-  return Object.fromEntries(shown.map(([name, value]) => [NAMES[name] ?? name.replaceAll("_", " "), written(value)]));
+  return Object.fromEntries(shown.map(([name, value]) => [NAMES[name] ?? name.replace(/^val_/, "validation ").replaceAll("_", " "), written(value)]));
 }
 
 const written = (value) => (typeof value === "number" ? NUMBER.format(value) : String(value));

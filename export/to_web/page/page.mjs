@@ -4,7 +4,6 @@ import { showCard } from "./card.mjs";
 import { keepForOffline, serviceWorkerReady } from "./offline.mjs";
 
 const PAUSE = 200; // milliseconds without a key before the text is translated
-const EXAMPLE_LINES = 500; // more lines at once would keep the worker busy for minutes
 const MAIN_SETTINGS = { beam_size: "Beam size", n_best: "Translations" };
 const find = (id) => document.getElementById(id);
 
@@ -67,10 +66,11 @@ const settings = () => Object.fromEntries([...find("form").querySelectorAll("inp
 /** Translate all lines; a newer text or setting ends it. */
 async function translate() {
   const current = ++wanted;
-  const lines = find("text").value.split("\n").filter((line) => line.trim()).slice(0, EXAMPLE_LINES);
+  const lines = find("text").value.split("\n").filter((line) => line.trim());
   const found = [];
   try {
     for (const line of lines) {
+      if (lines.length > 1) find("time").textContent = `Sentence ${found.length + 1} of ${lines.length} …`;
       found.push(await ask("translate", line, settings()));
       if (current !== wanted) return;
     }

@@ -1,0 +1,82 @@
+"""What `export --format web` writes, and what it refuses."""
+
+import json
+import re
+import shutil
+
+import pytest
+from web_needs import NODE_MODULES, needs, needs_node
+
+from tfk_transformer.config.search_settings import SearchSettings, setting_rules
+from tfk_transformer.export import parity, web_files
+from tfk_transformer.export.exporting import export
+from tfk_transformer.export.to_web import npm_packages
+from tfk_transformer.export.to_web.page_folder import PAGE
+
+
+def test_the_folders_hold_all_that_they_run(export_of_web):
+    path, _ = export_of_web
+    assert sorted(file.name for file in path.iterdir()) == ["parity.json", "web", "web_int8"]
+    for folder, search in (("web", "generate.onnx"), ("web_int8", "generate.int8.onnx")):
+        assert sorted(file.name for file in (path / folder / "model").iterdir()) == sorted(
+            [search, "score.onnx", "model.json", "source.model"]
+        )
+        for module in (path / folder).glob("*.*js"):
+            for imported in re.findall(r'(?:from|import\(?|importScripts\(|Worker\()\s*"([^":]+)"', module.read_text()):
+                assert (path / folder / imported).is_file(), (module.name, imported)
+
+
+def test_the_description_is_that_of_the_model(export_of_web, translator):
+    described = json.loads((export_of_web[0] / "web" / "model" / "model.json").read_text())
+    assert described["settings"] == setting_rules(32, translator.target_tokenizer.vocab_size)
+    assert described["config"] == translator.model.config.model_dump(mode="json")
+    assert (described["parameters"], described["int8"]) == (translator.model.count_params(), False)
+    assert described["bytes"] == {name: (export_of_web[0] / "web" / name).stat().st_size for name in described["bytes"]}
+    assert json.loads((export_of_web[0] / "web_int8" / "model" / "model.json").read_text())["int8"] is True
+
+
+def test_the_figures_tell_how_closely_the_folders_agree(export_of_web):
+    path, figures = export_of_web
+    assert json.loads((path / "parity.json").read_text()) == figures
+    assert figures["ids"] == "equal" and figures["web"]["largest_score_difference"] < 1e-3
+    assert figures["web_int8"]["bleu_with_the_model"] >= parity.AGREEMENT
+    if shutil.which("node"):
+        assert figures["web"]["in_node"] == {"sentences": figures["sentences"], "texts": "equal"}
+        assert figures["web_int8"]["in_node"]["bleu_with_the_model"] >= parity.AGREEMENT
+
+
+def test_types_name_every_setting():
+    (settings,) = re.findall(r"interface Settings \{(.*?)\n\}", (PAGE / "translate.d.mts").read_text(), re.DOTALL)
+    assert re.findall(r"(?m)^  (\w+)\?: number;$", settings) == list(SearchSettings.model_fields)
+
+
+def test_npm_packages_that_are_missing_are_named_with_the_command_that_installs_them(translator, tmp_path):
+    (tmp_path / "onnxruntime-web").mkdir()
+    (tmp_path / "onnxruntime-web" / "package.json").write_text('{"version": "1.2.3"}')
+    message = (
+        "^node_modules: expected the npm packages onnxruntime-web 1.30.0 and sentencepiece-js 1.1.0, got onnxruntime-web 1.2.3 and "
+        "sentencepiece-js missing in .*; install them with: npm install --ignore-scripts onnxruntime-web@1.30.0 sentencepiece-js@1.1.0; "
+    )
+    with pytest.raises(ValueError, match=message):
+        export(translator, tmp_path / "out", ["web"], tmp_path)
+    assert not (tmp_path / "out").exists()
+
+
+@needs("onnxruntime-web", "sentencepiece-js")
+def test_the_versions_are_those_of_the_tests():
+    assert npm_packages.find_packages(NODE_MODULES) == NODE_MODULES
+
+
+@needs_node()
+def test_a_folder_that_translates_otherwise_in_node_is_refused(export_of_web, tmp_path):
+    folder = shutil.copytree(export_of_web[0] / "web", tmp_path / "web")
+    texts, translations = ["seven", "eighty"], ["sieben", "achtzig"]
+    assert web_files.check_in_node(folder, texts, translations, exact=True) == {"sentences": 2, "texts": "equal"}
+    message = "^web in Node: expected the model's translations, got 1 of 2 that differ, 'eighty' for one: 'acht' became 'achtzig'"
+    with pytest.raises(parity.ParityError, match=message):
+        web_files.check_in_node(folder, texts, ["sieben", "acht"], exact=True)
+    with pytest.raises(parity.ParityError, match="^web_int8 in Node: expected a BLEU over characters of 90 .* of 2 probe sentences, got "):
+        web_files.check_in_node(folder, texts, translations[::-1], exact=False)
+    (folder / "runtime" / "sentencepiece.mjs").unlink()
+    with pytest.raises(RuntimeError, match="^web: the folder does not run in Node: Error .*: Cannot find module .*sentencepiece.mjs"):
+        web_files.check_in_node(folder, texts, translations, exact=True)

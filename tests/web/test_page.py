@@ -1,0 +1,199 @@
+"""The page in Chromium: `visit.mjs` types, chooses and reads as a person does, and the tests compare what it saw with Python."""
+
+import http.server
+import json
+import os
+import re
+import shutil
+import subprocess
+import threading
+from functools import partial
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import numpy as np
+import pytest
+from web_needs import needs, needs_node
+
+from tfk_transformer.config.search_settings import search_defaults
+from tfk_transformer.datasets.numbers import spell
+
+SHOWN = ["forty-two", "one hundred ninety-nine"]
+DOWN = "/-down"  # asks the server to answer nothing any more
+ISOLATION = {"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Embedder-Policy": "require-corp"}
+PHONE = 360
+
+
+class StaticServer(http.server.ThreadingHTTPServer):
+    """Any static web server, which can go down."""
+
+    is_down = False
+    headers: dict[str, str] = {}
+
+
+class Handler(http.server.SimpleHTTPRequestHandler):
+    def do_GET(self):
+        if self.path == DOWN:
+            self.server.is_down = True
+            self.send_response(204)
+            self.end_headers()
+        elif not self.server.is_down:
+            super().do_GET()
+
+    def end_headers(self):
+        for name, value in self.server.headers.items():
+            self.send_header(name, value)
+        super().end_headers()
+
+    def log_message(self, *arguments):
+        pass
+
+
+@pytest.fixture(scope="module")
+def serve(web):
+    """A function (headers) -> the address of a server of the folder."""
+    servers = []
+
+    def start(headers):
+        server = StaticServer(("127.0.0.1", 0), partial(Handler, directory=web))
+        server.headers = headers
+        servers.append(server)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        return f"http://127.0.0.1:{server.server_port}"
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def browser():
+    return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+@pytest.fixture(scope="module")
+def texts():
+    return [spell(number, "en") for number in range(200)]
+
+
+@pytest.fixture(scope="module")
+def seen(web, serve, texts, tmp_path_factory):
+    """What one visit of the page saw. Pictures of it are kept where TFK_TRANSFORMER_PICTURES says."""
+    pictures = os.environ.get("TFK_TRANSFORMER_PICTURES")
+    if pictures:
+        Path(pictures).mkdir(parents=True, exist_ok=True)
+    home = tmp_path_factory.mktemp("browser")
+    task = {
+        "program": browser(),
+        "profile": str(home / "profile"),
+        "address": serve({}),
+        "isolated": serve(ISOLATION),
+        "file": (web / "index.html").as_uri(),
+        "texts": texts,
+        "shown": SHOWN,
+        "down": DOWN,
+        "pictures": pictures,
+    }
+    done = subprocess.run(
+        ["node", Path(__file__).with_name("visit.mjs")],
+        input=json.dumps(task),
+        capture_output=True,
+        encoding="utf-8",
+        env={**os.environ, "HOME": str(home)},
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+pytestmark = [
+    pytest.mark.skipif(not browser(), reason="Chromium is not installed"),
+    needs_node(),
+    needs("onnxruntime-web", "sentencepiece-js", "playwright-core", "axe-core"),
+]
+
+
+def test_it_translates_200_sentences_as_python(seen, translator, texts):
+    expected = translator.translate(texts, beam_size=1)
+    assert [line[0][0] for line in seen["greedy"]] == [translation.text for translation in expected]
+    np.testing.assert_allclose([line[0][1] for line in seen["greedy"]], [each.score for each in expected], atol=2e-4)
+
+
+def test_the_n_best_and_their_scores_are_those_of_python(seen, translator):
+    expected = translator.translate(SHOWN, n_best=3)
+    assert [[text for text, _ in line] for line in seen["best"]] == [[each.text for each in line.hypotheses] for line in expected]
+    scores = [[each.score for each in line.hypotheses] for line in expected]
+    np.testing.assert_allclose([[score for _, score in line] for line in seen["best"]], scores, atol=2e-4)
+    assert re.fullmatch(r"\d+ ms for 2 sentences, on one thread", seen["time"])
+
+
+def test_attention_of_every_layer_and_head_is_that_of_python(seen, translator):
+    best = translator.translate(SHOWN[:1], attention=True)[0].hypotheses[0]
+    layers, heads = best.attention.shape[:2]
+    assert len(seen["attention"]) == layers * (heads + 1)
+    for name, found in seen["attention"].items():
+        layer, head = name.split()
+        expected = best.attention[int(layer)].mean(axis=0) if head == "mean" else best.attention[int(layer), int(head)]
+        weights = np.array(found["weights"])
+        np.testing.assert_allclose(weights, expected, atol=2e-4)
+        np.testing.assert_allclose(weights.sum(axis=1), 1, atol=5e-5 * weights.shape[1])
+        spoken = [[int(cell.removesuffix(" %")) for cell in row] for row in found["spoken"]]
+        np.testing.assert_allclose(spoken, 100 * weights, atol=0.51)
+
+    def readable(pieces):
+        return ["end" if piece == "</s>" else piece.replace("▁", "") or "␣" for piece in pieces]
+
+    assert (found["rows"], found["columns"]) == (readable(best.tokens), readable(best.source_tokens))
+
+
+def test_the_alignment_has_the_words_of_the_translation(seen, translator):
+    assert " ".join(word for word, _ in seen["alignment"]) == translator.translate(SHOWN[:1])[0].text
+    assert all(re.fullmatch(r"\S+ \d+ %", link) and link.split()[0] in SHOWN[0].split() for _, link in seen["alignment"])
+    assert seen["pressed"] == [seen["alignment"][0][0]]
+
+
+def test_settings_begin_with_the_defaults_of_python(seen):
+    assert seen["settings"] == search_defaults(32).model_dump()
+    assert seen["failure"] == "n_best: expected at most beam_size, got n_best 9 and beam_size 4."
+
+
+def test_the_card_tells_what_the_model_is(seen, translator):
+    assert seen["card"]["parameters"] == f"{translator.model.count_params():,}"
+    known = {"origin": "numbers", "licence": "apache-2.0", "languages": "English → German", "validation accuracy": "0.875"}
+    assert {**seen["card"], **known, "weights": "32-bit floats"} == seen["card"]
+    assert "epoch" not in seen["card"]
+
+
+def test_it_works_offline_after_the_first_visit(seen):
+    assert seen["offline"] == [line[:1] for line in seen["best"]]
+
+
+def test_threads_where_the_page_is_isolated(seen):
+    assert seen["threaded"] == seen["offline"]
+    count = min(4, os.cpu_count())
+    assert seen["threads"].endswith("on one thread" if count == 1 else f"on {count} threads")
+
+
+def test_axe_finds_nothing(seen):
+    assert seen["axe"] == {"light": [], "dark": []}
+
+
+def test_nothing_is_wider_than_a_phone(seen):
+    content, window = seen["widths"]
+    assert content <= window == PHONE
+
+
+def test_no_other_host_is_asked_and_nothing_is_complained_of(seen):
+    assert {urlsplit(address).hostname or "" for address in seen["requests"]} <= {"127.0.0.1", ""}
+    assert len(seen["requests"]) > 20
+    assert seen["complaints"] == []
+
+
+def test_the_keyboard_reaches_the_text_first(seen):
+    assert seen["focused"] == "text"
+    assert seen["loading"].startswith(("Loading the model", "Starting the model"))
+
+
+def test_opened_as_a_file_it_says_what_to_do(seen):
+    assert "opened from the disk" in seen["file"] and "python -m http.server" in seen["file"]
+    assert "missing" not in seen["file"]

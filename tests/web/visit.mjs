@@ -1,0 +1,132 @@
+// Visits the page of a web folder with Chromium as a person does, and prints what it saw as JSON: node visit.mjs < task.json
+import { readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { join } from "node:path";
+
+const require = createRequire(new URL("../../scripts/package.json", import.meta.url));
+const { chromium } = require("playwright-core");
+const AXE = readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
+const FLAGS = "--no-sandbox --disable-gpu --disable-dev-shm-usage --disable-background-networking --disable-component-update --disable-sync --no-first-run";
+const PATIENCE = 60_000;
+const { program, profile, address, isolated, file, texts, shown, down, pictures } = JSON.parse(readFileSync(0, "utf8"));
+
+const context = await chromium.launchPersistentContext(profile, { executablePath: program, args: FLAGS.split(" "), viewport: { width: 900, height: 900 } });
+context.setDefaultTimeout(PATIENCE);
+const [requests, complaints] = [[], []];
+context.on("request", (request) => requests.push(request.url()));
+
+async function opened(url) {
+  const page = await context.newPage();
+  page.on("console", (message) => ["error", "warning"].includes(message.type()) && complaints.push(message.text()));
+  page.on("pageerror", (error) => complaints.push(String(error)));
+  await page.goto(url);
+  return page;
+}
+
+const ready = (page) => page.locator("#form").waitFor({ state: "visible" });
+
+/** Type lines, and return the hypotheses of each as [text, score]. */
+async function translated(page, lines) {
+  await page.fill("#text", lines.join("\n"));
+  await page.waitForFunction((wanted) => document.documentElement.dataset.translated === wanted, lines.join("\n"));
+  return page.evaluate(() => [...document.querySelectorAll("#translations fieldset")].map((line) =>
+    [...line.querySelectorAll(".hypothesis")].map((found) => [found.querySelector("span").textContent, Number(found.querySelector("output").value)])));
+}
+
+async function choose(page, name, value) {
+  await page.fill(`input[name=${name}]`, String(value));
+}
+
+/** Return the heat map as it is read out: {rows, columns, weights in percent}, and the weights that colour it. */
+const heatMap = (page) => page.evaluate(() => {
+  const texts = (selector) => [...document.querySelectorAll(`#heat-map ${selector}`)].map((cell) => cell.textContent);
+  const cells = [...document.querySelectorAll("#heat-map tbody tr")].map((row) => [...row.querySelectorAll("td")]);
+  const weights = cells.map((row) => row.map((cell) => Number(cell.style.getPropertyValue("--weight"))));
+  return { rows: texts("tbody th"), columns: texts("thead th"), spoken: cells.map((row) => row.map((cell) => cell.textContent)), weights };
+});
+
+/** Show the attention of the first hypothesis, of every layer and head. */
+async function attention(page) {
+  await page.locator("#attention > summary").click();
+  await page.locator("#attention-view").waitFor({ state: "visible" });
+  const found = {};
+  for (const layer of await page.locator("#layer option").evaluateAll((options) => options.map(({ value }) => value))) {
+    for (const head of await page.locator("#head option").evaluateAll((options) => options.map(({ value }) => value))) {
+      await page.selectOption("#layer", { value: layer }); // a word alone would also be looked for among the labels
+      await page.selectOption("#head", { value: head });
+      found[`${layer} ${head}`] = await heatMap(page);
+    }
+  }
+  return found;
+}
+
+const alignment = (page) => page.locator("#target-words li").evaluateAll((items) => items.map((item) => [...item.children].map(({ textContent }) => textContent)));
+
+/** Return what axe-core finds, in a scheme of colours. */
+async function accessibility(page, colorScheme) {
+  await page.emulateMedia({ colorScheme });
+  // By the debugger, which the page's own rules for scripts do not bind.
+  await page.evaluate(AXE);
+  const { violations } = await page.evaluate(() => axe.run({ runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"] }));
+  if (pictures) await page.screenshot({ path: join(pictures, `web-page-${colorScheme}.png`), fullPage: true });
+  return violations.map(({ id, nodes }) => `${id}: ${nodes.map(({ html }) => html).join(" ")}`);
+}
+
+async function widths(page, width) {
+  await page.setViewportSize({ width, height: 740 });
+  if (pictures) await page.screenshot({ path: join(pictures, "web-page-phone.png"), fullPage: true });
+  return page.evaluate(() => [document.documentElement.scrollWidth, document.documentElement.clientWidth]);
+}
+
+const seen = {};
+const page = await opened(address);
+seen.loading = await page.locator("#loading-label").textContent();
+await ready(page);
+seen.focused = await page.evaluate(() => document.activeElement.id);
+seen.settings = Object.fromEntries(await page.locator("#form input").evaluateAll((inputs) => inputs.map(({ name, value }) => [name, Number(value)])));
+seen.greedy = (await choose(page, "beam_size", 1), await translated(page, texts));
+await choose(page, "beam_size", 4);
+await choose(page, "n_best", 3);
+seen.best = await translated(page, shown);
+seen.time = await page.locator("#time").textContent();
+seen.attention = await attention(page);
+seen.alignment = await alignment(page);
+await page.keyboard.press("Tab");
+await page.locator("#target-words button").first().press("Enter");
+seen.pressed = await page.locator("#target-words button[aria-pressed=true]").allTextContents();
+await page.locator("#card > summary").click();
+seen.card = Object.fromEntries(await page.locator("#facts dt").evaluateAll((names) => names.map((name) => [name.textContent, name.nextElementSibling.textContent])));
+seen.axe = { light: await accessibility(page, "light"), dark: await accessibility(page, "dark") };
+seen.widths = await widths(page, 360);
+
+await choose(page, "n_best", 9); // more than the beam
+await page.locator("#failure").waitFor({ state: "visible" });
+seen.failure = await page.locator("#failure").textContent();
+await page.locator("details").first().locator("summary").click();
+await page.locator("button[type=reset]").click();
+await page.locator("#failure").waitFor({ state: "hidden" });
+
+await page.locator("#offline", { hasText: "without a network" }).waitFor();
+await context.setOffline(true);
+await fetch(`${address}${down}`); // a server that gives no answers: no request can have been answered but by the page itself
+await page.reload();
+await ready(page);
+seen.offline = await translated(page, shown);
+await page.locator("#attention > summary").click();
+await page.locator("#attention-view").waitFor({ state: "visible" });
+await page.close();
+await context.setOffline(false);
+
+const threaded = await opened(isolated);
+await ready(threaded);
+seen.threaded = await translated(threaded, shown);
+seen.threads = await threaded.locator("#time").textContent();
+seen.complaints = [...complaints];
+await threaded.close();
+
+const closed = await opened(file);
+await closed.locator("#not-running").waitFor({ state: "visible" });
+seen.file = await closed.locator("#not-running").innerText();
+if (pictures) await closed.screenshot({ path: join(pictures, "web-page-file.png") });
+await context.close();
+console.log(JSON.stringify({ ...seen, requests }));
