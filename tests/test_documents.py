@@ -61,7 +61,9 @@ NOT_RUN = [
     ("docs/serving.md", "saved_model_cli", "run by tests/export/test_serving.py"),
     ("docs/serving.md", "cc -O2", "run by tests/export/test_serving.py"),
     ("docs/models.md", "from transformers", "needs transformers and torch; run by tests/importing/test_transformers.py"),
-    ("docs/browser.md", "npm ci", "needs Node; tests/programs/test_javascript.py runs the programs"),
+    ("docs/browser.md", "npm ci", "downloads packages, and serves until it is ended; tests/web exports the folder and visits the page"),
+    ("docs/browser.md", "npm install", "downloads packages; .ci/run installs them"),
+    ("docs/browser.md", "node ", "needs Node; tests/web and tests/programs/test_javascript.py run the programs"),
     (
         "docs/measurements.md",
         "benchmarks/training.py",

@@ -34,13 +34,14 @@ function takeDefaults(bytes) {
  * Open generate.onnx.
  * @param ort onnxruntime-node or onnxruntime-web.
  * @param {Uint8Array} file its content.
+ * @param {object} options of the session.
  * @returns {{defaults, generate}} the settings' {type, value} by name, and a function from rows of source ids (each with the
  *   end token), settings, and ids that all translations begin with, to [{ids, score}, …] for each row, best first.
  */
-export async function openSearch(ort, file) {
+export async function openSearch(ort, file, options = {}) {
   const bytes = Uint8Array.from(file);
   const defaults = takeDefaults(bytes);
-  const session = await ort.InferenceSession.create(bytes, { logSeverityLevel: 3 });
+  const session = await ort.InferenceSession.create(bytes, { logSeverityLevel: 3, ...options });
 
   async function generate(rows, settings = {}, prefix = []) {
     const unknown = Object.keys(settings).filter((name) => !(name in defaults));

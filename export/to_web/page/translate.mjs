@@ -5,6 +5,8 @@ import { START_ID, openTokenizer } from "./tokenizer.mjs";
 
 const FOLDER = new URL("./", import.meta.url);
 const RUNTIME = "runtime/ort-wasm-simd-threaded.wasm";
+// The files are optimized already: optimizing them again takes half of the time of opening them, and gains nothing.
+const SESSION = { graphOptimizationLevel: "disabled", logSeverityLevel: 3 };
 const MOST_THREADS = 4; // a decoding step's products are small: more threads wait for each other
 const NO_HYPOTHESIS = -5e8; // the search gives hypotheses that it does not find a score of -1e9
 const NOT_TEXT = /[\0\p{Surrogate}]/u; // NUL, or half a surrogate pair: Python's translators refuse them too
@@ -17,7 +19,7 @@ export async function openTranslator({ folder = FOLDER, threads = usableThreads(
   const content = await readAll([RUNTIME, search, ...new Set([source, target])], model.bytes, at, onProgress);
 
   Object.assign(ort.env.wasm, { numThreads: threads, wasmBinary: content[RUNTIME] });
-  const { generate } = await openSearch(ort, content[search]);
+  const { generate } = await openSearch(ort, content[search], SESSION);
   const sourceTokenizer = await openTokenizer(content[source]);
   const targetTokenizer = source === target ? sourceTokenizer : await openTokenizer(content[target]);
   const inTurn = oneAfterTheOther();
@@ -35,7 +37,7 @@ export async function openTranslator({ folder = FOLDER, threads = usableThreads(
   }
 
   async function attend(text, ids) {
-    scorer ??= read(at(score)).then((file) => ort.InferenceSession.create(file, { logSeverityLevel: 3 }));
+    scorer ??= read(at(score)).then((file) => ort.InferenceSession.create(file, SESSION));
     scorer.catch(() => { scorer = undefined; }); // the next call tries again
     const sourceIds = encoded(text, sourceTokenizer);
     const row = (values) => new ort.Tensor("int32", Int32Array.from(values), [1, values.length]);
