@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from tfk_transformer.atomic_write import written_whole
 from tfk_transformer.config.words import nearest
-from tfk_transformer.export import classifier_files, file_names, library_files, translator_files, web_files
+from tfk_transformer.export import classifier_files, file_names, library_files, translator_files
 from tfk_transformer.export.expected_results import ExpectedResults
 from tfk_transformer.export.formats import (
     CLASSIFIER_FORMATS,
@@ -24,6 +24,7 @@ from tfk_transformer.export.formats import (
     check_out,
 )
 from tfk_transformer.export.parity import Figures
+from tfk_transformer.export.to_web import web_files
 from tfk_transformer.export.to_web.npm_packages import find_packages
 from tfk_transformer.pipelines.text_classifier import TextClassifier
 from tfk_transformer.pipelines.translator import Translator

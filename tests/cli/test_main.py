@@ -242,7 +242,7 @@ def test_a_stopped_training_is_resumed(recipe, tmp_path, stop):
         (["inspect", "{tmp}/corrupt.onnx"], "FILE: expected a bundle .*, got {tmp}/corrupt.onnx, which does not load"),
         (
             ["export", "{bundle}", "--out", "{tmp}/new", "--format", "tflite"],
-            "formats: expected some of saved_model, onnx, onnx_steps, onnx_fast, onnx_int8, ctranslate2, huggingface, got tflite",
+            "formats: expected some of saved_model, onnx, onnx_steps, onnx_fast, onnx_int8, ctranslate2, huggingface, web, web_int8, got tflite",
         ),
     ],
 )
@@ -304,7 +304,8 @@ def test_the_command_line_knows_the_names_that_it_does_not_import():
     from tfk_transformer.cli import arguments
     from tfk_transformer.cli.model_commands.export import FORMATS
     from tfk_transformer.config.search_settings import SearchSettings
-    from tfk_transformer.export import classifier_files, translator_files, web_files
+    from tfk_transformer.export import classifier_files, translator_files
+    from tfk_transformer.export.to_web import web_files
 
     fields = SearchSettings.model_fields
     assert sorted(arguments.SETTINGS.split(", ")) == sorted(set(fields) - {"beam_size"})

@@ -57,7 +57,7 @@ print(tfk_transformer.ParityError.__module__, "tensorflow" in __import__("sys").
 def test_help_tells_how_to_call_it():
     found, wanted = (inspect.signature(function).parameters.values() for function in (tfk_transformer.export, exporting.export))
     assert [(p.name, p.kind, p.default) for p in found] == [(p.name, p.kind, p.default) for p in wanted]
-    assert "tfk_transformer.export(fitted, out, formats=None)" in tfk_transformer.export.__doc__
+    assert "tfk_transformer.export(fitted, out, formats=None, node_modules=None)" in tfk_transformer.export.__doc__
 
 
 USE = """
@@ -138,8 +138,10 @@ def test_a_folder_without_permission_is_refused(tmp_path):
 
 def test_the_formats_are_those_that_can_be_written():
     from tfk_transformer.export import classifier_files, translator_files
+    from tfk_transformer.export.to_web import web_files
 
-    assert tuple(translator_files.WRITERS) == formats.TRANSLATOR_FORMATS
+    assert tuple(web_files.FORMATS) == formats.WEB_FORMATS
+    assert (*translator_files.WRITERS, *web_files.FORMATS) == formats.TRANSLATOR_FORMATS
     assert tuple(classifier_files.WRITERS) == formats.CLASSIFIER_FORMATS
     assert set(formats.DEFAULT_TRANSLATOR_FORMATS) < set(formats.TRANSLATOR_FORMATS)
 

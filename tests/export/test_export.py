@@ -270,7 +270,7 @@ def test_a_half_precision_model_translates_and_is_exported_in_float32(translator
 
 
 def test_bad_exports_are_refused(translator, tmp_path):
-    known = "saved_model, onnx, onnx_steps, onnx_fast, onnx_int8, ctranslate2, huggingface"
+    known = "saved_model, onnx, onnx_steps, onnx_fast, onnx_int8, ctranslate2, huggingface, web, web_int8"
     with pytest.raises(ValueError, match=f"formats: expected some of {known}, got tflite"):
         export(translator, tmp_path / "out", ["tflite"])
     with pytest.raises(ValueError, match="which exists; choose another name"):

@@ -8,9 +8,9 @@ import pytest
 from web_needs import NODE_MODULES, needs, needs_node
 
 from tfk_transformer.config.search_settings import SearchSettings, setting_rules
-from tfk_transformer.export import parity, web_files
+from tfk_transformer.export import parity
 from tfk_transformer.export.exporting import export
-from tfk_transformer.export.to_web import npm_packages
+from tfk_transformer.export.to_web import npm_packages, web_files
 from tfk_transformer.export.to_web.page_folder import PAGE
 
 

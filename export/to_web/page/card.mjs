@@ -1,7 +1,7 @@
 // The model card: where the model comes from, its size, its figures.
 
 const NUMBER = new Intl.NumberFormat("en", { maximumSignificantDigits: 4 });
-const NAMES = { license: "licence", name: "origin", bleu_with_the_model: "BLEU with the model" };
+const NAMES = { val_bleu: "validation BLEU", license: "licence", name: "origin", bleu_with_the_model: "BLEU with the model" };
 // Figures of the training run that say nothing about the translations.
 const OF_TRAINING = ["parameters", "epoch", "learning_rate", "seconds", "tokens_per_second", "training_seconds", "loss", "accuracy", "perplexity"];
 
