@@ -32,13 +32,13 @@ def translate_in_node(node: str, folder: Path, texts: Sequence[str], settings: M
         The best translation of each.
 
     Raises:
-        RuntimeError: if the program fails, with its message.
+        ValueError: if the program fails, with its message.
     """
     options = [part for name, value in settings.items() for part in (f"--{name.replace('_', '-')}", str(value))]
     command = [node, str(folder / "translate-cli.mjs"), "--json", *options]
     done = subprocess.run(command, input="".join(f"{text}\n" for text in texts), capture_output=True, encoding="utf-8")
     if done.returncode:
-        raise RuntimeError(f"web: the folder does not run in Node: {_reason(done.stderr)}")
+        raise ValueError(f"web: expected a folder that runs in Node, got one that does not: {_reason(done.stderr)}. Nothing was written.")
     return [json.loads(line)["text"] for line in done.stdout.splitlines()]
 
 

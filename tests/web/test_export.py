@@ -78,5 +78,8 @@ def test_a_folder_that_translates_otherwise_in_node_is_refused(export_of_web, tm
     with pytest.raises(parity.ParityError, match="^web_int8 in Node: expected a BLEU over characters of 90 .* of 2 probe sentences, got "):
         web_files.check_in_node(folder, texts, translations[::-1], exact=False)
     (folder / "runtime" / "sentencepiece.mjs").unlink()
-    with pytest.raises(RuntimeError, match="^web: the folder does not run in Node: Error .*: Cannot find module .*sentencepiece.mjs"):
+    with pytest.raises(
+        ValueError,
+        match="^web: expected a folder that runs in Node, got one that does not: Error .*: Cannot find module .*sentencepiece.mjs",
+    ):
         web_files.check_in_node(folder, texts, translations, exact=True)
