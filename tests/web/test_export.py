@@ -5,7 +5,7 @@ import re
 import shutil
 
 import pytest
-from web_needs import NODE_MODULES, needs, needs_node
+from web_needs import NODE_MODULES, SCRIPTS, needs, needs_node
 
 from tfk_transformer.config.search_settings import SearchSettings, setting_rules
 from tfk_transformer.export import parity
@@ -62,8 +62,13 @@ def test_npm_packages_that_are_missing_are_named_with_the_command_that_installs_
     assert not (tmp_path / "out").exists()
 
 
+def test_the_versions_are_those_of_the_lock():
+    lock = json.loads((SCRIPTS / "package-lock.json").read_text())["packages"]
+    assert {name: lock[f"node_modules/{name}"]["version"] for name in npm_packages.VERSIONS} == npm_packages.VERSIONS
+
+
 @needs("onnxruntime-web", "sentencepiece-js")
-def test_the_versions_are_those_of_the_tests():
+def test_the_packages_are_found_by_their_folder():
     assert npm_packages.find_packages(NODE_MODULES) == NODE_MODULES
 
 
