@@ -273,14 +273,14 @@ def test_the_saved_model_class_refuses_what_are_no_ids(exported, source):
         ({"length_penalty": "1"}, "length_penalty: expected a finite number of at least 0 and at most 10, got '1'."),
         ({"temperature": 1e30}, "temperature: expected a finite number of at least 0 and at most 1000, got 1e+30."),
         ({"top_p": 0}, "top_p: expected a finite number of above 0 and at most 1, got 0."),
-        ({"beam_sise": 2}, "got beam_sise. Did you mean 'beam_size'?"),
+        ({"beam_sise": 2}, "unknown name 'beam_sise'. Did you mean 'beam_size'?"),
     ],
 )
 def test_settings_that_no_model_of_this_size_can_have_are_refused_alike(opened, settings, message):
-    with pytest.raises(ValueError, match="expected") as refused:
+    with pytest.raises(ValueError, match="expected|unknown") as refused:
         opened.translate(["seven"], **settings)
     assert message in str(refused.value) and len(str(refused.value)) < 300
-    with pytest.raises(ValueError, match="expected") as refused:
+    with pytest.raises(ValueError, match="expected|unknown") as refused:
         opened.stream("seven", **settings)
     assert message.replace("beam_size 4", "beam_size 1") in str(refused.value)
 

@@ -97,7 +97,7 @@ def test_a_source_that_is_too_long_spoils_no_other_in_the_graph(translator):
     [
         ({"beam_size": 0}, "beam_size: expected an integer of at least 1 and at most 80, got 0"),
         ({"n_best": 9}, "n_best: expected at most beam_size, got n_best 9 and beam_size 4"),
-        ({"beamsize": 2}, "got beamsize. Did you mean 'beam_size'?"),
+        ({"beamsize": 2}, "unknown name 'beamsize'. Did you mean 'beam_size'?"),
     ],
 )
 def test_bad_settings_are_refused(translator, settings, message):
