@@ -22,6 +22,8 @@ KERAS_TRANSLATOR_FORMATS = {
     "onnx_int8": ("onnx_int8", file_names.with_profile(file_names.TRANSLATE, "int8")),
     "ctranslate2": ("ctranslate2", file_names.CTRANSLATE2),
     "huggingface": ("huggingface", file_names.HUGGINGFACE),
+    "web": ("web", file_names.WEB),
+    "web_int8": ("web_int8", file_names.WEB_INT8),
 }
 KERAS_CLASSIFIER_FORMATS = {"tf_saved_model": ("saved_model", file_names.SAVED_MODEL), "onnx": ("onnx", file_names.CLASSIFY)}
 

@@ -9,6 +9,7 @@ import pytest
 from tfk_transformer.config.model_options import ClassifierConfig
 from tfk_transformer.export import formats
 from tfk_transformer.export.runtime.opening import load
+from tfk_transformer.export.to_web.npm_packages import find_packages
 from tfk_transformer.models.classifier import Classifier
 from tfk_transformer.pipelines.text_classifier import TextClassifier
 from tfk_transformer.pipelines.translator import Translator
@@ -46,6 +47,16 @@ def test_a_translator_is_one_onnx_file_from_text_to_text(small, tmp_path, capsys
     assert [translation.text for translation in found] == [translation.text for translation in expected]
 
 
+def test_a_page_for_the_browser_is_a_folder(small, tmp_path):
+    try:
+        find_packages()
+    except ValueError as error:
+        pytest.skip(str(error))
+    figures = small.export(tmp_path / "page", format="web")
+    assert figures["ids"] == "equal" and figures["web"]["largest_score_difference"] < 1e-4
+    assert [path.name for path in tmp_path.iterdir()] == ["page"] and (tmp_path / "page" / "index.html").is_file()
+
+
 def test_a_classifier_is_a_saved_model_by_default(classifier, tmp_path, capsys):
     figures = classifier.export(tmp_path / "model")
     assert figures["labels"] == "equal" and capsys.readouterr().out == ""
@@ -56,7 +67,7 @@ def test_a_classifier_is_a_saved_model_by_default(classifier, tmp_path, capsys):
 
 
 def test_other_formats_and_paths_are_refused(small, classifier, tmp_path):
-    known = "tf_saved_model, onnx, onnx_fast, onnx_int8, ctranslate2, huggingface"
+    known = "tf_saved_model, onnx, onnx_fast, onnx_int8, ctranslate2, huggingface, web, web_int8"
     for format, more in (("litert", ""), ("saved_model", " Did you mean 'tf_saved_model'?")):
         with pytest.raises(ValueError) as error:
             small.export(tmp_path / "model", format)
