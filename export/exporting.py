@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import gc
 import json
 import logging
 import os
@@ -148,6 +149,7 @@ def _chosen(writers: Mapping[str, Writer], formats: Sequence[str]) -> Iterator[t
     """Yield the writers of the requested formats by name, and log each."""
     names = [name for name in writers if name in formats]
     for number, name in enumerate(names, 1):
+        gc.collect()  # graphs refer to each other in circles: those of the format before would hold their copies of the weights
         LOG.info("write %s (format %d of %d)", name, number, len(names))
         yield name, writers[name]
 
