@@ -1,6 +1,7 @@
 """The process that the library runs in: processors, optional packages, and how TensorFlow starts."""
 
 import contextlib
+import gc
 import math
 import os
 import re
@@ -144,6 +145,7 @@ def load_tensorflow() -> None:
     Raises:
         ImportError: if one of them is not installed, with the line that installs it.
     """
+    first = "tensorflow" not in sys.modules
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     try:
         with without_start_up_notes():
@@ -151,6 +153,8 @@ def load_tensorflow() -> None:
             import tensorflow_text  # noqa: F401
     except ImportError as error:
         raise with_install_line(error) from error
+    if first:
+        gc.freeze()  # tracing makes many objects, and each full collection of garbage would visit those of the packages
 
 
 def keep_tensor_memory() -> None:
