@@ -57,7 +57,7 @@ def command(
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Export a bundle to SavedModel, ONNX and others. Nothing is written unless every file gives the same results as the Keras model."""
+    """Export a bundle to SavedModel, ONNX and others. Nothing is written unless every file agrees with the Keras model."""
     _check(bundle, out, format, node_modules)
     with steps(quiet, verbose) as begin:
         begin("load TensorFlow")
