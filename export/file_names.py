@@ -19,6 +19,7 @@ EXPORTED = "tfk_transformer.json"
 # Of a translator, for browsers and Node; folders.
 WEB = "web"
 WEB_INT8 = "web_int8"
+PAGE_DESCRIPTION = "model/model.json"  # in these folders: what their model is
 
 # Of a classifier.
 PROBABILITIES = "probabilities.onnx"

@@ -14,7 +14,7 @@ from rich.table import Table
 from tfk_transformer.config.json_text import parsed_object
 from tfk_transformer.config.search_settings import SETTING_DTYPES, setting_rules
 from tfk_transformer.export import file_names
-from tfk_transformer.export.runtime.opening import library_of
+from tfk_transformer.export.runtime.opening import opened_elsewhere
 from tfk_transformer.export.runtime.sessions import METADATA, checked_metadata
 from tfk_transformer.export.signatures import PREFIX, PREFIX_IDS
 from tfk_transformer.export.to_onnx.conversion import quietly
@@ -31,16 +31,16 @@ WEIGHT_DTYPES = ("FLOAT", "FLOAT16", "BFLOAT16", "DOUBLE", "INT8", "UINT8")
 
 
 def inspect(path: str | os.PathLike[str]) -> Description:
-    """Describe a bundle, a SavedModel folder, an exported ONNX file or an exported folder of another library.
+    """Describe a bundle, a SavedModel folder, an exported ONNX file, a web folder or an exported folder of another library.
 
-    Only the first two load TensorFlow.
+    Only bundles and SavedModels load TensorFlow.
 
     Args:
         path: path of the file or folder.
 
     Returns:
-        Values that JSON can hold: `kind` ("bundle", "SavedModel", "ONNX", "CTranslate2" or "Hugging Face"), `path`, `files` (bytes by
-        name) and `parameters`.
+        Values that JSON can hold: `kind` ("bundle", "SavedModel", "ONNX", "web", "CTranslate2" or "Hugging Face"), `path`, `files` (bytes
+        by name) and `parameters`.
         Depending on the kind, there are also `signatures`, `facts`, `config`, `settings` (the rules of each search setting) and `parity`.
 
     Raises:
@@ -53,8 +53,10 @@ def inspect(path: str | os.PathLike[str]) -> Description:
         found = {"kind": "SavedModel", **_saved_model(path)}
     elif (path / file_names.EXPORTED).is_file():
         found = _library(path)
-    elif library := library_of(path):
-        raise ValueError(f"FILE: expected {EXPECTED}, got {path}, {library}.")
+    elif (path / file_names.PAGE_DESCRIPTION).is_file():
+        found = _web(path)
+    elif program := opened_elsewhere(path):
+        raise ValueError(f"FILE: expected {EXPECTED}, got {path}, {program}.")
     elif (path / "config.json").is_file():
         found = {"kind": "bundle", **_bundle(path)}
     else:
@@ -195,6 +197,23 @@ def _library(path: Path) -> Description:
         "facts": {"library_version": described["version"]},
         "config": described["config"],
         "parity": _figures_beside(path).get(file_names.CTRANSLATE2 if is_ctranslate2 else file_names.HUGGINGFACE),
+    }
+
+
+def _web(path: Path) -> Description:
+    """Describe a page by the description in it."""
+    file = path / file_names.PAGE_DESCRIPTION
+    described = parsed_object(file.read_bytes(), str(file))
+    kinds = {"version": str, "int8": bool, "parameters": int, "files": dict, "config": dict, "parity": dict}
+    if wrong := [name for name, kind in kinds.items() if not isinstance(described.get(name), kind)]:
+        raise ValueError(f"FILE: expected the description of a page in {file}, got one without {', '.join(wrong)}.")
+    return {
+        "kind": "web",
+        "files": _sizes(path),
+        "facts": {"library_version": described["version"], "int8": described["int8"], "files of the model": described["files"]},
+        "parameters": described["parameters"],
+        "config": described["config"],
+        "parity": {**described["parity"], **_figures_beside(path).get(path.name, {})},
     }
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from tfk_transformer.config.json_text import parsed_object
+from tfk_transformer.export import file_names
 from tfk_transformer.export.to_saved_model.serving import newest_version
 from tfk_transformer.inference.interface import LoadedModel, TranslatorProtocol
 
@@ -57,19 +58,21 @@ def _kind_of(path: str | PathLike[str]) -> tuple[Literal["ONNX", "SavedModel", "
     path = newest_version(path) or path
     if (path / "saved_model.pb").is_file():
         return "SavedModel", path
-    if library := library_of(path):
-        raise ValueError(f"MODEL: expected {KINDS}, got {path}, {library}.")
+    if program := opened_elsewhere(path):
+        raise ValueError(f"MODEL: expected {KINDS}, got {path}, {program}.")
     if (path / "config.json").is_file():
         return "bundle", path
     raise ValueError(f"MODEL: expected {KINDS}, got {_what_is(path)}.")
 
 
-def library_of(path: Path) -> str | None:
-    """Return what a folder of another library is, and what opens it; None if it is none.
+def opened_elsewhere(path: Path) -> str | None:
+    """Return what a folder is that other programs open, and which; None if it is none.
 
     Args:
         path: a folder, or a path without one.
     """
+    if (path / file_names.PAGE_DESCRIPTION).is_file():
+        return "a page, which browsers open and which translates in Node (docs/browser.md)"
     if not (path / "config.json").is_file():
         return None
     if (path / "model.bin").is_file():

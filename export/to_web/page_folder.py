@@ -7,6 +7,7 @@ from pathlib import Path
 
 import tfk_transformer
 from tfk_transformer.config.search_settings import setting_rules
+from tfk_transformer.export import file_names
 from tfk_transformer.export.parity import Figures
 from tfk_transformer.export.to_web.npm_packages import copy_packages
 from tfk_transformer.pipelines.bundle import SOURCE_TOKENIZER, TARGET_TOKENIZER, write_json
@@ -14,7 +15,7 @@ from tfk_transformer.pipelines.translator import Translator
 
 PAGE = Path(__file__).with_name("page")
 MODEL, RUNTIME = "model", "runtime"  # folders in the page's
-DESCRIPTION, OFFLINE = "model.json", "files.js"
+OFFLINE = "files.js"
 WASM = ".wasm"
 
 
@@ -36,7 +37,8 @@ def write_page(translator: Translator, folder: Path, search: Path, score: Path, 
     for file in (search, score):
         shutil.copyfile(file, model / file.name)
     files = {"search": search.name, "score": score.name, **_write_tokenizers(translator, model)}
-    write_json(model / DESCRIPTION, _description(translator, folder, {role: f"{MODEL}/{name}" for role, name in files.items()}, figures))
+    paths = {role: f"{MODEL}/{name}" for role, name in files.items()}
+    write_json(folder / file_names.PAGE_DESCRIPTION, _description(translator, folder, paths, figures))
     _write_offline_list(folder)
 
 
@@ -78,6 +80,6 @@ def _write_offline_list(folder: Path) -> None:
     for path in paths:
         version.update(hashlib.sha256(path.read_bytes()).digest())
     names = [path.relative_to(folder).as_posix() for path in paths]
-    shell = [name for name in names if name.endswith((".html", ".css", ".mjs")) or name.endswith(DESCRIPTION)]
+    shell = [name for name in names if name.endswith((".html", ".css", ".mjs")) or name == file_names.PAGE_DESCRIPTION]
     listed = {"version": version.hexdigest()[:16], "shell": ["./", *shell]}
     (folder / OFFLINE).write_text(f"self.TFK_TRANSFORMER_FILES = {json.dumps(listed, indent=2)};\n", encoding="utf-8")

@@ -1,3 +1,4 @@
+import json
 import shutil
 
 import pytest
@@ -13,6 +14,26 @@ def test_the_command_line(run, bundle, exported, recipe, tmp_path):
     assert (status, error) == (0, "")
     assert "teachers: 200 pairs are translated" in out and out.splitlines()[-1] == f"bundle: {tmp_path / 'student'}"
     assert run("translate", tmp_path / "student", "seven")[0] == 0
+
+
+def test_results_for_programs_are_one_object(run, bundle, exported, recipe, tmp_path):
+    """The lines of a training are on standard error then."""
+    (tmp_path / "mine.toml").write_text(recipe.replace(epochs=1).to_toml())
+    status, out, error = run("train", tmp_path / "mine.toml", "--out", tmp_path / "b", "--json")
+    found = json.loads(out)
+    assert (status, found["bundle"], found["epoch"]) == (0, str(tmp_path / "b"), 1)
+    assert found == {"bundle": str(tmp_path / "b"), **json.loads((tmp_path / "b" / "metrics.json").read_text())}
+    assert "epoch 1/1: loss" in error
+    student = ["--recipe", tmp_path / "mine.toml", "--out", tmp_path / "student", "--beam-size", 1]
+    status, out, error = run("distill", exported / "translate.onnx", *student, "--json", "--quiet")
+    assert (status, error) == (0, "") and json.loads(out)["bundle"] == str(tmp_path / "student")
+    status, out, error = run("ensemble", bundle, bundle, "--out", tmp_path / "both", "--json")
+    assert (status, json.loads(out), error) == (0, {"bundle": str(tmp_path / "both"), "members": [str(bundle)] * 2}, "")
+    status, out, error = run("serving", exported / "saved_model", "--models", tmp_path / "models", "--name", "n", "--json")
+    assert (status, json.loads(out), error) == (0, {"folder": str(tmp_path / "models" / "n" / "1"), "version": 1}, "")
+    copied = shutil.copytree(bundle, tmp_path / "copy")
+    status, out, error = run("upgrade", copied, "--json")
+    assert (status, json.loads(out), error) == (0, {"weights": str(copied / "model.safetensors")}, "")
 
 
 @pytest.mark.parametrize(

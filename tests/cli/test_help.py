@@ -11,6 +11,8 @@ from tfk_transformer.cli import main as cli
 
 NAMES = list(itertools.chain(*cli.COMMANDS.values()))
 COMMANDS = {name: cli._imported(name) for name in NAMES}
+PLOTS = {f"plot {name}": command for name, command in COMMANDS["plot"].commands.items()}
+ALL = {**COMMANDS, **PLOTS}
 
 
 def words(command):
@@ -21,14 +23,14 @@ def words(command):
 
 
 @pytest.mark.parametrize("width", [80, 120])
-@pytest.mark.parametrize("name", ["", *NAMES])
+@pytest.mark.parametrize("name", ["", *ALL])
 def test_a_help_page_fits_its_terminal(run, monkeypatch, width, name):
     monkeypatch.setenv("COLUMNS", str(width))
-    status, out, error = run(*([name] if name else []), "-h")
+    status, out, error = run(*name.split(), "-h")
     assert (status, error) == (0, "")
     assert all(len(line) <= width for line in out.splitlines()), [line for line in out.splitlines() if len(line) > width]
     assert re.match(rf"Usage: .*tfk-transformer {name}", out)
-    assert "\nExamples\n" in out
+    assert ("\nExamples\n" in out) is (name not in PLOTS)  # those of the group are on its own page
     assert not re.search(r"<\w+>|\[\[|[{}]|…", out)
 
 
@@ -39,21 +41,25 @@ def test_the_examples_are_command_lines(name):
     assert examples
     for program, first, *rest in examples:
         assert program == "tfk-transformer"
-        COMMANDS[first].make_context(first, rest).close()
+        command = COMMANDS[first]
+        if first == "plot":
+            first, *rest = rest
+            command = command.commands[first]
+        command.make_context(first, rest).close()
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ALL)
 def test_every_option_has_help_and_a_word_for_its_value(name):
-    for param in COMMANDS[name].params:
+    for param in ALL[name].params:
         assert param.help and param.help[0] in "ABCDEFGHIJKLMNOPQRSTUVWXYZ0-'`" or param.help.startswith(("skip", "saved_model"))
         assert param.help.endswith("."), param.help
         if param.param_type_name == "argument" or not param.is_flag:
-            assert re.fullmatch(r"[A-Z=_ ]+", param.metavar), (name, param.name)
+            assert re.fullmatch(r"[A-Z=_ ]+|[A-Z]+\.\.\.", param.metavar), (name, param.name)
 
 
 def test_an_output_has_the_short_name_o():
-    outputs = {name: param.opts for name in NAMES for param in COMMANDS[name].params if param.name in ("out", "output")}
-    assert set(outputs) == {"train", "distill", "import", "ensemble", "export", "translate", "classify", "score", "evaluate"}
+    outputs = {name: param.opts for name in ALL for param in ALL[name].params if param.name in ("out", "output")}
+    assert set(outputs) == {"train", "distill", "import", "ensemble", "export", "translate", "classify", "score", "evaluate", *PLOTS}
     assert all("-o" in names for names in outputs.values())
 
 

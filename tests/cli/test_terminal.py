@@ -53,3 +53,18 @@ def test_a_bar_counts_the_lines_of_a_file(exported, tmp_path):
     status, seen = Terminal(*arguments, "--output", tmp_path / "scores").end()
     assert status == 0 and "200/200 lines" in " ".join(seen.split())
     assert len((tmp_path / "scores").read_text().splitlines()) == 200
+
+
+def test_a_quiet_training_shows_nothing(recipe, tmp_path):
+    (tmp_path / "mine.toml").write_text(recipe.replace(epochs=1).to_toml())
+    assert Terminal("train", tmp_path / "mine.toml", "--out", tmp_path / "b", "--quiet").end() == (0, "")
+    shown = Terminal("train", tmp_path / "mine.toml", "--out", tmp_path / "c", "--json", output=tmp_path / "metrics.json")
+    assert "epoch 1/1: loss" in shown.end()[1] and "━" not in shown.seen
+    assert json.loads((tmp_path / "metrics.json").read_text())["epoch"] == 1
+
+
+def test_joining_and_copying_show_their_steps(bundle, exported, tmp_path):
+    status, seen = Terminal("ensemble", bundle, bundle, "--out", tmp_path / "both", "--verbose").end()
+    assert status == 0 and all(re.search(rf"s  {step}", seen) for step in ("load TensorFlow", "open .*", "write .*both"))
+    status, seen = Terminal("serving", exported / "saved_model", "--models", tmp_path / "models", "--name", "n", "--verbose").end()
+    assert status == 0 and re.search(r"s  copy .*saved_model", seen)

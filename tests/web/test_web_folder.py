@@ -10,6 +10,8 @@ from web_needs import NODE_MODULES, SCRIPTS, needs, needs_node
 from tfk_transformer.config.search_settings import SearchSettings, setting_rules
 from tfk_transformer.export import parity
 from tfk_transformer.export.exporting import export
+from tfk_transformer.export.inspection import inspect
+from tfk_transformer.export.runtime.opening import load
 from tfk_transformer.export.to_web import npm_packages, web_files
 from tfk_transformer.export.to_web.page_folder import PAGE
 
@@ -33,6 +35,26 @@ def test_the_description_is_that_of_the_model(export_of_web, translator):
     assert (described["parameters"], described["int8"]) == (translator.model.count_params(), False)
     assert described["bytes"] == {name: (export_of_web[0] / "web" / name).stat().st_size for name in described["bytes"]}
     assert json.loads((export_of_web[0] / "web_int8" / "model" / "model.json").read_text())["int8"] is True
+
+
+def test_inspect_shows_the_description(export_of_web, translator, tmp_path):
+    path, figures = export_of_web
+    for name in ("web", "web_int8"):
+        found = inspect(path / name)
+        assert (found["kind"], found["parameters"]) == ("web", translator.model.count_params())
+        assert found["facts"]["int8"] is (name == "web_int8") and found["facts"]["files of the model"]["score"] == "model/score.onnx"
+        assert found["config"] == translator.model.config.model_dump(mode="json")
+        assert found["files"]["model/score.onnx"] == (path / name / "model" / "score.onnx").stat().st_size
+        assert found["parity"]["in_node"] == figures[name]["in_node"]
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "model.json").write_text('{"version": "1", "parameters": 3}')
+    with pytest.raises(ValueError, match="^FILE: expected the description of a page in .*model.json, got one without int8, files, config"):
+        inspect(tmp_path)
+
+
+def test_a_page_is_no_model_of_the_other_runtimes(export_of_web):
+    with pytest.raises(ValueError, match="^MODEL: expected a bundle .*, got .*/web, a page, which browsers open and which translates in"):
+        load(export_of_web[0] / "web")
 
 
 def test_the_figures_tell_how_closely_the_folders_agree(export_of_web):

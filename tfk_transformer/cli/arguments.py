@@ -97,9 +97,22 @@ def console() -> "Console":
     return Console(highlight=False, soft_wrap=True)
 
 
-def printer(quiet: bool) -> Callable[[str], None]:
-    """Return a function that prints a line, or nothing."""
-    return (lambda line: None) if quiet else console().print
+def printer(quiet: bool, as_json: bool = False) -> Callable[[str], None]:
+    """Return a function that prints a line: nowhere if `quiet`, and to standard error where the result is JSON on standard output."""
+    if quiet:
+        return lambda line: None
+    from rich.console import Console
+
+    return (Console(highlight=False, soft_wrap=True, stderr=True) if as_json else console()).print
+
+
+def print_bundle(out: Path, as_json: bool, say: Callable[[str], None]) -> None:
+    """Print what a training wrote: the path of the bundle, and as JSON also its metrics."""
+    if not as_json:
+        say(f"bundle: {out}")
+        return
+    file = out / "metrics.json"
+    print(json.dumps({"bundle": str(out), **(json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {})}, indent=2))
 
 
 def named_value(text: str, option: str, example: str) -> tuple[str, Any]:

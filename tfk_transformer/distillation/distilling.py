@@ -22,6 +22,7 @@ def distill(
     batch_size: int = 64,
     resume: bool = False,
     say: Callable[[str], None] = print,
+    bar: bool = True,
 ) -> Translator:
     """Train a student on its data and on what teachers make of it: sequence-level distillation (arXiv:1606.07947).
 
@@ -39,6 +40,7 @@ def distill(
         batch_size: sentences that a teacher translates at once.
         resume: whether to continue an unfinished distillation of the same data, teachers and recipe.
         say: takes lines about the translations, the data, the model and each epoch.
+        bar: whether a terminal shows a progress bar of the training.
 
     Returns:
         The student, whose bundle is `out`.
@@ -59,7 +61,7 @@ def distill(
     recipe = recipe.replace(data=pairs.spec, validation_data=validation)
     checked_work_folder(recipe, out, begun)  # what `train` would refuse after them
     pairs.write(say)
-    student = train(recipe, out, begun, say=say)
+    student = train(recipe, out, begun, say=say, bar=bar)
     assert isinstance(student, Translator)
     return student
 

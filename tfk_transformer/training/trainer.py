@@ -41,6 +41,7 @@ def train(
     devices: int | None = None,
     distributed: bool = False,
     towers: bool = True,
+    bar: bool = True,
 ) -> Translator | TextClassifier:
     """Train a model and write a bundle.
 
@@ -59,6 +60,7 @@ def train(
         distributed: whether other processes take part, which environment variables name; see `distribution.gather`. Start all
             processes with the same arguments, and let all see the same files.
         towers: whether the processors of a machine without a GPU compute parts of each batch in parallel; see `fit_in_towers`.
+        bar: whether a progress bar is shown where standard output is a terminal.
 
     Returns:
         A `Translator`, or a `TextClassifier` if the architecture of the recipe is "encoder". Its bundle is `out`.
@@ -80,7 +82,7 @@ def train(
     advice = f"{work_folder_of(out)} holds the state after the last whole epoch, if there was one; start all processes again with --resume"
     with watched(team, advice):
         try:
-            return Training(recipe, out, resume, say, cache, team, parts, start).run(callbacks)
+            return Training(recipe, out, resume, say, cache, team, parts, start, bar).run(callbacks)
         except Exception as error:
             if (explained := team.explained(error)) is error:
                 raise
@@ -99,6 +101,7 @@ class Training:
         team: the devices that train.
         towers: number of parts of a batch that are computed in parallel; see `fit_in_towers`.
         start: the bundle that training continues from. None: a new model.
+        bar: see `train`.
     """
 
     def __init__(
@@ -111,12 +114,14 @@ class Training:
         team: Team,
         towers: int,
         start: Start | None = None,
+        bar: bool = True,
     ):
         self.recipe = recipe
         self.start = start
         self.out = out
         self.team = team
         self.say = say if team.leads else lambda line: None
+        self.bar = bar and team.leads
         self.work = checked_work_folder(recipe, out, resume) if team.leads else work_folder_of(out)
         self.checkpoints = Checkpoints(self.work) if team.leads else FollowedCheckpoints(self.work)
         if start:
@@ -230,7 +235,7 @@ class Training:
         if logs and self.team.leads:
             # With figures of single batches, Keras 3.15 loses those of an epoch whose last batch is not among them.
             chosen.append(keras.callbacks.TensorBoard(str(logs), update_freq="epoch", profile_batch=r.profile or 0))
-        if sys.stdout.isatty() and self.team.leads:
+        if self.bar and sys.stdout.isatty():
             chosen.append(Bar(r.epochs, len(self.data.batches), tokens, Console()))
         return chosen
 

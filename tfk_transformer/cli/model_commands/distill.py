@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tfk_transformer.cli.arguments import MODEL_HELP, OUTPUT, Quiet, open_model, printer
+from tfk_transformer.cli.arguments import MODEL_HELP, OUTPUT, Json, Quiet, open_model, print_bundle, printer
 from tfk_transformer.cli.model_commands.recipe_flags import check_data, read_recipe, with_recipe
 from tfk_transformer.runtime_environment import load_backend
 
@@ -36,6 +36,7 @@ def command(
     beam_size: Annotated[
         int, typer.Option(min=1, metavar="N", help="Number of hypotheses of each teacher for each sentence.", rich_help_panel=PANEL)
     ] = 5,
+    json_output: Json = False,
     quiet: Quiet = False,
     *,
     given: dict[str, Any],
@@ -53,9 +54,9 @@ def command(
     load_backend()
     from tfk_transformer.distillation.distilling import distill
 
-    say = printer(quiet)
+    say = printer(quiet, json_output)
     try:
-        distill(models, chosen, out, beam_size=beam_size, resume=resume, say=say)
+        distill(models, chosen, out, beam_size=beam_size, resume=resume, say=say, bar=not (quiet or json_output))
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
-    say(f"bundle: {out}")
+    print_bundle(out, json_output, say)

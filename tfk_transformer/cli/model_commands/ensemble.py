@@ -1,11 +1,13 @@
 """`tfk-transformer ensemble`."""
 
+import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tfk_transformer.cli.arguments import check_bundle, check_new_folder, console
+from tfk_transformer.cli.arguments import Json, Quiet, Verbose, check_bundle, check_new_folder, console
+from tfk_transformer.cli.progress import steps
 from tfk_transformer.runtime_environment import load_tensorflow
 
 EXAMPLES = """
@@ -16,6 +18,9 @@ tfk-transformer ensemble numbers numbers-2 --out both
 def command(
     bundles: Annotated[list[Path], typer.Argument(metavar="BUNDLE", help="Folders that `train` wrote, with the same tokenizers.")],
     out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="The folder for the joint bundle. It must not exist.")],
+    json_output: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
 ) -> None:
     """Join the models of several bundles to an ensemble, and write its bundle.
 
@@ -24,8 +29,16 @@ def command(
     for bundle in bundles:
         check_bundle(bundle)
     check_new_folder(out)
-    load_tensorflow()
-    from tfk_transformer.pipelines.translator import Translator
+    with steps(quiet, verbose) as begin:
+        begin("load TensorFlow")
+        load_tensorflow()
+        from tfk_transformer.pipelines.translator import Translator
 
-    Translator.ensemble([Translator.load(bundle) for bundle in bundles]).save(out)
-    console().print(f"bundle: {out}")
+        members = []
+        for bundle in bundles:
+            begin(f"open {bundle}")
+            members.append(Translator.load(bundle))
+        begin(f"write {out}")
+        Translator.ensemble(members).save(out)
+    shown = json.dumps({"bundle": str(out), "members": [str(bundle) for bundle in bundles]}, indent=2) if json_output else f"bundle: {out}"
+    console().print(shown, markup=False)

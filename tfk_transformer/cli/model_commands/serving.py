@@ -1,11 +1,13 @@
 """`tfk-transformer serving`."""
 
+import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tfk_transformer.cli.arguments import console
+from tfk_transformer.cli.arguments import Json, Quiet, Verbose, console
+from tfk_transformer.cli.progress import steps
 
 EXAMPLES = """
 # Write models/numbers/1 for TensorFlow Serving.
@@ -23,8 +25,15 @@ def command(
     mounted: Annotated[
         str, typer.Option(metavar="PATH", help="The path under which the server sees the folder of all models.")
     ] = "/models",
+    json_output: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
 ) -> None:
     """Add a SavedModel to a model folder of TensorFlow Serving, as MODELS/NAME/VERSION, and write the server's configuration."""
     from tfk_transformer.export.to_saved_model.serving import write_serving
 
-    console().print(write_serving(saved_model, models, name, version, mounted))
+    with steps(quiet, verbose) as begin:
+        begin(f"copy {saved_model}")
+        written = write_serving(saved_model, models, name, version, mounted)
+    shown = json.dumps({"folder": str(written), "version": int(written.name)}, indent=2) if json_output else written
+    console().print(shown, markup=False)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tfk_transformer.cli.arguments import OUTPUT, Quiet, check_bundle, printer
+from tfk_transformer.cli.arguments import OUTPUT, Json, Quiet, check_bundle, print_bundle, printer
 from tfk_transformer.cli.main import EXPECTED, print_error
 from tfk_transformer.cli.model_commands.recipe_flags import check_data, read_recipe, with_recipe
 from tfk_transformer.runtime_environment import load_backend
@@ -73,6 +73,7 @@ def command(
         ),
     ] = True,
     print_config: Annotated[bool, typer.Option("--print-config", help="Print the complete recipe as TOML, and exit.")] = False,
+    json_output: Json = False,
     quiet: Quiet = False,
     *,
     given: dict[str, Any],
@@ -88,7 +89,10 @@ def command(
     if out is None:
         raise ValueError("--out: expected a folder for the bundle, got none.")
     check_data(chosen, out, resume, cache)
-    _run(chosen, out, say=printer(quiet), resume=resume, cache=cache, devices=devices, distributed=distributed, towers=towers)
+    say = printer(quiet, json_output)
+    shares = {"devices": devices, "distributed": distributed, "towers": towers}
+    if _run(chosen, out, say=say, resume=resume, cache=cache, bar=not (quiet or json_output), **shares):
+        print_bundle(out, json_output, say)
 
 
 def _adopted(recipe: Recipe) -> Recipe:
@@ -102,7 +106,8 @@ def _adopted(recipe: Recipe) -> Recipe:
     return Start(Path(recipe.start)).adopt(recipe)
 
 
-def _run(recipe: Recipe, out: Path, *, distributed: bool, **options: Any) -> None:
+def _run(recipe: Recipe, out: Path, *, distributed: bool, **options: Any) -> bool:
+    """Train; return whether this process is the one that wrote the bundle."""
     load_backend()
     from tfk_transformer.training.distribution import is_first
     from tfk_transformer.training.trainer import train
@@ -115,8 +120,7 @@ def _run(recipe: Recipe, out: Path, *, distributed: bool, **options: Any) -> Non
         if distributed:
             _leave_at_once(error)
         raise
-    if is_first():
-        options["say"](f"bundle: {out}")
+    return is_first()
 
 
 def _leave_at_once(error: Exception) -> None:

@@ -61,7 +61,7 @@ def attention(
         Kind | None,
         typer.Option(
             metavar="KIND",
-            help="cross: from the decoder to the source; encoder or decoder: inside of it. Default: cross, if the model has it.",
+            help="Attention from the decoder to the source (cross), or inside encoder or decoder. Default: cross, if the model has it.",
         ),
     ] = None,
     layer: Annotated[int | None, typer.Option(metavar="N", help="The layer, from 1; -1 is the last. Default: the last.")] = None,
