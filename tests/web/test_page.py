@@ -17,6 +17,7 @@ from web_needs import needs, needs_node
 
 from tfk_transformer.config.search_settings import search_defaults
 from tfk_transformer.datasets.numbers import spell
+from tfk_transformer.plots import attention_of, attention_page
 
 SHOWN = ["forty-two", "one hundred ninety-nine"]
 DOWN = "/-down"  # asks the server to answer nothing any more
@@ -77,18 +78,20 @@ def texts():
 
 
 @pytest.fixture(scope="module")
-def seen(web, serve, texts, tmp_path_factory):
+def seen(web, serve, texts, translator, tmp_path_factory):
     """What one visit of the page saw. Pictures of it are kept where TFK_TRANSFORMER_PICTURES says."""
     pictures = os.environ.get("TFK_TRANSFORMER_PICTURES")
     if pictures:
         Path(pictures).mkdir(parents=True, exist_ok=True)
     home = tmp_path_factory.mktemp("browser")
+    (home / "explorer.html").write_text(attention_page(attention_of(translator, SHOWN[0])), encoding="utf-8")
     task = {
         "program": browser(),
         "profile": str(home / "profile"),
         "address": serve({}),
         "isolated": serve(ISOLATION),
         "file": (web / "index.html").as_uri(),
+        "explorer": (home / "explorer.html").as_uri(),
         "texts": texts,
         "shown": SHOWN,
         "down": DOWN,
@@ -175,7 +178,8 @@ def test_threads_where_the_page_is_isolated(seen):
 
 
 def test_axe_finds_nothing(seen):
-    assert seen["axe"] == {"light": [], "dark": []}
+    """Neither on the page nor on the one that `plot attention` writes."""
+    assert seen["axe"] == seen["explorer"] == {"light": [], "dark": []}
 
 
 def test_nothing_is_wider_than_a_phone(seen):

@@ -8,7 +8,7 @@ const { chromium } = require("playwright-core");
 const AXE = readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
 const FLAGS = "--no-sandbox --disable-gpu --disable-dev-shm-usage --disable-background-networking --disable-component-update --disable-sync --no-first-run";
 const PATIENCE = 60_000;
-const { program, profile, address, isolated, file, texts, shown, down, pictures } = JSON.parse(readFileSync(0, "utf8"));
+const { program, profile, address, isolated, file, explorer, texts, shown, down, pictures } = JSON.parse(readFileSync(0, "utf8"));
 
 const context = await chromium.launchPersistentContext(profile, { executablePath: program, args: FLAGS.split(" "), viewport: { width: 900, height: 900 } });
 context.setDefaultTimeout(PATIENCE);
@@ -63,12 +63,12 @@ async function attention(page) {
 const alignment = (page) => page.locator("#target-words li").evaluateAll((items) => items.map((item) => [...item.children].map(({ textContent }) => textContent)));
 
 /** Return what axe-core finds, in a scheme of colours. */
-async function accessibility(page, colorScheme) {
+async function accessibility(page, colorScheme, name = "web-page") {
   await page.emulateMedia({ colorScheme });
   // By the debugger, which the page's own rules for scripts do not bind.
   await page.evaluate(AXE);
   const { violations } = await page.evaluate(() => axe.run({ runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"] }));
-  if (pictures) await page.screenshot({ path: join(pictures, `web-page-${colorScheme}.png`), fullPage: true });
+  if (pictures) await page.screenshot({ path: join(pictures, `${name}-${colorScheme}.png`), fullPage: true });
   return violations.map(({ id, nodes }) => `${id}: ${nodes.map(({ html }) => html).join(" ")}`);
 }
 
@@ -121,8 +121,12 @@ const threaded = await opened(isolated);
 await ready(threaded);
 seen.threaded = await translated(threaded, shown);
 seen.threads = await threaded.locator("#time").textContent();
+
+const explored = await opened(explorer);
+seen.explorer = { light: await accessibility(explored, "light", "explorer"), dark: await accessibility(explored, "dark", "explorer") };
 seen.complaints = [...complaints];
 await threaded.close();
+await explored.close();
 
 const closed = await opened(file);
 await closed.locator("#not-running").waitFor({ state: "visible" });
