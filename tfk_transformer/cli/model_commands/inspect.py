@@ -17,7 +17,7 @@ tfk-transformer inspect numbers numbers-2
 
 
 def command(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="An exported file or folder, also of a page, or a bundle.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="An exported file, an exported folder (also a page) or a bundle.")],
     other: Annotated[Path | None, typer.Argument(metavar="OTHER", help="Another one, to compare the two.")] = None,
     json_output: Json = False,
 ) -> None:

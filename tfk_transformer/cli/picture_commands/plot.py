@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tfk_transformer.cli.arguments import Model, Settings, check_bundle, check_settings, open_model, search_settings
+from tfk_transformer.cli.arguments import BeamSize, Model, Settings, check_bundle, check_settings, open_model, search_settings
 from tfk_transformer.cli.picture_commands.picture_files import Force, Out, check_picture, write_page, write_picture
 from tfk_transformer.runtime_environment import load_backend
 
@@ -48,7 +48,6 @@ Given = Annotated[
     str | None,
     typer.Option("--translation", metavar="TEXT", help="Show the attention of this translation. Default: the best that is found."),
 ]
-BeamSize = Annotated[int | None, typer.Option(metavar="N", help="The hypotheses kept in the search; 1 is greedy search. Default: 4.")]
 
 
 @command.command("attention")
@@ -110,7 +109,7 @@ def alignment(model: Model, text: Text, out: Out, beam_size: BeamSize = None, se
 
 @command.command("training")
 def training(
-    bundles: Annotated[list[Path], typer.Argument(metavar="BUNDLE...", help="The bundles of one training run or several.")],
+    bundles: Annotated[list[Path], typer.Argument(metavar="BUNDLE", help="The bundles of one training run or several.")],
     out: Out,
     force: Force = False,
 ) -> None:
@@ -130,7 +129,7 @@ def training(
 
 @command.command("schedule")
 def schedule(
-    recipes: Annotated[list[Path], typer.Argument(metavar="RECIPE...", help="TOML files.")],
+    recipes: Annotated[list[Path], typer.Argument(metavar="RECIPE", help="TOML files.")],
     out: Out,
     steps: Annotated[
         int | None,
