@@ -7,7 +7,8 @@ Every engine has its own process, and the engines take turns. Speeds are medians
 in brackets relative to CTranslate2's best in the same column. Engines that support it are also measured with one batch per thread in
 parallel ("2 at once") instead of one batch on all threads. The table is only printed if CTranslate2's translations equal ours.
 `pip install -e '.[bench]'` installs the peers; --peers-python runs those of another environment with ctranslate2 and torch. The
-conversion for CTranslate2 is the export's, and needs ctranslate2 here.
+conversion for CTranslate2 is the export's, and needs ctranslate2 here. With --student, a second model translates the same sentences
+with its own tokenizer: a student next to its teacher.
 """
 
 import argparse
@@ -18,12 +19,13 @@ from pathlib import Path
 
 from engines.process import EngineSpec, RunningEngine
 from engines.report import Footprint, Report, processor, search_name
-from engines.tasks import Task, forced_task, natural_task
+from engines.tasks import Task, forced_task, natural_task, student_task
 from engines.trial import agreement, check_agreement, measure, translations
 from engines.weights import write_weights
 
 PORTABLE = "ONNX portable"
 CTRANSLATE2 = "CTranslate2 float32"
+STUDENT = "student"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -46,6 +48,7 @@ def _parse(arguments):
     parser.add_argument("bundle", type=Path)
     parser.add_argument("export", type=Path, nargs="?", help="the bundle's exported files; not with --forced")
     parser.add_argument("--onnx", action="append", default=[], metavar="NAME=FILE", help="one more file like generate.onnx")
+    parser.add_argument("--student", nargs=2, type=Path, metavar=("BUNDLE", "EXPORT"), help="a second model that translates the sentences")
     parser.add_argument("--data", metavar="SPEC", help="see docs/data.md; the split 'test' is translated")
     parser.add_argument("--source", type=Path, metavar="FILE", help="sentences, in place of --data")
     parser.add_argument("--reference", type=Path, metavar="FILE", help="their translations")
@@ -70,7 +73,8 @@ def run(options, folder: Path) -> Report:
         ValueError: if something is missing, an engine does not run, or CTranslate2's translations are not ours.
     """
     task = forced_task(options, folder) if options.forced else natural_task(options)
-    specs = [spec for spec in engine_specs(task, options, folder) if not any(map(spec.name.startswith, options.without))]
+    tasks = {"": task, **({STUDENT: student_task(task, *options.student)} if options.student else {})}
+    specs = [spec for spec in engine_specs(tasks, options, folder) if not any(map(spec.name.startswith, options.without))]
     for name in (PORTABLE, CTRANSLATE2):
         if name not in [spec.name for spec in specs]:
             raise ValueError(f"engines: expected '{name}' among them, since all are compared with it, got {[s.name for s in specs]}.")
@@ -81,20 +85,20 @@ def run(options, folder: Path) -> Report:
             engines.append(RunningEngine(spec, options.threads))
         found = {}
         for engine in engines:  # CTranslate2 and the portable file come first, so that a run in vain is short
-            found[engine.spec.name] = translations(engine, task.trial)
+            found[engine.spec.name] = translations(engine, tasks[engine.spec.model].trial)
             if PORTABLE in found and CTRANSLATE2 in found:
                 check_agreement(found[CTRANSLATE2], found[PORTABLE], CTRANSLATE2, PORTABLE)
-        measured = measure(engines, task.trial, options.repeats)
-        footprints = [_footprint(engine, found, task) for engine in engines]
+        measured = measure(engines, {model: task.trial for model, task in tasks.items()}, options.repeats)
+        footprints = [_footprint(engine, found, tasks[engine.spec.model]) for engine in engines]
     finally:
         for engine in engines:
             engine.close()
-    return Report(_conditions(task, options, found), measured, footprints, [name for name in found if name.startswith("CTranslate2")])
+    return Report(_conditions(tasks, options, found), measured, footprints, [name for name in found if name.startswith("CTranslate2")])
 
 
-def engine_specs(task: Task, options, folder: Path) -> list[EngineSpec]:
-    """Return every engine there is for a task, and write what the peers need into `folder`."""
-    weights = folder / "weights"
+def engine_specs(tasks: dict[str, Task], options, folder: Path) -> list[EngineSpec]:
+    """Return every engine there is for the tasks, which are named after models, and write what the peers need into `folder`."""
+    task, weights = tasks[""], folder / "weights"
     write_weights(task.translator.model, weights)
     specs = []
     for quantization in ("float32", "int8"):
@@ -102,6 +106,9 @@ def engine_specs(task: Task, options, folder: Path) -> list[EngineSpec]:
         _convert(task.translator.model, out, quantization)
         specs.append(EngineSpec(f"CTranslate2 {quantization}", "ctranslate2_model", out, (quantization,), options.peers_python))
     specs += [EngineSpec(name, "onnx_file", path) for name, path in _onnx_files(task.export, options.onnx).items()]
+    if STUDENT in tasks:
+        files = _onnx_files(tasks[STUDENT].export, ())
+        specs += [EngineSpec(f"{STUDENT}, {name}", "onnx_file", path, model=STUDENT) for name, path in files.items()]
     if options.threads > 1:
         specs = [layout for spec in specs for layout in (spec, spec.side_by_side(options.threads))]
     specs.append(EngineSpec("SavedModel", "saved_model", task.export / "saved_model"))
@@ -133,12 +140,14 @@ def _onnx_files(export: Path, more: Sequence[str]) -> dict[str, Path]:
 
 def _footprint(engine: RunningEngine, found: dict, task: Task) -> Footprint:
     spec, loaded = engine.spec, engine.loaded
-    same = {beam: agreement(rows, found[PORTABLE][beam]) for beam, rows in found[spec.name].items()}
+    ours = f"{spec.model}, {PORTABLE}" if spec.model else PORTABLE
+    same = {beam: agreement(rows, found[ours][beam]) for beam, rows in found[spec.name].items()} if ours in found else {}
     bleu = {beam: task.bleu(rows) for beam, rows in found[spec.name].items()} if task.references else {}
     return Footprint(spec.name, loaded["version"], loaded["load_seconds"], engine.peak_megabytes, spec.megabytes(), same, bleu)
 
 
-def _conditions(task: Task, options, found: dict) -> list[str]:
+def _conditions(tasks: dict[str, Task], options, found: dict) -> list[str]:
+    task = tasks[""]
     cut = {beam: sum(len(row) == options.max_length for row in rows) for beam, rows in found[PORTABLE].items()}
     lines = [
         f"{task.what}; batches of neighbours in length; median of {options.repeats} interleaved rounds.",
@@ -146,6 +155,9 @@ def _conditions(task: Task, options, found: dict) -> list[str]:
         f"Threads of each engine: {options.threads}. Processor: {processor()}.",
         "No length penalty: CTranslate2's formula differs, and without a penalty both search for the same hypothesis.",
     ]
+    if STUDENT in tasks:
+        sizes = [f"{each.translator.model.count_params():,}" for each in (tasks[STUDENT], task)]
+        lines.append(f"The student has {sizes[0]} parameters, the other model {sizes[1]}. Each has its own tokenizer.")
     if task.references:
         ended = ", ".join(f"{number} in {search_name(beam)}" for beam, number in cut.items())
         lines.append(f"Targets end at {options.max_length} tokens in every engine. Translations that reached this length: {ended}.")

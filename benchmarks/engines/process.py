@@ -21,6 +21,7 @@ class EngineSpec(NamedTuple):
     options: tuple[str, ...] = ()
     python: str = sys.executable
     greedy_only: bool = False
+    model: str = ""  # whose files these are: the sentences are in the ids of its tokenizer
 
     def side_by_side(self, batches: int) -> "EngineSpec":
         """Return this engine with this number of batches in parallel, which is its last option."""

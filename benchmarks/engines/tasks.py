@@ -20,7 +20,8 @@ class Task(NamedTuple):
     translator: object  # a `Translator`
     export: Path
     trial: Trial
-    references: list[str] | None  # in the order of the trial's rows
+    sources: list[str] | None  # in the order of the trial's rows
+    references: list[str] | None  # in this order too
     what: str  # the sentences, in words
 
     def bleu(self, rows: list[list[int]]) -> float:
@@ -41,7 +42,19 @@ def natural_task(options) -> Task:
     rows = [[*ids, END_ID] for ids in translator.source_tokenizer.encode([source for source, _ in pairs])]
     order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
     trial = Trial([rows[i] for i in order], options.max_length, **_sizes(options))
-    return Task(translator, options.export, trial, [pairs[i][1] for i in order], f"{len(rows):,} sentences of {what}, of natural lengths")
+    sources, references = ([pairs[i][side] for i in order] for side in range(2))
+    return Task(translator, options.export, trial, sources, references, f"{len(rows):,} sentences of {what}, of natural lengths")
+
+
+def student_task(task: Task, bundle: Path, export: Path) -> Task:
+    """Return the task of translating the same sentences, in the same order, with another model and its tokenizer."""
+    if task.sources is None:
+        raise ValueError("--student: expected sentences to translate, got --forced.")
+    from tfk_transformer.pipelines.translator import Translator
+
+    translator = Translator.load(bundle)
+    rows = [[*ids, END_ID] for ids in translator.source_tokenizer.encode(task.sources)]
+    return task._replace(translator=translator, export=export, trial=task.trial._replace(rows=rows))
 
 
 def _pairs(options) -> tuple[list[tuple[str, str]], str]:
@@ -77,7 +90,7 @@ def forced_task(options, folder: Path) -> Task:
     rows = [[*draw.choices(pieces, k=FORCED_SOURCE - 1), END_ID] for _ in range(FORCED_SENTENCES)]
     trial = Trial(rows, FORCED_TARGET, forced=True, **_sizes(options))
     what = f"{len(rows)} random sources of {FORCED_SOURCE} tokens, {FORCED_TARGET} steps forced, random weights"
-    return Task(translator, folder / "export", trial, None, what)
+    return Task(translator, folder / "export", trial, None, None, what)
 
 
 def _never_say_start(model) -> None:

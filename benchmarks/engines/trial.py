@@ -1,7 +1,7 @@
 """Compare the engines' translations, and measure their times in turn."""
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from engines.batches import Search
@@ -79,18 +79,27 @@ def check_agreement(found: dict[int, list], expected: dict[int, list], peer: str
             )
 
 
-def measure(engines: Sequence[RunningEngine], trial: Trial, rounds: int) -> list[Measured]:
-    """Time every engine in every column of the table; in each round all take their turn."""
-    return [_measure_column(engines, trial, beam, batch, rounds) for beam in trial.beams for batch in trial.batches]
+def measure(engines: Sequence[RunningEngine], trials: Mapping[str, Trial], rounds: int) -> list[Measured]:
+    """Time every engine in every column of the table; in each round all take their turn.
+
+    Args:
+        engines: the engines.
+        trials: the same sentences in the ids of each model, "" among them, by the model's name.
+        rounds: how often each engine has its turn.
+    """
+    return [_measure_column(engines, trials, beam, batch, rounds) for beam in trials[""].beams for batch in trials[""].batches]
 
 
-def _measure_column(engines, trial: Trial, beam: int, batch: int, rounds: int) -> Measured:
-    rows, search = trial.chosen(batch), trial.search(beam, batch)
+def _measure_column(engines, trials: Mapping[str, Trial], beam: int, batch: int, rounds: int) -> Measured:
+    search = trials[""].search(beam, batch)
     running = [engine for engine in engines if beam == 1 or not engine.spec.greedy_only]
+    rows = {engine.spec.name: trials[engine.spec.model].chosen(batch) for engine in running}
     for engine in running:
-        engine.translate(rows[-2 * batch :], search)  # buffers of the largest size are made before the clock starts, for two at once
+        engine.translate(
+            rows[engine.spec.name][-2 * batch :], search
+        )  # buffers of the largest size are made before the clock starts, for two at once
     seconds = {engine.spec.name: [] for engine in running}
     for _ in range(rounds):
         for engine in running:
-            seconds[engine.spec.name].append(engine.translate(rows, search)["seconds"])
-    return Measured(beam, batch, len(rows), seconds)
+            seconds[engine.spec.name].append(engine.translate(rows[engine.spec.name], search)["seconds"])
+    return Measured(beam, batch, len(trials[""].chosen(batch)), seconds)

@@ -1,5 +1,6 @@
 """The parts of benchmarks/decoding.py; those that need CTranslate2 or PyTorch skip where these are not installed."""
 
+import argparse
 import json
 import subprocess
 import sys
@@ -15,11 +16,13 @@ from tfk_transformer.generation.translation_functions import TranslationFunction
 from tfk_transformer.models.transformer import Transformer
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+EARLIER = Path(__file__).parents[1] / "earlier_version"
 sys.path.insert(0, str(BENCHMARKS))
 
 from engines.batches import Search, own_settings, padded_batches, unpadded  # noqa: E402
 from engines.process import EngineSpec, RunningEngine  # noqa: E402
 from engines.report import Footprint, Report  # noqa: E402
+from engines.tasks import natural_task, student_task  # noqa: E402
 from engines.trial import Measured, Trial, check_agreement, measure, translations  # noqa: E402
 from engines.weights import write_weights  # noqa: E402
 
@@ -125,7 +128,7 @@ def test_an_engine_in_a_process_of_its_own_translates_and_is_timed(translator, e
     engine = RunningEngine(spec.side_by_side(2)._replace(name="ONNX") if at_once == 2 else spec, threads=at_once)
     try:
         found = translations(engine, trial)
-        measured = measure([engine], trial, rounds=2)
+        measured = measure([engine], {"": trial}, rounds=2)
     finally:
         engine.close()
     assert translator.target_tokenizer.decode(found[1]) == ["sieben", "zweiundvierzig", "einhundertneunundneunzig"]
@@ -133,6 +136,30 @@ def test_an_engine_in_a_process_of_its_own_translates_and_is_timed(translator, e
     assert [(row.beam_size, row.batch_size, row.sentences, len(row.seconds["ONNX"])) for row in measured] == [
         (beam, batch, 3, 2) for beam in (1, 4) for batch in (1, 2)
     ]
+
+
+def test_a_student_translates_the_same_sentences_with_its_own_tokenizer(translator, bundle, exported, tmp_path):
+    (tmp_path / "source.txt").write_text("one hundred ninety-nine\nseven\nforty-two\n")
+    (tmp_path / "target.txt").write_text("einhundertneunundneunzig\nsieben\nzweiundvierzig\n")
+    files = {"source": tmp_path / "source.txt", "reference": tmp_path / "target.txt"}
+    given = {"bundle": bundle, "export": exported, "max_length": 24, "beam": [1], "batch": [1, 2], "sentences": 3, **files}
+    task = natural_task(argparse.Namespace(**given, data=None))
+    student = student_task(task, EARLIER / "bundle", exported)
+    assert task.sources == student.sources == ["seven", "forty-two", "one hundred ninety-nine"]
+    assert [student.translator.source_tokenizer.decode([row[:-1]]) for row in student.trial.rows] == [[text] for text in task.sources]
+    specs = [EngineSpec(f"{model}ONNX", "onnx_file", exported / "generate.onnx", model=model) for model in ("", "student")]
+    engines = [RunningEngine(spec, threads=1) for spec in specs]
+    try:
+        assert translator.target_tokenizer.decode(translations(engines[0], task.trial)[1]) == task.references
+        measured = measure(engines, {"": task.trial, "student": student.trial._replace(rows=task.trial.rows)}, rounds=1)
+    finally:
+        for engine in engines:
+            engine.close()
+    assert [(row.batch_size, row.sentences, sorted(row.seconds)) for row in measured] == [
+        (batch, 3, ["ONNX", "studentONNX"]) for batch in (1, 2)
+    ]
+    with pytest.raises(ValueError, match="^--student: expected sentences to translate, got --forced"):
+        student_task(task._replace(sources=None), bundle, exported)
 
 
 def test_an_engine_that_does_not_load_says_why(tmp_path):
