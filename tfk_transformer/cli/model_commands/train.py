@@ -89,9 +89,8 @@ def command(
     if out is None:
         raise ValueError("--out: expected a folder for the bundle, got none.")
     check_data(chosen, out, resume, cache)
-    say = printer(quiet, json_output)
-    shares = {"devices": devices, "distributed": distributed, "towers": towers}
-    if _run(chosen, out, say=say, resume=resume, cache=cache, bar=not (quiet or json_output), **shares):
+    say, bar = printer(quiet, json_output), not (quiet or json_output)
+    if _run(chosen, out, say=say, bar=bar, resume=resume, cache=cache, devices=devices, distributed=distributed, towers=towers):
         print_bundle(out, json_output, say)
 
 
