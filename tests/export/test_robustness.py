@@ -1,6 +1,7 @@
 """Invalid input: the table of docs/exports.md, for Keras, SavedModel and ONNX, through classes and through bare functions."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -277,12 +278,11 @@ def test_the_saved_model_class_refuses_what_are_no_ids(exported, source):
     ],
 )
 def test_settings_that_no_model_of_this_size_can_have_are_refused_alike(opened, settings, message):
-    with pytest.raises(ValueError, match="expected|unknown") as refused:
+    with pytest.raises(ValueError, match=re.escape(message)) as refused:
         opened.translate(["seven"], **settings)
-    assert message in str(refused.value) and len(str(refused.value)) < 300
-    with pytest.raises(ValueError, match="expected|unknown") as refused:
+    assert len(str(refused.value)) < 300
+    with pytest.raises(ValueError, match=re.escape(message.replace("beam_size 4", "beam_size 1"))):
         opened.stream("seven", **settings)
-    assert message.replace("beam_size 4", "beam_size 1") in str(refused.value)
 
 
 EXTREMES = {"beam_size": 80, "n_best": 80, "max_length": 32, "no_repeat_ngram_size": 32, "length_penalty": 10, "coverage_penalty": 1000}

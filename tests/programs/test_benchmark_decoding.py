@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -102,6 +103,24 @@ def test_a_converted_fitted_model_translates(translator, tmp_path):
     rows = [[*ids, 2] for ids in translator.source_tokenizer.encode(["seven", "forty-two", "one hundred ninety-nine"])]
     found = engine.read(engine.translate(engine.prepare(rows), Search(4, 2, 32)))
     assert translator.target_tokenizer.decode(found) == ["sieben", "zweiundvierzig", "einhundertneunundneunzig"]
+
+
+def test_processor_time_is_taken_of_each_engine_and_search(translator, exported, tmp_path):
+    pytest.importorskip("ctranslate2")
+    import processor_time
+    from engines.ctranslate2_conversion import convert
+
+    convert(translator.model, tmp_path / "converted", "float32")
+    for name in ("generate.onnx", "generate.int8.onnx"):  # the second one stands for a file with weights of 8 bits, which is opened alike
+        shutil.copyfile(exported / "generate.onnx", tmp_path / name)
+    engines = dict(processor_time.opened(tmp_path / "converted", tmp_path))
+    ids = np.array([[*translator.source_tokenizer.encode(["forty-two"])[0], 2]] * 24, "int32")
+    (peer,) = engines["CTranslate2 float32"](ids[:1], 4)
+    own, _ = engines["generate.onnx"](ids[:1], 4)
+    assert [int(token) for token in peer.hypotheses[0]] == [token for token in own[0, 0].tolist() if token > 2]
+    spent = processor_time.measured(engines, ids)
+    assert set(spent) == {(name, column) for name in engines for column in processor_time.COLUMNS}
+    assert all(len(times) == processor_time.ROUNDS and min(times) > 0 for times in spent.values())
 
 
 @pytest.mark.parametrize("cache", ["cache", "no-cache"])
