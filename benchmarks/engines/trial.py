@@ -94,10 +94,8 @@ def _measure_column(engines, trials: Mapping[str, Trial], beam: int, batch: int,
     search = trials[""].search(beam, batch)
     running = [engine for engine in engines if beam == 1 or not engine.spec.greedy_only]
     rows = {engine.spec.name: trials[engine.spec.model].chosen(batch) for engine in running}
-    for engine in running:
-        engine.translate(
-            rows[engine.spec.name][-2 * batch :], search
-        )  # buffers of the largest size are made before the clock starts, for two at once
+    for engine in running:  # buffers of the largest size are made before the clock starts, for two at once
+        engine.translate(rows[engine.spec.name][-2 * batch :], search)
     seconds = {engine.spec.name: [] for engine in running}
     for _ in range(rounds):
         for engine in running:
