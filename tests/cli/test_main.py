@@ -132,10 +132,11 @@ def test_serving_adds_versions_that_translate(run, exported, tmp_path):
 
 def test_train_leaves_a_bundle_that_translates(run, recipe, tmp_path):
     arguments = ["--preset", "tiny", "--epochs", 1, "--vocab-size", 80, "--max-length", 32, "--batch-tokens", 512, "--warmup-steps", 10]
-    status, out, _ = run("train", "--data", recipe.data, "--validation-data", recipe.data, "--out", tmp_path / "b", *arguments)
-    assert status == 0
+    bundle = tmp_path / "b [i]"  # what Rich would take for a style
+    status, out, _ = run("train", "--data", recipe.data, "--validation-data", recipe.data, "--out", bundle, *arguments)
+    assert status == 0 and out.splitlines()[-1] == f"bundle: {bundle}"
     assert "train: 200 pairs" in out and "validation: 200 pairs" in out and "80 subwords" in out
-    assert run("translate", tmp_path / "b", "one")[0] == 0
+    assert run("translate", bundle, "one")[0] == 0
 
 
 def test_train_takes_any_option_of_the_model(run, recipe, tmp_path):

@@ -103,7 +103,7 @@ def printer(quiet: bool, as_json: bool = False) -> Callable[[str], None]:
         return lambda line: None
     from rich.console import Console
 
-    return (Console(highlight=False, soft_wrap=True, stderr=True) if as_json else console()).print
+    return Console(highlight=False, soft_wrap=True, markup=False, stderr=as_json).print
 
 
 def print_bundle(out: Path, as_json: bool, say: Callable[[str], None]) -> None:

@@ -90,7 +90,7 @@ def command(
         return
     for line in _origin_lines(translator.origin):
         console().print(line, markup=False)
-    console().print(f"bundle: {out}")
+    console().print(f"bundle: {out}", markup=False)
 
 
 def _origin_lines(origin: Mapping[str, Any]) -> Iterator[str]:
