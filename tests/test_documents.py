@@ -64,6 +64,7 @@ NOT_RUN = [
     ("docs/browser.md", "npm ci", "downloads packages, and serves until it is ended; tests/web exports the folder and visits the page"),
     ("docs/browser.md", "npm install", "downloads packages; .ci/run installs them"),
     ("docs/browser.md", "node ", "needs Node; tests/web and tests/programs/test_javascript.py run the programs"),
+    ("docs/measurements.md", "benchmarks/decoding.py", "needs CTranslate2, Multi30k and minutes; see docs/performance.md below"),
     (
         "docs/measurements.md",
         "benchmarks/training.py",
