@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import onnx_ir as ir
-from rich.markup import escape
 from rich.table import Table
 
 from tfk_transformer.config.json_text import parsed_object
@@ -184,11 +183,7 @@ def _saved_model(path: Path) -> Description:
 
 def _library(path: Path) -> Description:
     """Describe an exported folder of another library by the description in it."""
-    file = path / file_names.EXPORTED
-    described = parsed_object(file.read_bytes(), str(file))
-    kinds = {"version": str, "parameters": int, "config": dict}
-    if wrong := [name for name, kind in kinds.items() if not isinstance(described.get(name), kind)]:
-        raise ValueError(f"FILE: expected the description of an exported folder in {file}, got one without {', '.join(wrong)}.")
+    described = _description_in(path / file_names.EXPORTED, version=str, parameters=int, config=dict)
     is_ctranslate2 = (path / "model.bin").is_file()
     return {
         "kind": "CTranslate2" if is_ctranslate2 else "Hugging Face",
@@ -202,11 +197,8 @@ def _library(path: Path) -> Description:
 
 def _web(path: Path) -> Description:
     """Describe a page by the description in it."""
-    file = path / file_names.PAGE_DESCRIPTION
-    described = parsed_object(file.read_bytes(), str(file))
     kinds = {"version": str, "int8": bool, "parameters": int, "files": dict, "config": dict, "parity": dict}
-    if wrong := [name for name, kind in kinds.items() if not isinstance(described.get(name), kind)]:
-        raise ValueError(f"FILE: expected the description of a page in {file}, got one without {', '.join(wrong)}.")
+    described = _description_in(path / file_names.PAGE_DESCRIPTION, **kinds)
     return {
         "kind": "web",
         "files": _sizes(path),
@@ -215,6 +207,18 @@ def _web(path: Path) -> Description:
         "config": described["config"],
         "parity": {**described["parity"], **_figures_beside(path).get(path.name, {})},
     }
+
+
+def _description_in(file: Path, **kinds: type) -> Description:
+    """Return the description that an export wrote into a folder.
+
+    Raises:
+        ValueError: if one of the values of these names and types is missing.
+    """
+    described = parsed_object(file.read_bytes(), str(file))
+    if wrong := [name for name, kind in kinds.items() if not isinstance(described.get(name), kind)]:
+        raise ValueError(f"FILE: expected the description of an exported folder in {file}, got one without {', '.join(wrong)}.")
+    return described
 
 
 def _parity_beside(saved_model: Path) -> Description | None:
@@ -265,7 +269,7 @@ def _bundle(path: Path) -> Description:
 
 
 def tables(found: Description) -> list[Table]:
-    """Return a result of `inspect` as tables for the terminal."""
+    """Return a result of `inspect` as tables for a console without markup."""
     facts = {
         "kind": found["kind"],
         **{name: f"{size:,} bytes" for name, size in found["files"].items()},
@@ -282,7 +286,7 @@ def tables(found: Description) -> list[Table]:
 def _table_of(title: str, values: Mapping[str, object]) -> Table:
     table = Table(title=title, show_header=False, title_justify="left")
     for name, value in values.items():
-        table.add_row(escape(name), escape(_readable(value)))
+        table.add_row(name, _readable(value))
     return table
 
 
@@ -297,7 +301,7 @@ def _signature_table(name: str, signature: Description) -> Table:
     for side in ("inputs", "outputs"):
         for tensor in signature[side]:
             shape = ", ".join("?" if size is None else str(size) for size in tensor["shape"])
-            table.add_row(side[:-1], tensor["name"], tensor["dtype"], f"\\[{shape}]", str(tensor.get("default", "")))
+            table.add_row(side[:-1], tensor["name"], tensor["dtype"], f"[{shape}]", str(tensor.get("default", "")))
     return table
 
 
@@ -305,7 +309,7 @@ def _settings_table(rules: Rules) -> Table:
     table = Table("name", "type", "default", "least", "most", title="search settings", title_justify="left")
     for name, rule in rules.items():
         least = f"above {rule['exclusiveMinimum']}" if "exclusiveMinimum" in rule else str(rule.get("minimum", ""))
-        table.add_row(escape(name), rule["type"], str(rule["default"]), least, str(rule.get("maximum", "")))
+        table.add_row(name, rule["type"], str(rule["default"]), least, str(rule.get("maximum", "")))
     return table
 
 

@@ -1,6 +1,7 @@
 """`inspect` of two files."""
 
 import json
+import shutil
 
 from tfk_transformer.cli.model_commands.inspect import differences
 
@@ -28,3 +29,14 @@ def test_files_of_an_export_are_compared(run, exported):
     assert not any(name.startswith(("config.", "parity.ids")) for name in found["differences"])
     status, out, _ = run("inspect", exported / "translate.onnx", exported / "translate.onnx")
     assert status == 0 and "0 differences" in out
+
+
+def test_names_and_shapes_in_brackets_are_printed_as_they_are(run, exported, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
+    folder = tmp_path / "b [i]"  # what Rich would take for a style
+    folder.mkdir()
+    shutil.copyfile(exported / "generate.onnx", folder / "generate.onnx")
+    status, out, _ = run("inspect", folder / "generate.onnx")
+    assert status == 0 and "b [i]/generate.onnx" in out and " [N, S] " in out
+    status, out, _ = run("inspect", folder / "generate.onnx", exported / "translate.onnx")
+    assert status == 0 and "[i]/" in out

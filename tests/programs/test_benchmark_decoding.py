@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 
 from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.config.search_settings import SearchSettings
+from tfk_transformer.export.exporting import export
 from tfk_transformer.generation.beam_search import Limits
 from tfk_transformer.generation.translation_functions import TranslationFunctions
 from tfk_transformer.models.transformer import Transformer
@@ -105,15 +105,14 @@ def test_a_converted_fitted_model_translates(translator, tmp_path):
     assert translator.target_tokenizer.decode(found) == ["sieben", "zweiundvierzig", "einhundertneunundneunzig"]
 
 
-def test_processor_time_is_taken_of_each_engine_and_search(translator, exported, tmp_path):
+def test_processor_time_is_taken_of_each_engine_and_search(translator, tmp_path):
     pytest.importorskip("ctranslate2")
     import processor_time
     from engines.ctranslate2_conversion import convert
 
     convert(translator.model, tmp_path / "converted", "float32")
-    for name in ("generate.onnx", "generate.int8.onnx"):  # the second one stands for a file with weights of 8 bits, which is opened alike
-        shutil.copyfile(exported / "generate.onnx", tmp_path / name)
-    engines = dict(processor_time.opened(tmp_path / "converted", tmp_path))
+    export(translator, tmp_path / "files", ["onnx", "onnx_int8"])
+    engines = dict(processor_time.opened(tmp_path / "converted", tmp_path / "files"))
     ids = np.array([[*translator.source_tokenizer.encode(["forty-two"])[0], 2]] * 24, "int32")
     (peer,) = engines["CTranslate2 float32"](ids[:1], 4)
     own, _ = engines["generate.onnx"](ids[:1], 4)

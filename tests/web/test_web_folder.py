@@ -48,7 +48,9 @@ def test_inspect_shows_the_description(export_of_web, translator, tmp_path):
         assert found["parity"]["in_node"] == figures[name]["in_node"]
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "model.json").write_text('{"version": "1", "parameters": 3}')
-    with pytest.raises(ValueError, match="^FILE: expected the description of a page in .*model.json, got one without int8, files, config"):
+    with pytest.raises(
+        ValueError, match="^FILE: expected the description of an exported folder in .*model.json, got one without int8, files, config"
+    ):
         inspect(tmp_path)
 
 

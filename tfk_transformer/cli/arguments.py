@@ -90,20 +90,16 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print each step with its time to standard error.")]
 
 
-def console() -> "Console":
-    """Return a console for standard output; Rich is imported only when a command prints with it."""
+def console(stderr: bool = False) -> "Console":
+    """Return a console that prints texts as they are; Rich is imported only when a command prints with it."""
     from rich.console import Console
 
-    return Console(highlight=False, soft_wrap=True)
+    return Console(highlight=False, soft_wrap=True, markup=False, stderr=stderr)
 
 
 def printer(quiet: bool, as_json: bool = False) -> Callable[[str], None]:
     """Return a function that prints a line: nowhere if `quiet`, and to standard error where the result is JSON on standard output."""
-    if quiet:
-        return lambda line: None
-    from rich.console import Console
-
-    return Console(highlight=False, soft_wrap=True, markup=False, stderr=as_json).print
+    return (lambda line: None) if quiet else console(stderr=as_json).print
 
 
 def print_bundle(out: Path, as_json: bool, say: Callable[[str], None]) -> None:

@@ -2,6 +2,7 @@
 
 import errno
 import importlib
+import re
 import sys
 from typing import TYPE_CHECKING, Annotated
 
@@ -90,11 +91,16 @@ def _imported(name: str) -> "Command":
         group = module.command
         group.info.cls, group.info.epilog = HelpfulGroup, module.EXAMPLES
         for command in group.registered_commands:
-            command.cls = HelpfulCommand
+            command.cls, command.epilog = HelpfulCommand, _examples_of(module.EXAMPLES, f"tfk-transformer {name} {command.name} ")
         return typer.main.get_command(group)
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     alone.command(name, cls=HelpfulCommand, epilog=module.EXAMPLES)(module.command)
     return typer.main.get_command(alone)
+
+
+def _examples_of(examples: str, words: str) -> str:
+    """Return those of examples that begin with these words, each with the comment before it."""
+    return "\n".join(re.findall(rf"(?m)^(?:#.*\n)?{re.escape(words)}.*$", examples))
 
 
 def _print_version(wanted: bool) -> None:

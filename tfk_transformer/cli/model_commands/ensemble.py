@@ -41,4 +41,4 @@ def command(
         begin(f"write {out}")
         Translator.ensemble(members).save(out)
     shown = json.dumps({"bundle": str(out), "members": [str(bundle) for bundle in bundles]}, indent=2) if json_output else f"bundle: {out}"
-    console().print(shown, markup=False)
+    console().print(shown)

@@ -74,11 +74,11 @@ def command(
         print(json.dumps({"out": str(out), "files": files, "parity": figures, "run": run and shlex.join(run)}, indent=2))
         return
     for line in _summary(out, files, figures):
-        console().print(line, markup=False)
+        console().print(line)
     if run:
-        console().print(f"Run it: {shlex.join(run)}", markup=False)
+        console().print(f"Run it: {shlex.join(run)}")
     for page in (out / name for name in WEB if name in figures):
-        console().print(f"Open it: {shlex.join(['python', '-m', 'http.server', '--directory', str(page)])} --bind 127.0.0.1", markup=False)
+        console().print(f"Open it: {shlex.join(['python', '-m', 'http.server', '--directory', str(page)])} --bind 127.0.0.1")
 
 
 def _summary(out: Path, files: Mapping[str, Mapping[str, Any]], figures: Mapping[str, Any]) -> Iterator[str]:

@@ -89,8 +89,8 @@ def command(
         print(json.dumps({"bundle": str(out), **translator.origin}, indent=2))
         return
     for line in _origin_lines(translator.origin):
-        console().print(line, markup=False)
-    console().print(f"bundle: {out}", markup=False)
+        console().print(line)
+    console().print(f"bundle: {out}")
 
 
 def _origin_lines(origin: Mapping[str, Any]) -> Iterator[str]:

@@ -45,14 +45,13 @@ def _print_differences(first: Mapping[str, Any], second: Mapping[str, Any], as_j
     if as_json:
         print(json.dumps({"paths": paths, "differences": differ}, indent=2))
         return
-    from rich.markup import escape
     from rich.table import Table
 
     table = Table(title=f"{len(differ)} differences", title_justify="left")
-    for title in ("", *map(escape, paths)):
+    for title in ("", *paths):
         table.add_column(title, overflow="fold")
     for name, values in differ.items():
-        table.add_row(escape(name), *("-" if value is None else escape(_readable(value)) for value in values))
+        table.add_row(name, *("-" if value is None else _readable(value) for value in values))
     console().print(table)
 
 

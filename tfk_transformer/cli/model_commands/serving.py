@@ -36,4 +36,4 @@ def command(
         begin(f"copy {saved_model}")
         written = write_serving(saved_model, models, name, version, mounted)
     shown = json.dumps({"folder": str(written), "version": int(written.name)}, indent=2) if json_output else written
-    console().print(shown, markup=False)
+    console().print(shown)

@@ -32,4 +32,4 @@ def command(
         begin(f"write the weights of {bundle}")
         rewrite(bundle)
     weights = bundle / WEIGHTS
-    console().print(json.dumps({"weights": str(weights)}, indent=2) if json_output else weights, markup=False)
+    console().print(json.dumps({"weights": str(weights)}, indent=2) if json_output else weights)

@@ -16,7 +16,11 @@ tfk-transformer plot attention translate.onnx 'forty-two' -o attention.png
 # Every layer and head in one page
 tfk-transformer plot attention numbers 'forty-two' -o attention.html
 tfk-transformer plot alignment translate.onnx 'forty-two' -o alignment.svg
+# Two training runs in one picture
 tfk-transformer plot training numbers numbers-2 -o training.png
+tfk-transformer plot schedule recipe.toml --steps 20000 -o schedule.png
+tfk-transformer plot positions --model-dim 128 -o positions.png
+tfk-transformer plot model numbers -o model.svg
 """
 
 command = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)

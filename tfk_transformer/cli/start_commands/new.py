@@ -38,8 +38,8 @@ def command(
             shutil.copyfile(file, new / file.name.removesuffix(SUFFIX))
         _write_data(new / "data")
     for path in sorted(folder.iterdir()):
-        console().print(path, markup=False)
-    console().print(f"Next: cd {shlex.quote(str(folder))} && tfk-transformer train recipe.toml --out bundle", markup=False)
+        console().print(path)
+    console().print(f"Next: cd {shlex.quote(str(folder))} && tfk-transformer train recipe.toml --out bundle")
 
 
 def _write_data(folder: Path) -> None:

@@ -87,4 +87,4 @@ def _print_figures(found: "Evaluation", report: "Report") -> None:
         f"speed        {found.sentences_per_second:.1f} sentences/s",
     ]
     for line in lines:
-        console().print(line, markup=False)
+        console().print(line)
