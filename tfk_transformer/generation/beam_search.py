@@ -83,7 +83,7 @@ class _State(NamedTuple):
     done: Tensor  # bool (A, 1)
 
 
-class _Candidates(NamedTuple):
+class _Continuations(NamedTuple):
     """The best continuations of the open hypotheses, 2M a sentence, best first."""
 
     log_probs: Tensor  # float32 (A, 2M)
@@ -229,60 +229,62 @@ def _select(state: _State, choices: Choices, count: Tensor, coverage_score: Tens
         rows: see `_Rows`.
         limits: see `Limits`.
     """
-    candidates = _candidates(state, choices, count, limits)
+    continuations = _continuations(state, choices, count, limits)
     reached = state.length >= rows.longest
-    log_probs, kept = tf.math.top_k(tf.where(candidates.ending, IMPOSSIBLE, candidates.log_probs), k=limits.beam_size)
-    finished_scores, chosen = _finish(state, candidates, coverage_score, reached, rows, limits)
+    log_probs, kept = tf.math.top_k(tf.where(continuations.ending, IMPOSSIBLE, continuations.log_probs), k=limits.beam_size)
+    finished_scores, chosen = _finish(state, continuations, coverage_score, reached, rows, limits)
     done = state.done | reached | _cannot_improve(finished_scores, log_probs, rows, limits)
-    grown = _descend(state, candidates, chosen, kept, rows, limits)
+    grown = _descend(state, continuations, chosen, kept, rows, limits)
     return grown._replace(log_probs=tf.where(done, IMPOSSIBLE, log_probs), finished_scores=finished_scores, done=done)
 
 
-def _candidates(state: _State, choices: Choices, count: Tensor, limits: Limits) -> _Candidates:
+def _continuations(state: _State, choices: Choices, count: Tensor, limits: Limits) -> _Continuations:
     """Find the best 2M continuations of a sentence's open hypotheses."""
     beams = limits.beam_size
     totals = tf.reshape(state.log_probs[:, :, None] + choices.log_probs, [-1, beams * count])
     best, flat = tf.math.top_k(totals, k=2 * beams)  # (A, 2M)
     tokens, parents = tf.gather(tf.reshape(choices.tokens, [-1, beams * count]), flat, batch_dims=1), flat // count
-    return _Candidates(best, tokens, parents, tf.equal(tokens, END_ID))
+    return _Continuations(best, tokens, parents, tf.equal(tokens, END_ID))
 
 
 def _finish(
-    state: _State, candidates: _Candidates, coverage_score: Tensor, reached: Tensor, rows: _Rows, limits: Limits
+    state: _State, continuations: _Continuations, coverage_score: Tensor, reached: Tensor, rows: _Rows, limits: Limits
 ) -> tuple[Tensor, Tensor]:
-    """Merge the candidates that end into the finished hypotheses.
+    """Merge the continuations that end into the finished hypotheses.
 
     Returns:
         The scores (A, M) of the best finished hypotheses, and their places (A, M) among the M finished ones before and the 2M
-        candidates after them.
+        continuations after them.
     """
-    beams, best = limits.beam_size, candidates.log_probs
-    scores = best / penalty(state.length - rows.given, limits.length_penalty) + tf.gather(coverage_score, candidates.parents, batch_dims=1)
-    # Of the candidates with an end token, only those among the first M end; of the others, those that are cut. Impossible ones never do.
-    needed = tf.where(candidates.ending, _needed(tf.range(2 * beams) < beams), _needed(reached))
+    beams, best = limits.beam_size, continuations.log_probs
+    scores = best / penalty(state.length - rows.given, limits.length_penalty) + tf.gather(
+        coverage_score, continuations.parents, batch_dims=1
+    )
+    # Of the continuations with an end token, only those among the first M end; of the others, those that are cut. Impossible ones never do.
+    needed = tf.where(continuations.ending, _needed(tf.range(2 * beams) < beams), _needed(reached))
     scores = tf.where(best > needed, scores, IMPOSSIBLE)
     found: tuple[Tensor, Tensor] = tf.math.top_k(tf.concat([state.finished_scores, scores], axis=1), k=beams)
     return found
 
 
-def _descend(state: _State, candidates: _Candidates, chosen: Tensor, kept: Tensor, rows: _Rows, limits: Limits) -> _State:
+def _descend(state: _State, continuations: _Continuations, chosen: Tensor, kept: Tensor, rows: _Rows, limits: Limits) -> _State:
     """Move ids, lineages and coverage to the hypotheses of the next step.
 
     Args:
         state: before the move.
-        candidates: see `_Candidates`.
+        continuations: see `_Continuations`.
         chosen: int32 (A, M), the places of finished hypotheses, see `_finish`.
-        kept: int32 (A, M), the candidates that stay open.
+        kept: int32 (A, M), the continuations that stay open.
         rows: see `_Rows`.
         limits: see `Limits`.
     """
     beams = limits.beam_size
-    # Finished hypotheses come first, then the candidates. The next state consists of the places chosen and kept.
+    # Finished hypotheses come first, then the continuations. The next state consists of the places chosen and kept.
     places = tf.concat([chosen, beams + kept], axis=1)  # (A, 2M)
     older = tf.tile(tf.range(beams)[None, :], [tf.size(rows.sentence), 1])  # (A, M)
-    origins = tf.gather(tf.concat([older, beams + candidates.parents], axis=1), places, batch_dims=1)
-    added = tf.gather(tf.concat([tf.fill(tf.shape(older), PAD_ID), candidates.tokens], axis=1), places, batch_dims=1)
-    survivors = tf.gather(candidates.parents, kept, batch_dims=1)  # (A, M)
+    origins = tf.gather(tf.concat([older, beams + continuations.parents], axis=1), places, batch_dims=1)
+    added = tf.gather(tf.concat([tf.fill(tf.shape(older), PAD_ID), continuations.tokens], axis=1), places, batch_dims=1)
+    survivors = tf.gather(continuations.parents, kept, batch_dims=1)  # (A, M)
     return state._replace(
         ids=tf.concat([tf.gather(state.ids, origins, batch_dims=1), added[:, :, None]], axis=2),
         lineage=tf.gather(state.lineage, survivors, batch_dims=1),
