@@ -1,6 +1,6 @@
 """Import a MarianMT folder of an opus-mt model's size, export it, and print times, peak memory and sizes.
 
-python benchmarks/imported_model.py OUT [--format FORMAT …]
+python benchmarks/imported_model.py OUT [--format FORMAT …] [--shortlist]
 
 OUT takes the folder (random weights: 6 + 6 layers, width 512, feed-forward 2,048, a joint vocabulary of 58,101), the bundle and the export.
 `python benchmarks/decoding.py OUT/bundle --forced` then compares its decoding speed with CTranslate2's.
@@ -23,8 +23,9 @@ from sentencepiece.sentencepiece_model_pb2 import ModelProto
 FORMATS = ("saved_model", "onnx", "onnx_steps", "onnx_fast", "onnx_int8")
 PIECES, WIDTH, INNER, LAYERS, HEADS, POSITIONS = 58_101, 512, 2048, 6, 8, 512
 # Biases of random size make some tokens much more probable than others, as in trained models, so that 8-bit weights choose the same ones.
-# With this bias of the end token, most translations run to the limit; with a little more, most are empty.
-BIAS, END_BIAS = 3.0, 10.0
+# With this bias of the end token, translations run to the limit. With 10 most do, but for those from a few hundred candidates.
+BIAS, END_BIAS = 3.0, 0.0
+SENTENCES, TOKENS = 60_000, 15  # of the made-up pairs: each token of the vocabulary has about 15 others beside it
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 CONFIG = {
     "model_type": "marian",
@@ -46,8 +47,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path, help="new folder for the model, its bundle and its export")
     parser.add_argument("--format", action="append", choices=FORMATS, help="by default all")
+    parser.add_argument("--shortlist", action="store_true", help="also export onnx and onnx_int8 with one, of made-up pairs")
     options = parser.parse_args()
-    folder, bundle, files = (options.out / name for name in ("folder", "bundle", "files"))
+    folder, bundle, files, short = (options.out / name for name in ("folder", "bundle", "files", "shortlist"))
     write_folder(folder)
     formats = [argument for name in options.format or FORMATS for argument in ("--format", name)]
     rows = [
@@ -55,9 +57,13 @@ def main() -> None:
         measured("import", folder, "--out", bundle),
         measured("export", bundle, "--out", files, *formats),
     ]
+    if options.shortlist:
+        pairs = write_pairs(options.out)
+        rows.append(measured("export", bundle, "--out", short, "--format", "onnx", "--format", "onnx_int8", "--shortlist", pairs))
+    written = [path for made in (files, short) if made.exists() for path in sorted(made.iterdir())]
     sizes = [
         ["file", "MB"],
-        *([str(path.relative_to(options.out)), f"{size(path):.1f}"] for path in (folder, bundle, *sorted(files.iterdir()))),
+        *([str(path.relative_to(options.out)), f"{size(path):.1f}"] for path in (folder, bundle, *written)),
     ]
     print_tables([f"Processor: {processor()}."], (rows, sizes))
 
@@ -89,6 +95,15 @@ def write_folder(folder: Path) -> None:
     for name in ("source.spm", "target.spm"):
         (folder / name).write_bytes(sentencepiece_model(words))
     safetensors.numpy.save_file(dict(random_arrays()), folder / "model.safetensors")
+
+
+def write_pairs(out: Path) -> str:
+    """Write text pairs of random words, and return their spec."""
+    random, words = np.random.default_rng(1), np.array([word.lstrip("▁") for word in made_up_words(PIECES - 3)[2 * len(LETTERS) :]])
+    paths = [out / f"pairs.{side}.txt" for side in ("source", "target")]
+    for path in paths:
+        path.write_text("\n".join(map(" ".join, random.choice(words, (SENTENCES, TOKENS)))) + "\n")
+    return f"files:{paths[0]},{paths[1]}"
 
 
 def made_up_words(count: int) -> list[str]:

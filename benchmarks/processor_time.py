@@ -1,7 +1,8 @@
 """Compare the processor time of an export's searches with CTranslate2's on the same weights, on one thread each.
 
-python benchmarks/processor_time.py BUNDLE EXPORT
+python benchmarks/processor_time.py BUNDLE EXPORT…
 
+Several exports may be those of one bundle with and without a shortlist.
 Processor time hardly depends on what else runs on the machine, where the times of `decoding.py` become worthless.
 """
 
@@ -9,7 +10,7 @@ import argparse
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import ctranslate2
@@ -30,14 +31,14 @@ def main() -> None:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("bundle", type=Path)
-    parser.add_argument("export", type=Path, help="the bundle's exported files")
+    parser.add_argument("exports", type=Path, nargs="+", metavar="export", help="exported files of the bundle")
     options = parser.parse_args()
     model = Translator.load(options.bundle).model
     ids = np.random.default_rng(0).integers(UNKNOWN_ID + 1, model.config.source_vocab_size, (max(n for _, _, n in COLUMNS), SOURCE))
     ids[:, -1] = END_ID
     with tempfile.TemporaryDirectory() as folder:
         convert(model, Path(folder) / "ctranslate2", "float32")
-        engines = dict(opened(Path(folder) / "ctranslate2", options.export))
+        engines = dict(opened(Path(folder) / "ctranslate2", options.exports))
         spent = measured(engines, ids.astype("int32"))
     titles = [f"{'greedy' if beam == 1 else f'beam {beam}'}, batch {batch}" for beam, batch, _ in COLUMNS]
     rows = [[name, *(f"{1000 * statistics.median(spent[name, column]):.0f}" for column in COLUMNS)] for name in engines]
@@ -45,7 +46,7 @@ def main() -> None:
     print_tables([head], ([["engine", *titles], *rows],))
 
 
-def opened(ctranslate2_folder: Path, export: Path) -> Iterator[tuple[str, Engine]]:
+def opened(ctranslate2_folder: Path, exports: Sequence[Path]) -> Iterator[tuple[str, Engine]]:
     """Yield the engines by name."""
     for kind in ("float32", "int8"):
         translator = ctranslate2.Translator(str(ctranslate2_folder), compute_type=kind, inter_threads=1, intra_threads=1)
@@ -55,11 +56,11 @@ def opened(ctranslate2_folder: Path, export: Path) -> Iterator[tuple[str, Engine
                 [[str(i) for i in row[:-1]] for row in rows], beam_size=beam, length_penalty=0, max_decoding_length=TARGET
             ),
         )
-    for name in ("generate.onnx", "generate.int8.onnx"):
-        session = open_session(export / name, threads=1, arena=False)
+    for path in [export / name for export in exports for name in ("generate.onnx", "generate.int8.onnx")]:
+        session = open_session(path, threads=1, arena=False)
         settings = {"length_penalty": np.array(0, "float32"), "max_length": np.array(TARGET, "int32")}
         yield (
-            name,
+            f"{path.parent.name}/{path.name}",
             lambda rows, beam, own=session, given=settings: own.run(
                 ["ids", "scores"], {"source_ids": rows, "beam_size": np.array(beam, "int32"), **given}
             ),

@@ -10,8 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from tfk_transformer import datasets
 from tfk_transformer.atomic_write import written_whole
 from tfk_transformer.config.words import nearest
+from tfk_transformer.data.shortlist import learn_shortlist
 from tfk_transformer.export import classifier_files, file_names, library_files, translator_files
 from tfk_transformer.export.expected_results import ExpectedResults
 from tfk_transformer.export.formats import (
@@ -19,10 +21,12 @@ from tfk_transformer.export.formats import (
     DEFAULT_TRANSLATOR_FORMATS,
     KERAS_CLASSIFIER_FORMATS,
     KERAS_TRANSLATOR_FORMATS,
+    SHORTLIST_FORMATS,
     TRANSLATOR_FORMATS,
     WEB_FORMATS,
     check_formats,
     check_out,
+    check_shortlist,
 )
 from tfk_transformer.export.parity import Figures
 from tfk_transformer.export.to_web import web_files
@@ -39,6 +43,7 @@ def export(
     out: str | os.PathLike[str],
     formats: Sequence[str] | None = None,
     node_modules: str | os.PathLike[str] | None = None,
+    shortlist: str | None = None,
 ) -> Figures:
     """Write a translator or a classifier as files that run without this package.
 
@@ -67,20 +72,28 @@ def export(
         formats: names of formats. None: all of a classifier; "saved_model", "onnx" and "onnx_steps" of a translator.
         node_modules: the folder with the npm packages onnxruntime-web and sentencepiece-js, for the formats "web" and "web_int8".
             Default: `node_modules` in the working directory, or the one of `scripts/` in a clone.
+        shortlist: text pairs, as `datasets.load` reads them, from which the export learns the tokens that each source token may be
+            translated to. The files then compute only the candidates of each text, which is faster, and translations may differ from
+            those of the whole vocabulary (docs/exports.md). None: all tokens. For "onnx", which is the default then, "onnx_fast" and
+            "onnx_int8".
 
     Returns:
         The parity figures, which are also in `parity.json` and in the metadata of the ONNX files.
 
     Raises:
         ValueError: if `fitted` is neither, a format is unknown or does not have the model's options, the folder exists or cannot be
-            written, an npm package is missing, or the disk is full.
+            written, an npm package is missing, the text pairs cannot be read, or the disk is full.
         ImportError: if CTranslate2 is not installed and "ctranslate2" is requested.
         ParityError: if a file's results differ from the model's.
     """
     check_out(out)
+    if shortlist is not None:
+        check_shortlist(formats, "encoder" if isinstance(fitted, TextClassifier) else fitted.model.config.architecture)
     if isinstance(fitted, Translator):
         check_formats(formats, TRANSLATOR_FORMATS)
         library_files.check_counterparts(fitted, formats or ())
+        if shortlist is not None:
+            return _export_translator(_shortened(fitted.in_float32(), shortlist), out, formats or SHORTLIST_FORMATS[:1])
         wanted = formats or DEFAULT_TRANSLATOR_FORMATS
         if not set(wanted) & set(WEB_FORMATS):
             return _export_translator(fitted.in_float32(), out, wanted)
@@ -120,6 +133,15 @@ def export_one(
     return figures
 
 
+def _shortened(translator: Translator, pairs: str) -> Translator:
+    """Return the translator with a shortlist that is learned from pairs, those of their first split."""
+    LOG.info("learn the shortlist from %s", pairs)
+    data = datasets.load(pairs)
+    tokenizers = translator.source_tokenizer, translator.target_tokenizer
+    learned = learn_shortlist(data.pairs(data.splits[0]), *tokenizers)
+    return Translator(translator.model, *tokenizers, translator.probes, translator.origin, learned)
+
+
 def _export_translator(
     translator: Translator, out: str | os.PathLike[str], formats: Sequence[str], npm_packages: Path | None = None
 ) -> Figures:
@@ -129,7 +151,7 @@ def _export_translator(
         writers = _chosen(translator_files.WRITERS, formats)
         written = {name: write(translator, folder, expected) for name, write in writers}
         # The folders of other libraries are compared otherwise, and have figures of their own.
-        agreed = {} if set(formats) <= set(library_files.WRITERS) else expected.agreed
+        agreed = {} if set(formats) <= set(library_files.WRITERS) else {**expected.agreed, **translator_files.about_shortlist(translator)}
         if npm_packages:
             pages = [name for name in web_files.FORMATS if name in formats]
             written |= web_files.write_web(translator, folder, expected, pages, npm_packages, written)

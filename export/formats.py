@@ -12,6 +12,7 @@ from tfk_transformer.runtime_environment import with_install_line
 TRANSLATOR_FORMATS = ("saved_model", "onnx", "onnx_steps", "onnx_fast", "onnx_int8", "ctranslate2", "huggingface", "web", "web_int8")
 WEB_FORMATS = ("web", "web_int8")  # those that need npm packages
 DEFAULT_TRANSLATOR_FORMATS = ("saved_model", "onnx", "onnx_steps")
+SHORTLIST_FORMATS = ("onnx", "onnx_fast", "onnx_int8")  # those whose searches can have a shortlist
 CLASSIFIER_FORMATS = ("saved_model", "onnx")
 
 # By the names of formats in the method `export`, the first two of which are Keras's: the format, and the file or folder that is kept of it.
@@ -45,6 +46,25 @@ def check_formats(formats: Sequence[str] | None, known: Sequence[str] = TRANSLAT
     if unknown or (formats is not None and not formats):
         raise ValueError(unknown_names("formats", unknown, known))
     check_packages(formats or ())
+
+
+def check_shortlist(formats: Sequence[str] | None, architecture: str) -> None:
+    """Check that a model's translations, and the files of these formats, can have a shortlist.
+
+    Args:
+        formats: the requested formats; None for `SHORTLIST_FORMATS[:1]`.
+        architecture: that of the model.
+
+    Raises:
+        ValueError: if they cannot.
+    """
+    if architecture not in ("encoder_decoder", "ensemble"):
+        raise ValueError(f"shortlist: expected a model that translates, got one of architecture '{architecture}'; export without it.")
+    if others := [name for name in formats or () if name not in SHORTLIST_FORMATS]:
+        raise ValueError(
+            f"formats: expected {', '.join(SHORTLIST_FORMATS)} with a shortlist, got {', '.join(others)}; "
+            "export these without it, into another folder."
+        )
 
 
 def check_packages(formats: Sequence[str]) -> None:

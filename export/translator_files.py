@@ -76,7 +76,16 @@ def _checked(folder: Path, name: str, expected: ExpectedResults, suffix: str = "
 
 def _write(models: Mapping[str, ir.Model], folder: Path, translator: Translator, **metadata: object) -> OnnxFiles:
     config = translator.model.config
-    return OnnxFiles(models, folder, config, {"search": setting_rules(config.max_length, config.target_vocab_size), **metadata})
+    rules = setting_rules(config.max_length, config.target_vocab_size)
+    return OnnxFiles(models, folder, config, {"search": rules, **about_shortlist(translator), **metadata})
+
+
+def about_shortlist(translator: Translator) -> Figures:
+    """Return what files tell about a translator's shortlist: nothing if it has none."""
+    if (shortlist := translator.shortlist) is None:
+        return {}
+    sizes = {"for_every_text": len(shortlist.common), "for_a_source_token": shortlist.likely.shape[1]}
+    return {"shortlist": {"learned_from_pairs": shortlist.sentences, **sizes}}
 
 
 def _generating(path: Path) -> Generate:

@@ -17,7 +17,7 @@ from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.constants import PAD_ID
 from tfk_transformer.export.to_onnx.conversion import DOMAIN, READ
 from tfk_transformer.export.to_onnx.onnx_attention import FusedAttention, ReproducibleAttention, StandardAttention
-from tfk_transformer.export.to_onnx.onnx_matmul import CONTRIB, Float32MatMul, Int8MatMul, RowStatistics
+from tfk_transformer.export.to_onnx.onnx_matmul import CONTRIB, KERNEL, Float32MatMul, Int8MatMul, RowStatistics
 from tfk_transformer.export.to_onnx.operator_writer import OperatorWriter
 from tfk_transformer.layers.masks import HIDDEN
 from tfk_transformer.models.base import TokenModel
@@ -97,7 +97,8 @@ def write_step(
 ) -> list[ir.Value]:
     """Write the operators of a `Step` node: the logits of the next token of each open hypothesis, attention, and the longer cache."""
     layers, op = writer.config.decoder_layers, writer.op
-    cache, memory = rest[: 2 * layers], rest[2 * layers :]
+    end = 2 * layers if writer.config.architecture == "decoder" else 4 * layers + 1
+    cache, memory, candidates = rest[: 2 * layers], rest[2 * layers : end], rest[end:]
     beams = op("Shape", [ids], end=2)  # A, M
     tokens, places, lineage = _read_by_step(writer, ids, lineage)
     shape = op("Shape", [tokens]) if writer.config.target_prefix else beams  # A, N
@@ -113,9 +114,9 @@ def write_step(
             reader = attention(writer, f"{path}/cross_attention", shape)
             x, visible = _read_source(writer, reader, path, x, memory[pair], memory[-1], visibly=layer == layers - 1)
         x = writer.feed_forward(x, path)
-    logits = _logits(writer, writer.finish(_last_rows(writer, x, shape, beams), "decoder"))
+    logits = _logits(writer, writer.finish(_last_rows(writer, x, shape, beams), "decoder"), *candidates)
     return [
-        op("Reshape", [logits, op("Concat", [beams, writer.ints(writer.config.target_vocab_size)], axis=0)]),
+        op("Reshape", [logits, op("Concat", [beams, writer.ints(-1 if candidates else writer.config.target_vocab_size)], axis=0)]),
         _without_prefixes(writer, _mean_over_heads(writer, visible, beams), beams),
         *grown,
     ]
@@ -142,12 +143,16 @@ def _mean_over_heads(writer: OperatorWriter, weights: ir.Value | None, shape: ir
     return writer.op("Expand", [writer.constant("nothing", np.float32(0)), writer.op("Concat", [shape, writer.ints(0)], axis=0)])
 
 
-def _logits(writer: OperatorWriter, x: ir.Value) -> ir.Value:
-    bias, kernel = writer.weights.get("output/bias"), writer.weights.get("output/kernel")
-    if kernel is not None:
-        return writer.matmul.multiply(x, "output/kernel", kernel, bias)
-    table = writer.table("target")
-    return writer.matmul.multiply_by_table(x, table, writer.weights[table], bias)
+def _logits(writer: OperatorWriter, x: ir.Value, candidates: ir.Value | None = None) -> ir.Value:
+    """Return the logits (R, V) of the whole vocabulary, or those (R, n) of candidates (n,)."""
+    bias, kernel = writer.weights.get("output/bias"), writer.weights.get(KERNEL)
+    if kernel is not None and candidates is None:
+        return writer.matmul.multiply(x, KERNEL, kernel, bias)
+    name = writer.table("target") if kernel is None else KERNEL
+    table = writer.weights[name] if kernel is None else kernel.T
+    if candidates is None:
+        return writer.matmul.multiply_by_table(x, name, table, bias)
+    return writer.matmul.multiply_by_some_of_table(x, name, table, candidates, bias)
 
 
 # The tokens that a model puts before every source and every target, see `models.prefixes`. A model without such tokens has none of these

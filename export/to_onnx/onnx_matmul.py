@@ -9,6 +9,7 @@ import onnx_ir as ir
 CONTRIB = "com.microsoft"  # onnxruntime's own operators
 LARGEST = 127  # of 8-bit weights; without -128 they are symmetric around zero
 LARGEST_PAIR = 128  # the sum of two weights of one sign: 128 * 255 < 2**15
+KERNEL = "output/kernel"  # the name of the projection to the vocabulary, if it is not an embedding table
 DAMPING = 0.01  # the share of the mean of a diagonal that is added to it
 BLOCK = 32  # rows that make up for the errors of all rows before them together, by one product
 COLUMNS = 4096  # columns that are rounded together, so that a vocabulary of any size takes little memory
@@ -51,6 +52,24 @@ class Float32MatMul:
         more = [] if bias is None else [self.constant("output/bias", bias)]
         return self.op("Gemm", [x, self.constant(name, table), *more], transB=1)
 
+    def multiply_by_some_of_table(
+        self, x: ir.Value, name: str, table: np.ndarray, ids: ir.Value, bias: np.ndarray | None = None
+    ) -> ir.Value:
+        """Multiply rows (R, D) by those rows of a table (vocab_size, D) that belong to ids (n,), and add those of a bias: (R, n).
+
+        `optimize` moves the operators that only read the ids out of a loop.
+
+        Args:
+            x: rows (R, D).
+            name: the name of the table if it also embeds tokens, otherwise "output/kernel", the name of its transpose.
+            table: (vocab_size, D).
+            ids: (n,).
+            bias: (vocab_size,).
+        """
+        chosen = self.op("Gather", [self.constant(f"{name}_transposed" if name == KERNEL else name, table), ids])
+        more = [] if bias is None else [self.op("Gather", [self.constant("output/bias", bias), ids])]
+        return self.op("Gemm", [x, chosen, *more], transB=1)
+
     def look_up(self, name: str, table: np.ndarray, ids: ir.Value) -> ir.Value:
         """Look up ids (A, M) in an embedding table (vocab_size, D): (A, M, D)."""
         return self.op("Gather", [self.constant(name, table), ids])
@@ -84,21 +103,40 @@ class Int8MatMul(Float32MatMul):
         """Multiply rows (R, rows) by a matrix (rows, columns) and add a bias (columns,)."""
         if any(part in name for part in self.kept):
             return super().multiply(x, name, matrix, bias)
-        low, high, moments = self.rows[self.prefix + name]
+        rows, row_scale, row_zero = self._rounded(x, name)
+        rounded, scale = rounded_columns(matrix, self.rows[self.prefix + name].moments)
+        zeros = self.constant(f"zeros/{scale.size}", np.zeros(scale.size, "int8"))
+        inputs = [rows, self.constant(f"{name}_int8", rounded), row_scale, self.constant(f"{name}_scale", scale), row_zero, zeros]
+        return self.op("MatMulIntegerToFloat", inputs + ([] if bias is None else [self.bias(name, bias)]), CONTRIB)
+
+    def _rounded(self, x: ir.Value, name: str) -> tuple[ir.Value, ir.Value, ir.Value]:
+        """Return the rows of a product as uint8, their scale and their zero."""
+        low, high, _ = self.rows[self.prefix + name]
         step, zero = row_rounding(low, high)
         producer = x.producer()
         if low == 0 and producer and producer.op_type == "Relu":  # the smallest uint8 is 0 here: rounding cuts as Relu does
             x = producer.inputs[0]
         row_scale, row_zero = self.constant(f"{name}_row_scale", step), self.constant(f"{name}_row_zero", zero)
-        rounded, scale = rounded_columns(matrix, moments)
-        zeros = self.constant(f"zeros/{scale.size}", np.zeros(scale.size, "int8"))
-        rows = self.op("QuantizeLinear", [x, row_scale, row_zero])
-        inputs = [rows, self.constant(f"{name}_int8", rounded), row_scale, self.constant(f"{name}_scale", scale), row_zero, zeros]
-        return self.op("MatMulIntegerToFloat", inputs + ([] if bias is None else [self.bias(name, bias)]), CONTRIB)
+        return self.op("QuantizeLinear", [x, row_scale, row_zero]), row_scale, row_zero
 
     def multiply_by_table(self, x: ir.Value, name: str, table: np.ndarray, bias: np.ndarray | None = None) -> ir.Value:
         """Multiply rows (R, D) by an embedding table (vocab_size, D). The operator requires a transposed copy of it."""
         return self.multiply(x, f"output/{name}", table.T, bias)
+
+    def multiply_by_some_of_table(
+        self, x: ir.Value, name: str, table: np.ndarray, ids: ir.Value, bias: np.ndarray | None = None
+    ) -> ir.Value:
+        """Multiply rows (R, D) by those rows of a table (vocab_size, D) that belong to ids (n,), and add those of a bias: (R, n)."""
+        product = name if name == KERNEL else f"output/{name}"
+        if any(part in product for part in self.kept):
+            return super().multiply_by_some_of_table(x, name, table, ids, bias)
+        rows, row_scale, row_zero = self._rounded(x, product)
+        rounded, scale = rounded_columns(table.T, self.rows[self.prefix + product].moments)
+        chosen = self.op("Gather", [self.constant(f"{product}_int8_transposed", rounded.T), ids])
+        scales = self.op("Gather", [self.constant(f"{product}_scale", scale), ids])
+        more = [] if bias is None else [None, self.op("Gather", [self.constant("output/bias", bias), ids])]
+        inputs = [rows, self.op("Transpose", [chosen], perm=[1, 0]), row_scale, scales, row_zero, *more]
+        return self.op("MatMulIntegerToFloat", inputs, CONTRIB)
 
     def look_up(self, name: str, table: np.ndarray, ids: ir.Value) -> ir.Value:
         """Look up ids (A, M) in an embedding table (vocab_size, D): (A, M, D)."""

@@ -48,7 +48,9 @@ def search_graph(translator: Translator) -> ir.Model:
     from tfk_transformer.export.to_onnx.placeholder_model import PlaceholderModel
 
     placeholder = cast("TokenModel", PlaceholderModel(translator.model))  # it has the parts of a model that the search uses
-    around = type(translator.functions)(placeholder, translator.source_tokenizer, translator.target_tokenizer)
+    around = type(translator.functions)(
+        placeholder, translator.source_tokenizer, translator.target_tokenizer, translator.functions.shortlist
+    )
     return from_tensorflow(traced(around, GENERATE).get_concrete_function())
 
 

@@ -1,5 +1,6 @@
 """A model whose encoders and decoding steps are single nodes, which `onnx_layers` replaces after the conversion."""
 
+import functools
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -23,8 +24,8 @@ class PlaceholderModel:
     (B, H, S, V), and then the additive mask (B, 1, 1, S) of the source. A model without an encoder has no such node.
 
     The node `Step` has the inputs ids (A, M, t+1), lineage (A, 1, M, (t+1)*M), each layer's cached keys and values, and the outputs
-    of `Read`, for the A sentences whose search is not finished. Its outputs are logits (A, M, V), attention (A, M, S), and each
-    layer's keys and values.
+    of `Read`, for the A sentences whose search is not finished, and then tokens (n,) if the search has a shortlist. Its outputs are
+    logits (A, M, V) or, of these tokens, (A, M, n), attention (A, M, S), and each layer's keys and values.
 
     Args:
         model: the model to represent.
@@ -34,9 +35,9 @@ class PlaceholderModel:
         self.config = model.config
         self._members = [_Member(number, member) for number, member in enumerate(model.named_members().values())]
 
-    def start_search(self, source: Tensor, use_cache: bool = True) -> Stepper:
+    def start_search(self, source: Tensor, use_cache: bool = True, tokens: Tensor = None) -> Stepper:
         """Return the steps of a search; see `Transformer.start_search`."""
-        return joined([member.start_search(source) for member in self._members])
+        return joined([member.start_search(source, tokens) for member in self._members])
 
 
 class _Member:
@@ -47,17 +48,19 @@ class _Member:
         self.config = model.config
         self._first_cache = model.decoder.empty_cache
 
-    def start_search(self, source: Tensor) -> Stepper:
+    def start_search(self, source: Tensor, tokens: Tensor = None) -> Stepper:
         memory = [] if self.config.architecture == "decoder" else self._read(source)
-        return Stepper(self._step, self._first_cache, memory)
+        return Stepper(functools.partial(self._step, tokens), self._first_cache, memory)
 
     def _read(self, source: Tensor) -> list[Tensor]:
         found = _node(f"{READ}_{self.number}", [source], [*self._layer_shapes(), (None, 1, 1, None)])
         return [_pairs(found[:-1]), found[-1]]
 
-    def _step(self, beams: Beams, cache: Tensor, memory: Tensor) -> Step:
-        shapes = [(None, None, self.config.target_vocab_size), (None, None, None), *self._layer_shapes()]
-        logits, attention, *cache = _node(f"{STEP}_{self.number}", [*beams, *tf.nest.flatten(cache), *tf.nest.flatten(memory)], shapes)
+    def _step(self, tokens: Tensor, beams: Beams, cache: Tensor, memory: Tensor) -> Step:
+        some = [] if tokens is None else [tokens]
+        logits_shape = (None, None, None if some else self.config.target_vocab_size)
+        inputs = [*beams, *tf.nest.flatten(cache), *tf.nest.flatten(memory), *some]
+        logits, attention, *cache = _node(f"{STEP}_{self.number}", inputs, [logits_shape, (None, None, None), *self._layer_shapes()])
         return Step(logits, _pairs(cache), attention)
 
     def _layer_shapes(self) -> list[Shape]:

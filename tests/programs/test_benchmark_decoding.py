@@ -112,10 +112,10 @@ def test_processor_time_is_taken_of_each_engine_and_search(translator, tmp_path)
 
     convert(translator.model, tmp_path / "converted", "float32")
     export(translator, tmp_path / "files", ["onnx", "onnx_int8"])
-    engines = dict(processor_time.opened(tmp_path / "converted", tmp_path / "files"))
+    engines = dict(processor_time.opened(tmp_path / "converted", [tmp_path / "files"]))
     ids = np.array([[*translator.source_tokenizer.encode(["forty-two"])[0], 2]] * 24, "int32")
     (peer,) = engines["CTranslate2 float32"](ids[:1], 4)
-    own, _ = engines["generate.onnx"](ids[:1], 4)
+    own, _ = engines["files/generate.onnx"](ids[:1], 4)
     assert [int(token) for token in peer.hypotheses[0]] == [token for token in own[0, 0].tolist() if token > 2]
     spent = processor_time.measured(engines, ids)
     assert set(spent) == {(name, column) for name in engines for column in processor_time.COLUMNS}

@@ -23,6 +23,7 @@ import tensorflow as tf
 from tfk_transformer.array_types import Tensor
 from tfk_transformer.config.search_settings import SETTING_DTYPES
 from tfk_transformer.constants import END_ID, LENGTH_ALLOWANCE, PAD_ID, START_ID
+from tfk_transformer.generation.candidates import Candidates
 from tfk_transformer.generation.next_token import IMPOSSIBLE, Choices, choose, choose_plainly, how_many, rules_ask
 from tfk_transformer.layers.masks import own_mask
 from tfk_transformer.models.base import Beams
@@ -58,6 +59,7 @@ class Source(NamedTuple):
 
     memory: Tensor  # a structure of tensors (B, …) that each step reads
     real: Tensor  # bool (B, S), which tokens of the source are not padding, for the coverage penalty; (B, 0) if there is no source
+    hidden: Tensor = ()  # float32 (B, 1, n), `Candidates.hidden`; nothing without a shortlist
 
 
 class _Rows(NamedTuple):
@@ -100,7 +102,15 @@ def penalty(length: Tensor, alpha: Tensor) -> Tensor:
     return tf.pow((5.0 + tf.cast(length, tf.float32)) / 6.0, tf.cast(alpha, tf.float32))
 
 
-def beam_search(step: Step, cache: Tensor, source: Source, longest: Tensor, limits: Limits, prefix: Tensor | None = None) -> Hypotheses:
+def beam_search(
+    step: Step,
+    cache: Tensor,
+    source: Source,
+    longest: Tensor,
+    limits: Limits,
+    prefix: Tensor | None = None,
+    candidates: Candidates | None = None,
+) -> Hypotheses:
     """Search for the best translations of a batch.
 
     Args:
@@ -111,6 +121,7 @@ def beam_search(step: Step, cache: Tensor, source: Source, longest: Tensor, limi
         limits: the settings; `longest` replaces those about the greatest length.
         prefix: int32 (B, P), forced first tokens of every hypothesis of a sentence, padded at the end; fewer than `longest`. They
             count neither in the log-probability nor in the length penalty.
+        candidates: the tokens whose logits `step` returns, which need not include a prefix. None: the whole vocabulary.
 
     Returns:
         The n_best hypotheses of each sentence, with their prefixes.
@@ -124,7 +135,7 @@ def beam_search(step: Step, cache: Tensor, source: Source, longest: Tensor, limi
     results = Hypotheses(tf.zeros([batch, limits.n_best, 1], tf.int32), tf.fill([batch, limits.n_best], IMPOSSIBLE))
     _, _, found = tf.while_loop(
         lambda rows, state, results: tf.size(rows.sentence) > 0,
-        lambda rows, state, results: _run_and_leave(step, rows, state, results, limits),
+        lambda rows, state, results: _run_and_leave(step, rows, state, results, limits, candidates),
         (rows, state, results),
         shape_invariants=(tf.nest.map_structure(_any_rows, rows), _any_state(state), tf.nest.map_structure(_any_shape, results)),
     )
@@ -163,11 +174,13 @@ def _first_state(cache: Tensor, rows: _Rows, limits: Limits) -> _State:
     )
 
 
-def _run_and_leave(step: Step, rows: _Rows, state: _State, results: Hypotheses, limits: Limits) -> tuple[_Rows, _State, Hypotheses]:
+def _run_and_leave(
+    step: Step, rows: _Rows, state: _State, results: Hypotheses, limits: Limits, candidates: Candidates | None
+) -> tuple[_Rows, _State, Hypotheses]:
     """Search until enough sentences are done, then store their results and remove their rows."""
     state = tf.while_loop(
         lambda s: LEAVE_TOGETHER * tf.math.count_nonzero(s.done, dtype=tf.int32) < tf.size(s.done),
-        lambda s: (_advance(step, s, rows, limits),),
+        lambda s: (_advance(step, s, rows, limits, candidates),),
         (state,),
         shape_invariants=(_any_state(state),),
     )[0]
@@ -183,19 +196,26 @@ def _run_and_leave(step: Step, rows: _Rows, state: _State, results: Hypotheses, 
     return rows, kept._replace(length=state.length), results
 
 
-def _advance(step: Step, state: _State, rows: _Rows, limits: Limits) -> _State:
+def _advance(step: Step, state: _State, rows: _Rows, limits: Limits, candidates: Candidates | None) -> _State:
     """Extend every open hypothesis by one token."""
     own = tf.tile(own_mask(limits.beam_size)[0], [tf.size(rows.sentence), 1, 1])
     lineage = tf.concat([state.lineage, own], axis=2)  # (A, M, (length+1)*M)
     ids = state.ids[:, limits.beam_size :]
     logits, cache, attention = step(Beams(ids, lineage[:, None]), state.cache, rows.source.memory)
-    too_short, count = state.length + 1 - rows.given < limits.min_length, how_many(limits, tf.nest.flatten(logits)[0].shape[-1])
+    too_short = state.length + 1 - rows.given < limits.min_length
+    count = how_many(limits, tf.nest.flatten(logits)[0].shape[-1] if candidates is None else candidates.most())
 
     def plainly() -> tuple[Choices, Tensor, Tensor]:
-        return choose_plainly(logits, limits, too_short), state.coverage, tf.zeros(tf.shape(own)[:2])
+        if candidates is None:
+            choices = choose_plainly(logits, limits, too_short, count)
+        else:
+            found = choose_plainly(logits, limits, too_short, count, rows.source.hidden)
+            choices = found._replace(tokens=tf.gather(candidates.tokens, found.tokens))
+        return choices, state.coverage, tf.zeros(tf.shape(own)[:2])
 
     def with_all_settings() -> tuple[Choices, Tensor, Tensor]:
-        choices = _force_prefix(choose(logits, ids, limits, too_short), count, state.length, rows.prefix)
+        whole = logits if candidates is None else candidates.of_vocabulary(logits, rows.source.hidden)
+        choices = _force_prefix(choose(whole, ids, limits, too_short, count), count, state.length, rows.prefix)
         coverage = state.coverage + attention
         return choices, coverage, _coverage_score(coverage, rows.source.real, limits)
 

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from tfk_transformer.array_types import Tensor
 from tfk_transformer.constants import END_ID, PAD_ID
+from tfk_transformer.generation.candidates import BLOCK
 from tfk_transformer.models.base import mean_log_probs
 
 if TYPE_CHECKING:
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
 IMPOSSIBLE = -1e9  # a log-probability that no hypothesis has; anything below half of it marks a missing hypothesis
 LEAST_ID = END_ID  # padding and start, the ids below, are never chosen: an undertrained model may find them likely
 PRIME = 2**31 - 1  # the modulus of `_uniform`
+# Makes a mask of -1e9 one of -60. Hidden tokens then have too small a share in a sum of exponentials to change it, and no exponential is a
+# denormal number, with which processors take many times as long.
+FAINT = 6e-8
 BLOCKS = (64, 256)  # minimum and maximum length of the blocks in which `_top` searches
 
 
@@ -24,13 +28,13 @@ class Choices(NamedTuple):
     tokens: Tensor  # int32 (A, M, k)
 
 
-def how_many(limits: "Limits", vocab_size: int) -> Tensor:
-    """Return k, the number of choices that a hypothesis needs."""
+def how_many(limits: "Limits", vocab_size: Tensor) -> Tensor:
+    """Return k, the number of choices that a hypothesis needs, from `vocab_size` tokens."""
     # The best 2M of a sentence are among the best 2M of each hypothesis; END and the ids below it may be excluded later.
     return tf.minimum(2 * limits.beam_size + LEAST_ID + 1, vocab_size)
 
 
-def choose(logits: Tensor, ids: Tensor, limits: "Limits", too_short: Tensor) -> Choices:
+def choose(logits: Tensor, ids: Tensor, limits: "Limits", too_short: Tensor, count: Tensor | None = None) -> Choices:
     """Return the tokens that may follow each hypothesis.
 
     Rules and sampling share one branch, so that a search without them pays for one branch only.
@@ -40,9 +44,14 @@ def choose(logits: Tensor, ids: Tensor, limits: "Limits", too_short: Tensor) -> 
         ids: int32 (A, M, t+1), the hypotheses, the start token first.
         limits: search settings.
         too_short: bool (A, 1), whether hypotheses may not end yet.
+        count: int32 (), k. None: as many as a search over the whole vocabulary needs, see `how_many`.
     """
+    if count is None:
+        count = how_many(limits, tf.nest.flatten(logits)[0].shape[-1])
     return tf.cond(
-        rules_ask(limits), lambda: _choose_by_rules(logits, ids, limits, too_short), lambda: choose_plainly(logits, limits, too_short)
+        rules_ask(limits),
+        lambda: _choose_by_rules(logits, ids, limits, too_short, count),
+        lambda: choose_plainly(logits, limits, too_short, count),
     )
 
 
@@ -52,12 +61,25 @@ def rules_ask(limits: "Limits") -> Tensor:
     return rules | tf.greater(limits.temperature, 0.0)
 
 
-def choose_plainly(logits: Tensor, limits: "Limits", too_short: Tensor) -> Choices:
-    """Return the same as `choose`, for settings without rules and sampling."""
-    return _best(mean_log_probs(logits), _least_allowed(too_short), limits)
+def choose_plainly(logits: Tensor, limits: "Limits", too_short: Tensor, count: Tensor, hidden: Tensor | None = None) -> Choices:
+    """Return the same as `choose`, for settings without rules and sampling.
+
+    Args:
+        logits: see `choose`; with a shortlist, those of the candidates (A, M, n), and the result has places among these for `tokens`.
+        limits: see `choose`.
+        too_short: see `choose`.
+        count: see `choose`.
+        hidden: with a shortlist, float32 (A, 1, n), see `Candidates`.
+    """
+    if hidden is None:
+        log_probs = mean_log_probs(logits)
+    else:
+        faint = tf.nest.map_structure(lambda part: tf.cast(part, tf.float32) + hidden * FAINT, logits)
+        log_probs = mean_log_probs(faint) + hidden
+    return _best(log_probs, _least_allowed(too_short), limits, count)
 
 
-def _choose_by_rules(logits: Tensor, ids: Tensor, limits: "Limits", too_short: Tensor) -> Choices:
+def _choose_by_rules(logits: Tensor, ids: Tensor, limits: "Limits", too_short: Tensor, count: Tensor) -> Choices:
     least_id = _least_allowed(too_short)
     penalised = tf.nest.map_structure(lambda part: _penalise_repetition(part, ids, limits.repetition_penalty), logits)
     log_probs = mean_log_probs(penalised)
@@ -65,8 +87,8 @@ def _choose_by_rules(logits: Tensor, ids: Tensor, limits: "Limits", too_short: T
     position = tf.shape(ids)[2] - 1
     return tf.cond(
         tf.greater(limits.temperature, 0.0),
-        lambda: _drawn(log_probs, allowed, least_id, how_many(limits, log_probs.shape[-1]), position, limits),
-        lambda: _best(allowed, least_id, limits),
+        lambda: _drawn(log_probs, allowed, least_id, count, position, limits),
+        lambda: _best(allowed, least_id, limits, count),
     )
 
 
@@ -75,9 +97,8 @@ def _least_allowed(too_short: Tensor) -> Tensor:
     return tf.where(too_short, END_ID + 1, LEAST_ID)[:, :, None]
 
 
-def _best(log_probs: Tensor, least_id: Tensor, limits: "Limits") -> Choices:
+def _best(log_probs: Tensor, least_id: Tensor, limits: "Limits", count: Tensor) -> Choices:
     """Return the best tokens, with their log-probabilities."""
-    count = how_many(limits, log_probs.shape[-1])
     # Not the shape of the logits, which would be read at every step.
     best, tokens = (tf.reshape(part, [-1, limits.beam_size, count]) for part in _top(log_probs, count))
     return Choices(tf.where(tokens < least_id, IMPOSSIBLE, best), tokens)
@@ -88,9 +109,12 @@ def _top(values: Tensor, count: Tensor) -> Tensor:
 
     The greatest values are in the blocks with the greatest maxima. To search only these is three times as fast.
     """
-    width = values.shape[-1]
-    size = next((size for size in range(*BLOCKS) if width % size == 0), None)
-    if size is None:
+    width, size = values.shape[-1], BLOCK
+    if width is None:  # of candidates
+        width = tf.shape(values)[-1]
+    else:
+        size = next((size for size in range(*BLOCKS) if width % size == 0), 0)
+    if not size:
         return tf.math.top_k(tf.reshape(values, [-1, width]), k=count)
     blocks, searched = tf.reshape(values, [-1, width // size, size]), tf.minimum(count, width // size)
     chosen = tf.math.top_k(tf.reduce_max(blocks, axis=-1), k=searched).indices  # (N, c)

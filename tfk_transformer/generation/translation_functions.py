@@ -7,7 +7,9 @@ import tensorflow as tf
 
 from tfk_transformer.array_types import Tensor
 from tfk_transformer.constants import PAD_ID
+from tfk_transformer.data.shortlist import Shortlist
 from tfk_transformer.generation.beam_search import Hypotheses, Limits, Source, beam_search
+from tfk_transformer.generation.candidates import find_candidates
 from tfk_transformer.generation.next_token import IMPOSSIBLE
 from tfk_transformer.generation.scoring import Scores, count_tokens, join, score_continuations, score_translations, without_end
 from tfk_transformer.losses import real_tokens
@@ -50,10 +52,14 @@ class TranslationFunctions:
         model: a built model; its weights are read at run time.
         source_tokenizer: the tokenizer of the source texts.
         target_tokenizer: the tokenizer of the translations.
+        shortlist: the tokens that a search may choose. None: all. Scoring and prefixes use the whole vocabulary.
     """
 
-    def __init__(self, model: TokenModel, source_tokenizer: SubwordTokenizer, target_tokenizer: SubwordTokenizer) -> None:
+    def __init__(
+        self, model: TokenModel, source_tokenizer: SubwordTokenizer, target_tokenizer: SubwordTokenizer, shortlist: Shortlist | None = None
+    ) -> None:
         self.model = model
+        self.shortlist = shortlist
         self.source_tokenizer = source_tokenizer
         self.target_tokenizer = target_tokenizer
 
@@ -146,9 +152,11 @@ class TranslationFunctions:
         return self._run(source, tf.not_equal(source, PAD_ID), longest, limits, use_cache, prefix)
 
     def _run(self, source: Tensor, real: Tensor, longest: Tensor, limits: Limits, use_cache: bool, prefix: Tensor) -> Hypotheses:
-        step, first_cache, memory = self.model.start_search(source, use_cache)
+        candidates = None if self.shortlist is None else find_candidates(self.shortlist, source)
+        tokens, hidden = (None, ()) if candidates is None else (candidates.tokens, candidates.hidden)
+        step, first_cache, memory = self.model.start_search(source, use_cache, tokens)
         cache = first_cache(tf.size(longest))
-        return beam_search(step, cache, Source(memory, real), longest, limits, prefix)
+        return beam_search(step, cache, Source(memory, real, hidden), longest, limits, prefix, candidates)
 
 
 class ContinuationFunctions(TranslationFunctions):

@@ -181,6 +181,18 @@ class Stepper(NamedTuple):
     memory: Tensor  # a structure of tensors (B, …); a step may be called with only some of the rows
 
 
+def among(stepper: Stepper, tokens: Tensor = None) -> Stepper:
+    """Return steps whose logits (B, M, n) are those of some tokens (n,). None: of the whole vocabulary."""
+    if tokens is None:
+        return stepper
+
+    def step(beams: Beams, cache: Tensor, memory: Tensor) -> Step:
+        found = stepper.step(beams, cache, memory)
+        return found._replace(logits=ops.take(found.logits, tokens, axis=2))
+
+    return stepper._replace(step=step)
+
+
 class TokenModel(ConfiguredModel):
     """Base of the models that predict tokens: an embedding, positions, a decoder, and a projection to the vocabulary."""
 
@@ -244,7 +256,7 @@ class TokenModel(ConfiguredModel):
         """Decode the next position for M beams of each sentence; see `Transformer.step`."""
         raise NotImplementedError
 
-    def start_search(self, source: Tensor, use_cache: bool = True) -> Stepper:
+    def start_search(self, source: Tensor, use_cache: bool = True, tokens: Tensor = None) -> Stepper:
         """Encode source ids (B, S) for a search; see `Transformer.start_search`."""
         raise NotImplementedError
 

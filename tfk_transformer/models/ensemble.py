@@ -75,9 +75,9 @@ class Ensemble(TokenModel):
         """Project the outputs (B, T, D) of the members' decoders to the logits (B, T, vocab_size) of each."""
         return [member.logits(output) for member, output in zip(self.members, decoded, strict=True)]
 
-    def start_search(self, source: Tensor, use_cache: bool = True) -> Stepper:
+    def start_search(self, source: Tensor, use_cache: bool = True, tokens: Tensor = None) -> Stepper:
         """Encode source ids (B, S) for a search; see `Transformer.start_search`."""
-        return joined([member.start_search(source, use_cache) for member in self.members])
+        return joined([member.start_search(source, use_cache, tokens) for member in self.members])
 
 
 def joined(steppers: Sequence[Stepper]) -> Stepper:

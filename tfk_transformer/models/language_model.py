@@ -10,7 +10,7 @@ from tfk_transformer.config.model_options import LanguageModelConfig
 from tfk_transformer.layers.attention import KeyValue
 from tfk_transformer.layers.decoder import Decoded
 from tfk_transformer.layers.masks import causal_mask
-from tfk_transformer.models.base import Beams, Step, Stepper, TokenModel
+from tfk_transformer.models.base import Beams, Step, Stepper, TokenModel, among
 from tfk_transformer.models.inputs import check_ids
 
 
@@ -58,12 +58,12 @@ class LanguageModel(TokenModel):
         output, cache, _ = self.decoder.step(embedded, cache, self.decoder.project_memory(None), lineage)
         return self._to_step(output, cache, None)
 
-    def start_search(self, source: Tensor, use_cache: bool = True) -> Stepper:
+    def start_search(self, source: Tensor, use_cache: bool = True, tokens: Tensor = None) -> Stepper:
         """Return the steps of a search. The source is a prompt, which the search itself feeds in; see `beam_search`."""
         if use_cache:
-            return Stepper(self._cached_step, self.decoder.empty_cache, ())
+            return among(Stepper(self._cached_step, self.decoder.empty_cache, ()), tokens)
 
         def step(beams: Beams, cache: Tensor, memory: Tensor) -> Step:
             return self._step_by_full_pass(beams.ids, lambda ids, _: self.decode(ids))
 
-        return Stepper(step, lambda batch: [], ())
+        return among(Stepper(step, lambda batch: [], ()), tokens)

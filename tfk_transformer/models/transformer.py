@@ -11,7 +11,7 @@ from tfk_transformer.layers.attention import KeyValue
 from tfk_transformer.layers.decoder import Decoded
 from tfk_transformer.layers.encoder import Encoded, Encoder
 from tfk_transformer.layers.masks import additive_mask, causal_mask, padding_mask
-from tfk_transformer.models.base import Beams, Step, Stepper, TokenModel
+from tfk_transformer.models.base import Beams, Step, Stepper, TokenModel, among
 from tfk_transformer.models.inputs import check_ids, check_names, check_same_rows
 from tfk_transformer.models.prefixes import arrivals, prefixed, prefixed_mask
 
@@ -139,19 +139,20 @@ class Transformer(TokenModel):
             attention = attention[:, :, len(self.config.source_prefix) :]
         return self._to_step(output, cache, attention)
 
-    def start_search(self, source: Tensor, use_cache: bool = True) -> Stepper:
+    def start_search(self, source: Tensor, use_cache: bool = True, tokens: Tensor = None) -> Stepper:
         """Encode source ids for a search.
 
         Args:
             source: ids (B, S).
             use_cache: whether a decoding step computes only the last position, from the keys and values of the earlier ones, or
                 computes the whole prefix again. Defaults to True.
+            tokens: int32 (n,), the tokens whose logits each step returns. Defaults to None: those of the whole vocabulary.
 
         Returns:
             The functions and tensors that the search needs.
         """
         if use_cache:
-            return Stepper(self._cached_step, self.decoder.empty_cache, self.remember(source))
+            return among(Stepper(self._cached_step, self.decoder.empty_cache, self.remember(source)), tokens)
 
         def step(beams: Beams, cache: Tensor, memory: Tensor) -> Step:
             def decode(target: Tensor, sentences: Tensor) -> Decoded:
@@ -159,7 +160,7 @@ class Transformer(TokenModel):
 
             return self._step_by_full_pass(beams.ids, decode)
 
-        return Stepper(step, lambda batch: [], (self.encode(source).output, self._memory_mask(source)))
+        return among(Stepper(step, lambda batch: [], (self.encode(source).output, self._memory_mask(source))), tokens)
 
     def _memory_mask(self, source: Tensor) -> Tensor:
         return prefixed_mask(self.config.source_prefix, padding_mask(source))

@@ -32,6 +32,7 @@ from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
 if TYPE_CHECKING:
     from tfk_transformer.array_types import Tensor
+    from tfk_transformer.data.shortlist import Shortlist
     from tfk_transformer.generation.translation_functions import TranslationFunctions
     from tfk_transformer.models.base import TokenModel
 
@@ -45,6 +46,8 @@ class Translator(BaseTranslator, SavedAsBundle):
         target_tokenizer: the tokenizer of the translations. Default: the same.
         probes: source texts on which exports are compared with the model.
         origin: where an imported model came from, values that JSON can hold by name; see `import_model`.
+        shortlist: the tokens that translations may have, see `learn_shortlist`. None: all. It is not part of the bundle, and `stream` and
+            `score` use the whole vocabulary.
 
     Raises:
         ValueError: if the model does not predict tokens, or a tokenizer and the model differ in vocabulary size.
@@ -57,6 +60,7 @@ class Translator(BaseTranslator, SavedAsBundle):
         target_tokenizer: SubwordTokenizer | None = None,
         probes: Sequence[str] = (),
         origin: Json | None = None,
+        shortlist: "Shortlist | None" = None,
     ) -> None:
         if model.config.architecture not in ("encoder_decoder", "decoder", "ensemble"):
             raise ValueError(f"model: expected a Transformer, an Ensemble or a LanguageModel, got a {type(model).__name__}.")
@@ -69,6 +73,7 @@ class Translator(BaseTranslator, SavedAsBundle):
         self.target_tokenizer = source_tokenizer if joint or target_tokenizer is None else target_tokenizer
         self.probes = list(probes)
         self.origin = origin or {}
+        self.shortlist = shortlist
         for side, tokenizer in (("source", self.source_tokenizer), ("target", self.target_tokenizer)):
             wanted = getattr(model.config, f"{side}_vocab_size")
             if wanted != tokenizer.vocab_size:
@@ -113,7 +118,7 @@ class Translator(BaseTranslator, SavedAsBundle):
         from tfk_transformer.generation.translation_functions import ContinuationFunctions, TranslationFunctions
 
         kind = ContinuationFunctions if self.model.config.architecture == "decoder" else TranslationFunctions
-        return kind(self.model, self.source_tokenizer, self.target_tokenizer)
+        return kind(self.model, self.source_tokenizer, self.target_tokenizer, self.shortlist)
 
     @functools.cached_property
     def _steps(self) -> StepModel:

@@ -20,6 +20,8 @@ EXAMPLES = """
 tfk-transformer export numbers --out numbers-files
 # Only the files for onnxruntime with 32-bit and with 8-bit weights.
 tfk-transformer export numbers -f onnx_fast -f onnx_int8 --out small
+# Faster: only the tokens that these pairs suggest for a text.
+tfk-transformer export numbers -f onnx_int8 --shortlist numbers:en-de --out faster
 # A page that translates in the browser.
 tfk-transformer export numbers -f web --out numbers-web
 """
@@ -53,12 +55,22 @@ def command(
             rich_help_panel=OUTPUT,
         ),
     ] = None,
+    shortlist: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SPEC",
+            help="Text pairs (docs/data.md), such as those of the training, from which the export learns the tokens that each source token "
+            "may be translated to. The files then choose only among these, which is faster; some translations differ. For onnx, which "
+            "is the default then, onnx_fast and onnx_int8.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
     json_output: Json = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
     """Export a bundle to SavedModel, ONNX and others. Nothing is written unless every file agrees with the Keras model."""
-    _check(bundle, out, format, node_modules)
+    _check(bundle, out, format, node_modules, shortlist)
     with steps(quiet, verbose) as begin:
         begin("load TensorFlow")
         load_tensorflow()
@@ -67,7 +79,7 @@ def command(
 
         begin(f"open {bundle}")
         fitted = open_bundle(bundle)
-        figures = export(fitted, out, format, node_modules)
+        figures = export(fitted, out, format, node_modules, shortlist)
     files = described(out)
     run = run_line(out, "classify" if "labels" in figures else "translate", fitted.probes[0] if fitted.probes else None)
     if json_output:
@@ -87,6 +99,11 @@ def _summary(out: Path, files: Mapping[str, Mapping[str, Any]], figures: Mapping
     width = max(map(len, files))
     for name, file in files.items():
         yield f"  {name:{width}}  {file['bytes'] / 1e6:6.1f} MB  {file['purpose']}".rstrip()
+    if shortlist := figures.get("shortlist"):
+        yield (
+            f"Shortlist: {shortlist['for_every_text']} tokens, and {shortlist['for_a_source_token']} for each source token, learned from "
+            f"{shortlist['learned_from_pairs']:,} pairs."
+        )
     for line in (*_agreements(figures), *_pages(figures)):
         yield f"Checked: {line}."
 
@@ -114,15 +131,19 @@ def _pages(figures: Mapping[str, Any]) -> Iterator[str]:
         yield f"{name}: run in Node on {checked['sentences']} sentences" if checked else f"{name}: not run in Node, which is not installed"
 
 
-def _check(bundle: Path, out: Path, formats: list[str] | None, node_modules: Path | None) -> None:
+def _check(bundle: Path, out: Path, formats: list[str] | None, node_modules: Path | None, shortlist: str | None) -> None:
     """Refuse wrong arguments before TensorFlow is loaded, which takes seconds."""
     check_bundle(bundle)
     if unknown := sorted(set(formats or ()) - set(FORMATS)):
         raise ValueError(unknown_names("formats", unknown, FORMATS))
-    from tfk_transformer.export.formats import WEB_FORMATS, check_packages
+    from tfk_transformer import datasets
+    from tfk_transformer.export.formats import WEB_FORMATS, check_packages, check_shortlist
     from tfk_transformer.export.to_web.npm_packages import find_packages
 
     check_packages(formats or ())
+    if shortlist is not None:
+        check_shortlist(formats, "encoder_decoder")  # that of the model is known later
+        datasets.load(shortlist)
     if set(formats or ()) & set(WEB_FORMATS):
         find_packages(node_modules)
     check_new_folder(out)

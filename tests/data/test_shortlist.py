@@ -1,0 +1,69 @@
+"""What a shortlist learns from text pairs of a made-up language, whose words are letters."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from tfk_transformer.constants import END_ID
+from tfk_transformer.data.shortlist import learn_shortlist
+from tfk_transformer.datasets import Pair
+from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
+
+WORDS = "abcdefgh"  # their translations are capitals
+SENTENCES = 8 * 7 * 6
+
+
+def made_pairs():
+    """Sentences of three words in every order. Every source has a z too, and every translation a T."""
+    for number, words in enumerate(itertools.permutations(WORDS, 3)):
+        yield Pair("z" + "".join(words), "T" + "".join(words).upper(), f"made:{number}")
+
+
+@pytest.fixture(scope="module")
+def tokenizers():
+    return SubwordTokenizer.train([f"z{WORDS}7"], 50, "char"), SubwordTokenizer.train([f"T{WORDS.upper()}7"], 50, "char")
+
+
+def token(tokenizer, letter):
+    (found,) = tokenizer.ids_of([letter])
+    return found
+
+
+def test_the_translation_of_each_word_is_its_first_candidate(tokenizers):
+    source, target = tokenizers
+    shortlist = learn_shortlist(made_pairs(), *tokenizers, common=2, likely=3)
+    for word in WORDS:
+        assert shortlist.likely[token(source, word), 1] == token(target, word.upper())
+    np.testing.assert_array_equal(shortlist.common, sorted([*range(END_ID + 1), token(target, "T"), token(target, "▁")]))
+    assert shortlist.likely.dtype == shortlist.common.dtype == np.int32
+    assert (shortlist.target_vocab_size, shortlist.sentences) == (target.vocab_size, SENTENCES)
+
+
+def test_the_same_piece_is_a_candidate_of_a_token_that_no_pair_has(tokenizers):
+    source, target = tokenizers
+    shortlist = learn_shortlist(made_pairs(), *tokenizers, likely=2)
+    np.testing.assert_array_equal(shortlist.likely[token(source, "7")], [token(target, "7"), 0, 0])
+    np.testing.assert_array_equal(shortlist.likely[token(source, "a"), 0], 0)  # the target vocabulary has no "a"
+
+
+def test_common_tokens_are_no_candidates_of_a_word_too(tokenizers):
+    shortlist = learn_shortlist(made_pairs(), *tokenizers, common=5, likely=4)
+    assert len(shortlist.common) == 5 + END_ID + 1
+    assert not set(shortlist.likely[:, 1:].ravel()) & set(shortlist.common[1:])
+
+
+def test_tokens_that_no_pair_has_are_not_common(tokenizers):
+    shortlist = learn_shortlist(made_pairs(), *tokenizers)
+    assert len(shortlist.common) == len(WORDS) + 2 + END_ID + 1
+
+
+def test_no_more_is_read_than_wanted(tokenizers):
+    rest = made_pairs()
+    shortlist = learn_shortlist(rest, *tokenizers, most=51)  # 25 pairs of tokens in each text
+    assert shortlist.sentences == 3
+
+
+def test_without_pairs_there_is_nothing_to_learn(tokenizers):
+    with pytest.raises(ValueError, match="shortlist: expected text pairs to learn it from, got none"):
+        learn_shortlist([], *tokenizers)

@@ -1,0 +1,169 @@
+"""ONNX files with a shortlist: the ids of the Keras model with the same shortlist."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from onnx.reference import ReferenceEvaluator
+from random_translators import OPTIONS, SIZES, V, found_by, of_transformer, opened, source_ids, translator_of
+
+from tfk_transformer.config.search_settings import SETTING_DTYPES, SearchSettings
+from tfk_transformer.data.shortlist import Shortlist
+from tfk_transformer.export.exporting import export
+from tfk_transformer.export.functions import traced
+from tfk_transformer.export.inspection import inspect
+from tfk_transformer.export.runtime.opening import load
+from tfk_transformer.export.runtime.sessions import open_session
+from tfk_transformer.export.signatures import GENERATE
+from tfk_transformer.export.to_onnx.calibration import observe_rows
+from tfk_transformer.export.to_onnx.onnx_layers import PROFILES, int8_profile
+from tfk_transformer.export.to_onnx.onnx_models import generate_graph, search_graph
+from tfk_transformer.models.language_model import LanguageModel
+from tfk_transformer.pipelines.translator import Translator
+from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
+
+SEARCHES = (
+    {"beam_size": 1},
+    {"beam_size": 3, "n_best": 3},
+    {"beam_size": 2, "coverage_penalty": 0.4, "no_repeat_ngram_size": 2, "repetition_penalty": 1.3},
+    {"beam_size": 2, "n_best": 2, "temperature": 1.3, "top_k": 5, "seed": 3},
+)
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return SubwordTokenizer.train(["ab ba aab bba abab cd dc"] * 30, V)
+
+
+def a_shortlist(likely=2):
+    random = np.random.default_rng(8)
+    return Shortlist(np.array([0, 1, 2, 4, 9], "int32"), random.integers(0, V, (V, likely)).astype("int32"), V, sentences=1)
+
+
+def with_shortlist(translator, shortlist):
+    return Translator(translator.model, translator.source_tokenizer, shortlist=shortlist)
+
+
+def assert_equal(translator, session):
+    for settings in SEARCHES:
+        prefix = np.array([[5], [0], [0], [3], [0]], "int32")
+        whole = {name: np.array(value, SETTING_DTYPES[name]) for name, value in settings.items()}
+        expected = traced(translator.functions, GENERATE)(source_ids(), prefix, *SearchSettings(**settings).model_dump().values())
+        ids, scores = session.run(["ids", "scores"], {"source_ids": source_ids(), "prefix_ids": prefix, **whole})
+        np.testing.assert_array_equal(ids, expected["ids"])
+        np.testing.assert_allclose(scores, expected["scores"], atol=1e-4)
+
+
+@pytest.mark.parametrize("options", [OPTIONS[name] for name in ("plain", "post", "post_dropout", "marian", "mbart")])
+def test_every_kind_of_projection_gives_the_models_ids_and_scores(options, tokenizer, tmp_path):
+    translator = with_shortlist(of_transformer(tokenizer, **options), a_shortlist())
+    search = search_graph(translator)
+    for name in ("portable", "fast"):
+        assert_equal(translator, opened(generate_graph(search, translator, PROFILES[name]), tmp_path / f"{name}.onnx"))
+
+
+def test_an_ensemble_too(tokenizer, tmp_path):
+    other = of_transformer(tokenizer, **{**SIZES, "model_dim": 12, "decoder_layers": 1}, output_bias=True)
+    translator = with_shortlist(Translator.ensemble([of_transformer(tokenizer), other]), a_shortlist())
+    assert_equal(translator, opened(generate_graph(search_graph(translator), translator), tmp_path / "two.onnx"))
+
+
+@pytest.mark.parametrize("options", [OPTIONS["post"], OPTIONS["marian"]], ids=["table", "kernel_and_bias"])
+def test_8_bit_products_of_candidates_are_those_of_the_whole_vocabulary(options, tokenizer, tmp_path):
+    """With all tokens for candidates, the file gives the ids and scores of the file without a shortlist."""
+    translator = of_transformer(tokenizer, **options)
+    everything = Shortlist(np.arange(V, dtype="int32"), np.zeros((V, 1), "int32"), V, sentences=1)
+    ids = np.where(source_ids() == 0, 0, np.maximum(source_ids(), 2))
+    profile = int8_profile(observe_rows(translator.model, ids, ids))
+    files = [
+        opened(generate_graph(search_graph(each), each, profile), tmp_path / f"{name}.onnx")
+        for name, each in (("whole", translator), ("some", with_shortlist(translator, everything)))
+    ]
+    for settings in SEARCHES:
+        (whole, scores), (some, other_scores) = (found_by(file, settings) for file in files)
+        np.testing.assert_array_equal(whole, some)
+        np.testing.assert_allclose(scores, other_scores, atol=1e-5)
+
+
+def test_parts_of_the_vocabulary_are_chosen_before_the_loops(tokenizer):
+    """Otherwise each decoding step would copy them."""
+    translator = with_shortlist(of_transformer(tokenizer, **OPTIONS["marian"]), a_shortlist())
+    graph = generate_graph(search_graph(translator), translator).graph
+    readers = [node for node in graph.all_nodes() if any(value is not None and value.name.startswith("output/") for value in node.inputs)]
+    assert [node.op_type for node in readers] == ["Gather", "Gather"]
+    assert all(node.graph is graph for node in readers)
+
+
+@pytest.fixture(scope="module")
+def files(translator, recipe, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("shortlist") / "files"
+    export(translator, folder, ["onnx", "onnx_int8"], shortlist=recipe.data)
+    return folder
+
+
+def test_an_export_learns_a_shortlist_from_pairs(translator, files):
+    found = json.loads((files / "parity.json").read_text())
+    assert found["ids"] == "equal"
+    assert found["shortlist"]["learned_from_pairs"] == 200
+    for name in ("translate.onnx", "generate.int8.onnx"):
+        assert inspect(files / name)["facts"]["shortlist"] == found["shortlist"]
+    texts = ["forty-two", "one hundred ninety-nine", "seven"]
+    whole = [translation.text for translation in translator.translate(texts)]
+    assert [translation.text for translation in load(files / "translate.onnx").translate(texts)] == whole
+    assert [translation.text for translation in load(files / "translate.int8.onnx").translate(texts)] == whole
+
+
+def test_the_file_runs_in_other_programs(files):
+    inputs = {"source_ids": np.array([[9, 12, 2, 0], [30, 7, 21, 2]], "int32"), "beam_size": np.array(2, "int32")}
+    session = open_session(files / "generate.onnx")
+    found = ReferenceEvaluator(str(files / "generate.onnx")).run(["ids", "scores"], inputs)
+    expected = session.run(["ids", "scores"], inputs)
+    np.testing.assert_array_equal(found[0], expected[0])
+    np.testing.assert_allclose(found[1], expected[1], atol=1e-4)
+
+
+def test_formats_without_a_search_of_their_own_are_refused(translator, recipe, tmp_path):
+    with pytest.raises(ValueError, match="formats: expected onnx, onnx_fast, onnx_int8 with a shortlist, got saved_model, web; export"):
+        export(translator, tmp_path / "out", ["onnx", "saved_model", "web"], shortlist=recipe.data)
+    assert not list(tmp_path.iterdir())
+
+
+def test_models_that_do_not_translate_are_refused(tokenizer, tmp_path):
+    sizes = {name: size for name, size in SIZES.items() if name != "encoder_layers"}
+    continuer = translator_of(tokenizer, LanguageModel, **sizes, vocab_size=V)
+    with pytest.raises(ValueError, match="shortlist: expected a model that translates, got one of architecture 'decoder'"):
+        export(continuer, tmp_path / "out", shortlist="numbers:en-de")
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_command_says_what_it_learned(bundle, recipe, tmp_path):
+    done = tfk("export", bundle, "--out", tmp_path / "out", "--shortlist", recipe.data, "--quiet")
+    assert done.returncode == 0, done.stderr
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["generate.onnx", "parity.json", "score.onnx", "translate.onnx"]
+    printed = " ".join(done.stdout.split())
+    assert "for each source token, learned from 200 pairs." in printed
+    assert "Checked: the same ids as Keras" in printed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["--shortlist", "numbers"], "nothing follows 'numbers'"),
+        (["--shortlist", "files:missing.txt,other.txt"], "missing.txt"),
+        (["--shortlist", "numbers:en-de", "-f", "web"], "formats: expected onnx, onnx_fast, onnx_int8 with a shortlist, got web;"),
+    ],
+)
+def test_bad_arguments_end_before_anything_is_loaded(arguments, problem, bundle, tmp_path):
+    done = tfk("export", bundle, "--out", tmp_path / "out", "--verbose", *arguments)
+    assert done.returncode == 1
+    assert problem in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not (tmp_path / "out").exists()
+
+
+def tfk(*arguments):
+    command = [sys.executable, "-m", "tfk_transformer", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, "COLUMNS": "200"})

@@ -1,0 +1,129 @@
+"""Searches with a shortlist: the same as a search over the whole vocabulary in which every other token is impossible."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_translators import SIZES, V, of_transformer, source_ids
+
+from tfk_transformer.config.search_settings import SearchSettings
+from tfk_transformer.constants import END_ID, PAD_ID
+from tfk_transformer.data.shortlist import Shortlist
+from tfk_transformer.generation.beam_search import Limits, Source, beam_search
+from tfk_transformer.generation.candidates import BLOCK, find_candidates
+from tfk_transformer.models.base import Step
+from tfk_transformer.models.ensemble import Ensemble
+from tfk_transformer.pipelines.translator import Translator
+from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
+
+WIDE = 200  # tokens of a vocabulary of several blocks
+
+
+def shortlist_of(source_vocab, target_vocab, common=4, likely=3, seed=0):
+    random = np.random.default_rng(seed)
+    always = np.union1d(np.arange(END_ID + 1), random.choice(np.arange(3, target_vocab), common, replace=False))
+    return Shortlist(
+        always.astype("int32"), random.integers(0, target_vocab, (source_vocab, likely)).astype("int32"), target_vocab, sentences=1
+    )
+
+
+def own_candidates(shortlist, row):
+    """The tokens that a source may be translated to, in plain Python."""
+    return set(shortlist.common.tolist()) | set(shortlist.likely[row].ravel().tolist())
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 5), st.integers(1, 9))
+@settings(max_examples=40)
+def test_each_sentence_sees_its_own_candidates(seed, batch, length):
+    shortlist = shortlist_of(50, WIDE, seed=seed)
+    source = np.random.default_rng(seed).integers(0, 50, (batch, length)).astype("int32")
+    tokens, places, hidden = (part.numpy() for part in find_candidates(shortlist, tf.constant(source)))
+    assert len(tokens) % BLOCK == 0
+    np.testing.assert_array_equal(tokens[: END_ID + 1], range(END_ID + 1))
+    visible = [tokens[row[0] == 0].tolist() for row in hidden]
+    seen = [set(each) for each in visible]
+    assert [len(each) for each in seen] == [len(each) for each in visible]  # each once
+    assert seen == [own_candidates(shortlist, row) for row in source]
+    assert np.isin(hidden, (0, -1e9)).all()
+    wanted = sorted(set.union(*seen))
+    np.testing.assert_array_equal(tokens[places[wanted]], wanted)
+    others = np.setdiff1d(np.arange(WIDE), tokens)
+    assert (places[others] == len(tokens)).all()
+
+
+SEARCHES = (
+    {"beam_size": 1},
+    {"beam_size": 4, "n_best": 4, "length_penalty": 0.7},
+    {"beam_size": 3, "n_best": 2, "min_length": 3, "repetition_penalty": 1.4, "no_repeat_ngram_size": 2},
+    {"beam_size": 2, "n_best": 2, "temperature": 1.3, "top_k": 9, "seed": 11},
+)
+
+
+@pytest.mark.parametrize("chosen", SEARCHES)
+@pytest.mark.parametrize("seed", range(3))
+def test_the_search_is_that_of_a_vocabulary_in_which_all_other_tokens_are_impossible(chosen, seed):
+    random = np.random.default_rng(seed)
+    shortlist = shortlist_of(50, WIDE, seed=seed)
+    source = random.integers(0, 50, (4, 3)).astype("int32")
+    table = tf.constant(random.normal(size=(4, 6, WIDE, WIDE), scale=3), tf.float32)  # of sentence, position, last token and next one
+    impossible = np.full((4, 1, 1, WIDE), -1e9, "float32")
+    for row, ids in zip(impossible, source, strict=True):
+        row[..., list(own_candidates(shortlist, ids))] = 0.0
+    prefix = tf.constant([[7], [0], [9], [0]])  # forced also where it is no candidate
+    limits = Limits(**{**SearchSettings().model_dump(), **chosen})
+
+    def searched(scores, candidates=None):
+        def step(beams, cache, memory):
+            (rows,) = memory
+            tokens, position = beams.ids[:, :, -1], tf.shape(beams.ids)[2] - 1
+            logits = tf.gather(tf.gather(scores, rows)[:, position], tokens, batch_dims=1)
+            return Step(tf.gather(logits, candidates.tokens, axis=2) if candidates else logits, cache, tf.zeros([*tokens.shape, 0]))
+
+        given = Source((tf.range(4),), tf.zeros([4, 0], tf.bool), candidates.hidden if candidates else ())
+        return beam_search(step, [], given, tf.constant([6, 5, 4, 6]), limits, prefix, candidates)
+
+    found, wanted = searched(table, find_candidates(shortlist, tf.constant(source))), searched(table + impossible)
+    np.testing.assert_array_equal(found.ids, wanted.ids)
+    np.testing.assert_allclose(found.scores, wanted.scores, atol=1e-4)
+
+
+def generated(translator, source, **chosen):
+    found = translator.functions.generate(tf.constant(source), Limits(**{**SearchSettings().model_dump(), **chosen}))
+    return found.ids.numpy(), found.scores.numpy()
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return SubwordTokenizer.train(["ab ba aab bba abab cd dc"] * 30, V)
+
+
+def with_shortlist(translator, shortlist):
+    return Translator(translator.model, translator.source_tokenizer, shortlist=shortlist)
+
+
+def test_a_shortlist_of_all_tokens_changes_nothing(tokenizer):
+    translator = of_transformer(tokenizer)
+    everything = Shortlist(np.arange(V, dtype="int32"), np.zeros((V, 1), "int32"), V, sentences=1)
+    for chosen in SEARCHES:
+        (ids, scores), (others, other_scores) = (
+            generated(each, source_ids(), **chosen) for each in (translator, with_shortlist(translator, everything))
+        )
+        np.testing.assert_array_equal(ids, others)
+        np.testing.assert_allclose(scores, other_scores, atol=1e-5)
+
+
+@pytest.mark.parametrize("use_cache", [True, False])
+def test_a_translation_does_not_depend_on_its_batch(tokenizer, use_cache):
+    one = of_transformer(tokenizer)
+    shortlist = shortlist_of(V, V, common=3, likely=1)
+    members = [one.model, of_transformer(tokenizer, **{**SIZES, "model_dim": 12}).model]
+    for translator in (with_shortlist(one, shortlist), with_shortlist(Translator(Ensemble(members), tokenizer), shortlist)):
+        limits = Limits(**{**SearchSettings().model_dump(), "beam_size": 3, "n_best": 3})
+        together = translator.functions.generate(tf.constant(source_ids()), limits, use_cache)
+        for number, row in enumerate(source_ids()):
+            alone = translator.functions.generate(tf.constant(row[None, : max(1, np.count_nonzero(row))]), limits, use_cache)
+            length = alone.ids.shape[2]
+            np.testing.assert_array_equal(together.ids[number, :, :length], alone.ids[0])
+            np.testing.assert_allclose(together.scores[number], alone.scores[0], atol=1e-5)
+            assert set(alone.ids.numpy().ravel()) - {PAD_ID} <= own_candidates(shortlist, row[row != 0])
