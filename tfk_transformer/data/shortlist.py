@@ -18,7 +18,7 @@ COMMON = 400  # target tokens that are candidates for every source: the most fre
 LIKELY = 16  # target tokens that are candidates for a source token
 ROUNDS = 5  # of expectation maximization
 ENCODED_AT_ONCE = 1024
-MOST = 2**25  # pairs of tokens that are read: 150,000 sentences of 15 tokens, and 1 GB at most
+MOST = 2**25  # pairs of tokens that are read: 150,000 sentences of 15 tokens
 
 
 class Shortlist(NamedTuple):
@@ -34,8 +34,8 @@ class _Pairs(NamedTuple):
     """Which source tokens stand in the same text pair as each target token, of all text pairs."""
 
     kinds: np.ndarray  # int64 (K,), ascending: source token * target_vocab_size + target token
-    kind: np.ndarray  # int64 (N,), the place in `kinds` of each pair of tokens
-    target: np.ndarray  # int64 (N,), the number of the target token, counted through all texts
+    kind: np.ndarray  # int32 (N,), the place in `kinds` of each pair of tokens
+    target: np.ndarray  # int32 (N,), the number of the target token, counted through all texts
     frequency: np.ndarray  # int64 (target_vocab_size,), how often each target token occurs
     sentences: int
 
@@ -80,15 +80,17 @@ def _read(pairs: Iterable[Pair], source_tokenizer: SubwordTokenizer, target_toke
     read, targets, sentences = 0, 0, 0
     for source, target in _encoded(pairs, source_tokenizer, target_tokenizer):
         kinds.append((source[None, :] * target_tokenizer.vocab_size + target[:, None]).ravel())
-        numbers.append(np.repeat(np.arange(targets, targets + len(target)), len(source)))
+        numbers.append(np.repeat(np.arange(targets, targets + len(target), dtype="int32"), len(source)))
         np.add.at(frequency, target, 1)
         read, targets, sentences = read + len(kinds[-1]), targets + len(target), sentences + 1
         if read >= most:
             break
     if not sentences:
         raise ValueError("shortlist: expected text pairs to learn it from, got none; see docs/data.md.")
-    found, kind = np.unique(np.concatenate(kinds), return_inverse=True)
-    return _Pairs(found, kind, np.concatenate(numbers), frequency, sentences)
+    joined = np.concatenate(kinds), np.concatenate(numbers)
+    del kinds, numbers  # before the largest arrays are made
+    found, kind = np.unique(joined[0], return_inverse=True)
+    return _Pairs(found, kind.astype("int32"), joined[1], frequency, sentences)
 
 
 def _encoded(
