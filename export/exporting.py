@@ -87,12 +87,11 @@ def export(
         ParityError: if a file's results differ from the model's.
     """
     check_out(out)
-    if shortlist is not None:
-        check_shortlist(formats, "encoder" if isinstance(fitted, TextClassifier) else fitted.model.config.architecture)
     if isinstance(fitted, Translator):
         check_formats(formats, TRANSLATOR_FORMATS)
         library_files.check_counterparts(fitted, formats or ())
         if shortlist is not None:
+            check_shortlist(formats, fitted.model.config.architecture)
             return _export_translator(_shortened(fitted.in_float32(), shortlist), out, formats or SHORTLIST_FORMATS[:1])
         wanted = formats or DEFAULT_TRANSLATOR_FORMATS
         if not set(wanted) & set(WEB_FORMATS):
@@ -101,6 +100,8 @@ def export(
         return _export_translator(fitted.in_float32(), out, wanted, find_packages(node_modules))
     if isinstance(fitted, TextClassifier):
         check_formats(formats, CLASSIFIER_FORMATS)
+        if shortlist is not None:
+            check_shortlist(formats, fitted.model.config.architecture)
         return _export_classifier(fitted.in_float32(), out, formats or CLASSIFIER_FORMATS)
     raise ValueError(f"fitted: expected a Translator or a TextClassifier, got {type(fitted).__name__}; open a bundle with its `load`.")
 

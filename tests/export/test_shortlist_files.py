@@ -10,6 +10,7 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 from random_translators import OPTIONS, SIZES, V, found_by, of_transformer, opened, source_ids, translator_of
 
+from tfk_transformer.config.model_options import ClassifierConfig
 from tfk_transformer.config.search_settings import SETTING_DTYPES, SearchSettings
 from tfk_transformer.data.shortlist import Shortlist
 from tfk_transformer.export.exporting import export
@@ -21,7 +22,9 @@ from tfk_transformer.export.signatures import GENERATE
 from tfk_transformer.export.to_onnx.calibration import observe_rows
 from tfk_transformer.export.to_onnx.onnx_layers import PROFILES, int8_profile
 from tfk_transformer.export.to_onnx.onnx_models import generate_graph, search_graph
+from tfk_transformer.models.classifier import Classifier
 from tfk_transformer.models.language_model import LanguageModel
+from tfk_transformer.pipelines.text_classifier import TextClassifier
 from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
@@ -131,11 +134,19 @@ def test_formats_without_a_search_of_their_own_are_refused(translator, recipe, t
     assert not list(tmp_path.iterdir())
 
 
+def test_an_unknown_format_is_called_unknown(translator, recipe, tmp_path):
+    with pytest.raises(ValueError, match="formats: unknown.*onnx_in8"):
+        export(translator, tmp_path / "out", ["onnx_in8"], shortlist=recipe.data)
+
+
 def test_models_that_do_not_translate_are_refused(tokenizer, tmp_path):
     sizes = {name: size for name, size in SIZES.items() if name != "encoder_layers"}
     continuer = translator_of(tokenizer, LanguageModel, **sizes, vocab_size=V)
     with pytest.raises(ValueError, match="shortlist: expected a model that translates, got one of architecture 'decoder'"):
         export(continuer, tmp_path / "out", shortlist="numbers:en-de")
+    classifier = TextClassifier(Classifier(ClassifierConfig.preset("tiny", vocab_size=V, num_classes=2)), tokenizer, ["a", "b"])
+    with pytest.raises(ValueError, match="shortlist: expected a model that translates, got one of architecture 'encoder'"):
+        export(classifier, tmp_path / "out", shortlist="numbers:en-de")
     assert not list(tmp_path.iterdir())
 
 

@@ -1,7 +1,6 @@
 """Which target tokens a source token may be translated to, learned from text pairs.
 
-A search that only chooses among the candidates of its source (a lexical shortlist, arXiv:1412.2007, 3.2) multiplies by a small part of the
-vocabulary.
+A search that only chooses among the candidates of its source multiplies by a small part of the vocabulary (arXiv:1412.2007).
 """
 
 import itertools

@@ -46,8 +46,8 @@ class Translator(BaseTranslator, SavedAsBundle):
         target_tokenizer: the tokenizer of the translations. Default: the same.
         probes: source texts on which exports are compared with the model.
         origin: where an imported model came from, values that JSON can hold by name; see `import_model`.
-        shortlist: the tokens that translations may have, see `learn_shortlist`. None: all. It is not part of the bundle, and `stream` and
-            `score` use the whole vocabulary.
+        shortlist: the tokens that translations may have, as `data.shortlist` learns them. None: all. It is not part of the bundle, and
+            `stream` and `score` use the whole vocabulary.
 
     Raises:
         ValueError: if the model does not predict tokens, or a tokenizer and the model differ in vocabulary size.
