@@ -74,8 +74,8 @@ def export(
             Default: `node_modules` in the working directory, or the one of `scripts/` in a clone.
         shortlist: text pairs, as `datasets.load` reads them, from which the export learns the tokens that each source token may be
             translated to. The files then compute only the candidates of each text, which is faster, and translations may differ from
-            those of the whole vocabulary (docs/exports.md). None: all tokens. For "onnx", which is the default then, "onnx_fast" and
-            "onnx_int8".
+            those of the whole vocabulary (docs/exports.md). None: all tokens. For "onnx", which is the default then, "onnx_fast",
+            "onnx_int8", "web" and "web_int8".
 
     Returns:
         The parity figures, which are also in `parity.json` and in the metadata of the ONNX files.
@@ -90,14 +90,15 @@ def export(
     if isinstance(fitted, Translator):
         check_formats(formats, TRANSLATOR_FORMATS)
         library_files.check_counterparts(fitted, formats or ())
+        wanted, packages = formats or DEFAULT_TRANSLATOR_FORMATS, None
         if shortlist is not None:
             check_shortlist(formats, fitted.model.config.architecture)
-            return _export_translator(_shortened(fitted.in_float32(), shortlist), out, formats or SHORTLIST_FORMATS[:1])
-        wanted = formats or DEFAULT_TRANSLATOR_FORMATS
-        if not set(wanted) & set(WEB_FORMATS):
-            return _export_translator(fitted.in_float32(), out, wanted)
-        web_files.check_web(fitted)
-        return _export_translator(fitted.in_float32(), out, wanted, find_packages(node_modules))
+            wanted = formats or SHORTLIST_FORMATS[:1]
+        if set(wanted) & set(WEB_FORMATS):
+            web_files.check_web(fitted)
+            packages = find_packages(node_modules)
+        translator = fitted.in_float32() if shortlist is None else _shortened(fitted.in_float32(), shortlist)
+        return _export_translator(translator, out, wanted, packages)
     if isinstance(fitted, TextClassifier):
         check_formats(formats, CLASSIFIER_FORMATS)
         if shortlist is not None:

@@ -12,7 +12,7 @@ from tfk_transformer.runtime_environment import with_install_line
 TRANSLATOR_FORMATS = ("saved_model", "onnx", "onnx_steps", "onnx_fast", "onnx_int8", "ctranslate2", "huggingface", "web", "web_int8")
 WEB_FORMATS = ("web", "web_int8")  # those that need npm packages
 DEFAULT_TRANSLATOR_FORMATS = ("saved_model", "onnx", "onnx_steps")
-SHORTLIST_FORMATS = ("onnx", "onnx_fast", "onnx_int8")  # those whose searches can have a shortlist
+SHORTLIST_FORMATS = ("onnx", "onnx_fast", "onnx_int8", *WEB_FORMATS)  # those whose searches can have a shortlist
 CLASSIFIER_FORMATS = ("saved_model", "onnx")
 
 # By the names of formats in the method `export`, the first two of which are Keras's: the format, and the file or folder that is kept of it.

@@ -202,7 +202,12 @@ def _web(path: Path) -> Description:
     return {
         "kind": "web",
         "files": _sizes(path),
-        "facts": {"library_version": described["version"], "int8": described["int8"], "files of the model": described["files"]},
+        "facts": {
+            "library_version": described["version"],
+            "int8": described["int8"],
+            "files of the model": described["files"],
+            **{name: described[name] for name in ("shortlist",) if name in described},
+        },
         "parameters": described["parameters"],
         "config": described["config"],
         "parity": {**described["parity"], **_figures_beside(path).get(path.name, {})},

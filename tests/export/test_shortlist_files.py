@@ -129,8 +129,11 @@ def test_the_file_runs_in_other_programs(files):
 
 
 def test_formats_without_a_search_of_their_own_are_refused(translator, recipe, tmp_path):
-    with pytest.raises(ValueError, match="formats: expected onnx, onnx_fast, onnx_int8 with a shortlist, got saved_model, web; export"):
-        export(translator, tmp_path / "out", ["onnx", "saved_model", "web"], shortlist=recipe.data)
+    with pytest.raises(
+        ValueError,
+        match="formats: expected onnx, onnx_fast, onnx_int8, web, web_int8 with a shortlist, got saved_model, ctranslate2; export",
+    ):
+        export(translator, tmp_path / "out", ["onnx", "saved_model", "ctranslate2"], shortlist=recipe.data)
     assert not list(tmp_path.iterdir())
 
 
@@ -164,7 +167,10 @@ def test_the_command_says_what_it_learned(bundle, recipe, tmp_path):
     [
         (["--shortlist", "numbers"], "nothing follows 'numbers'"),
         (["--shortlist", "files:missing.txt,other.txt"], "missing.txt"),
-        (["--shortlist", "numbers:en-de", "-f", "web"], "formats: expected onnx, onnx_fast, onnx_int8 with a shortlist, got web;"),
+        (
+            ["--shortlist", "numbers:en-de", "-f", "saved_model"],
+            "formats: expected onnx, onnx_fast, onnx_int8, web, web_int8 with a shortlist, got saved_model;",
+        ),
     ],
 )
 def test_bad_arguments_end_before_anything_is_loaded(arguments, problem, bundle, tmp_path):

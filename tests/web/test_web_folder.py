@@ -69,6 +69,17 @@ def test_the_figures_tell_how_closely_the_folders_agree(export_of_web):
         assert figures["web_int8"]["in_node"]["bleu_with_the_model"] >= parity.AGREEMENT
 
 
+@needs(*npm_packages.VERSIONS)
+def test_a_page_may_have_a_shortlist(translator, recipe, tmp_path):
+    """The export compares both folders in Node with the Keras model and the same shortlist."""
+    figures = export(translator, tmp_path / "out", ["web", "web_int8"], NODE_MODULES, recipe.data)
+    assert figures["shortlist"]["learned_from_pairs"] == 200
+    described = json.loads((tmp_path / "out" / "web_int8" / "model" / "model.json").read_text())
+    assert described["shortlist"] == inspect(tmp_path / "out" / "web")["facts"]["shortlist"] == figures["shortlist"]
+    if shutil.which("node"):
+        assert figures["web"]["in_node"]["texts"] == "equal"
+
+
 def test_types_name_every_setting():
     (settings,) = re.findall(r"interface Settings \{(.*?)\n\}", (PAGE / "translate.d.mts").read_text(), re.DOTALL)
     assert re.findall(r"(?m)^  (\w+)\?: number;$", settings) == list(SearchSettings.model_fields)

@@ -18,6 +18,7 @@ export function showCard({ model, threads }) {
     ...plain(origin, ["source_language", "target_language"]),
     parameters: model.parameters.toLocaleString("en"),
     weights: model.int8 ? "8-bit integers" : "32-bit floats",
+    shortlist: model.shortlist && shortlistOf(model.shortlist),
     layers: layers.filter(Boolean).join(", "),
     "width of the model": config.model_dim,
     "longest sentence": `${config.max_length} tokens`,
@@ -31,6 +32,8 @@ export function showCard({ model, threads }) {
   document.getElementById("facts").append(...shown.flatMap(([name, value]) => [tag("dt", NAMES[name] ?? name), tag("dd", value)]));
   document.getElementById("card").hidden = false;
 }
+
+const shortlistOf = (sizes) => `${sizes.for_every_text} tokens, and ${sizes.for_a_source_token} for each token of the source`;
 
 function tag(name, text) {
   return Object.assign(document.createElement(name), { textContent: text });

@@ -45,6 +45,8 @@ export interface Model {
   metrics: Record<string, unknown>;
   /** How closely the files agree with the Keras model. */
   parity: Record<string, unknown>;
+  /** The sizes of the shortlist, if translations have only the tokens of one. */
+  shortlist?: { for_every_text: number; for_a_source_token: number; learned_from_pairs: number };
   /** Paths in the folder. */
   files: { search: string; score: string; source: string; target: string };
   /** Size of each file. */

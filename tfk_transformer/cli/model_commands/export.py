@@ -60,8 +60,8 @@ def command(
         typer.Option(
             metavar="SPEC",
             help="Text pairs (docs/data.md), such as those of the training, from which the export learns the tokens that each source token "
-            "may be translated to. The files then choose only among these, which is faster; some translations differ. For onnx, which "
-            "is the default then, onnx_fast and onnx_int8.",
+            "may be translated to. The files then choose only among these, which is faster; some translations differ. For onnx (the "
+            "default with a shortlist), onnx_fast, onnx_int8, web and web_int8.",
             rich_help_panel=OUTPUT,
         ),
     ] = None,
