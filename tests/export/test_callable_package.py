@@ -57,7 +57,7 @@ print(tfk_transformer.ParityError.__module__, "tensorflow" in __import__("sys").
 def test_help_tells_how_to_call_it():
     found, wanted = (inspect.signature(function).parameters.values() for function in (tfk_transformer.export, exporting.export))
     assert [(p.name, p.kind, p.default) for p in found] == [(p.name, p.kind, p.default) for p in wanted]
-    assert "tfk_transformer.export(fitted, out, formats=None, node_modules=None)" in tfk_transformer.export.__doc__
+    assert "tfk_transformer.export(fitted, out, formats=None, node_modules=None, shortlist=None)" in tfk_transformer.export.__doc__
 
 
 USE = """
