@@ -21,7 +21,7 @@ tfk-transformer export numbers --out numbers-files
 # Only the files for onnxruntime with 32-bit and with 8-bit weights.
 tfk-transformer export numbers -f onnx_fast -f onnx_int8 --out small
 # Faster: only the tokens that these pairs suggest for a text.
-tfk-transformer export numbers -f onnx_int8 --shortlist numbers:en-de --out faster
+tfk-transformer export numbers --shortlist numbers:en-de --out faster
 # A page that translates in the browser.
 tfk-transformer export numbers -f web --out numbers-web
 """
@@ -59,9 +59,9 @@ def command(
         str | None,
         typer.Option(
             metavar="SPEC",
-            help="Text pairs (docs/data.md), such as those of the training, from which the export learns the tokens that each source token "
-            "may be translated to. The files then choose only among these, which is faster; some translations differ. For onnx (the "
-            "default with a shortlist), onnx_fast, onnx_int8, web and web_int8.",
+            help="Text pairs (docs/data.md), such as those of the training. The files choose only among the tokens that these pairs "
+            "suggest for each source token: faster, but some translations differ. For onnx (the default then), onnx_fast, onnx_int8, web, "
+            "web_int8.",
             rich_help_panel=OUTPUT,
         ),
     ] = None,
