@@ -17,6 +17,7 @@ from tfk_transformer.data.shortlist import learn_shortlist
 from tfk_transformer.export import classifier_files, file_names, library_files, translator_files
 from tfk_transformer.export.expected_results import ExpectedResults
 from tfk_transformer.export.formats import (
+    APPROXIMATE_FORMATS,
     CLASSIFIER_FORMATS,
     DEFAULT_TRANSLATOR_FORMATS,
     KERAS_CLASSIFIER_FORMATS,
@@ -152,8 +153,9 @@ def _export_translator(
         expected = ExpectedResults(translator)
         writers = _chosen(translator_files.WRITERS, formats)
         written = {name: write(translator, folder, expected) for name, write in writers}
-        # The folders of other libraries are compared otherwise, and have figures of their own.
-        agreed = {} if set(formats) <= set(library_files.WRITERS) else {**expected.agreed, **translator_files.about_shortlist(translator)}
+        # 8-bit files and the folders of other libraries are compared otherwise, and have figures of their own.
+        exact = set(formats) - set(APPROXIMATE_FORMATS) - set(library_files.WRITERS)
+        agreed = {**(expected.agreed if exact else {}), **translator_files.about_shortlist(translator)}
         if npm_packages:
             pages = [name for name in web_files.FORMATS if name in formats]
             written |= web_files.write_web(translator, folder, expected, pages, npm_packages, written)

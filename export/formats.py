@@ -11,6 +11,7 @@ from tfk_transformer.runtime_environment import with_install_line
 
 TRANSLATOR_FORMATS = ("saved_model", "onnx", "onnx_steps", "onnx_fast", "onnx_int8", "ctranslate2", "huggingface", "web", "web_int8")
 WEB_FORMATS = ("web", "web_int8")  # those that need npm packages
+APPROXIMATE_FORMATS = ("onnx_int8", "web_int8")  # those whose ids may differ from the Keras model's
 DEFAULT_TRANSLATOR_FORMATS = ("saved_model", "onnx", "onnx_steps")
 SHORTLIST_FORMATS = ("onnx", "onnx_fast", "onnx_int8", *WEB_FORMATS)  # those whose searches can have a shortlist
 CLASSIFIER_FORMATS = ("saved_model", "onnx")

@@ -111,6 +111,16 @@ def test_evaluate_prints_lines_and_writes_translations(run, exported, recipe, tm
     assert len((tmp_path / "out.txt").read_text().splitlines()) == 200
 
 
+def test_an_export_of_8_bit_files_does_not_claim_equal_ids(run, bundle, tmp_path):
+    status, out, _ = run("export", bundle, "--out", tmp_path / "out", "--format", "onnx_int8")
+    assert status == 0
+    assert "the same ids" not in out
+    figures = json.loads((tmp_path / "out" / "parity.json").read_text())
+    assert "ids" not in figures and figures["sentences"] == 128
+    agreement = f"{figures['onnx_int8']['bleu_with_the_model']:.1f}"
+    assert f"Checked: onnx_int8: a BLEU over characters of {agreement} with the Keras model's translations of 128 sentences." in out
+
+
 def test_export_writes_what_was_asked_for(run, bundle, tmp_path):
     status, out, error = run("export", bundle, "--out", tmp_path / "out", "--format", "saved_model", "--verbose")
     assert status == 0

@@ -114,6 +114,11 @@ def _agreements(figures: Mapping[str, Any]) -> Iterator[str]:
         yield f"the same ids as Keras on {figures['sentences']} sentences, greedy and beam {DEFAULT_BEAM}"
     if "labels" in figures:
         yield f"the same labels as Keras on {figures['sentences']} texts"
+    for name in (name for name in ("onnx_int8", "web_int8") if name in figures):
+        yield (
+            f"{name}: a BLEU over characters of {figures[name]['bleu_with_the_model']:.1f} with the Keras model's translations of "
+            f"{figures[name]['sentences']} sentences"
+        )
     if engine := figures.get("ctranslate2"):
         same = ", ".join(
             f"{engine[f'same_in_{search}_search']} of {engine['sentences']} in {search} search" for search in ("greedy", "beam")
