@@ -206,7 +206,7 @@ def _web(path: Path) -> Description:
             "library_version": described["version"],
             "int8": described["int8"],
             "files of the model": described["files"],
-            **{name: described[name] for name in ("shortlist",) if name in described},
+            **({"shortlist": described["shortlist"]} if "shortlist" in described else {}),
         },
         "parameters": described["parameters"],
         "config": described["config"],

@@ -14,6 +14,7 @@ from tfk_transformer.generation.beam_search import Limits, Source, beam_search
 from tfk_transformer.generation.candidates import BLOCK, find_candidates
 from tfk_transformer.models.base import Step
 from tfk_transformer.models.ensemble import Ensemble
+from tfk_transformer.models.transformer import Transformer
 from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
@@ -111,6 +112,14 @@ def test_a_shortlist_of_all_tokens_changes_nothing(tokenizer):
         )
         np.testing.assert_array_equal(ids, others)
         np.testing.assert_allclose(scores, other_scores, atol=1e-5)
+
+
+def test_a_copy_in_float32_keeps_the_shortlist(tokenizer):
+    model = Transformer(of_transformer(tokenizer).model.config, dtype="mixed_bfloat16")
+    model.build()
+    shortlist = shortlist_of(V, V)
+    copy = Translator(model, tokenizer, shortlist=shortlist).in_float32()
+    assert copy.model.compute_dtype == "float32" and copy.shortlist is copy.functions.shortlist is shortlist
 
 
 @pytest.mark.parametrize("use_cache", [True, False])

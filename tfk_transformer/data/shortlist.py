@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfk_transformer.constants import END_ID
+from tfk_transformer.constants import END_ID, PAD_ID
 from tfk_transformer.datasets.pairs import Pair
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
@@ -134,4 +134,4 @@ def _probabilities(found: _Pairs, sources: np.ndarray, source_vocab_size: int) -
 def _copies(source_tokenizer: SubwordTokenizer, target_tokenizer: SubwordTokenizer) -> np.ndarray:
     """Return the target token of the same piece for each source token, int64 (source_vocab_size,); padding where there is none."""
     targets = {piece: token for token, piece in enumerate(target_tokenizer.pieces())}
-    return np.array([targets.get(piece, 0) for piece in source_tokenizer.pieces()], "int64")
+    return np.array([targets.get(piece, PAD_ID) for piece in source_tokenizer.pieces()], "int64")

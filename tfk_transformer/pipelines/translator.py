@@ -167,7 +167,7 @@ class Translator(BaseTranslator, SavedAsBundle):
         """Return this translator, or one with the same weights that computes in float32, as every exported file does."""
         if self.model.compute_dtype == "float32":
             return self
-        copy = Translator(plain_copy(self.model), self.source_tokenizer, self.target_tokenizer, self.probes, self.origin)
+        copy = Translator(plain_copy(self.model), self.source_tokenizer, self.target_tokenizer, self.probes, self.origin, self.shortlist)
         copy.metrics = self.metrics
         return copy
 

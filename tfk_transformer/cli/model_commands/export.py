@@ -110,11 +110,13 @@ def _summary(out: Path, files: Mapping[str, Mapping[str, Any]], figures: Mapping
 
 def _agreements(figures: Mapping[str, Any]) -> Iterator[str]:
     """Yield how closely the files agree with the Keras model."""
+    from tfk_transformer.export.formats import APPROXIMATE_FORMATS
+
     if "ids" in figures:
         yield f"the same ids as Keras on {figures['sentences']} sentences, greedy and beam {DEFAULT_BEAM}"
     if "labels" in figures:
         yield f"the same labels as Keras on {figures['sentences']} texts"
-    for name in (name for name in ("onnx_int8", "web_int8") if name in figures):
+    for name in (name for name in APPROXIMATE_FORMATS if name in figures):
         yield (
             f"{name}: a BLEU over characters of {figures[name]['bleu_with_the_model']:.1f} with the Keras model's translations of "
             f"{figures[name]['sentences']} sentences"
