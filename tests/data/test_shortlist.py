@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from tfk_transformer.constants import END_ID
+from tfk_transformer.constants import UNKNOWN_ID
 from tfk_transformer.data.shortlist import learn_shortlist
 from tfk_transformer.datasets import Pair
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
@@ -35,7 +35,7 @@ def test_the_translation_of_each_word_is_its_first_candidate(tokenizers):
     shortlist = learn_shortlist(made_pairs(), *tokenizers, common=2, likely=3)
     for word in WORDS:
         assert shortlist.likely[token(source, word), 1] == token(target, word.upper())
-    np.testing.assert_array_equal(shortlist.common, sorted([*range(END_ID + 1), token(target, "T"), token(target, "▁")]))
+    np.testing.assert_array_equal(shortlist.common, sorted([*range(UNKNOWN_ID + 1), token(target, "T"), token(target, "▁")]))
     assert shortlist.likely.dtype == shortlist.common.dtype == np.int32
     assert (shortlist.target_vocab_size, shortlist.sentences) == (target.vocab_size, SENTENCES)
 
@@ -49,13 +49,13 @@ def test_the_same_piece_is_a_candidate_of_a_token_that_no_pair_has(tokenizers):
 
 def test_common_tokens_are_no_candidates_of_a_word_too(tokenizers):
     shortlist = learn_shortlist(made_pairs(), *tokenizers, common=5, likely=4)
-    assert len(shortlist.common) == 5 + END_ID + 1
+    assert len(shortlist.common) == 5 + UNKNOWN_ID + 1
     assert not set(shortlist.likely[:, 1:].ravel()) & set(shortlist.common[1:])
 
 
 def test_tokens_that_no_pair_has_are_not_common(tokenizers):
     shortlist = learn_shortlist(made_pairs(), *tokenizers)
-    assert len(shortlist.common) == len(WORDS) + 2 + END_ID + 1
+    assert len(shortlist.common) == len(WORDS) + 2 + UNKNOWN_ID + 1
 
 
 def test_no_more_is_read_than_wanted(tokenizers):

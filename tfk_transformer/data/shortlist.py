@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfk_transformer.constants import END_ID, PAD_ID
+from tfk_transformer.constants import PAD_ID, UNKNOWN_ID
 from tfk_transformer.datasets.pairs import Pair
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
@@ -23,7 +23,7 @@ MOST = 2**25  # pairs of tokens that are read: 150,000 sentences of 15 tokens
 class Shortlist(NamedTuple):
     """The candidates of each source token."""
 
-    common: np.ndarray  # int32 (C,), candidates for every source, in ascending order; with padding, start and end
+    common: np.ndarray  # int32 (C,), candidates for every source, in ascending order; with the special tokens
     likely: np.ndarray  # int32 (source_vocab_size, L), candidates for a source token, padded
     target_vocab_size: int
     sentences: int  # the number of text pairs that it was learned from
@@ -66,7 +66,7 @@ def learn_shortlist(
     """
     found = _read(pairs, source_tokenizer, target_tokenizer, most)
     frequent = np.argsort(-found.frequency, kind="stable")[:common]
-    always = np.union1d(np.arange(END_ID + 1), frequent[found.frequency[frequent] > 0])
+    always = np.union1d(np.arange(UNKNOWN_ID + 1), frequent[found.frequency[frequent] > 0])
     translations = _best(found, always, source_tokenizer.vocab_size, likely)
     copies = _copies(source_tokenizer, target_tokenizer)
     return Shortlist(
