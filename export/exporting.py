@@ -13,7 +13,7 @@ from typing import TypeVar
 from tfk_transformer import datasets
 from tfk_transformer.atomic_write import written_whole
 from tfk_transformer.config.words import nearest
-from tfk_transformer.data.shortlist import learn_shortlist
+from tfk_transformer.data.shortlist import about_shortlist, learn_shortlist
 from tfk_transformer.export import classifier_files, file_names, library_files, translator_files
 from tfk_transformer.export.expected_results import ExpectedResults
 from tfk_transformer.export.formats import (
@@ -75,8 +75,8 @@ def export(
             Default: `node_modules` in the working directory, or the one of `scripts/` in a clone.
         shortlist: text pairs, as `datasets.load` reads them, from which the export learns the tokens that each source token may be
             translated to. The files then compute only the candidates of each text, which is faster, and translations may differ from
-            those of the whole vocabulary (docs/exports.md). None: all tokens. For "onnx", which is the default then, "onnx_fast",
-            "onnx_int8", "web" and "web_int8".
+            those of the whole vocabulary (docs/exports.md). None: all tokens, or those of the translator's own shortlist. For "onnx",
+            which is the default then, "onnx_fast", "onnx_int8", "ctranslate2", "web" and "web_int8".
 
     Returns:
         The parity figures, which are also in `parity.json` and in the metadata of the ONNX files.
@@ -92,7 +92,7 @@ def export(
         check_formats(formats, TRANSLATOR_FORMATS)
         library_files.check_counterparts(fitted, formats or ())
         wanted, packages = formats or DEFAULT_TRANSLATOR_FORMATS, None
-        if shortlist is not None:
+        if shortlist is not None or fitted.shortlist is not None:
             check_shortlist(formats, fitted.model.config.architecture)
             wanted = formats or SHORTLIST_FORMATS[:1]
         if set(wanted) & set(WEB_FORMATS):
@@ -155,7 +155,7 @@ def _export_translator(
         written = {name: write(translator, folder, expected) for name, write in writers}
         # 8-bit files and the folders of other libraries are compared otherwise, and have figures of their own.
         exact = set(formats) - set(APPROXIMATE_FORMATS) - set(library_files.WRITERS)
-        agreed = {**(expected.agreed if exact else {}), **translator_files.about_shortlist(translator)}
+        agreed = {**(expected.agreed if exact else {}), **about_shortlist(translator.shortlist)}
         if npm_packages:
             pages = [name for name in web_files.FORMATS if name in formats]
             written |= web_files.write_web(translator, folder, expected, pages, npm_packages, written)

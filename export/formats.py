@@ -13,7 +13,7 @@ TRANSLATOR_FORMATS = ("saved_model", "onnx", "onnx_steps", "onnx_fast", "onnx_in
 WEB_FORMATS = ("web", "web_int8")  # those that need npm packages
 APPROXIMATE_FORMATS = ("onnx_int8", "web_int8")  # those whose ids may differ from the Keras model's
 DEFAULT_TRANSLATOR_FORMATS = ("saved_model", "onnx", "onnx_steps")
-SHORTLIST_FORMATS = ("onnx", "onnx_fast", "onnx_int8", *WEB_FORMATS)  # those whose searches can have a shortlist
+SHORTLIST_FORMATS = ("onnx", "onnx_fast", "onnx_int8", "ctranslate2", *WEB_FORMATS)  # those whose searches can have a shortlist
 CLASSIFIER_FORMATS = ("saved_model", "onnx")
 
 # By the names of formats in the method `export`, the first two of which are Keras's: the format, and the file or folder that is kept of it.

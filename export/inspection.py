@@ -189,7 +189,7 @@ def _library(path: Path) -> Description:
         "kind": "CTranslate2" if is_ctranslate2 else "Hugging Face",
         "files": _sizes(path),
         "parameters": described["parameters"],
-        "facts": {"library_version": described["version"]},
+        "facts": {"library_version": described["version"], **_shortlist_in(described)},
         "config": described["config"],
         "parity": _figures_beside(path).get(file_names.CTRANSLATE2 if is_ctranslate2 else file_names.HUGGINGFACE),
     }
@@ -206,12 +206,16 @@ def _web(path: Path) -> Description:
             "library_version": described["version"],
             "int8": described["int8"],
             "files of the model": described["files"],
-            **({"shortlist": described["shortlist"]} if "shortlist" in described else {}),
+            **_shortlist_in(described),
         },
         "parameters": described["parameters"],
         "config": described["config"],
         "parity": {**described["parity"], **_figures_beside(path).get(path.name, {})},
     }
+
+
+def _shortlist_in(described: Description) -> Description:
+    return {"shortlist": described["shortlist"]} if "shortlist" in described else {}
 
 
 def _description_in(file: Path, **kinds: type) -> Description:

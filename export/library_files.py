@@ -13,6 +13,7 @@ import tfk_transformer
 from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.config.search_settings import SearchSettings
 from tfk_transformer.constants import END_ID, PAD_ID, START_ID, UNKNOWN_ID
+from tfk_transformer.data.shortlist import about_shortlist
 from tfk_transformer.export import file_names, parity
 from tfk_transformer.export.expected_results import ExpectedResults, run_search
 from tfk_transformer.export.functions import traced
@@ -64,7 +65,8 @@ def _pieces(tokenizer: SubwordTokenizer) -> list[str]:
 
 def _ctranslate2(translator: Translator, folder: Path, expected: ExpectedResults) -> Figures:
     path = folder / file_names.CTRANSLATE2
-    write_ctranslate2(translator.model, _pieces(translator.source_tokenizer), _pieces(translator.target_tokenizer), path)
+    pieces = [_pieces(tokenizer) for tokenizer in (translator.source_tokenizer, translator.target_tokenizer)]
+    write_ctranslate2(translator.model, *pieces, path, shortlist=translator.shortlist)
     translator.source_tokenizer.save(path / SOURCE_TOKENIZER)
     translator.target_tokenizer.save(path / TARGET_TOKENIZER)
     _describe(translator, path)
@@ -74,13 +76,14 @@ def _ctranslate2(translator: Translator, folder: Path, expected: ExpectedResults
 def _describe(translator: Translator, path: Path) -> None:
     config = translator.model.config.model_dump(mode="json")
     facts = {"version": tfk_transformer.__version__, "parameters": translator.model.count_params(), "config": config}
-    write_json(path / file_names.EXPORTED, facts)
+    write_json(path / file_names.EXPORTED, {**facts, **about_shortlist(translator.shortlist)})
 
 
 def _check_ctranslate2(path: Path, expected: ExpectedResults) -> Figures:
     """Translate the probe texts with the files of the folder only, and compare the pieces with the model's.
 
     The reference is the model without padding and start. How many translations are those of the model as it is, is a figure.
+    With a shortlist, the texts are translated one by one: CTranslate2 joins the candidates of all texts of a batch.
     """
     import ctranslate2
 
@@ -90,11 +93,13 @@ def _check_ctranslate2(path: Path, expected: ExpectedResults) -> Figures:
     texts = [source.id_to_piece(source.encode(expected.texts[row])) for row in rows]
     longest = min(SearchSettings().max_length, expected.translator.max_length)
     reference = traced(_without_padding(expected.translator).functions, GENERATE)
+    shortened = expected.translator.shortlist is not None
+    layout = {"max_batch_size": 1 if shortened else 32, "use_vmap": shortened}
     figures: Figures = {"sentences": len(rows), "largest_score_difference": 0.0}
     for name, beam_size in BEAMS.items():
         settings = {"beam_size": beam_size, "length_penalty": 0.0, "max_length": longest, "max_length_factor": 1000.0}
         options = {"length_penalty": NO_LENGTH_PENALTY, "min_decoding_length": 0, "max_decoding_length": longest, "max_input_length": 0}
-        found = engine.translate_batch(texts, beam_size=beam_size, return_scores=True, max_batch_size=32, **options)
+        found = engine.translate_batch(texts, beam_size=beam_size, return_scores=True, **layout, **options)
         tokens = [[int(target.piece_to_id(piece)) for piece in result.hypotheses[0]] for result in found]
         wanted, scores = run_search(reference, expected.ids, settings)
         same = _same(wanted[rows, 0], tokens)
@@ -117,7 +122,7 @@ def _without_padding(translator: Translator) -> Translator:
     bias = weights.get("output/bias", np.zeros(model.config.target_vocab_size, "float32"))
     weights["output/bias"] = np.where(np.arange(len(bias)) < END_ID, SILENT, bias)
     twin = Transformer.from_weights(weights, model.config.replace(output_bias=True), dtype="float32")
-    return Translator(twin, translator.source_tokenizer, translator.target_tokenizer)
+    return Translator(twin, translator.source_tokenizer, translator.target_tokenizer, shortlist=translator.shortlist)
 
 
 def _same(wanted: np.ndarray, tokens: Sequence[list[int]]) -> list[bool]:

@@ -10,6 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from tfk_transformer.config.search_settings import setting_rules
+from tfk_transformer.data.shortlist import about_shortlist
 from tfk_transformer.export import file_names, library_files, parity
 from tfk_transformer.export.expected_results import BATCH_SIZE, ExpectedResults, Generate, Settings, Translate
 from tfk_transformer.export.parity import Figures, Searched
@@ -77,15 +78,7 @@ def _checked(folder: Path, name: str, expected: ExpectedResults, suffix: str = "
 def _write(models: Mapping[str, ir.Model], folder: Path, translator: Translator, **metadata: object) -> OnnxFiles:
     config = translator.model.config
     rules = setting_rules(config.max_length, config.target_vocab_size)
-    return OnnxFiles(models, folder, config, {"search": rules, **about_shortlist(translator), **metadata})
-
-
-def about_shortlist(translator: Translator) -> Figures:
-    """Return what files tell about a translator's shortlist: nothing if it has none."""
-    if (shortlist := translator.shortlist) is None:
-        return {}
-    sizes = {"for_every_text": len(shortlist.common), "for_a_source_token": shortlist.likely.shape[1]}
-    return {"shortlist": {"learned_from_pairs": shortlist.sentences, **sizes}}
+    return OnnxFiles(models, folder, config, {"search": rules, **about_shortlist(translator.shortlist), **metadata})
 
 
 def _generating(path: Path) -> Generate:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tfk_transformer.config.model_options import TransformerConfig
-from tfk_transformer.constants import END_ID, START_ID, UNKNOWN_ID
+from tfk_transformer.constants import END_ID, PAD_ID, START_ID, UNKNOWN_ID
+from tfk_transformer.data.shortlist import Shortlist
 from tfk_transformer.export.to_libraries.counterparts import CTRANSLATE2, refusals
 from tfk_transformer.export.to_libraries.plain_attention import plain_attention
 from tfk_transformer.models.transformer import Transformer
@@ -20,10 +21,16 @@ Weights = Mapping[str, np.ndarray]
 ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "silu": "SWISH"}  # names of CTranslate2's `Activation`
 # The logit of padding and of the start token, which are never predicted. It can also be stored in float16, whose largest number is 65,504.
 SILENT = np.float32(-6e4)
+VOCABULARY_MAP = "vmap.txt"  # CTranslate2's name
 
 
 def write_ctranslate2(
-    model: Transformer, source_tokens: Sequence[str], target_tokens: Sequence[str], folder: Path, quantization: str | None = None
+    model: Transformer,
+    source_tokens: Sequence[str],
+    target_tokens: Sequence[str],
+    folder: Path,
+    quantization: str | None = None,
+    shortlist: Shortlist | None = None,
 ) -> None:
     """Write a folder that `ctranslate2.Translator` loads. It adds the end token to sources, and never predicts padding and start.
 
@@ -33,13 +40,15 @@ def write_ctranslate2(
         target_tokens: the tokens of the target by id.
         folder: a new folder.
         quantization: the type of the weights in the file, such as "int8". Default: float32.
+        shortlist: is written as CTranslate2's vocabulary map, which searches with `use_vmap=True` use. None: no map.
 
     Raises:
-        ValueError: with all options of the model that CTranslate2 lacks.
+        ValueError: with all options of the model that CTranslate2 lacks, or with the tokens that a vocabulary map cannot hold.
         ImportError: if CTranslate2 is not installed.
     """
     if problems := refusals(model.config, CTRANSLATE2):
         raise ValueError(f"model: expected one that CTranslate2 can hold, got {'; '.join(problems)}.")
+    lines = None if shortlist is None else vocabulary_map(shortlist, source_tokens, target_tokens)
     weights = plain_attention(model.config, {name: np.asarray(weight) for name, weight in model.named_weights.items()})
     tables = {f"{name}/table": np.asarray(getattr(model, name).table) for name in ("source_positions", "target_positions")}
     spec = _spec(model.config)
@@ -50,6 +59,26 @@ def write_ctranslate2(
     spec.optimize(quantization=quantization)
     folder.mkdir(parents=True)
     spec.save(str(folder))
+    if lines is not None:
+        (folder / VOCABULARY_MAP).write_text("".join(lines), "utf-8", newline="\n")
+
+
+def vocabulary_map(shortlist: Shortlist, source_tokens: Sequence[str], target_tokens: Sequence[str]) -> list[str]:
+    """Return the lines of CTranslate2's vocabulary map: a source token, a tab, and its candidates, separated by spaces.
+
+    The first line is that of an empty source token: its candidates are those of every text.
+
+    Raises:
+        ValueError: if tokens have spaces, tabs or line ends.
+    """
+    if broken := [token for token in {*source_tokens, *target_tokens} if set(token) & set(" \t\r\n")]:
+        raise ValueError(
+            f"shortlist: expected tokens without spaces, tabs and line ends for {VOCABULARY_MAP}, got {sorted(broken)[:3]}; "
+            "export for CTranslate2 without a shortlist."
+        )
+    rows = {"": shortlist.common, **dict(zip(source_tokens, shortlist.likely, strict=True))}
+    candidates = {source: [target_tokens[token] for token in row if token != PAD_ID] for source, row in rows.items()}
+    return [f"{source}\t{' '.join(tokens)}\n" for source, tokens in candidates.items() if tokens]
 
 
 def _spec(config: TransformerConfig) -> "TransformerSpec":

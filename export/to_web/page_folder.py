@@ -7,10 +7,10 @@ from pathlib import Path
 
 import tfk_transformer
 from tfk_transformer.config.search_settings import setting_rules
+from tfk_transformer.data.shortlist import about_shortlist
 from tfk_transformer.export import file_names
 from tfk_transformer.export.parity import Figures
 from tfk_transformer.export.to_web.npm_packages import copy_packages
-from tfk_transformer.export.translator_files import about_shortlist
 from tfk_transformer.pipelines.bundle import SOURCE_TOKENIZER, TARGET_TOKENIZER, write_json
 from tfk_transformer.pipelines.translator import Translator
 
@@ -66,7 +66,7 @@ def _description(translator: Translator, folder: Path, files: dict[str, str], fi
         "origin": dict(translator.origin),
         "metrics": dict(translator.metrics),
         "parity": figures,
-        **about_shortlist(translator),
+        **about_shortlist(translator.shortlist),
         "files": files,
         "bytes": {name: (folder / name).stat().st_size for name in sorted(loaded)},
     }

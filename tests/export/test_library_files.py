@@ -17,7 +17,8 @@ from typer.testing import CliRunner
 from tfk_transformer.cli import main
 from tfk_transformer.config.model_options import LanguageModelConfig, TransformerConfig
 from tfk_transformer.config.search_settings import SearchSettings
-from tfk_transformer.constants import END_ID, PAD_ID, START_ID
+from tfk_transformer.constants import END_ID, PAD_ID, START_ID, UNKNOWN_ID
+from tfk_transformer.data.shortlist import Shortlist
 from tfk_transformer.export import library_files, parity
 from tfk_transformer.export.exporting import export
 from tfk_transformer.export.inspection import inspect
@@ -79,6 +80,14 @@ def random_translator(**options):
     return Translator(model, SubwordTokenizer.train(sentences("source", 100), V))
 
 
+def padded(sources):
+    """Sources as ids (N, S), with end tokens and padding."""
+    rows = np.zeros((len(sources), max(map(len, sources)) + 1), "int32")
+    for row, source in zip(rows, sources, strict=True):
+        row[: len(source) + 1] = [*source, END_ID]
+    return rows
+
+
 @pytest.mark.parametrize("kind", HELD_BY_CTRANSLATE2)
 def test_ctranslate2_finds_the_pieces_and_scores_of_the_model(kind, tmp_path):
     ctranslate2 = pytest.importorskip("ctranslate2")
@@ -88,9 +97,7 @@ def test_ctranslate2_finds_the_pieces_and_scores_of_the_model(kind, tmp_path):
     engine = ctranslate2.Translator(str(tmp_path / "model"), compute_type="float32", intra_threads=1)
     draw = np.random.default_rng(5)
     sources = [draw.integers(END_ID + 1, V, draw.integers(1, 9)) for _ in range(200)]
-    ids = np.zeros((200, 10), "int32")
-    for row, source in zip(ids, sources, strict=True):
-        row[: len(source) + 1] = [*source, END_ID]
+    ids = padded(sources)
     for beam_size in (1, 4):
         settings = SearchSettings(beam_size=beam_size, length_penalty=0, max_length_factor=1000, max_length=20)
         ours = translator.functions.generate(ids, Limits(**settings.model_dump()))
@@ -103,6 +110,40 @@ def test_ctranslate2_finds_the_pieces_and_scores_of_the_model(kind, tmp_path):
         # With several beams, CTranslate2 may go on when as many hypotheses as beams are finished; see docs/performance.md.
         assert all(same) if beam_size == 1 else sum(same) >= 0.99 * len(same)
         np.testing.assert_allclose(scores[same], ours.scores.numpy()[same, 0], rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_ctranslate2_searches_with_the_same_shortlist(beam_size, tmp_path):
+    ctranslate2 = pytest.importorskip("ctranslate2")
+    draw = np.random.default_rng(6)
+    likely = draw.integers(0, V, (V, 3)).astype("int32")
+    likely[[PAD_ID, START_ID, END_ID, V // 2]] = PAD_ID  # tokens without candidates of their own
+    shortlist = Shortlist(np.array([PAD_ID, START_ID, END_ID, UNKNOWN_ID, 9], "int32"), likely, V, sentences=1)
+    plain = random_translator()
+    ours = Translator(plain.model, plain.source_tokenizer, shortlist=shortlist)
+    tokens = [f"token{i}" for i in range(V)]
+    write_ctranslate2(ours.model, tokens, tokens, tmp_path / "model", shortlist=shortlist)
+    engine = ctranslate2.Translator(str(tmp_path / "model"), compute_type="float32", intra_threads=1)
+    settings = SearchSettings(beam_size=beam_size, length_penalty=0, max_length_factor=1000, max_length=20)
+    options = {"beam_size": beam_size, "length_penalty": 0, "min_decoding_length": 0, "max_decoding_length": 20, "return_scores": True}
+    sources = [draw.integers(END_ID + 1, V, draw.integers(1, 9)) for _ in range(200)]
+    texts = [[tokens[i] for i in row] for row in sources]
+    found, whole = (engine.translate_batch(texts, use_vmap=use, max_batch_size=1, **options) for use in (True, False))
+    wanted = ours.functions.generate(padded(sources), Limits(**settings.model_dump()))
+    rows = [[tokens[i] for i in row if i > END_ID] for row in wanted.ids.numpy()[:, 0]]
+    same = [result.hypotheses[0] == row for result, row in zip(found, rows, strict=True)]
+    assert all(same) if beam_size == 1 else sum(same) >= 0.99 * len(same)
+    scores = np.array([result.scores[0] for result in found])
+    np.testing.assert_allclose(scores[same], wanted.scores.numpy()[same, 0], rtol=1e-5, atol=1e-4)
+    assert sum(one.hypotheses != other.hypotheses for one, other in zip(found, whole, strict=True)) > 100  # the map has an effect
+
+
+def test_tokens_that_a_vocabulary_map_cannot_hold_are_named(tmp_path):
+    translator, shortlist = random_translator(), Shortlist(np.arange(4, dtype="int32"), np.zeros((V, 1), "int32"), V, sentences=1)
+    tokens = ["a b", *(f"token{i}" for i in range(V - 1))]
+    with pytest.raises(ValueError, match=r"shortlist: expected tokens without spaces, .* for vmap.txt, got \['a b'\]; export for"):
+        write_ctranslate2(translator.model, tokens, tokens, tmp_path / "model", shortlist=shortlist)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("tied", ["all", "target", "none"])
@@ -239,11 +280,8 @@ print(json.dumps([target.decode(result.hypotheses[0]).strip() for result in foun
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     ids = translator.source_tokenizer.encode(texts)
-    rows = np.zeros((len(ids), max(map(len, ids)) + 1), "int32")
-    for row, values in zip(rows, ids, strict=True):
-        row[: len(values) + 1] = [*values, END_ID]
     settings = SearchSettings(beam_size=1, max_length=20, max_length_factor=1000)
-    ours = translator.functions.generate(rows, Limits(**settings.model_dump())).ids.numpy()[:, 0]
+    ours = translator.functions.generate(padded(ids), Limits(**settings.model_dump())).ids.numpy()[:, 0]
     assert json.loads(done.stdout) == translator.target_tokenizer.decode(ours.tolist())
 
 
@@ -289,7 +327,10 @@ def test_a_folder_of_other_weights_is_not_written(written, tmp_path, monkeypatch
     model = type(translator.model)(translator.model.config)
     model.build()
     other = Translator(model, translator.source_tokenizer, translator.target_tokenizer)
-    changed = {"write_ctranslate2": lambda _, *more: write(model, *more), "write_marian": lambda _, *more: write(other, *more)}
+    changed = {
+        "write_ctranslate2": lambda _, *more, **named: write(model, *more, **named),
+        "write_marian": lambda _, *more: write(other, *more),
+    }
     monkeypatch.setattr(library_files, writer, changed[writer])
     with pytest.raises(parity.ParityError, match=message):
         export(translator, tmp_path / "out", [format])

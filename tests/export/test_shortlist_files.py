@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 from onnx.reference import ReferenceEvaluator
 from random_translators import OPTIONS, SIZES, V, found_by, of_transformer, opened, source_ids, translator_of
+from sentencepiece import SentencePieceProcessor
 
 from tfk_transformer.config.model_options import ClassifierConfig
 from tfk_transformer.config.search_settings import SETTING_DTYPES, SearchSettings
+from tfk_transformer.constants import END_ID
 from tfk_transformer.data.shortlist import Shortlist
 from tfk_transformer.export.exporting import export
 from tfk_transformer.export.functions import traced
@@ -43,7 +45,9 @@ def tokenizer():
 
 def a_shortlist(likely=2):
     random = np.random.default_rng(8)
-    return Shortlist(np.array([0, 1, 2, 4, 9], "int32"), random.integers(0, V, (V, likely)).astype("int32"), V, sentences=1)
+    candidates = random.integers(0, V, (V, likely)).astype("int32")
+    candidates[0] = 0  # padding has none
+    return Shortlist(np.array([0, 1, 2, 4, 9], "int32"), candidates, V, sentences=1)
 
 
 def with_shortlist(translator, shortlist):
@@ -119,6 +123,19 @@ def test_an_export_learns_a_shortlist_from_pairs(translator, files):
     assert [translation.text for translation in load(files / "translate.int8.onnx").translate(texts)] == whole
 
 
+def test_a_folder_of_ctranslate2_has_it_as_a_vocabulary_map(translator, recipe, tmp_path):
+    pytest.importorskip("ctranslate2")
+    export(translator, tmp_path / "files", ["ctranslate2"], shortlist=recipe.data)
+    found = json.loads((tmp_path / "files" / "parity.json").read_text())
+    assert found["ctranslate2"]["same_without_padding_in_beam_search"] >= 0.99 * found["ctranslate2"]["sentences"]
+    assert inspect(tmp_path / "files" / "ctranslate2")["facts"]["shortlist"] == found["shortlist"]
+    lines = (tmp_path / "files" / "ctranslate2" / "vmap.txt").read_text().splitlines()
+    always, *others = (line.split("\t") for line in lines)
+    assert always[0] == "" and len(always[1].split()) == found["shortlist"]["for_every_text"] - 1  # all but padding
+    source = SentencePieceProcessor(model_proto=translator.source_tokenizer.model)
+    assert others and {token for token, _ in others} <= {source.id_to_piece(i) for i in range(END_ID + 1, len(source))}
+
+
 def test_the_file_runs_in_other_programs(files):
     inputs = {"source_ids": np.array([[9, 12, 2, 0], [30, 7, 21, 2]], "int32"), "beam_size": np.array(2, "int32")}
     session = open_session(files / "generate.onnx")
@@ -131,10 +148,19 @@ def test_the_file_runs_in_other_programs(files):
 def test_formats_without_a_search_of_their_own_are_refused(translator, recipe, tmp_path):
     with pytest.raises(
         ValueError,
-        match="formats: expected onnx, onnx_fast, onnx_int8, web, web_int8 with a shortlist, got saved_model, ctranslate2; export",
+        match="formats: expected onnx, onnx_fast, onnx_int8, ctranslate2, web, web_int8 with a shortlist, got saved_model, onnx_steps; ",
     ):
-        export(translator, tmp_path / "out", ["onnx", "saved_model", "ctranslate2"], shortlist=recipe.data)
+        export(translator, tmp_path / "out", ["onnx", "saved_model", "onnx_steps"], shortlist=recipe.data)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_translator_that_has_a_shortlist_is_exported_with_it(tokenizer, tmp_path):
+    translator = with_shortlist(of_transformer(tokenizer), a_shortlist())
+    with pytest.raises(ValueError, match="with a shortlist, got saved_model; export these without it"):
+        translator.export(tmp_path / "folder")
+    assert not list(tmp_path.iterdir())
+    export(translator, tmp_path / "files")
+    assert inspect(tmp_path / "files" / "generate.onnx")["facts"]["shortlist"]["for_every_text"] == 5
 
 
 def test_an_unknown_format_is_called_unknown(translator, recipe, tmp_path):
@@ -169,7 +195,7 @@ def test_the_command_says_what_it_learned(bundle, recipe, tmp_path):
         (["--shortlist", "files:missing.txt,other.txt"], "missing.txt"),
         (
             ["--shortlist", "numbers:en-de", "-f", "saved_model"],
-            "formats: expected onnx, onnx_fast, onnx_int8, web, web_int8 with a shortlist, got saved_model;",
+            "formats: expected onnx, onnx_fast, onnx_int8, ctranslate2, web, web_int8 with a shortlist, got saved_model;",
         ),
     ],
 )

@@ -24,9 +24,17 @@ class Shortlist(NamedTuple):
     """The candidates of each source token."""
 
     common: np.ndarray  # int32 (C,), candidates for every source, in ascending order; with the special tokens
-    likely: np.ndarray  # int32 (source_vocab_size, L), candidates for a source token, padded
+    likely: np.ndarray  # int32 (source_vocab_size, L), candidates for a source token, padded; padding has none
     target_vocab_size: int
     sentences: int  # the number of text pairs that it was learned from
+
+
+def about_shortlist(shortlist: Shortlist | None) -> dict[str, dict[str, int]]:
+    """Return what exported files tell about a shortlist: nothing if there is none."""
+    if shortlist is None:
+        return {}
+    sizes = {"for_every_text": len(shortlist.common), "for_a_source_token": shortlist.likely.shape[1]}
+    return {"shortlist": {"learned_from_pairs": shortlist.sentences, **sizes}}
 
 
 class _Pairs(NamedTuple):
@@ -133,5 +141,5 @@ def _probabilities(found: _Pairs, sources: np.ndarray, source_vocab_size: int) -
 
 def _copies(source_tokenizer: SubwordTokenizer, target_tokenizer: SubwordTokenizer) -> np.ndarray:
     """Return the target token of the same piece for each source token, int64 (source_vocab_size,); padding where there is none."""
-    targets = {piece: token for token, piece in enumerate(target_tokenizer.pieces())}
+    targets = {piece: token for token, piece in enumerate(target_tokenizer.pieces()) if piece}  # control tokens have no text
     return np.array([targets.get(piece, PAD_ID) for piece in source_tokenizer.pieces()], "int64")

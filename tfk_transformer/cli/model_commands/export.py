@@ -60,8 +60,8 @@ def command(
         typer.Option(
             metavar="SPEC",
             help="Text pairs (docs/data.md), such as those of the training. The files choose only among the tokens that these pairs "
-            "suggest for each source token: faster, but some translations differ. For onnx (the default then), onnx_fast, onnx_int8, web, "
-            "web_int8.",
+            "suggest for each source token: faster, but some translations differ. For onnx (the default then), onnx_fast, onnx_int8, "
+            "ctranslate2 (vmap.txt), web, web_int8.",
             rich_help_panel=OUTPUT,
         ),
     ] = None,
