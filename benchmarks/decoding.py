@@ -49,6 +49,7 @@ def _parse(arguments):
     parser.add_argument("export", type=Path, nargs="?", help="the bundle's exported files; not with --forced")
     parser.add_argument("--onnx", action="append", default=[], metavar="NAME=FILE", help="one more file like generate.onnx")
     parser.add_argument("--student", nargs=2, type=Path, metavar=("BUNDLE", "EXPORT"), help="a second model that translates the sentences")
+    parser.add_argument("--map", metavar="SPEC", help="text pairs: measure CTranslate2 also with the shortlist of these as vocabulary map")
     parser.add_argument("--data", metavar="SPEC", help="see docs/data.md; the split 'test' is translated")
     parser.add_argument("--source", type=Path, metavar="FILE", help="sentences, in place of --data")
     parser.add_argument("--reference", type=Path, metavar="FILE", help="their translations")
@@ -101,10 +102,10 @@ def engine_specs(tasks: dict[str, Task], options, folder: Path) -> list[EngineSp
     task, weights = tasks[""], folder / "weights"
     write_weights(task.translator.model, weights)
     specs = []
-    for quantization in ("float32", "int8"):
-        out = folder / f"ctranslate2-{quantization}"
-        _convert(task.translator.model, out, quantization)
-        specs.append(EngineSpec(f"CTranslate2 {quantization}", "ctranslate2_model", out, (quantization,), options.peers_python))
+    for name in ("float32", "int8", *(("int8, map",) if options.map else ())):
+        out, quantization = folder / f"CTranslate2 {name}", name.split(",")[0]
+        _convert(task.translator, out, quantization, options.map if "map" in name else None)
+        specs.append(EngineSpec(out.name, "ctranslate2_model", out, (quantization,), options.peers_python))
     specs += [EngineSpec(name, "onnx_file", path) for name, path in _onnx_files(task.export, options.onnx).items()]
     if STUDENT in tasks:
         files = _onnx_files(tasks[STUDENT].export, ())
@@ -117,11 +118,11 @@ def engine_specs(tasks: dict[str, Task], options, folder: Path) -> list[EngineSp
     return specs
 
 
-def _convert(model, out: Path, quantization: str) -> None:
-    from engines.ctranslate2_conversion import convert  # only now: it loads Keras
+def _convert(translator, out: Path, quantization: str, pairs: str | None) -> None:
+    from engines.ctranslate2_conversion import convert, shortlist_of  # only now: it loads Keras
 
     try:
-        convert(model, out, quantization)
+        convert(translator.model, out, quantization, shortlist_of(translator, pairs) if pairs else None)
     except ModuleNotFoundError as error:
         raise ValueError(f"CTranslate2: the conversion needs {error.name}: pip install -e '.[ctranslate2]', here.") from None
 

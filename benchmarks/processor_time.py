@@ -1,12 +1,14 @@
 """Compare the processor time of an export's searches with CTranslate2's on the same weights, on one thread each.
 
-python benchmarks/processor_time.py BUNDLE EXPORT…
+python benchmarks/processor_time.py BUNDLE EXPORT… [--map SPEC]
 
-Several exports may be those of one bundle with and without a shortlist.
+Several exports may be those of one bundle with and without a shortlist. With --map, CTranslate2 is measured with a shortlist too.
 Processor time hardly depends on what else runs on the machine, where the times of `decoding.py` become worthless.
 """
 
 import argparse
+import functools
+import itertools
 import statistics
 import tempfile
 import time
@@ -15,7 +17,7 @@ from pathlib import Path
 
 import ctranslate2
 import numpy as np
-from engines.ctranslate2_conversion import convert
+from engines.ctranslate2_conversion import convert, shortlist_of
 from engines.report import print_tables, processor
 
 from tfk_transformer.constants import END_ID, UNKNOWN_ID
@@ -32,13 +34,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("bundle", type=Path)
     parser.add_argument("exports", type=Path, nargs="+", metavar="export", help="exported files of the bundle")
+    parser.add_argument("--map", metavar="SPEC", help="text pairs, whose shortlist is the vocabulary map of another CTranslate2 model")
     options = parser.parse_args()
-    model = Translator.load(options.bundle).model
+    translator = Translator.load(options.bundle)
+    model = translator.model
     ids = np.random.default_rng(0).integers(UNKNOWN_ID + 1, model.config.source_vocab_size, (max(n for _, _, n in COLUMNS), SOURCE))
     ids[:, -1] = END_ID
     with tempfile.TemporaryDirectory() as folder:
-        convert(model, Path(folder) / "ctranslate2", "float32")
-        engines = dict(opened(Path(folder) / "ctranslate2", options.exports))
+        peers = {"CTranslate2": None, **({"CTranslate2, map,": shortlist_of(translator, options.map)} if options.map else {})}
+        for name, shortlist in peers.items():
+            convert(model, Path(folder) / name, shortlist=shortlist)
+        engines = dict(opened([Path(folder) / name for name in peers], options.exports))
         spent = measured(engines, ids.astype("int32"))
     titles = [f"{'greedy' if beam == 1 else f'beam {beam}'}, batch {batch}" for beam, batch, _ in COLUMNS]
     rows = [[name, *(f"{1000 * statistics.median(spent[name, column]):.0f}" for column in COLUMNS)] for name in engines]
@@ -46,15 +52,16 @@ def main() -> None:
     print_tables([head], ([["engine", *titles], *rows],))
 
 
-def opened(ctranslate2_folder: Path, exports: Sequence[Path]) -> Iterator[tuple[str, Engine]]:
-    """Yield the engines by name."""
-    for kind in ("float32", "int8"):
-        translator = ctranslate2.Translator(str(ctranslate2_folder), compute_type=kind, inter_threads=1, intra_threads=1)
+def opened(peers: Sequence[Path], exports: Sequence[Path]) -> Iterator[tuple[str, Engine]]:
+    """Yield the engines by name: folders of CTranslate2 in both types, and exports."""
+    for folder, kind in itertools.product(peers, ("float32", "int8")):
+        translator = ctranslate2.Translator(str(folder), compute_type=kind, inter_threads=1, intra_threads=1)
+        search = functools.partial(
+            translator.translate_batch, length_penalty=0, max_decoding_length=TARGET, use_vmap=(folder / "vmap.txt").is_file()
+        )
         yield (
-            f"CTranslate2 {kind}",
-            lambda rows, beam, peer=translator: peer.translate_batch(
-                [[str(i) for i in row[:-1]] for row in rows], beam_size=beam, length_penalty=0, max_decoding_length=TARGET
-            ),
+            f"{folder.name} {kind}",
+            lambda rows, beam, run=search: run([[str(i) for i in row[:-1]] for row in rows], beam_size=beam),
         )
     for path in [export / name for export in exports for name in ("generate.onnx", "generate.int8.onnx")]:
         session = open_session(path, threads=1, arena=False)

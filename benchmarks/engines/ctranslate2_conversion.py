@@ -2,20 +2,29 @@
 
 from pathlib import Path
 
+from tfk_transformer import datasets
+from tfk_transformer.data.shortlist import Shortlist, learn_shortlist
 from tfk_transformer.export.to_libraries.ctranslate2_files import write_ctranslate2
 
 
-def convert(model, out: Path, quantization: str = "float32") -> None:
+def convert(model, out: Path, quantization: str = "float32", shortlist: Shortlist | None = None) -> None:
     """Write a CTranslate2 model as the export does.
 
     Args:
         model: a built `Transformer`.
         out: of the model; a new folder.
         quantization: of the weights in the file: "float32", "int8" and so on.
+        shortlist: is written as a vocabulary map.
 
     Raises:
         ImportError: if CTranslate2 is not installed.
     """
     sizes = (model.config.source_vocab_size, model.config.target_vocab_size)
     source_tokens, target_tokens = ([str(i) for i in range(size)] for size in sizes)
-    write_ctranslate2(model, source_tokens, target_tokens, out, None if quantization == "float32" else quantization)
+    write_ctranslate2(model, source_tokens, target_tokens, out, None if quantization == "float32" else quantization, shortlist)
+
+
+def shortlist_of(translator, pairs: str) -> Shortlist:
+    """Return the shortlist that an export with these text pairs has."""
+    data = datasets.load(pairs)
+    return learn_shortlist(data.pairs(data.splits[0]), translator.source_tokenizer, translator.target_tokenizer)

@@ -1,5 +1,7 @@
 """A model that `engines.ctranslate2_conversion` made, on CTranslate2."""
 
+from pathlib import Path
+
 import ctranslate2
 
 from engines.batches import Search
@@ -13,6 +15,7 @@ class Engine:
     def __init__(self, path: str, threads: int, compute_type: str, at_once: str = "1"):
         layout = {"inter_threads": int(at_once), "intra_threads": threads // int(at_once)}
         self.model = ctranslate2.Translator(path, compute_type=compute_type, **layout)
+        self.has_map = (Path(path) / "vmap.txt").is_file()
 
     def prepare(self, rows):
         """Turn ids into the vocabulary's tokens, which are the ids written out. The engine adds the end token itself."""
@@ -23,6 +26,7 @@ class Engine:
         return self.model.translate_batch(
             rows,
             max_batch_size=search.batch_size,
+            use_vmap=self.has_map,
             beam_size=search.beam_size,
             length_penalty=0,
             min_decoding_length=search.max_length if search.forced else 0,

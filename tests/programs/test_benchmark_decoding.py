@@ -11,6 +11,7 @@ import pytest
 
 from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.config.search_settings import SearchSettings
+from tfk_transformer.data.shortlist import Shortlist
 from tfk_transformer.export.exporting import export
 from tfk_transformer.generation.beam_search import Limits
 from tfk_transformer.generation.translation_functions import TranslationFunctions
@@ -85,10 +86,13 @@ def test_a_converted_ctranslate2_model_gives_our_ids(model, tmp_path, search):
     from engines.ctranslate2_conversion import convert
     from engines.ctranslate2_model import Engine
 
-    convert(model, tmp_path / "converted")
-    engine = Engine(str(tmp_path / "converted"), 1, "float32")
     expected = searched(model, search)
-    assert engine.read(engine.translate(engine.prepare(ROWS), search)) == expected
+    everything = Shortlist(np.arange(23, dtype="int32"), np.zeros((23, 1), "int32"), 23, sentences=1)
+    for name, shortlist in (("whole", None), ("map", everything)):
+        convert(model, tmp_path / name, shortlist=shortlist)
+        engine = Engine(str(tmp_path / name), 1, "float32")
+        assert engine.has_map == (name == "map")
+        assert engine.read(engine.translate(engine.prepare(ROWS), search)) == expected
     assert len({tuple(row) for row in expected}) > 1
     assert {len(row) for row in expected} == {search.max_length} or not search.forced
 
@@ -105,14 +109,14 @@ def test_a_converted_fitted_model_translates(translator, tmp_path):
     assert translator.target_tokenizer.decode(found) == ["sieben", "zweiundvierzig", "einhundertneunundneunzig"]
 
 
-def test_processor_time_is_taken_of_each_engine_and_search(translator, tmp_path):
+def test_processor_time_is_taken_of_each_engine_and_search(translator, recipe, tmp_path):
     pytest.importorskip("ctranslate2")
     import processor_time
-    from engines.ctranslate2_conversion import convert
+    from engines.ctranslate2_conversion import convert, shortlist_of
 
-    convert(translator.model, tmp_path / "converted", "float32")
+    convert(translator.model, tmp_path / "CTranslate2", shortlist=shortlist_of(translator, recipe.data))
     export(translator, tmp_path / "files", ["onnx", "onnx_int8"])
-    engines = dict(processor_time.opened(tmp_path / "converted", [tmp_path / "files"]))
+    engines = dict(processor_time.opened([tmp_path / "CTranslate2"], [tmp_path / "files"]))
     ids = np.array([[*translator.source_tokenizer.encode(["forty-two"])[0], 2]] * 24, "int32")
     (peer,) = engines["CTranslate2 float32"](ids[:1], 4)
     own, _ = engines["files/generate.onnx"](ids[:1], 4)
