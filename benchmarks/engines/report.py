@@ -1,6 +1,7 @@
 """The tables of benchmarks/decoding.py, for a terminal, for a page and for a program."""
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -12,6 +13,7 @@ from engines.trial import Measured
 
 # Of /proc/cpuinfo: the instructions that decide the speed of products.
 FLAGS = ("avx2", "avx512f", "avx_vnni", "avx512_vnni", "avx512_bf16", "amx_tile")
+LEFT = {"vnni": ("avx2", "avx512f"), "avx512": ("avx2",)}  # by what `without.py` hides, which is the variable HIDE
 
 
 class Footprint(NamedTuple):
@@ -109,7 +111,9 @@ def processor() -> str:
     flags = {flag for key, _, value in lines if key.strip() == "flags" for flag in value.split()}
     if not names:
         return "an unknown processor"
-    return f"{len(names)} × {names[0]}; of {', '.join(FLAGS)} it has {', '.join(flag for flag in FLAGS if flag in flags) or 'none'}"
+    found = f"{len(names)} × {names[0]}; of {', '.join(FLAGS)} it has {', '.join(flag for flag in FLAGS if flag in flags) or 'none'}"
+    left = LEFT.get(os.environ.get("HIDE", ""))
+    return f"{found}, of which these programs found {' and '.join(left)} only" if left else found
 
 
 def _markdown(table: list[list[str]]) -> str:

@@ -2,6 +2,9 @@
 
 import argparse
 import json
+import os
+import platform
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -222,3 +225,22 @@ def test_the_tables_have_medians_and_ratios_to_the_best_peer(tmp_path):
     report.write_json(tmp_path / "tables.json")
     content = json.loads((tmp_path / "tables.json").read_text())
     assert [row["ratio"] for row in content["rows"]] == [0.5, 1.0, 1.5, 1.0, 0.5]
+
+
+@pytest.mark.skipif(shutil.which("cc") is None or platform.machine() != "x86_64", reason="needs a C compiler and x86-64")
+@pytest.mark.parametrize(("hidden", "left"), [("avx512", "avx2"), ("vnni", "avx2 and avx512f")])
+def test_a_program_runs_without_instructions_and_its_table_says_so(hidden, left):
+    code = """import sys
+from engines.report import processor
+from numpy._core._multiarray_umath import __cpu_features__
+print(__cpu_features__["AVX512F"])
+print(processor())
+sys.exit(3)"""
+    command = [sys.executable, BENCHMARKS / "without.py", hidden, sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(BENCHMARKS)})
+    if done.returncode == 99:
+        pytest.skip("needs a processor that can trap CPUID")
+    assert done.returncode == 3, done.stderr
+    has_avx512, named = done.stdout.splitlines()
+    assert has_avx512 == str(hidden == "vnni" and " avx512f " in Path("/proc/cpuinfo").read_text())
+    assert named.endswith(f", of which these programs found {left} only")
