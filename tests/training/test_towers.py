@@ -1,6 +1,8 @@
 import json
 import os
+import platform
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +18,7 @@ from tfk_transformer.metrics import Perplexity, TokenAccuracy
 from tfk_transformer.models.transformer import Transformer
 from tfk_transformer.training.towers import fit_in_towers
 
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 CONFIG = TransformerConfig(
     source_vocab_size=20, target_vocab_size=20, model_dim=8, ff_dim=8, num_heads=2, encoder_layers=1, decoder_layers=1, dropout=0.0
 )
@@ -149,6 +152,27 @@ def pages_mapped(code, **environment):
         for computed in (PAGES, PAGES.replace("range(100)", "range(0)"))
     ]
     return int(runs[0].stdout) - int(runs[1].stdout)
+
+
+@pytest.mark.skipif(shutil.which("cc") is None or platform.machine() != "x86_64", reason="needs a C compiler and x86-64")
+@pytest.mark.parametrize(("given", "expected"), [(None, True), ("0", False)])
+def test_tensorflow_multiplies_with_onednn_on_processors_without_vnni(given, expected):
+    code = """
+from tfk_transformer.runtime_environment import load_backend
+load_backend()
+from tensorflow.python.util import _pywrap_util_port
+print(_pywrap_util_port.IsMklEnabled())
+"""
+    environment = {name: value for name, value in os.environ.items() if name != "TF_ENABLE_ONEDNN_OPTS"}
+    environment |= {"TF_ENABLE_ONEDNN_OPTS": given} if given else {}
+    without = [sys.executable, str(BENCHMARKS / "without.py"), "avx512"]
+    loads, plain = (
+        subprocess.run([*without, sys.executable, "-c", lines], capture_output=True, text=True, env=environment)
+        for lines in (code, code.replace("load_backend()", "import tensorflow"))
+    )
+    if loads.returncode == 99:
+        pytest.skip("needs a processor that can trap CPUID")
+    assert (loads.stdout, plain.stdout) == (f"{expected}\n", "False\n"), loads.stderr + plain.stderr
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="counts pages as Unix does")

@@ -7,7 +7,7 @@ import typer
 
 from tfk_transformer.cli.arguments import MODEL_HELP, OUTPUT, Json, Quiet, open_model, print_bundle, printer
 from tfk_transformer.cli.model_commands.recipe_flags import check_data, read_recipe, with_recipe
-from tfk_transformer.runtime_environment import load_backend
+from tfk_transformer.runtime_environment import load_backend, use_onednn
 
 PANEL = "Distillation"
 EXAMPLES = """
@@ -50,6 +50,7 @@ def command(
     if out is None:
         raise ValueError("--out: expected a folder for the bundle, got none.")
     check_data(chosen, out, resume, None)
+    use_onednn()  # a teacher may load TensorFlow
     models = [open_model(teacher) for teacher in teachers]
     load_backend()
     from tfk_transformer.distillation.distilling import distill
