@@ -65,8 +65,8 @@ def _pieces(tokenizer: SubwordTokenizer) -> list[str]:
 
 def _ctranslate2(translator: Translator, folder: Path, expected: ExpectedResults) -> Figures:
     path = folder / file_names.CTRANSLATE2
-    pieces = [_pieces(tokenizer) for tokenizer in (translator.source_tokenizer, translator.target_tokenizer)]
-    write_ctranslate2(translator.model, *pieces, path, shortlist=translator.shortlist)
+    source, target = (_pieces(tokenizer) for tokenizer in (translator.source_tokenizer, translator.target_tokenizer))
+    write_ctranslate2(translator.model, source, target, path, shortlist=translator.shortlist)
     translator.source_tokenizer.save(path / SOURCE_TOKENIZER)
     translator.target_tokenizer.save(path / TARGET_TOKENIZER)
     _describe(translator, path)
