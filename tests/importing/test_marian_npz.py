@@ -2,7 +2,9 @@
 
 import json
 import math
+import os
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -195,6 +197,8 @@ def test_values_that_are_not_supported_are_named(tmp_path, changes, part):
     with pytest.raises(ValueError, match=part) as error:
         import_model(tmp_path / "model.npz", vocab=[tmp_path / "source.spm"])
     assert "\n" not in str(error.value)
+    opened = map(os.path.realpath, Path("/proc/self/fd").glob("*"))  # a folder that only Linux has
+    assert str(tmp_path / "model.npz") not in opened
 
 
 def test_files_that_are_missing_or_broken_are_named(tmp_path):

@@ -131,10 +131,19 @@ def read_marian_file(path: Path, models: Sequence[Path]) -> Imported:
         got = f"no {', '.join(missing)}" if len(models) in (1, 2) else f"{len(models)} files"
         raise ValueError(f"vocab: expected the SentencePiece model of both sides, or those of source and target, beside {path}, got {got}.")
     file = NpzFile(path)
+    try:
+        return _read(file, models)
+    except BaseException:
+        file.close()
+        raise
+
+
+def _read(file: "NpzFile", models: Sequence[Path]) -> Imported:
+    """Describe the model of an open file. The arrays are read later, one by one."""
     given = MarianOptions(**file.options())
     sides = [_side(model, rows) for model, rows in zip((models[0], models[-1]), given.dim_vocabs, strict=True)]
     if given.tied == "all" and sides[0] != sides[1]:
-        raise ValueError(f"vocab: expected one SentencePiece model, since the tables of {path} are one, got two that differ.")
+        raise ValueError(f"vocab: expected one SentencePiece model, since the tables of {file.path} are one, got two that differ.")
     vocabularies = [_vocabulary(side, rows) for side, rows in zip(sides, given.dim_vocabs, strict=True)]
     config = given.to_options(*vocabularies)
     made = [sentencepiece_model(side.proto, vocabulary) for side, vocabulary in zip(sides, vocabularies, strict=True)]
@@ -154,9 +163,17 @@ class NpzFile:
             if not zipfile.is_zipfile(path):  # NumPy would read a single array whole, of whatever size its header tells
                 raise ValueError("expected an archive of arrays, got something else")
             self._arrays = np.load(path, allow_pickle=False)
-            self.shapes: Shapes = dict(_headers(self._arrays.zip))
+            try:
+                self.shapes: Shapes = dict(_headers(self._arrays.zip))
+            except BaseException:
+                self.close()
+                raise
         except (zipfile.BadZipFile, ValueError, OSError) as error:
             raise self._unreadable(error) from None
+
+    def close(self) -> None:
+        """Close the file."""
+        self._arrays.close()
 
     def read(self, name: str) -> np.ndarray:
         """Return an array as float32."""
