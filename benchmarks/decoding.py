@@ -102,9 +102,9 @@ def engine_specs(tasks: dict[str, Task], options, folder: Path) -> list[EngineSp
     task, weights = tasks[""], folder / "weights"
     write_weights(task.translator.model, weights)
     specs = []
-    for name in ("float32", "int8", *(("int8, map",) if options.map else ())):
-        out, quantization = folder / f"CTranslate2 {name}", name.split(",")[0]
-        _convert(task.translator, out, quantization, options.map if "map" in name else None)
+    for quantization, pairs in (("float32", None), ("int8", None), *([("int8", options.map)] if options.map else [])):
+        out = folder / f"CTranslate2 {quantization}{', map' if pairs else ''}"
+        _convert(task.translator, out, quantization, pairs)
         specs.append(EngineSpec(out.name, "ctranslate2_model", out, (quantization,), options.peers_python))
     specs += [EngineSpec(name, "onnx_file", path) for name, path in _onnx_files(task.export, options.onnx).items()]
     if STUDENT in tasks:
@@ -119,10 +119,12 @@ def engine_specs(tasks: dict[str, Task], options, folder: Path) -> list[EngineSp
 
 
 def _convert(translator, out: Path, quantization: str, pairs: str | None) -> None:
-    from engines.ctranslate2_conversion import convert, shortlist_of  # only now: it loads Keras
+    from engines.ctranslate2_conversion import convert  # only now: it loads Keras
+
+    from tfk_transformer.export.exporting import with_shortlist
 
     try:
-        convert(translator.model, out, quantization, shortlist_of(translator, pairs) if pairs else None)
+        convert(translator.model, out, quantization, with_shortlist(translator, pairs).shortlist if pairs else None)
     except ModuleNotFoundError as error:
         raise ValueError(f"CTranslate2: the conversion needs {error.name}: pip install -e '.[ctranslate2]', here.") from None
 

@@ -17,15 +17,16 @@ from pathlib import Path
 
 import ctranslate2
 import numpy as np
-from engines.ctranslate2_conversion import convert, shortlist_of
+from engines.ctranslate2_conversion import convert
 from engines.report import print_tables, processor
 
 from tfk_transformer.constants import END_ID, UNKNOWN_ID
+from tfk_transformer.export.exporting import with_shortlist
 from tfk_transformer.export.runtime.sessions import open_session
 from tfk_transformer.pipelines.translator import Translator
 
 SOURCE, TARGET, ROUNDS = 15, 24, 3  # tokens, the most tokens of a translation, rounds
-COLUMNS = ((1, 1, 3), (1, 12, 24), (4, 1, 2), (4, 12, 12))  # beam size, batch size, sentences (times --sentences)
+COLUMNS = ((1, 1, 3), (1, 12, 24), (4, 1, 2), (4, 12, 12))  # beam size, batch size, sentences (times --times)
 Engine = Callable[[np.ndarray, int], object]  # from source ids (N, S) and a beam size
 
 
@@ -35,19 +36,19 @@ def main() -> None:
     parser.add_argument("bundle", type=Path)
     parser.add_argument("exports", type=Path, nargs="+", metavar="export", help="exported files of the bundle")
     parser.add_argument("--map", metavar="SPEC", help="text pairs, whose shortlist is the vocabulary map of another CTranslate2 model")
-    parser.add_argument("--sentences", type=int, default=1, metavar="N", help="N times as many sentences, for a small model (1)")
+    parser.add_argument("--times", type=int, default=1, metavar="N", help="N times as many sentences, for a small model (1)")
     options = parser.parse_args()
     translator = Translator.load(options.bundle)
     model = translator.model
-    most = options.sentences * max(sentences for _, _, sentences in COLUMNS)
+    most = options.times * max(sentences for _, _, sentences in COLUMNS)
     ids = np.random.default_rng(0).integers(UNKNOWN_ID + 1, model.config.source_vocab_size, (most, SOURCE))
     ids[:, -1] = END_ID
     with tempfile.TemporaryDirectory() as folder:
-        peers = {"CTranslate2": None, **({"CTranslate2, map,": shortlist_of(translator, options.map)} if options.map else {})}
+        peers = {"CTranslate2": None, **({"CTranslate2, map,": with_shortlist(translator, options.map).shortlist} if options.map else {})}
         for name, shortlist in peers.items():
             convert(model, Path(folder) / name, shortlist=shortlist)
         engines = dict(opened([Path(folder) / name for name in peers], options.exports))
-        spent = measured(engines, ids.astype("int32"), options.sentences)
+        spent = measured(engines, ids.astype("int32"), options.times)
     titles = [f"{'greedy' if beam == 1 else f'beam {beam}'}, batch {batch}" for beam, batch, _ in COLUMNS]
     rows = [[name, *(f"{1000 * statistics.median(spent[name, column]):.3g}" for column in COLUMNS)] for name in engines]
     head = f"Processor milliseconds per sentence, one thread, median of {ROUNDS} interleaved rounds. Processor: {processor()}."

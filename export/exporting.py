@@ -98,7 +98,7 @@ def export(
         if set(wanted) & set(WEB_FORMATS):
             web_files.check_web(fitted)
             packages = find_packages(node_modules)
-        translator = fitted.in_float32() if shortlist is None else _shortened(fitted.in_float32(), shortlist)
+        translator = fitted.in_float32() if shortlist is None else with_shortlist(fitted.in_float32(), shortlist)
         return _export_translator(translator, out, wanted, packages)
     if isinstance(fitted, TextClassifier):
         check_formats(formats, CLASSIFIER_FORMATS)
@@ -136,7 +136,7 @@ def export_one(
     return figures
 
 
-def _shortened(translator: Translator, pairs: str) -> Translator:
+def with_shortlist(translator: Translator, pairs: str) -> Translator:
     """Return the translator with a shortlist that is learned from pairs, those of their first split."""
     LOG.info("learn the shortlist from %s", pairs)
     data = datasets.load(pairs)

@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from tfk_transformer import datasets
-from tfk_transformer.data.shortlist import Shortlist, learn_shortlist
+from tfk_transformer.data.shortlist import Shortlist
 from tfk_transformer.export.to_libraries.ctranslate2_files import write_ctranslate2
 
 
@@ -22,9 +21,3 @@ def convert(model, out: Path, quantization: str = "float32", shortlist: Shortlis
     sizes = (model.config.source_vocab_size, model.config.target_vocab_size)
     source_tokens, target_tokens = ([str(i) for i in range(size)] for size in sizes)
     write_ctranslate2(model, source_tokens, target_tokens, out, None if quantization == "float32" else quantization, shortlist)
-
-
-def shortlist_of(translator, pairs: str) -> Shortlist:
-    """Return the shortlist that an export with these text pairs has."""
-    data = datasets.load(pairs)
-    return learn_shortlist(data.pairs(data.splits[0]), translator.source_tokenizer, translator.target_tokenizer)

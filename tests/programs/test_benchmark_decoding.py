@@ -15,7 +15,7 @@ import pytest
 from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.config.search_settings import SearchSettings
 from tfk_transformer.data.shortlist import Shortlist
-from tfk_transformer.export.exporting import export
+from tfk_transformer.export.exporting import export, with_shortlist
 from tfk_transformer.generation.beam_search import Limits
 from tfk_transformer.generation.translation_functions import TranslationFunctions
 from tfk_transformer.models.transformer import Transformer
@@ -115,9 +115,9 @@ def test_a_converted_fitted_model_translates(translator, tmp_path):
 def test_processor_time_is_taken_of_each_engine_and_search(translator, recipe, tmp_path):
     pytest.importorskip("ctranslate2")
     import processor_time
-    from engines.ctranslate2_conversion import convert, shortlist_of
+    from engines.ctranslate2_conversion import convert
 
-    convert(translator.model, tmp_path / "CTranslate2", shortlist=shortlist_of(translator, recipe.data))
+    convert(translator.model, tmp_path / "CTranslate2", shortlist=with_shortlist(translator, recipe.data).shortlist)
     export(translator, tmp_path / "files", ["onnx", "onnx_int8"])
     engines = dict(processor_time.opened([tmp_path / "CTranslate2"], [tmp_path / "files"]))
     ids = np.array([[*translator.source_tokenizer.encode(["forty-two"])[0], 2]] * 24, "int32")

@@ -162,12 +162,9 @@ class NpzFile:
         try:
             if not zipfile.is_zipfile(path):  # NumPy would read a single array whole, of whatever size its header tells
                 raise ValueError("expected an archive of arrays, got something else")
+            with zipfile.ZipFile(path) as archive:
+                self.shapes: Shapes = dict(_headers(archive))
             self._arrays = np.load(path, allow_pickle=False)
-            try:
-                self.shapes: Shapes = dict(_headers(self._arrays.zip))
-            except BaseException:
-                self.close()
-                raise
         except (zipfile.BadZipFile, ValueError, OSError) as error:
             raise self._unreadable(error) from None
 
