@@ -1,7 +1,25 @@
 import json
+import os
+import platform
 import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
+
+WITHOUT = Path(__file__).parents[2] / "benchmarks" / "without.py"
+WITH_ONEDNN = """
+from tfk_transformer.cli.main import main
+
+try:
+    main()
+except SystemExit as end:
+    assert not end.code, end
+from tensorflow.python.util import _pywrap_util_port
+
+print(_pywrap_util_port.IsMklEnabled())
+"""
 
 
 def test_the_command_line(run, bundle, exported, recipe, tmp_path):
@@ -14,6 +32,19 @@ def test_the_command_line(run, bundle, exported, recipe, tmp_path):
     assert (status, error) == (0, "")
     assert "teachers: 200 pairs are translated" in out and out.splitlines()[-1] == f"bundle: {tmp_path / 'student'}"
     assert run("translate", tmp_path / "student", "seven")[0] == 0
+
+
+@pytest.mark.skipif(shutil.which("cc") is None or platform.machine() != "x86_64", reason="needs a C compiler and x86-64")
+def test_a_teacher_that_needs_tensorflow_loads_it_with_onednn(bundle, recipe, tmp_path):
+    """On processors without VNNI too, where TensorFlow by itself leaves it off."""
+    (tmp_path / "mine.toml").write_text(recipe.replace(epochs=1).to_toml())
+    command = ["distill", bundle, "--recipe", tmp_path / "mine.toml", "--beam-size", "1", "--quiet", "--out", tmp_path / "student"]
+    environment = {name: value for name, value in os.environ.items() if name != "TF_ENABLE_ONEDNN_OPTS"}
+    without = [sys.executable, WITHOUT, "avx512", sys.executable, "-c", WITH_ONEDNN, *command]
+    done = subprocess.run(without, capture_output=True, text=True, env=environment)
+    if done.returncode == 99:
+        pytest.skip("needs a processor that can trap CPUID")
+    assert done.stdout == "True\n", done.stderr
 
 
 def test_results_for_programs_are_one_object(run, bundle, exported, recipe, tmp_path):
