@@ -1,6 +1,6 @@
 // The page kept on the device by its service worker, where the browser has one: on https, and on this machine's own addresses.
 
-const PATIENCE = 2000; // milliseconds for the first installation; after them, the page goes on without
+const PATIENCE = 2000; // milliseconds for registration and first installation; after them, the page goes on without
 
 /** Register the service worker, and wait until it answers the requests of this page. */
 export async function serviceWorkerReady() {
@@ -9,14 +9,17 @@ export async function serviceWorkerReady() {
   serviceWorker.onmessage = ({ data }) => {
     if (data.kept) document.getElementById("offline").textContent = "The page is on this device now, and works without a network.";
   };
+  await Promise.race([registered(serviceWorker), new Promise((resolve) => setTimeout(resolve, PATIENCE))]);
+}
+
+async function registered(serviceWorker) {
+  const answers = new Promise((resolve) => serviceWorker.addEventListener("controllerchange", resolve, { once: true }));
   try {
     await serviceWorker.register("service-worker.js");
   } catch {
     return; // some private windows refuse it; the page works online
   }
-  if (serviceWorker.controller) return;
-  const answers = new Promise((resolve) => serviceWorker.addEventListener("controllerchange", resolve, { once: true }));
-  await Promise.race([answers, new Promise((resolve) => setTimeout(resolve, PATIENCE))]);
+  if (!serviceWorker.controller) await answers;
 }
 
 /** Ask the service worker to keep the files of the model, with the one for attention if it was used. */
