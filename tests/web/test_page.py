@@ -21,6 +21,7 @@ from tfk_transformer.plots import attention_of, attention_page
 
 SHOWN = ["forty-two", "one hundred ninety-nine"]
 DOWN = "/-down"  # asks the server to answer nothing any more
+SERVICE_WORKER = "/service-worker.js"
 ISOLATION = {"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Embedder-Policy": "require-corp"}
 PHONE = 360
 
@@ -30,6 +31,7 @@ class StaticServer(http.server.ThreadingHTTPServer):
 
     is_down = False
     headers: dict[str, str] = {}
+    held = None  # an Event: until it is set, the script of the service worker is not answered
 
 
 class Handler(http.server.SimpleHTTPRequestHandler):
@@ -38,6 +40,8 @@ class Handler(http.server.SimpleHTTPRequestHandler):
             self.server.is_down = True
             self.send_response(204)
             self.end_headers()
+        elif self.server.held and self.path == SERVICE_WORKER:
+            self.server.held.wait()
         elif not self.server.is_down:
             super().do_GET()
 
@@ -52,12 +56,12 @@ class Handler(http.server.SimpleHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def serve(web):
-    """A function (headers) -> the address of a server of the folder."""
+    """A function (headers, held) -> the address of a server of the folder."""
     servers = []
 
-    def start(headers):
+    def start(headers, held=None):
         server = StaticServer(("127.0.0.1", 0), partial(Handler, directory=web))
-        server.headers = headers
+        server.headers, server.held = headers, held
         servers.append(server)
         threading.Thread(target=server.serve_forever, daemon=True).start()
         return f"http://127.0.0.1:{server.server_port}"
@@ -85,11 +89,13 @@ def seen(web, serve, texts, translator, tmp_path_factory):
         Path(pictures).mkdir(parents=True, exist_ok=True)
     home = tmp_path_factory.mktemp("browser")
     (home / "explorer.html").write_text(attention_page(attention_of(translator, SHOWN[0])), encoding="utf-8")
+    held = threading.Event()
     task = {
         "program": browser(),
         "profile": str(home / "profile"),
         "address": serve({}),
         "isolated": serve(ISOLATION),
+        "held": serve({}, held),
         "file": (web / "index.html").as_uri(),
         "explorer": (home / "explorer.html").as_uri(),
         "texts": texts,
@@ -105,6 +111,7 @@ def seen(web, serve, texts, translator, tmp_path_factory):
         env={**os.environ, "HOME": str(home)},
         timeout=300,
     )
+    held.set()
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -169,6 +176,10 @@ def test_the_card_tells_what_the_model_is(seen, translator):
 
 def test_it_works_offline_after_the_first_visit(seen):
     assert seen["offline"] == [line[:1] for line in seen["best"]]
+
+
+def test_a_service_worker_that_does_not_come_is_not_waited_for(seen):
+    assert seen["held"] == seen["offline"]
 
 
 def test_threads_where_the_page_is_isolated(seen):

@@ -8,7 +8,7 @@ const { chromium } = require("playwright-core");
 const AXE = readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
 const FLAGS = "--no-sandbox --disable-gpu --disable-dev-shm-usage --disable-background-networking --disable-component-update --disable-sync --no-first-run";
 const PATIENCE = 60_000;
-const { program, profile, address, isolated, file, explorer, texts, shown, down, pictures } = JSON.parse(readFileSync(0, "utf8"));
+const { program, profile, address, isolated, held, file, explorer, texts, shown, down, pictures } = JSON.parse(readFileSync(0, "utf8"));
 
 const context = await chromium.launchPersistentContext(profile, { executablePath: program, args: FLAGS.split(" "), viewport: { width: 900, height: 900 } });
 context.setDefaultTimeout(PATIENCE);
@@ -121,6 +121,11 @@ const threaded = await opened(isolated);
 await ready(threaded);
 seen.threaded = await translated(threaded, shown);
 seen.threads = await threaded.locator("#time").textContent();
+
+const waiting = await opened(held);
+await ready(waiting);
+seen.held = await translated(waiting, shown);
+await waiting.close();
 
 const explored = await opened(explorer);
 seen.explorer = { light: await accessibility(explored, "light", "explorer"), dark: await accessibility(explored, "dark", "explorer") };

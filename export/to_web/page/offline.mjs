@@ -13,13 +13,13 @@ export async function serviceWorkerReady() {
 }
 
 async function registered(serviceWorker) {
-  const answers = new Promise((resolve) => serviceWorker.addEventListener("controllerchange", resolve, { once: true }));
   try {
     await serviceWorker.register("service-worker.js");
   } catch {
     return; // some private windows refuse it; the page works online
   }
-  if (!serviceWorker.controller) await answers;
+  if (serviceWorker.controller) return;
+  await new Promise((resolve) => serviceWorker.addEventListener("controllerchange", resolve, { once: true }));
 }
 
 /** Ask the service worker to keep the files of the model, with the one for attention if it was used. */
