@@ -1,6 +1,6 @@
 """Train recipes/numbers.toml from several seeds, and count the numbers that are translated exactly, greedily.
 
-python benchmarks/number_words.py [--seeds 5]
+python benchmarks/number_words.py [--seeds 5] [--recipe FILE]
 
 Each training is the command that a user types, in a process of its own; its time includes the start of TensorFlow.
 """
@@ -34,23 +34,26 @@ def sets_of_numbers() -> dict[str, Iterable[int]]:
     }
 
 
-def main(seeds: Annotated[int, typer.Option(min=1, help="number of training runs")] = 5) -> None:
+def main(
+    seeds: Annotated[int, typer.Option(min=1, help="number of training runs")] = 5,
+    recipe: Annotated[Path, typer.Option(exists=True, dir_okay=False, help="recipe file")] = RECIPE,
+) -> None:
     """Print a row for each seed."""
     load_tensorflow()
     from tfk_transformer import Recipe, Translator
 
-    recipe = Recipe.read(RECIPE)
+    values = Recipe.read(recipe)
     table = [["seed", "training", *sets_of_numbers()]]
     for seed in range(seeds):
         with tempfile.TemporaryDirectory() as folder:
-            command = [sys.executable, "-m", "tfk_transformer", "train", RECIPE, "--seed", str(seed), "--quiet"]
+            command = [sys.executable, "-m", "tfk_transformer", "train", recipe, "--seed", str(seed), "--quiet"]
             started = time.perf_counter()
             subprocess.run([*command, "--out", f"{folder}/bundle"], check=True)
             seconds = time.perf_counter() - started
             translator = Translator.load(f"{folder}/bundle")
         table.append([str(seed), f"{seconds:.0f} s", *(exact_match(translator, numbers) for numbers in sets_of_numbers().values())])
         print(" ".join(table[-1]), flush=True)
-    print_tables([f"{recipe.data}, {recipe.epochs} epochs. Processor: {processor()}."], [table])
+    print_tables([f"{values.data}, {values.epochs} epochs. Processor: {processor()}."], [table])
 
 
 def exact_match(translator, numbers: Iterable[int]) -> str:

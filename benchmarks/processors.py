@@ -19,14 +19,22 @@ import onnxruntime
 import typer
 
 KINDS = {"all instructions": None, "without VNNI": "vnni", "without AVX-512": "avx512"}
+CANNOT_TRAP = 99  # exit status
 BATCHES = {"sorted, 32": (32, False), "sorted, 1": (1, False), "at random, 32": (32, True)}
 
 
 def build(folder: Path) -> Path:
-    """Compile `processors.c` and return the library's path."""
+    """Compile `processors.c` and return the library's path; exit with one line and `CANNOT_TRAP` where CPUID cannot be trapped."""
     library = folder / "processors.so"
     source = Path(__file__).with_suffix(".c")
     subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
+    if subprocess.run(["true"], env=environment(library, "vnni")).returncode:
+        name = Path(sys.argv[0]).name
+        print(
+            f"{name}: expected a processor that can trap CPUID, as Intel's since 2012; this one, or its virtual machine, cannot",
+            file=sys.stderr,
+        )
+        sys.exit(CANNOT_TRAP)
     return library
 
 

@@ -4,8 +4,8 @@ python benchmarks/without.py avx512 python benchmarks/decoding.py BUNDLE EXPORT 
 python benchmarks/without.py vnni python benchmarks/processor_time.py BUNDLE EXPORT
 
 "avx512" hides VNNI, AMX, bfloat16 and AVX-512, so that libraries take their kernels for AVX2; "vnni" hides all of these but AVX-512. This
-requires Linux, a C compiler and a processor that can trap CPUID (`processors.c`). A table that is made this way is of the processor at
-hand, with its clock and its memory: a processor that has AVX2 only may be slower or faster.
+requires Linux, a C compiler and a processor that can trap CPUID (`processors.c`); without that, the status is 99. A table that is made
+this way is of the processor at hand, with its clock and its memory: a processor that has AVX2 only may be slower or faster.
 """
 
 import argparse

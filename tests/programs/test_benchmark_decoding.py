@@ -239,6 +239,7 @@ sys.exit(3)"""
     command = [sys.executable, BENCHMARKS / "without.py", hidden, sys.executable, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(BENCHMARKS)})
     if done.returncode == 99:
+        assert done.stderr.startswith("without.py: expected a processor that can trap CPUID") and done.stderr.count("\n") == 1
         pytest.skip("needs a processor that can trap CPUID")
     assert done.returncode == 3, done.stderr
     has_avx512, named = done.stdout.splitlines()

@@ -1,0 +1,22 @@
+"""The benchmark of number words, with a small recipe."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "number_words.py"
+
+
+def test_each_seed_is_trained_by_the_command_and_counted(recipe, tmp_path):
+    """The recipe has the numbers below 200, so it knows those of two digits and nearly none of six."""
+    (tmp_path / "small.toml").write_text(recipe.replace(epochs=15).to_toml())
+    command = [sys.executable, BENCHMARK, "--seeds", "2", "--recipe", tmp_path / "small.toml"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    rows = re.findall(r"^(\d) (\d+) s ([\d.]+) % ([\d.]+) % ([\d.]+) % ([\d.]+) %$", done.stdout, re.MULTILINE)
+    assert [row[0] for row in rows] == ["0", "1"] and rows[0][2:] != rows[1][2:]
+    for _, seconds, *shares in rows:
+        below_100, below_1000, _, uniform = map(float, shares)
+        assert int(seconds) > 0 and below_100 > 90 > 50 > below_1000 > uniform
+    assert f"{recipe.data}, 15 epochs. Processor:" in done.stdout
