@@ -104,6 +104,16 @@ def available_memory(root: Path = Path("/")) -> float:
     return min([*free, _address_space()], default=math.inf)
 
 
+def instructions(root: Path = Path("/")) -> set[str]:
+    """Return the instruction sets of the processors as Linux names them; nothing on other systems.
+
+    Args:
+        root: the folder that holds `proc`.
+    """
+    found = re.search(r"(?m)^(?:flags|Features)\s*: (.+)$", _read(root / "proc/cpuinfo"))
+    return set(found[1].split()) if found else set()
+
+
 def _address_space() -> float:
     """Return the bytes that this process may still map."""
     try:

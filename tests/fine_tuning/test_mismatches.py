@@ -68,7 +68,7 @@ def test_options_are_compared_by_what_they_mean(tmp_path):
     dropout = options.pop("dropout")
     adopted = start.adopt(Recipe(data=DATA, start="x", options={**options, "attention_dropout": 0.5}, dropout=dropout, max_length=40))
     assert (adopted.max_length, adopted.separate_vocabularies) == (40, True)
-    config = start.model(adopted).config
+    config = start.model(adopted, "float32").config
     assert config == start.config.replace(dropout=0.3, attention_dropout=0.5)
     assert config.max_length == 47
     sizes = sorted((start.config.source_vocab_size, start.config.target_vocab_size))

@@ -103,12 +103,17 @@ class Start:
         separate = are_separate(self.config, self.tokenizers)
         return recipe.replace(architecture=self.config.architecture, separate_vocabularies=separate, max_length=length)
 
-    def model(self, recipe: "Recipe") -> ConfiguredModel:
-        """Return a built model with the weights of the bundle, of which those are frozen that the recipe names."""
+    def model(self, recipe: "Recipe", dtype: str) -> ConfiguredModel:
+        """Return a built model with the weights of the bundle, of which those are frozen that the recipe names.
+
+        Args:
+            recipe: the recipe of the training run.
+            dtype: name of Keras's dtype policy.
+        """
         rates = {name: value for name, value in recipe.options.items() if name.endswith(DROPOUT)}
         if recipe.dropout is not None:
             rates["dropout"] = recipe.dropout
-        model = make_model(self.config.replace(**rates), dtype=recipe.dtype)
+        model = make_model(self.config.replace(**rates), dtype=dtype)
         for name, weight in model.named_weights.items():
             weight.assign(self.weights[name])
         freeze(model, self.frozen(recipe))

@@ -13,6 +13,7 @@ from tfk_transformer.schedules import InverseSquareRoot
 from tfk_transformer.training.data_cache import Tokenizers
 from tfk_transformer.training.distribution import Team
 from tfk_transformer.training.multi_process import clipping_sums
+from tfk_transformer.training.precision import dtype_policy
 from tfk_transformer.training.recipe import Recipe
 
 
@@ -38,7 +39,8 @@ def compiled_model(recipe: Recipe, tokenizers: Tokenizers, steps: int, team: Tea
         ValueError: if the options of the recipe do not suit the length of training, or these devices.
     """
     source, target = tokenizers
-    model = start.model(recipe) if start else make_model(recipe.config(source.vocab_size, target.vocab_size), dtype=recipe.dtype)
+    dtype = dtype_policy(recipe.dtype)
+    model = start.model(recipe, dtype) if start else make_model(recipe.config(source.vocab_size, target.vocab_size), dtype=dtype)
     model.compile(
         optimizer=optimizer(recipe, steps, team),
         **_measures(recipe, model),

@@ -83,7 +83,11 @@ class Recipe(Record):
         MODEL, None, "dropout rate of each residual connection; by default the preset's, or that of `start`", ge=0, lt=1
     )
     options: dict[str, Any] = _field(MODEL, {}, "options of the model that differ from the preset's, by name")
-    dtype: Literal["float32", "mixed_bfloat16", "mixed_float16"] = _field(MODEL, "float32", "precision of the computation")
+    dtype: Literal["float32", "mixed_bfloat16", "mixed_float16", "auto"] = _field(
+        MODEL,
+        "float32",
+        "precision of the computation; auto is mixed_bfloat16 where the processor or accelerator has instructions for it, and else float32",
+    )
 
     optimizer: Literal["adam", "adamw", "lion", "adafactor", "sgd"] = _field(TRAINING, "adam", "optimizer")
     beta_2: float = _field(TRAINING, 0.98, "decay rate of the second moments of adam and adamw", gt=0, lt=1)

@@ -25,6 +25,7 @@ from tfk_transformer.training.data_cache import save_recipe, save_tokenizers
 from tfk_transformer.training.distribution import Team, gather, watched
 from tfk_transformer.training.history import History
 from tfk_transformer.training.multi_process import AgreedStops, FollowedCheckpoints
+from tfk_transformer.training.precision import dtype_policy, precision_line
 from tfk_transformer.training.recipe import Recipe
 from tfk_transformer.training.towers import fit_in_towers, share_processors
 
@@ -130,7 +131,8 @@ class Training:
         self.data = prepare_data(recipe, team, self.work, cache, start.tokenizers if start else None)
         fingerprint = hashlib.sha256(recipe.to_toml().encode()).hexdigest()[:8]
         weights = start.fingerprint if start and team.processes > 1 else ""
-        team.check_same(recipe=fingerprint, **self.data.facts(), start=weights, resume=resume, state=self.checkpoints.exists)
+        dtype = dtype_policy(recipe.dtype)
+        team.check_same(recipe=fingerprint, dtype=dtype, **self.data.facts(), start=weights, resume=resume, state=self.checkpoints.exists)
         with team.scope():
             self.model = compiled_model(recipe, self.data.tokenizers, len(self.data.batches), team, start)
         fit_in_towers(self.model, 1 if team.devices > 1 else towers)
@@ -170,9 +172,8 @@ class Training:
         if self.start:
             self.say(f"start: {self.recipe.start}")
         self.say(f"model: {self.model.count_params():,} parameters, {self.data.vocabulary_line()}")
-        if line := frozen_line(self.model, self.recipe.freeze):
-            self.say(line)
-        for line in self.data.lines():
+        noted = (precision_line(self.recipe.dtype), frozen_line(self.model, self.recipe.freeze), *self.data.lines())
+        for line in filter(None, noted):
             self.say(line)
         r, updates = self.recipe, len(self.data.batches) * self.recipe.epochs // self.recipe.accumulate
         if r.warmup_steps >= updates:

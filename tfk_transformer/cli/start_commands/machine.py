@@ -7,7 +7,7 @@ import re
 import shutil
 from pathlib import Path
 
-from tfk_transformer.runtime_environment import available_memory, usable_processors
+from tfk_transformer.runtime_environment import available_memory, instructions, usable_processors
 
 # The instructions that the speed of training and of int8 files depends on, as Linux names them: of x86-64, and of ARM.
 INSTRUCTIONS = (
@@ -22,11 +22,11 @@ def described(root: Path = Path("/")) -> dict[str, str]:
     Args:
         root: the folder that holds `proc` and `sys`.
     """
-    memory, disk = available_memory(root), shutil.disk_usage(Path.cwd())
+    memory, disk, present = available_memory(root), shutil.disk_usage(Path.cwd()), instructions(root)
     return {
         "system": f"{platform.system()} {platform.release()}, {platform.machine()}",
         "processor": f"{_processor(root)}; {usable_processors(root)} usable of {os.cpu_count()}",
-        "instructions": " ".join(_instructions(root)) or "unknown",
+        "instructions": " ".join(name for name in INSTRUCTIONS if name in present) or "unknown",
         "memory": "unknown" if math.isinf(memory) else f"{memory / 1e9:.1f} GB available",
         "disk": f"{disk.free / 1e9:.1f} GB free in the current folder",
     }
@@ -35,12 +35,6 @@ def described(root: Path = Path("/")) -> dict[str, str]:
 def _processor(root: Path) -> str:
     found = re.search(r"(?m)^model name\s*: (.+)$", _cpuinfo(root))
     return found[1] if found else platform.processor() or platform.machine()
-
-
-def _instructions(root: Path) -> list[str]:
-    found = re.search(r"(?m)^(?:flags|Features)\s*: (.+)$", _cpuinfo(root))
-    present = set(found[1].split()) if found else set()
-    return [name for name in INSTRUCTIONS if name in present]
 
 
 def _cpuinfo(root: Path) -> str:

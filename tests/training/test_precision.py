@@ -1,0 +1,92 @@
+"""`dtype = "auto"` computes in bfloat16 where that is faster, and a training run can move to a machine where it is not."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import pytest
+
+from tfk_transformer.training import precision
+from tfk_transformer.training.precision import dtype_policy, multiplies_bfloat16, precision_line
+from tfk_transformer.training.trainer import train
+
+CASCADE_LAKE = "fma avx2 avx512f avx512bw avx512_vnni"
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    """Let this machine have the instructions of another one."""
+
+    def become(flags):
+        (tmp_path / "proc").mkdir(exist_ok=True)
+        (tmp_path / "proc" / "cpuinfo").write_text(f"processor\t: 0\nflags\t\t: fpu {flags}\n")
+        monkeypatch.setattr(precision, "instructions", lambda root, read=precision.instructions: read(tmp_path))
+
+    return become
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (f"{CASCADE_LAKE} avx512_bf16 amx_bf16 amx_tile", "mixed_bfloat16"),
+        (f"{CASCADE_LAKE} avx512_bf16", "mixed_bfloat16"),
+        (CASCADE_LAKE, "float32"),
+        ("fma avx2", "float32"),
+    ],
+)
+def test_auto_depends_on_the_processor(machine, flags, expected):
+    machine(flags)
+    assert dtype_policy("auto") == expected
+    assert precision_line("auto") == f"precision: {expected}"
+    slow = expected == "float32"
+    assert bool(precision_line("mixed_bfloat16")) == slow
+    assert precision_line("float32") is precision_line("mixed_float16") is None
+    assert {dtype_policy(name) for name in ("float32", "mixed_float16")} == {"float32", "mixed_float16"}
+
+
+def test_a_system_that_does_not_tell_computes_in_float32(tmp_path):
+    assert not multiplies_bfloat16(tmp_path)
+
+
+def test_auto_is_this_machines():
+    has = not {"avx512_bf16", "amx_bf16"}.isdisjoint(Path("/proc/cpuinfo").read_text().split()) if sys.platform == "linux" else False
+    assert dtype_policy("auto") == ("mixed_bfloat16" if has else "float32")
+
+
+def test_jax_computes_in_float32_on_a_processor():
+    pytest.importorskip("jax")
+    code = "from tfk_transformer.training.precision import dtype_policy\nprint(dtype_policy('auto'))"
+    environment = {**os.environ, "KERAS_BACKEND": "jax"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout == "float32\n"
+
+
+@pytest.mark.parametrize(("capability", "major"), [("8.0", 8), ("12.0", 12), ("7.5", 7), ("gfx90a", 0)])
+def test_the_capability_of_a_gpu(capability, major):
+    assert precision._major(capability) == major
+
+
+def test_a_training_continues_on_another_kind_of_machine(machine, recipe, tmp_path):
+    policies = []
+
+    class Interrupts(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            policies.append(self.model.dtype_policy.name)
+            if epoch == 2 and len(policies) == 3:
+                signal.raise_signal(signal.SIGINT)
+
+    said = []
+    short, out = recipe.replace(dtype="auto", epochs=4), tmp_path / "bundle"
+    machine(f"{CASCADE_LAKE} avx512_bf16")
+    with pytest.raises(KeyboardInterrupt):
+        train(short, out, callbacks=[Interrupts()], say=said.append)
+    machine("fma avx2")
+    train(short, out, resume=True, callbacks=[Interrupts()], say=said.append)
+    assert policies == ["mixed_bfloat16"] * 3 + ["float32"] * 2
+    assert [line for line in said if line.startswith("precision")] == ["precision: mixed_bfloat16", "precision: float32"]
+    assert 'dtype = "auto"' in (out / "recipe.toml").read_text()
+    losses = [float(line.split("loss ")[1].split(",")[0]) for line in said if line.startswith("epoch ")]
+    assert len(losses) == 4 and losses == sorted(losses, reverse=True)
