@@ -4,11 +4,11 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import keras
 import pytest
 
+from tfk_transformer.runtime_environment import instructions
 from tfk_transformer.training import precision
 from tfk_transformer.training.precision import dtype_policy, multiplies_bfloat16, precision_line
 from tfk_transformer.training.trainer import train
@@ -23,7 +23,7 @@ def machine(tmp_path, monkeypatch):
     def become(flags):
         (tmp_path / "proc").mkdir(exist_ok=True)
         (tmp_path / "proc" / "cpuinfo").write_text(f"processor\t: 0\nflags\t\t: fpu {flags}\n")
-        monkeypatch.setattr(precision, "instructions", lambda root, read=precision.instructions: read(tmp_path))
+        monkeypatch.setattr(precision, "instructions", lambda root: instructions(tmp_path))
 
     return become
 
@@ -51,17 +51,15 @@ def test_a_system_that_does_not_tell_computes_in_float32(tmp_path):
     assert not multiplies_bfloat16(tmp_path)
 
 
-def test_auto_is_this_machines():
-    has = not {"avx512_bf16", "amx_bf16"}.isdisjoint(Path("/proc/cpuinfo").read_text().split()) if sys.platform == "linux" else False
-    assert dtype_policy("auto") == ("mixed_bfloat16" if has else "float32")
-
-
-def test_jax_computes_in_float32_on_a_processor():
-    pytest.importorskip("jax")
+@pytest.mark.parametrize("backend", ["tensorflow", "torch", "jax"])
+def test_auto_of_each_backend_on_this_machine(backend):
+    """XLA, which JAX uses, multiplies in float32 on every processor."""
+    pytest.importorskip(backend)
     code = "from tfk_transformer.training.precision import dtype_policy\nprint(dtype_policy('auto'))"
-    environment = {**os.environ, "KERAS_BACKEND": "jax"}
+    environment = {**os.environ, "KERAS_BACKEND": backend}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
-    assert done.stdout == "float32\n"
+    has = not {"avx512_bf16", "amx_bf16"}.isdisjoint(instructions())
+    assert done.stdout == ("mixed_bfloat16\n" if has and backend != "jax" else "float32\n")
 
 
 @pytest.mark.parametrize(("capability", "major"), [("8.0", 8), ("12.0", 12), ("7.5", 7), ("gfx90a", 0)])

@@ -35,18 +35,23 @@ def multiplies_bfloat16(root: Path = Path("/")) -> bool:
     Args:
         root: the folder that holds `proc`.
     """
-    if keras.backend.backend() == "jax":
+    backend = keras.backend.backend()
+    if backend == "jax":
         import jax
 
         device = jax.devices()[0]  # on a CPU, XLA multiplies in float32 in any case
         return device.platform == "tpu" or (device.platform == "gpu" and _major(device.compute_capability) >= FIRST_GPUS)
-    if keras.backend.backend() != "tensorflow":
-        return False
-    import tensorflow as tf
+    if backend == "torch":
+        import torch
 
-    if gpus := tf.config.list_physical_devices("GPU"):
-        major, _ = tf.config.experimental.get_device_details(gpus[0]).get("compute_capability", (0, 0))
-        return major >= FIRST_GPUS
+        if torch.cuda.is_available():
+            return torch.cuda.is_bf16_supported(including_emulation=False)
+    if backend == "tensorflow":
+        import tensorflow as tf
+
+        if gpus := tf.config.list_physical_devices("GPU"):
+            major, _ = tf.config.experimental.get_device_details(gpus[0]).get("compute_capability", (0, 0))
+            return major >= FIRST_GPUS
     return not MULTIPLY_BFLOAT16.isdisjoint(instructions(root))
 
 
