@@ -13,6 +13,7 @@ from rich.console import Console
 
 from tfk_transformer.fine_tuning.freezing import frozen_line
 from tfk_transformer.fine_tuning.start import Start, started
+from tfk_transformer.models.precision import dtype_policy, precision_line
 from tfk_transformer.pipelines.text_classifier import TextClassifier
 from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.runtime_environment import keep_tensor_memory
@@ -25,7 +26,6 @@ from tfk_transformer.training.data_cache import save_recipe, save_tokenizers
 from tfk_transformer.training.distribution import Team, gather, watched
 from tfk_transformer.training.history import History
 from tfk_transformer.training.multi_process import AgreedStops, FollowedCheckpoints
-from tfk_transformer.training.precision import dtype_policy, precision_line
 from tfk_transformer.training.recipe import Recipe
 from tfk_transformer.training.towers import fit_in_towers, share_processors
 

@@ -1,4 +1,4 @@
-"""The precision that a training run computes in."""
+"""The precision that a model is trained in."""
 
 from pathlib import Path
 

@@ -8,9 +8,9 @@ import sys
 import keras
 import pytest
 
+from tfk_transformer.models import precision
+from tfk_transformer.models.precision import dtype_policy, multiplies_bfloat16, precision_line
 from tfk_transformer.runtime_environment import instructions
-from tfk_transformer.training import precision
-from tfk_transformer.training.precision import dtype_policy, multiplies_bfloat16, precision_line
 from tfk_transformer.training.trainer import train
 
 CASCADE_LAKE = "fma avx2 avx512f avx512bw avx512_vnni"
@@ -55,7 +55,7 @@ def test_a_system_that_does_not_tell_computes_in_float32(tmp_path):
 def test_auto_of_each_backend_on_this_machine(backend):
     """XLA, which JAX uses, multiplies in float32 on every processor."""
     pytest.importorskip(backend)
-    code = "from tfk_transformer.training.precision import dtype_policy\nprint(dtype_policy('auto'))"
+    code = "from tfk_transformer.models.precision import dtype_policy\nprint(dtype_policy('auto'))"
     environment = {**os.environ, "KERAS_BACKEND": backend}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
     has = not {"avx512_bf16", "amx_bf16"}.isdisjoint(instructions())
