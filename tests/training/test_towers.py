@@ -10,13 +10,14 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from number_files import write_number_files
 
 from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.losses import LabelSmoothedCrossentropy
 from tfk_transformer.metrics import Perplexity, TokenAccuracy
 from tfk_transformer.models.transformer import Transformer
-from tfk_transformer.training.towers import fit_in_towers
+from tfk_transformer.training.towers import MATMUL, fit_in_towers, register_matmul_gradient
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 CONFIG = TransformerConfig(
@@ -91,8 +92,51 @@ def test_dropout_differs_between_the_towers():
     halves = []
     loss = model.compute_loss
     model.compute_loss = lambda *args, **options: halves.append(args[2]) or loss(*args, **options)
-    model.train_step(({"source": ids, "target": ids}, ids))
-    assert np.abs(np.asarray(halves[0]) - np.asarray(halves[1])).max() > 1e-3
+
+    @tf.function
+    def logits(ids):
+        model.train_step(({"source": ids, "target": ids}, ids))
+        return halves
+
+    one, other = logits(tf.constant(ids))
+    assert np.abs(one.numpy() - other.numpy()).max() > 1e-3
+
+
+def test_a_model_that_runs_eagerly_is_refused():
+    model, _ = fitted(2, [])
+    model.compile(model.optimizer, model.loss, run_eagerly=True)
+    with pytest.raises(ValueError, match="got one that runs eagerly"):
+        model.fit(*batch(4, 0), verbose=0)
+
+
+@pytest.mark.parametrize("across", [(False, False), (True, False), (False, True), (True, True)], ids=str)
+@pytest.mark.parametrize("width", [8, 1024])
+def test_gradients_of_products_stay_the_same(width, across):
+    random = np.random.default_rng(0)
+    shapes = [shape[::-1] if turned else shape for shape, turned in zip([(5, 1024), (1024, width)], across, strict=True)]
+    *factors, upstream = (tf.constant(random.normal(size=shape), "float32") for shape in [*shapes, (5, width)])
+    register_matmul_gradient()
+
+    @tf.function
+    def gradients(name):
+        with tf.compat.v1.get_default_graph().gradient_override_map({"MatMul": name}):
+            product = tf.matmul(*factors, transpose_a=across[0], transpose_b=across[1])
+        return tf.gradients(product, factors, upstream)
+
+    for one, other in zip(gradients(MATMUL), gradients("MatMul"), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
+
+
+def test_no_gradient_of_weights_reads_columns_a_page_apart():
+    model = Transformer(CONFIG.replace(ff_dim=1024))
+    model.build()
+    model.compile(keras.optimizers.Adam(1e-2), LabelSmoothedCrossentropy(0.1), jit_compile=False)
+    model.fit(*batch(4, 0), verbose=0)
+    fit_in_towers(model, 2)
+    graph = tf.function(model.train_step).get_concrete_function(batch(4, 0)).graph
+    read = [operation.inputs for operation in graph.get_operations() if operation.type == "MatMul" and operation.get_attr("transpose_a")]
+    widths = {rows.shape[1] for factors in read for rows in factors}
+    assert 1040 in widths and 1024 not in widths
 
 
 def threads_after(code, **environment):
