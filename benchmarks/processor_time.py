@@ -1,8 +1,9 @@
 """Compare the processor time of an export's searches with CTranslate2's on the same weights, on one thread each.
 
-python benchmarks/processor_time.py BUNDLE EXPORT… [--map SPEC]
+python benchmarks/processor_time.py BUNDLE EXPORT… [--map SPEC] [--steps]
 
 Several exports may be those of one bundle with and without a shortlist. With --map, CTranslate2 is measured with a shortlist too.
+With --steps, searches of two lengths tell the time of a decoding step from that of the rest: the encoder, and what is done once.
 Processor time hardly depends on what else runs on the machine, where the times of `decoding.py` become worthless.
 """
 
@@ -12,7 +13,7 @@ import itertools
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from pathlib import Path
 
 import ctranslate2
@@ -26,6 +27,7 @@ from tfk_transformer.export.runtime.sessions import open_session
 from tfk_transformer.pipelines.translator import Translator
 
 SOURCE, TARGET, ROUNDS = 15, 24, 3  # tokens, the most tokens of a translation, rounds
+LENGTHS = (2, 18)  # the most tokens of a translation, with --steps
 COLUMNS = ((1, 1, 3), (1, 12, 24), (4, 1, 2), (4, 12, 12))  # beam size, batch size, sentences (times --times)
 Engine = Callable[[np.ndarray, int], object]  # from source ids (N, S) and a beam size
 
@@ -37,6 +39,9 @@ def main() -> None:
     parser.add_argument("exports", type=Path, nargs="+", metavar="export", help="exported files of the bundle")
     parser.add_argument("--map", metavar="SPEC", help="text pairs, whose shortlist is the vocabulary map of another CTranslate2 model")
     parser.add_argument("--times", type=int, default=1, metavar="N", help="N times as many sentences, for a small model (1)")
+    parser.add_argument(
+        "--steps", action="store_true", help="the time of a step and of the rest, for a batch, in place of that of a sentence"
+    )
     options = parser.parse_args()
     translator = Translator.load(options.bundle)
     model = translator.model
@@ -47,20 +52,54 @@ def main() -> None:
         peers = {"CTranslate2": None, **({"CTranslate2, map,": with_shortlist(translator, options.map).shortlist} if options.map else {})}
         for name, shortlist in peers.items():
             convert(model, Path(folder) / name, shortlist=shortlist)
-        engines = dict(opened([Path(folder) / name for name in peers], options.exports))
-        spent = measured(engines, ids.astype("int32"), options.times)
+        folders = [Path(folder) / name for name in peers]
+        if options.steps:
+            kinds = [dict(opened(folders, options.exports, target)) for target in LENGTHS]
+            cells = steps(*kinds, ids.astype("int32"), options.times)
+        else:
+            engines = dict(opened(folders, options.exports))
+            spent = measured(engines, ids.astype("int32"), options.times)
+            cells = {name: [f"{1000 * statistics.median(spent[name, column]):.3g}" for column in COLUMNS] for name in engines}
     titles = [f"{'greedy' if beam == 1 else f'beam {beam}'}, batch {batch}" for beam, batch, _ in COLUMNS]
-    rows = [[name, *(f"{1000 * statistics.median(spent[name, column]):.3g}" for column in COLUMNS)] for name in engines]
-    head = f"Processor milliseconds per sentence, one thread, median of {ROUNDS} interleaved rounds. Processor: {processor()}."
-    print_tables([head], ([["engine", *titles], *rows],))
+    what = "a step of a batch + the rest" if options.steps else "a sentence"
+    head = f"Processor milliseconds of {what}, one thread, median of {ROUNDS} interleaved rounds. Processor: {processor()}."
+    print_tables([head], ([["engine", *titles], *([name, *cells[name]] for name in cells)],))
 
 
-def opened(peers: Sequence[Path], exports: Sequence[Path]) -> Iterator[tuple[str, Engine]]:
-    """Yield the engines by name: folders of CTranslate2 in both types, and exports."""
+def steps(short: dict[str, Engine], long: dict[str, Engine], ids: np.ndarray, times: int = 1) -> dict[str, list[str]]:
+    """Return milliseconds of a step and of the rest by engine, for each column.
+
+    Raises:
+        ValueError: if translations end before the greater of `LENGTHS`.
+    """
+    for name, engine in long.items():
+        found = longest(engine(ids[:1], 1))
+        if found < LENGTHS[1]:
+            raise ValueError(
+                f"--steps: expected translations of {LENGTHS[1]} tokens, got {found} from {name}; use a model whose search does not end."
+            )
+    spent = measured(
+        {(name, length): engine for length, kind in zip(LENGTHS, (short, long), strict=True) for name, engine in kind.items()}, ids, times
+    )
+    cells = {name: [] for name in short}
+    for name, column in itertools.product(short, COLUMNS):
+        brief, full = (1000 * column[1] * statistics.median(spent[(name, length), column]) for length in LENGTHS)
+        step = (full - brief) / (LENGTHS[1] - LENGTHS[0])
+        cells[name].append(f"{step:.3g} + {brief - LENGTHS[0] * step:.3g}")
+    return cells
+
+
+def longest(found) -> int:
+    """Return the number of tokens of the longest translation that an engine returned."""
+    return found[0].shape[-1] if isinstance(found[0], np.ndarray) else max(len(result.hypotheses[0]) for result in found)
+
+
+def opened(peers: Sequence[Path], exports: Sequence[Path], target: int = TARGET) -> Iterator[tuple[str, Engine]]:
+    """Yield the engines by name: folders of CTranslate2 in both types, and exports. Translations have at most `target` tokens."""
     for folder, kind in itertools.product(peers, ("float32", "int8")):
         translator = ctranslate2.Translator(str(folder), compute_type=kind, inter_threads=1, intra_threads=1)
         search = functools.partial(
-            translator.translate_batch, length_penalty=0, max_decoding_length=TARGET, use_vmap=(folder / "vmap.txt").is_file()
+            translator.translate_batch, length_penalty=0, max_decoding_length=target, use_vmap=(folder / "vmap.txt").is_file()
         )
         yield (
             f"{folder.name} {kind}",
@@ -68,7 +107,7 @@ def opened(peers: Sequence[Path], exports: Sequence[Path]) -> Iterator[tuple[str
         )
     for path in [export / name for export in exports for name in ("generate.onnx", "generate.int8.onnx")]:
         session = open_session(path, threads=1, arena=False)
-        settings = {"length_penalty": np.array(0, "float32"), "max_length": np.array(TARGET, "int32")}
+        settings = {"length_penalty": np.array(0, "float32"), "max_length": np.array(target, "int32")}
         yield (
             f"{path.parent.name}/{path.name}",
             lambda rows, beam, own=session, given=settings: own.run(
@@ -77,7 +116,7 @@ def opened(peers: Sequence[Path], exports: Sequence[Path]) -> Iterator[tuple[str
         )
 
 
-def measured(engines: dict[str, Engine], ids: np.ndarray, times: int = 1) -> dict[tuple, list[float]]:
+def measured(engines: dict[Hashable, Engine], ids: np.ndarray, times: int = 1) -> dict[tuple, list[float]]:
     """Return processor seconds per sentence by engine and column, one of each round, with `times` as many sentences."""
     spent = {}
     for _ in range(ROUNDS):

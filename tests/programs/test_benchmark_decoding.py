@@ -112,7 +112,7 @@ def test_a_converted_fitted_model_translates(translator, tmp_path):
     assert translator.target_tokenizer.decode(found) == ["sieben", "zweiundvierzig", "einhundertneunundneunzig"]
 
 
-def test_processor_time_is_taken_of_each_engine_and_search(translator, recipe, tmp_path):
+def test_processor_time_is_taken_of_each_engine_and_search(translator, recipe, tmp_path, monkeypatch):
     pytest.importorskip("ctranslate2")
     import processor_time
     from engines.ctranslate2_conversion import convert
@@ -127,6 +127,14 @@ def test_processor_time_is_taken_of_each_engine_and_search(translator, recipe, t
     spent = processor_time.measured(engines, ids)
     assert set(spent) == {(name, column) for name in engines for column in processor_time.COLUMNS}
     assert all(len(times) == processor_time.ROUNDS and min(times) > 0 for times in spent.values())
+    with pytest.raises(ValueError, match=r"expected translations of 18 tokens, got \d+ from CTranslate2 float32; use a model"):
+        processor_time.steps(engines, engines, ids)
+    monkeypatch.setattr(processor_time, "LENGTHS", (1, 2))
+    short, long = (dict(processor_time.opened([tmp_path / "CTranslate2"], [tmp_path / "files"], target)) for target in (1, 2))
+    cells = processor_time.steps(short, long, ids)
+    assert set(cells) == set(engines) and all(len(row) == len(processor_time.COLUMNS) for row in cells.values())
+    step, rest = map(float, cells["files/generate.onnx"][1].split(" + "))
+    assert 0 < step < rest
 
 
 @pytest.mark.parametrize("cache", ["cache", "no-cache"])

@@ -2,7 +2,7 @@
 
 TensorFlow divides every operation among all processors, which then wait for the last of them. A training step has a thousand
 operations, most of them short, so that much of its time is waiting. Two towers, each on half of the processors, wait less. Their
-gradients of weights are products of rows that suit the cache, see `_product_of_columns`.
+gradients of weights are products of rows that suit the cache, see `product_of_columns`.
 """
 
 import functools
@@ -114,10 +114,10 @@ def _matmul_gradient(operation: Tensor, upstream: Tensor) -> tuple[Tensor, Tenso
     if left_across:
         of_left = tf.matmul(right, upstream, transpose_a=right_across, transpose_b=True)
         return of_left, tf.matmul(*of_right, transpose_a=right_across, transpose_b=right_across)
-    return tf.matmul(upstream, right, transpose_b=not right_across), _product_of_columns(*of_right)
+    return tf.matmul(upstream, right, transpose_b=not right_across), product_of_columns(*of_right)
 
 
-def _product_of_columns(left: Tensor, right: Tensor) -> Tensor:
+def product_of_columns(left: Tensor, right: Tensor) -> Tensor:
     """Multiply the columns of two matrices (N, D) and (N, F): (D, F), the gradient of weights.
 
     Rows whose length is a multiple of a page are made longer, by zeros. Otherwise the numbers of a column share a few lines of the cache
