@@ -37,7 +37,7 @@ def main(
     for width, height in GRADIENTS:
         rows = [tf.random.normal((positions, size)) for size in (width, height)]
         plain, longer = (2 * positions * width * height / seconds / 1e9 for seconds in medians(ways, rows, repeats))
-        table.append([f"{width:,} × {height:,}", f"{plain:.0f}", f"{longer:.0f}", f"{longer / plain:.2f} ×"])
+        table.append([f"{width:,} × {height:,}", f"{plain:.3g}", f"{longer:.3g}", f"{longer / plain:.2f} ×"])
     limit = os.environ.get("ONEDNN_MAX_CPU_ISA", "none")
     print_tables([f"GFLOP/s of one thread, {positions:,} positions. Limit of oneDNN: {limit}. Processor: {processor()}."], [table])
 
