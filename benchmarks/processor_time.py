@@ -11,6 +11,7 @@ import argparse
 import functools
 import itertools
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -46,47 +47,43 @@ def main() -> None:
     translator = Translator.load(options.bundle)
     model = translator.model
     most = options.times * max(sentences for _, _, sentences in COLUMNS)
-    ids = np.random.default_rng(0).integers(UNKNOWN_ID + 1, model.config.source_vocab_size, (most, SOURCE))
+    ids = np.random.default_rng(0).integers(UNKNOWN_ID + 1, model.config.source_vocab_size, (most, SOURCE)).astype("int32")
     ids[:, -1] = END_ID
     with tempfile.TemporaryDirectory() as folder:
         peers = {"CTranslate2": None, **({"CTranslate2, map,": with_shortlist(translator, options.map).shortlist} if options.map else {})}
         for name, shortlist in peers.items():
             convert(model, Path(folder) / name, shortlist=shortlist)
         folders = [Path(folder) / name for name in peers]
+        lengths = LENGTHS if options.steps else (TARGET,)
+        engines = {(name, target): engine for target in lengths for name, engine in opened(folders, options.exports, target)}
         if options.steps:
-            kinds = [dict(opened(folders, options.exports, target)) for target in LENGTHS]
-            cells = steps(*kinds, ids.astype("int32"), options.times)
-        else:
-            engines = dict(opened(folders, options.exports))
-            spent = measured(engines, ids.astype("int32"), options.times)
-            cells = {name: [f"{1000 * statistics.median(spent[name, column]):.3g}" for column in COLUMNS] for name in engines}
+            check_lengths(engines, ids)
+        spent = measured(engines, ids, options.times)
+    cell = step_and_rest if options.steps else sentence
+    rows = [[name, *(cell(spent, name, column) for column in COLUMNS)] for name in dict.fromkeys(name for name, _ in engines)]
     titles = [f"{'greedy' if beam == 1 else f'beam {beam}'}, batch {batch}" for beam, batch, _ in COLUMNS]
     what = "a step of a batch + the rest" if options.steps else "a sentence"
     head = f"Processor milliseconds of {what}, one thread, median of {ROUNDS} interleaved rounds. Processor: {processor()}."
-    print_tables([head], ([["engine", *titles], *([name, *cells[name]] for name in cells)],))
+    print_tables([head], ([["engine", *titles], *rows],))
 
 
-def steps(short: dict[str, Engine], long: dict[str, Engine], ids: np.ndarray, times: int = 1) -> dict[str, list[str]]:
-    """Return milliseconds of a step and of the rest by engine, for each column.
+def check_lengths(engines: dict[tuple[str, int], Engine], ids: np.ndarray) -> None:
+    """Exit with one line if translations end before an engine's most tokens: then the lengths do not tell the steps."""
+    for (name, length), engine in engines.items():
+        if (found := longest(engine(ids[:1], 1))) < length:
+            sys.exit(f"--steps: expected translations of {length} tokens, got {found} from {name}; use a model whose search does not end.")
 
-    Raises:
-        ValueError: if translations end before the greater of `LENGTHS`.
-    """
-    for name, engine in long.items():
-        found = longest(engine(ids[:1], 1))
-        if found < LENGTHS[1]:
-            raise ValueError(
-                f"--steps: expected translations of {LENGTHS[1]} tokens, got {found} from {name}; use a model whose search does not end."
-            )
-    spent = measured(
-        {(name, length): engine for length, kind in zip(LENGTHS, (short, long), strict=True) for name, engine in kind.items()}, ids, times
-    )
-    cells = {name: [] for name in short}
-    for name, column in itertools.product(short, COLUMNS):
-        brief, full = (1000 * column[1] * statistics.median(spent[(name, length), column]) for length in LENGTHS)
-        step = (full - brief) / (LENGTHS[1] - LENGTHS[0])
-        cells[name].append(f"{step:.3g} + {brief - LENGTHS[0] * step:.3g}")
-    return cells
+
+def sentence(spent: dict[tuple, list[float]], name: str, column: tuple) -> str:
+    """Return milliseconds of a sentence."""
+    return f"{1000 * statistics.median(spent[(name, TARGET), column]):.3g}"
+
+
+def step_and_rest(spent: dict[tuple, list[float]], name: str, column: tuple) -> str:
+    """Return milliseconds of a decoding step of a batch, and of all else that the batch needs."""
+    brief, full = (1000 * column[1] * statistics.median(spent[(name, length), column]) for length in LENGTHS)
+    step = (full - brief) / (LENGTHS[1] - LENGTHS[0])
+    return f"{step:.3g} + {brief - LENGTHS[0] * step:.3g}"
 
 
 def longest(found) -> int:
@@ -94,7 +91,7 @@ def longest(found) -> int:
     return found[0].shape[-1] if isinstance(found[0], np.ndarray) else max(len(result.hypotheses[0]) for result in found)
 
 
-def opened(peers: Sequence[Path], exports: Sequence[Path], target: int = TARGET) -> Iterator[tuple[str, Engine]]:
+def opened(peers: Sequence[Path], exports: Sequence[Path], target: int) -> Iterator[tuple[str, Engine]]:
     """Yield the engines by name: folders of CTranslate2 in both types, and exports. Translations have at most `target` tokens."""
     for folder, kind in itertools.product(peers, ("float32", "int8")):
         translator = ctranslate2.Translator(str(folder), compute_type=kind, inter_threads=1, intra_threads=1)

@@ -112,29 +112,35 @@ def test_a_converted_fitted_model_translates(translator, tmp_path):
     assert translator.target_tokenizer.decode(found) == ["sieben", "zweiundvierzig", "einhundertneunundneunzig"]
 
 
-def test_processor_time_is_taken_of_each_engine_and_search(translator, recipe, tmp_path, monkeypatch):
+def test_processor_time_is_taken_of_each_engine_and_search(translator, recipe, tmp_path):
     pytest.importorskip("ctranslate2")
     import processor_time
     from engines.ctranslate2_conversion import convert
 
     convert(translator.model, tmp_path / "CTranslate2", shortlist=with_shortlist(translator, recipe.data).shortlist)
     export(translator, tmp_path / "files", ["onnx", "onnx_int8"])
-    engines = dict(processor_time.opened([tmp_path / "CTranslate2"], [tmp_path / "files"]))
+    folders = [tmp_path / "CTranslate2"], [tmp_path / "files"]
+    lengths = (2, processor_time.TARGET)
+    engines = {(name, target): engine for target in lengths for name, engine in processor_time.opened(*folders, target)}
     ids = np.array([[*translator.source_tokenizer.encode(["forty-two"])[0], 2]] * 24, "int32")
-    (peer,) = engines["CTranslate2 float32"](ids[:1], 4)
-    own, _ = engines["files/generate.onnx"](ids[:1], 4)
+    (peer,) = engines["CTranslate2 float32", processor_time.TARGET](ids[:1], 4)
+    own, _ = engines["files/generate.onnx", processor_time.TARGET](ids[:1], 4)
     assert [int(token) for token in peer.hypotheses[0]] == [token for token in own[0, 0].tolist() if token > 2]
+    with pytest.raises(SystemExit, match=r"expected translations of 24 tokens, got \d+ from CTranslate2 float32; use a model"):
+        processor_time.check_lengths(engines, ids)
     spent = processor_time.measured(engines, ids)
-    assert set(spent) == {(name, column) for name in engines for column in processor_time.COLUMNS}
+    assert set(spent) == {(engine, column) for engine in engines for column in processor_time.COLUMNS}
     assert all(len(times) == processor_time.ROUNDS and min(times) > 0 for times in spent.values())
-    with pytest.raises(ValueError, match=r"expected translations of 18 tokens, got \d+ from CTranslate2 float32; use a model"):
-        processor_time.steps(engines, engines, ids)
-    monkeypatch.setattr(processor_time, "LENGTHS", (1, 2))
-    short, long = (dict(processor_time.opened([tmp_path / "CTranslate2"], [tmp_path / "files"], target)) for target in (1, 2))
-    cells = processor_time.steps(short, long, ids)
-    assert set(cells) == set(engines) and all(len(row) == len(processor_time.COLUMNS) for row in cells.values())
-    step, rest = map(float, cells["files/generate.onnx"][1].split(" + "))
-    assert 0 < step < rest
+
+
+def test_processor_time_of_a_step_is_told_from_the_rest():
+    pytest.importorskip("ctranslate2")
+    import processor_time
+
+    column = (1, 12, 24)  # beam size, batch size, sentences
+    spent = {(("files", tokens), column): [(5 + 0.25 * tokens) / 1000 / 12] * 3 for tokens in processor_time.LENGTHS}
+    assert processor_time.step_and_rest(spent, "files", column) == "0.25 + 5"
+    assert processor_time.sentence({(("files", processor_time.TARGET), column): [0.001, 0.002, 0.004]}, "files", column) == "2"
 
 
 @pytest.mark.parametrize("cache", ["cache", "no-cache"])
