@@ -20,7 +20,7 @@ import safetensors.numpy
 from engines.report import print_tables, processor
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
-FORMATS = ("saved_model", "onnx", "onnx_steps", "onnx_fast", "onnx_int8")
+FORMATS = ("saved_model", "onnx", "onnx_steps", "onnx_int8")
 PIECES, WIDTH, INNER, LAYERS, HEADS, POSITIONS = 58_101, 512, 2048, 6, 8, 512
 # Biases of random size make some tokens much more probable than others, as in trained models, so that 8-bit weights choose the same ones.
 # With this bias of the end token, translations run to the limit. With 10 most do, but for those from a few hundred candidates.

@@ -54,7 +54,6 @@ def export(
     - "onnx": `generate.onnx` (ids), `translate.onnx` (text) and `score.onnx` (pairs of ids).
     - "onnx_steps": `tokenizer.onnx`, `encoder.onnx` and `decoder_step.onnx`, for streaming and for hosts that run the decoding
       loop themselves.
-    - "onnx_fast": `generate.fast.onnx` and `translate.fast.onnx`, with operators that only onnxruntime has.
     - "onnx_int8": `generate.int8.onnx` and `translate.int8.onnx`, with weights of 8 bits.
     - "ctranslate2": the folder `ctranslate2/`, which `ctranslate2.Translator` loads.
     - "huggingface": the folder `huggingface/` in the layout of MarianMT, which transformers loads.
@@ -76,7 +75,7 @@ def export(
         shortlist: text pairs, as `datasets.load` reads them, from which the export learns the tokens that each source token may be
             translated to. The files then compute only the candidates of each text, which is faster, and translations may differ from
             those of the whole vocabulary (docs/exports.md). None: all tokens, or those of the translator's own shortlist. For "onnx",
-            which is the default then, "onnx_fast", "onnx_int8", "ctranslate2", "web" and "web_int8".
+            which is the default then, "onnx_int8", "ctranslate2", "web" and "web_int8".
 
     Returns:
         The parity figures, which are also in `parity.json` and in the metadata of the ONNX files.

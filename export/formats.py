@@ -9,18 +9,17 @@ from tfk_transformer.config.words import unknown_names
 from tfk_transformer.export import file_names
 from tfk_transformer.runtime_environment import with_install_line
 
-TRANSLATOR_FORMATS = ("saved_model", "onnx", "onnx_steps", "onnx_fast", "onnx_int8", "ctranslate2", "huggingface", "web", "web_int8")
+TRANSLATOR_FORMATS = ("saved_model", "onnx", "onnx_steps", "onnx_int8", "ctranslate2", "huggingface", "web", "web_int8")
 WEB_FORMATS = ("web", "web_int8")  # those that need npm packages
 APPROXIMATE_FORMATS = ("onnx_int8", "web_int8")  # those whose ids may differ from the Keras model's
 DEFAULT_TRANSLATOR_FORMATS = ("saved_model", "onnx", "onnx_steps")
-SHORTLIST_FORMATS = ("onnx", "onnx_fast", "onnx_int8", "ctranslate2", *WEB_FORMATS)  # those whose searches can have a shortlist
+SHORTLIST_FORMATS = ("onnx", "onnx_int8", "ctranslate2", *WEB_FORMATS)  # those whose searches can have a shortlist
 CLASSIFIER_FORMATS = ("saved_model", "onnx")
 
 # By the names of formats in the method `export`, the first two of which are Keras's: the format, and the file or folder that is kept of it.
 KERAS_TRANSLATOR_FORMATS = {
     "tf_saved_model": ("saved_model", file_names.SAVED_MODEL),
     "onnx": ("onnx", file_names.TRANSLATE),
-    "onnx_fast": ("onnx_fast", file_names.with_profile(file_names.TRANSLATE, "fast")),
     "onnx_int8": ("onnx_int8", file_names.with_profile(file_names.TRANSLATE, "int8")),
     "ctranslate2": ("ctranslate2", file_names.CTRANSLATE2),
     "huggingface": ("huggingface", file_names.HUGGINGFACE),

@@ -24,7 +24,7 @@ from tfk_transformer.export.step_functions import host_functions
 from tfk_transformer.export.to_onnx import onnx_models
 from tfk_transformer.export.to_onnx.calibration import observe_rows
 from tfk_transformer.export.to_onnx.onnx_file import OnnxFiles
-from tfk_transformer.export.to_onnx.onnx_layers import PROFILES, Profile, int8_profile
+from tfk_transformer.export.to_onnx.onnx_layers import PORTABLE, Profile, int8_profile
 from tfk_transformer.export.to_saved_model.warm_up import write_warm_up
 from tfk_transformer.export.to_saved_model.writer import write_saved_model
 from tfk_transformer.inference.setting_checks import setting_arrays
@@ -103,13 +103,6 @@ def _translating(path: Path) -> Translate:
     return functools.partial(OnnxTranslator(path).translate, batch_size=BATCH_SIZE)
 
 
-def _onnx_fast(translator: Translator, folder: Path, expected: ExpectedResults) -> Figures:
-    files = _write(_search_models(translator, expected, PROFILES["fast"], "fast"), folder, translator, profile="fast")
-    figures = _checked(folder, "ONNX fast", expected, "fast")
-    files.add_metadata(parity={**expected.agreed, **figures})
-    return figures
-
-
 def _onnx_int8(translator: Translator, folder: Path, expected: ExpectedResults) -> Figures:
     """Round all weights to 8 bits, or as many as possible while the translations agree with the model's."""
     rows = observe_rows(translator.model, expected.ids, expected.best)
@@ -131,9 +124,7 @@ def _onnx_int8(translator: Translator, folder: Path, expected: ExpectedResults) 
     )
 
 
-def _search_models(
-    translator: Translator, expected: ExpectedResults, profile: Profile = PROFILES["portable"], suffix: str = ""
-) -> dict[str, ir.Model]:
+def _search_models(translator: Translator, expected: ExpectedResults, profile: Profile = PORTABLE, suffix: str = "") -> dict[str, ir.Model]:
     """Return the models over ids and over texts by file name."""
     generate = onnx_models.generate_graph(expected.search, translator, profile)
     return dict(zip(_search_names(suffix), (generate, onnx_models.translate_graph(generate, translator)), strict=True))
@@ -159,7 +150,6 @@ WRITERS: dict[str, Callable[[Translator, Path, ExpectedResults], Figures]] = {
     "saved_model": _saved_model,
     "onnx": _onnx,
     "onnx_steps": _onnx_steps,
-    "onnx_fast": _onnx_fast,
     "onnx_int8": _onnx_int8,
     **library_files.WRITERS,
 }

@@ -21,11 +21,11 @@ SCORE = "score.onnx"
 
 
 class OnnxTranslator(BaseTranslator):
-    """Translate with `translate.onnx`, `translate.fast.onnx` or `translate.int8.onnx`.
+    """Translate with `translate.onnx` or `translate.int8.onnx`.
 
     Some methods need further files of the same export in the same folder: `stream` those of the format onnx_steps, scores of
-    given pairs `score.onnx`, and `translate` with `token_scores` or `attention` `score.onnx` and `generate.onnx` (or
-    `generate.fast.onnx`), and the package sentencepiece.
+    given pairs `score.onnx`, and `translate` with `token_scores` or `attention` `score.onnx` and `generate.onnx`,
+    and the package sentencepiece.
 
     Args:
         path: the file, or an open `OnnxFile`.
@@ -112,8 +112,7 @@ class OnnxTranslator(BaseTranslator):
     @functools.cached_property
     def _over_ids(self) -> Sessions:
         """The sessions of the same search over ids."""
-        name = "generate.fast.onnx" if self.metadata.get("profile") == "fast" else "generate.onnx"
-        return Sessions(self._beside(name, "token_scores, attention"))
+        return Sessions(self._beside("generate.onnx", "token_scores, attention"))
 
     def _beside(self, name: str, wanted: str) -> Path:
         """Return the path of another file of the export.

@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from tfk_transformer.pipelines.translator import Translator
 
 KINDS = "a bundle (with config.json), a SavedModel folder (with saved_model.pb) or an .onnx file"
-LOADABLE = ("saved_model", "translate.onnx", "translate.fast.onnx", "translate.int8.onnx", "classify.onnx", "score.onnx")
+LOADABLE = ("saved_model", "translate.onnx", "translate.int8.onnx", "classify.onnx", "score.onnx")
 
 
 def load(path: str | PathLike[str], *, threads: int | None = None) -> LoadedModel:
     """Open a bundle, a SavedModel folder or an exported ONNX file.
 
-    An ONNX file is `translate.onnx`, `translate.fast.onnx`, `translate.int8.onnx`, `classify.onnx` or `score.onnx`. In a folder of
+    An ONNX file is `translate.onnx`, `translate.int8.onnx`, `classify.onnx` or `score.onnx`. In a folder of
     versions, as TensorFlow Serving reads it, the SavedModel of the newest version is opened.
 
     Args:

@@ -1,13 +1,11 @@
-"""Attention as ONNX operators: standard operators, or those of onnxruntime."""
+"""Attention as ONNX operators."""
 
 from collections.abc import Sequence
 
 import numpy as np
 import onnx_ir as ir
 
-from tfk_transformer.export.to_onnx.onnx_matmul import CONTRIB
-from tfk_transformer.export.to_onnx.operator_writer import Inputs, OperatorWriter
-from tfk_transformer.layers.masks import HIDDEN
+from tfk_transformer.export.to_onnx.operator_writer import OperatorWriter
 
 
 class StandardAttention:
@@ -130,40 +128,3 @@ class ReproducibleAttention(StandardAttention):
         powers = op("Exp", [op("Sub", [scores, op("ReduceMax", [scores, last], keepdims=1)])])
         total = op("ReduceSum", [op("Cast", [powers], to=ir.DataType.DOUBLE.value), last], keepdims=1)
         return op("Div", [powers, op("Cast", [total], to=ir.DataType.FLOAT.value)])
-
-
-class FusedAttention(StandardAttention):
-    """Writes attention as onnxruntime's operator `MultiHeadAttention`, which is faster for small batches."""
-
-    def to_itself(self, x: ir.Value, mask: ir.Value) -> ir.Value:
-        """Attend from rows (B*S, D) to themselves; mask (B, 1, 1, S), additive. Return rows."""
-        query, *context = self._side_by_side(x, ["query", *self.context_roles])
-        (attended,) = self._call(1, [query, context[0], context[-1], None, self._keep(mask)])
-        return self.join(attended)
-
-    def to_past(self, x: ir.Value, past: Sequence[ir.Value], lineage: ir.Value) -> tuple[ir.Value, list[ir.Value]]:
-        """Attend from rows (R, D) to earlier positions and themselves; see `DecoderLayer.step`. Return rows, and the longer KV cache."""
-        query, *context = self._side_by_side(x, ["query", *self.context_roles])
-        attended, *grown = self._call(3, [query, context[0], context[-1], None, None, lineage, *past])
-        return self.join(attended), grown
-
-    def to_source(self, x: ir.Value, memory: Sequence[ir.Value], mask: ir.Value) -> ir.Value:
-        """Attend from rows (R, D) to keys (A, H, S, K) and values (A, H, S, V); mask (A, 1, 1, S), additive. Return rows."""
-        (query,) = self._side_by_side(x, ["query"])
-        (attended,) = self._call(1, [query, *memory, None, self._keep(mask)])
-        return self.join(attended)
-
-    def _side_by_side(self, x: ir.Value, roles: Sequence[str]) -> list[ir.Value]:
-        """Project rows (R, D) to (A, M, H*width) for each role."""
-        widths = [self.options.num_heads * self._width(role) for role in roles]
-        return self._split(self.writer.op("Reshape", [self.project(x, roles), self.by_sentence(sum(widths))]), widths, axis=-1)
-
-    def _call(self, outputs: int, inputs: Inputs) -> Sequence[ir.Value]:
-        attributes = {"num_heads": self.options.num_heads, "scale": 1.0, "mask_filter_value": HIDDEN}
-        return self.writer.ops("MultiHeadAttention", inputs, outputs, CONTRIB, **attributes)
-
-    def _keep(self, mask: ir.Value) -> ir.Value:
-        """Convert an additive mask (A, 1, 1, S) to the operator's: int32 (A, S), 1 for tokens that are not padding."""
-        op = self.writer.op
-        real = op("Greater", [mask, self.writer.constant("half_hidden", np.float32(HIDDEN / 2))])
-        return op("Cast", [op("Squeeze", [real, self.writer.ints(1, 2)])], to=ir.DataType.INT32.value)

@@ -2,7 +2,7 @@
 
 tf2onnx converts a layer to about 150 operators. Therefore a search is converted with single nodes in the places of the encoder and
 the decoding step (see `placeholder_model`). This module replaces these nodes by operators that it writes from the configuration and
-the weights: about 30 standard operators for each layer, or half as many with onnxruntime's own.
+the weights: about 30 operators for each layer.
 """
 
 import functools
@@ -16,7 +16,7 @@ from tfk_transformer.config.layer_options import LayerOptions
 from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.constants import PAD_ID
 from tfk_transformer.export.to_onnx.conversion import DOMAIN, READ
-from tfk_transformer.export.to_onnx.onnx_attention import FusedAttention, ReproducibleAttention, StandardAttention
+from tfk_transformer.export.to_onnx.onnx_attention import ReproducibleAttention, StandardAttention
 from tfk_transformer.export.to_onnx.onnx_matmul import CONTRIB, KERNEL, Float32MatMul, Int8MatMul, RowStatistics
 from tfk_transformer.export.to_onnx.operator_writer import OperatorWriter
 from tfk_transformer.layers.masks import HIDDEN
@@ -30,10 +30,7 @@ class Profile(NamedTuple):
     matmul: Callable[..., Float32MatMul]
 
 
-PROFILES = {
-    "portable": Profile(StandardAttention, Float32MatMul),  # standard operators only
-    "fast": Profile(FusedAttention, Float32MatMul),  # with operators of onnxruntime
-}
+PORTABLE = Profile(StandardAttention, Float32MatMul)  # standard operators only
 
 
 def int8_profile(rows: Mapping[str, RowStatistics], kept: Sequence[str] = ()) -> Profile:
@@ -52,7 +49,7 @@ def insert_layers(converted: ir.Model, model: TokenModel, profile: Profile) -> N
     Args:
         converted: a search over a `PlaceholderModel` of the model; it is changed.
         model: the model with the weights.
-        profile: one of `PROFILES`, or a result of `int8_profile`.
+        profile: `PORTABLE`, or a result of `int8_profile`.
     """
     members = [
         (prefix, member.config, {name: np.asarray(weight) for name, weight in member.named_weights.items()})
@@ -64,10 +61,8 @@ def insert_layers(converted: ir.Model, model: TokenModel, profile: Profile) -> N
         kind, number = node.op_type.split("_")
         prefix, config, weights = members[int(number)]
         write, options = (write_read, config) if kind == READ else (write_step, config.decoder_options())
-        # onnxruntime's MultiHeadAttention requires keys and values of one width.
-        attention = profile.attention if config.query_width == config.value_width else StandardAttention
         writer = OperatorWriter(converted.graph, config, options, weights, profile.matmul, prefix)
-        outputs = write(writer, attention, *node.inputs)
+        outputs = write(writer, profile.attention, *node.inputs)
         ir.convenience.replace_nodes_and_values(node.graph, node, [node], writer.nodes, node.outputs, outputs)
     converted.opset_imports.pop(DOMAIN, None)
     if any(node.domain == CONTRIB for node in converted.graph.all_nodes()):

@@ -30,7 +30,7 @@ from tfk_transformer.export.signatures import (
     TensorSignature,
 )
 from tfk_transformer.export.to_onnx.conversion import IR_VERSION, OPSET, from_tensorflow
-from tfk_transformer.export.to_onnx.onnx_layers import PROFILES, Profile, insert_layers
+from tfk_transformer.export.to_onnx.onnx_layers import PORTABLE, Profile, insert_layers
 from tfk_transformer.export.to_onnx.optimize import optimize
 from tfk_transformer.export.to_onnx.text_operators import TEXT_OPERATORS, write_best_label, write_detokenizer, write_tokenizer
 from tfk_transformer.pipelines.text_classifier import TextClassifier
@@ -54,13 +54,13 @@ def search_graph(translator: Translator) -> ir.Model:
     return from_tensorflow(traced(around, GENERATE).get_concrete_function())
 
 
-def generate_graph(search: ir.Model, translator: Translator, profile: Profile = PROFILES["portable"]) -> ir.Model:
+def generate_graph(search: ir.Model, translator: Translator, profile: Profile = PORTABLE) -> ir.Model:
     """Return the model from source ids to target ids, `signatures.GENERATE`.
 
     Args:
         search: result of `search_graph`; it is not changed.
         translator: the translator whose layers are inserted.
-        profile: one of `onnx_layers.PROFILES`; "portable" uses standard operators only.
+        profile: `onnx_layers.PORTABLE` (standard operators only), or a result of `onnx_layers.int8_profile`.
     """
     model = search.clone()
     insert_layers(model, translator.model, profile)

@@ -105,5 +105,5 @@ def test_the_shell_completes_commands_options_and_values(monkeypatch, capsys):
 
     assert completed("tfk-transformer tra") == ["train", "translate"]
     assert completed("tfk-transformer translate --beam") == ["--beam-size"]
-    assert completed("tfk-transformer export b --format onnx_f") == ["onnx_fast"]
+    assert completed("tfk-transformer export b --format onnx_i") == ["onnx_int8"]
     assert "tiny" in completed("tfk-transformer train --preset t")

@@ -253,7 +253,7 @@ def test_a_stopped_training_is_resumed(recipe, tmp_path, stop):
         (["inspect", "{tmp}/corrupt.onnx"], "FILE: expected a bundle .*, got {tmp}/corrupt.onnx, which does not load"),
         (
             ["export", "{bundle}", "--out", "{tmp}/new", "--format", "tflite"],
-            "formats: expected some of saved_model, onnx, onnx_steps, onnx_fast, .*, huggingface, web, web_int8, got tflite",
+            "formats: expected some of saved_model, onnx, onnx_steps, .*, huggingface, web, web_int8, got tflite",
         ),
     ],
 )

@@ -29,7 +29,7 @@ SEARCHES = (
     {"beam_size": 2, "n_best": 2, "temperature": 1.3, "top_k": 7, "seed": 5},
 )
 
-FORMATS = ("saved_model", "onnx", "onnx_steps", "onnx_fast", "onnx_int8")  # the other libraries hold no ensemble
+FORMATS = ("saved_model", "onnx", "onnx_steps", "onnx_int8")  # the other libraries hold no ensemble
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def saved_model(files):
 
 
 def test_every_runtime_gives_the_same(ensemble, saved_model, files):
-    others = [saved_model, *(load(files / f"translate{profile}.onnx") for profile in ("", ".fast"))]
+    others = [saved_model, load(files / "translate.onnx")]
     for settings in SEARCHES:
         expected = ensemble.translate(TEXTS, **settings)
         for other in others:

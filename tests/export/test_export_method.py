@@ -67,7 +67,7 @@ def test_a_classifier_is_a_saved_model_by_default(classifier, tmp_path, capsys):
 
 
 def test_other_formats_and_paths_are_refused(small, classifier, tmp_path):
-    known = "tf_saved_model, onnx, onnx_fast, onnx_int8, ctranslate2, huggingface, web, web_int8"
+    known = "tf_saved_model, onnx, onnx_int8, ctranslate2, huggingface, web, web_int8"
     for format, more in (("litert", ""), ("saved_model", " Did you mean 'tf_saved_model'?")):
         with pytest.raises(ValueError) as error:
             small.export(tmp_path / "model", format)

@@ -22,7 +22,7 @@ from tfk_transformer.export.runtime.opening import load
 from tfk_transformer.export.runtime.sessions import open_session
 from tfk_transformer.export.signatures import GENERATE
 from tfk_transformer.export.to_onnx.calibration import observe_rows
-from tfk_transformer.export.to_onnx.onnx_layers import PROFILES, int8_profile
+from tfk_transformer.export.to_onnx.onnx_layers import int8_profile
 from tfk_transformer.export.to_onnx.onnx_models import generate_graph, search_graph
 from tfk_transformer.models.classifier import Classifier
 from tfk_transformer.models.language_model import LanguageModel
@@ -68,8 +68,7 @@ def assert_equal(translator, session):
 def test_every_kind_of_projection_gives_the_models_ids_and_scores(options, tokenizer, tmp_path):
     translator = with_shortlist(of_transformer(tokenizer, **options), a_shortlist())
     search = search_graph(translator)
-    for name in ("portable", "fast"):
-        assert_equal(translator, opened(generate_graph(search, translator, PROFILES[name]), tmp_path / f"{name}.onnx"))
+    assert_equal(translator, opened(generate_graph(search, translator), tmp_path / "search.onnx"))
 
 
 def test_an_ensemble_too(tokenizer, tmp_path):
@@ -148,7 +147,7 @@ def test_the_file_runs_in_other_programs(files):
 def test_formats_without_a_search_of_their_own_are_refused(translator, recipe, tmp_path):
     with pytest.raises(
         ValueError,
-        match="formats: expected onnx, onnx_fast, onnx_int8, ctranslate2, web, web_int8 with a shortlist, got saved_model, onnx_steps; ",
+        match="formats: expected onnx, onnx_int8, ctranslate2, web, web_int8 with a shortlist, got saved_model, onnx_steps; ",
     ):
         export(translator, tmp_path / "out", ["onnx", "saved_model", "onnx_steps"], shortlist=recipe.data)
     assert not list(tmp_path.iterdir())
@@ -195,7 +194,7 @@ def test_the_command_says_what_it_learned(bundle, recipe, tmp_path):
         (["--shortlist", "files:missing.txt,other.txt"], "missing.txt"),
         (
             ["--shortlist", "numbers:en-de", "-f", "saved_model"],
-            "formats: expected onnx, onnx_fast, onnx_int8, ctranslate2, web, web_int8 with a shortlist, got saved_model;",
+            "formats: expected onnx, onnx_int8, ctranslate2, web, web_int8 with a shortlist, got saved_model;",
         ),
     ],
 )

@@ -71,10 +71,10 @@ def test_every_file_of_an_export_translates_as_the_model(imported, tmp_path):
     """
     _, bundle = imported
     translator = Translator.load(bundle)
-    export(translator, tmp_path / "files", ["saved_model", "onnx", "onnx_fast", "onnx_int8"])
+    export(translator, tmp_path / "files", ["saved_model", "onnx", "onnx_int8"])
     texts = [*sentences("source", 20, seed=8), ">>fra<< kalo mi", "unbekannt: ж", "</s> ka <pad>"]
     expected = [translation.text for translation in translator.translate(texts)]
-    for name in ("saved_model", "translate.onnx", "translate.fast.onnx"):
+    for name in ("saved_model", "translate.onnx"):
         assert [translation.text for translation in load(tmp_path / "files" / name).translate(texts)] == expected
     assert len(load(tmp_path / "files" / "translate.int8.onnx").translate(texts)) == len(texts)
 

@@ -92,7 +92,7 @@ class SavedAsBundle(ABC):
         Args:
             filepath: the path, which must not exist: a file such as `model.onnx` for the formats whose names begin with "onnx", a
                 folder for the others.
-            format: "tf_saved_model" or "onnx", as Keras names them, or "onnx_fast", "onnx_int8", "ctranslate2", "huggingface", "web" or
+            format: "tf_saved_model" or "onnx", as Keras names them, or "onnx_int8", "ctranslate2", "huggingface", "web" or
                 "web_int8". A classifier has the first two. Default: "tf_saved_model".
             verbose: whether the path is printed when it is written. Default: no.
 

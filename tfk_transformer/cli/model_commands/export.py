@@ -15,11 +15,11 @@ from tfk_transformer.config.words import unknown_names
 from tfk_transformer.runtime_environment import load_tensorflow
 
 WEB = ("web", "web_int8")
-FORMATS = ("saved_model", "onnx", "onnx_steps", "onnx_fast", "onnx_int8", "ctranslate2", "huggingface", *WEB)
+FORMATS = ("saved_model", "onnx", "onnx_steps", "onnx_int8", "ctranslate2", "huggingface", *WEB)
 EXAMPLES = """
 tfk-transformer export numbers --out numbers-files
-# Only the files for onnxruntime with 32-bit and with 8-bit weights.
-tfk-transformer export numbers -f onnx_fast -f onnx_int8 --out small
+# Only the ONNX files, with 32-bit and with 8-bit weights.
+tfk-transformer export numbers -f onnx -f onnx_int8 --out small
 # Faster: only the tokens that these pairs suggest for a text.
 tfk-transformer export numbers --shortlist numbers:en-de --out faster
 # A page that translates in the browser.
@@ -60,7 +60,7 @@ def command(
         typer.Option(
             metavar="SPEC",
             help="Text pairs (docs/data.md), such as those of the training. The files choose only among the tokens that these pairs "
-            "suggest for each source token: faster, but some translations differ. For onnx (the default then), onnx_fast, onnx_int8, "
+            "suggest for each source token: faster, but some translations differ. For onnx (the default then), onnx_int8, "
             "ctranslate2 (vmap.txt), web, web_int8.",
             rich_help_panel=OUTPUT,
         ),

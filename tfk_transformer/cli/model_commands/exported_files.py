@@ -21,10 +21,8 @@ PURPOSES = {
     file_names.WEB_INT8: "the same page; smaller and faster, with weights of 8 bits",
     file_names.PARITY: "how closely the files agree with the Keras model",
 }
-PROFILES = {"fast": "faster, with operators of onnxruntime only", "int8": "smaller, with weights of 8 bits"}
 RUNNABLE = (  # by `translate` or `classify`, the best first
     file_names.TRANSLATE,
-    file_names.with_profile(file_names.TRANSLATE, "fast"),
     file_names.with_profile(file_names.TRANSLATE, "int8"),
     file_names.CLASSIFY,
     file_names.SAVED_MODEL,
@@ -54,10 +52,9 @@ def _size(path: Path) -> int:
 
 
 def _purpose(name: str) -> str:
-    """Return what a file is for: `translate.int8.onnx` is `translate.onnx` in another profile, and `.data` holds weights of a file."""
+    """Return what a file is for: `translate.int8.onnx` is a smaller `translate.onnx`, and `.data` holds weights of a file."""
     if name.endswith(".data"):
         return f"weights of {name.removesuffix('.data')}; keep both in one folder"
-    for profile, how in PROFILES.items():
-        if (portable := name.replace(f".{profile}.onnx", ".onnx")) != name:
-            return f"{PURPOSES.get(portable, portable)}; {how}"
+    if (portable := name.replace(".int8.onnx", ".onnx")) != name:
+        return f"{PURPOSES.get(portable, portable)}; smaller, with weights of 8 bits"
     return PURPOSES.get(name, "")
