@@ -53,7 +53,7 @@ def _saved_model(classifier: TextClassifier, folder: Path, expected: ExpectedRes
     import tensorflow as tf
 
     path = folder / file_names.SAVED_MODEL
-    write_saved_model(classifier, path, CLASSIFIER_SAVED_MODEL, labels=classifier.labels)
+    write_saved_model(classifier, classifier.functions, path, CLASSIFIER_SAVED_MODEL, labels=classifier.labels)
     write_warm_up(path, CLASSIFIER_SAVED_MODEL, expected.texts)
     signatures = tf.saved_model.load(str(path)).signatures
     return expected.check(

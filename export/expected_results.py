@@ -4,17 +4,18 @@ import functools
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
-import onnx_ir as ir
 
 from tfk_transformer.array_types import Tensor
 from tfk_transformer.config.search_settings import SearchSettings
+from tfk_transformer.constants import PAD_ID
 from tfk_transformer.export import parity
 from tfk_transformer.export.functions import traced
 from tfk_transformer.export.parity import Figures, Searched
 from tfk_transformer.export.signatures import GENERATE, SCORE_AND_ATTEND
-from tfk_transformer.export.to_onnx import onnx_models
+from tfk_transformer.export.to_saved_model.shared_functions import SharedFunctions
 from tfk_transformer.inference.results import Translation
 from tfk_transformer.inference.streaming import StepModel, next_tokens
 from tfk_transformer.pipelines.translator import Translator
@@ -26,63 +27,97 @@ Translate = Callable[..., list[Translation]]  # from texts, with search settings
 
 BATCH_SIZE = 32  # the most probes that are scored, or that onnxruntime runs, at once; with all, large models need several times the RAM
 PREFIX_LENGTH = 2  # tokens of the forced prefixes
+PREFIX_PROBES = 16  # probes that are translated with them
+LARGE = 20_000_000  # parameters
+BEAM_PROBES = 32  # probes of the beam search of models with more
 NO_PREFIX = np.zeros((1, 0), "int32")
 LOG = logging.getLogger(__name__)
+
+
+class Search(NamedTuple):
+    """A search of the Keras model over some of the probes."""
+
+    rows: np.ndarray  # the indices of the probes
+    prefix_ids: np.ndarray  # forced prefixes, int32 (rows, P), or (1, 0) for none
+    settings: Settings
+    searched: Searched
 
 
 class ExpectedResults:
     """The probe sentences, and the Keras model's results on them.
 
-    The results are its translations under each of `parity.SETTINGS` and with a forced prefix, and the scores of its translations.
+    The results are its translations under each of `parity.SETTINGS` and with a forced prefix, and
+    the scores of its translations. Greedy search and scoring run on all probes, forced prefixes on
+    `PREFIX_PROBES` of them. The beam search of a model with more than `LARGE` parameters runs on
+    `BEAM_PROBES`, since one costs such a model seconds.
     """
 
     def __init__(self, translator: Translator):
         self.translator, tokenizer = translator, translator.source_tokenizer
+        # The SavedModel has the same functions: each is traced once.
+        self.functions = SharedFunctions(translator.functions)
         self.texts = parity.probe_texts(translator.probes, tokenizer)
         self.ids = parity.probe_ids(self.texts, tokenizer, translator.model.config.max_length)
-        self.agreed: Figures = {"sentences": len(self.texts), "settings": list(parity.SETTINGS), "ids": "equal"}
-        self.searches: list[tuple[np.ndarray, Settings, Searched]] = [
-            (NO_PREFIX, settings, self.generate(settings)) for settings in parity.SETTINGS
-        ]
-        self.greedy, self.best = (ids[:, 0] for _, _, (ids, _) in self.searches)  # the best hypotheses' ids (N, T) under each
-        prefix = np.roll(self.best[:, :PREFIX_LENGTH], 1, axis=0)  # of each probe, the beginning of another one's translation
-        self.searches.append((prefix, parity.SETTINGS[0], self.generate(parity.SETTINGS[0], prefix)))
-        self.scores = _in_batches(self._score, self.ids, self.best)
         # Texts that are too long are compared over ids only: the runtimes refuse them.
         self.fitting = [row for row, ids in enumerate(tokenizer.encode(self.texts)) if len(ids) < self.ids.shape[1]]
         self.short_texts = [self.texts[row] for row in self.fitting]
-        self.translations: list[str] = translator.target_tokenizer.decode(self.best[self.fitting].tolist())
+        greedy, beam = parity.SETTINGS
+        every = np.arange(len(self.texts))
+        self.beam_rows = every[:BEAM_PROBES] if translator.model.count_params() > LARGE else every
+        self.searches = [self._search(every, greedy), self._search(self.beam_rows, beam)]
+        # The best hypotheses' ids (N, T): the greedy ones, and the beam search's where it ran.
+        self.greedy, self.best = self._best_of(self.searches[:1]), self._best_of(self.searches)
+        prefix = np.roll(self.best[:PREFIX_PROBES, :PREFIX_LENGTH], 1, axis=0)  # of each, the beginning of another one's translation
+        self.searches.append(self._search(every[:PREFIX_PROBES], greedy, prefix))
+        self.scores = _in_batches(self._score, self.ids, self.best)
+        beam_fitting = [row for row in self.fitting if row in self.beam_rows]
+        self.beam_texts = [self.texts[row] for row in beam_fitting]
+        self.beam_translations: list[str] = translator.target_tokenizer.decode(self.best[beam_fitting].tolist())
+        settings = [{**greedy, "probes": len(every)}, {**beam, "probes": len(self.beam_rows)}]
+        self.agreed: Figures = {"sentences": len(self.texts), "settings": settings, "ids": "equal"}
 
-    @functools.cached_property
-    def search(self) -> ir.Model:
-        """The search as an ONNX model, which every profile shares."""
-        return onnx_models.search_graph(self.translator)
+    def _search(self, rows: np.ndarray, settings: Settings, prefix_ids: np.ndarray = NO_PREFIX) -> Search:
+        return Search(rows, prefix_ids, settings, self.generate(settings, prefix_ids, rows))
 
-    def check_searches(self, name: str, generate: Generate) -> Figures:
-        """Compare an artifact's translations of ids with the model's.
+    def _best_of(self, searches: Sequence[Search]) -> np.ndarray:
+        """Return the best hypothesis of each probe by the last of these searches that it was part of, int32 (N, T)."""
+        length = max(search.searched[0].shape[2] for search in searches)
+        best = np.full((len(self.texts), length), PAD_ID, "int32")
+        for rows, _, _, (ids, _) in searches:
+            best[rows] = PAD_ID
+            best[rows, : ids.shape[2]] = ids[:, 0]
+        return best
+
+    def check_searches(self, name: str, generate: Generate, translate: Translate) -> Figures:
+        """Compare an artifact's translations with the model's.
+
+        The greedy translations of texts are compared, and those of ids only of the probes that are too long for a text.
 
         Args:
             name: name of the artifact, for errors.
             generate: translates ids.
+            translate: translates texts.
 
         Returns:
             The parity figures.
         """
+        greedy, *others = self.searches
+        differences = [self._check_texts(name, translate)]
         LOG.info("compare %s with the Keras model: translations of ids", name)
-        searches = [(expected, generate(self.ids, prefix, settings)) for prefix, settings, expected in self.searches]
-        return {"largest_score_difference": max(parity.check_ids(name, expected, found) for expected, found in searches)}
+        too_long = np.setdiff1d(greedy.rows, self.fitting)
+        for search in [_part(greedy, too_long), *others] if too_long.size else others:
+            found = generate(self.ids[search.rows], search.prefix_ids, search.settings)
+            differences.append(parity.check_ids(name, search.searched, found))
+        return {"largest_score_difference": max(differences)}
 
-    def check_texts(self, name: str, translate: Translate) -> None:
-        """Compare an artifact's translations of texts with the model's, greedily: other searches are compared over ids.
-
-        Args:
-            name: name of the artifact, for errors.
-            translate: translates texts.
-        """
+    def _check_texts(self, name: str, translate: Translate) -> float:
+        """Compare an artifact's greedy translations of texts with the model's, and return the largest difference of a score."""
         LOG.info("compare %s with the Keras model: translations of texts", name)
-        expected = self.translator.target_tokenizer.decode(self.greedy[self.fitting].tolist())
-        found = [translation.text for translation in translate(self.short_texts, beam_size=1)]
-        parity.check_rows(name, "translations", self.short_texts, expected, found)
+        ids, scores = self.searches[0].searched
+        expected = self.translator.target_tokenizer.decode(ids[self.fitting, 0].tolist())
+        found = translate(self.short_texts, **self.searches[0].settings)
+        parity.check_rows(name, "translations", self.short_texts, expected, [translation.text for translation in found])
+        return parity.check_translation_scores(name, scores[self.fitting, 0], np.array([translation.score for translation in found]))
 
     def check_scores(self, name: str, score: Score) -> Figures:
         """Compare the log-probabilities that an artifact gives to pairs of ids with the model's.
@@ -104,21 +139,28 @@ class ExpectedResults:
         found = np.stack(list(next_tokens(steps, self.ids, settings)), axis=1)  # (N, T)
         parity.check_tokens(name, self.greedy, found)
 
-    def generate(self, settings: Settings, prefix_ids: np.ndarray = NO_PREFIX) -> Searched:
-        """Return the model's translations of the probe ids with these search settings, and their scores."""
-        return run_search(self._generate_function, self.ids, settings, prefix_ids)
+    def generate(self, settings: Settings, prefix_ids: np.ndarray = NO_PREFIX, rows: np.ndarray | None = None) -> Searched:
+        """Return the model's translations of the ids of all or some probes with these search settings, and their scores."""
+        return run_search(self._generate_function, self.ids if rows is None else self.ids[rows], settings, prefix_ids)
 
     @functools.cached_property
     def _generate_function(self) -> Callable[..., dict[str, np.ndarray]]:
-        return traced(self.translator.functions, GENERATE)
+        return traced(self.functions, GENERATE)
 
     @functools.cached_property
     def _score_function(self) -> Callable[..., dict[str, Tensor]]:
-        return traced(self.translator.functions, SCORE_AND_ATTEND)
+        return traced(self.functions, SCORE_AND_ATTEND)
 
     def _score(self, source_ids: np.ndarray, target_ids: np.ndarray) -> list[np.ndarray]:
         found = self._score_function(source_ids, target_ids)
         return [found[tensor.name].numpy() for tensor in SCORE_AND_ATTEND.outputs]
+
+
+def _part(search: Search, rows: np.ndarray) -> Search:
+    """Return the results of a search over all probes for some of them."""
+    ids, scores = search.searched
+    longest = max(1, int(np.count_nonzero(ids[rows], axis=2).max()))
+    return search._replace(rows=rows, searched=(ids[rows][:, :, :longest], scores[rows]))
 
 
 def _in_batches(score: Score, source_ids: np.ndarray, target_ids: np.ndarray) -> list[Sequence[np.ndarray]]:

@@ -1,12 +1,10 @@
 """The functions of translators and classifiers as `tf.function`s with the names, dtypes and shapes of `signatures`."""
 
-import contextlib
 import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
-import keras
 import tensorflow as tf
 
 from tfk_transformer.array_types import Tensor
@@ -37,16 +35,12 @@ TensorFlowFunction: TypeAlias = tf.types.experimental.PolymorphicFunction
 Body = Callable[..., Mapping[str, Tensor]]  # from the inputs of a signature, by name, to its outputs and possibly others
 
 
-def traced(
-    functions: "TranslationFunctions | ClassificationFunctions", signature: Signature, over_weights: bool = False
-) -> TensorFlowFunction:
+def traced(functions: "TranslationFunctions | ClassificationFunctions", signature: Signature) -> TensorFlowFunction:
     """Return the `tf.function` of a signature.
 
     Args:
         functions: the TensorFlow functions of a translator or a classifier.
         signature: one of the signatures over texts or ids in `signatures`.
-        over_weights: whether the model's weights are further inputs, `weight_0` and so on. TensorFlow copies weights that are
-            constants several times, and refuses more than 2 GB of them.
 
     Returns:
         A function from tensors, in the order of the signature, to a dictionary of tensors. Search settings and prefixes have
@@ -54,30 +48,23 @@ def traced(
     """
     config = functions.model.config
     defaults = {**search_defaults(config.max_length).model_dump(), PREFIX.name: [""], PREFIX_IDS.name: [[PAD_ID]]}
-    body = functools.partial(_BODIES[signature], functions)
-    return tf_function(body, signature, weights=functions.model.weights) if over_weights else tf_function(body, signature, defaults)
+    return tf_function(functools.partial(_BODIES[signature], functions), signature, defaults)
 
 
-def tf_function(
-    body: Body, signature: Signature, defaults: Mapping[str, object] | None = None, weights: Sequence[keras.Variable] = ()
-) -> TensorFlowFunction:
+def tf_function(body: Body, signature: Signature, defaults: Mapping[str, object] | None = None) -> TensorFlowFunction:
     """Return a `tf.function` from tensors, in the order of a signature, to a dictionary of the signature's outputs.
 
     Args:
         body: the function's content, from tensors by name to tensors by name.
         signature: the names, dtypes and shapes of inputs and outputs.
         defaults: values of inputs that a caller may leave out.
-        weights: variables that `body` reads; they become further inputs, named `weight_0` and so on.
     """
     names = [tensor.name for tensor in signature.inputs]
-    weight_specs = [tf.TensorSpec(weight.shape, weight.dtype, f"weight_{i}") for i, weight in enumerate(weights)]
-    specs = [*_specs(signature), *weight_specs]
+    specs = _specs(signature)
 
     def function(*tensors: Tensor) -> dict[str, Tensor]:
-        given = tensors[len(names) :]
-        with keras.StatelessScope(state_mapping=zip(weights, given, strict=True)) if weights else contextlib.nullcontext():
-            found = body(**dict(zip(names, tensors, strict=False)))
-        return {tensor.name: found[tensor.name] for tensor in signature.outputs}
+        results = body(**dict(zip(names, tensors, strict=True)))
+        return {tensor.name: results[tensor.name] for tensor in signature.outputs}
 
     # tf.function reads the names and the defaults of inputs from the Python signature.
     function.__signature__ = inspect.Signature([_parameter(spec, defaults or {}) for spec in specs])  # type: ignore[attr-defined]

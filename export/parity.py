@@ -66,6 +66,24 @@ def check_ids(name: str, expected: Searched, got: Searched) -> float:
     return difference
 
 
+def check_translation_scores(name: str, expected: np.ndarray, got: np.ndarray) -> float:
+    """Compare the scores of an artifact's translations with the model's.
+
+    Returns:
+        The largest difference.
+
+    Raises:
+        ParityError: if one differs by more than `SCORE_TOLERANCE`.
+    """
+    difference = _largest_difference(expected, got)
+    if not difference <= SCORE_TOLERANCE:
+        raise ParityError(
+            f"{name}: expected the scores of the model's translations of {len(expected)} probe sentences, got scores up to "
+            f"{difference:.2g} apart (at most {SCORE_TOLERANCE:g} allowed); nothing was written."
+        )
+    return difference
+
+
 def check_scores(name: str, expected: Sequence[Sequence[np.ndarray]], got: Sequence[Sequence[np.ndarray]]) -> Figures:
     """Compare the log-probabilities of tokens, their sums, and the attention weights of pairs of ids with the model's.
 

@@ -1,11 +1,14 @@
 """The functions for hosts that run the decoding loop themselves: `tokenize`, `encode` and `decoder_step`, as `tf.function`s by name."""
 
+from collections.abc import Mapping
+
 from tfk_transformer.array_types import Tensor
 from tfk_transformer.config.model_options import TokenConfig
 from tfk_transformer.export import signatures
 from tfk_transformer.export.functions import TensorFlowFunction, tf_function
 from tfk_transformer.export.signatures import Signature
 from tfk_transformer.generation.decoder_step import StepFunctions
+from tfk_transformer.models.base import TokenModel
 from tfk_transformer.pipelines.translator import Translator
 
 
@@ -15,13 +18,10 @@ def step_signatures(config: TokenConfig) -> dict[str, Signature]:
     return {name: signature for name, signature in found.items() if signature}
 
 
-def step_functions(translator: Translator, over_weights: bool = False) -> dict[str, TensorFlowFunction]:
-    """Return the `tf.function` of each of `step_signatures`; see `functions.traced` for `over_weights`."""
-    model = translator.model
-    steps, weights = StepFunctions(model), model.weights if over_weights else ()
-    return {
-        name: tf_function(getattr(steps, name), signature, weights=weights) for name, signature in step_signatures(model.config).items()
-    }
+def step_functions(model: TokenModel, signatures: Mapping[str, Signature]) -> dict[str, TensorFlowFunction]:
+    """Return the `tf.function` of each of the `step_signatures` of a model."""
+    steps = StepFunctions(model)
+    return {name: tf_function(getattr(steps, name), signature) for name, signature in signatures.items()}
 
 
 def host_functions(translator: Translator) -> dict[str, TensorFlowFunction]:
@@ -30,4 +30,5 @@ def host_functions(translator: Translator) -> dict[str, TensorFlowFunction]:
     def tokenize(text: Tensor) -> dict[str, Tensor]:
         return {"source_ids": translator.source_tokenizer.graph_encode(text)}
 
-    return {"tokenize": tf_function(tokenize, signatures.TOKENIZE), **step_functions(translator)}
+    steps = step_functions(translator.model, step_signatures(translator.model.config))
+    return {"tokenize": tf_function(tokenize, signatures.TOKENIZE), **steps}

@@ -25,6 +25,7 @@ from tfk_transformer.export.to_onnx import onnx_models
 from tfk_transformer.export.to_onnx.calibration import observe_rows
 from tfk_transformer.export.to_onnx.onnx_file import OnnxFiles
 from tfk_transformer.export.to_onnx.onnx_layers import PORTABLE, Profile, int8_profile
+from tfk_transformer.export.to_saved_model.shared_functions import without_graph_optimizer
 from tfk_transformer.export.to_saved_model.warm_up import write_warm_up
 from tfk_transformer.export.to_saved_model.writer import write_saved_model
 from tfk_transformer.inference.setting_checks import setting_arrays
@@ -40,6 +41,7 @@ def _saved_model(translator: Translator, folder: Path, expected: ExpectedResults
     pieces = [piece.encode("utf-8", "surrogateescape") for piece in translator.target_tokenizer.pieces()]
     write_saved_model(
         translator,
+        expected.functions,
         path,
         more=host_functions,
         pieces=pieces,
@@ -48,10 +50,16 @@ def _saved_model(translator: Translator, folder: Path, expected: ExpectedResults
     )
     write_warm_up(path, SAVED_MODEL, expected.short_texts)
     loaded = SavedModelTranslator(path)
-    expected.check_steps("SavedModel", loaded.steps)
-    expected.check_texts("SavedModel", loaded.translate)
-    figures = expected.check_searches("SavedModel", lambda ids, prefix_ids, settings: loaded.generate(ids, prefix_ids, **settings))
-    return figures | expected.check_scores("SavedModel", lambda *ids: (*loaded.score_ids(*ids), loaded.attention(*ids)))
+
+    def generate(ids: np.ndarray, prefix_ids: np.ndarray, settings: Settings) -> Searched:
+        with without_graph_optimizer():
+            return loaded.generate(ids, prefix_ids, **settings)
+
+    figures = expected.check_searches("SavedModel", generate, loaded.translate)
+    with without_graph_optimizer():
+        figures |= expected.check_scores("SavedModel", lambda *ids: (*loaded.score_ids(*ids), loaded.attention(*ids)))
+        expected.check_steps("SavedModel", loaded.steps)
+    return figures
 
 
 def _onnx(translator: Translator, folder: Path, expected: ExpectedResults) -> Figures:
@@ -70,9 +78,7 @@ def _onnx_models(translator: Translator, expected: ExpectedResults) -> dict[str,
 def _checked(folder: Path, name: str, expected: ExpectedResults, suffix: str = "") -> Figures:
     """Compare the files over ids and over texts with the model. One is open at a time, since each holds the weights once or twice."""
     generate, translate = (folder / file for file in _search_names(suffix))
-    figures = expected.check_searches(name, _generating(generate))
-    expected.check_texts(name, _translating(translate))
-    return figures
+    return expected.check_searches(name, _generating(generate), _translating(translate))
 
 
 def _write(models: Mapping[str, ir.Model], folder: Path, translator: Translator, **metadata: object) -> OnnxFiles:
@@ -111,22 +117,22 @@ def _onnx_int8(translator: Translator, folder: Path, expected: ExpectedResults) 
         models = _search_models(translator, expected, int8_profile(rows, kept), "int8")
         files = _write(models, folder, translator, profile="int8", kept_float32=list(kept))
         _, translate = _search_names("int8")
-        texts = [translation.text for translation in _translating(folder / translate)(expected.short_texts)]
-        found.append(parity.agreement(expected.translations, texts))
+        texts = [translation.text for translation in _translating(folder / translate)(expected.beam_texts)]
+        found.append(parity.agreement(expected.beam_translations, texts))
         if found[-1] >= parity.AGREEMENT:
             figures: Figures = {"sentences": len(texts), "bleu_with_the_model": found[-1], "kept_float32": list(kept)}
             files.add_metadata(parity=figures)
             return figures
     raise parity.ParityError(
         f"ONNX int8: expected a BLEU over characters of {parity.AGREEMENT:g} with the model's own translations of "
-        f"{len(expected.short_texts)} probe sentences, got at most {max(found):.1f}, also with some weights kept in float32; "
+        f"{len(expected.beam_texts)} probe sentences, got at most {max(found):.1f}, also with some weights kept in float32; "
         "export without the format onnx_int8. Nothing was written."
     )
 
 
 def _search_models(translator: Translator, expected: ExpectedResults, profile: Profile = PORTABLE, suffix: str = "") -> dict[str, ir.Model]:
     """Return the models over ids and over texts by file name."""
-    generate = onnx_models.generate_graph(expected.search, translator, profile)
+    generate = onnx_models.generate_graph(translator, profile)
     return dict(zip(_search_names(suffix), (generate, onnx_models.translate_graph(generate, translator)), strict=True))
 
 

@@ -6,7 +6,6 @@ import onnx_ir as ir
 
 from tfk_transformer.config.search_settings import SETTING_DTYPES
 from tfk_transformer.export.runtime.sessions import open_session
-from tfk_transformer.export.to_onnx.onnx_models import search_graph
 from tfk_transformer.models.transformer import Transformer
 from tfk_transformer.pipelines.translator import Translator
 
@@ -37,15 +36,6 @@ def translator_of(tokenizer, kind, **options):
 
 def of_transformer(tokenizer, **options):
     return translator_of(tokenizer, Transformer, **{**SIZES, "source_vocab_size": V, "target_vocab_size": V, **options})
-
-
-def search_of(searches, translator):
-    """The search around a translator's layers, made once for each width of heads: all that it knows of a model's options."""
-    c = translator.model.config
-    key = (c.architecture, c.query_width, c.value_width)
-    if key not in searches:
-        searches[key] = search_graph(translator)
-    return searches[key]
 
 
 def source_ids():

@@ -144,7 +144,9 @@ def _observed_rows(model: TokenModel, sources: np.ndarray, targets: np.ndarray) 
     layers = [(width, f"{name}_{i}") for i in range(config.decoder_layers) for name, width in _widths(model)]
     memory = [] if decoder_only else [*(_float(f"memory_{name}", 4) for _, name in layers), _float("mask", 4)]
     cache = [_float(name, 4) for _, name in layers]
-    step = ObservedGraph(model, config.decoder_options(), _write_cache, [_ids("ids", 3), _float("lineage", 4), *cache, *memory])
+    step = ObservedGraph(
+        model, config.decoder_options(), _write_cache, [_ids("tokens", 2), _ids("position", 0), _float("lineage", 4), *cache, *memory]
+    )
     read = None if decoder_only else ObservedGraph(model, config, write_read, [_ids("source", 2)])
     ids = _begun(sources, targets) if decoder_only else _begun(np.zeros((len(targets), 0), "int32"), targets)
     lengths = np.count_nonzero(ids, axis=1)
@@ -156,8 +158,8 @@ def _observed_rows(model: TokenModel, sources: np.ndarray, targets: np.ndarray) 
             yield _real(rows, remembered[-1][:, 0, 0] == 0)
         past = [np.zeros((len(batch), config.num_heads, 0, width), "float32") for width, _ in layers]
         for length in range(1, lengths[batch].max() + 1):
-            given = ids[batch, None, :length], np.zeros((len(batch), 1, 1, length), "float32")
-            past, rows = step.run(*given, *past, *remembered)
+            position, lineage = np.array(length - 1, "int32"), np.zeros((len(batch), 1, 1, length), "float32")
+            past, rows = step.run(ids[batch, length - 1 : length], position, lineage, *past, *remembered)
             yield _real(rows, lengths[batch] >= length)
 
 

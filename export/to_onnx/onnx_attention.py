@@ -24,10 +24,11 @@ class StandardAttention:
         self.options = writer.options
         self.context_roles = ["value"] if self.options.keys_are_values else ["key", "value"]
 
-    def to_itself(self, x: ir.Value, mask: ir.Value) -> ir.Value:
-        """Attend from rows (B*S, D) to themselves; mask (B, 1, 1, S), additive. Return rows."""
+    def to_itself(self, x: ir.Value, mask: ir.Value) -> tuple[ir.Value, ir.Value]:
+        """Attend from rows (B*S, D) to themselves; mask (B or 1, 1, 1 or S, S), additive. Return rows, and weights (B, H, S, S)."""
         query, *context = self.heads(x, ["query", *self.context_roles])
-        return self.join(self.attend(query, context[0], context[-1], mask)[0])
+        attended, weights = self.attend(query, context[0], context[-1], mask)
+        return self.join(attended), weights
 
     def to_past(self, x: ir.Value, past: Sequence[ir.Value], lineage: ir.Value) -> tuple[ir.Value, list[ir.Value]]:
         """Attend from rows (R, D) to earlier positions and themselves; see `DecoderLayer.step`. Return rows, and the longer KV cache."""
@@ -36,12 +37,11 @@ class StandardAttention:
         key, value = (self.writer.op("Concat", list(pair), axis=2) for pair in pairs)
         return self.join(self.attend(query, key, value, lineage)[0]), [key, value]
 
-    def to_source(self, x: ir.Value, memory: Sequence[ir.Value], mask: ir.Value) -> ir.Value:
-        """Attend from rows (R, D) to keys (A, H, S, K) and values (A, H, S, V); mask (A, 1, 1, S), additive. Return rows."""
-        return self.to_source_visibly(x, memory, mask)[0]
+    def to_source(self, x: ir.Value, memory: Sequence[ir.Value], mask: ir.Value) -> tuple[ir.Value, ir.Value]:
+        """Attend from rows (R, D) to keys (A, H, S, K) and values (A, H, S, V); mask (A, 1, 1, S), additive.
 
-    def to_source_visibly(self, x: ir.Value, memory: Sequence[ir.Value], mask: ir.Value) -> tuple[ir.Value, ir.Value]:
-        """Attend as `to_source` does; return rows, and attention weights (A, H, M, S)."""
+        Return rows, and attention weights (A, H, M, S).
+        """
         (query,) = self.heads(x, ["query"])
         attended, weights = self.attend(query, memory[0], memory[1], mask)
         return self.join(attended), weights

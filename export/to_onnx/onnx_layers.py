@@ -1,8 +1,9 @@
-"""Insert the model's layers into converted searches, as few operators.
+"""Insert the model's layers into converted graphs, as few operators.
 
-tf2onnx converts a layer to about 150 operators. Therefore a search is converted with single nodes in the places of the encoder and
-the decoding step (see `placeholder_model`). This module replaces these nodes by operators that it writes from the configuration and
-the weights: about 30 operators for each layer.
+tf2onnx converts a layer to about 150 operators. Therefore search, scoring and decoding steps are
+converted with single nodes in the places of the layers (see `placeholder_model`). This module
+replaces these nodes by operators that it writes from the configuration and the weights: about 30
+standard operators for each layer.
 """
 
 import functools
@@ -12,15 +13,15 @@ from typing import NamedTuple, cast
 import numpy as np
 import onnx_ir as ir
 
-from tfk_transformer.config.layer_options import LayerOptions
-from tfk_transformer.config.model_options import TransformerConfig
+from tfk_transformer.config.model_options import ClassifierConfig, TransformerConfig
 from tfk_transformer.constants import PAD_ID
-from tfk_transformer.export.to_onnx.conversion import DOMAIN, READ
+from tfk_transformer.export.to_onnx.conversion import CLASSIFY, DECODE, DOMAIN, LOGITS, READ, STEP
 from tfk_transformer.export.to_onnx.onnx_attention import ReproducibleAttention, StandardAttention
 from tfk_transformer.export.to_onnx.onnx_matmul import CONTRIB, KERNEL, Float32MatMul, Int8MatMul, RowStatistics
 from tfk_transformer.export.to_onnx.operator_writer import OperatorWriter
 from tfk_transformer.layers.masks import HIDDEN
-from tfk_transformer.models.base import TokenModel
+from tfk_transformer.models.base import ConfiguredModel, TokenModel
+from tfk_transformer.models.classifier import Classifier
 
 
 class Profile(NamedTuple):
@@ -43,26 +44,25 @@ def int8_profile(rows: Mapping[str, RowStatistics], kept: Sequence[str] = ()) ->
     return Profile(ReproducibleAttention, functools.partial(Int8MatMul, rows=rows, kept=kept))
 
 
-def insert_layers(converted: ir.Model, model: TokenModel, profile: Profile) -> None:
+def insert_layers(converted: ir.Model, model: ConfiguredModel, profile: Profile) -> None:
     """Replace the nodes that represent a model's layers by the operators of the layers.
 
     Args:
-        converted: a search over a `PlaceholderModel` of the model; it is changed.
+        converted: a graph around a placeholder of the model, see `placeholder_model`; it is changed.
         model: the model with the weights.
         profile: `PORTABLE`, or a result of `int8_profile`.
     """
+    named = {"": model} if isinstance(model, Classifier) else cast(TokenModel, model).named_members()
     members = [
         (prefix, member.config, {name: np.asarray(weight) for name, weight in member.named_weights.items()})
-        for prefix, member in model.named_members().items()
+        for prefix, member in named.items()
     ]
-    write: Callable[..., list[ir.Value]]
-    options: LayerOptions
     for node in [node for node in converted.graph.all_nodes() if node.domain == DOMAIN]:
-        kind, number = node.op_type.split("_")
+        layers, number = node.op_type.split("_")
         prefix, config, weights = members[int(number)]
-        write, options = (write_read, config) if kind == READ else (write_step, config.decoder_options())
+        options = config if layers in (READ, CLASSIFY) else config.decoder_options()
         writer = OperatorWriter(converted.graph, config, options, weights, profile.matmul, prefix)
-        outputs = write(writer, profile.attention, *node.inputs)
+        outputs = WRITE[layers](writer, profile.attention, *node.inputs)
         ir.convenience.replace_nodes_and_values(node.graph, node, [node], writer.nodes, node.outputs, outputs)
     converted.opset_imports.pop(DOMAIN, None)
     if any(node.domain == CONTRIB for node in converted.graph.all_nodes()):
@@ -71,64 +71,149 @@ def insert_layers(converted: ir.Model, model: TokenModel, profile: Profile) -> N
 
 def write_read(writer: OperatorWriter, attention: type[StandardAttention], source: ir.Value) -> list[ir.Value]:
     """Write the operators of a `Read` node: from source ids (B, S) to the memory of each decoder layer, and the source's mask."""
-    op, config = writer.op, cast(TransformerConfig, writer.config)  # a model without an encoder has no such node
+    config = cast(TransformerConfig, writer.config)  # a model without an encoder has no such node
     source = _prefixed(writer, "source", source)
-    shape, length = op("Shape", [source]), op("Shape", [source], start=1)
+    shape = writer.op("Shape", [source])
+    encoded, mask = _encode(writer, attention, source, shape)
+    readers = [attention(writer, f"decoder/layer_{layer}/cross_attention", shape) for layer in range(config.decoder_layers)]
+    return [*(value for reader in readers for value in reader.project_source(encoded)), mask]
+
+
+def write_classify(writer: OperatorWriter, attention: type[StandardAttention], source: ir.Value) -> list[ir.Value]:
+    """Write the operators of a `Classify` node: from ids (B, S) to logits (B, C), see `Classifier.call`."""
+    op, shape = writer.op, writer.op("Shape", [source])
+    encoded, _ = _encode(writer, attention, source, shape)
+    rows = op("Reshape", [encoded, op("Concat", [shape, writer.ints(writer.config.model_dim)], axis=0)])  # (B, S, D)
+    is_real = op("Not", [op("Equal", [source, writer.constant("pad", np.int32(PAD_ID))])])
+    real = op("Cast", [is_real], to=ir.DataType.FLOAT.value)  # (B, S)
+    count = op("Max", [op("ReduceSum", [real, writer.ints(1)], keepdims=1), writer.constant("one", np.float32(1))])
+    shares = op("Unsqueeze", [op("Div", [real, count]), writer.ints(2)])  # (B, S, 1)
+    mean = op("ReduceSum", [op("Mul", [rows, shares]), writer.ints(1)], keepdims=0)  # (B, D)
+    return [writer.matmul.multiply(mean, "head/kernel", writer.weights["head/kernel"], writer.weights["head/bias"])]
+
+
+def _encode(writer: OperatorWriter, attention: type[StandardAttention], source: ir.Value, shape: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """Write the encoder: from ids (B, S), with the prefix, and their shape to rows (B*S, D) and the additive mask (B, 1, 1, S)."""
+    op, config = writer.op, cast(TransformerConfig | ClassifierConfig, writer.config)
     padding = op("Cast", [op("Equal", [source, writer.constant("pad", np.int32(PAD_ID))])], to=ir.DataType.FLOAT.value)
     mask = op("Unsqueeze", [op("Mul", [padding, writer.constant("hidden", np.float32(HIDDEN))]), writer.ints(1, 2)])
-    positions = op("Slice", [writer.positions("source"), writer.ints(0), length, writer.ints(0)])
-    x = writer.embed("source", source, positions)
+    x = writer.embed("source", source, _first_positions(writer, "source", source))
     for layer in range(config.encoder_layers):
         path, norm = f"encoder/layer_{layer}", f"encoder/layer_{layer}/attention_residual/norm"
-        attended = attention(writer, f"{path}/attention", shape).to_itself(writer.enter(x, norm), mask)
+        attended, _ = attention(writer, f"{path}/attention", shape).to_itself(writer.enter(x, norm), mask)
         x = writer.feed_forward(writer.leave(x, attended, norm), path)
-    memory = writer.finish(x, "encoder")
-    readers = [attention(writer, f"decoder/layer_{layer}/cross_attention", shape) for layer in range(config.decoder_layers)]
-    return [*(value for reader in readers for value in reader.project_source(memory)), mask]
+    return writer.finish(x, "encoder"), mask
+
+
+def _first_positions(writer: OperatorWriter, side: str, ids: ir.Value) -> ir.Value:
+    """Return the positions (T, D) of ids (B, T)."""
+    length = writer.op("Shape", [ids], start=1)
+    return writer.op("Slice", [writer.positions(side), writer.ints(0), length, writer.ints(0)])
 
 
 def write_step(
-    writer: OperatorWriter, attention: type[StandardAttention], ids: ir.Value, lineage: ir.Value, *rest: ir.Value
+    writer: OperatorWriter,
+    attention: type[StandardAttention],
+    tokens: ir.Value,
+    position: ir.Value,
+    lineage: ir.Value,
+    *rest: ir.Value,
 ) -> list[ir.Value]:
     """Write the operators of a `Step` node: the logits of the next token of each open hypothesis, attention, and the longer cache."""
     layers, op = writer.config.decoder_layers, writer.op
     end = 2 * layers if writer.config.architecture == "decoder" else 4 * layers + 1
     cache, memory, candidates = rest[: 2 * layers], rest[2 * layers : end], rest[end:]
-    beams = op("Shape", [ids], end=2)  # A, M
-    tokens, places, lineage = _read_by_step(writer, ids, lineage)
+    beams = op("Shape", [tokens])  # A, M
+    tokens, positions, lineage = _read_by_step(writer, tokens, position, lineage)
     shape = op("Shape", [tokens]) if writer.config.target_prefix else beams  # A, N
-    x = writer.embed("target", tokens, op("Gather", [writer.positions("target"), places]))
+    x = writer.embed("target", tokens, op("Gather", [writer.positions("target"), positions]))
     grown: list[ir.Value] = []
-    visible: ir.Value | None = None  # the attention weights of the last layer
-    for layer in range(layers):
-        path, pair, norm = f"decoder/layer_{layer}", slice(2 * layer, 2 * layer + 2), f"decoder/layer_{layer}/self_residual/norm"
-        attend = attention(writer, f"{path}/self_attention", shape)
-        attended, pair_grown = attend.to_past(writer.enter(x, norm), cache[pair], lineage)
-        x, grown = writer.leave(x, attended, norm), grown + pair_grown
-        if memory:
-            reader = attention(writer, f"{path}/cross_attention", shape)
-            x, visible = _read_source(writer, reader, path, x, memory[pair], memory[-1], visibly=layer == layers - 1)
-        x = writer.feed_forward(x, path)
-    logits = _logits(writer, writer.finish(_last_rows(writer, x, shape, beams), "decoder"), *candidates)
+
+    def attend_itself(layer: int, attend: StandardAttention, rows: ir.Value) -> ir.Value:
+        attended, pair = attend.to_past(rows, cache[2 * layer : 2 * layer + 2], lineage)
+        grown.extend(pair)
+        return attended
+
+    x, weights = _decode(writer, attention, x, shape, memory, attend_itself)
+    logits = _logits(writer, _last_rows(writer, x, shape, beams), *candidates)
     return [
         op("Reshape", [logits, op("Concat", [beams, writer.ints(-1 if candidates else writer.config.target_vocab_size)], axis=0)]),
-        _without_prefixes(writer, _mean_over_heads(writer, visible, beams), beams),
+        _without_prefixes(writer, _mean_over_heads(writer, weights[-1] if memory else None, beams), beams),
         *grown,
     ]
 
 
-def _read_source(
-    writer: OperatorWriter, attend: StandardAttention, path: str, x: ir.Value, memory: Sequence[ir.Value], mask: ir.Value, visibly: bool
-) -> tuple[ir.Value, ir.Value | None]:
-    """Return rows (R, D) and, if `visibly`, the attention weights (A, H, M, S), which the coverage penalty requires."""
-    norm = f"{path}/cross_residual/norm"
-    weights: ir.Value | None = None
-    query = writer.enter(x, norm)
-    if visibly:
-        attended, weights = attend.to_source_visibly(query, memory, mask)
-    else:
-        attended = attend.to_source(query, memory, mask)
-    return writer.leave(x, attended, norm), weights
+def write_decode(writer: OperatorWriter, attention: type[StandardAttention], target: ir.Value, *memory: ir.Value) -> list[ir.Value]:
+    """Write the operators of a `Decode` node: a full pass over the target, and its attention weights."""
+    op, config = writer.op, writer.config
+    target = _prefixed(writer, "target", target)  # (B, P+T)
+    shape, length = op("Shape", [target]), op("Shape", [target], start=1)
+    hidden = op("Expand", [writer.constant("hidden", np.float32(HIDDEN)), op("Concat", [length, length], axis=0)])
+    causal = op("Trilu", [hidden, writer.constant("one_above", np.int64(1))], upper=1)
+    x = writer.embed("target", target, _first_positions(writer, "target", target))
+    own_weights: list[ir.Value] = []
+
+    def attend_itself(layer: int, attend: StandardAttention, rows: ir.Value) -> ir.Value:
+        attended, weights = attend.to_itself(rows, causal)
+        own_weights.append(weights)
+        return attended
+
+    x, weights = _decode(writer, attention, x, shape, memory, attend_itself)
+    output = op("Reshape", [x, op("Concat", [shape, writer.ints(config.model_dim)], axis=0)])
+    visible = [_drop_first(writer, part, len(config.source_prefix), axis=3) for part in weights or own_weights]
+    first = len(config.target_prefix)
+    return [_drop_first(writer, output, first, axis=1), *(_drop_first(writer, part, first, axis=2) for part in visible)]
+
+
+def write_logits(writer: OperatorWriter, attention: type[StandardAttention], output: ir.Value) -> list[ir.Value]:
+    """Write the operators of a `Logits` node: from the decoder's output (B, T, D) to logits (B, T, V)."""
+    op, shape = writer.op, writer.op("Shape", [output], end=2)
+    logits = _logits(writer, op("Reshape", [output, writer.ints(-1, writer.config.model_dim)]))
+    return [op("Reshape", [logits, op("Concat", [shape, writer.ints(writer.config.target_vocab_size)], axis=0)])]
+
+
+WRITE: dict[str, Callable[..., list[ir.Value]]] = {
+    READ: write_read,
+    STEP: write_step,
+    DECODE: write_decode,
+    LOGITS: write_logits,
+    CLASSIFY: write_classify,
+}
+
+
+def _decode(
+    writer: OperatorWriter,
+    attention: type[StandardAttention],
+    x: ir.Value,
+    shape: ir.Value,
+    memory: Sequence[ir.Value],
+    attend_itself: Callable[[int, StandardAttention, ir.Value], ir.Value],
+) -> tuple[ir.Value, list[ir.Value]]:
+    """Write the decoder's layers over embedded rows (R, D).
+
+    Args:
+        writer: writer of the operators.
+        attention: writes attention.
+        x: the rows.
+        shape: int64 [A, N], of the rows.
+        memory: outputs of the `Read` node; none for a model without an encoder.
+        attend_itself: writes the self-attention of a layer over normalized rows.
+
+    Returns:
+        The decoder's output (R, D), and each layer's attention weights to the source (A, H, N, S).
+    """
+    source_weights: list[ir.Value] = []
+    for layer in range(writer.config.decoder_layers):
+        path = f"decoder/layer_{layer}"
+        attended = attend_itself(layer, attention(writer, f"{path}/self_attention", shape), writer.enter(x, f"{path}/self_residual/norm"))
+        x = writer.leave(x, attended, f"{path}/self_residual/norm")
+        if memory:
+            reader, norm = attention(writer, f"{path}/cross_attention", shape), f"{path}/cross_residual/norm"
+            attended, weights = reader.to_source(writer.enter(x, norm), memory[2 * layer : 2 * layer + 2], memory[-1])
+            x = writer.leave(x, attended, norm)
+            source_weights.append(weights)
+        x = writer.feed_forward(x, path)
+    return writer.finish(x, "decoder"), source_weights
 
 
 def _mean_over_heads(writer: OperatorWriter, weights: ir.Value | None, shape: ir.Value) -> ir.Value:
@@ -159,24 +244,25 @@ def _prefixed(writer: OperatorWriter, side: str, ids: ir.Value) -> ir.Value:
     return writer.op("Concat", [_of_each_row(writer, side, ids), ids], axis=1) if _prefix(writer, side) else ids
 
 
-def _read_by_step(writer: OperatorWriter, ids: ir.Value, lineage: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value]:
-    """Return what a step reads: ids (A, N), their positions (1,) or (N,), and the lineage mask (A, 1, N, P+T*M).
+def _read_by_step(writer: OperatorWriter, last: ir.Value, position: ir.Value, lineage: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value]:
+    """Return what a step reads: ids (A, N), their position () or positions (N,), and the lineage mask (A, 1, N, P+T*M).
 
     Args:
         writer: writer of the operators.
-        ids: (A, M, T), all tokens so far.
+        last: ids (A, M), the last token of each beam.
+        position: int32 (), that of these tokens.
         lineage: additive mask (A, 1, M, T*M).
     """
-    op, given = writer.op, len(writer.config.target_prefix)
-    last, length = op("Gather", [ids, writer.constant("last", np.int64(-1))], axis=2), op("Shape", [ids], start=2)
-    if not given:
-        return last, op("Sub", [length, writer.ints(1)]), lineage
-    first = op("Cast", [op("Equal", [length, writer.ints(1)])], to=ir.DataType.INT64.value)
-    new = op("Mul", [first, writer.ints(given)])  # (1,): N - M
+    op, prefix = writer.op, len(writer.config.target_prefix)
+    if not prefix:
+        return last, position, lineage
+    position = op("Cast", [position], to=ir.DataType.INT64.value)
+    first = op("Cast", [op("Equal", [position, writer.constant("start", np.int64(0))])], to=ir.DataType.INT64.value)
+    new = op("Mul", [first, writer.ints(prefix)])  # (1,): N - M
     tokens = op("Concat", [_slice(writer, _of_each_row(writer, "target", last), new, 1), last], axis=1)
-    own = op("Expand", [op("Add", [length, writer.ints(given - 1)]), op("Shape", [last], start=1)])  # (M,)
-    places = op("Concat", [_slice(writer, writer.ints(*range(given)), new, 0), own], axis=0)
-    return tokens, places, _mask(writer, lineage, new)
+    own = op("Expand", [op("Add", [position, writer.ints(prefix)]), op("Shape", [last], start=1)])  # (M,)
+    positions = op("Concat", [_slice(writer, writer.ints(*range(prefix)), new, 0), own], axis=0)
+    return tokens, positions, _mask(writer, lineage, new)
 
 
 def _mask(writer: OperatorWriter, lineage: ir.Value, new: ir.Value) -> ir.Value:
@@ -212,9 +298,14 @@ def _without_prefixes(writer: OperatorWriter, attention: ir.Value, beams: ir.Val
     """Leave the prefixes out of attention (A, N, P+S): (A, M, S)."""
     if writer.config.target_prefix:
         attention = _last(writer, attention, beams)
-    if given := len(writer.config.source_prefix):
-        attention = writer.op("Slice", [attention, writer.ints(given), writer.ints(np.iinfo("int64").max), writer.ints(2)])
-    return attention
+    return _drop_first(writer, attention, len(writer.config.source_prefix), axis=2)
+
+
+def _drop_first(writer: OperatorWriter, x: ir.Value, count: int, axis: int) -> ir.Value:
+    """Return a value without the first `count` places of an axis."""
+    if not count:
+        return x
+    return writer.op("Slice", [x, writer.ints(count), writer.ints(np.iinfo("int64").max), writer.ints(axis)])
 
 
 def _last(writer: OperatorWriter, x: ir.Value, beams: ir.Value) -> ir.Value:

@@ -4,10 +4,10 @@ Each is one graph over ids. The same graph with tokenizers and labels at its end
 """
 
 import base64
-from collections.abc import Iterable, MutableSequence, Sequence
+import functools
+from collections.abc import Iterable, MutableSequence
 from typing import TYPE_CHECKING, cast
 
-import keras
 import numpy as np
 import onnx_ir as ir
 from onnx_ir import tape
@@ -15,6 +15,8 @@ from onnx_ir.passes.common import NameFixPass
 
 from tfk_transformer.config.search_settings import search_defaults
 from tfk_transformer.constants import PAD_ID
+from tfk_transformer.data.shortlist import Shortlist
+from tfk_transformer.export.functions import traced
 from tfk_transformer.export.runtime.onnx_scorer import SOURCE_TOKENIZER, TARGET_TOKENIZER
 from tfk_transformer.export.signatures import (
     CLASSIFY_IDS,
@@ -29,42 +31,51 @@ from tfk_transformer.export.signatures import (
     Signature,
     TensorSignature,
 )
+from tfk_transformer.export.step_functions import step_functions, step_signatures
 from tfk_transformer.export.to_onnx.conversion import IR_VERSION, OPSET, from_tensorflow
 from tfk_transformer.export.to_onnx.onnx_layers import PORTABLE, Profile, insert_layers
 from tfk_transformer.export.to_onnx.optimize import optimize
+from tfk_transformer.export.to_onnx.placeholder_model import PlaceholderClassifier, PlaceholderModel, Structure
 from tfk_transformer.export.to_onnx.text_operators import TEXT_OPERATORS, write_best_label, write_detokenizer, write_tokenizer
+from tfk_transformer.generation.translation_functions import TranslationFunctions
 from tfk_transformer.pipelines.text_classifier import TextClassifier
 from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
 if TYPE_CHECKING:
-    from tfk_transformer.export.functions import TensorFlowFunction
     from tfk_transformer.models.base import ConfiguredModel, TokenModel
+    from tfk_transformer.models.classifier import Classifier
 
 
-def search_graph(translator: Translator) -> ir.Model:
-    """Convert the search without the model's layers, which single nodes represent, for `generate_graph`."""
-    from tfk_transformer.export.functions import traced
-    from tfk_transformer.export.to_onnx.placeholder_model import PlaceholderModel
+# A graph around placeholders reads no weights: models of one structure share it. Converting one
+# takes seconds, and it is small.
+@functools.lru_cache(maxsize=32)
+def _around(
+    functions: type[TranslationFunctions], structure: Structure, signature: Signature, shortlist: Shortlist | None = None
+) -> ir.Model:
+    """Convert a function of a translator without the model's layers, which single nodes represent. The result must not be changed."""
+    placeholder, no_tokenizer = cast("TokenModel", PlaceholderModel(structure)), cast(SubwordTokenizer, None)
+    around = functions(placeholder, no_tokenizer, no_tokenizer, shortlist)
+    return from_tensorflow(traced(around, signature).get_concrete_function())
 
-    placeholder = cast("TokenModel", PlaceholderModel(translator.model))  # it has the parts of a model that the search uses
-    around = type(translator.functions)(
-        placeholder, translator.source_tokenizer, translator.target_tokenizer, translator.functions.shortlist
-    )
-    return from_tensorflow(traced(around, GENERATE).get_concrete_function())
+
+@functools.lru_cache(maxsize=32)
+def _step_around(structure: Structure, name: str, signature: Signature) -> ir.Model:
+    """Convert "encode" or "decoder_step" as `_around` does."""
+    placeholder = cast("TokenModel", PlaceholderModel(structure))
+    return from_tensorflow(step_functions(placeholder, {name: signature})[name].get_concrete_function())
 
 
-def generate_graph(search: ir.Model, translator: Translator, profile: Profile = PORTABLE) -> ir.Model:
+def generate_graph(translator: Translator, profile: Profile = PORTABLE) -> ir.Model:
     """Return the model from source ids to target ids, `signatures.GENERATE`.
 
     Args:
-        search: result of `search_graph`; it is not changed.
-        translator: the translator whose layers are inserted.
-        profile: `onnx_layers.PORTABLE` (standard operators only), or a result of `onnx_layers.int8_profile`.
+        translator: the translator.
+        profile: `onnx_layers.PORTABLE`, or a result of `onnx_layers.int8_profile`.
     """
-    model = search.clone()
-    insert_layers(model, translator.model, profile)
-    model = _finished(model, "generate", GENERATE)
+    functions = translator.functions
+    around = _around(type(functions), Structure.of(translator.model), GENERATE, functions.shortlist)
+    model = _with_layers(around, "generate", GENERATE, translator.model, profile)
     _set_defaults(model.graph, translator.model.config.max_length)
     return model
 
@@ -80,13 +91,12 @@ def translate_graph(generate: ir.Model, translator: Translator) -> ir.Model:
 
 
 def score_graph(translator: Translator) -> ir.Model:
-    """Convert the scoring of pairs of ids, `signatures.SCORE_AND_ATTEND`, to standard operators.
+    """Return the model that scores pairs of ids, `signatures.SCORE_AND_ATTEND`, of standard operators.
 
     The tokenizers are in the metadata, with which `OnnxScorer` scores texts too.
     """
-    from tfk_transformer.export.functions import traced
-
-    model = _converted(traced(translator.functions, SCORE_AND_ATTEND, over_weights=True), "score", SCORE_AND_ATTEND, translator.model)
+    around = _around(type(translator.functions), Structure.of(translator.model), SCORE_AND_ATTEND)
+    model = _with_layers(around, "score", SCORE_AND_ATTEND, translator.model)
     tokenizers = {SOURCE_TOKENIZER: translator.source_tokenizer, TARGET_TOKENIZER: translator.target_tokenizer}
     for name, tokenizer in tokenizers.items():
         model.metadata_props[name] = base64.b64encode(tokenizer.model).decode()
@@ -94,10 +104,11 @@ def score_graph(translator: Translator) -> ir.Model:
 
 
 def probabilities_graph(classifier: TextClassifier) -> ir.Model:
-    """Convert a classifier over ids, `signatures.CLASSIFY_IDS`, to standard operators."""
-    from tfk_transformer.export.functions import traced
-
-    return _converted(traced(classifier.functions, CLASSIFY_IDS, over_weights=True), "probabilities", CLASSIFY_IDS, classifier.model)
+    """Return the classifier over ids, `signatures.CLASSIFY_IDS`, of standard operators."""
+    placeholder = cast("Classifier", PlaceholderClassifier(classifier.model))
+    around = type(classifier.functions)(placeholder, classifier.tokenizer, classifier.labels)
+    converted = from_tensorflow(traced(around, CLASSIFY_IDS).get_concrete_function())
+    return _with_layers(converted, "probabilities", CLASSIFY_IDS, classifier.model)
 
 
 def classify_graph(probabilities: ir.Model, classifier: TextClassifier) -> ir.Model:
@@ -112,15 +123,17 @@ def classify_graph(probabilities: ir.Model, classifier: TextClassifier) -> ir.Mo
 
 
 def step_graphs(translator: Translator) -> dict[str, ir.Model]:
-    """Convert the encoder and the decoder step, `signatures.encode` and `signatures.decoder_step`, to standard operators.
+    """Return the encoder and the decoder step, `signatures.encode` and `signatures.decoder_step`, of standard operators.
 
     Returns:
         The models by the name of their function. A model without an encoder has no "encode".
     """
-    from tfk_transformer.export.step_functions import step_functions, step_signatures
-
-    functions, config = step_functions(translator, over_weights=True), translator.model.config
-    models = {name: _converted(functions[name], name, signature, translator.model) for name, signature in step_signatures(config).items()}
+    config = translator.model.config
+    structure = Structure.of(translator.model)
+    models = {
+        name: _with_layers(_step_around(structure, name, signature), name, signature, translator.model)
+        for name, signature in step_signatures(config).items()
+    }
     _set_defaults(models["decoder_step"].graph, config.max_length)
     return models
 
@@ -133,30 +146,21 @@ def tokenizer_graph(tokenizer: SubwordTokenizer) -> ir.Model:
     return ir.Model(graph, ir_version=IR_VERSION, producer_name="tfk_transformer")
 
 
-def _converted(function: "TensorFlowFunction", name: str, signature: Signature, model: "ConfiguredModel") -> ir.Model:
-    """Convert a `tf.function` over the weights of a model."""
-    converted = from_tensorflow(function.get_concrete_function())
-    _name_weights(converted.graph, model.weights)
-    return _finished(converted, name, signature)
-
-
-def _finished(converted: ir.Model, name: str, signature: Signature) -> ir.Model:
-    model = optimize(converted)
-    _arrange(model.graph.inputs, signature.inputs)
-    _arrange(model.graph.outputs, signature.outputs)
-    model.producer_name, model.graph.name = "tfk_transformer", name
-    return model
-
-
-def _name_weights(graph: ir.Graph, weights: Sequence[keras.Variable]) -> None:
-    """Replace the inputs `weight_0` and so on by initializers with the names that the weights have in Keras."""
-    inputs = {value.name: value for value in graph.inputs}
-    for i, weight in enumerate(weights):
-        value = inputs[f"weight_{i}"]
-        graph.inputs.remove(value)
-        value.name = weight.path.partition("/")[2]  # without the model's name, as in `named_weights`
-        value.const_value = ir.tensor(np.asarray(weight), name=value.name)
-        graph.register_initializer(value)
+def _with_layers(
+    converted: ir.Model,
+    name: str,
+    signature: Signature,
+    model: "ConfiguredModel",
+    profile: Profile = PORTABLE,
+) -> ir.Model:
+    """Return a copy of a graph around placeholders with a model's layers, a name, and the names and shapes of a signature."""
+    finished = converted.clone()
+    insert_layers(finished, model, profile)
+    optimize(finished)
+    _arrange(finished.graph.inputs, signature.inputs)
+    _arrange(finished.graph.outputs, signature.outputs)
+    finished.producer_name, finished.graph.name = "tfk_transformer", name
+    return finished
 
 
 def _reading_text(over_ids: ir.Model, name: str, tokenizer: SubwordTokenizer) -> tuple[ir.Model, tape.Tape]:

@@ -3,7 +3,6 @@
 import itertools
 from collections.abc import Iterator, Sequence
 
-import numpy as np
 import onnx_ir as ir
 from onnx_ir.passes import common as passes
 from onnxscript import optimizer
@@ -29,8 +28,6 @@ def optimize(model: ir.Model) -> ir.Model:
     for loop in [node for node in model.graph.all_nodes() if node.op_type == "Loop"]:
         _declare_scalars(loop)
         _hoist_invariants(loop)
-    for product in [node for node in model.graph.all_nodes() if node.op_type == "MatMul"]:
-        _read_transposed(product)
     _fold_constants(model)
     simplify(model)
     share(model.graph)
@@ -76,38 +73,6 @@ def _with_branches(body: ir.Graph) -> Iterator[ir.Graph]:
 def _reads(node: ir.Node, graphs: list[ir.Graph]) -> bool:
     """Return whether an operator reads a value of one of these graphs."""
     return any(value is not None and value.graph is graph for value in node.inputs for graph in graphs)
-
-
-def _read_transposed(product: ir.Node) -> None:
-    """Replace the product with a transposed weight by Gemm, so that a table that embeds and predicts tokens is in the file once."""
-    rows, transposed = product.inputs
-    transpose = transposed.producer()
-    if not _is_matrix(rows) or (table := _table(transposed)) is None:
-        return
-    gemm = ir.Node("", "Gemm", [rows, table], [ir.AttrInt64("transB", 1)])
-    ir.convenience.replace_nodes_and_values(product.graph, product, [product], [gemm], product.outputs, gemm.outputs)
-    if transpose and not transposed.uses():
-        transpose.graph.remove(transpose, safe=True)  # otherwise it is folded into a second table
-
-
-def _table(transposed: ir.Value) -> ir.Value | None:
-    """Return the weight of which a value is the transpose, or None. Outside of loops, tf2onnx has folded the transposition."""
-    if transpose := transposed.producer():
-        return transpose.inputs[0] if transpose.op_type == "Transpose" and transpose.inputs[0].is_initializer() else None
-    if transposed.const_value is None:  # an input of a loop body
-        return None
-    weight = transposed.const_value.numpy()
-    others = [value for value in transposed.graph.initializers.values() if value is not transposed]
-    alike = [value for value in others if value.const_value.shape.numpy() == weight.shape[::-1]]
-    return next((value for value in alike if np.array_equal(value.const_value.numpy(), weight.T)), None)
-
-
-def _is_matrix(value: ir.Value) -> bool:
-    """Return whether a value was reshaped to two dimensions."""
-    reshape = value.producer()
-    shape = reshape.inputs[1] if reshape and reshape.op_type == "Reshape" else None
-    known = ir.convenience.get_const_tensor(shape) if shape is not None else None
-    return known is not None and known.size == 2
 
 
 def _move_inside(graph: ir.Graph) -> None:

@@ -1,4 +1,8 @@
-"""The functions of a translator, with search and scoring traced once for all signatures of a SavedModel that use them."""
+"""The functions of a translator, with search and scoring traced once for everything that uses them."""
+
+import contextlib
+import functools
+from collections.abc import Iterator
 
 import tensorflow as tf
 
@@ -11,23 +15,47 @@ from tfk_transformer.generation.translation_functions import TranslationFunction
 IDS = tf.TensorSpec([None, None], tf.int32)
 
 
-class SharedFunctions(TranslationFunctions):
-    """The same functions as those of a translator, for SavedModels.
+@contextlib.contextmanager
+def without_graph_optimizer() -> Iterator[None]:
+    """Run functions for the first time without Grappler, TensorFlow's graph optimizer.
 
-    Three signatures search and three score. If each had a copy of the graph, a SavedModel would take twice as long to write and to load.
+    Grappler takes about as long as everything else that TensorFlow does before a function runs for
+    the first time, and results stay the same but for rounding.
+    """
+    options = tf.config.optimizer.get_experimental_options()
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+    try:
+        yield
+    finally:
+        tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": False, **options})
+
+
+class SharedFunctions(TranslationFunctions):
+    """The same functions as those of a translator, for the reference results and SavedModels.
+
+    In a SavedModel, three signatures search and three score. If each had a copy of the graph, a
+    SavedModel would take twice as long to write and to load.
 
     Args:
         functions: the functions of a translator.
     """
 
     def __init__(self, functions: TranslationFunctions) -> None:
-        super().__init__(functions.model, functions.source_tokenizer, functions.target_tokenizer)
+        super().__init__(functions.model, functions.source_tokenizer, functions.target_tokenizer, functions.shortlist)
+        self._functions = functions
 
+    # Concrete functions: TensorFlow traces a `tf.function` again while it saves a SavedModel.
+
+    @functools.cached_property
+    def _search_once(self) -> Tensor:
         def search(source: Tensor, prefix: Tensor, *settings: Tensor) -> Hypotheses:
-            return functions.generate(source, Limits(*settings), prefix=prefix)
+            return self._functions.generate(source, Limits(*settings), prefix=prefix)
 
-        self._search_once = traced(search, [IDS, IDS, *setting_specs()])
-        self._score_once = traced(functions.score_ids, [IDS, IDS])
+        return traced(search, [IDS, IDS, *setting_specs()]).get_concrete_function()
+
+    @functools.cached_property
+    def _score_once(self) -> Tensor:
+        return traced(self._functions.score_ids, [IDS, IDS]).get_concrete_function()
 
     def generate(self, source: Tensor, limits: Limits, use_cache: bool = True, prefix: Tensor | None = None) -> Hypotheses:
         """Translate ids; see `TranslationFunctions.generate`. The cache is always used."""

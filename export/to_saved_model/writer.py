@@ -9,10 +9,10 @@ import tensorflow as tf
 
 from tfk_transformer.export.functions import TensorFlowFunction, traced
 from tfk_transformer.export.signatures import SAVED_MODEL, Signature
-from tfk_transformer.export.to_saved_model.shared_functions import SharedFunctions
-from tfk_transformer.generation.translation_functions import TranslationFunctions
 
 if TYPE_CHECKING:
+    from tfk_transformer.generation.classification_functions import ClassificationFunctions
+    from tfk_transformer.generation.translation_functions import TranslationFunctions
     from tfk_transformer.pipelines.text_classifier import TextClassifier
     from tfk_transformer.pipelines.translator import Translator
 
@@ -21,6 +21,7 @@ Fitted = TypeVar("Fitted", "Translator", "TextClassifier")
 
 def write_saved_model(
     fitted: Fitted,
+    functions: "TranslationFunctions | ClassificationFunctions",
     folder: str | os.PathLike[str],
     signatures: Mapping[str, Signature] = SAVED_MODEL,
     more: Callable[[Fitted], Mapping[str, TensorFlowFunction]] | None = None,
@@ -30,6 +31,7 @@ def write_saved_model(
 
     Args:
         fitted: the translator or classifier to export.
+        functions: its TensorFlow functions.
         folder: folder to write; it must not exist.
         signatures: signatures by name, of those in `signatures`.
         more: function that returns further `tf.function`s of `fitted`, by the names of their signatures.
@@ -40,7 +42,6 @@ def write_saved_model(
     module.weights = [variable.value for variable in fitted.model.variables]
     config = fitted.model.config
     for name, value in {"max_length": config.max_length, "config": config.to_json(), **constants}.items():
-        setattr(module, name, tf.function(functools.partial(tf.constant, value), input_signature=[]))
-    shared = SharedFunctions(fitted.functions) if isinstance(fitted.functions, TranslationFunctions) else fitted.functions
-    functions = {name: traced(shared, signature) for name, signature in signatures.items()}
-    tf.saved_model.save(module, str(folder), signatures={**functions, **(more(fitted) if more else {})})
+        setattr(module, name, tf.function(functools.partial(tf.constant, value), autograph=False, input_signature=[]))
+    traced_functions = {name: traced(functions, signature) for name, signature in signatures.items()}
+    tf.saved_model.save(module, str(folder), signatures={**traced_functions, **(more(fitted) if more else {})})

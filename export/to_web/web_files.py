@@ -70,10 +70,13 @@ def write_web(
 
 def _translations(expected: ExpectedResults, exact: bool) -> tuple[list[str], list[str]]:
     """Return the probe texts without line breaks, and the model's translations: greedily, or of weights of 8 bits by its beam search."""
-    ids = expected.greedy[expected.fitting].tolist()
-    found = expected.translator.target_tokenizer.decode(ids) if exact else expected.translations
-    rows = [row for row, text in enumerate(expected.short_texts) if not LINE_BREAK.search(text)]
-    return [expected.short_texts[row] for row in rows], [found[row] for row in rows]
+    if exact:
+        texts = expected.short_texts
+        translations = expected.translator.target_tokenizer.decode(expected.greedy[expected.fitting].tolist())
+    else:
+        texts, translations = expected.beam_texts, expected.beam_translations
+    rows = [row for row, text in enumerate(texts) if not LINE_BREAK.search(text)]
+    return [texts[row] for row in rows], [translations[row] for row in rows]
 
 
 def check_in_node(folder: Path, texts: list[str], expected: list[str], exact: bool) -> Figures | None:

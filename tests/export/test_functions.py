@@ -1,6 +1,5 @@
 """Every exported TensorFlow function is made from its signature in one way."""
 
-import keras
 import numpy as np
 import tensorflow as tf
 
@@ -19,12 +18,3 @@ def test_inputs_and_outputs_have_the_names_of_the_signature():
     np.testing.assert_array_equal(function(rows, factor=tf.constant(2.0))["product"], 2 * rows)
     concrete = function.get_concrete_function()
     assert [(tensor.name, tensor.shape.as_list()) for tensor in concrete.inputs] == [("rows:0", [None, 3]), ("factor:0", [])]
-
-
-def test_weights_may_be_further_inputs():
-    weight = keras.Variable(np.array([1.0, 2.0, 3.0], "float32"))
-    function = tf_function(lambda rows, factor: {"product": (rows + weight) * factor}, SIGNATURE, weights=[weight])
-    rows, other = np.ones((2, 3), "float32"), np.array([10.0, 20.0, 30.0], "float32")
-    np.testing.assert_array_equal(function(rows, 2.0, other)["product"], [[22.0, 42.0, 62.0]] * 2)
-    assert [tensor.name for tensor in function.get_concrete_function().inputs] == ["rows:0", "factor:0", "weight_0:0"]
-    np.testing.assert_array_equal(weight, [1.0, 2.0, 3.0])

@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 from onnx_ir import tape
-from random_translators import OPTIONS, SIZES, V, found_by, of_transformer, opened, search_of, source_ids, translator_of
+from random_translators import OPTIONS, SIZES, V, found_by, of_transformer, opened, source_ids, translator_of
 
 from tfk_transformer.export.to_onnx.calibration import observe_rows
 from tfk_transformer.export.to_onnx.onnx_layers import int8_profile
@@ -150,15 +150,10 @@ def tokenizer():
     return SubwordTokenizer.train(["ab ba aab bba abab cd dc"] * 30, V)
 
 
-@pytest.fixture(scope="module")
-def searches():
-    return {}  # see `search_of`
-
-
-def int8_graph(searches, translator, kept=()):
+def int8_graph(translator, kept=()):
     targets = np.random.default_rng(2).integers(3, V, (5, 6)).astype("int32")
     rows = observe_rows(translator.model, source_ids(), targets)
-    return generate_graph(search_of(searches, translator), translator, int8_profile(rows, kept))
+    return generate_graph(translator, int8_profile(rows, kept))
 
 
 @pytest.mark.parametrize("kind", ["m2m", "mbart", "decoder"])
@@ -188,8 +183,8 @@ def weights_of(graph):
 
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
-def test_no_product_of_a_file_can_be_cut(options, tokenizer, searches):
-    found = weights_of(int8_graph(searches, of_transformer(tokenizer, **options)).graph)
+def test_no_product_of_a_file_can_be_cut(options, tokenizer):
+    found = weights_of(int8_graph(of_transformer(tokenizer, **options)).graph)
     assert len(found) == 4 + 2 + 2 * 6 + 1  # of an encoder layer, of the memory, of two decoder layers, of the output
     for weights in found:
         assert weights.dtype == np.int8
@@ -199,17 +194,17 @@ def test_no_product_of_a_file_can_be_cut(options, tokenizer, searches):
     assert LARGEST_PAIR * 255 <= 2**15 - 1
 
 
-def test_a_decoder_alone_has_ranges_too(tokenizer, searches, tmp_path):
+def test_a_decoder_alone_has_ranges_too(tokenizer, tmp_path):
     sizes = {name: size for name, size in SIZES.items() if name != "encoder_layers"}
     translator = translator_of(tokenizer, LanguageModel, **sizes, vocab_size=V, tie_embeddings="all")
-    graph = int8_graph(searches, translator)
+    graph = int8_graph(translator)
     assert len(weights_of(graph.graph)) == 2 * 4 + 1
     assert np.isfinite(found_by(opened(graph, tmp_path / "int8.onnx"), {"beam_size": 1})[1]).all()
 
 
 @pytest.mark.parametrize("beam_size", [1, 3])
-def test_a_row_does_not_depend_on_its_neighbours(beam_size, tokenizer, searches, tmp_path):
-    session = opened(int8_graph(searches, of_transformer(tokenizer)), tmp_path / "int8.onnx")
+def test_a_row_does_not_depend_on_its_neighbours(beam_size, tokenizer, tmp_path):
+    session = opened(int8_graph(of_transformer(tokenizer)), tmp_path / "int8.onnx")
     settings = {"beam_size": np.array(beam_size, "int32")}
     ids, scores = session.run(["ids", "scores"], {"source_ids": source_ids(), **settings})
     for row, source in enumerate(source_ids()):
@@ -218,13 +213,13 @@ def test_a_row_does_not_depend_on_its_neighbours(beam_size, tokenizer, searches,
         np.testing.assert_allclose(score[0], scores[row], atol=1e-5)
 
 
-def test_int8_scores_are_close_to_the_models_and_kept_weights_are_the_models(tokenizer, searches, tmp_path):
+def test_int8_scores_are_close_to_the_models_and_kept_weights_are_the_models(tokenizer, tmp_path):
     translator = of_transformer(tokenizer)
     settings = {"beam_size": 1, "max_length": 1}
-    portable = generate_graph(search_of(searches, translator), translator)
+    portable = generate_graph(translator)
     expected = found_by(opened(portable, tmp_path / "portable.onnx"), settings)[1]
     rounded, kept = (
-        found_by(opened(int8_graph(searches, translator, parts), tmp_path / f"{name}.onnx"), settings)[1]
+        found_by(opened(int8_graph(translator, parts), tmp_path / f"{name}.onnx"), settings)[1]
         for name, parts in (("rounded", ()), ("kept", ("/",)))
     )
     assert 1e-5 < np.abs(expected - rounded).max() < 0.3  # the same on every processor
@@ -261,7 +256,7 @@ def test_processors_without_vnni_add_as_emulated(hidden, library, tmp_path):
 
 
 @pytest.mark.parametrize("hidden", ["vnni", "avx512"])
-def test_every_processor_gives_the_same_ids(hidden, library, tokenizer, searches, tmp_path):
-    session = opened(int8_graph(searches, of_transformer(tokenizer)), tmp_path / "int8.onnx")
+def test_every_processor_gives_the_same_ids(hidden, library, tokenizer, tmp_path):
+    session = opened(int8_graph(of_transformer(tokenizer)), tmp_path / "int8.onnx")
     inputs = {"source_ids": source_ids(), "beam_size": np.array(3, "int32"), "n_best": np.array(3, "int32")}
     np.testing.assert_array_equal(run_without(library, hidden, tmp_path / "int8.onnx", inputs), session.run(["ids"], inputs)[0])

@@ -14,7 +14,7 @@ from tfk_transformer.export.runtime.onnx_translator import OnnxTranslator
 from tfk_transformer.export.runtime.sessions import METADATA, open_session, read_metadata
 from tfk_transformer.export.to_onnx.conversion import quietly
 from tfk_transformer.export.to_onnx.onnx_file import SMALL, OnnxFiles
-from tfk_transformer.export.to_onnx.onnx_models import generate_graph, search_graph
+from tfk_transformer.export.to_onnx.onnx_models import generate_graph
 
 NAMES = ("generate.onnx", "translate.onnx")
 TEXTS = ["forty-two", "seven"]
@@ -103,9 +103,7 @@ def test_weights_that_are_missing_or_cut_are_said(parted, cut):
 
 def test_one_process_converts_again_and_again(translator):
     """TensorFlow names what it inlines anew in each conversion, and must not find two functions of one name."""
-    first, second = (
-        Counter(node.op_type for node in generate_graph(search_graph(translator), translator).graph.all_nodes()) for _ in range(2)
-    )
+    first, second = (Counter(node.op_type for node in generate_graph(translator).graph.all_nodes()) for _ in range(2))
     assert first == second and first["Loop"] == 2
 
 

@@ -150,7 +150,7 @@ def test_an_onnx_file_by_itself_says_what_is_missing(exported, tmp_path):
 
 def test_a_saved_model_without_tokenizers_scores_and_says_what_it_lacks(translator, tmp_path):
     """As an earlier version exported it."""
-    write_saved_model(translator, tmp_path / "old", {"translate": TRANSLATE, "score": SCORE})
+    write_saved_model(translator, translator.functions, tmp_path / "old", {"translate": TRANSLATE, "score": SCORE})
     old = load(tmp_path / "old")
     assert old.translate(["seven"])[0].text == "sieben"
     expected = [scored._replace(source_tokens=None) for scored in translator.score_tokens(SOURCES, TARGETS)]

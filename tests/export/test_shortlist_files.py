@@ -23,7 +23,7 @@ from tfk_transformer.export.runtime.sessions import open_session
 from tfk_transformer.export.signatures import GENERATE
 from tfk_transformer.export.to_onnx.calibration import observe_rows
 from tfk_transformer.export.to_onnx.onnx_layers import int8_profile
-from tfk_transformer.export.to_onnx.onnx_models import generate_graph, search_graph
+from tfk_transformer.export.to_onnx.onnx_models import generate_graph
 from tfk_transformer.models.classifier import Classifier
 from tfk_transformer.models.language_model import LanguageModel
 from tfk_transformer.pipelines.text_classifier import TextClassifier
@@ -55,10 +55,11 @@ def with_shortlist(translator, shortlist):
 
 
 def assert_equal(translator, session):
+    search = traced(translator.functions, GENERATE)
     for settings in SEARCHES:
         prefix = np.array([[5], [0], [0], [3], [0]], "int32")
         whole = {name: np.array(value, SETTING_DTYPES[name]) for name, value in settings.items()}
-        expected = traced(translator.functions, GENERATE)(source_ids(), prefix, *SearchSettings(**settings).model_dump().values())
+        expected = search(source_ids(), prefix, *SearchSettings(**settings).model_dump().values())
         ids, scores = session.run(["ids", "scores"], {"source_ids": source_ids(), "prefix_ids": prefix, **whole})
         np.testing.assert_array_equal(ids, expected["ids"])
         np.testing.assert_allclose(scores, expected["scores"], atol=1e-4)
@@ -67,14 +68,13 @@ def assert_equal(translator, session):
 @pytest.mark.parametrize("options", [OPTIONS[name] for name in ("plain", "post", "post_dropout", "marian", "mbart")])
 def test_every_kind_of_projection_gives_the_models_ids_and_scores(options, tokenizer, tmp_path):
     translator = with_shortlist(of_transformer(tokenizer, **options), a_shortlist())
-    search = search_graph(translator)
-    assert_equal(translator, opened(generate_graph(search, translator), tmp_path / "search.onnx"))
+    assert_equal(translator, opened(generate_graph(translator), tmp_path / "search.onnx"))
 
 
 def test_an_ensemble_too(tokenizer, tmp_path):
     other = of_transformer(tokenizer, **{**SIZES, "model_dim": 12, "decoder_layers": 1}, output_bias=True)
     translator = with_shortlist(Translator.ensemble([of_transformer(tokenizer), other]), a_shortlist())
-    assert_equal(translator, opened(generate_graph(search_graph(translator), translator), tmp_path / "two.onnx"))
+    assert_equal(translator, opened(generate_graph(translator), tmp_path / "two.onnx"))
 
 
 @pytest.mark.parametrize("options", [OPTIONS["post"], OPTIONS["marian"]], ids=["table", "kernel_and_bias"])
@@ -85,7 +85,7 @@ def test_8_bit_products_of_candidates_are_those_of_the_whole_vocabulary(options,
     ids = np.where(source_ids() == 0, 0, np.maximum(source_ids(), 2))
     profile = int8_profile(observe_rows(translator.model, ids, ids))
     files = [
-        opened(generate_graph(search_graph(each), each, profile), tmp_path / f"{name}.onnx")
+        opened(generate_graph(each, profile), tmp_path / f"{name}.onnx")
         for name, each in (("whole", translator), ("some", with_shortlist(translator, everything)))
     ]
     for settings in SEARCHES:
@@ -97,7 +97,7 @@ def test_8_bit_products_of_candidates_are_those_of_the_whole_vocabulary(options,
 def test_parts_of_the_vocabulary_are_chosen_before_the_loops(tokenizer):
     """Otherwise each decoding step would copy them."""
     translator = with_shortlist(of_transformer(tokenizer, **OPTIONS["marian"]), a_shortlist())
-    graph = generate_graph(search_graph(translator), translator).graph
+    graph = generate_graph(translator).graph
     readers = [node for node in graph.all_nodes() if any(value is not None and value.name.startswith("output/") for value in node.inputs)]
     assert [node.op_type for node in readers] == ["Gather", "Gather"]
     assert all(node.graph is graph for node in readers)

@@ -83,7 +83,7 @@ def test_files_without_steps_say_so(exported, translator, tmp_path):
     (tmp_path / "translate.onnx").write_bytes((exported / "translate.onnx").read_bytes())
     with pytest.raises(ValueError, match="expected decoder_step.onnx in .*; export the bundle with the format onnx_steps"):
         OnnxTranslator(tmp_path / "translate.onnx").stream("one")
-    write_saved_model(translator, tmp_path / "saved_model", {"translate": TRANSLATE})
+    write_saved_model(translator, translator.functions, tmp_path / "saved_model", {"translate": TRANSLATE})
     with pytest.raises(ValueError, match=r"expected the signature 'decoder_step', got \['translate'\]"):
         SavedModelTranslator(tmp_path / "saved_model").stream("one")
 

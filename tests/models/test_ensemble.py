@@ -71,7 +71,7 @@ def test_steps_equal_the_full_pass_with_and_without_a_cache(ensemble, members, u
     step, first_cache, memory = ensemble.start_search(given["source"], use_cache)
     cache = first_cache(B)
     for t in range(T):
-        logits, cache, seen = step(Beams(given["target"][:, None, : t + 1], None), cache, memory)
+        logits, cache, seen = step(Beams(given["target"][:, None, : t + 1], t, None), cache, memory)
         assert [tuple(part.shape) for part in logits] == [(B, 1, V)] * 3
         for part, expected in zip(logits, full, strict=True):
             np.testing.assert_allclose(part[:, 0], expected[:, t], atol=1e-5)

@@ -67,7 +67,7 @@ def test_every_step_over_the_whole_prefix_equals_the_full_pass(options):
     step, first_cache, memory = model.start_search(source, use_cache=False)
     said = target.reshape(B, beams, T)
     for t in range(T):
-        logits, _, attention = step(Beams(said[:, :, : t + 1], None), first_cache(B), memory)
+        logits, _, attention = step(Beams(said[:, :, : t + 1], t, None), first_cache(B), memory)
         assert tuple(attention.shape) == (B, beams, S)
         np.testing.assert_allclose(logits, full[:, :, t], atol=1e-5)
 

@@ -353,7 +353,8 @@ def test_a_translator_s_saved_model_is_no_classifier_s(classifier, tmp_path):
     size = classifier.tokenizer.vocab_size
     model = Transformer(TransformerConfig.preset("tiny", source_vocab_size=size, target_vocab_size=size))
     model.build()
-    write_saved_model(Translator(model, classifier.tokenizer), tmp_path / "numbers", {"translate": TRANSLATE})
+    translator = Translator(model, classifier.tokenizer)
+    write_saved_model(translator, translator.functions, tmp_path / "numbers", {"translate": TRANSLATE})
     with pytest.raises(
         ValueError, match="expected the signature 'classify', got .*; it is a translator's; open it with SavedModelTranslator"
     ):

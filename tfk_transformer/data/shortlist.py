@@ -28,6 +28,16 @@ class Shortlist(NamedTuple):
     target_vocab_size: int
     sentences: int  # the number of text pairs that it was learned from
 
+    def __eq__(self, other: object) -> bool:
+        """Return whether two shortlists have the same candidates."""
+        return isinstance(other, Shortlist) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def _key(self) -> tuple[bytes, bytes, tuple[int, ...], int]:
+        return self.common.tobytes(), self.likely.tobytes(), self.likely.shape, self.target_vocab_size
+
 
 def about_shortlist(shortlist: Shortlist | None) -> dict[str, dict[str, int]]:
     """Return what exported files tell about a shortlist: nothing if there is none."""

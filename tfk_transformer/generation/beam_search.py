@@ -201,7 +201,7 @@ def _advance(step: Step, state: _State, rows: _Rows, limits: Limits, candidates:
     own = tf.tile(own_mask(limits.beam_size)[0], [tf.size(rows.sentence), 1, 1])
     lineage = tf.concat([state.lineage, own], axis=2)  # (A, M, (length+1)*M)
     ids = state.ids[:, limits.beam_size :]
-    logits, cache, attention = step(Beams(ids, lineage[:, None]), state.cache, rows.source.memory)
+    logits, cache, attention = step(Beams(ids, state.length, lineage[:, None]), state.cache, rows.source.memory)
     too_short = state.length + 1 - rows.given < limits.min_length
     count = how_many(limits, tf.nest.flatten(logits)[0].shape[-1] if candidates is None else candidates.most())
 

@@ -58,7 +58,7 @@ class StepFunctions:
     def _layers(self, name: str, tensors: Tensors) -> list[list[KeyValue]]:
         """Return the keys and values of each member's layers."""
         numbers = itertools.count()
-        own = [itertools.islice(numbers, member.decoder.num_layers) for member in self.members]
+        own = [itertools.islice(numbers, member.config.decoder_layers) for member in self.members]
         return [[KeyValue(tensors[f"{name}_{i}_key"], tensors[f"{name}_{i}_value"]) for i in layers] for layers in own]
 
 

@@ -170,6 +170,7 @@ class Beams(NamedTuple):
     """The M hypotheses of each sentence that a decoding step extends."""
 
     ids: Tensor  # int32 (B, M, t+1), the start token first
+    position: Tensor  # int32 (), t, the position of the last token
     lineage: Tensor  # float32 (B, 1, M, (t+1)*M), additive: hides the cached positions of beams that a beam does not descend from
 
 
@@ -278,7 +279,7 @@ class TokenModel(ConfiguredModel):
         return self._to_step(last, [], attention)
 
     def _cached_step(self, beams: Beams, cache: list[KeyValue], memory: Tensor) -> Step:
-        return self.step(beams.ids[:, :, -1], ops.shape(beams.ids)[2] - 1, cache, memory, beams.lineage)
+        return self.step(beams.ids[:, :, -1], beams.position, cache, memory, beams.lineage)
 
     def _to_step(self, output: Tensor, cache: list[KeyValue], attention: Tensor) -> Step:
         if attention is None:

@@ -67,9 +67,7 @@ class Ensemble(TokenModel):
 
     def decode(self, inputs: Tensor, training: bool | None = None) -> Decoded:
         """Return the outputs (B, T, D) of the members' decoders, and their mean attention (B, 1, T, S) as that of a single layer."""
-        decoded = [member.decode(inputs, training) for member in self.members]
-        cross = mean_of([ops.mean(found.cross_weights[-1], axis=1, keepdims=True) for found in decoded])
-        return Decoded([found.output for found in decoded], [], [cross])
+        return joined_decoded([member.decode(inputs, training) for member in self.members])
 
     def logits(self, decoded: Tensor) -> Tensor:
         """Project the outputs (B, T, D) of the members' decoders to the logits (B, T, vocab_size) of each."""
@@ -88,6 +86,12 @@ def joined(steppers: Sequence[Stepper]) -> Stepper:
         return Step([one.logits for one in steps], [one.cache for one in steps], mean_of([one.attention for one in steps]))
 
     return Stepper(step, lambda batch: [one.first_cache(batch) for one in steppers], [one.memory for one in steppers])
+
+
+def joined_decoded(decoded: Sequence[Decoded]) -> Decoded:
+    """Return what several models decode as the result of one, with their mean attention (B, 1, T, S) as that of a single layer."""
+    cross = mean_of([ops.mean(found.cross_weights[-1], axis=1, keepdims=True) for found in decoded])
+    return Decoded([found.output for found in decoded], [], [cross])
 
 
 def _checked(models: Sequence[Transformer]) -> list[Transformer]:
