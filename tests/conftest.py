@@ -5,20 +5,31 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from number_files import write_number_files
+import run_wide
+from number_files import number_files_spec, write_number_files
+from run_wide import made_once
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 REPOSITORY = Path(__file__).parents[1]
 
 
+@pytest.fixture(scope="session", autouse=True)
+def run_folder(tmp_path_factory):
+    """The folder of this run of the tests, which the processes of pytest-xdist share."""
+    own = tmp_path_factory.getbasetemp()
+    run_wide.folder = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "made_once"
+    yield run_wide.folder
+    assert run_wide.changed() == [], "a test changed files that all tests read; it should copy them"
+
+
 @pytest.fixture(scope="session")
-def recipe(tmp_path_factory):
+def recipe():
     """A recipe that takes seconds: the numbers below 200."""
     from tfk_transformer.training.trainer import Recipe
 
-    data = write_number_files(tmp_path_factory.mktemp("numbers"), range(200))
+    data = made_once("numbers", lambda folder: write_number_files(folder, range(200)))
     return Recipe(
-        data=data,
+        data=number_files_spec(data),
         preset="tiny",
         vocab_size=80,
         max_length=32,
@@ -31,13 +42,11 @@ def recipe(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def bundle(recipe, tmp_path_factory):
-    """The bundle of that recipe."""
+def bundle(recipe):
+    """The bundle of that recipe. It is read only, like all that is made once a run."""
     from tfk_transformer.training.trainer import train
 
-    path = tmp_path_factory.mktemp("bundle") / "numbers"
-    train(recipe, path, say=lambda line: None)
-    return path
+    return made_once("bundle/numbers", lambda path: train(recipe, path, say=lambda line: None))
 
 
 @pytest.fixture(scope="session")
@@ -49,13 +58,11 @@ def translator(bundle):
 
 
 @pytest.fixture(scope="session")
-def exported(translator, tmp_path_factory):
+def exported(translator):
     """Its SavedModel and ONNX files."""
     from tfk_transformer.export.exporting import export
 
-    path = tmp_path_factory.mktemp("export") / "numbers"
-    export(translator, path)
-    return path
+    return made_once("export/numbers", lambda path: export(translator, path))
 
 
 @pytest.fixture
