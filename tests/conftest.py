@@ -9,7 +9,7 @@ import run_wide
 from number_files import number_files_spec, write_number_files
 from run_wide import made_once
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.update(run_wide.ENVIRONMENT)
 REPOSITORY = Path(__file__).parents[1]
 
 

@@ -17,7 +17,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from filelock import FileLock
+from processor_time import shared
 
+# The environment of the run, before a test or the library changes it.
+ENVIRONMENT = {"TF_CPP_MIN_LOG_LEVEL": "3"} | os.environ
 folder: Path | None = None  # set by conftest.py
 
 
@@ -37,7 +40,8 @@ def made_once(name: str, make: Callable[[Path], object]) -> Path:
             unfinished.parent.mkdir(parents=True, exist_ok=True)
             if unfinished.is_dir():
                 shutil.rmtree(unfinished)  # of a maker that failed
-            make(unfinished)
+            with shared(name):
+                make(unfinished)
             path.with_name(f"{path.name}.content").write_text(json.dumps(content(unfinished)))
             unfinished.rename(path)
     return path
@@ -54,4 +58,8 @@ def changed() -> list[str]:
     """Return the names of what was changed after it was made."""
     records = sorted(folder.rglob("*.content")) if folder.exists() else []
     made = [(file.with_suffix(""), json.loads(file.read_text())) for file in records]
-    return [str(path.relative_to(folder)) for path, then in made if path.exists() and content(path) != then]
+    return [
+        str(path.relative_to(folder))
+        for path, then in made
+        if path.exists() and content(path) != then
+    ]
