@@ -4,20 +4,51 @@ import os
 import subprocess
 from pathlib import Path
 
+import processor_time
 import pytest
 import run_wide
 from number_files import number_files_spec, write_number_files
 from run_wide import made_once
+from tiers import Tiers
 
 os.environ.update(run_wide.ENVIRONMENT)
 REPOSITORY = Path(__file__).parents[1]
 
 
+def pytest_addoption(parser):
+    parser.addoption("--all", action="store_true", help="run the tests with the mark `long` too")
+    text = "write the processor seconds of each test to this file, as JSON lines"
+    parser.addoption("--processor-times", metavar="FILE", help=text)
+
+
+def pytest_configure(config):
+    config.pluginmanager.register(Tiers(config))
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(processor_time.Report(config))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef):
+    """Count a fixture of a wider scope than a test as work that tests share."""
+    if fixturedef.scope == "function":
+        return (yield)
+    with processor_time.shared(f"{fixturedef.argname} of {fixturedef.baseid or 'pytest'}"):
+        return (yield)
+
+
+@pytest.fixture(autouse=True)
+def processor_seconds(request):
+    """Measure each test: the first of its own fixtures, and the last to be torn down."""
+    with processor_time.measured(request.node):
+        yield
+
+
 @pytest.fixture(scope="session", autouse=True)
-def run_folder(tmp_path_factory):
+def run_folder(tmp_path_factory, request):
     """The folder of this run of the tests, which the processes of pytest-xdist share."""
-    own = tmp_path_factory.getbasetemp()
-    run_wide.folder = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "made_once"
+    own, distributed = tmp_path_factory.getbasetemp(), hasattr(request.config, "workerinput")
+    run_wide.folder = (own.parent if distributed else own) / "made_once"
+    run_wide.process = os.getppid() if distributed else os.getpid()
     yield run_wide.folder
     assert run_wide.changed() == [], "a test changed files that all tests read; it should copy them"
 

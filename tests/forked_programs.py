@@ -168,14 +168,11 @@ def _connection() -> socket.socket:
 
 def _start(address: Path) -> None:
     """Start the server, and wait until it has imported everything."""
-    run = os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid()
     log = address.with_suffix(".log")
     with open(log, "wb") as file:
-        command = [sys.executable, str(SERVER), str(address), str(run)]
+        command = [sys.executable, str(SERVER), str(address), str(run_wide.process)]
         streams = {"stdin": subprocess.DEVNULL, "stdout": file, "stderr": file}
-        subprocess.run(
-            command, env=run_wide.ENVIRONMENT, cwd=run_wide.folder, check=True, **streams
-        )
+        subprocess.run(command, env=run_wide.ENVIRONMENT, cwd=run_wide.folder, check=True, **streams)
     last = time.monotonic() + START_SECONDS
     while not address.exists():
         if time.monotonic() > last or "Traceback" in log.read_text(errors="replace"):

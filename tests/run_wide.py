@@ -21,7 +21,9 @@ from processor_time import shared
 
 # The environment of the run, before a test or the library changes it.
 ENVIRONMENT = {"TF_CPP_MIN_LOG_LEVEL": "3"} | os.environ
-folder: Path | None = None  # set by conftest.py
+# Set by conftest.py: the folder, and the process that started the run and ends with it.
+folder: Path | None = None
+process: int | None = None
 
 
 def made_once(name: str, make: Callable[[Path], object]) -> Path:
@@ -58,8 +60,4 @@ def changed() -> list[str]:
     """Return the names of what was changed after it was made."""
     records = sorted(folder.rglob("*.content")) if folder.exists() else []
     made = [(file.with_suffix(""), json.loads(file.read_text())) for file in records]
-    return [
-        str(path.relative_to(folder))
-        for path, then in made
-        if path.exists() and content(path) != then
-    ]
+    return [str(path.relative_to(folder)) for path, then in made if path.exists() and content(path) != then]

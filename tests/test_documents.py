@@ -130,7 +130,7 @@ def blocks() -> list[Block]:
 def cases():
     for block in blocks():
         if not block.reasons:
-            marks = [pytest.mark.journey] * block.trains + [needs_beam] * block.in_beam
+            marks = [pytest.mark.long] * block.trains + [needs_beam] * block.in_beam
             yield pytest.param(block, id=f"{block.page}:{block.line}", marks=marks)
 
 

@@ -26,9 +26,7 @@ def outcome(done):
 
 
 def test_a_program_runs_in_a_fork_of_a_process_that_has_imported_tensorflow():
-    code = (
-        "import sys; print('tensorflow' in sys.modules, 'tfk_transformer.cli.main' in sys.modules)"
-    )
+    code = "import sys; print('tensorflow' in sys.modules, 'tfk_transformer.cli.main' in sys.modules)"
     assert outcome(run_program([sys.executable, "-c", code])) == (0, "True True\n", "")
     parents = {run_program([sys.executable, "-c", PRINT_PARENT]).stdout for _ in range(2)}
     assert len(parents) == 1 and parents != {f"{os.getpid()}\n"}
@@ -51,8 +49,7 @@ def test_a_program_runs_in_a_fork_of_a_process_that_has_imported_tensorflow():
         "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)",
         "import os; print('not flushed'); os._exit(4)",
         "import atexit; atexit.register(print, 'at the end'); print('first')",
-        "import threading, time\n"
-        "threading.Thread(target=lambda: (time.sleep(0.2), print('from a thread'))).start()",
+        "import threading, time\nthreading.Thread(target=lambda: (time.sleep(0.2), print('from a thread'))).start()",
         "import sys; sys.stdout.close()",
     ],
 )
@@ -74,21 +71,13 @@ def test_files_modules_and_commands_run_as_in_a_process_of_their_own(tmp_path):
         assert outcome(forked)[:2] == outcome(own)[:2] and forked.returncode == 1
         assert forked.stderr.splitlines()[-1] == "ZeroDivisionError: division by zero"
     assert run_program([sys.executable, "program.py"], cwd=tmp_path).stderr.count("File ") == 1
-    forked, own = both_ways(
-        [SCRIPTS / "tfk-transformer", "translate", "no_such_file", "seven"], cwd=tmp_path
-    )
-    assert (
-        outcome(forked) == outcome(own)
-        and forked.returncode == 1
-        and "no_such_file" in forked.stderr
-    )
+    forked, own = both_ways([SCRIPTS / "tfk-transformer", "translate", "no_such_file", "seven"], cwd=tmp_path)
+    assert outcome(forked) == outcome(own) and forked.returncode == 1 and "no_such_file" in forked.stderr
 
 
 def test_output_may_be_joined_and_may_be_bytes():
     code = "import sys; print('out', flush=True); print('err', file=sys.stderr); print(sys.stdin.buffer.read())"
-    done = run_program(
-        [sys.executable, "-c", code], input=b"\xff", stderr=subprocess.STDOUT, text=False
-    )
+    done = run_program([sys.executable, "-c", code], input=b"\xff", stderr=subprocess.STDOUT, text=False)
     assert outcome(done) == (0, b"out\nerr\nb'\\xff'\n", None)
 
 
@@ -151,15 +140,13 @@ def test_commands_that_only_a_process_of_its_own_can_run():
 
 def test_the_server_ends_with_the_process_that_started_it(tmp_path):
     code = (
-        "import pathlib, sys, run_wide; run_wide.folder = pathlib.Path(sys.argv[1])\n"
+        "import os, pathlib, sys, run_wide\n"
+        "run_wide.folder, run_wide.process = pathlib.Path(sys.argv[1]), os.getpid()\n"
         "from forked_programs import run_program\n"
         f"print(run_program([sys.executable, '-c', {PRINT_PARENT!r}]).stdout)\n"
     )
     environment = {**os.environ, "PYTHONPATH": os.path.dirname(run_wide.__file__)}
-    environment.pop("PYTEST_XDIST_WORKER", None)
-    done = subprocess.run(
-        [sys.executable, "-c", code, tmp_path], capture_output=True, text=True, env=environment
-    )
+    done = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True, env=environment)
     server = int(re.fullmatch(r"(\d+)\n\n", done.stdout)[1])
     for _ in range(100):
         try:

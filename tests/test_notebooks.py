@@ -42,7 +42,7 @@ def texts(outputs):
     return [output["text/plain"] for output in outputs]
 
 
-@pytest.mark.journey
+@pytest.mark.long
 def test_the_notebook_of_keras(tmp_path):
     from tfk_transformer.datasets.numbers import spell
 

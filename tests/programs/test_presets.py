@@ -38,7 +38,7 @@ def random_translator(preset, tokenizer):
     return Translator(model, tokenizer, probes=[spell(n, "en") for n in range(120)])
 
 
-@pytest.mark.journey
+@pytest.mark.long
 @pytest.mark.parametrize("preset", PRESETS)
 def test_a_documents_model_comes_out_the_same_everywhere(preset, tokenizer, tmp_path):
     translator = random_translator(preset, tokenizer)

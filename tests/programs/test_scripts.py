@@ -42,7 +42,7 @@ def test_the_comparison_finds_every_hypothesis_equal(bundle, exported, recipe):
     assert all(same == of and int(of) > 100 for *_, same, of in rows)
 
 
-@pytest.mark.journey
+@pytest.mark.long
 def test_keras_fit_in_plain_keras_leaves_a_bundle(tmp_path):
     """One epoch of the script's own data."""
     output = run("keras_fit.py", tmp_path / "bundle", 1)
@@ -50,7 +50,7 @@ def test_keras_fit_in_plain_keras_leaves_a_bundle(tmp_path):
     assert (tmp_path / "bundle" / "model.safetensors").is_file()
 
 
-@pytest.mark.journey
+@pytest.mark.long
 def test_the_readmes_python_runs(tmp_path):
     """Its one Python example, word for word except for the number of epochs: from text pairs to a file that translates."""
     (code,) = re.findall(r"```python\n(.*?)```", (SCRIPTS.parent / "README.md").read_text(encoding="utf-8"), re.DOTALL)
@@ -65,7 +65,7 @@ def test_the_readmes_python_runs(tmp_path):
     assert by_the_file == by_the_model
 
 
-@pytest.mark.journey
+@pytest.mark.long
 def test_the_demo_ends_with_a_table_of_all_three(tmp_path):
     """With one epoch the model is poor; that all three are equally so is what counts here."""
     output = run("demo.py", "--out", tmp_path / "demo", "--epochs", 1)

@@ -99,7 +99,7 @@ def processes():
     return context
 
 
-@pytest.mark.journey
+@pytest.mark.long
 def test_a_training_killed_at_ten_points_ends_with_the_weights_of_one_that_never_was(processes, tmp_path):
     (tmp_path / "data").mkdir()
     data = write_number_files(tmp_path / "data", range(300))
