@@ -4,7 +4,7 @@ import os
 import subprocess
 from pathlib import Path
 
-import processor_time
+import processor_seconds
 import pytest
 import run_wide
 from number_files import number_files_spec, write_number_files
@@ -24,7 +24,7 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     config.pluginmanager.register(Tiers(config))
     if not hasattr(config, "workerinput"):
-        config.pluginmanager.register(processor_time.Report(config))
+        config.pluginmanager.register(processor_seconds.Report(config))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -32,14 +32,14 @@ def pytest_fixture_setup(fixturedef):
     """Count a fixture of a wider scope than a test as work that tests share."""
     if fixturedef.scope == "function":
         return (yield)
-    with processor_time.shared(f"{fixturedef.argname} of {fixturedef.baseid or 'pytest'}"):
+    with processor_seconds.shared(f"{fixturedef.argname} of {fixturedef.baseid or 'pytest'}"):
         return (yield)
 
 
 @pytest.fixture(autouse=True)
-def processor_seconds(request):
+def measured(request):
     """Measure each test: the first of its own fixtures, and the last to be torn down."""
-    with processor_time.measured(request.node):
+    with processor_seconds.measured(request.node):
         yield
 
 

@@ -26,7 +26,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-import processor_time
+import processor_seconds
 import run_wide
 from filelock import FileLock
 
@@ -146,7 +146,7 @@ def _run(request: dict, streams: list, timeout: float | None) -> tuple[int, bool
             connection.settimeout(None)
             line = connection.recv(1000)
     end = json.loads(line)
-    processor_time.add_program(end["seconds"])
+    processor_seconds.add_program(end["seconds"])
     return end["returncode"], late
 
 

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from filelock import FileLock
-from processor_time import shared
+from processor_seconds import shared
 
 # The environment of the run, before a test or the library changes it.
 ENVIRONMENT = {"TF_CPP_MIN_LOG_LEVEL": "3"} | os.environ

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import processor_time
+import processor_seconds
 import pytest
 
 TESTS = Path(__file__).parent
@@ -61,8 +61,8 @@ def test_longer():
 def suite(tmp_path):
     """Run a suite in which the limit is a tenth of a second; gives the output and the figures."""
     text = (TESTS / "conftest.py").read_text()
-    lines = "import processor_time\nprocessor_time.LIMIT = 0.1\nprocessor_time.slowness = lambda: 1.0\n"
-    (tmp_path / "conftest.py").write_text(text.replace("import processor_time\n", lines))
+    lines = "import processor_seconds\nprocessor_seconds.LIMIT = 0.1\nprocessor_seconds.slowness = lambda: 1.0\n"
+    (tmp_path / "conftest.py").write_text(text.replace("import processor_seconds\n", lines))
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = long\n")
     (tmp_path / "test_them.py").write_text(SUITE)
 
@@ -137,5 +137,5 @@ def test_a_test_between_the_limit_and_twice_the_limit_is_only_listed(suite, tmp_
 
 
 def test_on_a_machine_that_is_busy_or_slower_the_limit_is_higher(monkeypatch):
-    monkeypatch.setattr(processor_time, "_computation", lambda: 3 * processor_time.REFERENCE)
-    assert processor_time.slowness() == pytest.approx(3)
+    monkeypatch.setattr(processor_seconds, "_computation", lambda: 3 * processor_seconds.REFERENCE)
+    assert processor_seconds.slowness() == pytest.approx(3)

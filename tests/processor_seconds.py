@@ -77,7 +77,7 @@ def measured(item: pytest.Item) -> Iterator[None]:
     figures = {"own": round(own, 3), "children": round(children, 3), "wall": round(wall, 3)}
     figures |= {"limit": round(limit, 1), "long": long, "shared": list(_records)}
     _records.clear()
-    item.user_properties.append(("processor_time", figures))
+    item.user_properties.append(("processor_seconds", figures))
     if own + children > TOLERANCE * limit and not long:
         pytest.fail(
             f"{item.nodeid} took {own + children:.1f} processor seconds ({own:.1f} in pytest's "
@@ -112,7 +112,7 @@ class Report:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Keep the figures that came with a test's last report."""
-        figures = dict(report.user_properties).get("processor_time")
+        figures = dict(report.user_properties).get("processor_seconds")
         if report.when != "teardown" or figures is None:
             return
         if self._file:
