@@ -3,7 +3,7 @@
 .venv-beam/bin/python benchmarks/beam.py [--model translate.onnx] [--input FILE] [--texts 20000] [--times 3]
 
 Every run is a process of its own. The runs take turns, and the medians are printed: texts a second, and texts a processor-second, in
-which the processors of all workers count. Without --model, the model is the small one of an earlier version.
+which the processors of all workers count. Without --model, the model is the small one of the tests.
 """
 
 import argparse
@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-EARLIER = Path(__file__).parents[1] / "tests" / "earlier_version"
+SAVED = Path(__file__).parents[1] / "tests" / "saved_files"
 WORKERS = ["--direct_running_mode", "multi_processing", "--direct_num_workers"]
 ALONE = """
 import json, sys
@@ -70,8 +70,8 @@ def commands(given: argparse.Namespace, texts: Path, output: Path) -> dict[str, 
 def main() -> None:
     """Measure and print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", type=Path, default=EARLIER / "translate.onnx")
-    parser.add_argument("--input", type=Path, default=EARLIER / "en.txt", help="a file with one text per line")
+    parser.add_argument("--model", type=Path, default=SAVED / "translate.onnx")
+    parser.add_argument("--input", type=Path, default=SAVED / "en.txt", help="a file with one text per line")
     parser.add_argument("--texts", type=int, default=20_000)
     parser.add_argument("--times", type=int, default=3)
     parser.add_argument("--beam-size", type=int, default=1)

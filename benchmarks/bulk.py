@@ -3,7 +3,7 @@
 python benchmarks/bulk.py kills [--lines 1000000] [--times 10] [--end .txt]    SIGKILL, then --resume; the output byte for byte
 python benchmarks/bulk.py memory [--lines 200000] [--than 10000] [--end .gz]   peak memory of runs over many and over few lines
 
-The model is the small ONNX file of an earlier version. The status is 1 if a byte differs, or if memory grew by more than 20 %.
+The model is the small ONNX file of the tests. The status is 1 if a byte differs, or if memory grew by more than 20 %.
 """
 
 import argparse
@@ -20,14 +20,14 @@ from pathlib import Path
 
 from tfk_transformer.text_files.compression import compressed, compression
 
-EARLIER = Path(__file__).parents[1] / "tests" / "earlier_version"
+SAVED = Path(__file__).parents[1] / "tests" / "saved_files"
 OPTIONS = ["--beam-size", "1", "--setting", "max_length=4"]
 LIMIT = 1.2
 
 
 def write_lines(path: Path, count: int) -> None:
     """Write number words and blank lines in random order, 10,000 lines at a time."""
-    chance, words = random.Random(1), (EARLIER / "en.txt").read_text().splitlines()
+    chance, words = random.Random(1), (SAVED / "en.txt").read_text().splitlines()
     with path.open("wb") as file:
         for begin in range(0, count, 10_000):
             lines = chance.choices([*words, ""], k=min(10_000, count - begin))
@@ -36,7 +36,7 @@ def write_lines(path: Path, count: int) -> None:
 
 def command(source: Path, output: Path, *options: str) -> list[str]:
     """Return the command line that translates a file."""
-    files = [str(EARLIER / "translate.onnx"), "--input", str(source), "--output", str(output)]
+    files = [str(SAVED / "translate.onnx"), "--input", str(source), "--output", str(output)]
     return [sys.executable, "-m", "tfk_transformer", "translate", *files, *OPTIONS, *options]
 
 

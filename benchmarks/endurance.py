@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-EARLIER = Path(__file__).parents[1] / "tests" / "earlier_version"
+SAVED = Path(__file__).parents[1] / "tests" / "saved_files"
 COMMAND = [sys.executable, "-m", "tfk_transformer"]
 KINDS = {"bundle": "bundle", "SavedModel": "files/saved_model", "ONNX": "files/translate.onnx"}
 WARM, GROWTH = 5000, 1.05
@@ -37,9 +37,8 @@ def resident() -> int:
 
 
 def prepare(folder: Path) -> None:
-    """Export the small bundle of an earlier version into a folder."""
-    shutil.copytree(EARLIER / "bundle", folder / "bundle")
-    subprocess.run([*COMMAND, "upgrade", folder / "bundle"], check=True, stdout=subprocess.DEVNULL)
+    """Export the small bundle of the tests into a folder."""
+    shutil.copytree(SAVED / "bundle", folder / "bundle")
     subprocess.run([*COMMAND, "export", folder / "bundle", "--out", folder / "files"], check=True, stdout=subprocess.DEVNULL)
 
 
@@ -48,7 +47,7 @@ def measure_translations(path: Path, count: int, threads: int) -> None:
     import tfk_transformer
 
     model, chance, lock = tfk_transformer.load(path), random.Random(7), threading.Lock()
-    words, done, after_warm = (EARLIER / "en.txt").read_text().split(), 0, 0
+    words, done, after_warm = (SAVED / "en.txt").read_text().split(), 0, 0
 
     def one_batch(_: int) -> int:
         with lock:
@@ -70,8 +69,8 @@ def measure_epochs(epochs: int = 200, warm: int = 20) -> None:
 
     import tfk_transformer as tfk
 
-    data = tfk.datasets.load(f"files:{EARLIER / 'en.txt'},{EARLIER / 'de.txt'}")
-    tokenizer = tfk.Translator.load(EARLIER / "bundle").source_tokenizer
+    data = tfk.datasets.load(f"files:{SAVED / 'en.txt'},{SAVED / 'de.txt'}")
+    tokenizer = tfk.Translator.load(SAVED / "bundle").source_tokenizer
     batches = tfk.TokenBatches(data, "train", tokenizer, tokenizer, batch_tokens=256, shuffle=True)
     sizes = {"source_vocab_size": tokenizer.vocab_size, "target_vocab_size": tokenizer.vocab_size}
     model = tfk.Transformer(tfk.TransformerConfig.preset("tiny", **sizes))
@@ -94,8 +93,8 @@ class Task:
     def __init__(self, name: str, folder: Path):
         self.out = folder / f"out of {name}"
         self.name, self.lines = name, folder / "lines.txt"
-        self.lines.write_text((EARLIER / "en.txt").read_text() * 100)
-        data = f"files:{EARLIER / 'en.txt'},{EARLIER / 'de.txt'}"
+        self.lines.write_text((SAVED / "en.txt").read_text() * 100)
+        data = f"files:{SAVED / 'en.txt'},{SAVED / 'de.txt'}"
         small = ["--preset", "tiny", "--vocab-size", "60", "--max-length", "24", "--batch-tokens", "256", "--warmup-steps", "9"]
         self.command = [*COMMAND, *{
             "export": ["export", folder / "bundle", "--out", self.out],

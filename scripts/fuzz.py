@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 TESTS = Path(__file__).parents[1] / "tests"
-EARLIER = TESTS / "earlier_version"
+SAVED = TESTS / "saved_files"
 MEMORY, BUSY, HUNG = 12 * 2**30, 60, 600  # bytes of address space, seconds of processor time, seconds in all
 VALUES: list[Any] = [
     None, True, -1, 0, 1, 3, 2**31, 2**63, 10**7, 10**9, 10**400, 0.5, -0.0, 1e308, float("nan"), float("inf"),
@@ -149,13 +149,8 @@ def mutated_tokenizer(content: bytes, chance: random.Random) -> bytes:
 
 
 def copy_bundle(folder: Path) -> None:
-    """Copy the bundle that an earlier version wrote."""
-    shutil.copytree(EARLIER / "bundle", folder)
-
-
-def upgraded_bundle(folder: Path) -> None:
-    """Copy it with its weights as safetensors, which are made once, in a process of their own."""
-    shutil.copytree(MADE / "upgraded", folder)
+    """Copy a bundle."""
+    shutil.copytree(SAVED / "bundle", folder)
 
 
 def copy_marian(folder: Path) -> None:
@@ -171,7 +166,7 @@ def copy_npz(folder: Path) -> None:
 def copy_onnx(folder: Path) -> None:
     """Copy an ONNX file."""
     folder.mkdir()
-    shutil.copy(EARLIER / "translate.onnx", folder)
+    shutil.copy(SAVED / "translate.onnx", folder)
 
 
 def use_bundle(folder: Path) -> None:
@@ -213,11 +208,10 @@ def use_import(folder: Path) -> None:
 
 MADE = Path()  # folders that are made once
 KINDS = {
-    "config": Kind(upgraded_bundle, "config.json", mutated_json, use_bundle),
-    "metrics": Kind(upgraded_bundle, "metrics.json", mutated_json, use_bundle),
-    "safetensors": Kind(upgraded_bundle, "model.safetensors", mutated_safetensors, use_bundle),
-    "hdf5": Kind(copy_bundle, "model.weights.h5", mutated_bytes, use_bundle),
-    "tokenizer": Kind(upgraded_bundle, "source.model", mutated_tokenizer, use_bundle),
+    "config": Kind(copy_bundle, "config.json", mutated_json, use_bundle),
+    "metrics": Kind(copy_bundle, "metrics.json", mutated_json, use_bundle),
+    "safetensors": Kind(copy_bundle, "model.safetensors", mutated_safetensors, use_bundle),
+    "tokenizer": Kind(copy_bundle, "source.model", mutated_tokenizer, use_bundle),
     "recipe": Kind(copy_bundle, "recipe.toml", mutated_bytes, use_recipe),
     "onnx": Kind(copy_onnx, "translate.onnx", mutated_onnx, use_onnx),
     "import config": Kind(copy_marian, "config.json", mutated_json, use_import),
@@ -284,10 +278,6 @@ def make(folder: Path) -> None:
     from tfk_transformer.runtime_environment import load_tensorflow
 
     load_tensorflow()
-    from tfk_transformer.pipelines.bundle import rewrite
-
-    copy_bundle(folder / "upgraded")
-    rewrite(folder / "upgraded")
     marian_folder.write_folder(folder / "marian")
     settings = {"num_beams": 4, "max_length": 9, "bad_words_ids": [[66]], "forced_eos_token_id": 0, "length_penalty": 0.5}
     (folder / "marian" / "generation_config.json").write_text(json.dumps(settings))

@@ -16,8 +16,8 @@ with atheris.instrument_imports(include=["tfk_transformer"]):
     from tfk_transformer.export.runtime.sessions import checked_metadata
     from tfk_transformer.inference.setting_checks import checked_settings
     from tfk_transformer.models.registry import config_from_json
-    from tfk_transformer.pipelines import weights
     from tfk_transformer.pipelines.text_classifier import _read_labels
+    from tfk_transformer.pipelines.weights import read_shapes
     from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
     from tfk_transformer.training.recipe import Recipe
 
@@ -41,8 +41,7 @@ def read_settings(content: bytes) -> None:
 READERS = [
     config_from_json,
     read_settings,
-    lambda content: weights._shapes_in_safetensors(file_of("model.safetensors", content)),
-    lambda content: weights._shapes_in_hdf5(file_of("model.weights.h5", content)),
+    lambda content: read_shapes(file_of("model.safetensors", content)),
     lambda content: Recipe.read(file_of("recipe.toml", content)),
     lambda content: _read_labels(file_of("labels.json", content)),
     lambda content: named_value(content.decode("utf-8", "replace"), "--setting", "beam_size=1"),

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 NAMES = [
@@ -65,3 +66,42 @@ except ImportError as error:
     print(type(error).__name__)
 """
     assert run(code).stdout == "None\nModuleNotFoundError\n"
+
+
+def test_a_saved_model_loads_in_a_new_process_and_goes_on_training(tmp_path):
+    from tfk_transformer import (
+        Adam,
+        InverseSquareRoot,
+        LabelSmoothedCrossentropy,
+        Perplexity,
+        TokenAccuracy,
+        Transformer,
+        TransformerConfig,
+    )
+
+    sizes = {"model_dim": 10, "num_heads": 2, "ff_dim": 13, "encoder_layers": 1, "decoder_layers": 1}
+    config = TransformerConfig(source_vocab_size=23, target_vocab_size=29, max_length=11, **sizes)
+    model = Transformer(config)
+    metrics = [TokenAccuracy(), Perplexity()]
+    model.compile(Adam(InverseSquareRoot(1e-2, 3)), LabelSmoothedCrossentropy(0.1), metrics=metrics)
+    random = np.random.default_rng(0)
+    inputs = {"source": random.integers(4, 23, (3, 7)), "target": random.integers(4, 29, (3, 5))}
+    model.fit(inputs, inputs["target"], epochs=6, verbose=0)
+    np.savez(tmp_path / "logits.npz", **inputs, logits=np.asarray(model(inputs)))
+    model.save(tmp_path / "model.keras")
+    done = run(f"""
+import keras, tfk_transformer
+import numpy as np
+model = keras.saving.load_model({str(tmp_path / "model.keras")!r})
+saved = np.load({str(tmp_path / "logits.npz")!r})
+inputs = {{name: saved[name] for name in ("source", "target")}}
+np.testing.assert_allclose(model(inputs), saved["logits"], atol=1e-5)
+assert int(model.optimizer.iterations) == 6, model.optimizer.iterations
+history = model.fit(inputs, saved["target"], epochs=3, verbose=0).history["loss"]
+assert history[-1] < history[0], history
+schedule = model.optimizer.get_config()["learning_rate"]
+assert schedule["registered_name"] == "tfk_transformer>InverseSquareRoot"
+kinds = [model, model.loss, model.optimizer, *model.metrics[1].metrics]
+assert {{type(kind).__module__.partition(".")[0] for kind in kinds}} == {{"tfk_transformer"}}, kinds
+""")
+    assert done.returncode == 0, done.stderr

@@ -13,7 +13,7 @@ from beam_environment import PYTHON, needs_beam
 
 import tfk_transformer as tfk
 
-MODEL = Path(__file__).parents[1] / "earlier_version" / "translate.onnx"
+MODEL = Path(__file__).parents[1] / "saved_files" / "translate.onnx"
 WORDS = [*MODEL.with_name("en.txt").read_text(encoding="utf-8").splitlines(), "", "naïve 7 🙂"]
 BAD = [
     (b"not JSON", "expected a JSON object, got a line that is none (Expecting value: line 1 column 1 (char 0))."),

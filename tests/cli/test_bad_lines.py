@@ -22,7 +22,7 @@ LONG = "one " * 500
 UTF_8 = "expected UTF-8, got byte 0xff at column 2."
 NUL = "expected text, got the character U+0000 in place 2; remove it, or decode the bytes that it came from as UTF-8."
 TOO_LONG = "expected at most 32 tokens, got more ('one one one one one one one on…', 500 words); split it into sentences."
-SMALL = Path(__file__).parents[1] / "earlier_version" / "translate.onnx"  # opens in a tenth of a second
+SMALL = Path(__file__).parents[1] / "saved_files" / "translate.onnx"  # opens in a tenth of a second
 # An input of seven lines, three of them bad: their numbers and the reason of each.
 GIVEN = b"seven\nt\xffo\n\na\0b\n" + LONG.encode() + b"\nforty-two\nnine\n"
 BAD = {2: UTF_8, 4: NUL, 5: TOO_LONG}
@@ -80,7 +80,7 @@ def test_the_first_bad_line_stops_after_the_lines_before_it(run, model, number, 
 
 
 def test_lines_of_later_chunks_have_their_own_numbers(run):
-    """The default chunk of 2,000 lines, and an ONNX file of an earlier version."""
+    """The default chunk of 2,000 lines, and the small ONNX file."""
     lines = [b"one"] * 4500
     lines[4004] = LONG.encode()
     lines[2500] = b"a\0b"

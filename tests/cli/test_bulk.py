@@ -17,9 +17,9 @@ import pytest
 from tfk_transformer.cli.progress import pace
 from tfk_transformer.text_files.compression import compressed, compression, opened
 
-EARLIER = Path(__file__).parents[1] / "earlier_version"
-SMALL = EARLIER / "translate.onnx"  # opens in a tenth of a second
-WORDS = (EARLIER / "en.txt").read_text().splitlines()
+SAVED = Path(__file__).parents[1] / "saved_files"
+SMALL = SAVED / "translate.onnx"  # opens in a tenth of a second
+WORDS = (SAVED / "en.txt").read_text().splitlines()
 FAST = ["--beam-size", 1, "--setting", "max_length=4"]
 LONG = "one " * 500
 

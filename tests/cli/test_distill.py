@@ -62,9 +62,6 @@ def test_results_for_programs_are_one_object(run, bundle, exported, recipe, tmp_
     assert (status, json.loads(out), error) == (0, {"bundle": str(tmp_path / "both"), "members": [str(bundle)] * 2}, "")
     status, out, error = run("serving", exported / "saved_model", "--models", tmp_path / "models", "--name", "n", "--json")
     assert (status, json.loads(out), error) == (0, {"folder": str(tmp_path / "models" / "n" / "1"), "version": 1}, "")
-    copied = shutil.copytree(bundle, tmp_path / "copy")
-    status, out, error = run("upgrade", copied, "--json")
-    assert (status, json.loads(out), error) == (0, {"weights": str(copied / "model.safetensors")}, "")
 
 
 @pytest.mark.parametrize(

@@ -354,8 +354,8 @@ WITHOUT_TENSORFLOW = "import runpy, sys; sys.modules['tensorflow'] = sys.modules
     ],
 )
 def test_wrong_arguments_are_refused_before_tensorflow_is_loaded(tmp_path, arguments, message):
-    """In processes that have no TensorFlow, each with a bundle of an earlier version."""
-    names = {"tmp": tmp_path, "bundle": Path(__file__).parents[1] / "earlier_version" / "bundle"}
+    """In processes that have no TensorFlow."""
+    names = {"tmp": tmp_path, "bundle": Path(__file__).parents[1] / "saved_files" / "bundle"}
     command = [sys.executable, "-c", WITHOUT_TENSORFLOW, *(argument.format(**names) for argument in arguments)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (1, "")

@@ -22,7 +22,7 @@ NOT_ELSEWHERE = ["gelu", "silu"]  # the translators of all other tests have relu
 @pytest.fixture(scope="module")
 def small():
     """A translator of 6,000 parameters, with little training."""
-    return Translator.load(Path(__file__).parents[1] / "earlier_version" / "bundle")
+    return Translator.load(Path(__file__).parents[1] / "saved_files" / "bundle")
 
 
 def with_activation(translator, activation):

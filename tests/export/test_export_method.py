@@ -18,7 +18,7 @@ from tfk_transformer.pipelines.translator import Translator
 @pytest.fixture(scope="module")
 def small():
     """A translator of 6,000 parameters, with little training."""
-    return Translator.load(Path(__file__).parents[1] / "earlier_version" / "bundle")
+    return Translator.load(Path(__file__).parents[1] / "saved_files" / "bundle")
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from tfk_transformer.export.runtime.onnx_scorer import OnnxScorer
 from tfk_transformer.export.runtime.opening import load
 from tfk_transformer.export.runtime.sessions import METADATA
 
-EARLIER = Path(__file__).parents[1] / "earlier_version" / "translate.onnx"
+SAVED = Path(__file__).parents[1] / "saved_files" / "translate.onnx"
 
 
 def with_metadata(source, path, change):
@@ -78,7 +78,7 @@ def other(value, *keys):
     ],
 )
 def test_a_file_with_other_metadata_is_refused_with_one_line(tmp_path, change, message):
-    path = with_metadata(EARLIER, tmp_path / "translate.onnx", change)
+    path = with_metadata(SAVED, tmp_path / "translate.onnx", change)
     with pytest.raises(ValueError, match=message) as refused:
         load(path)
     assert str(refused.value).startswith("ONNX: ") and str(path) in str(refused.value) and len(str(refused.value)) < 400
@@ -88,8 +88,8 @@ def test_a_file_with_other_metadata_is_refused_with_one_line(tmp_path, change, m
 
 
 def test_an_unknown_entry_is_let_pass(tmp_path):
-    path = with_metadata(EARLIER, tmp_path / "translate.onnx", other({"a": [1]}, "new"))
-    assert load(path).translate(["forty-two"]) == load(EARLIER).translate(["forty-two"])
+    path = with_metadata(SAVED, tmp_path / "translate.onnx", other({"a": [1]}, "new"))
+    assert load(path).translate(["forty-two"]) == load(SAVED).translate(["forty-two"])
     assert inspect(path)["facts"]["new"] == {"a": [1]}
 
 

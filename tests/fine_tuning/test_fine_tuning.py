@@ -21,7 +21,7 @@ from tfk_transformer.training.distribution import Team
 from tfk_transformer.training.recipe import Recipe
 from tfk_transformer.training.trainer import Training, train
 
-OWN = Path(__file__).parents[1] / "earlier_version" / "bundle"
+OWN = Path(__file__).parents[1] / "saved_files" / "bundle"
 SMALL = {"model_dim": 8, "ff_dim": 8, "num_heads": 2, "max_length": 30}
 
 
@@ -93,7 +93,7 @@ def test_a_tiny_learning_rate_keeps_the_translations(tmp_path):
 
 
 def test_an_own_model_continues_and_the_default_learning_rate_is_noted(tmp_path):
-    """A bundle of an earlier version, with its own recipe and new data."""
+    """A bundle with its own recipe and new data."""
     own, said = Recipe.read(OWN / "recipe.toml"), []
     data = ",".join(str(OWN.parent / f"{language}.txt") for language in ("en", "de"))
     given = {name: getattr(own, name) for name in own.model_fields_set - {"learning_rate", "validation_data"}}

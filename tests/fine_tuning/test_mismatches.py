@@ -13,7 +13,7 @@ from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 from tfk_transformer.training.recipe import Recipe
 
-OWN = Path(__file__).parents[1] / "earlier_version" / "bundle"  # max_length 24, 60 pieces, the preset "tiny" with smaller sizes
+OWN = Path(__file__).parents[1] / "saved_files" / "bundle"  # max_length 24, 60 pieces, the preset "tiny" with smaller sizes
 DATA = "files:a,b"
 
 

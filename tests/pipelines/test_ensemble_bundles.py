@@ -9,7 +9,6 @@ from random_translators import SIZES, V, of_transformer, translator_of
 from tfk_transformer.export.inspection import inspect
 from tfk_transformer.export.runtime.opening import load
 from tfk_transformer.models.language_model import LanguageModel
-from tfk_transformer.pipelines.bundle import rewrite
 from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
@@ -89,7 +88,6 @@ def test_attention_is_the_mean_of_the_members(ensemble, members):
 
 
 def test_a_bundle_comes_back(ensemble, bundle):
-    rewrite(bundle)  # as the command `upgrade`
     loaded, described = load(bundle), inspect(bundle)
     assert loaded.probes == ["ab", "cd ba"] and loaded.max_length == OTHER["max_length"]
     assert_same(loaded, ensemble, beam_size=3)

@@ -1,4 +1,4 @@
-"""The weights of a bundle: written as safetensors, read from it and from the HDF5 of earlier versions, and never trusted."""
+"""The weights of a bundle: written as safetensors, read from it, and never trusted."""
 
 import json
 import shutil
@@ -6,19 +6,16 @@ import subprocess
 import sys
 from pathlib import Path
 
-import h5py
 import numpy as np
 import pytest
 import safetensors.numpy
 
 from tfk_transformer.config.model_options import ClassifierConfig, LanguageModelConfig, TransformerConfig
 from tfk_transformer.models.registry import make_model
-from tfk_transformer.pipelines.bundle import rewrite
-from tfk_transformer.pipelines.text_classifier import TextClassifier
 from tfk_transformer.pipelines.translator import Translator
-from tfk_transformer.pipelines.weights import EARLIER_WEIGHTS, WEIGHTS, check_sizes, read_weights, write_weights
+from tfk_transformer.pipelines.weights import WEIGHTS, check_sizes, read_weights, write_weights
 
-EARLIER = Path(__file__).parents[1] / "earlier_version" / "bundle"
+SAVED = Path(__file__).parents[1] / "saved_files" / "bundle"
 SIZES = {"model_dim": 6, "num_heads": 2, "ff_dim": 5, "max_length": 11}
 DECODER = {"decoder_layers": 2, **SIZES}
 CONFIGS = {
@@ -34,15 +31,11 @@ CONFIGS = {
 
 
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
-@pytest.mark.parametrize("name", [WEIGHTS, EARLIER_WEIGHTS])
-def test_every_weight_comes_back(config, name, tmp_path):
-    """Also by the way of earlier versions; and no honest configuration is taken for one that does not fit."""
+def test_every_weight_comes_back(config, tmp_path):
+    """And no honest configuration is taken for one that does not fit."""
     model = make_model(config)
-    if name == WEIGHTS:
-        write_weights(model, tmp_path / name)
-    else:
-        model.save_weights(tmp_path / name)
-    read = read_weights(config, tmp_path / name)
+    write_weights(model, tmp_path / WEIGHTS)
+    read = read_weights(config, tmp_path / WEIGHTS)
     assert len(read.named_weights) == len(model.weights)
     for path, weight in model.named_weights.items():
         np.testing.assert_array_equal(read.named_weights[path], weight)
@@ -57,9 +50,9 @@ def test_the_file_is_read_by_the_library_alone(tmp_path):
 
 
 @pytest.fixture
-def earlier(tmp_path):
-    """A copy of a bundle that an earlier version wrote."""
-    return shutil.copytree(EARLIER, tmp_path / "bundle")
+def bundle(tmp_path):
+    """A copy of a bundle."""
+    return shutil.copytree(SAVED, tmp_path / "bundle")
 
 
 def changed(bundle, **values):
@@ -69,7 +62,6 @@ def changed(bundle, **values):
     return bundle
 
 
-@pytest.mark.parametrize("upgraded", [False, True], ids=["HDF5", "safetensors"])
 @pytest.mark.parametrize(
     ("values", "message"),
     [
@@ -85,11 +77,9 @@ def changed(bundle, **values):
         ({"max_length": 10**9, "positions": "learned"}, "a table of max_length by model_dim would have 16,000,000,000"),
     ],
 )
-def test_sizes_that_the_weights_do_not_have_are_refused(earlier, upgraded, values, message):
-    if upgraded:
-        rewrite(earlier)
+def test_sizes_that_the_weights_do_not_have_are_refused(bundle, values, message):
     with pytest.raises(ValueError, match=r"^bundle: the configuration is not that of .*, which has 5,872 weights: ") as refused:
-        Translator.load(changed(earlier, **values))
+        Translator.load(changed(bundle, **values))
     assert message in str(refused.value) and "\n" not in str(refused.value)
 
 
@@ -101,47 +91,19 @@ def test_sizes_that_the_weights_do_not_have_are_refused(earlier, upgraded, value
         ({"norm": "post"}, "an unexpected 'encoder/final_norm/gamma' (16,)"),
     ],
 )
-def test_a_plausible_configuration_of_other_weights_is_refused_by_name(earlier, values, message):
-    rewrite(earlier)
+def test_a_plausible_configuration_of_other_weights_is_refused_by_name(bundle, values, message):
     with pytest.raises(ValueError, match="^bundle: expected the weights of its configuration in ") as refused:
-        Translator.load(changed(earlier, **values))
+        Translator.load(changed(bundle, **values))
     assert message in str(refused.value)
 
 
-def hdf5_with(path, **options):
-    """Write one array of 10^8 zeros into an HDF5 file, which takes little space there."""
-    with h5py.File(path, "w") as file:
-        file.create_dataset("layers/embedding/vars/0", (10**4, 10**4), "float32", **options)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [{"compression": "gzip", "chunks": (1000, 1000)}, {"chunks": (1000, 1000)}, {"external": [("other.bin", 0, h5py.h5f.UNLIMITED)]}, {}],
-    ids=["compressed", "chunked", "external", "without values"],
-)
-def test_arrays_that_are_larger_than_their_file_are_refused(earlier, options):
-    hdf5_with(earlier / EARLIER_WEIGHTS, **options)
-    with pytest.raises(ValueError, match="do not load: expected plain arrays, got compressed or external ones"):
-        Translator.load(earlier)
-
-
-def test_a_virtual_array_is_refused(earlier):
-    layout = h5py.VirtualLayout((10**4, 10**4), "float32")
-    layout[:100, :100] = h5py.VirtualSource(str(earlier / "other.h5"), "x", shape=(100, 100))
-    with h5py.File(earlier / EARLIER_WEIGHTS, "w") as file:
-        file.create_virtual_dataset("layers/embedding/vars/0", layout)
-    with pytest.raises(ValueError, match="do not load: expected plain arrays"):
-        Translator.load(earlier)
-
-
 @pytest.mark.parametrize("dtype", ["float64", "int32", "float16"])
-def test_arrays_of_another_type_are_refused(earlier, dtype):
-    rewrite(earlier)
-    arrays = safetensors.numpy.load_file(earlier / WEIGHTS)
+def test_arrays_of_another_type_are_refused(bundle, dtype):
+    arrays = safetensors.numpy.load_file(bundle / WEIGHTS)
     name = sorted(arrays)[0]
-    safetensors.numpy.save_file({**arrays, name: arrays[name].astype(dtype)}, earlier / WEIGHTS)
+    safetensors.numpy.save_file({**arrays, name: arrays[name].astype(dtype)}, bundle / WEIGHTS)
     with pytest.raises(ValueError, match=f"do not load: expected arrays of F32, got .* for '{name}'"):
-        Translator.load(earlier)
+        Translator.load(bundle)
 
 
 @pytest.mark.parametrize(
@@ -155,11 +117,10 @@ def test_arrays_of_another_type_are_refused(earlier, dtype):
     ],
     ids=["length", "longer than the file", "no arrays", "a list", "a shape without its bytes"],
 )
-def test_a_header_that_lies_is_refused(earlier, header):
-    rewrite(earlier)
-    (earlier / WEIGHTS).write_bytes(header)
+def test_a_header_that_lies_is_refused(bundle, header):
+    (bundle / WEIGHTS).write_bytes(header)
     with pytest.raises(ValueError, match=r"^bundle: (the weights in .* do not load: |the configuration is not that of )"):
-        Translator.load(earlier)
+        Translator.load(bundle)
 
 
 def test_weights_that_do_not_fit_into_memory_are_refused_before_they_are_read(tmp_path):
@@ -188,53 +149,28 @@ except ValueError as error:
     ), done
 
 
-def test_flipped_bits_are_one_error_or_other_numbers(earlier, tmp_path):
-    """In a process of its own: the bits of 40 places in each kind of file."""
-    upgraded = shutil.copytree(earlier, tmp_path / "upgraded")
-    rewrite(upgraded)
+def test_flipped_bits_are_one_error_or_other_numbers(bundle):
+    """In a process of its own: the bits of 40 places."""
     code = """
 import sys
 import numpy as np
 from pathlib import Path
 from tfk_transformer.pipelines.translator import Translator
 random = np.random.default_rng(7)
-for path in map(Path, sys.argv[1:]):
-    whole = path.read_bytes()
-    for place in random.integers(0, min(len(whole), 9000), 40):
-        path.write_bytes(whole[:place] + bytes([whole[place] ^ (1 << random.integers(8))]) + whole[place + 1:])
-        try:
-            Translator.load(path.parent)
-        except ValueError as error:
-            assert str(error).startswith("bundle: "), error
-            print("refused")
+path = Path(sys.argv[1])
+whole = path.read_bytes()
+for place in random.integers(0, min(len(whole), 9000), 40):
+    path.write_bytes(whole[:place] + bytes([whole[place] ^ (1 << random.integers(8))]) + whole[place + 1:])
+    try:
+        Translator.load(path.parent)
+    except ValueError as error:
+        assert str(error).startswith("bundle: "), error
+        print("refused")
 """
-    files = [earlier / EARLIER_WEIGHTS, upgraded / WEIGHTS]
-    done = subprocess.run([sys.executable, "-c", code, *files], capture_output=True, text=True)
+    command = [sys.executable, "-c", code, bundle / WEIGHTS]
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
-    assert 5 < len(done.stdout.splitlines()) < 80
-
-
-def test_an_upgrade_changes_the_weights_file_alone(earlier):
-    before = {path.name: path.read_bytes() for path in earlier.iterdir()}
-    found = Translator.load(earlier).translate(["forty-two", "seven"])
-    rewrite(earlier)
-    after = {path.name: path.read_bytes() for path in earlier.iterdir()}
-    assert set(after) == set(before) - {EARLIER_WEIGHTS} | {WEIGHTS}
-    assert {name: content for name, content in before.items() if name != EARLIER_WEIGHTS}.items() <= after.items()
-    assert Translator.load(earlier).translate(["forty-two", "seven"]) == found
-
-
-def test_a_classifier_too_is_read_and_upgraded(tmp_path):
-    from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
-
-    tokenizer = SubwordTokenizer.train(["one two three"] * 9, vocab_size=12)
-    model = make_model(ClassifierConfig(vocab_size=12, num_classes=2, encoder_layers=1, **SIZES))
-    classifier = TextClassifier(model, tokenizer, ["a", "b"])
-    classifier.save(tmp_path / "bundle")
-    model.save_weights(tmp_path / "bundle" / EARLIER_WEIGHTS)
-    (tmp_path / "bundle" / WEIGHTS).unlink()
-    rewrite(tmp_path / "bundle")
-    assert TextClassifier.load(tmp_path / "bundle").classify(["two"]) == classifier.classify(["two"])
+    assert 5 < len(done.stdout.splitlines()) < 40
 
 
 def test_the_check_knows_every_part_of_a_large_model():

@@ -21,7 +21,7 @@ from tfk_transformer.generation.translation_functions import TranslationFunction
 from tfk_transformer.models.transformer import Transformer
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-EARLIER = Path(__file__).parents[1] / "earlier_version"
+SAVED = Path(__file__).parents[1] / "saved_files"
 sys.path.insert(0, str(BENCHMARKS))
 
 from engines.batches import Search, own_settings, padded_batches, unpadded  # noqa: E402
@@ -183,7 +183,7 @@ def test_a_student_translates_the_same_sentences_with_its_own_tokenizer(translat
     files = {"source": tmp_path / "source.txt", "reference": tmp_path / "target.txt"}
     given = {"bundle": bundle, "export": exported, "max_length": 24, "beam": [1], "batch": [1, 2], "sentences": 3, **files}
     task = natural_task(argparse.Namespace(**given, data=None))
-    student = student_task(task, EARLIER / "bundle", exported)
+    student = student_task(task, SAVED / "bundle", exported)
     assert task.sources == student.sources == ["seven", "forty-two", "one hundred ninety-nine"]
     assert [student.translator.source_tokenizer.decode([row[:-1]]) for row in student.trial.rows] == [[text] for text in task.sources]
     specs = [EngineSpec(f"{model}ONNX", "onnx_file", exported / "generate.onnx", model=model) for model in ("", "student")]

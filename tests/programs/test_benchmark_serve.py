@@ -14,7 +14,7 @@ def test_the_tables_have_every_row_and_no_request_is_lost(tmp_path):
     pytest.importorskip("aiohttp")
     texts = tmp_path / "texts"
     texts.write_text("forty-two\nseven\n\none hundred seven\n")
-    model = REPOSITORY / "tests" / "earlier_version" / "translate.onnx"
+    model = REPOSITORY / "tests" / "saved_files" / "translate.onnx"
     sizes = ["--requests", "120", "--at-once", "8", "--rounds", "1", "--growth", "100", "--serve=--drain-delay 0"]
     command = [sys.executable, REPOSITORY / "benchmarks" / "serve.py", model, texts, *sizes]
     done = subprocess.run(command, capture_output=True, text=True)

@@ -126,11 +126,11 @@ def test_a_training_killed_at_ten_points_ends_with_the_weights_of_one_that_never
 
 def test_a_fine_tuning_that_was_killed_goes_on_without_its_bundle(processes, tmp_path):
     """It ends with the weights of one that never was killed; another bundle in the place of the first is refused."""
-    earlier = Path(__file__).parents[1] / "earlier_version"
-    data = f"files:{earlier / 'en.txt'},{earlier / 'de.txt'}"
+    saved = Path(__file__).parents[1] / "saved_files"
+    data = f"files:{saved / 'en.txt'},{saved / 'de.txt'}"
     settings = {"data": data, "start": str(tmp_path / "start"), "freeze": ("encoder",), "dropout": 0.3, "epochs": 3, "average": 2}
     settings |= {"epoch_steps": 3, "warmup_steps": 1, "learning_rate": 1e-2, "deterministic": True, "batch_tokens": 256}
-    shutil.copytree(earlier / "bundle", tmp_path / "start")
+    shutil.copytree(saved / "bundle", tmp_path / "start")
 
     def run(out, point=None, resume=False):
         process = processes.Process(target=run_training, args=(tmp_path / out, settings, resume, point))
@@ -141,18 +141,18 @@ def test_a_fine_tuning_that_was_killed_goes_on_without_its_bundle(processes, tmp
     assert run("whole") == 0
     assert run("broken", ("step", 1, 1)) == -signal.SIGKILL
     others = tmp_path / "whole" / "model.safetensors"
-    shutil.copy(others, tmp_path / "start" / "model.weights.h5")
+    shutil.copy(others, tmp_path / "start" / "model.safetensors")
     with pytest.raises(
-        ValueError, match="resume: expected in .*start the bundle that .*broken.training was started from, got another model.weig"
+        ValueError, match="resume: expected in .*start the bundle that .*broken.training was started from, got another model.safetensors"
     ):
         train(Recipe(**settings), tmp_path / "broken", resume=True)
-    (tmp_path / "other").symlink_to(earlier / "bundle")
+    (tmp_path / "other").symlink_to(saved / "bundle")
     with pytest.raises(ValueError, match="resume: expected the recipe that .* was started with, which had .*start='.*/start'"):
         train(Recipe(**{**settings, "start": str(tmp_path / "other")}), tmp_path / "broken", resume=True)
     shutil.rmtree(tmp_path / "start")
     assert run("broken", resume=True) == 0
     start, whole, broken = (
-        Translator.load(path).model.named_weights for path in (earlier / "bundle", tmp_path / "whole", tmp_path / "broken")
+        Translator.load(path).model.named_weights for path in (saved / "bundle", tmp_path / "whole", tmp_path / "broken")
     )
     for name, weight in whole.items():
         np.testing.assert_array_equal(weight, broken[name])

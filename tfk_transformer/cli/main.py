@@ -30,7 +30,6 @@ COMMANDS = {
         "export": "Export a bundle to SavedModel, ONNX and others.",
         "inspect": "Show what a file or folder contains, or compare two.",
         "serving": "Add a SavedModel to a model folder of TensorFlow Serving.",
-        "upgrade": "Write the weights of an earlier version's bundle as safetensors.",
     },
     "text_commands": {
         "translate": "Translate sentences with a bundle, a SavedModel or an ONNX file.",

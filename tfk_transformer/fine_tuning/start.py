@@ -32,14 +32,14 @@ from tfk_transformer.pipelines.bundle import (
     read_model,
     read_origin,
 )
-from tfk_transformer.pipelines.weights import EARLIER_WEIGHTS, WEIGHTS
+from tfk_transformer.pipelines.weights import WEIGHTS
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
 if TYPE_CHECKING:
     from tfk_transformer.training.recipe import Recipe
 
 KEPT = "start"  # the copy of the bundle in the folder of an unfinished training run
-DECIDING = (CONFIG, WEIGHTS, EARLIER_WEIGHTS, SOURCE_TOKENIZER, TARGET_TOKENIZER, LABELS)  # files on which training depends
+DECIDING = (CONFIG, WEIGHTS, SOURCE_TOKENIZER, TARGET_TOKENIZER, LABELS)  # files on which training depends
 
 
 class Start:

@@ -6,7 +6,6 @@ A bundle is the folder that training writes. It holds only data: reading one run
 import importlib
 import json
 import re
-import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
@@ -20,7 +19,7 @@ from tfk_transformer.atomic_write import written_whole
 from tfk_transformer.config.json_text import parsed_object
 from tfk_transformer.models.base import ConfiguredModel
 from tfk_transformer.models.registry import ModelConfig, config_from_json
-from tfk_transformer.pipelines.weights import EARLIER_WEIGHTS, WEIGHTS, read_weights, weights_file, write_weights
+from tfk_transformer.pipelines.weights import WEIGHTS, read_weights, write_weights
 from tfk_transformer.runtime_environment import check_process
 
 CONFIG, PROBES = "config.json", "probes.txt"
@@ -110,19 +109,6 @@ class SavedAsBundle(ABC):
         return figures
 
 
-def rewrite(folder: Path) -> None:
-    """Write the weights of a bundle anew as the present version writes them; all other files stay as they are.
-
-    Raises:
-        ValueError: if the folder is not a bundle, or files are missing or broken; it stays as it was.
-    """
-    kind = kind_of(folder)
-    model = read_model(folder, kind or TRANSLATOR)
-    with written_whole(folder) as new:
-        shutil.copytree(folder, new, ignore=shutil.ignore_patterns(WEIGHTS, EARLIER_WEIGHTS))
-        write_weights(model, new / WEIGHTS)
-
-
 def write_probes(path: Path, probes: Sequence[str]) -> None:
     """Write probes, one a line. A line break inside a probe becomes a blank, as which tokenizers read it."""
     lines = [" ".join(re.split(r"[\r\n]", text)) for text in probes]
@@ -155,8 +141,7 @@ def read_config(folder: Path, kind: Kind) -> ModelConfig:
     if config and KINDS[config.architecture] != kind:
         other = KINDS[config.architecture].reader
         raise ValueError(f"bundle: expected one that {kind.reader} reads, got {folder}, which is for {other}; open it with {other}.load.")
-    weights = weights_file(folder)
-    missing = [name for name in kind.files if not (folder / name).is_file() and not (name == WEIGHTS and weights)]
+    missing = [name for name in kind.files if not (folder / name).is_file()]
     if config is None or missing:
         raise ValueError(f"bundle: expected a folder that {kind.writer} wrote, got {folder} without {', '.join(missing)}.")
     return config
@@ -169,9 +154,7 @@ def read_model(folder: Path, kind: Kind) -> ConfiguredModel:
         ValueError: if the bundle is of another kind, or files are missing or broken.
     """
     check_process()
-    config, weights = read_config(folder, kind), weights_file(folder)
-    assert weights is not None  # one of the files that were checked
-    return read_weights(config, weights)
+    return read_weights(read_config(folder, kind), folder / WEIGHTS)
 
 
 def kind_of(path: str | PathLike[str]) -> Kind | None:

@@ -1,6 +1,6 @@
-"""The weights of a bundle: a safetensors file, or HDF5 in bundles of earlier versions.
+"""The weights of a bundle: a safetensors file, which runs no code.
 
-Neither runs code. Sizes are compared with the file's own list of arrays, and with the memory there is, before a model is made.
+Sizes are compared with the file's own list of arrays, and with the memory there is, before a model is made.
 """
 
 import math
@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeAlias
 
-import h5py
-import keras
 import numpy as np
 import safetensors
 import safetensors.numpy
@@ -20,7 +18,7 @@ from tfk_transformer.models.base import ConfiguredModel, array_problems
 from tfk_transformer.models.registry import ModelConfig, make_model
 from tfk_transformer.runtime_environment import available_memory
 
-WEIGHTS, EARLIER_WEIGHTS = "model.safetensors", "model.weights.h5"
+WEIGHTS = "model.safetensors"
 
 Shapes: TypeAlias = dict[str, tuple[int, ...]]
 FLOAT32 = 4  # bytes
@@ -34,24 +32,15 @@ def write_weights(model: ConfiguredModel, path: Path) -> None:
     path.write_bytes(safetensors.numpy.save(arrays))  # not `save_file`, whose error for a full disk is no OSError
 
 
-def weights_file(folder: Path) -> Path | None:
-    """Return the path of a bundle's weights; None if there are none."""
-    return next((folder / name for name in (WEIGHTS, EARLIER_WEIGHTS) if (folder / name).is_file()), None)
-
-
 def read_weights(config: ModelConfig, path: Path) -> ConfiguredModel:
     """Return the float32 model of a configuration with the weights of a file.
 
     Raises:
         ValueError: if the file is broken, is not of this configuration, or needs more memory than there is.
     """
-    earlier = path.suffix == ".h5"
-    shapes = _shapes_in_hdf5(path) if earlier else _shapes_in_safetensors(path)
+    shapes = read_shapes(path)
     check_sizes(config, shapes, path)
     model: ConfiguredModel = make_model(config, dtype="float32")
-    if earlier:
-        _load_hdf5(model, path)
-        return model
     if problems := array_problems({name: tuple(weight.shape) for name, weight in model.named_weights.items()}, shapes, most=8):
         raise ValueError(f"bundle: expected the weights of its configuration in {path}, got {problems}")
     with safetensors.safe_open(path, framework="np") as file:
@@ -105,43 +94,24 @@ def _part_sizes(config: ModelOptions) -> dict[str, int]:
     return {**{f"a table of {name} by model_dim": size * width for name, size in tables.items()}, **in_layers}
 
 
-def _shapes_in_safetensors(path: Path) -> Shapes:
-    """Return the shape of each array, from the header; the library compares it with the size of the file."""
+def read_shapes(path: Path) -> Shapes:
+    """Return the shape of each array, from the header; the library compares it with the size of the file.
+
+    Raises:
+        ValueError: if the file is broken, or an array is not float32.
+    """
     try:
         with safetensors.safe_open(path, framework="np") as file:
             slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
-            _check_dtypes({name: found.get_dtype() for name, found in slices.items()}, "F32")
+            _check_dtypes({name: found.get_dtype() for name, found in slices.items()})
             return {name: tuple(found.get_shape()) for name, found in slices.items()}
     except (safetensors.SafetensorError, OSError, ValueError) as error:
         raise _unreadable(path, error) from None
 
 
-def _shapes_in_hdf5(path: Path) -> Shapes:
-    """Return the shape of each array of plain values that stand in the file itself, as Keras writes them."""
-    datasets: dict[str, h5py.Dataset] = {}
-    try:
-        with h5py.File(path, "r") as file:
-            file.visititems(lambda name, item: datasets.update({name: item} if isinstance(item, h5py.Dataset) else {}))
-            # Compressed, virtual and external datasets, and such without values, take no such space in the file.
-            odd = [name for name, item in datasets.items() if item.chunks or item.external or item.id.get_storage_size() != item.nbytes]
-            if odd:
-                raise ValueError(f"expected plain arrays, got compressed or external ones, such as {odd[0]!r}")
-            _check_dtypes({name: str(item.dtype) for name, item in datasets.items()}, "float32")
-            return {name: tuple(item.shape) for name, item in datasets.items()}
-    except Exception as error:  # h5py's errors of broken files share no base but Exception
-        raise _unreadable(path, error) from None
-
-
-def _load_hdf5(model: keras.Model, path: Path) -> None:
-    try:
-        model.load_weights(path)
-    except Exception as error:  # those of h5py, and those of Keras for missing names
-        raise _unreadable(path, error) from None
-
-
-def _check_dtypes(dtypes: Mapping[str, str], wanted: str) -> None:
-    if other := next((f"{dtype} for {name!r}" for name, dtype in dtypes.items() if dtype != wanted), None):
-        raise ValueError(f"expected arrays of {wanted}, got {other}")
+def _check_dtypes(dtypes: Mapping[str, str]) -> None:
+    if other := next((f"{dtype} for {name!r}" for name, dtype in dtypes.items() if dtype != "F32"), None):
+        raise ValueError(f"expected arrays of F32, got {other}")
 
 
 def _unreadable(path: Path, error: Exception) -> ValueError:

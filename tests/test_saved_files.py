@@ -1,0 +1,26 @@
+"""The bundle and the ONNX file in `saved_files/` open and give what `make.py` recorded."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tfk_transformer as tfk
+
+FILES = Path(__file__).parent / "saved_files"
+EXPECTED = json.loads((FILES / "expected.json").read_text())
+
+
+@pytest.mark.parametrize("name", ["bundle", "translate.onnx"])
+def test_a_saved_file_translates_as_it_did(name):
+    found = tfk.load(FILES / name).translate(EXPECTED["texts"], **EXPECTED["settings"])
+    for translation, expected in zip(found, EXPECTED["hypotheses"], strict=True):
+        assert [hypothesis.text for hypothesis in translation.hypotheses] == [text for text, _ in expected]
+        scores = [hypothesis.score for hypothesis in translation.hypotheses]
+        np.testing.assert_allclose(scores, [score for _, score in expected], rtol=1e-5)
+
+
+def test_a_saved_bundle_scores_as_it_did():
+    found = tfk.load(FILES / "bundle").score(EXPECTED["texts"], EXPECTED["targets"])
+    np.testing.assert_allclose(found, EXPECTED["log_probabilities"], rtol=1e-5)
