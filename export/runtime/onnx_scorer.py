@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tfk_transformer.export.runtime.sessions import open_session, read_metadata
+from tfk_transformer.export.runtime.sessions import open_session, read_metadata, required
 from tfk_transformer.inference.pair_scoring import PairScorer
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class OnnxScorer(PairScorer):
         from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
         source, target = (SubwordTokenizer(self._tokenizer_model(name)) for name in (SOURCE_TOKENIZER, TARGET_TOKENIZER))
-        return Tokenizers(source, target, self.metadata["config"].get("architecture", "encoder_decoder"))
+        return Tokenizers(source, target, required(self.metadata["config"], "architecture", self._path))
 
     def _tokenizer_model(self, name: str) -> bytes:
         found = self._session.get_modelmeta().custom_metadata_map.get(name, "")

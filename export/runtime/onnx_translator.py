@@ -48,7 +48,7 @@ class OnnxTranslator(BaseTranslator):
     def _search(self, request: Request, settings: dict[str, Any]) -> Search:
         refuse_uncached(request.use_cache)
         chosen = checked_settings(settings, self._rules)
-        # The file has the defaults: an earlier one may lack a setting that is not given.
+        # The file has the defaults of the others.
         scalars = setting_arrays({name: chosen[name] for name in settings}, self._rules)
         small = are_small(request.texts, request.batch_size, chosen["beam_size"])
         if request.details:

@@ -134,20 +134,6 @@ def open_bundle(path: str | PathLike[str]) -> "Translator | TextClassifier":
     return (TextClassifier if kind_of(path) == CLASSIFIER else Translator).load(path)
 
 
-def open_scorer(path: str | PathLike[str]) -> TranslatorProtocol:
-    """Open a bundle, a SavedModel folder or `score.onnx`.
-
-    Raises:
-        ValueError: if there is nothing at `path` that scores pairs.
-    """
-    kind, path = _kind_of(path)
-    if kind == "ONNX":
-        from tfk_transformer.export.runtime.onnx_scorer import OnnxScorer
-
-        return OnnxScorer(path)
-    return open_translator(path)
-
-
 def open_translator(path: str | PathLike[str]) -> TranslatorProtocol:
     """Open a model as `load` does, and refuse a classifier.
 

@@ -13,7 +13,6 @@ from tfk_transformer.array_types import Tensor
 from tfk_transformer.config.search_settings import setting_rules
 from tfk_transformer.export.runtime.saved_model_files import check_signature, read_saved_model
 from tfk_transformer.inference.base_translator import BaseTranslator, Request, Search, refuse_uncached
-from tfk_transformer.inference.results import ScoredTarget
 from tfk_transformer.inference.setting_checks import Rules, checked_settings, setting_arrays
 from tfk_transformer.inference.streaming import StepModel, empty_cache, stream_text
 from tfk_transformer.inference.token_scoring import Tokenizers, score_in_batches, scoring_of_texts, search_with_details
@@ -96,32 +95,16 @@ class SavedModelTranslator(BaseTranslator):
 
     def score(self, sources: Sequence[str], targets: Sequence[str], *, batch_size: int = 64) -> np.ndarray:
         """Return the log-probability of each target given its source, float32 (N,); see `TranslatorProtocol.score`."""
-        return np.array([row[0] for row in self._scored_texts(sources, targets, batch_size)], "float32")
-
-    def score_tokens(
-        self, sources: Sequence[str], targets: Sequence[str], *, batch_size: int = 64, attention: bool = False
-    ) -> list[ScoredTarget]:
-        """Score pairs token by token; see `TranslatorProtocol.score_tokens`."""
-        if attention or self._holds_tokenizers:
-            return super().score_tokens(sources, targets, batch_size=batch_size, attention=attention)
-        # The signature of a SavedModel that an earlier version exported names the target's tokens, and not the source's.
-        scored = []
-        for target, (log_probability, pieces, log_probs) in zip(targets, self._scored_texts(sources, targets, batch_size), strict=True):
-            tokens = [piece.decode("utf-8") for piece in pieces if piece]  # "" is padding
-            scored.append(ScoredTarget(target, float(log_probability), tokens, log_probs[: len(tokens)].tolist()))
-        return scored
-
-    def _scored_texts(self, sources: Sequence[str], targets: Sequence[str], batch_size: int) -> list[tuple[Any, ...]]:
-        """Return a row for each pair: its log-probability, the target's pieces and token log-probabilities, padded."""
         import tensorflow as tf
 
         check_process()
 
         def run(sources: Sequence[str], targets: Sequence[str]) -> list[np.ndarray]:
             found = self._model.signatures["score"](source=tf.constant(sources), target=tf.constant(targets))
-            return [found[name].numpy() for name in ("log_probability", "tokens", "token_log_probs")]
+            return [found["log_probability"].numpy()]
 
-        return score_in_batches(sources, targets, batch_size, self.max_length, run)
+        rows = score_in_batches(sources, targets, batch_size, self.max_length, run)
+        return np.array([log_probability for (log_probability,) in rows], "float32")
 
     def _scalars(self, settings: dict[str, Any]) -> dict[str, Tensor]:
         """Check search settings, and return them with the defaults of the others as inputs of the signatures."""
@@ -132,13 +115,13 @@ class SavedModelTranslator(BaseTranslator):
 
     @functools.cached_property
     def _rules(self) -> Rules:
-        # A SavedModel that an earlier version exported has no configuration.
-        config = json.loads(self._model.config().numpy()) if hasattr(self._model, "config") else {}
-        return setting_rules(self.max_length, config.get("target_vocab_size", config.get("vocab_size")))
+        vocab_size = self._config.get("target_vocab_size", self._config.get("vocab_size"))
+        return setting_rules(self.max_length, vocab_size)
 
-    @property
-    def _holds_tokenizers(self) -> bool:
-        return hasattr(self._model, TARGET_TOKENIZER)
+    @functools.cached_property
+    def _config(self) -> dict[str, Any]:
+        config: dict[str, Any] = json.loads(self._model.config().numpy())
+        return config
 
     def score_ids(self, source_ids: ArrayLike, target_ids: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
         """Score pairs of ids; see `OnnxScorer.score_ids`."""
@@ -168,19 +151,10 @@ class SavedModelTranslator(BaseTranslator):
 
     @functools.cached_property
     def _tokenizers(self) -> Tokenizers:
-        """The tokenizers and the architecture.
-
-        Raises:
-            ValueError: if the SavedModel does not hold them.
-        """
-        if not self._holds_tokenizers:
-            raise ValueError(
-                "token_scores, attention: expected tokenizers in the SavedModel, got one that an earlier version "
-                "exported without them; export the bundle again."
-            )
+        """The tokenizers and the architecture."""
         models = (getattr(self._model, name)().numpy() for name in (SOURCE_TOKENIZER, TARGET_TOKENIZER))
         source, target = (SubwordTokenizer(model) for model in models)
-        return Tokenizers(source, target, json.loads(self._model.config().numpy())["architecture"])
+        return Tokenizers(source, target, self._config["architecture"])
 
 
 def _steps_of(model: Tensor) -> StepModel:

@@ -1,7 +1,6 @@
 """Which options of a model another library has too, and how the others are refused.
 
-Every option is compared with a list of values that a library is known to have. An option that no list knows, such as one that a later
-version adds, may only have its default, with which models of earlier versions load.
+Every option is compared with a list of values that a library is known to have. An option that no list knows may only have its default.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -11,7 +11,7 @@ from test_export import all_nodes
 
 from tfk_transformer.export import parity
 from tfk_transformer.export.runtime.onnx_scorer import OnnxScorer
-from tfk_transformer.export.runtime.opening import open_scorer, open_translator
+from tfk_transformer.export.runtime.opening import load, open_translator
 from tfk_transformer.export.runtime.saved_model_translator import SavedModelTranslator
 from tfk_transformer.export.runtime.sessions import open_session
 from tfk_transformer.pipelines.translator import Translator
@@ -23,7 +23,7 @@ TARGETS = ["zweiundvierzig", "einhundert", "null", "sechs sieben acht", "½ ein"
 @pytest.fixture(scope="module")
 def scorers(bundle, exported):
     """All three kinds, opened from their paths."""
-    return {path.name: open_scorer(path) for path in (bundle, exported / "saved_model", exported / "score.onnx")}
+    return {path.name: load(path) for path in (bundle, exported / "saved_model", exported / "score.onnx")}
 
 
 @pytest.fixture(scope="module")

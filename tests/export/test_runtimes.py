@@ -21,9 +21,7 @@ from tfk_transformer import (
     TranslatorProtocol,
     load,
 )
-from tfk_transformer.export.signatures import SCORE, TRANSLATE
 from tfk_transformer.export.to_saved_model.serving import write_serving
-from tfk_transformer.export.to_saved_model.writer import write_saved_model
 
 SOURCES = ["forty-two", "one hundred ninety-nine", "", "seven", "Ünïcödé ﬁ ½ 中"]
 TARGETS = ["zweiundvierzig", "einhundert", "null", "sechs sieben acht", "½ ein"]
@@ -146,17 +144,6 @@ def test_an_onnx_file_by_itself_says_what_is_missing(exported, tmp_path):
     shutil.copy(exported / "score.onnx", tmp_path)
     with pytest.raises(ValueError, match="^token_scores, attention: expected generate.onnx beside .*; copy it from the same export"):
         alone.translate(["seven"], attention=True)
-
-
-def test_a_saved_model_without_tokenizers_scores_and_says_what_it_lacks(translator, tmp_path):
-    """As an earlier version exported it."""
-    write_saved_model(translator, translator.functions, tmp_path / "old", {"translate": TRANSLATE, "score": SCORE})
-    old = load(tmp_path / "old")
-    assert old.translate(["seven"])[0].text == "sieben"
-    expected = [scored._replace(source_tokens=None) for scored in translator.score_tokens(SOURCES, TARGETS)]
-    assert_same(expected, old.score_tokens(SOURCES, TARGETS, batch_size=2))
-    with pytest.raises(ValueError, match="expected tokenizers in the SavedModel, got one .* without them; export the bundle again"):
-        old.translate(["seven"], token_scores=True)
 
 
 # What load refuses.
