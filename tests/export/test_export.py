@@ -205,10 +205,11 @@ def test_an_artefact_that_differs_is_not_written(translator, tmp_path, monkeypat
     """The export of another model's weights is refused, and leaves nothing."""
     from tfk_transformer.export import translator_files
 
-    def write_another(other, folder, **more):
+    def write_another(other, functions, folder, **more):
         model = type(other.model)(other.model.config)
         model.build()
-        translation_write(Translator(model, other.source_tokenizer), folder, **more)
+        another = Translator(model, other.source_tokenizer)
+        translation_write(another, another.functions, folder, **more)
 
     translation_write = translator_files.write_saved_model
     monkeypatch.setattr(translator_files, "write_saved_model", write_another)
@@ -263,8 +264,8 @@ def test_a_half_precision_model_translates_and_is_exported_in_float32(translator
     model.set_weights(translator.model.get_weights())
     half = Translator(model, translator.source_tokenizer, probes=translator.probes)
     assert half.translate(["forty-two"])[0].text == "zweiundvierzig"
-    export(half, tmp_path / "out", ["saved_model"])
-    found, expected = (SavedModelTranslator(path / "saved_model").translate(TEXTS) for path in (tmp_path / "out", exported))
+    export(half, tmp_path / "out", ["onnx"])
+    found, expected = (OnnxTranslator(path / "translate.onnx").translate(TEXTS) for path in (tmp_path / "out", exported))
     assert found == expected
 
 

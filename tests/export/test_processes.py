@@ -2,10 +2,10 @@
 
 import multiprocessing
 import pickle
-import subprocess
 import sys
 
 import pytest
+from forked_programs import run_program
 
 from tfk_transformer.export.runtime.onnx_scorer import OnnxScorer
 from tfk_transformer.export.runtime.onnx_streamer import OnnxStreamer
@@ -62,7 +62,7 @@ classifier = tfk.OnnxClassifier(f"{sys.argv[1]}/classify.onnx")
 again = pickle.loads(pickle.dumps(classifier))
 assert again.classify(["one two"]) == classifier.classify(["one two"])
 """
-    done = subprocess.run([sys.executable, "-c", code, tmp_path / "files"], capture_output=True, text=True)
+    done = run_program([sys.executable, "-c", code, tmp_path / "files"])
     assert done.returncode == 0, done.stderr[-2000:]
 
 
@@ -99,7 +99,7 @@ USES = ("translate", "stream", "score", "score_tokens", "load")
 
 def in_a_fork(path):
     """What each call gives in a process, and then in a fork of it; a call that waits for ever ends the test with an error."""
-    done = subprocess.run([sys.executable, "-c", IN_A_FORK, path, *USES], capture_output=True, text=True, timeout=300)
+    done = run_program([sys.executable, "-c", IN_A_FORK, path, *USES], timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]
     return [line.split(" | ") for line in done.stdout.splitlines()]
 

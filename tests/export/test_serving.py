@@ -14,6 +14,7 @@ import grpc
 import numpy as np
 import pytest
 import tensorflow as tf
+from forked_programs import run_program
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format, wrappers_pb2
 from tensorflow_serving.apis import predict_pb2, prediction_log_pb2, prediction_service_pb2_grpc
 from tensorflow_serving.config.model_server_config_pb2 import ModelServerConfig
@@ -193,7 +194,7 @@ def test_the_guides_saved_model_cli_shows_and_runs(exported, tmp_path):
     (tmp_path / "numbers-files").symlink_to(exported)
     outputs = []
     for command in commands:
-        done = subprocess.run([sys.executable, *command[1:]], capture_output=True, text=True, cwd=tmp_path)
+        done = run_program([sys.executable, *command[1:]], cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         outputs.append(done.stdout)
     shown, run = outputs
