@@ -90,8 +90,22 @@ def check_out(out: str | os.PathLike[str], argument: str = "out", what: str = "f
     """
     if Path(out).exists():
         raise ValueError(f"{argument}: expected a new {what}, got {out}, which exists; choose another name or remove it.")
-    above = next(folder for folder in Path(out).absolute().parents if folder.exists())
+    check_writable(out, argument)
+
+
+def check_writable(path: str | os.PathLike[str], argument: str) -> None:
+    """Check that files can be written into a folder, or that the folder can be made.
+
+    Args:
+        path: the path of the folder.
+        argument: its name, for errors.
+
+    Raises:
+        ValueError: if a part of the path is a file, or is not writable.
+    """
+    whole = Path(path).absolute()
+    above = next(folder for folder in (whole, *whole.parents) if folder.exists())
     if not above.is_dir():
-        raise ValueError(f"{argument}: expected a path inside a folder, got {out}, but {above} is a file; choose another path.")
+        raise ValueError(f"{argument}: expected a path inside a folder, got {path}, but {above} is a file; choose another path.")
     if not os.access(above, os.W_OK | os.X_OK):
-        raise ValueError(f"{argument}: expected a path in a writable folder, got {out}, but {above} is not writable; choose another path.")
+        raise ValueError(f"{argument}: expected a path in a writable folder, got {path}, but {above} is not writable; choose another path.")

@@ -69,6 +69,7 @@ _HOME = {
     "TextClassifier": "pipelines.text_classifier",
     "export": "export",  # a package that can be called
     "ParityError": "export.parity",
+    "write_serving": "export.to_saved_model.serving",
     "inspect": "export.inspection",
     "OnnxTranslator": "export.runtime.onnx_translator",
     "OnnxStreamer": "export.runtime.onnx_streamer",
@@ -104,6 +105,7 @@ if TYPE_CHECKING:  # the same names as in `_HOME`, for type checkers and editors
     from tfk_transformer.export.runtime.opening import load as load
     from tfk_transformer.export.runtime.saved_model_classifier import SavedModelClassifier as SavedModelClassifier
     from tfk_transformer.export.runtime.saved_model_translator import SavedModelTranslator as SavedModelTranslator
+    from tfk_transformer.export.to_saved_model.serving import write_serving as write_serving
     from tfk_transformer.glossary.terms import Glossary as Glossary
     from tfk_transformer.importing.model_import import import_model as import_model
     from tfk_transformer.inference.interface import ClassifierProtocol as ClassifierProtocol

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfk_transformer.atomic_write import written_whole
+from tfk_transformer.export.formats import check_writable
 
 if TYPE_CHECKING:
     from tensorflow_serving.config.model_server_config_pb2 import ModelServerConfig
@@ -30,7 +31,7 @@ def write_serving(
     version: int | None = None,
     mounted: str | os.PathLike[str] = MOUNTED,
 ) -> Path:
-    """Add an exported SavedModel, as a version of a model, to a folder that TensorFlow Serving serves.
+    """Add an exported SavedModel to a folder of TensorFlow Serving, as a version of a model.
 
     Missing files `models.config` and `batching_parameters.txt` are written, and a model that is missing in `models.config` is added.
     The version's folder appears only when it is complete, so a running server that watches `models` can load it.
@@ -46,36 +47,41 @@ def write_serving(
         The new folder, MODELS/NAME/VERSION.
 
     Raises:
-        ValueError: if the folder is not a SavedModel, the name is invalid, the version exists or is below 1, or `models.config`
-            cannot be read.
+        ValueError: if `saved_model` is not a SavedModel, or `check_serving` refuses the others.
     """
     saved_model, models = Path(saved_model), Path(models)
     if not _is_saved_model(saved_model):
         raise ValueError(f"saved_model: expected a folder with saved_model.pb, got {saved_model}.")
-    if not re.fullmatch(r"\w[\w.-]*", name):
-        raise ValueError(f"name: expected letters, digits, '_', '-' and '.', got '{name}'.")
-    folder = models / name / str(_version(version, models / name))
-    config = _read_configuration(models / MODELS)
+    check_serving(models, name, version)
+    if version is None:
+        version = max(_versions(models / name), default=0) + 1
+    folder, config = models / name / str(version), _read_configuration(models / MODELS)
     with written_whole(folder) as new:
         shutil.copytree(saved_model, new)
     _write_configuration(config, models, name, mounted)
     return folder
 
 
+def check_serving(models: str | os.PathLike[str], name: str, version: int | None = None) -> None:
+    """Check the arguments of `write_serving` before a SavedModel is exported.
+
+    Raises:
+        ValueError: if the name is invalid, the version exists or is below 1, `models.config` cannot
+            be read, or `models` cannot be written.
+    """
+    if not re.fullmatch(r"\w[\w.-]*", name):
+        raise ValueError(f"name: expected letters, digits, '_', '-' and '.', got '{name}'.")
+    folder = Path(models) / name
+    if version is not None and (version < 1 or (folder / str(version)).exists()):
+        raise ValueError(f"version: expected a new number of at least 1, got {version}; {folder} has {_versions(folder) or 'none'}.")
+    check_writable(folder, "models")
+    _read_configuration(Path(models) / MODELS)
+
+
 def newest_version(folder: str | os.PathLike[str]) -> Path | None:
     """Return the SavedModel with the highest version in the folder of a model, or None if there is none."""
     numbers = _versions(Path(folder))
     return Path(folder) / str(max(numbers)) if numbers else None
-
-
-def _version(wanted: int | None, folder: Path) -> int:
-    """Check a version's number, or choose one."""
-    there = _versions(folder)
-    if wanted is None:
-        return max(there, default=0) + 1
-    if wanted < 1 or (folder / str(wanted)).exists():
-        raise ValueError(f"version: expected a new number of at least 1, got {wanted}; {folder} has {there or 'none'}.")
-    return wanted
 
 
 def _versions(folder: Path) -> list[int]:

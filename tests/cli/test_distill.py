@@ -60,8 +60,6 @@ def test_results_for_programs_are_one_object(run, bundle, exported, recipe, tmp_
     assert (status, error) == (0, "") and json.loads(out)["bundle"] == str(tmp_path / "student")
     status, out, error = run("ensemble", bundle, bundle, "--out", tmp_path / "both", "--json")
     assert (status, json.loads(out), error) == (0, {"bundle": str(tmp_path / "both"), "members": [str(bundle)] * 2}, "")
-    status, out, error = run("serving", exported / "saved_model", "--models", tmp_path / "models", "--name", "n", "--json")
-    assert (status, json.loads(out), error) == (0, {"folder": str(tmp_path / "models" / "n" / "1"), "version": 1}, "")
 
 
 @pytest.mark.parametrize(

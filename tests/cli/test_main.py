@@ -122,7 +122,12 @@ def test_an_export_of_8_bit_files_does_not_claim_equal_ids(run, bundle, tmp_path
 
 
 def test_export_writes_what_was_asked_for(run, bundle, tmp_path):
-    status, out, error = run("export", bundle, "--out", tmp_path / "out", "--format", "saved_model", "--verbose")
+    models = tmp_path / "models"
+    (models / "numbers" / "6").mkdir(parents=True)
+    (models / "numbers" / "6" / "saved_model.pb").touch()
+    serving = ["--serving", models, "--name", "numbers"]
+    arguments = ["--out", tmp_path / "out", "--format", "saved_model", *serving, "--verbose"]
+    status, out, error = run("export", bundle, *arguments)
     assert status == 0
     assert "the same ids as Keras on 128 sentences" in out
     assert re.search(r"(?m)^  saved_model +\d+\.\d MB  text to text: TensorFlow, TensorFlow Serving", out)
@@ -131,13 +136,22 @@ def test_export_writes_what_was_asked_for(run, bundle, tmp_path):
     assert steps[:2] == ["load TensorFlow", f"open {bundle}"]
     assert {"write saved_model (format 1 of 1)", "compare SavedModel with the Keras model: translations of ids"} <= set(steps)
     assert (tmp_path / "out" / "saved_model" / "saved_model.pb").is_file()
+    assert steps[-1] == f"add the SavedModel to {models}"
+    assert f"\nServe it: {models / 'numbers' / '7'}, a version for TensorFlow Serving\n" in out
+    assert 'base_path: "/models/numbers"' in (models / "models.config").read_text()
+    assert run("translate", models / "numbers", "seven") == (0, "sieben\n", "")
 
 
-def test_serving_adds_versions_that_translate(run, exported, tmp_path):
-    for version in (1, 2):
-        arguments = ["--models", tmp_path / "models", "--name", "numbers"]
-        assert run("serving", exported / "saved_model", *arguments) == (0, f"{tmp_path}/models/numbers/{version}\n", "")
-    assert run("translate", tmp_path / "models" / "numbers", "seven") == (0, "sieben\n", "")
+def test_the_version_of_a_server_is_part_of_the_result_for_programs(run, tmp_path):
+    bundle = Path(__file__).parents[1] / "saved_files" / "bundle"
+    serving = ["--serving", tmp_path / "models", "--name", "n", "--version", 3, "--mounted", "/srv"]
+    arguments = ["--out", tmp_path / "out", "-f", "saved_model", *serving, "--json", "--quiet"]
+    status, out, error = run("export", bundle, *arguments)
+    found = json.loads(out)
+    assert (status, error, set(found["files"])) == (0, "", {"saved_model", "parity.json"})
+    assert found["serving"] == str(tmp_path / "models" / "n" / "3")
+    assert (tmp_path / "models" / "n" / "3" / "saved_model.pb").is_file()
+    assert 'base_path: "/srv/n"' in (tmp_path / "models" / "models.config").read_text()
 
 
 def test_train_leaves_a_bundle_that_translates(run, recipe, tmp_path):
@@ -248,7 +262,6 @@ def test_a_stopped_training_is_resumed(recipe, tmp_path, stop):
             ["train", "--data", "numbers:en-de", "--out", "{tmp}/new", "--batch-tokens", "9"],
             "batch_tokens must be at least max_length, .* 9 and 256",
         ),
-        (["serving", "{bundle}", "--models", "{tmp}/new", "--name", "n"], "saved_model: expected a folder with saved_model.pb, got"),
         (["export", "{tmp}/none", "--out", "{tmp}/new"], "bundle: expected a folder that `train` wrote"),
         (["inspect", "{tmp}/corrupt.onnx"], "FILE: expected a bundle .*, got {tmp}/corrupt.onnx, which does not load"),
         (
@@ -285,7 +298,7 @@ def test_version(run):
 
 def test_help_names_every_command(run):
     _, out, _ = run("--help")
-    assert all(command in out for command in ("train", "translate", "classify", "evaluate", "export", "serving", "inspect", "score"))
+    assert all(command in out for command in ("train", "translate", "classify", "evaluate", "export", "inspect", "score"))
 
 
 def test_help_imports_no_command_and_nothing_heavy():
@@ -324,6 +337,7 @@ def test_the_command_line_knows_the_names_that_it_does_not_import():
     assert set(FORMATS) == {*translator_files.WRITERS, *classifier_files.WRITERS, *web_files.FORMATS}
 
 
+EXPORT_TO_MODELS = ["export", "{bundle}", "--out", "{tmp}/new", "--serving", "{tmp}/models"]
 WITHOUT_TENSORFLOW = "import runpy, sys; sys.modules['tensorflow'] = sys.modules['keras'] = None; runpy.run_module('tfk_transformer')"
 
 
@@ -348,6 +362,34 @@ WITHOUT_TENSORFLOW = "import runpy, sys; sys.modules['tensorflow'] = sys.modules
         ),
         (["export", "{bundle}", "--out", "{tmp}/new", "--format", "tflite"], "formats: expected some of saved_model, onnx, .* got tflite"),
         (["export", "{bundle}", "--out", "{tmp}"], "out: expected a new folder, got {tmp}, which exists"),
+        (
+            ["export", "{bundle}", "--out", "{tmp}/new", "--serving", "{tmp}/models"],
+            "--name: expected the name of the model with --serving, got none",
+        ),
+        (
+            ["export", "{bundle}", "--out", "{tmp}/new", "--name", "n", "--version", "2"],
+            "--serving: expected the folder of models with --name, --version, got none; add --serv",
+        ),
+        (
+            [*EXPORT_TO_MODELS, "--name", "a/b"],
+            "name: expected letters, digits, '_', '-' and '.', got 'a/b'",
+        ),
+        (
+            [*EXPORT_TO_MODELS, "--name", "n", "--version", "0"],
+            "version: expected a new number of at least 1, got 0; {tmp}/models/n has none",
+        ),
+        (
+            [*EXPORT_TO_MODELS, "--name", "n", "-f", "onnx", "-f", "onnx_int8"],
+            "formats: expected saved_model with --serving, got onnx, onnx_int8; add --format saved_",
+        ),
+        (
+            [*EXPORT_TO_MODELS, "--name", "n", "--shortlist", "numbers:en-de"],
+            "--serving: expected an export of a SavedModel, which cannot have a shortlist, got",
+        ),
+        (
+            [*EXPORT_TO_MODELS[:-1], "{bundle}/config.json", "--name", "n"],
+            "models: expected a path inside a folder, got .*n, but .*config.json is a file; choose",
+        ),
         (["inspect", "{tmp}/none"], "FILE: expected a bundle .* which is not there"),
         (["translate", "{bundle}", "one"], 'tensorflow is not installed. Install it with: pip install "tfk-transformer.tensorflow."'),
         (["export", "{bundle}", "--out", "{tmp}/new"], 'tensorflow is not installed. Install it with: pip install "tfk-transformer'),

@@ -63,8 +63,6 @@ def test_a_quiet_training_shows_nothing(recipe, tmp_path):
     assert json.loads((tmp_path / "metrics.json").read_text())["epoch"] == 1
 
 
-def test_joining_and_copying_show_their_steps(bundle, exported, tmp_path):
+def test_joining_shows_its_steps(bundle, tmp_path):
     status, seen = Terminal("ensemble", bundle, bundle, "--out", tmp_path / "both", "--verbose").end()
     assert status == 0 and all(re.search(rf"s  {step}", seen) for step in ("load TensorFlow", "open .*", "write .*both"))
-    status, seen = Terminal("serving", exported / "saved_model", "--models", tmp_path / "models", "--name", "n", "--verbose").end()
-    assert status == 0 and re.search(r"s  copy .*saved_model", seen)

@@ -102,6 +102,7 @@ def test_bad_folders_names_and_versions_are_refused_and_leave_nothing(exported, 
         ((saved_model, models, "a/b"), "name: expected letters"),
         ((saved_model, models, "new", 0), "version: expected a new number of at least 1, got 0; .* has none"),
         ((saved_model, models, "numbers", 1), r"version: .* got 1; .* has \[1\]"),
+        ((saved_model, models / "models.config", "new"), "models: expected a path inside a folder"),
     ):
         with pytest.raises(ValueError, match=message):
             write_serving(*arguments)
@@ -178,7 +179,7 @@ def test_the_guides_grpc_client_gets_translations_with_default_settings(exported
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     try:
-        (code,) = blocks("python")
+        (code,) = [block for block in blocks("python") if "grpc" in block]
         scope = {}
         exec(code.replace("localhost:8500", f"127.0.0.1:{port}"), scope)
     finally:

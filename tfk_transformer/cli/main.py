@@ -29,7 +29,6 @@ COMMANDS = {
         "ensemble": "Join several bundles to one, whose models translate together.",
         "export": "Export a bundle to SavedModel, ONNX and others.",
         "inspect": "Show what a file or folder contains, or compare two.",
-        "serving": "Add a SavedModel to a model folder of TensorFlow Serving.",
     },
     "text_commands": {
         "translate": "Translate sentences with a bundle, a SavedModel or an ONNX file.",

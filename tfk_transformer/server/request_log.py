@@ -7,7 +7,6 @@ import sys
 import traceback
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TextIO
 
 LOG = logging.getLogger("tfk_transformer.server")
 
@@ -30,13 +29,9 @@ def described(error: BaseException) -> dict[str, object]:
     return {"error": type(error).__name__, "places": places[-8:]}
 
 
-def configure(stream: TextIO | None = None) -> None:
-    """Write this log, and the warnings of the HTTP server, as lines of JSON.
-
-    Args:
-        stream: where to. Default: standard output.
-    """
-    handler = logging.StreamHandler(stream or sys.stdout)
+def configure() -> None:
+    """Write this log, and the warnings of the HTTP server, to standard output as lines of JSON."""
+    handler = logging.StreamHandler(sys.stdout)
     handler.setFormatter(JsonLines())
     for name, level in ((LOG.name, logging.INFO), ("uvicorn", logging.WARNING), ("asyncio", logging.ERROR)):
         logger = logging.getLogger(name)

@@ -12,9 +12,11 @@ from tfk_transformer.cli.arguments import DEFAULT_BEAM, OUTPUT, Json, Quiet, Ver
 from tfk_transformer.cli.model_commands.exported_files import described, run_line
 from tfk_transformer.cli.progress import steps
 from tfk_transformer.config.words import unknown_names
+from tfk_transformer.export import file_names
 from tfk_transformer.runtime_environment import load_tensorflow
 
 WEB = ("web", "web_int8")
+SERVING = "TensorFlow Serving"  # title of a group of options in the help
 FORMATS = ("saved_model", "onnx", "onnx_steps", "onnx_int8", "ctranslate2", "huggingface", *WEB)
 EXAMPLES = """
 tfk-transformer export numbers --out numbers-files
@@ -24,6 +26,8 @@ tfk-transformer export numbers -f onnx -f onnx_int8 --out small
 tfk-transformer export numbers --shortlist numbers:en-de --out faster
 # A page that translates in the browser.
 tfk-transformer export numbers -f web --out numbers-web
+# Also the version models/numbers/1 of TensorFlow Serving.
+tfk-transformer export numbers --out files --serving models --name numbers
 """
 
 
@@ -65,12 +69,47 @@ def command(
             rich_help_panel=OUTPUT,
         ),
     ] = None,
+    serving: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="MODELS",
+            help="A folder of models of TensorFlow Serving. The SavedModel is also added to it, as "
+            "MODELS/NAME/VERSION, and the model to MODELS/models.config. It is created if it does "
+            "not exist.",
+            rich_help_panel=SERVING,
+        ),
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="The name of the model there, which is part of the URL.",
+            rich_help_panel=SERVING,
+        ),
+    ] = None,
+    version: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="The version number. Default: one more than the newest.",
+            rich_help_panel=SERVING,
+        ),
+    ] = None,
+    mounted: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PATH",
+            help="The path of MODELS on the server. Default: /models.",
+            rich_help_panel=SERVING,
+        ),
+    ] = None,
     json_output: Json = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
     """Export a bundle to SavedModel, ONNX and others. Nothing is written unless every file agrees with the Keras model."""
     _check(bundle, out, format, node_modules, shortlist)
+    _check_serving(serving, name, version, mounted, format, shortlist)
     with steps(quiet, verbose) as begin:
         begin("load TensorFlow")
         load_tensorflow()
@@ -80,13 +119,29 @@ def command(
         begin(f"open {bundle}")
         fitted = open_bundle(bundle)
         figures = export(fitted, out, format, node_modules, shortlist)
+        added = None
+        if serving is not None and name is not None:
+            from tfk_transformer.export.to_saved_model.serving import MOUNTED, write_serving
+
+            begin(f"add the SavedModel to {serving}")
+            saved_model = out / file_names.SAVED_MODEL
+            added = write_serving(saved_model, serving, name, version, mounted or MOUNTED)
     files = described(out)
     run = run_line(out, "classify" if "labels" in figures else "translate", fitted.probes[0] if fitted.probes else None)
     if json_output:
-        print(json.dumps({"out": str(out), "files": files, "parity": figures, "run": run and shlex.join(run)}, indent=2))
+        found = {
+            "out": str(out),
+            "files": files,
+            "parity": figures,
+            "run": run and shlex.join(run),
+            "serving": added and str(added),
+        }
+        print(json.dumps(found, indent=2))
         return
     for line in _summary(out, files, figures):
         console().print(line)
+    if added:
+        console().print(f"Serve it: {added}, a version for TensorFlow Serving")
     if run:
         console().print(f"Run it: {shlex.join(run)}")
     for page in (out / name for name in WEB if name in figures):
@@ -154,3 +209,30 @@ def _check(bundle: Path, out: Path, formats: list[str] | None, node_modules: Pat
     if set(formats or ()) & set(WEB_FORMATS):
         find_packages(node_modules)
     check_new_folder(out)
+
+
+def _check_serving(
+    models: Path | None,
+    name: str | None,
+    version: int | None,
+    mounted: str | None,
+    formats: list[str] | None,
+    shortlist: str | None,
+) -> None:
+    """Refuse wrong arguments for TensorFlow Serving before the export, which takes longest."""
+    if models is None:
+        given = {"--name": name, "--version": version, "--mounted": mounted}
+        if unused := [option for option, value in given.items() if value is not None]:
+            raise ValueError(f"--serving: expected the folder of models with {', '.join(unused)}, got none; add --serving MODELS.")
+        return
+    if name is None:
+        raise ValueError("--name: expected the name of the model with --serving, got none.")
+    if shortlist is not None:
+        raise ValueError(
+            "--serving: expected an export of a SavedModel, which cannot have a shortlist, got --shortlist; export without it."
+        )
+    if formats and file_names.SAVED_MODEL not in formats:
+        raise ValueError(f"formats: expected saved_model with --serving, got {', '.join(formats)}; add --format saved_model.")
+    from tfk_transformer.export.to_saved_model.serving import check_serving
+
+    check_serving(models, name, version)
