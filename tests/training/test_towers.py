@@ -11,6 +11,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from forked_programs import run_program
 from number_files import write_number_files
 
 from tfk_transformer.config.model_options import TransformerConfig
@@ -33,62 +34,108 @@ def batch(rows, seed):
     return {"source": ids, "target": ids}, ids
 
 
-def fitted(towers, batches, dropout=0.0, epochs=1, consistency=0.0):
+def made(towers, dropout=0.0, consistency=0.0):
+    """Return a compiled model that computes its batches in this many towers."""
     keras.utils.set_random_seed(3)
     model = Transformer(CONFIG.replace(dropout=dropout))
     model.build()
     optimizer = keras.optimizers.Adam(1e-2, global_clipnorm=0.5)
     loss = LabelSmoothedCrossentropy(0.1, consistency=consistency)
     model.compile(optimizer, loss, metrics=[TokenAccuracy(), Perplexity()], jit_compile=False)
+    # As `train` does: TensorFlow traces the first step twice if it makes variables.
+    model.optimizer.build(model.trainable_variables)
     fit_in_towers(model, towers)
-    for _ in range(epochs):
-        logs = [model.fit(*batch, batch_size=len(batch[1]), shuffle=False, verbose=0).history for batch in batches]
-    return model, {name: [log[name][0] for log in logs] for name in (logs[0] if logs else ())}
+    return model
 
 
-@pytest.mark.parametrize("towers", [2, 3])
-def test_what_is_learned_stays_the_same(towers):
-    batches = [batch(rows, seed) for seed, rows in enumerate((7, 8, 5))]
-    (plain, figures), (parted, others) = fitted(1, batches), fitted(towers, batches)
-    assert set(figures) == set(others) == {"loss", "accuracy", "perplexity"}
-    for name in figures:
-        np.testing.assert_allclose(others[name], figures[name], rtol=1e-4)
-    for one, other in zip(plain.get_weights(), parted.get_weights(), strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-4)
+def fitted(towers, batches, consistency=0.0):
+    """Return the weights after these batches, and the figures of each batch.
+
+    The numbers of rows and of tokens are unknown to `fit`, which traces one step for all batches.
+    An epoch is a batch, so that each has figures of its own.
+    """
+    model = made(towers, consistency=consistency)
+    ids = tf.TensorSpec([None, None], tf.int64)
+    shapes = {"source": ids, "target": ids}, ids
+    data = tf.data.Dataset.from_generator(lambda: iter(batches), output_signature=shapes)
+    steps = {"epochs": len(batches), "steps_per_epoch": 1}
+    history = model.fit(data, **steps, shuffle=False, verbose=0).history
+    return model.get_weights(), history
 
 
-@pytest.mark.parametrize("towers", [2, 3])
-def test_pairs_of_rows_stay_together(towers):
+# Numbers of rows that two and three towers cannot divide, fewer rows than towers, and only padding.
+ROWS = (7, 8, 5)
+PADDING = batch(4, 0)
+PADDING[1][:] = 0
+BATCHES = [*(batch(rows, seed) for seed, rows in enumerate(ROWS)), batch(1, 1), PADDING]
+
+
+def pairs_of_rows():
+    """Return batches of pairs of equal rows, whose sources differ, as dropout makes them differ."""
     batches = []
     for seed, rows in enumerate((6, 10, 2)):
         targets = np.repeat(batch(rows // 2, seed)[1], 2, axis=0)
-        # Other sources stand for other dropout.
         batches.append(({"source": batch(rows, seed + 3)[1], "target": targets}, targets))
-    (plain, figures), (parted, others) = (fitted(t, batches, consistency=20.0) for t in (1, towers))
-    np.testing.assert_allclose(others["loss"], figures["loss"], rtol=1e-4)
-    for one, other in zip(plain.get_weights(), parted.get_weights(), strict=True):
+    return batches
+
+
+@pytest.fixture(scope="module")
+def plain():
+    """What one tower learns."""
+    return fitted(1, BATCHES)
+
+
+@pytest.fixture(scope="module", params=[2, 3])
+def parted(request):
+    """What several towers learn."""
+    return fitted(request.param, BATCHES)
+
+
+@pytest.fixture(scope="module")
+def plain_pairs():
+    """What one tower learns from pairs of rows."""
+    return fitted(1, pairs_of_rows(), consistency=20.0)
+
+
+def assert_same_weights(weights, others):
+    for one, other in zip(weights, others, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-4)
 
 
-def test_a_batch_of_fewer_rows_than_towers_and_one_of_padding_are_learned_too():
-    empty = batch(4, 0)
-    empty[1][:] = 0
-    (plain, figures), (parted, others) = fitted(1, [batch(1, 1), empty]), fitted(2, [batch(1, 1), empty])
+def test_what_is_learned_stays_the_same(plain, parted):
+    (weights, figures), (other_weights, others) = plain, parted
+    assert set(figures) == set(others) == {"loss", "accuracy", "perplexity"}
+    whole = len(ROWS)
+    for name in figures:
+        np.testing.assert_allclose(others[name][:whole], figures[name][:whole], rtol=1e-4)
+    assert_same_weights(weights, other_weights)
+
+
+def test_a_batch_of_fewer_rows_than_towers_and_one_of_padding_are_learned_too(plain, parted):
+    (weights, figures), (other_weights, others) = plain, parted
     np.testing.assert_allclose(others["loss"], figures["loss"], rtol=1e-4)
-    assert figures["loss"][1] == 0
-    for one, other in zip(plain.get_weights(), parted.get_weights(), strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-4)
+    assert len(figures["loss"]) == len(ROWS) + 2
+    assert figures["loss"][-1] == 0
+    assert_same_weights(weights, other_weights)
+
+
+@pytest.mark.parametrize("towers", [2, 3])
+def test_pairs_of_rows_stay_together(plain_pairs, towers):
+    weights, figures = plain_pairs
+    other_weights, others = fitted(towers, pairs_of_rows(), consistency=20.0)
+    np.testing.assert_allclose(others["loss"], figures["loss"], rtol=1e-4)
+    assert_same_weights(weights, other_weights)
 
 
 def test_sample_weights_are_refused():
-    model, _ = fitted(2, [])
+    model = made(2)
     with pytest.raises(ValueError, match="got sample weights too"):
         model.fit(*batch(4, 0), sample_weight=np.ones(4), verbose=0)
 
 
 def test_dropout_differs_between_the_towers():
     ids = np.tile(batch(1, 5)[1], (4, 1))
-    model, _ = fitted(2, [({"source": ids, "target": ids}, ids)], dropout=0.5)
+    model = made(2, dropout=0.5)
     halves = []
     loss = model.compute_loss
     model.compute_loss = lambda *args, **options: halves.append(args[2]) or loss(*args, **options)
@@ -103,7 +150,7 @@ def test_dropout_differs_between_the_towers():
 
 
 def test_a_model_that_runs_eagerly_is_refused():
-    model, _ = fitted(2, [])
+    model = made(2)
     model.compile(model.optimizer, model.loss, run_eagerly=True)
     with pytest.raises(ValueError, match="got one that runs eagerly"):
         model.fit(*batch(4, 0), verbose=0)
@@ -131,7 +178,7 @@ def test_no_gradient_of_weights_reads_columns_a_page_apart():
     model = Transformer(CONFIG.replace(ff_dim=1024))
     model.build()
     model.compile(keras.optimizers.Adam(1e-2), LabelSmoothedCrossentropy(0.1), jit_compile=False)
-    model.fit(*batch(4, 0), verbose=0)
+    model.optimizer.build(model.trainable_variables)
     fit_in_towers(model, 2)
     graph = tf.function(model.train_step).get_concrete_function(batch(4, 0)).graph
     read = [operation.inputs for operation in graph.get_operations() if operation.type == "MatMul" and operation.get_attr("transpose_a")]
@@ -140,11 +187,12 @@ def test_no_gradient_of_weights_reads_columns_a_page_apart():
 
 
 def threads_after(code, **environment):
-    """Return towers and threads that another process has after `code`."""
+    """Return towers and threads that another process has after `code`; TensorFlow has not started in it."""
     script = f"{code}\nimport json\nfrom tfk_transformer.training.towers import share_processors\ntowers = share_processors()\n"
     script += "import tensorflow as tf\nt = tf.config.threading\nwithin, between = t.get_intra_op_parallelism_threads(), "
     script += "t.get_inter_op_parallelism_threads()\nprint(json.dumps([towers, within, between]))"
-    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env={**os.environ, **environment})
+    run = run_program([sys.executable, "-c", script], env={**os.environ, **environment})
+    assert run.returncode == 0, run.stderr
     return json.loads(run.stdout.splitlines()[-1])
 
 
@@ -174,28 +222,38 @@ def test_threads_stay_as_they_are(code, threads):
     assert threads_after(code) == [1, *threads]
 
 
-# Sums of rows of many lengths: each takes 8 to 16 MB for a moment.
-PAGES = """
-import resource
-sums = [float(tf.reduce_sum(tf.ones([2_000_000 + 20_000 * size]) + 1)) for size in range(100)]
-print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
-"""
-
-
 def without_allocator():
     """Return the environment without the variables that a training of another test in this process has set."""
     return {name: value for name, value in os.environ.items() if not name.startswith("TF_CPU_")}
 
 
-def pages_mapped(code, **environment):
-    """Return how many pages of memory another process maps while it computes."""
-    environment = {**without_allocator(), "TF_ENABLE_ONEDNN_OPTS": "0", **environment}  # oneDNN's operations have an allocator of their own
-    script = f"import tensorflow as tf\nfrom tfk_transformer.training.towers import share_processors\n{code}\n"
-    runs = [
-        subprocess.run([sys.executable, "-c", script + computed], capture_output=True, text=True, check=True, env=environment)
-        for computed in (PAGES, PAGES.replace("range(100)", "range(0)"))
-    ]
-    return int(runs[0].stdout) - int(runs[1].stdout)
+# Sums of rows of many lengths: each takes 8 to 16 MB for a moment. TensorFlow starts in the forks.
+PAGES = """
+import json, os, resource
+import tensorflow as tf
+from tfk_transformer.training.towers import share_processors
+
+def pages_mapped():
+    float(tf.reduce_sum(tf.ones([2_000_000]) + 1))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    sums = [float(tf.reduce_sum(tf.ones([2_000_000 + 20_000 * size]) + 1)) for size in range(100)]
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+def kept():
+    share_processors()
+    return pages_mapped()
+
+def chosen_before():
+    os.environ["TF_CPU_ALLOCATOR_USE_BFC"] = "false"
+    return kept()
+
+for measure in (kept, pages_mapped, chosen_before):
+    process = os.fork()
+    if process == 0:
+        print(measure(), flush=True)
+        os._exit(0)
+    os.waitpid(process, 0)
+"""
 
 
 @pytest.mark.skipif(shutil.which("cc") is None or platform.machine() != "x86_64", reason="needs a C compiler and x86-64")
@@ -221,14 +279,16 @@ print(_pywrap_util_port.IsMklEnabled())
 
 @pytest.mark.skipif(sys.platform == "win32", reason="counts pages as Unix does")
 def test_memory_of_tensors_is_kept():
-    kept, given_back = pages_mapped("share_processors()"), pages_mapped("")
+    environment = {**without_allocator(), "TF_ENABLE_ONEDNN_OPTS": "0"}  # oneDNN's operations have an allocator of their own
+    run = subprocess.run([sys.executable, "-c", PAGES], capture_output=True, text=True, check=True, env=environment)
+    kept, given_back, chosen_before = map(int, run.stdout.splitlines())
     assert kept < given_back / 5
-    assert pages_mapped("share_processors()", TF_CPU_ALLOCATOR_USE_BFC="false") > kept * 5
+    assert chosen_before > kept * 5
 
 
 def test_the_limit_of_kept_memory_is_the_machines():
     code = "from tfk_transformer import share_processors\nshare_processors()\nimport os\nprint(os.environ['TF_CPU_BFC_MEM_LIMIT_IN_MB'])"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=without_allocator())
+    run = run_program([sys.executable, "-c", code], env=without_allocator())
     total = re.search(r"MemTotal: *(\d+) kB", Path("/proc/meminfo").read_text())
     assert int(run.stdout) == int(total[1]) // 1024
 
@@ -253,7 +313,7 @@ sizes = {{"model_dim": 8, "ff_dim": 8, "num_heads": 2, "encoder_layers": 1, "dec
 recipe = Recipe(data={data!r}, vocab_size=60, options=sizes, batch_tokens=256, max_length=64, epochs=1, warmup_steps=2)
 train(recipe, {str(tmp_path / "bundle")!r}, callbacks=[Tells()], towers={wanted})
 """
-    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    run = run_program([sys.executable, "-c", script])
     assert run.returncode == 0, run.stderr[-2000:]
     assert f"towers {processors > 1 and wanted}" in run.stdout
     assert (tmp_path / "bundle" / "history.json").exists()
