@@ -7,8 +7,8 @@ import sys
 
 import numpy as np
 import pytest
-from onnx.reference import ReferenceEvaluator
 from forked_programs import run_program
+from onnx.reference import ReferenceEvaluator
 from random_translators import OPTIONS, SIZES, V, found_by, of_transformer, opened, source_ids, translator_of
 from sentencepiece import SentencePieceProcessor
 
