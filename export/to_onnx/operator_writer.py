@@ -53,9 +53,9 @@ class OperatorWriter:
         """Write an operator with one output."""
         return self.tape.op(name, inputs, attributes, domain=domain)
 
-    def ops(self, name: str, inputs: Inputs, outputs: int, domain: str = "", **attributes: object) -> Sequence[ir.Value]:
-        """Write an operator with several outputs."""
-        return self.tape.op_multi_out(name, inputs, attributes, num_outputs=outputs, domain=domain)
+    def ops(self, name: str, inputs: Inputs, outputs: int, **attributes: object) -> Sequence[ir.Value]:
+        """Write a standard operator with several outputs."""
+        return self.tape.op_multi_out(name, inputs, attributes, num_outputs=outputs)
 
     def constant(self, name: str, array: np.ndarray | np.generic) -> ir.Value:
         """Return the main graph's constant of this name, after the prefix."""
