@@ -88,30 +88,36 @@ class ExpectedResults:
             best[rows, : ids.shape[2]] = ids[:, 0]
         return best
 
-    def check_searches(self, name: str, generate: Generate, translate: Translate) -> Figures:
-        """Compare an artifact's translations with the model's.
-
-        The greedy translations of texts are compared, and those of ids only of the probes that are too long for a text.
+    def check_ids(self, name: str, generate: Generate) -> float:
+        """Compare an artifact's translations of ids with the model's: all but the greedy ones that `check_texts` compares.
 
         Args:
             name: name of the artifact, for errors.
             generate: translates ids.
+
+        Returns:
+            The largest difference of a score.
+        """
+        LOG.info("compare %s with the Keras model: translations of ids", name)
+        greedy, *searches = self.searches
+        too_long = np.setdiff1d(greedy.rows, self.fitting)
+        if too_long.size:
+            searches.append(_part(greedy, too_long))
+        return max(
+            parity.check_ids(name, search.searched, generate(self.ids[search.rows], search.prefix_ids, search.settings))
+            for search in searches
+        )
+
+    def check_texts(self, name: str, translate: Translate) -> float:
+        """Compare an artifact's greedy translations of texts with the model's.
+
+        Args:
+            name: name of the artifact, for errors.
             translate: translates texts.
 
         Returns:
-            The parity figures.
+            The largest difference of a score.
         """
-        greedy, *others = self.searches
-        differences = [self._check_texts(name, translate)]
-        LOG.info("compare %s with the Keras model: translations of ids", name)
-        too_long = np.setdiff1d(greedy.rows, self.fitting)
-        for search in [_part(greedy, too_long), *others] if too_long.size else others:
-            found = generate(self.ids[search.rows], search.prefix_ids, search.settings)
-            differences.append(parity.check_ids(name, search.searched, found))
-        return {"largest_score_difference": max(differences)}
-
-    def _check_texts(self, name: str, translate: Translate) -> float:
-        """Compare an artifact's greedy translations of texts with the model's, and return the largest difference of a score."""
         LOG.info("compare %s with the Keras model: translations of texts", name)
         ids, scores = self.searches[0].searched
         expected = self.translator.target_tokenizer.decode(ids[self.fitting, 0].tolist())

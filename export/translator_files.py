@@ -55,30 +55,29 @@ def _saved_model(translator: Translator, folder: Path, expected: ExpectedResults
         with without_graph_optimizer():
             return loaded.generate(ids, prefix_ids, **settings)
 
-    figures = expected.check_searches("SavedModel", generate, loaded.translate)
+    differences = expected.check_texts("SavedModel", loaded.translate), expected.check_ids("SavedModel", generate)
     with without_graph_optimizer():
-        figures |= expected.check_scores("SavedModel", lambda *ids: (*loaded.score_ids(*ids), loaded.attention(*ids)))
+        figures = expected.check_scores("SavedModel", lambda *ids: (*loaded.score_ids(*ids), loaded.attention(*ids)))
         expected.check_steps("SavedModel", loaded.steps)
-    return figures
+    return {"largest_score_difference": max(differences), **figures}
 
 
 def _onnx(translator: Translator, folder: Path, expected: ExpectedResults) -> Figures:
     files = _write(_onnx_models(translator, expected), folder, translator)
-    figures = _checked(folder, "ONNX", expected)
+    # One file is open at a time, since each holds the weights once or twice.
+    differences = (
+        expected.check_texts("ONNX", _translating(folder / file_names.TRANSLATE)),
+        expected.check_ids("ONNX", _generating(folder / file_names.GENERATE)),
+    )
     scorer = OnnxScorer(folder / file_names.SCORE)
-    figures |= expected.check_scores("ONNX", functools.partial(scorer.score_arrays, attention=True))
+    scored = expected.check_scores("ONNX", functools.partial(scorer.score_arrays, attention=True))
+    figures: Figures = {"largest_score_difference": max(differences), **scored}
     files.add_metadata(parity={**expected.agreed, **figures})
     return figures
 
 
 def _onnx_models(translator: Translator, expected: ExpectedResults) -> dict[str, ir.Model]:
     return {**_search_models(translator, expected), file_names.SCORE: onnx_models.score_graph(translator)}
-
-
-def _checked(folder: Path, name: str, expected: ExpectedResults, suffix: str = "") -> Figures:
-    """Compare the files over ids and over texts with the model. One is open at a time, since each holds the weights once or twice."""
-    generate, translate = (folder / file for file in _search_names(suffix))
-    return expected.check_searches(name, _generating(generate), _translating(translate))
 
 
 def _write(models: Mapping[str, ir.Model], folder: Path, translator: Translator, **metadata: object) -> OnnxFiles:

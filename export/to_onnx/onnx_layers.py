@@ -8,7 +8,7 @@ standard operators for each layer.
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import onnx_ir as ir
@@ -52,7 +52,7 @@ def insert_layers(converted: ir.Model, model: ConfiguredModel, profile: Profile)
         model: the model with the weights.
         profile: `PORTABLE`, or a result of `int8_profile`.
     """
-    named = {"": model} if isinstance(model, Classifier) else cast(TokenModel, model).named_members()
+    named: dict[str, Any] = {"": model} if isinstance(model, Classifier) else cast(TokenModel, model).named_members()
     members = [
         (prefix, member.config, {name: np.asarray(weight) for name, weight in member.named_weights.items()})
         for prefix, member in named.items()

@@ -74,7 +74,7 @@ def generate_graph(translator: Translator, profile: Profile = PORTABLE) -> ir.Mo
         profile: `onnx_layers.PORTABLE`, or a result of `onnx_layers.int8_profile`.
     """
     functions = translator.functions
-    around = _around(type(functions), Structure.of(translator.model), GENERATE, functions.shortlist)
+    around = _around(type(functions), Structure.of(translator.model), GENERATE, functions.shortlist)  # type: ignore[arg-type]
     model = _with_layers(around, "generate", GENERATE, translator.model, profile)
     _set_defaults(model.graph, translator.model.config.max_length)
     return model
@@ -95,7 +95,7 @@ def score_graph(translator: Translator) -> ir.Model:
 
     The tokenizers are in the metadata, with which `OnnxScorer` scores texts too.
     """
-    around = _around(type(translator.functions), Structure.of(translator.model), SCORE_AND_ATTEND)
+    around = _around(type(translator.functions), Structure.of(translator.model), SCORE_AND_ATTEND)  # type: ignore[arg-type]
     model = _with_layers(around, "score", SCORE_AND_ATTEND, translator.model)
     tokenizers = {SOURCE_TOKENIZER: translator.source_tokenizer, TARGET_TOKENIZER: translator.target_tokenizer}
     for name, tokenizer in tokenizers.items():

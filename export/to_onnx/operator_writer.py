@@ -11,7 +11,7 @@ import onnx_ir as ir
 from onnx_ir import tape
 
 from tfk_transformer.config.layer_options import LayerOptions
-from tfk_transformer.config.model_options import ClassifierConfig, LanguageModelConfig, TransformerConfig
+from tfk_transformer.config.model_options import LanguageModelConfig, TransformerConfig
 from tfk_transformer.export.to_onnx.onnx_matmul import Float32MatMul
 from tfk_transformer.layers.position_encoding import position_table
 
@@ -33,7 +33,7 @@ class OperatorWriter:
     def __init__(
         self,
         graph: ir.Graph,
-        config: TransformerConfig | LanguageModelConfig | ClassifierConfig,
+        config: TransformerConfig | LanguageModelConfig,
         options: LayerOptions,
         weights: Mapping[str, np.ndarray],
         matmul: Callable[..., Float32MatMul],
@@ -79,9 +79,9 @@ class OperatorWriter:
         name, c = f"{side}_positions/table", self.config
         if name in self.weights:
             return self.constant(name, self.weights[name])
-        length = c.max_length
-        if not isinstance(c, ClassifierConfig):
-            length += max(len(c.source_prefix), len(c.target_prefix))
+        # A classifier's configuration has no prefixes.
+        prefixes: list[Sequence[int]] = [getattr(c, name, ()) for name in ("source_prefix", "target_prefix")]
+        length = max(map(len, prefixes)) + c.max_length
         return self.constant("positions", position_table(c.positions, length, c.model_dim, c.position_offset))
 
     def embed(self, side: str, ids: ir.Value, positions: ir.Value) -> ir.Value:

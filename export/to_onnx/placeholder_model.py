@@ -9,7 +9,8 @@ from tfk_transformer.array_types import Tensor
 from tfk_transformer.export.to_onnx.conversion import CLASSIFY, DECODE, DOMAIN, LOGITS, READ, STEP
 from tfk_transformer.layers.attention import KeyValue
 from tfk_transformer.layers.decoder import Decoded
-from tfk_transformer.models.base import Beams, ConfiguredModel, Step, Stepper, TokenModel
+from tfk_transformer.models.base import Beams, Step, Stepper, TokenModel
+from tfk_transformer.models.classifier import Classifier
 from tfk_transformer.models.ensemble import joined, joined_decoded
 from tfk_transformer.models.transformer import Memory
 
@@ -160,7 +161,7 @@ class PlaceholderClassifier:
         model: the classifier to represent.
     """
 
-    def __init__(self, model: ConfiguredModel) -> None:
+    def __init__(self, model: Classifier) -> None:
         self.config = model.config
 
     def __call__(self, ids: Tensor, training: bool | None = None) -> Tensor:

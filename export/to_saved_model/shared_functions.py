@@ -51,11 +51,13 @@ class SharedFunctions(TranslationFunctions):
         def search(source: Tensor, prefix: Tensor, *settings: Tensor) -> Hypotheses:
             return self._functions.generate(source, Limits(*settings), prefix=prefix)
 
-        return traced(search, [IDS, IDS, *setting_specs()]).get_concrete_function()
+        search_function: Tensor = traced(search, [IDS, IDS, *setting_specs()])
+        return search_function.get_concrete_function()
 
     @functools.cached_property
     def _score_once(self) -> Tensor:
-        return traced(self._functions.score_ids, [IDS, IDS]).get_concrete_function()
+        score_function: Tensor = traced(self._functions.score_ids, [IDS, IDS])
+        return score_function.get_concrete_function()
 
     def generate(self, source: Tensor, limits: Limits, use_cache: bool = True, prefix: Tensor | None = None) -> Hypotheses:
         """Translate ids; see `TranslationFunctions.generate`. The cache is always used."""
