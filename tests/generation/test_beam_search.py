@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from traced_search import LIMIT_SPECS, setting_tensors
 
 from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.config.search_settings import SearchSettings
@@ -39,11 +40,27 @@ def limits(beam_size=1, n_best=1, **settings):
     return Limits(**{**SearchSettings().model_dump(), "beam_size": beam_size, "n_best": n_best, "length_penalty": 0.0, **settings})
 
 
+@tf.function(
+    input_signature=[
+        tf.TensorSpec([None, None, VOCAB, VOCAB], tf.float32),
+        tf.TensorSpec([None], tf.int32),
+        LIMIT_SPECS,
+        tf.TensorSpec([None, None], tf.int32),
+    ],
+    autograph=False,
+)
+def scripted_search(table, longest, limits, prefix):
+    source = no_source(tf.shape(table)[0])
+    return beam_search(scripted_step(table), [], source, longest, limits, prefix)
+
+
 def searched(table, beam_size, n_best=1, length_penalty=0.0, max_length=4, prefix=None, **settings):
+    """Search in a graph that is traced once for all tests."""
+    longest = np.broadcast_to(np.array(max_length, "int32"), [len(table)])
+    settings |= {"beam_size": beam_size, "n_best": n_best, "length_penalty": length_penalty}
+    prefix = np.zeros([len(table), 0], "int32") if prefix is None else prefix
     table = tf.constant(table, tf.float32)
-    longest = tf.broadcast_to(max_length, [len(table)])
-    wanted = limits(beam_size, n_best, length_penalty=length_penalty, **settings)
-    return beam_search(scripted_step(table), [], no_source(len(table)), longest, wanted, prefix)
+    return scripted_search(table, longest, setting_tensors(**settings), prefix)
 
 
 def all_hypotheses(table, length_penalty, max_length, prefix=()):

@@ -6,12 +6,12 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_translators import SIZES, V, of_transformer, source_ids
+from traced_search import LIMIT_SPECS, setting_tensors, traced_generate
 
-from tfk_transformer.config.search_settings import SearchSettings
 from tfk_transformer.constants import END_ID, PAD_ID
 from tfk_transformer.data.shortlist import Shortlist
-from tfk_transformer.generation.beam_search import Limits, Source, beam_search
-from tfk_transformer.generation.candidates import BLOCK, find_candidates
+from tfk_transformer.generation.beam_search import Source, beam_search
+from tfk_transformer.generation.candidates import BLOCK, Candidates, find_candidates
 from tfk_transformer.models.base import Step
 from tfk_transformer.models.ensemble import Ensemble
 from tfk_transformer.models.transformer import Transformer
@@ -35,7 +35,7 @@ def own_candidates(shortlist, row):
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 5), st.integers(1, 9))
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 def test_each_sentence_sees_its_own_candidates(seed, batch, length):
     shortlist = shortlist_of(50, WIDE, seed=seed)
     source = np.random.default_rng(seed).integers(0, 50, (batch, length)).astype("int32")
@@ -61,37 +61,58 @@ SEARCHES = (
 )
 
 
+TABLES = tf.TensorSpec([None, None, WIDE, WIDE], tf.float32)
+CANDIDATES = Candidates(
+    tokens=tf.TensorSpec([None], tf.int32),
+    places=tf.TensorSpec([WIDE], tf.int32),
+    hidden=tf.TensorSpec([None, 1, None], tf.float32),
+)
+LONGEST = np.array([6, 5, 4, 6], "int32")
+PREFIX = np.array([[7], [0], [9], [0]], "int32")  # forced also where it is no candidate
+
+
+def searched(scores, limits, candidates=None):
+    """Search with logits of the sentence, the position and the last token: scores (B, T, V, V)."""
+
+    def step(beams, cache, memory):
+        (rows,) = memory
+        tokens, position = beams.ids[:, :, -1], tf.shape(beams.ids)[2] - 1
+        logits = tf.gather(tf.gather(scores, rows)[:, position], tokens, batch_dims=1)
+        if candidates:
+            logits = tf.gather(logits, candidates.tokens, axis=2)
+        return Step(logits, cache, tf.zeros([*tf.unstack(tf.shape(tokens)), 0]))
+
+    hidden = candidates.hidden if candidates else ()
+    source = Source((tf.range(4),), tf.zeros([4, 0], tf.bool), hidden)
+    longest, prefix = tf.constant(LONGEST), tf.constant(PREFIX)
+    return beam_search(step, [], source, longest, limits, prefix, candidates)
+
+
+@pytest.fixture(scope="module")
+def searches():
+    """The search over the whole vocabulary, and that over candidates."""
+    return [
+        tf.function(searched, input_signature=specs, autograph=False)
+        for specs in ([TABLES, LIMIT_SPECS], [TABLES, LIMIT_SPECS, CANDIDATES])
+    ]
+
+
 @pytest.mark.parametrize("chosen", SEARCHES)
 @pytest.mark.parametrize("seed", range(3))
-def test_the_search_is_that_of_a_vocabulary_in_which_all_other_tokens_are_impossible(chosen, seed):
+def test_the_search_is_that_of_a_vocabulary_in_which_all_other_tokens_are_impossible(searches, chosen, seed):
     random = np.random.default_rng(seed)
     shortlist = shortlist_of(50, WIDE, seed=seed)
     source = random.integers(0, 50, (4, 3)).astype("int32")
-    table = tf.constant(random.normal(size=(4, 6, WIDE, WIDE), scale=3), tf.float32)  # of sentence, position, last token and next one
+    # Of sentence, position, last token and next one.
+    table = tf.constant(random.normal(size=(4, 6, WIDE, WIDE), scale=3), tf.float32)
     impossible = np.full((4, 1, 1, WIDE), -1e9, "float32")
     for row, ids in zip(impossible, source, strict=True):
         row[..., list(own_candidates(shortlist, ids))] = 0.0
-    prefix = tf.constant([[7], [0], [9], [0]])  # forced also where it is no candidate
-    limits = Limits(**{**SearchSettings().model_dump(), **chosen})
-
-    def searched(scores, candidates=None):
-        def step(beams, cache, memory):
-            (rows,) = memory
-            tokens, position = beams.ids[:, :, -1], tf.shape(beams.ids)[2] - 1
-            logits = tf.gather(tf.gather(scores, rows)[:, position], tokens, batch_dims=1)
-            return Step(tf.gather(logits, candidates.tokens, axis=2) if candidates else logits, cache, tf.zeros([*tokens.shape, 0]))
-
-        given = Source((tf.range(4),), tf.zeros([4, 0], tf.bool), candidates.hidden if candidates else ())
-        return beam_search(step, [], given, tf.constant([6, 5, 4, 6]), limits, prefix, candidates)
-
-    found, wanted = searched(table, find_candidates(shortlist, tf.constant(source))), searched(table + impossible)
+    limits, (over_all, over_candidates) = setting_tensors(**chosen), searches
+    found = over_candidates(table, limits, find_candidates(shortlist, tf.constant(source)))
+    wanted = over_all(table + impossible, limits)
     np.testing.assert_array_equal(found.ids, wanted.ids)
     np.testing.assert_allclose(found.scores, wanted.scores, atol=1e-4)
-
-
-def generated(translator, source, **chosen):
-    found = translator.functions.generate(tf.constant(source), Limits(**{**SearchSettings().model_dump(), **chosen}))
-    return found.ids.numpy(), found.scores.numpy()
 
 
 @pytest.fixture(scope="module")
@@ -106,12 +127,14 @@ def with_shortlist(translator, shortlist):
 def test_a_shortlist_of_all_tokens_changes_nothing(tokenizer):
     translator = of_transformer(tokenizer)
     everything = Shortlist(np.arange(V, dtype="int32"), np.zeros((V, 1), "int32"), V, sentences=1)
+    translators = translator, with_shortlist(translator, everything)
+    searches = [traced_generate(each.functions) for each in translators]
+    source, nothing = tf.constant(source_ids()), tf.zeros([5, 0], tf.int32)
     for chosen in SEARCHES:
-        (ids, scores), (others, other_scores) = (
-            generated(each, source_ids(), **chosen) for each in (translator, with_shortlist(translator, everything))
-        )
-        np.testing.assert_array_equal(ids, others)
-        np.testing.assert_allclose(scores, other_scores, atol=1e-5)
+        limits = setting_tensors(**chosen)
+        one, other = (search(source, limits, nothing) for search in searches)
+        np.testing.assert_array_equal(one.ids, other.ids)
+        np.testing.assert_allclose(one.scores, other.scores, atol=1e-5)
 
 
 def test_a_copy_in_float32_keeps_the_shortlist(tokenizer):
@@ -128,10 +151,11 @@ def test_a_translation_does_not_depend_on_its_batch(tokenizer, use_cache):
     shortlist = shortlist_of(V, V, common=3, likely=1)
     members = [one.model, of_transformer(tokenizer, **{**SIZES, "model_dim": 12}).model]
     for translator in (with_shortlist(one, shortlist), with_shortlist(Translator(Ensemble(members), tokenizer), shortlist)):
-        limits = Limits(**{**SearchSettings().model_dump(), "beam_size": 3, "n_best": 3})
-        together = translator.functions.generate(tf.constant(source_ids()), limits, use_cache)
+        search = traced_generate(translator.functions, use_cache)
+        limits, nothing = setting_tensors(beam_size=3, n_best=3), tf.zeros([1, 0], tf.int32)
+        together = search(tf.constant(source_ids()), limits, nothing)
         for number, row in enumerate(source_ids()):
-            alone = translator.functions.generate(tf.constant(row[None, : max(1, np.count_nonzero(row))]), limits, use_cache)
+            alone = search(tf.constant(row[None, : max(1, np.count_nonzero(row))]), limits, nothing)
             length = alone.ids.shape[2]
             np.testing.assert_array_equal(together.ids[number, :, :length], alone.ids[0])
             np.testing.assert_allclose(together.scores[number], alone.scores[0], atol=1e-5)

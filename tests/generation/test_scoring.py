@@ -1,14 +1,15 @@
 """Log-probabilities of tokens, attention and forced prefixes, compared with hand-computed values and with the full pass."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from traced_search import setting_tensors, traced_generate
 
 from tfk_transformer.config.model_options import LanguageModelConfig, TransformerConfig
-from tfk_transformer.config.search_settings import SearchSettings
 from tfk_transformer.constants import END_ID
-from tfk_transformer.generation.beam_search import Limits
 from tfk_transformer.generation.scoring import join, without_end
 from tfk_transformer.generation.translation_functions import ContinuationFunctions, TranslationFunctions
 from tfk_transformer.models.language_model import LanguageModel
@@ -107,9 +108,14 @@ def test_rows_are_joined_without_padding_between_them():
 # A forced prefix.
 
 
+# Traced once for each model, with and without prefixes.
+traced = functools.cache(traced_generate)
+
+
 def searched(graph, prefix=None, **settings):
-    limits = Limits(**SearchSettings(**{"max_length": 6, "length_penalty": 0.0, **settings}).model_dump())
-    return graph.generate(SOURCE, limits, prefix=None if prefix is None else tf.constant(prefix, tf.int32))
+    limits = setting_tensors(**{"max_length": 6, "length_penalty": 0.0, **settings})
+    prefixes = () if prefix is None else (tf.constant(prefix, tf.int32),)
+    return traced(graph, prefixes=prefix is not None)(tf.constant(SOURCE), limits, *prefixes)
 
 
 def greedily(model, source, prefix, alone):

@@ -1,6 +1,7 @@
 import keras
 import numpy as np
 import pytest
+from traced_search import setting_tensors, traced_generate
 
 from tfk_transformer.config.model_options import LanguageModelConfig
 from tfk_transformer.layers.masks import causal_mask
@@ -80,6 +81,7 @@ def test_fit_learns_to_count():
     model = built(vocab_size=11, dropout=0.0)
     rows = (np.arange(5)[None, :] + np.arange(7)[:, None]) % 7 + 4
     model.compile(keras.optimizers.Adam(1e-2), LabelSmoothedCrossentropy(0.0), jit_compile=False)
+    model.optimizer.build(model.trainable_variables)  # otherwise the step is traced twice
     model.fit(rows[:, :-1], rows[:, 1:], epochs=60, verbose=0)
     np.testing.assert_array_equal(np.argmax(model(rows[:, :-1]), axis=-1), rows[:, 1:])
 
@@ -109,21 +111,20 @@ def test_prompts_of_unlike_lengths_are_continued_together_as_alone(continuer):
             np.testing.assert_allclose([h.score for h in found.hypotheses], [h.score for h in alone.hypotheses], atol=1e-4)
 
 
-def test_greedy_search_follows_the_most_probable_token(continuer):
+@pytest.fixture(scope="module")
+def generate(continuer):
+    return traced_generate(continuer.functions, prefixes=False)
+
+
+def test_greedy_search_follows_the_most_probable_token(continuer, generate):
     for prompt in PROMPTS:
         row = [1, *continuer.source_tokenizer.encode([prompt])[0]]
         given = len(row)
         while len(row) < given + 6 and row[-1] != 2:
             row.append(2 + int(np.argmax(continuer.model(np.array([row]))[0, -1, 2:])))  # padding and start are never chosen
-        found = continuer.functions.generate(np.array([[*row[1:given], 2]], "int32"), limits(beam_size=1))
+        prompt_ids = np.array([[*row[1:given], 2]], "int32")
+        found = generate(prompt_ids, setting_tensors(max_length=6, beam_size=1))
         assert [i for i in found.ids.numpy()[0, 0] if i] == row[given:]
-
-
-def limits(**settings):
-    from tfk_transformer.config.search_settings import SearchSettings
-    from tfk_transformer.generation.beam_search import Limits
-
-    return Limits(**SearchSettings(max_length=6, **settings).model_dump())
 
 
 def test_a_continuation_scores_what_the_model_gives_it_after_the_prompt(continuer):
@@ -150,9 +151,10 @@ def test_the_whole_prefix_and_the_last_query_give_the_same_text(continuer):
     assert [t.text for t in cached] == [t.text for t in whole]
 
 
-def test_prompt_and_continuation_share_the_models_length(continuer):
+def test_prompt_and_continuation_share_the_models_length(continuer, generate):
     prompt = "ab" * 10  # with the word mark 21 tokens, of 23
-    ids = continuer.functions.generate(np.array([[*continuer.source_tokenizer.encode([prompt])[0], 2]], "int32"), limits(beam_size=2)).ids
+    prompt_ids = np.array([[*continuer.source_tokenizer.encode([prompt])[0], 2]], "int32")
+    ids = generate(prompt_ids, setting_tensors(max_length=6, beam_size=2)).ids
     assert 1 <= np.count_nonzero(ids) <= 2
     with pytest.raises(ValueError, match="at most 23 tokens"):
         continuer.translate([prompt + "ab"])

@@ -1,6 +1,7 @@
 """The parts of benchmarks/decoding.py; those that need CTranslate2 or PyTorch skip where these are not installed."""
 
 import argparse
+import functools
 import json
 import os
 import platform
@@ -11,12 +12,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from traced_search import setting_tensors, traced_generate
 
 from tfk_transformer.config.model_options import TransformerConfig
-from tfk_transformer.config.search_settings import SearchSettings
 from tfk_transformer.data.shortlist import Shortlist
 from tfk_transformer.export.exporting import export, with_shortlist
-from tfk_transformer.generation.beam_search import Limits
 from tfk_transformer.generation.translation_functions import TranslationFunctions
 from tfk_transformer.models.transformer import Transformer
 
@@ -64,11 +64,18 @@ def random_model(**options):
     return model
 
 
+@functools.cache
+def generate_of(model):
+    """The search of a model, traced once."""
+    return traced_generate(TranslationFunctions(model, None, None), prefixes=False)
+
+
+@functools.cache
 def searched(model, search):
     """What this project's own search finds, as lists of ids."""
-    limits = Limits(**SearchSettings(**own_settings(search)).model_dump())
-    graph = TranslationFunctions(model, None, None)
-    return unpadded([graph.generate(ids, limits).ids.numpy()[:, 0] for ids in padded_batches(ROWS, search.batch_size)])
+    limits = setting_tensors(**own_settings(search))
+    batches = padded_batches(ROWS, search.batch_size)
+    return unpadded([generate_of(model)(ids, limits).ids.numpy()[:, 0] for ids in batches])
 
 
 @pytest.fixture(scope="module", params=KINDS)
