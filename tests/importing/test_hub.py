@@ -23,12 +23,16 @@ def home(tmp_path_factory):
     (model / "snapshots").mkdir(parents=True)
     (model / "refs").mkdir()
     (model / "refs" / "main").write_text(REVISION)
-    write_folder(model / "snapshots" / REVISION)
+    # Two searches are traced, layer by layer.
+    write_folder(model / "snapshots" / REVISION, encoder_layers=1, decoder_layers=1)
     return home
 
 
 def run(home, folder, *arguments):
-    """Run a command in a process of its own, where the hub's library does not use the network."""
+    """Run a command in a process where the hub's library does not use the network.
+
+    No fork of another process: the library reads these variables when it is imported.
+    """
     environment = {**os.environ, "HF_HOME": str(home), "HF_HUB_OFFLINE": "1"}
     command = [sys.executable, "-m", "tfk_transformer", *arguments]
     return subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=False)

@@ -168,7 +168,7 @@ def test_ctranslate2_finds_the_same_translations(tmp_path):
     limits = {"max_length": 30, "max_length_factor": 1000}
     ours = case.translator.translate(texts, beam_size=4, length_penalty=0.0, token_scores=True, **limits)
     sources = [[names[case.rows[0][i]] for i in ids] for ids in case.translator.source_tokenizer.encode(texts)]
-    peer = ctranslate2.Translator(str(tmp_path / "peer"))
+    peer = ctranslate2.Translator(str(tmp_path / "peer"), intra_threads=1)
     theirs = peer.translate_batch(
         sources, beam_size=4, length_penalty=1e-6, min_decoding_length=0, max_decoding_length=30, return_scores=True
     )
