@@ -1,6 +1,9 @@
-"""A web folder, exported once for all tests of it."""
+"""A web folder, exported once a run for all tests of it."""
+
+import json
 
 import pytest
+from run_wide import made_once
 from web_needs import INSTALL, NODE_MODULES, missing_packages
 
 from tfk_transformer.export.exporting import export
@@ -9,15 +12,22 @@ from tfk_transformer.pipelines.translator import Translator
 
 
 @pytest.fixture(scope="session")
-def export_of_web(translator, tmp_path_factory):
+def export_of_web(translator):
     """The folder of an export of both web formats, and its figures."""
     if missing := missing_packages(*VERSIONS):
         pytest.skip(f"{', '.join(missing)} not installed: {INSTALL}")
+    folder = made_once("web", lambda folder: write_web(translator, folder))
+    return folder / "numbers", json.loads((folder / "figures.json").read_text())
+
+
+def write_web(translator, folder):
+    """Export to `numbers` in a new folder, and write the figures beside it."""
     origin = {"name": "numbers", "license": "apache-2.0", "source_language": "en", "target_language": "de"}
     described = Translator(translator.model, translator.source_tokenizer, probes=translator.probes, origin=origin)
     described.metrics = {"val_accuracy": 0.875, "epoch": 25}
-    path = tmp_path_factory.mktemp("web") / "numbers"
-    return path, export(described, path, ["web", "web_int8"], NODE_MODULES)
+    folder.mkdir()
+    figures = export(described, folder / "numbers", ["web", "web_int8"], NODE_MODULES)
+    (folder / "figures.json").write_text(json.dumps(figures))
 
 
 @pytest.fixture(scope="session")
