@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import pytest
 import tensorflow as tf
+from forked_programs import run_program
 from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
 
 from tfk_transformer import SavedModelClassifier, load
@@ -383,14 +384,14 @@ def test_files_of_the_other_kind_are_refused(saved, files):
 
 def test_translate_on_a_classifiers_bundle_is_one_line_of_error(saved):
     command = [sys.executable, "-m", "tfk_transformer", "translate", saved, "seven"]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = run_program(command)
     assert done.returncode == 1 and done.stdout == ""
     assert done.stderr.splitlines()[-1].startswith("error: translate: expected a translator, got a classifier; use classify.")
 
 
 def test_the_command_line_exports_it(saved, tmp_path):
     command = [sys.executable, "-m", "tfk_transformer", "export", saved, "--out", tmp_path / "out", "--format", "onnx"]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = run_program(command)
     assert done.returncode == 0, done.stderr
     checked, run = done.stdout.splitlines()[-2:]
     assert checked.startswith("Checked: the same labels as Keras on ")
@@ -429,5 +430,5 @@ from tfk_transformer.export.runtime.sessions import open_session
 session = open_session(sys.argv[1], text_operators=True)
 print(*(found.shape for found in session.run(None, {"text": np.array([], object)})))
 """
-    done = subprocess.run([sys.executable, "-c", code, files / "classify.onnx"], capture_output=True, text=True)
+    done = run_program([sys.executable, "-c", code, files / "classify.onnx"])
     assert (done.returncode, done.stdout) == (0, "(0,) (0,) (0, 2)\n"), done.stderr
