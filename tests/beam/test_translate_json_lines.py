@@ -33,6 +33,16 @@ RUNNERS = {
     "two processes": ["--direct_running_mode", "multi_processing", "--direct_num_workers", "2"],
     "two processes that share a model": ["--direct_running_mode=multi_processing", "--direct_num_workers=2", "--share-model"],
 }
+# Apache Beam takes seconds to import, and arguments are refused before it does anything.
+IN_ONE_PROCESS = """
+import json, runpy, sys
+for arguments in json.loads(sys.argv[1]):
+    sys.argv = ["tfk_transformer.beam", *arguments]
+    try:
+        runpy.run_module("tfk_transformer.beam", run_name="__main__")
+    except SystemExit as end:
+        print("ended with status", end.code, file=sys.stderr)
+"""
 
 
 def beam(*arguments, python=PYTHON):
@@ -114,17 +124,21 @@ def test_a_job_server_runs_the_pipeline(folder, expected, tmp_path):
 def test_invalid_arguments_are_refused_before_any_work(folder, tmp_path):
     (tmp_path / "translations-00000-of-00001.jsonl").touch()
     files = ["--model", MODEL, "--input", f"{folder}/*.jsonl"]
-    for arguments, message in {
+    messages = {
         ("--model", MODEL, "--input", f"{tmp_path}/*.txt", "--output", tmp_path / "new"): "--input: expected the names of files, got",
         (*files, "--output", tmp_path): "--output: expected a folder without files of an earlier run, got",
         (*files, "--output", tmp_path / "new", "--ouput-field", "de"): "options: expected those of --help and of FnApiRunner, got --ouput",
         (*files, "--output", tmp_path / "new", "--setting", "beam=2"): "settings: unknown name 'beam'. Did you mean 'beam_size'?",
         (*files, "b.jsonl", "--output", tmp_path / "new"): "--input: expected one pattern, got also b.jsonl;",
         (*files, "--output", tmp_path / "new", "--score-field", "translation"): "--score-field: expected another name than --output-field",
-    }.items():
-        done = beam(*arguments)
-        assert done.returncode == 1
-        assert f"error: {message}" in done.stderr and "Traceback" not in done.stderr
+    }
+    commands = json.dumps([list(map(str, arguments)) for arguments in messages])
+    done = subprocess.run([PYTHON, "-c", IN_ONE_PROCESS, commands], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr[-3000:]
+    ends = re.split(r"ended with status (\w+)\n", done.stderr)
+    assert ends[1::2] == ["1"] * len(messages)
+    for error, message in zip(ends[::2], messages.values(), strict=False):
+        assert f"error: {message}" in error
     assert not (tmp_path / "new").exists()
 
 

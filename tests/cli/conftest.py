@@ -1,15 +1,41 @@
 """Fixtures of the tests of the command line."""
 
+import functools
 import io
+import json
 import sys
+from pathlib import Path
 
 import pytest
+from run_wide import content
 
 from tfk_transformer.cli import main as cli
+from tfk_transformer.export.runtime import opening
 
 
 @pytest.fixture
-def run(monkeypatch, capsys):
+def opened_once(monkeypatch):
+    """Let commands open a model only once in this process, as long as its files are the same.
+
+    Opening one with TensorFlow, and tracing its search, takes 2 to 5 s. A command changes no model.
+    """
+    monkeypatch.setattr(opening, "load", load_or_recall)
+
+
+def load_or_recall(path, **options):
+    """Open a model as `opening.load` does, or return it if that has been done."""
+    path = Path(path)
+    return recalled(path, json.dumps(content(path)) if path.exists() else None, **options)
+
+
+@functools.lru_cache(maxsize=16)
+def recalled(path, files, load=opening.load, **options):
+    """Open a model whose files have these sizes and times."""
+    return load(path, **options)
+
+
+@pytest.fixture
+def run(monkeypatch, capsys, opened_once):
     """Run the command line in this process; gives (exit status, standard output, standard error)."""
 
     def call(*arguments, stdin=b""):

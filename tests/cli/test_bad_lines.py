@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from run_wide import made_once
 
 from tfk_transformer.cli import processing, text_lines
 from tfk_transformer.cli.arguments import BadLines
@@ -29,8 +30,17 @@ BAD = {2: UTF_8, 4: NUL, 5: TOO_LONG}
 
 
 @pytest.fixture(scope="module")
-def classifiers(tmp_path_factory):
+def classifiers():
     """A classifier with random weights: its bundle and its exported files, by kind."""
+    folder = made_once("random_classifier", write_random_classifier)
+    return {
+        "bundle": folder / "bundle",
+        "saved_model": folder / "export" / "saved_model",
+        "onnx": folder / "export" / "classify.onnx",
+    }
+
+
+def write_random_classifier(folder):
     import keras
 
     from tfk_transformer.config.model_options import ClassifierConfig
@@ -39,7 +49,7 @@ def classifiers(tmp_path_factory):
     from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
     keras.utils.set_random_seed(0)
-    folder, texts = tmp_path_factory.mktemp("classifier"), [spell(n, "en") for n in range(100)]
+    texts = [spell(n, "en") for n in range(100)]
     tokenizer = SubwordTokenizer.train(texts, vocab_size=40)
     sizes = {"vocab_size": tokenizer.vocab_size, "num_classes": 2, "max_length": 32}
     model = Classifier(ClassifierConfig.preset("tiny", **sizes))
@@ -47,7 +57,6 @@ def classifiers(tmp_path_factory):
     classifier = TextClassifier(model, tokenizer, ["a", "b"], probes=texts)
     classifier.save(folder / "bundle")
     export(classifier, folder / "export", ["saved_model", "onnx"])
-    return {"bundle": folder / "bundle", "saved_model": folder / "export" / "saved_model", "onnx": folder / "export" / "classify.onnx"}
 
 
 def reports(file, bad, of, done):

@@ -8,6 +8,7 @@ import sys
 import keras
 import numpy as np
 import pytest
+from run_wide import made_once
 
 from tfk_transformer.config.model_options import ClassifierConfig
 from tfk_transformer.datasets.numbers import spell
@@ -17,9 +18,8 @@ from tfk_transformer.pipelines.text_classifier import TextClassifier
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
 
-@pytest.fixture(scope="module")
-def classifier():
-    """A classifier trained for seconds to tell German from English number words below 100."""
+def train_classifier():
+    """Return a classifier trained for seconds to tell German from English number words below 100."""
     keras.utils.set_random_seed(0)
     texts, languages = zip(*[(spell(n, language), i) for n in range(100) for i, language in enumerate(("de", "en"))], strict=True)
     tokenizer = SubwordTokenizer.train(texts, vocab_size=60)
@@ -31,12 +31,25 @@ def classifier():
 
 
 @pytest.fixture(scope="module")
-def paths(classifier, tmp_path_factory):
+def paths():
     """Its bundle and its exported files, by kind."""
-    folder = tmp_path_factory.mktemp("classifier")
+    folder = made_once("languages", lambda folder: save_and_export(train_classifier(), folder))
+    return {
+        "bundle": folder / "bundle",
+        "saved_model": folder / "export" / "saved_model",
+        "onnx": folder / "export" / "classify.onnx",
+    }
+
+
+@pytest.fixture(scope="module")
+def classifier(paths):
+    """The classifier, loaded."""
+    return TextClassifier.load(paths["bundle"])
+
+
+def save_and_export(classifier, folder):
     classifier.save(folder / "bundle")
     export(classifier, folder / "export", ["saved_model", "onnx"])
-    return {"bundle": folder / "bundle", "saved_model": folder / "export" / "saved_model", "onnx": folder / "export" / "classify.onnx"}
 
 
 @pytest.fixture(params=["bundle", "saved_model", "onnx"])

@@ -47,7 +47,7 @@ def test_a_teacher_that_needs_tensorflow_loads_it_with_onednn(bundle, recipe, tm
     assert done.stdout == "True\n", done.stderr
 
 
-def test_results_for_programs_are_one_object(run, bundle, exported, recipe, tmp_path):
+def test_the_result_of_train_for_programs_is_one_object(run, recipe, tmp_path):
     """The lines of a training are on standard error then."""
     (tmp_path / "mine.toml").write_text(recipe.replace(epochs=1).to_toml())
     status, out, error = run("train", tmp_path / "mine.toml", "--out", tmp_path / "b", "--json")
@@ -55,6 +55,10 @@ def test_results_for_programs_are_one_object(run, bundle, exported, recipe, tmp_
     assert (status, found["bundle"], found["epoch"]) == (0, str(tmp_path / "b"), 1)
     assert found == {"bundle": str(tmp_path / "b"), **json.loads((tmp_path / "b" / "metrics.json").read_text())}
     assert "epoch 1/1: loss" in error
+
+
+def test_results_for_programs_are_one_object(run, bundle, exported, recipe, tmp_path):
+    (tmp_path / "mine.toml").write_text(recipe.replace(epochs=1).to_toml())
     student = ["--recipe", tmp_path / "mine.toml", "--out", tmp_path / "student", "--beam-size", 1]
     status, out, error = run("distill", exported / "translate.onnx", *student, "--json", "--quiet")
     assert (status, error) == (0, "") and json.loads(out)["bundle"] == str(tmp_path / "student")

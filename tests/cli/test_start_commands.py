@@ -1,7 +1,6 @@
 """`new` and `doctor`."""
 
 import json
-import os
 import platform
 import re
 import shlex
@@ -10,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from forked_programs import run_program
 
 import tfk_transformer as tfk
 from tfk_transformer.cli import main
@@ -38,7 +38,7 @@ def test_a_new_project_trains_as_it_stands(run, tmp_path, monkeypatch):
     figures = json.loads(run("evaluate", "bundle", "--data", "folder:data:en-de", "--beam-size", 1, "--json")[1])
     assert figures["sentences"] == 50
     script = Path("fit.py").read_text(encoding="utf-8").replace("EPOCHS = 30", "EPOCHS = 1")
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"})
+    done = run_program([sys.executable, "-c", script])
     assert done.returncode == 0, done.stderr
     assert len(tfk.load("fit-bundle").translate(["one"])) == 1
 

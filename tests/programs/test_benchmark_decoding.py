@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from forked_programs import run_program
 from traced_search import setting_tensors, traced_generate
 
 from tfk_transformer.config.model_options import TransformerConfig
@@ -64,23 +65,23 @@ def random_model(**options):
     return model
 
 
-@functools.cache
-def generate_of(model):
-    """The search of a model, traced once."""
-    return traced_generate(TranslationFunctions(model, None, None), prefixes=False)
-
-
-@functools.cache
-def searched(model, search):
-    """What this project's own search finds, as lists of ids."""
-    limits = setting_tensors(**own_settings(search))
-    batches = padded_batches(ROWS, search.batch_size)
-    return unpadded([generate_of(model)(ids, limits).ids.numpy()[:, 0] for ids in batches])
-
-
 @pytest.fixture(scope="module", params=KINDS)
 def model(request):
     return random_model(**KINDS[request.param])
+
+
+@pytest.fixture(scope="module")
+def searched(model):
+    """What this project's own search finds, as lists of ids. Each search runs once."""
+    generate = traced_generate(TranslationFunctions(model, None, None), prefixes=False)
+
+    @functools.cache
+    def find(search):
+        limits = setting_tensors(**own_settings(search))
+        batches = padded_batches(ROWS, search.batch_size)
+        return unpadded([generate(ids, limits).ids.numpy()[:, 0] for ids in batches])
+
+    return find
 
 
 @pytest.fixture(scope="module")
@@ -91,12 +92,12 @@ def weights(model, tmp_path_factory):
 
 
 @pytest.mark.parametrize("search", [GREEDY, BEAM, FORCED], ids=["greedy", "beam", "forced"])
-def test_a_converted_ctranslate2_model_gives_our_ids(model, tmp_path, search):
+def test_a_converted_ctranslate2_model_gives_our_ids(model, searched, tmp_path, search):
     pytest.importorskip("ctranslate2")
     from engines.ctranslate2_conversion import convert
     from engines.ctranslate2_model import Engine
 
-    expected = searched(model, search)
+    expected = searched(search)
     everything = Shortlist(np.arange(23, dtype="int32"), np.zeros((23, 1), "int32"), 23, sentences=1)
     for name, shortlist in (("whole", None), ("map", everything)):
         convert(model, tmp_path / name, shortlist=shortlist)
@@ -152,12 +153,12 @@ def test_processor_time_of_a_step_is_told_from_the_rest():
 
 @pytest.mark.parametrize("cache", ["cache", "no-cache"])
 @pytest.mark.parametrize("search", [GREEDY, FORCED], ids=["greedy", "forced"])
-def test_the_torch_model_gives_our_ids(model, weights, search, cache):
+def test_the_torch_model_gives_our_ids(searched, weights, search, cache):
     pytest.importorskip("torch")
     from engines.torch_model import Engine
 
     engine = Engine(str(weights), 1, cache)
-    assert engine.read(engine.translate(engine.prepare(ROWS), search)) == searched(model, search)
+    assert engine.read(engine.translate(engine.prepare(ROWS), search)) == searched(search)
 
 
 def test_a_model_without_counterpart_is_refused(tmp_path):
@@ -214,7 +215,7 @@ def test_an_engine_that_does_not_load_says_why(tmp_path):
 
 
 def test_the_script_ends_with_one_line_where_it_cannot_run(bundle):
-    done = subprocess.run([sys.executable, BENCHMARKS / "decoding.py", bundle], capture_output=True, text=True)
+    done = run_program([sys.executable, BENCHMARKS / "decoding.py", bundle])
     assert done.returncode == 1 and done.stdout == ""
     assert done.stderr.splitlines()[-1].startswith("decoding.py: EXPORT: expected the folder of the bundle's exported files, got none")
 

@@ -1,11 +1,11 @@
 """The benchmarks of documents and glossaries, on number words."""
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from forked_programs import run_program
 
 from tfk_transformer.datasets.numbers import spell
 
@@ -18,7 +18,7 @@ def run(exported):
 
     def start(name, *options):
         command = [sys.executable, REPOSITORY / "benchmarks" / name, exported / "translate.onnx", *options]
-        done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
+        done = run_program(command)
         assert done.returncode == 0, done.stderr
         return done.stdout
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from forked_programs import run_program
 from number_files import write_number_files
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -306,6 +307,6 @@ def test_the_script_measures_real_pairs_and_says_what_its_input_costs(tmp_path, 
 
 def test_the_script_ends_with_one_line_where_it_cannot_run():
     command = [sys.executable, BENCHMARKS / "training.py", "--random", "--batch-tokens", "64"]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = run_program(command)
     assert done.returncode == 1 and done.stdout == ""
     assert done.stderr == "training.py: --batch-tokens: expected at least --max-length 128, got 64.\n"

@@ -1,4 +1,4 @@
-"""The scripts as a user runs them: real processes."""
+"""The scripts as a user runs them."""
 
 import re
 import subprocess
@@ -6,13 +6,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from forked_programs import run_program
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 
 
 def run(script, *arguments, cwd=None):
     command = [sys.executable, SCRIPTS / script, *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=cwd)
+    done = run_program(command, cwd=cwd)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
