@@ -23,6 +23,12 @@ from tfk_transformer.training.recipe import Recipe
 PLATFORMS = ("cuda", "tpu")
 DTYPES = ("float32", "mixed_bfloat16")
 BATCH, SOURCE_LENGTH, TARGET_LENGTH, VOCAB_SIZE = 7, 11, 13, 32003
+# One layer of each kind: a preset's layers are alike, and more of them hold the same operations.
+LAYERS = {
+    "encoder_decoder": {"encoder_layers": 1, "decoder_layers": 1},
+    "decoder": {"decoder_layers": 1},
+    "encoder": {"encoder_layers": 1},
+}
 CASES = [*((preset, "encoder_decoder") for preset in PRESETS), ("small", "decoder"), ("small", "encoder")]
 
 
@@ -37,7 +43,8 @@ def facts() -> dict[str, dict]:
 
 
 def _of_model(preset: str, architecture: str, dtype: str) -> dict[str, dict]:
-    recipe = Recipe(data="numbers:en-de", preset=preset, architecture=architecture, dtype=dtype)
+    named = {"preset": preset, "architecture": architecture, "options": LAYERS[architecture]}
+    recipe = Recipe(data="numbers:en-de", dtype=dtype, **named)
     ids = _ids(BATCH, SOURCE_LENGTH), _ids(BATCH, TARGET_LENGTH)
     data = {
         "encoder_decoder": ({"source": ids[0], "target": ids[1]}, ids[1]),

@@ -1,11 +1,11 @@
 """Several devices under TensorFlow train as one does. Two logical CPU devices replace GPUs."""
 
 import json
-import subprocess
 import sys
 
 import numpy as np
 import pytest
+from forked_programs import run_program
 from number_files import write_number_files
 
 TRAINING = """
@@ -50,7 +50,7 @@ def trained(tmp_path_factory):
     """A folder with the weights and bundles of a training on one device, and on two."""
     folder = tmp_path_factory.mktemp("mirrored")
     data = write_number_files(folder, range(60))
-    done = subprocess.run([sys.executable, "-c", TRAINING, str(folder), data], capture_output=True, text=True)
+    done = run_program([sys.executable, "-c", TRAINING, str(folder), data])
     assert done.returncode == 0, done.stderr[-2000:]
     return folder, done.stdout
 
