@@ -28,6 +28,13 @@ class Shortlist(NamedTuple):
     target_vocab_size: int
     sentences: int  # the number of text pairs that it was learned from
 
+    @property
+    def always(self) -> np.ndarray:
+        """1 for the candidates of every source, 0 for other tokens, float32 (target_vocab_size,)."""
+        marks = np.zeros(self.target_vocab_size, "float32")
+        marks[self.common] = 1.0
+        return marks
+
     def __eq__(self, other: object) -> bool:
         """Return whether two shortlists have the same candidates."""
         return isinstance(other, Shortlist) and self._key() == other._key()

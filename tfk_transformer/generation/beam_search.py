@@ -23,8 +23,16 @@ import tensorflow as tf
 from tfk_transformer.array_types import Tensor
 from tfk_transformer.config.search_settings import SETTING_DTYPES
 from tfk_transformer.constants import END_ID, LENGTH_ALLOWANCE, PAD_ID, START_ID
-from tfk_transformer.generation.candidates import Candidates
-from tfk_transformer.generation.next_token import IMPOSSIBLE, Choices, choose, choose_plainly, how_many, rules_ask
+from tfk_transformer.generation.candidates import BLOCK, Candidates
+from tfk_transformer.generation.next_token import (
+    IMPOSSIBLE,
+    Choices,
+    Vocabulary,
+    choose,
+    choose_plainly,
+    how_many,
+    rules_ask,
+)
 from tfk_transformer.layers.masks import own_mask
 from tfk_transformer.models.base import Beams
 
@@ -110,6 +118,7 @@ def beam_search(
     limits: Limits,
     prefix: Tensor | None = None,
     candidates: Candidates | None = None,
+    vocabulary: Vocabulary | None = None,
 ) -> Hypotheses:
     """Search for the best translations of a batch.
 
@@ -122,6 +131,7 @@ def beam_search(
         prefix: int32 (B, P), forced first tokens of every hypothesis of a sentence, padded at the end; fewer than `longest`. They
             count neither in the log-probability nor in the length penalty.
         candidates: the tokens whose logits `step` returns, which need not include a prefix. None: the whole vocabulary.
+        vocabulary: the whole vocabulary. None: of the size that the shape of the logits has.
 
     Returns:
         The n_best hypotheses of each sentence, with their prefixes.
@@ -132,10 +142,14 @@ def beam_search(
     given = tf.math.count_nonzero(prefix, axis=1, keepdims=True, dtype=tf.int32)
     rows = _Rows(tf.range(batch), longest[:, None], prefix, given, source)
     state = _first_state(cache, rows, limits)
+
+    def advance(state: _State, rows: _Rows) -> _State:
+        return _advance(step, state, rows, limits, candidates, vocabulary)
+
     results = Hypotheses(tf.zeros([batch, limits.n_best, 1], tf.int32), tf.fill([batch, limits.n_best], IMPOSSIBLE))
     _, _, found = tf.while_loop(
         lambda rows, state, results: tf.size(rows.sentence) > 0,
-        lambda rows, state, results: _run_and_leave(step, rows, state, results, limits, candidates),
+        lambda rows, state, results: _run_and_leave(advance, rows, state, results, limits),
         (rows, state, results),
         shape_invariants=(tf.nest.map_structure(_any_rows, rows), _any_state(state), tf.nest.map_structure(_any_shape, results)),
     )
@@ -175,12 +189,16 @@ def _first_state(cache: Tensor, rows: _Rows, limits: Limits) -> _State:
 
 
 def _run_and_leave(
-    step: Step, rows: _Rows, state: _State, results: Hypotheses, limits: Limits, candidates: Candidates | None
+    advance: Callable[[_State, _Rows], _State],
+    rows: _Rows,
+    state: _State,
+    results: Hypotheses,
+    limits: Limits,
 ) -> tuple[_Rows, _State, Hypotheses]:
     """Search until enough sentences are done, then store their results and remove their rows."""
     state = tf.while_loop(
         lambda s: LEAVE_TOGETHER * tf.math.count_nonzero(s.done, dtype=tf.int32) < tf.size(s.done),
-        lambda s: (_advance(step, s, rows, limits, candidates),),
+        lambda s: (advance(s, rows),),
         (state,),
         shape_invariants=(_any_state(state),),
     )[0]
@@ -196,26 +214,38 @@ def _run_and_leave(
     return rows, kept._replace(length=state.length), results
 
 
-def _advance(step: Step, state: _State, rows: _Rows, limits: Limits, candidates: Candidates | None) -> _State:
+def _advance(
+    step: Step,
+    state: _State,
+    rows: _Rows,
+    limits: Limits,
+    candidates: Candidates | None,
+    vocabulary: Vocabulary | None,
+) -> _State:
     """Extend every open hypothesis by one token."""
     own = tf.tile(own_mask(limits.beam_size)[0], [tf.size(rows.sentence), 1, 1])
     lineage = tf.concat([state.lineage, own], axis=2)  # (A, M, (length+1)*M)
     ids = state.ids[:, limits.beam_size :]
     logits, cache, attention = step(Beams(ids, state.length, lineage[:, None]), state.cache, rows.source.memory)
     too_short = state.length + 1 - rows.given < limits.min_length
-    count = how_many(limits, tf.nest.flatten(logits)[0].shape[-1] if candidates is None else candidates.most())
+    if vocabulary is None:
+        tokens = tf.nest.flatten(logits)[0] if candidates is None else candidates.places
+        vocabulary = Vocabulary.of(tokens.shape[-1])
+    count = how_many(limits, vocabulary.size if candidates is None else candidates.most())
 
     def plainly() -> tuple[Choices, Tensor, Tensor]:
         if candidates is None:
-            choices = choose_plainly(logits, limits, too_short, count)
+            choices = choose_plainly(logits, limits, too_short, vocabulary, count)
         else:
-            found = choose_plainly(logits, limits, too_short, count, rows.source.hidden)
+            among, hidden = Vocabulary(tf.size(candidates.tokens), BLOCK), rows.source.hidden
+            found = choose_plainly(logits, limits, too_short, among, count, hidden)
             choices = found._replace(tokens=tf.gather(candidates.tokens, found.tokens))
         return choices, state.coverage, tf.zeros(tf.shape(own)[:2])
 
     def with_all_settings() -> tuple[Choices, Tensor, Tensor]:
         whole = logits if candidates is None else candidates.of_vocabulary(logits, rows.source.hidden)
-        choices = _force_prefix(choose(whole, ids, limits, too_short, count), count, state.length, rows.prefix)
+        choices = choose(whole, ids, limits, too_short, vocabulary, count)
+        choices = _force_prefix(choices, count, state.length, rows.prefix)
         coverage = state.coverage + attention
         return choices, coverage, _coverage_score(coverage, rows.source.real, limits)
 

@@ -2,7 +2,6 @@
 
 from typing import NamedTuple
 
-import numpy as np
 import tensorflow as tf
 
 from tfk_transformer.array_types import Tensor
@@ -43,10 +42,15 @@ class Candidates(NamedTuple):
 
 
 def find_candidates(shortlist: Shortlist, source: Tensor) -> Candidates:
-    """Return the candidates of source ids, int32 (B, S)."""
-    batch, always = tf.shape(source)[0], np.zeros(shortlist.target_vocab_size, "float32")
-    always[shortlist.common] = 1.0
-    likely = tf.reshape(tf.gather(tf.constant(shortlist.likely), source), [batch, -1])  # (B, S*L)
+    """Return the candidates of source ids, int32 (B, S).
+
+    Args:
+        shortlist: a shortlist, or tensors with the names `likely` and `always`.
+        source: the ids.
+    """
+    batch, always = tf.shape(source)[0], tf.convert_to_tensor(shortlist.always)
+    likely = tf.gather(tf.convert_to_tensor(shortlist.likely), source)  # (B, S, L)
+    likely = tf.reshape(likely, [batch, -1])  # (B, S*L)
     rows = tf.broadcast_to(tf.range(batch)[:, None], tf.shape(likely))
     own = tf.tensor_scatter_nd_update(tf.tile(always[None], [batch, 1]), tf.stack([rows, likely], axis=-1), tf.ones(tf.shape(likely)))
     found = tf.cast(tf.where(tf.reduce_max(own, axis=0) > 0)[:, 0], tf.int32)
@@ -54,5 +58,5 @@ def find_candidates(shortlist: Shortlist, source: Tensor) -> Candidates:
     tokens = tf.pad(found, [[0, BLOCK - 1 - (tf.size(found) - 1) % BLOCK]], constant_values=PAD_ID)
     count, places = tf.size(tokens), tf.range(tf.size(found))
     visible = (tf.gather(own, tokens, axis=1) > 0) & (tf.range(count) < tf.size(found))
-    places = tf.tensor_scatter_nd_update(tf.fill([always.size], count), found[:, None], places)
+    places = tf.tensor_scatter_nd_update(tf.fill([tf.size(always)], count), found[:, None], places)
     return Candidates(tokens, places, tf.where(visible, 0.0, HIDDEN)[:, None, :])

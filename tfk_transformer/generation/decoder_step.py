@@ -8,7 +8,7 @@ import tensorflow as tf
 from tfk_transformer.array_types import Tensor
 from tfk_transformer.config.search_settings import SETTING_DTYPES, SearchSettings
 from tfk_transformer.generation.beam_search import Limits
-from tfk_transformer.generation.next_token import choose
+from tfk_transformer.generation.next_token import Vocabulary, choose
 from tfk_transformer.generation.tracing import traced
 from tfk_transformer.inference.step_tensors import STEP_SETTINGS, cache_shapes, memory_shapes
 from tfk_transformer.inference.streaming import StepModel, Tensors
@@ -45,7 +45,8 @@ class StepFunctions:
         inputs = zip(self.members, self._layers("cache", tensors), self._memories(tensors), strict=True)
         steps = [member.step(last, position, cache, memory) for member, cache, memory in inputs]
         logits = [step.logits for step in steps]
-        log_prob, token = _chosen(logits, target_ids[:, None], tensors)
+        vocabulary = Vocabulary.of(self.members[0].config.target_vocab_size)
+        log_prob, token = choose_one(logits, target_ids[:, None], tensors, vocabulary)
         shown = tf.cast(logits[0], tf.float32) if len(logits) == 1 else mean_log_probs(logits)
         return {"logits": shown[:, 0], "next_token": token, "log_prob": log_prob, **_by_name("next_cache", [step.cache for step in steps])}
 
@@ -67,11 +68,22 @@ def _by_name(name: str, members: Iterable[list[KeyValue]]) -> Tensors:
     return {f"{name}_{i}_{part}": tensor for i, layer in layers for part, tensor in layer._asdict().items()}
 
 
-def _chosen(logits: Tensor, ids: Tensor, tensors: Tensors) -> tuple[Tensor, Tensor]:
-    """Return the log-probability (N,) and the token (N,) with which a search of one beam would continue ids (N, 1, T)."""
-    settings = {**SearchSettings(beam_size=1).model_dump(), **{name: tensors[name] for name in STEP_SETTINGS}}
-    too_short = tf.fill([tf.shape(ids)[0], 1], tf.shape(ids)[2] < settings["min_length"])
-    choices = choose(logits, ids, Limits(**settings), too_short)
+def choose_one(logits: Tensor, ids: Tensor, settings: Tensors, vocabulary: Vocabulary) -> tuple[Tensor, Tensor]:
+    """Choose the token with which a search of one beam would continue each row.
+
+    Args:
+        logits: (N, 1, vocab_size); of an ensemble, a list of them.
+        ids: int32 (N, 1, T), the start token and all tokens so far.
+        settings: tensors by name, with those of `STEP_SETTINGS`.
+        vocabulary: the tokens that the logits are of.
+
+    Returns:
+        The tokens' log-probabilities, float32 (N,), and the tokens, int32 (N,).
+    """
+    chosen = {name: settings[name] for name in STEP_SETTINGS}
+    limits = Limits(**{**SearchSettings(beam_size=1).model_dump(), **chosen})
+    too_short = tf.fill([tf.shape(ids)[0], 1], tf.shape(ids)[2] < limits.min_length)
+    choices = choose(logits, ids, limits, too_short, vocabulary)
     best = tf.argmax(choices.log_probs, axis=-1, output_type=tf.int32)  # an excluded token may stand before it
     log_prob, token = (tf.gather(values, best, batch_dims=2)[:, 0] for values in choices)
     return log_prob, token

@@ -6,7 +6,6 @@ import tensorflow as tf
 
 from tfk_transformer.array_types import Tensor
 from tfk_transformer.constants import END_ID, PAD_ID
-from tfk_transformer.generation.candidates import BLOCK
 from tfk_transformer.models.base import mean_log_probs
 
 if TYPE_CHECKING:
@@ -19,6 +18,18 @@ PRIME = 2**31 - 1  # the modulus of `_uniform`
 # denormal number, with which processors take many times as long.
 FAINT = 6e-8
 BLOCKS = (64, 256)  # minimum and maximum length of the blocks in which `_top` searches
+
+
+class Vocabulary(NamedTuple):
+    """The tokens that logits are of. Its fields may be tensors: a graph that any vocabulary fits."""
+
+    size: Tensor  # int ()
+    block: Tensor | None  # int (), a divisor of the size: `_top` searches blocks of this length. None: it does not
+
+    @classmethod
+    def of(cls, size: int) -> "Vocabulary":
+        """Return a vocabulary of this size, with blocks if a suitable length divides it."""
+        return cls(size, next((block for block in range(*BLOCKS) if size % block == 0), None))
 
 
 class Choices(NamedTuple):
@@ -34,7 +45,14 @@ def how_many(limits: "Limits", vocab_size: Tensor) -> Tensor:
     return tf.minimum(2 * limits.beam_size + LEAST_ID + 1, vocab_size)
 
 
-def choose(logits: Tensor, ids: Tensor, limits: "Limits", too_short: Tensor, count: Tensor | None = None) -> Choices:
+def choose(
+    logits: Tensor,
+    ids: Tensor,
+    limits: "Limits",
+    too_short: Tensor,
+    vocabulary: Vocabulary,
+    count: Tensor | None = None,
+) -> Choices:
     """Return the tokens that may follow each hypothesis.
 
     Rules and sampling share one branch, so that a search without them pays for one branch only.
@@ -44,14 +62,15 @@ def choose(logits: Tensor, ids: Tensor, limits: "Limits", too_short: Tensor, cou
         ids: int32 (A, M, t+1), the hypotheses, the start token first.
         limits: search settings.
         too_short: bool (A, 1), whether hypotheses may not end yet.
+        vocabulary: the tokens that the logits are of.
         count: int32 (), k. None: as many as a search over the whole vocabulary needs, see `how_many`.
     """
     if count is None:
-        count = how_many(limits, tf.nest.flatten(logits)[0].shape[-1])
+        count = how_many(limits, vocabulary.size)
     return tf.cond(
         rules_ask(limits),
-        lambda: _choose_by_rules(logits, ids, limits, too_short, count),
-        lambda: choose_plainly(logits, limits, too_short, count),
+        lambda: _choose_by_rules(logits, ids, limits, too_short, vocabulary, count),
+        lambda: choose_plainly(logits, limits, too_short, vocabulary, count),
     )
 
 
@@ -61,13 +80,21 @@ def rules_ask(limits: "Limits") -> Tensor:
     return rules | tf.greater(limits.temperature, 0.0)
 
 
-def choose_plainly(logits: Tensor, limits: "Limits", too_short: Tensor, count: Tensor, hidden: Tensor | None = None) -> Choices:
+def choose_plainly(
+    logits: Tensor,
+    limits: "Limits",
+    too_short: Tensor,
+    vocabulary: Vocabulary,
+    count: Tensor,
+    hidden: Tensor | None = None,
+) -> Choices:
     """Return the same as `choose`, for settings without rules and sampling.
 
     Args:
         logits: see `choose`; with a shortlist, those of the candidates (A, M, n), and the result has places among these for `tokens`.
         limits: see `choose`.
         too_short: see `choose`.
+        vocabulary: see `choose`; with a shortlist, the candidates.
         count: see `choose`.
         hidden: with a shortlist, float32 (A, 1, n), see `Candidates`.
     """
@@ -76,19 +103,27 @@ def choose_plainly(logits: Tensor, limits: "Limits", too_short: Tensor, count: T
     else:
         faint = tf.nest.map_structure(lambda part: tf.cast(part, tf.float32) + hidden * FAINT, logits)
         log_probs = mean_log_probs(faint) + hidden
-    return _best(log_probs, _least_allowed(too_short), limits, count)
+    return _best(log_probs, _least_allowed(too_short), limits, vocabulary, count)
 
 
-def _choose_by_rules(logits: Tensor, ids: Tensor, limits: "Limits", too_short: Tensor, count: Tensor) -> Choices:
+def _choose_by_rules(
+    logits: Tensor,
+    ids: Tensor,
+    limits: "Limits",
+    too_short: Tensor,
+    vocabulary: Vocabulary,
+    count: Tensor,
+) -> Choices:
     least_id = _least_allowed(too_short)
-    penalised = tf.nest.map_structure(lambda part: _penalise_repetition(part, ids, limits.repetition_penalty), logits)
+    present = _marked(ids, limits.beam_size, vocabulary.size)
+    penalised = tf.nest.map_structure(lambda part: _penalise_repetition(part, present, limits.repetition_penalty), logits)
     log_probs = mean_log_probs(penalised)
-    allowed = _forbid_repeated_ngrams(log_probs, ids, limits.no_repeat_ngram_size)
+    allowed = _forbid_repeated_ngrams(log_probs, ids, limits, vocabulary.size)
     position = tf.shape(ids)[2] - 1
     return tf.cond(
         tf.greater(limits.temperature, 0.0),
-        lambda: _drawn(log_probs, allowed, least_id, count, position, limits),
-        lambda: _best(allowed, least_id, limits, count),
+        lambda: _drawn(log_probs, allowed, least_id, count, position, limits, vocabulary.size),
+        lambda: _best(allowed, least_id, limits, vocabulary, count),
     )
 
 
@@ -97,24 +132,21 @@ def _least_allowed(too_short: Tensor) -> Tensor:
     return tf.where(too_short, END_ID + 1, LEAST_ID)[:, :, None]
 
 
-def _best(log_probs: Tensor, least_id: Tensor, limits: "Limits", count: Tensor) -> Choices:
+def _best(log_probs: Tensor, least_id: Tensor, limits: "Limits", vocabulary: Vocabulary, count: Tensor) -> Choices:
     """Return the best tokens, with their log-probabilities."""
     # Not the shape of the logits, which would be read at every step.
-    best, tokens = (tf.reshape(part, [-1, limits.beam_size, count]) for part in _top(log_probs, count))
+    shape = [-1, limits.beam_size, count]
+    best, tokens = (tf.reshape(part, shape) for part in _top(log_probs, vocabulary, count))
     return Choices(tf.where(tokens < least_id, IMPOSSIBLE, best), tokens)
 
 
-def _top(values: Tensor, count: Tensor) -> Tensor:
-    """Return the `count` greatest values along the last axis of values (…, width), and their places: (N, count) each.
+def _top(values: Tensor, vocabulary: Vocabulary, count: Tensor) -> Tensor:
+    """Return the `count` greatest of values (…, vocabulary size), and their tokens: (N, count) each.
 
     The greatest values are in the blocks with the greatest maxima. To search only these is three times as fast.
     """
-    width, size = values.shape[-1], BLOCK
-    if width is None:  # of candidates
-        width = tf.shape(values)[-1]
-    else:
-        size = next((size for size in range(*BLOCKS) if width % size == 0), 0)
-    if not size:
+    width, size = vocabulary
+    if size is None:
         return tf.math.top_k(tf.reshape(values, [-1, width]), k=count)
     blocks, searched = tf.reshape(values, [-1, width // size, size]), tf.minimum(count, width // size)
     chosen = tf.math.top_k(tf.reduce_max(blocks, axis=-1), k=searched).indices  # (N, c)
@@ -124,24 +156,32 @@ def _top(values: Tensor, count: Tensor) -> Tensor:
     return best, places + (tf.gather(chosen, nth, batch_dims=1) - nth) * size
 
 
-def _drawn(log_probs: Tensor, allowed: Tensor, least_id: Tensor, count: Tensor, position: Tensor, limits: "Limits") -> Choices:
+def _drawn(
+    log_probs: Tensor,
+    allowed: Tensor,
+    least_id: Tensor,
+    count: Tensor,
+    position: Tensor,
+    limits: "Limits",
+    vocab_size: Tensor,
+) -> Choices:
     """Draw one token for each hypothesis; the other choices are impossible.
 
     The largest of log-probabilities / temperature plus Gumbel noise is a draw from their softmax.
     """
-    possible = tf.range(allowed.shape[-1]) >= least_id
+    possible = tf.range(vocab_size) >= least_id
     tempered = tf.where(possible, allowed, IMPOSSIBLE) / limits.temperature
-    kept = tempered >= _least_kept(tempered, limits.top_k, limits.top_p)
-    noise = -tf.math.log(-tf.math.log(_uniform(limits.seed, position, tf.shape(allowed)[1], allowed.shape[-1])))  # (M, vocab_size)
+    kept = tempered >= _least_kept(tempered, limits.top_k, limits.top_p, vocab_size)
+    uniform = _uniform(limits.seed, position, tf.shape(allowed)[1], vocab_size)
+    noise = -tf.math.log(-tf.math.log(uniform))  # (M, vocab_size)
     token = tf.argmax(tf.where(kept, tempered + noise, IMPOSSIBLE), axis=-1, output_type=tf.int32)[:, :, None]  # (A, M, 1)
     log_prob = tf.gather(log_probs, token, batch_dims=2)
     rest = [[0, 0], [0, 0], [0, count - 1]]
     return Choices(tf.pad(log_prob, rest, constant_values=IMPOSSIBLE), tf.pad(token, rest))
 
 
-def _least_kept(scores: Tensor, top_k: Tensor, top_p: Tensor) -> Tensor:
+def _least_kept(scores: Tensor, top_k: Tensor, top_p: Tensor, vocab_size: Tensor) -> Tensor:
     """Return the smallest score (A, M, 1) among the best `top_k` tokens and among the fewest whose probabilities reach `top_p`."""
-    vocab_size = scores.shape[-1]
     descending = tf.math.top_k(scores, k=vocab_size).values
     before = tf.cumsum(tf.nn.softmax(descending), axis=-1, exclusive=True)
     among = tf.range(vocab_size) < tf.where(tf.greater(top_k, 0), top_k, vocab_size)
@@ -150,7 +190,7 @@ def _least_kept(scores: Tensor, top_k: Tensor, top_p: Tensor) -> Tensor:
     )
 
 
-def _uniform(seed: Tensor, position: Tensor, hypotheses: Tensor, vocab_size: int) -> Tensor:
+def _uniform(seed: Tensor, position: Tensor, hypotheses: Tensor, vocab_size: Tensor) -> Tensor:
     """Return pseudo-random float32 (M, vocab_size) in (0, 1) that depend only on the seed, the position and their indices.
 
     Runtimes' own generators differ: exported files have the seed as an input and must draw the same tokens as Keras. These are
@@ -165,14 +205,18 @@ def _uniform(seed: Tensor, position: Tensor, hypotheses: Tensor, vocab_size: int
     return (tf.cast(tf.math.floormod(x, 2**24), tf.float32) + 0.5) / 2**24
 
 
-def _penalise_repetition(logits: Tensor, ids: Tensor, factor: Tensor) -> Tensor:
-    """Lower the logits of tokens that a hypothesis has: divide positive ones by the factor, multiply others (arXiv:1909.05858, 4.1)."""
+def _penalise_repetition(logits: Tensor, present: Tensor, factor: Tensor) -> Tensor:
+    """Lower the logits (A, M, V) of tokens that are present in a hypothesis, bool (A, M, V).
+
+    Positive ones are divided by the factor, others multiplied (arXiv:1909.05858, section 4.1).
+    """
     logits, factor = tf.cast(logits, tf.float32), tf.cast(factor, tf.float32)
-    return tf.where(_marked(ids, logits), tf.where(logits > 0, logits / factor, logits * factor), logits)
+    return tf.where(present, tf.where(logits > 0, logits / factor, logits * factor), logits)
 
 
-def _forbid_repeated_ngrams(log_probs: Tensor, ids: Tensor, size: Tensor) -> Tensor:
+def _forbid_repeated_ngrams(log_probs: Tensor, ids: Tensor, limits: "Limits", vocab_size: Tensor) -> Tensor:
     """Exclude the tokens that would complete an n-gram which a hypothesis already has; a size of 0 excludes none."""
+    size = limits.no_repeat_ngram_size
     length, known = tf.shape(ids)[2], tf.maximum(size - 1, 0)
     # With padding before the first token there are as many n-grams as tokens. It matches nothing: the latest n-gram has less of it.
     longer = tf.pad(ids, [[0, 0], [0, 0], [known, 0]], constant_values=PAD_ID)
@@ -180,14 +224,18 @@ def _forbid_repeated_ngrams(log_probs: Tensor, ids: Tensor, size: Tensor) -> Ten
     different = tf.cast(tf.not_equal(tf.gather(longer, places, axis=2), longer[:, :, None, length:]), tf.int32)
     different = tf.pad(different, [[0, 0], [0, 0], [0, 0], [0, 1]])  # (A, M, n-grams, size): onnxruntime does not sum over nothing
     same = tf.equal(tf.reduce_sum(different, axis=-1), 0)  # (A, M, n-grams)
-    return tf.where(_marked(tf.where(same & tf.greater(size, 0), ids, log_probs.shape[-1]), log_probs), IMPOSSIBLE, log_probs)
+    completing = tf.where(same & tf.greater(size, 0), ids, vocab_size)
+    return tf.where(_marked(completing, limits.beam_size, vocab_size), IMPOSSIBLE, log_probs)
 
 
-def _marked(tokens: Tensor, logits: Tensor) -> Tensor:
-    """Return which tokens of the vocabulary are among tokens (A, M, n): bool (A, M, vocab_size). The id vocab_size marks none."""
-    rows, vocab_size = tf.shape(logits)[0] * tf.shape(logits)[1], logits.shape[-1]
+def _marked(tokens: Tensor, beams: Tensor, vocab_size: Tensor) -> Tensor:
+    """Return which tokens of the vocabulary are among tokens (A, M, n): bool (A, M, vocab_size); M is `beams`.
+
+    The id vocab_size marks none.
+    """
+    rows = tf.shape(tokens)[0] * beams
     flat = tf.reshape(tokens, [rows, -1])  # (A*M, n)
     places = tf.stack([tf.broadcast_to(tf.range(rows)[:, None], tf.shape(flat)), flat], axis=-1)  # (A*M, n, 2)
     ones = tf.ones(tf.shape(flat), tf.float32)
     marks = tf.tensor_scatter_nd_update(tf.zeros([rows, vocab_size + 1]), places, ones)
-    return tf.reshape(marks[:, :vocab_size] > 0, tf.shape(logits))
+    return tf.reshape(marks[:, :vocab_size] > 0, [-1, beams, vocab_size])

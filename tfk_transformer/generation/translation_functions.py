@@ -10,7 +10,7 @@ from tfk_transformer.constants import PAD_ID
 from tfk_transformer.data.shortlist import Shortlist
 from tfk_transformer.generation.beam_search import Hypotheses, Limits, Source, beam_search
 from tfk_transformer.generation.candidates import find_candidates
-from tfk_transformer.generation.next_token import IMPOSSIBLE
+from tfk_transformer.generation.next_token import IMPOSSIBLE, Vocabulary
 from tfk_transformer.generation.scoring import Scores, count_tokens, join, score_continuations, score_translations, without_end
 from tfk_transformer.losses import real_tokens
 from tfk_transformer.models.base import TokenModel
@@ -53,15 +53,22 @@ class TranslationFunctions:
         source_tokenizer: the tokenizer of the source texts.
         target_tokenizer: the tokenizer of the translations.
         shortlist: the tokens that a search may choose. None: all. Scoring and prefixes use the whole vocabulary.
+        vocabulary: the target vocabulary. None: of the size that the model's configuration has.
     """
 
     def __init__(
-        self, model: TokenModel, source_tokenizer: SubwordTokenizer, target_tokenizer: SubwordTokenizer, shortlist: Shortlist | None = None
+        self,
+        model: TokenModel,
+        source_tokenizer: SubwordTokenizer,
+        target_tokenizer: SubwordTokenizer,
+        shortlist: Shortlist | None = None,
+        vocabulary: Vocabulary | None = None,
     ) -> None:
         self.model = model
         self.shortlist = shortlist
         self.source_tokenizer = source_tokenizer
         self.target_tokenizer = target_tokenizer
+        self.vocabulary = Vocabulary.of(model.config.target_vocab_size) if vocabulary is None else vocabulary
 
     def generate(self, source: Tensor, limits: Limits, use_cache: bool = True, prefix: Tensor | None = None) -> Hypotheses:
         """Translate ids.
@@ -156,7 +163,8 @@ class TranslationFunctions:
         tokens, hidden = (None, ()) if candidates is None else (candidates.tokens, candidates.hidden)
         step, first_cache, memory = self.model.start_search(source, use_cache, tokens)
         cache = first_cache(tf.size(longest))
-        return beam_search(step, cache, Source(memory, real, hidden), longest, limits, prefix, candidates)
+        read = Source(memory, real, hidden)
+        return beam_search(step, cache, read, longest, limits, prefix, candidates, self.vocabulary)
 
 
 class ContinuationFunctions(TranslationFunctions):
