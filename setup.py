@@ -15,6 +15,7 @@ setup(
     package_data={
         "tfk_transformer": ["py.typed", "cli/start_commands/template/*"],
         "tfk_transformer.plots": ["explorer.html"],
+        "tfk_transformer.export.to_onnx.templates": ["*.onnx"],
         "tfk_transformer.export.to_web": ["page/*"],
     },
 )

@@ -48,7 +48,7 @@ def traced(functions: "TranslationFunctions | ClassificationFunctions", signatur
     """
     config = functions.model.config
     defaults = {**search_defaults(config.max_length).model_dump(), PREFIX.name: [""], PREFIX_IDS.name: [[PAD_ID]]}
-    return tf_function(functools.partial(_BODIES[signature], functions), signature, defaults)
+    return tf_function(functools.partial(BODIES[signature], functions), signature, defaults)
 
 
 def tf_function(body: Body, signature: Signature, defaults: Mapping[str, object] | None = None) -> TensorFlowFunction:
@@ -114,7 +114,7 @@ def _classify_ids(functions: "ClassificationFunctions", source_ids: Tensor) -> d
     return {"probabilities": functions.probabilities(source_ids)}
 
 
-_BODIES: dict[Signature, Body] = {
+BODIES: dict[Signature, Body] = {
     SERVING_DEFAULT: _serving_default,
     TRANSLATE: _translate,
     GENERATE: _generate,

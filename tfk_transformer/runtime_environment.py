@@ -37,7 +37,7 @@ EXTRAS = {
     "tensorflow_datasets": "tfds",
     "tensorflow_serving": "tensorflow",
     "tensorflow_text": "tensorflow",
-    "tf2onnx": "tensorflow",
+    "tf2onnx": "dev",
     "tomlkit": "tensorflow",
     "uvicorn": "serve",
     "yaml": "import",

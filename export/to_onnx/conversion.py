@@ -13,9 +13,10 @@ if TYPE_CHECKING:
     from tensorflow.types.experimental import ConcreteFunction
     from tf2onnx.graph import Graph, Node
 
-# Domain and operators of the nodes that represent layers, see `placeholder_model`. The number of the member follows, as in Read_0.
+# Domain and operators of the nodes that represent layers, see `templates.placeholder_model`.
 DOMAIN = "tfk_transformer"
-READ, STEP, DECODE, LOGITS, CLASSIFY = "Read", "Step", "Decode", "Logits", "Classify"
+READ, CACHE, STEP, DECODE, LOGITS = "Read", "Cache", "Step", "Decode", "Logits"
+CLASSIFY = "Classify"
 OPSET = 18  # the newest that tf2onnx 1.17 supports
 IR_VERSION = 8  # the version that it writes
 
@@ -55,8 +56,8 @@ def _as_where(context: "Graph", node: "Node", name: str, arguments: list[object]
 
 
 def _as_itself(context: "Graph", node: "Node", name: str, arguments: list[object]) -> "Node":
-    """Keep a node that represents layers, see `placeholder_model`."""
-    node.type = re.findall(rf"{DOMAIN}_([A-Z][a-z]+_\d+)", name)[0]
+    """Keep a node that represents layers, see `templates.placeholder_model`."""
+    node.type = re.findall(rf"{DOMAIN}_([A-Z][a-z]+)", name)[0]
     node.domain = DOMAIN
     return node
 

@@ -1,9 +1,9 @@
-"""Insert the model's layers into converted graphs, as few operators.
+"""Insert the model's layers into graphs around them, as few operators.
 
-tf2onnx converts a layer to about 150 operators. Therefore search, scoring and decoding steps are
-converted with single nodes in the places of the layers (see `placeholder_model`). This module
-replaces these nodes by operators that it writes from the configuration and the weights: about 30
-standard operators for each layer.
+tf2onnx converts a layer to about 150 operators. Therefore the templates of search and scoring have
+single nodes in the places of the layers (see `templates`). This module replaces these nodes by
+operators that it writes from the configuration and the weights: about 30 standard operators for
+each layer.
 """
 
 import functools
@@ -44,11 +44,12 @@ def int8_profile(rows: Mapping[str, RowStatistics], kept: Sequence[str] = ()) ->
     return Profile(ReproducibleAttention, functools.partial(Int8MatMul, rows=rows, kept=kept))
 
 
-def insert_layers(converted: ir.Model, model: ConfiguredModel, profile: Profile) -> None:
+def insert_layers(around: ir.Model, model: ConfiguredModel, profile: Profile) -> None:
     """Replace the nodes that represent a model's layers by the operators of the layers.
 
     Args:
-        converted: a graph around a placeholder of the model, see `placeholder_model`; it is changed.
+        around: a graph around the model's layers, such as a result of `templates.expansion.expand`;
+            it is changed. The operator of a node ends with the number of the member, as in Read_0.
         model: the model with the weights.
         profile: `PORTABLE`, or a result of `int8_profile`.
     """
@@ -57,16 +58,16 @@ def insert_layers(converted: ir.Model, model: ConfiguredModel, profile: Profile)
         (prefix, member.config, {name: np.asarray(weight) for name, weight in member.named_weights.items()})
         for prefix, member in named.items()
     ]
-    for node in [node for node in converted.graph.all_nodes() if node.domain == DOMAIN]:
+    for node in [node for node in around.graph.all_nodes() if node.domain == DOMAIN]:
         layers, number = node.op_type.split("_")
         prefix, config, weights = members[int(number)]
         options = config if layers in (READ, CLASSIFY) else config.decoder_options()
-        writer = OperatorWriter(converted.graph, config, options, weights, profile.matmul, prefix)
+        writer = OperatorWriter(around.graph, config, options, weights, profile.matmul, prefix)
         outputs = WRITE[layers](writer, profile.attention, *node.inputs)
         ir.convenience.replace_nodes_and_values(node.graph, node, [node], writer.nodes, node.outputs, outputs)
-    converted.opset_imports.pop(DOMAIN, None)
-    if any(node.domain == CONTRIB for node in converted.graph.all_nodes()):
-        converted.opset_imports[CONTRIB] = 1
+    around.opset_imports.pop(DOMAIN, None)
+    if any(node.domain == CONTRIB for node in around.graph.all_nodes()):
+        around.opset_imports[CONTRIB] = 1
 
 
 def write_read(writer: OperatorWriter, attention: type[StandardAttention], source: ir.Value) -> list[ir.Value]:

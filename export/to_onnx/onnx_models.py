@@ -4,9 +4,9 @@ Each is one graph over ids. The same graph with tokenizers and labels at its end
 """
 
 import base64
-import functools
+import itertools
 from collections.abc import Iterable, MutableSequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx_ir as ir
@@ -15,8 +15,7 @@ from onnx_ir.passes.common import NameFixPass
 
 from tfk_transformer.config.search_settings import search_defaults
 from tfk_transformer.constants import PAD_ID
-from tfk_transformer.data.shortlist import Shortlist
-from tfk_transformer.export.functions import traced
+from tfk_transformer.export import signatures
 from tfk_transformer.export.runtime.onnx_scorer import SOURCE_TOKENIZER, TARGET_TOKENIZER
 from tfk_transformer.export.signatures import (
     CLASSIFY_IDS,
@@ -31,39 +30,25 @@ from tfk_transformer.export.signatures import (
     Signature,
     TensorSignature,
 )
-from tfk_transformer.export.step_functions import step_functions, step_signatures
-from tfk_transformer.export.to_onnx.conversion import IR_VERSION, OPSET, from_tensorflow
+from tfk_transformer.export.to_onnx.conversion import IR_VERSION, OPSET
 from tfk_transformer.export.to_onnx.onnx_layers import PORTABLE, Profile, insert_layers
 from tfk_transformer.export.to_onnx.optimize import optimize
-from tfk_transformer.export.to_onnx.placeholder_model import PlaceholderClassifier, PlaceholderModel, Structure
+from tfk_transformer.export.to_onnx.templates.expansion import (
+    Template,
+    expand,
+    mean,
+    write_read,
+    write_step,
+)
 from tfk_transformer.export.to_onnx.text_operators import TEXT_OPERATORS, write_best_label, write_detokenizer, write_tokenizer
-from tfk_transformer.generation.translation_functions import TranslationFunctions
+from tfk_transformer.inference.step_tensors import cache_shapes, memory_shapes
 from tfk_transformer.pipelines.text_classifier import TextClassifier
 from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
 if TYPE_CHECKING:
-    from tfk_transformer.models.base import ConfiguredModel, TokenModel
-    from tfk_transformer.models.classifier import Classifier
-
-
-# A graph around placeholders reads no weights: models of one structure share it. Converting one
-# takes seconds, and it is small.
-@functools.lru_cache(maxsize=32)
-def _around(
-    functions: type[TranslationFunctions], structure: Structure, signature: Signature, shortlist: Shortlist | None = None
-) -> ir.Model:
-    """Convert a function of a translator without the model's layers, which single nodes represent. The result must not be changed."""
-    placeholder, no_tokenizer = cast("TokenModel", PlaceholderModel(structure)), cast(SubwordTokenizer, None)
-    around = functions(placeholder, no_tokenizer, no_tokenizer, shortlist)
-    return from_tensorflow(traced(around, signature).get_concrete_function())
-
-
-@functools.lru_cache(maxsize=32)
-def _step_around(structure: Structure, name: str, signature: Signature) -> ir.Model:
-    """Convert "encode" or "decoder_step" as `_around` does."""
-    placeholder = cast("TokenModel", PlaceholderModel(structure))
-    return from_tensorflow(step_functions(placeholder, {name: signature})[name].get_concrete_function())
+    from tfk_transformer.config.model_options import TokenConfig
+    from tfk_transformer.models.base import ConfiguredModel
 
 
 def generate_graph(translator: Translator, profile: Profile = PORTABLE) -> ir.Model:
@@ -73,10 +58,10 @@ def generate_graph(translator: Translator, profile: Profile = PORTABLE) -> ir.Mo
         translator: the translator.
         profile: `onnx_layers.PORTABLE`, or a result of `onnx_layers.int8_profile`.
     """
-    functions = translator.functions
-    around = _around(type(functions), Structure.of(translator.model), GENERATE, functions.shortlist)  # type: ignore[arg-type]
+    config = translator.model.config
+    around = expand(_template("search", translator), _arrays(translator), config)
     model = _with_layers(around, "generate", GENERATE, translator.model, profile)
-    _set_defaults(model.graph, translator.model.config.max_length)
+    _set_defaults(model.graph, config.max_length)
     return model
 
 
@@ -95,7 +80,8 @@ def score_graph(translator: Translator) -> ir.Model:
 
     The tokenizers are in the metadata, with which `OnnxScorer` scores texts too.
     """
-    around = _around(type(translator.functions), Structure.of(translator.model), SCORE_AND_ATTEND)  # type: ignore[arg-type]
+    template = _template("score", translator)._replace(shortlist=False, blocks=False)
+    around = expand(template, _arrays(translator), translator.model.config)
     model = _with_layers(around, "score", SCORE_AND_ATTEND, translator.model)
     tokenizers = {SOURCE_TOKENIZER: translator.source_tokenizer, TARGET_TOKENIZER: translator.target_tokenizer}
     for name, tokenizer in tokenizers.items():
@@ -105,10 +91,14 @@ def score_graph(translator: Translator) -> ir.Model:
 
 def probabilities_graph(classifier: TextClassifier) -> ir.Model:
     """Return the classifier over ids, `signatures.CLASSIFY_IDS`, of standard operators."""
-    placeholder = cast("Classifier", PlaceholderClassifier(classifier.model))
-    around = type(classifier.functions)(placeholder, classifier.tokenizer, classifier.labels)
-    converted = from_tensorflow(traced(around, CLASSIFY_IDS).get_concrete_function())
-    return _with_layers(converted, "probabilities", CLASSIFY_IDS, classifier.model)
+    config = classifier.model.config
+    sizes = {
+        "source_vocab_size": config.vocab_size,
+        "target_vocab_size": 0,
+        "max_length": config.max_length,
+    }
+    around = expand(Template("probabilities"), sizes)
+    return _with_layers(around, "probabilities", CLASSIFY_IDS, classifier.model)
 
 
 def classify_graph(probabilities: ir.Model, classifier: TextClassifier) -> ir.Model:
@@ -129,13 +119,78 @@ def step_graphs(translator: Translator) -> dict[str, ir.Model]:
         The models by the name of their function. A model without an encoder has no "encode".
     """
     config = translator.model.config
-    structure = Structure.of(translator.model)
-    models = {
-        name: _with_layers(_step_around(structure, name, signature), name, signature, translator.model)
-        for name, signature in step_signatures(config).items()
-    }
-    _set_defaults(models["decoder_step"].graph, config.max_length)
-    return models
+    encode, decoder_step = signatures.encode(config), signatures.decoder_step(config)
+    models = {}
+    if encode is not None:
+        around = _around_encoder(encode, config)
+        models["encode"] = _with_layers(around, "encode", encode, translator.model)
+    around = _around_step(decoder_step, translator)
+    model = _with_layers(around, "decoder_step", decoder_step, translator.model)
+    _set_defaults(model.graph, config.max_length)
+    return {**models, "decoder_step": model}
+
+
+def _around_encoder(signature: Signature, config: "TokenConfig") -> ir.Model:
+    source_ids = _declare(ir.Value(), SOURCE_IDS)
+    graph = ir.Graph([source_ids], [], nodes=[], opset_imports={"": OPSET})
+    memory = iter(write_read(tape.Tape(graph), config.members, source_ids))
+    layers: list[ir.Value] = []
+    masks: list[ir.Value] = []
+    for member in config.members:
+        layers += itertools.islice(memory, 2 * member.decoder_layers)
+        masks.append(next(memory))
+    graph.outputs.extend(map(_declare, (*layers, masks[0]), signature.outputs))
+    return ir.Model(graph, ir_version=IR_VERSION)
+
+
+def _around_step(signature: Signature, translator: Translator) -> ir.Model:
+    config = translator.model.config
+    inputs = {tensor.name: _declare(ir.Value(), tensor) for tensor in signature.inputs}
+    cache, layers = [inputs[name] for name in cache_shapes(config)], iter(memory_shapes(config))
+    memory = []
+    for member in config.members if "source_mask" in inputs else ():
+        names = itertools.islice(layers, 2 * member.decoder_layers)
+        memory += [*(inputs[name] for name in names), inputs["source_mask"]]
+    op = tape.Tape()
+    given = _last_position(op, inputs["target_ids"])
+    logits, _, grown = write_step(op, config.members, given, cache, memory)
+    if len(logits) == 1:
+        shown = logits[0]
+    else:
+        shown = mean(op, [op.op("LogSoftmax", [one], {"axis": -1}) for one in logits])
+    shown = op.op("Squeeze", [shown, _ints(op, 1)])
+
+    template = _template("choice", translator)._replace(has_source=True, shortlist=False)
+    model = expand(template, _arrays(translator), config, {"logits": logits})
+    graph = model.graph
+    for value in graph.inputs:
+        ir.convenience.replace_all_uses_with(value, inputs[value.name])
+    graph.inputs.clear()
+    graph.inputs.extend(inputs.values())
+    graph.extend(op.nodes)
+    graph.sort()
+    chosen = ("next_token", "log_prob")
+    others = [tensor for tensor in signature.outputs if tensor.name not in chosen]
+    graph.outputs.extend(map(_declare, (shown, *grown), others))
+    return model
+
+
+def _last_position(op: tape.Tape, ids: ir.Value) -> list[ir.Value]:
+    """Return what a step reads of ids (N, T), each row of which is one hypothesis.
+
+    Returns:
+        The last tokens (N, 1), their position (), and a lineage that hides nothing (N, 1, 1, T).
+    """
+    last = op.op("Slice", [ids, _ints(op, -1), _ints(op, np.iinfo("int64").max), _ints(op, 1)])
+    rows, length = (op.op("Shape", [ids], {"start": axis, "end": axis + 1}) for axis in range(2))
+    position = op.op("Squeeze", [op.op("Sub", [length, _ints(op, 1)])])
+    shape = op.op("Concat", [rows, _ints(op, 1, 1), length], {"axis": 0})
+    position = op.op("Cast", [position], {"to": ir.DataType.INT32.value})
+    return [last, position, op.op("ConstantOfShape", [shape])]
+
+
+def _ints(op: tape.Tape, *values: int) -> ir.Value:
+    return op.op("Constant", [], {"value_ints": values})
 
 
 def tokenizer_graph(tokenizer: SubwordTokenizer) -> ir.Model:
@@ -146,21 +201,45 @@ def tokenizer_graph(tokenizer: SubwordTokenizer) -> ir.Model:
     return ir.Model(graph, ir_version=IR_VERSION, producer_name="tfk_transformer")
 
 
+def _template(kind: str, translator: Translator) -> Template:
+    """Return the template of a graph around a translator's model."""
+    functions = translator.functions
+    return Template(
+        kind,
+        has_source=translator.model.config.architecture != "decoder",
+        shortlist=functions.shortlist is not None,
+        blocks=functions.vocabulary.block is not None,
+    )
+
+
+def _arrays(translator: Translator) -> dict[str, np.ndarray | int | None]:
+    """Return what graphs around a translator's model know of it; see `expand`."""
+    config, functions = translator.model.config, translator.functions
+    shortlist = functions.shortlist
+    tables = {} if shortlist is None else {"likely": shortlist.likely, "always": shortlist.always}
+    return {
+        "source_vocab_size": config.source_vocab_size,
+        "target_vocab_size": config.target_vocab_size,
+        "max_length": config.max_length,
+        "block": functions.vocabulary.block,
+        **tables,
+    }
+
+
 def _with_layers(
-    converted: ir.Model,
+    around: ir.Model,
     name: str,
     signature: Signature,
     model: "ConfiguredModel",
     profile: Profile = PORTABLE,
 ) -> ir.Model:
-    """Return a copy of a graph around placeholders with a model's layers, a name, and the names and shapes of a signature."""
-    finished = converted.clone()
-    insert_layers(finished, model, profile)
-    optimize(finished)
-    _arrange(finished.graph.inputs, signature.inputs)
-    _arrange(finished.graph.outputs, signature.outputs)
-    finished.producer_name, finished.graph.name = "tfk_transformer", name
-    return finished
+    """Insert a model's layers into the graph around them, and give it a name and a signature."""
+    insert_layers(around, model, profile)
+    optimize(around)
+    _arrange(around.graph.inputs, signature.inputs)
+    _arrange(around.graph.outputs, signature.outputs)
+    around.producer_name, around.graph.name = "tfk_transformer", name
+    return around
 
 
 def _reading_text(over_ids: ir.Model, name: str, tokenizer: SubwordTokenizer) -> tuple[ir.Model, tape.Tape]:

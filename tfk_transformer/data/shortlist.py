@@ -30,7 +30,7 @@ class Shortlist(NamedTuple):
 
     @property
     def always(self) -> np.ndarray:
-        """1 for the candidates of every source, 0 for other tokens, float32 (target_vocab_size,)."""
+        """1 for the candidates of every source, else 0: float32 (target_vocab_size,)."""
         marks = np.zeros(self.target_vocab_size, "float32")
         marks[self.common] = 1.0
         return marks

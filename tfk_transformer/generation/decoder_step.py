@@ -68,7 +68,12 @@ def _by_name(name: str, members: Iterable[list[KeyValue]]) -> Tensors:
     return {f"{name}_{i}_{part}": tensor for i, layer in layers for part, tensor in layer._asdict().items()}
 
 
-def choose_one(logits: Tensor, ids: Tensor, settings: Tensors, vocabulary: Vocabulary) -> tuple[Tensor, Tensor]:
+def choose_one(
+    logits: Tensor,
+    ids: Tensor,
+    settings: Tensors,
+    vocabulary: Vocabulary,
+) -> tuple[Tensor, Tensor]:
     """Choose the token with which a search of one beam would continue each row.
 
     Args:

@@ -21,10 +21,10 @@ BLOCKS = (64, 256)  # minimum and maximum length of the blocks in which `_top` s
 
 
 class Vocabulary(NamedTuple):
-    """The tokens that logits are of. Its fields may be tensors: a graph that any vocabulary fits."""
+    """The tokens that logits are of. A graph that fits every vocabulary has tensors as its fields."""
 
     size: Tensor  # int ()
-    block: Tensor | None  # int (), a divisor of the size: `_top` searches blocks of this length. None: it does not
+    block: Tensor | None  # int (): the length of the blocks in which `_top` searches. None: no blocks
 
     @classmethod
     def of(cls, size: int) -> "Vocabulary":
@@ -116,7 +116,11 @@ def _choose_by_rules(
 ) -> Choices:
     least_id = _least_allowed(too_short)
     present = _marked(ids, limits.beam_size, vocabulary.size)
-    penalised = tf.nest.map_structure(lambda part: _penalise_repetition(part, present, limits.repetition_penalty), logits)
+    factor = limits.repetition_penalty
+    penalised = tf.nest.map_structure(
+        lambda part: _penalise_repetition(part, present, factor),
+        logits,
+    )
     log_probs = mean_log_probs(penalised)
     allowed = _forbid_repeated_ngrams(log_probs, ids, limits, vocabulary.size)
     position = tf.shape(ids)[2] - 1
@@ -132,7 +136,13 @@ def _least_allowed(too_short: Tensor) -> Tensor:
     return tf.where(too_short, END_ID + 1, LEAST_ID)[:, :, None]
 
 
-def _best(log_probs: Tensor, least_id: Tensor, limits: "Limits", vocabulary: Vocabulary, count: Tensor) -> Choices:
+def _best(
+    log_probs: Tensor,
+    least_id: Tensor,
+    limits: "Limits",
+    vocabulary: Vocabulary,
+    count: Tensor,
+) -> Choices:
     """Return the best tokens, with their log-probabilities."""
     # Not the shape of the logits, which would be read at every step.
     shape = [-1, limits.beam_size, count]
@@ -141,7 +151,7 @@ def _best(log_probs: Tensor, least_id: Tensor, limits: "Limits", vocabulary: Voc
 
 
 def _top(values: Tensor, vocabulary: Vocabulary, count: Tensor) -> Tensor:
-    """Return the `count` greatest of values (…, vocabulary size), and their tokens: (N, count) each.
+    """Return the `count` greatest of values (…, vocab_size), and their tokens: (N, count) each.
 
     The greatest values are in the blocks with the greatest maxima. To search only these is three times as fast.
     """
@@ -214,7 +224,12 @@ def _penalise_repetition(logits: Tensor, present: Tensor, factor: Tensor) -> Ten
     return tf.where(present, tf.where(logits > 0, logits / factor, logits * factor), logits)
 
 
-def _forbid_repeated_ngrams(log_probs: Tensor, ids: Tensor, limits: "Limits", vocab_size: Tensor) -> Tensor:
+def _forbid_repeated_ngrams(
+    log_probs: Tensor,
+    ids: Tensor,
+    limits: "Limits",
+    vocab_size: Tensor,
+) -> Tensor:
     """Exclude the tokens that would complete an n-gram which a hypothesis already has; a size of 0 excludes none."""
     size = limits.no_repeat_ngram_size
     length, known = tf.shape(ids)[2], tf.maximum(size - 1, 0)
@@ -229,9 +244,9 @@ def _forbid_repeated_ngrams(log_probs: Tensor, ids: Tensor, limits: "Limits", vo
 
 
 def _marked(tokens: Tensor, beams: Tensor, vocab_size: Tensor) -> Tensor:
-    """Return which tokens of the vocabulary are among tokens (A, M, n): bool (A, M, vocab_size); M is `beams`.
+    """Return which tokens of the vocabulary are among tokens (A, M, n): bool (A, M, vocab_size).
 
-    The id vocab_size marks none.
+    M is `beams`. The id vocab_size marks none.
     """
     rows = tf.shape(tokens)[0] * beams
     flat = tf.reshape(tokens, [rows, -1])  # (A*M, n)

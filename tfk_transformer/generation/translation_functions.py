@@ -68,7 +68,7 @@ class TranslationFunctions:
         self.shortlist = shortlist
         self.source_tokenizer = source_tokenizer
         self.target_tokenizer = target_tokenizer
-        self.vocabulary = Vocabulary.of(model.config.target_vocab_size) if vocabulary is None else vocabulary
+        self.vocabulary = vocabulary or Vocabulary.of(model.config.target_vocab_size)
 
     def generate(self, source: Tensor, limits: Limits, use_cache: bool = True, prefix: Tensor | None = None) -> Hypotheses:
         """Translate ids.

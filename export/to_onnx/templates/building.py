@@ -1,0 +1,154 @@
+"""Convert the templates from TensorFlow at build time. At export, `expansion` fills them."""
+
+import functools
+import itertools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import onnx_ir as ir
+
+from tfk_transformer.array_types import Tensor
+from tfk_transformer.config.search_settings import SETTING_DTYPES
+from tfk_transformer.export.functions import BODIES, Body, tf_function
+from tfk_transformer.export.signatures import (
+    CLASSIFY_IDS,
+    GENERATE,
+    SCORE_AND_ATTEND,
+    TARGET_IDS,
+    Signature,
+    TensorSignature,
+)
+from tfk_transformer.export.to_onnx.conversion import from_tensorflow
+from tfk_transformer.export.to_onnx.optimize import optimize
+from tfk_transformer.export.to_onnx.templates.expansion import PREFIX, Template
+from tfk_transformer.export.to_onnx.templates.placeholder_model import (
+    PlaceholderModel,
+    Sizes,
+)
+from tfk_transformer.generation.classification_functions import ClassificationFunctions
+from tfk_transformer.generation.decoder_step import choose_one
+from tfk_transformer.generation.next_token import Vocabulary
+from tfk_transformer.generation.translation_functions import (
+    ContinuationFunctions,
+    TranslationFunctions,
+)
+from tfk_transformer.inference.step_tensors import STEP_SETTINGS
+
+# The signature of the search of one beam that chooses the token of a decoding step.
+CHOICE = Signature(
+    (
+        TARGET_IDS,
+        TensorSignature("logits", "float32", ("N", 1, "V")),
+        *(TensorSignature(name, SETTING_DTYPES[name], ()) for name in STEP_SETTINGS),
+    ),
+    (
+        TensorSignature("log_prob", "float32", ("N",)),
+        TensorSignature("next_token", "int32", ("N",)),
+    ),
+)
+SIGNATURES = {
+    "search": GENERATE,
+    "score": SCORE_AND_ATTEND,
+    "choice": CHOICE,
+    "probabilities": CLASSIFY_IDS,
+}
+TEMPLATES = (
+    Template("probabilities"),
+    Template("score"),
+    Template("score", has_source=False),
+    *(
+        template._replace(blocks=blocks)
+        for blocks in (False, True)
+        for template in (
+            Template("choice"),
+            Template("search"),
+            Template("search", has_source=False),
+            Template("search", shortlist=True),
+        )
+    ),
+)
+
+
+class _Shortlist(NamedTuple):
+    """The arrays of a shortlist as tensors; see `Shortlist`."""
+
+    likely: Tensor
+    always: Tensor
+
+
+def build(folder: Path) -> None:
+    """Convert all templates and write them to a folder."""
+    for template in TEMPLATES:
+        ir.save(_converted(template), folder / template.file_name)
+
+
+def _converted(template: Template) -> ir.Model:
+    signature, arrays = SIGNATURES[template.kind], _arrays(template)
+
+    def body(**tensors: Tensor) -> Mapping[str, Tensor]:
+        given = {array.name.removeprefix(PREFIX): tensors.pop(array.name) for array in arrays}
+        return _function(template, given)(**tensors)
+
+    function = tf_function(body, Signature((*signature.inputs, *arrays), signature.outputs))
+    model = optimize(from_tensorflow(function.get_concrete_function()))
+    _make_reproducible(model.graph)
+    return model
+
+
+def _arrays(template: Template) -> list[TensorSignature]:
+    """Return the inputs that `expansion` replaces by a model's arrays."""
+    names = [*Sizes._fields, *(["block"] if template.blocks else [])]
+    sizes = [TensorSignature(PREFIX + name, "int32", ()) for name in names]
+    if not template.shortlist:
+        return sizes
+    likely = TensorSignature(f"{PREFIX}likely", "int32", ("V", "L"))
+    return [*sizes, likely, TensorSignature(f"{PREFIX}always", "float32", ("V",))]
+
+
+def _function(template: Template, arrays: Mapping[str, Tensor]) -> Body:
+    """Return the function of a template's signature, from tensors by name."""
+    sizes = Sizes(*(arrays[name] for name in Sizes._fields))
+    vocabulary = Vocabulary(sizes.target_vocab_size, arrays.get("block"))
+    if template.kind == "choice":
+        return functools.partial(_choose, vocabulary)
+    no_tokenizer: Any = None  # templates work on ids
+    model: Any = PlaceholderModel(sizes, template.has_source)
+    functions: ClassificationFunctions | TranslationFunctions
+    if template.kind == "probabilities":
+        functions = ClassificationFunctions(model, no_tokenizer, ())
+    else:
+        kind = TranslationFunctions if template.has_source else ContinuationFunctions
+        shortlist: Any = None
+        if template.shortlist:
+            shortlist = _Shortlist(arrays["likely"], arrays["always"])
+        functions = kind(model, no_tokenizer, no_tokenizer, shortlist, vocabulary)
+    return functools.partial(BODIES[SIGNATURES[template.kind]], functions)
+
+
+def _choose(
+    vocabulary: Vocabulary,
+    target_ids: Tensor,
+    logits: Tensor,
+    **settings: Tensor,
+) -> dict[str, Tensor]:
+    log_prob, token = choose_one(logits, target_ids[:, None], settings, vocabulary)
+    return {"log_prob": log_prob, "next_token": token}
+
+
+def _make_reproducible(graph: ir.Graph) -> None:
+    """Number all values and remove notes: conversion's names differ from process to process."""
+    kept = {id(value) for value in (*graph.inputs, *graph.outputs)}
+    numbers = itertools.count()
+    for part in (graph, *graph.subgraphs()):
+        part.name = f"g{next(numbers)}"
+        values = [*part.initializers.values(), *part.inputs]
+        values += [value for node in part for value in node.outputs]
+        for item in (part, *part, *values):
+            item.metadata_props.clear()
+        for value in values:
+            if value.shape is not None:
+                sizes = [size if isinstance(size, int) else None for size in value.shape]
+                value.shape = ir.Shape(sizes)
+            if id(value) not in kept:
+                value.name = f"v{next(numbers)}"

@@ -1,0 +1,19 @@
+"""Convert the templates of ONNX files again, after a change of the search or of scoring."""
+
+from pathlib import Path
+
+from tfk_transformer.runtime_environment import load_tensorflow
+
+FOLDER = Path(__file__).parents[1] / "export" / "to_onnx" / "templates"
+
+
+def main() -> None:
+    """Write the templates."""
+    load_tensorflow()
+    from tfk_transformer.export.to_onnx.templates.building import build
+
+    build(FOLDER)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,52 @@
+"""The templates in the package: they belong to the TensorFlow code, and exports need no more."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from random_translators import V, of_transformer
+
+from tfk_transformer.export.to_onnx import onnx_models
+from tfk_transformer.export.to_onnx.templates import building, expansion
+from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
+
+FOLDER = Path(expansion.__file__).parent
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.glob("*.onnx")}
+
+
+@pytest.mark.long  # converts every kind of graph, most of them of a whole search
+def test_the_templates_are_those_of_the_code(tmp_path):
+    building.build(tmp_path)
+    built, shipped = contents(tmp_path), contents(FOLDER)
+    assert sorted(built) == sorted(shipped)
+    other = [name for name, content in built.items() if content != shipped[name]]
+    assert not other, "the TensorFlow code changed: run .venv/bin/python scripts/templates.py"
+
+
+def test_the_package_has_a_file_of_each_template():
+    assert set(contents(FOLDER)) == {template.file_name for template in building.TEMPLATES}
+
+
+def test_graphs_are_written_without_a_conversion(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tf2onnx", None)
+    tokenizer = SubwordTokenizer.train(["ab ba aab bba abab cd dc"] * 30, V)
+    translator = of_transformer(tokenizer)
+    graphs = [
+        onnx_models.generate_graph(translator),
+        onnx_models.score_graph(translator),
+        *onnx_models.step_graphs(translator).values(),
+    ]
+    names = [[value.name for value in graph.graph.inputs] for graph in graphs]
+    assert not [name for inputs in names for name in inputs if name.startswith(expansion.PREFIX)]
+
+
+def test_a_template_has_its_sizes_as_constants():
+    sizes = {"source_vocab_size": 7, "target_vocab_size": 0, "max_length": 13}
+    graph = expansion.expand(expansion.Template("probabilities"), sizes).graph
+    constants = graph.initializers
+    found = {name: int(constants[expansion.PREFIX + name].const_value.numpy()) for name in sizes}
+    assert found == sizes
+    assert [value.name for value in graph.inputs] == ["source_ids"]
