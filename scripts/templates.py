@@ -10,9 +10,10 @@ FOLDER = Path(__file__).parents[1] / "export" / "to_onnx" / "templates"
 def main() -> None:
     """Write the templates."""
     load_tensorflow()
-    from tfk_transformer.export.to_onnx.templates.building import build
+    from tfk_transformer.export.to_onnx.templates.building import TEMPLATES, build
 
-    build(FOLDER)
+    for template in TEMPLATES:
+        print(build(template, FOLDER))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-import numpy as np
 import onnx_ir as ir
 
 if TYPE_CHECKING:
@@ -62,17 +61,7 @@ def _as_itself(context: "Graph", node: "Node", name: str, arguments: list[object
     return node
 
 
-def _as_one_minus_erf(context: "Graph", node: "Node", name: str, arguments: list[object]) -> "Node":
-    """Convert Erfc to 1 - Erf. TensorFlow 2.21 writes Erfc for an exact GELU, and tf2onnx 1.17 does not support it."""
-    inputs, outputs = list(node.input), list(node.output)
-    (dtype,), (shape,) = node.output_dtypes, node.output_shapes
-    context.remove_node(name)
-    one = context.make_const(f"{name}/one", np.float32(1.0))
-    erf = context.make_node("Erf", inputs, name=f"{name}/erf", dtypes=[dtype], shapes=[shape])
-    return context.make_node("Sub", [one.output[0], erf.output[0]], name=name, outputs=outputs, dtypes=[dtype], shapes=[shape])
-
-
-_HANDLERS = {"SelectV2": _as_where, "PyFuncStateless": _as_itself, "Erfc": _as_one_minus_erf}
+_HANDLERS = {"SelectV2": _as_where, "PyFuncStateless": _as_itself}
 
 
 @contextlib.contextmanager

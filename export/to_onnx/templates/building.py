@@ -77,10 +77,11 @@ class _Shortlist(NamedTuple):
     always: Tensor
 
 
-def build(folder: Path) -> None:
-    """Convert all templates and write them to a folder."""
-    for template in TEMPLATES:
-        ir.save(_converted(template), folder / template.file_name)
+def build(template: Template, folder: Path) -> Path:
+    """Convert a template and write its file to a folder."""
+    path = folder / template.file_name
+    ir.save(_converted(template), path)
+    return path
 
 
 def _converted(template: Template) -> ir.Model:
