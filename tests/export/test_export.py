@@ -213,7 +213,8 @@ def test_an_artefact_that_differs_is_not_written(translator, tmp_path, monkeypat
 
     translation_write = translator_files.write_saved_model
     monkeypatch.setattr(translator_files, "write_saved_model", write_another)
-    with pytest.raises(parity.ParityError, match="SavedModel: expected the model's translations, got .* that differ, .*; nothing was written"):
+    differs = "SavedModel: expected the model's translations, got .* that differ, .*; nothing was written"
+    with pytest.raises(parity.ParityError, match=differs):
         export(translator, tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
 

@@ -6,7 +6,7 @@ length depends on the model, such as the keys and values of all layers, is a sin
 
 import functools
 import itertools
-from collections.abc import Iterable, Mapping, MutableSequence, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableSequence, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,9 +25,9 @@ from tfk_transformer.export.to_onnx.conversion import (
 )
 
 if TYPE_CHECKING:
-    from tfk_transformer.config.model_options import TokenConfig
+    from tfk_transformer.config.model_options import LanguageModelConfig, TokenConfig, TransformerConfig
 
-Members = Sequence["TokenConfig"]
+Members = Sequence["TransformerConfig | LanguageModelConfig"]
 Results = list[Any]  # a value, or the list of values that a packed one stands for, for each output
 Shape = tuple[int | None, ...]
 Packed = dict[ir.Value, list[ir.Value]]  # the values that each packed value stands for
@@ -90,7 +90,7 @@ class _Expansion:
     """
 
     def __init__(self, graph: ir.Graph, config: "TokenConfig | None", packed: Packed) -> None:
-        self.members = config.members if config else ()
+        self.members: Members = config.members if config else ()
         self.architecture = config.architecture if config else ""
         self.packed = packed
         self.replaced: list[ir.Node] = []
@@ -167,7 +167,7 @@ class _Expansion:
         if node.op_type == CLASSIFY:
             node.op_type = f"{CLASSIFY}_0"
             return
-        write = {
+        write: dict[str, Callable[..., Results]] = {
             READ: self._read,
             CACHE: self._cache,
             STEP: self._step,
