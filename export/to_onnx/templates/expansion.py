@@ -309,7 +309,7 @@ def mean(op: tape.Tape, values: Sequence[ir.Value]) -> ir.Value:
     return op.op("Div", [total, _constant(op, np.array(len(values), "float32"))])
 
 
-def _layer_shapes(member: "TokenConfig") -> list[Shape]:
+def _layer_shapes(member: "TransformerConfig | LanguageModelConfig") -> list[Shape]:
     """Return the shapes of the keys and values of each decoder layer."""
     widths = member.decoder_layers * (member.query_width, member.value_width)
     return [(None, member.num_heads, None, width) for width in widths]
