@@ -33,15 +33,14 @@ from filelock import FileLock
 # What programs read when they run, not when packages are imported.
 LATE = {"COLUMNS", "LINES", "HOME", "NO_COLOR", "OLDPWD", "PATH", "PWD", "TERM", "TMPDIR"}
 LATE_PREFIXES = ("PYTEST_", "TFK_TRANSFORMER_")
-# Set by the library, TensorFlow, JAX and h5py in pytest's process; a program sets them itself if
-# need be.
+# Set by packages and by the library in pytest's process; a program sets them itself if need be.
 LEFT_BEHIND = (
     "ENABLE_RUNTIME_UPTIME_TELEMETRY",
     "HDF5_PLUGIN_PATH",
     "TF2_BEHAVIOR",
-    "TF_ENABLE_ONEDNN_OPTS",
     "TF_CPU_ALLOCATOR_USE_BFC",
     "TF_CPU_BFC_MEM_LIMIT_IN_MB",
+    "TF_ENABLE_ONEDNN_OPTS",
     "TPU_ML_PLATFORM",
     "TPU_ML_PLATFORM_VERSION",
     "TPU_SKIP_MDS_QUERY",

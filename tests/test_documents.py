@@ -1,13 +1,14 @@
-"""Every code block of README.md and docs/ is run as a reader would run it: in its own process, in a folder with the files that it names.
+"""Every code block of README.md and docs/ is run as a reader would run it, in a new folder.
 
-Data and training are made small by the documented replacements below. Blocks that are not run are listed with the reason.
+Each block has processes of its own, and the files that it names. `python` and `tfk-transformer` are
+forks of a process that has imported TensorFlow, but for programs that do without it. Data and
+training are made small by the documented replacements below. Blocks that are not run are listed
+with the reason.
 """
 
 import json
 import os
 import re
-import stat
-import subprocess
 import sys
 from pathlib import Path
 from typing import NamedTuple
@@ -19,6 +20,8 @@ from marian_folder import sentences, write_folder
 from marian_npz_folder import write_file
 from markdown_it import MarkdownIt
 from multilingual_folder import write_nllb
+from run_wide import made_once
+from shell_commands import ShellCommands
 
 REPOSITORY = Path(__file__).parents[1]
 PAGES = ["README.md", "CONTRIBUTING.md", *(f"docs/{path.name}" for path in sorted((REPOSITORY / "docs").glob("*.md")))]
@@ -32,8 +35,9 @@ SMALL_DATA = {
     "vocab_size=400": "vocab_size=80",
     "epochs=8": "epochs=1",
 }
-SMALL_FINE_TUNING = " --epochs 2 --max-length 40 --batch-tokens 512 --warmup-steps 2"
-SMALL_TRAINING = " --epochs 3 --vocab-size 80 --max-length 48 --batch-tokens 512 --learning-rate 3e-3 --warmup-steps 5"
+SMALL_FINE_TUNING = " --epochs 1 --max-length 40 --batch-tokens 256 --warmup-steps 1"
+SMALL_DATA_OPTIONS = " --epochs 1 --vocab-size 80 --max-length 48 --batch-tokens 512"
+SMALL_TRAINING = f"{SMALL_DATA_OPTIONS} --learning-rate 3e-3 --warmup-steps 2"
 
 # Page, text that the block contains, reason why it is not run here.
 NOT_RUN = [
@@ -86,6 +90,16 @@ NOT_RUN = [
         "needs a processor that can trap CPUID; tests/export/test_int8.py hides instructions in the same way",
     ),
 ]
+# Page, text that the block contains, reason why it takes more than ten processor seconds.
+LONG = [
+    ("README.md", "tfk-transformer train", "trains, evaluates, and exports every default format"),
+    ("docs/fine-tuning.md", "--average-of best", "imports, trains, evaluates twice, and exports"),
+    ("docs/measurements.md", "recipes/multi30k", "trains twice, and evaluates or exports"),
+    ("docs/results.md", "tfk-transformer train", "trains, exports every default format, evaluates"),
+    ("docs/scaling.md", "DataParallel", "JAX compiles a step for each shape of batches"),
+    ("docs/seeds.md", "--preset from_zero", "trains five models"),
+    ("docs/training.md", "share_processors", "traces a step for two towers, for each shape"),
+]
 BACKENDS = {"docs/scaling.md": "jax"}  # where the page says so
 
 
@@ -103,8 +117,18 @@ class Block(NamedTuple):
         return [reason for page, part, reason in NOT_RUN if page == self.page and part in self.text]
 
     @property
+    def is_long(self) -> bool:
+        return any(page == self.page and part in self.text for page, part, _ in LONG)
+
+    @property
     def in_beam(self) -> bool:
         return any(part in self.text for part in IN_BEAM)
+
+    @property
+    def in_tensorflow(self) -> bool:
+        """Whether it is Python that imports TensorFlow; other Python must run without it."""
+        imports = r"(?m)^(?:import|from) (?:tfk_transformer|keras|tensorflow)\b"
+        return self.language == "python" and bool(re.search(imports, self.text))
 
     @property
     def trains(self) -> bool:
@@ -130,13 +154,12 @@ def blocks() -> list[Block]:
 def cases():
     for block in blocks():
         if not block.reasons:
-            marks = [pytest.mark.long] * block.trains + [needs_beam] * block.in_beam
+            marks = [pytest.mark.long] * block.is_long + [needs_beam] * block.in_beam
             yield pytest.param(block, id=f"{block.page}:{block.line}", marks=marks)
 
 
-@pytest.fixture(scope="module")
-def classifier_files(tmp_path_factory):
-    """A small classifier that tells English from German number words, as a bundle and as ONNX files."""
+def write_classifier(folder):
+    """Write a small classifier that tells English from German, as a bundle and as ONNX files."""
     import keras
     import numpy as np
 
@@ -144,20 +167,19 @@ def classifier_files(tmp_path_factory):
     from tfk_transformer.datasets.numbers import spell
     from tfk_transformer.export.exporting import export
 
-    folder = tmp_path_factory.mktemp("classifier")
     texts = [spell(number, language) for language in ("en", "de") for number in range(200)]
     tokenizer = tfk.SubwordTokenizer.train(texts, vocab_size=80)
     model = tfk.Classifier(tfk.ClassifierConfig.preset("tiny", vocab_size=tokenizer.vocab_size, num_classes=2))
     model.compile(keras.optimizers.Adam(3e-3), keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
     model.fit(tokenizer.graph_encode(texts), np.repeat([0, 1], 200), epochs=4, verbose=0)
     classifier = tfk.TextClassifier(model, tokenizer, ["en", "de"], probes=texts)
+    folder.mkdir()
     classifier.save(folder / "languages")
     export(classifier, folder / "languages-files", ["onnx"])
-    return folder
 
 
 @pytest.fixture(scope="module")
-def prepared(bundle, exported, translator, classifier_files, tmp_path_factory):
+def prepared(bundle, exported, translator, tmp_path_factory):
     """The files that the pages name, made from number words."""
     from tfk_transformer.datasets.numbers import spell
 
@@ -180,7 +202,7 @@ def prepared(bundle, exported, translator, classifier_files, tmp_path_factory):
         (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     translator.model.save(folder / "numbers.keras")
     for name in ("languages", "languages-files"):
-        (folder / name).symlink_to(classifier_files / name)
+        (folder / name).symlink_to(made_once("classifier-files", write_classifier) / name)
     for name, target in (("numbers", bundle), ("numbers-2", bundle), ("numbers-files", exported), ("de-en-files", exported)):
         (folder / name).symlink_to(target)
     for name in ("benchmarks", "recipes"):
@@ -189,14 +211,9 @@ def prepared(bundle, exported, translator, classifier_files, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def programs(tmp_path_factory):
-    """A folder for PATH with the command and Python of this environment."""
-    folder = tmp_path_factory.mktemp("bin")
-    for name, arguments in (("python", ""), ("tfk-transformer", "-m tfk_transformer ")):
-        path = folder / name
-        path.write_text(f'#!/bin/sh\nexec "{sys.executable}" {arguments}"$@"\n')
-        path.chmod(path.stat().st_mode | stat.S_IXUSR)
-    return folder
+def commands(tmp_path_factory):
+    """The command and Python of this environment, for shells."""
+    return ShellCommands(tmp_path_factory.mktemp("commands") / "bin")
 
 
 def shortened(block: Block) -> str:
@@ -204,22 +221,31 @@ def shortened(block: Block) -> str:
     for whole, small in SMALL_DATA.items():
         text = text.replace(whole, small)
     if block.language == "bash":
-        command = r"(?m)^(tfk-transformer (?:train|distill) [^#\n]*)"
-        text = re.sub(command, lambda line: f"{line[1]}{SMALL_FINE_TUNING if '--from' in line[1] else SMALL_TRAINING} ", text)
+        text = re.sub(r"(?m)^tfk-transformer (?:train|distill) [^#\n]*", small_training, text)
     return text
 
 
-def run(block: Block, folder: Path, programs: Path) -> str:
-    environment = {
-        **os.environ,
-        "PATH": f"{BEAM if block.in_beam else programs}{os.pathsep}{os.environ['PATH']}",
-        "KERAS_BACKEND": BACKENDS.get(block.page, "tensorflow"),
-        "MPLBACKEND": "agg",
-        "TF_CPP_MIN_LOG_LEVEL": "3",
-        "RAY_USAGE_STATS_ENABLED": "0",
-    }
-    program = ["python", "-c"] if block.language == "python" else ["bash", "-euo", "pipefail", "-c"]
-    done = subprocess.run([*program, shortened(block)], cwd=folder, env=environment, capture_output=True, text=True, timeout=1800)
+def small_training(line: re.Match) -> str:
+    """Return a command that trains, with later options for one short epoch and single layers."""
+    if "--from" in line[0]:
+        return f"{line[0]}{SMALL_FINE_TUNING} "
+    stacks = {"encoder": ["encoder"], "decoder": ["decoder"]}
+    architecture = re.search(r"--architecture (\w+)", line[0])
+    built = stacks[architecture[1]] if architecture else ["encoder", "decoder"]
+    layers = "".join(f" --option {stack}_layers=1" for stack in built)
+    return f"{line[0]}{SMALL_TRAINING}{layers} "
+
+
+def run(block: Block, folder: Path, commands: ShellCommands) -> str:
+    python = "python" if block.in_tensorflow or block.in_beam else sys.executable
+    program = ["bash", "-euo", "pipefail", "-c"] if block.language == "bash" else [python, "-c"]
+    environment = {}
+    if block.page in BACKENDS:
+        environment["KERAS_BACKEND"] = BACKENDS[block.page]
+    if block.in_beam:
+        path = f"{BEAM}{os.pathsep}{os.environ['PATH']}"
+        environment |= {"PATH": path, "RAY_USAGE_STATS_ENABLED": "0"}
+    done = commands.run([*program, shortened(block)], cwd=folder, env=environment, timeout=1800)
     assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
     return done.stdout
 
@@ -227,17 +253,17 @@ def run(block: Block, folder: Path, programs: Path) -> str:
 def test_every_reason_belongs_to_one_block():
     """A block that is gone, or that two reasons name, is noticed; so is a page without blocks that should have some."""
     found = blocks()
-    unused = [entry for entry in NOT_RUN if not any(entry[0] == block.page and entry[1] in block.text for block in found)]
+    unused = [(page, part) for page, part, _ in NOT_RUN + LONG if not any(page == block.page and part in block.text for block in found)]
     assert unused == []
     assert sum(not block.reasons for block in found) >= 25
 
 
 @pytest.mark.parametrize("block", cases())
-def test_a_code_block_runs(block, prepared, programs, tmp_path):
+def test_a_code_block_runs(block, prepared, commands, tmp_path):
     for path in prepared.iterdir():
         if path.name not in block.made:
             (tmp_path / path.name).symlink_to(path)
-    output = run(block, tmp_path, programs)
+    output = run(block, tmp_path, commands)
     for name in block.made:
         assert (tmp_path / name).exists()
     if not block.trains:
