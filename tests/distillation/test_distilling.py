@@ -12,6 +12,7 @@ from tfk_transformer.distillation.distilling import distill
 from tfk_transformer.distillation.teacher_pairs import Search, TeacherPairs
 
 BEAM = Search(beam_size=3)
+SHALLOW = {"encoder_layers": 1, "decoder_layers": 1}  # the options of a student
 
 
 @pytest.fixture
@@ -104,7 +105,7 @@ def test_a_source_that_a_teacher_cannot_read_keeps_its_own_target(translator, tm
 
 
 def test_a_student_is_trained_and_resumed(translator, recipe, tmp_path):
-    small = recipe.replace(epochs=2, options={"decoder_layers": 1})
+    small = recipe.replace(epochs=2, options=SHALLOW)
     student = distill([translator], small, tmp_path / "student", beam_size=2, say=lambda line: None)
     assert student.model.config.decoder_layers == 1
     assert (tmp_path / "student.distilled" / "target.train.txt").read_text().count("\n") == 400
@@ -114,7 +115,7 @@ def test_a_student_is_trained_and_resumed(translator, recipe, tmp_path):
 
 
 def test_a_stopped_training_of_a_student_is_resumed(translator, recipe, tmp_path):
-    small, said = recipe.replace(epochs=3, options={"decoder_layers": 1}), []
+    small, said = recipe.replace(epochs=3, options=SHALLOW), []
 
     def stop(line):
         if line.startswith("epoch 2/"):

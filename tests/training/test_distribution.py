@@ -30,6 +30,7 @@ sys.argv[0] = "tfk-transformer"
 main()
 """
 EPOCHS, SENT_AFTER, TIMEOUT = 6, 2, 240
+FAST_COMPILATION = "--xla_backend_optimization_level=0"
 COORDINATOR = "127.0.0.1"
 # One length alone, or XLA compiles for long; no dropout, whose draws depend on how many rows fill a batch up.
 OPTIONS = (
@@ -47,7 +48,8 @@ class Run:
         data = [f"{folder}/{split}.{side}" for split in ("train", "validation") for side in ("a", "b")]
         specs = ["--data", f"files:{data[0]},{data[1]}", "--validation-data", f"files:{data[2]},{data[3]}"]
         arguments = ["train", *specs, *OPTIONS, "--out", str(self.out), *more, *(["--distributed"] if processes > 1 else [])]
-        shared = {**os.environ, "KERAS_BACKEND": "jax", "PYTHONUNBUFFERED": "1", **environment}
+        shared = {**os.environ, "KERAS_BACKEND": "jax", "PYTHONUNBUFFERED": "1"}
+        shared |= compiled_once(folder / "compiled") | environment
         variables_of_each = (slurm_variables if slurm else own_variables)(processes)
         self.port = int(variables_of_each[0].get(distribution.ADDRESS, ":0").rpartition(":")[2])
         self.processes = [
@@ -97,6 +99,19 @@ class Run:
             assert bool(output) == (number == 0)
         history = json.loads((self.out / "history.json").read_text())
         return np.array([history["loss"], history["val_loss"]])
+
+
+def compiled_once(folder: Path) -> dict[str, str]:
+    """Return variables that make XLA compile fast, and each program once for all runs.
+
+    Otherwise compilation takes two thirds of the processor time of a training.
+    """
+    return {
+        "XLA_FLAGS": FAST_COMPILATION,
+        "JAX_COMPILATION_CACHE_DIR": str(folder),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    }
 
 
 def own_lines(text: str) -> str:
@@ -164,24 +179,33 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def runs(folder):
-    """Trainings that go on side by side: of one process, and of two and four, one of which is sent a signal."""
-    caches = {name: ["--cache", str(folder / f"cache of {name}")] for name in ("one", "two", "four")}
-    started = {
-        "one": Run(folder, "one", *caches["one"]),
-        "two": Run(folder, "two", *caches["two"], processes=2, sent=signal.SIGKILL),
-        "four": Run(folder, "four", *caches["four"], processes=4, to=2, sent=signal.SIGKILL),
-        "stopped": Run(folder, "stopped", processes=2, to=1, sent=signal.SIGTERM, slurm=True),
-    }
-    yield started
-    for run in started.values():
+def start(folder):
+    """A function that starts a training, which ends with the tests of this module at the latest."""
+    started = []
+
+    def start(name, *more, **options):
+        started.append(Run(folder, name, *more, **options))
+        return started[-1]
+
+    yield start
+    for run in started:
         run.end()
 
 
+def cache_of(folder, name):
+    return ["--cache", str(folder / f"cache of {name}")]
+
+
 @pytest.fixture(scope="module")
-def alone(runs):
+def alone(start, folder):
     """The losses of one process with one device."""
-    return runs["one"].losses()
+    return start("one", *cache_of(folder, "one")).losses()
+
+
+@pytest.fixture(scope="module")
+def two(start, folder, alone):
+    """A training of two processes, the first of which is killed."""
+    return start("two", *cache_of(folder, "two"), processes=2, sent=signal.SIGKILL)
 
 
 @needs_jax
@@ -190,9 +214,16 @@ def test_a_training_under_jax_needs_no_tensorflow_and_learns(alone):
     assert alone[0, -1] < 0.8 * alone[0, 0]
 
 
+# Trains in several processes, each of which takes five seconds or more.
+@pytest.mark.long
 @needs_jax
-def test_two_processes_whose_first_is_killed_say_so_and_resume_to_the_losses_of_one(runs, alone, folder):
-    run = runs["two"]
+def test_two_processes_whose_first_is_killed_say_so_and_resume_to_the_losses_of_one(
+    two,
+    start,
+    alone,
+    folder,
+):
+    run = two
     (killed, *_), (status, output, errors) = run.wait()
     assert time.monotonic() - run.sent < 2 * distribution.SILENCE
     assert killed == -signal.SIGKILL
@@ -201,38 +232,46 @@ def test_two_processes_whose_first_is_killed_say_so_and_resume_to_the_losses_of_
     assert distribution.LOST in errors
     assert f"{run.out}.training holds the state after the last whole epoch" in errors
     assert "start all processes again with --resume" in errors
-    again = Run(folder, "two", "--resume", "--cache", str(folder / "cache of two"), processes=2)
+    again = start("two", "--resume", *cache_of(folder, "two"), processes=2)
     np.testing.assert_allclose(again.losses(resumed=True), alone, rtol=1e-5)
     assert not Path(f"{run.out}.training").exists()
 
 
+@pytest.mark.long  # reads what the training of the test above did
 @needs_jax
 @pytest.mark.skipif(not Path("/proc/net/tcp").is_file(), reason="/proc/net/tcp, where Linux lists sockets, is missing")
-def test_the_coordinator_listens_only_at_the_address_that_it_was_given(runs):
+def test_the_coordinator_listens_only_at_the_address_that_it_was_given(two):
     """By default JAX's coordinator listens at `::`, every address of the machine."""
-    run = runs["two"]
-    run.wait()
-    coordinator = {address for address, port in run.listening[0] if port == run.port}
+    two.wait()
+    coordinator = {address for address, port in two.listening[0] if port == two.port}
     assert coordinator == {COORDINATOR}
-    assert "::" not in {address for sockets in run.listening for address, _ in sockets}
+    assert "::" not in {address for sockets in two.listening for address, _ in sockets}
 
 
+# Trains in several processes, each of which takes five seconds or more.
+@pytest.mark.long
 @needs_jax
-def test_four_processes_one_of_which_is_killed_leave_a_state_that_one_process_resumes(runs, alone, folder):
-    run = runs["four"]
+def test_four_processes_one_of_which_is_killed_leave_a_state_that_one_process_resumes(
+    start,
+    alone,
+    folder,
+):
+    run = start("four", *cache_of(folder, "four"), processes=4, to=2, sent=signal.SIGKILL)
     ends = run.wait()
     assert time.monotonic() - run.sent < 2 * distribution.SILENCE
     assert ends[2][0] == -signal.SIGKILL
     for status, _, errors in ends[:2] + ends[3:]:
         assert status != 0
         assert distribution.LOST in errors
-    again = Run(folder, "four", "--resume", "--cache", str(folder / "cache of four"))
+    again = start("four", "--resume", *cache_of(folder, "four"))
     np.testing.assert_allclose(again.losses(resumed=True), alone, rtol=1e-5)
 
 
+# Trains in several processes, each of which takes five seconds or more.
+@pytest.mark.long
 @needs_jax
-def test_a_signal_to_one_process_stops_both_with_a_bundle(runs):
-    run = runs["stopped"]
+def test_a_signal_to_one_process_stops_both_with_a_bundle(start):
+    run = start("stopped", processes=2, to=1, sent=signal.SIGTERM, slurm=True)
     (first, said, errors), (second, nothing, _) = run.wait()
     assert (first, second) == (130, 130), errors
     assert said.splitlines()[-1].startswith(f"stopped by SIGTERM: {run.out} holds the model so far")
@@ -241,12 +280,9 @@ def test_a_signal_to_one_process_stops_both_with_a_bundle(runs):
 
 
 @needs_jax
-def test_processes_with_different_recipes_refuse_to_train(folder):
-    run = Run(folder, "different", processes=2, last=("--learning-rate", "1e-3"))
-    try:
-        (first, _, errors), (second, _, more_errors) = run.wait()
-    finally:
-        run.end()
+def test_processes_with_different_recipes_refuse_to_train(start):
+    run = start("different", processes=2, last=("--learning-rate", "1e-3"))
+    (first, _, errors), (second, _, more_errors) = run.wait()
     assert (first, second) == (1, 1)
     assert "got something else: another process reports what differs; start all with the same" in errors
     assert "got something else: process 1 differs in recipe; start all with the same" in more_errors
@@ -254,14 +290,20 @@ def test_processes_with_different_recipes_refuse_to_train(folder):
 
 
 @needs_jax
-def test_two_devices_of_one_process_train_from_the_cache_alone_to_the_losses_of_one(alone, folder):
+@pytest.mark.parametrize("devices", [1, 2])
+def test_two_devices_of_one_process_train_from_the_cache_alone_to_the_losses_of_one(
+    start,
+    alone,
+    folder,
+    devices,
+):
     """The texts are elsewhere by now."""
     moved = [path.rename(path.with_suffix(".moved" + path.suffix)) for path in folder.glob("*.[ab]")]
     try:
-        flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
-        runs = [Run(folder, f"devices {n}", "--cache", str(folder / "cache of one"), "--devices", str(n), **flags) for n in (1, 2)]
-        for run in runs:
-            np.testing.assert_allclose(run.losses(), alone, rtol=1e-5)
+        chosen = [*cache_of(folder, "one"), "--devices", str(devices)]
+        flags = f"{FAST_COMPILATION} --xla_force_host_platform_device_count=2"
+        run = start(f"devices {devices}", *chosen, XLA_FLAGS=flags)
+        np.testing.assert_allclose(run.losses(), alone, rtol=1e-5)
     finally:
         for path in moved:
             path.rename(str(path).replace(".moved", ""))
