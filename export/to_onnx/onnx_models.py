@@ -133,7 +133,8 @@ def step_graphs(translator: Translator) -> dict[str, ir.Model]:
 def _around_encoder(signature: Signature, config: "TokenConfig") -> ir.Model:
     source_ids = _declare(ir.Value(), SOURCE_IDS)
     graph = ir.Graph([source_ids], [], nodes=[], opset_imports={"": OPSET})
-    memory = iter(write_read(tape.Tape(graph), config.members, source_ids))
+    op = tape.Tape(graph)
+    memory = iter(_copied(op, write_read(op, config.members, source_ids)))
     layers: list[ir.Value] = []
     masks: list[ir.Value] = []
     for member in config.members:
@@ -168,10 +169,11 @@ def _around_step(signature: Signature, translator: Translator) -> ir.Model:
     graph.inputs.clear()
     graph.inputs.extend(inputs.values())
     graph.extend(op.nodes)
-    graph.sort()
     chosen = ("next_token", "log_prob")
+    grown = _copied(tape.Tape(graph), grown)
     others = [tensor for tensor in signature.outputs if tensor.name not in chosen]
     graph.outputs.extend(map(_declare, (shown, *grown), others))
+    graph.sort()
     return model
 
 
@@ -187,6 +189,11 @@ def _last_position(op: tape.Tape, ids: ir.Value) -> list[ir.Value]:
     shape = op.op("Concat", [rows, _ints(op, 1, 1), length], {"axis": 0})
     position = op.op("Cast", [position], {"to": ir.DataType.INT32.value})
     return [last, position, op.op("ConstantOfShape", [shape])]
+
+
+def _copied(op: tape.Tape, values: Iterable[ir.Value]) -> list[ir.Value]:
+    """Return values for outputs: in some models, a layer's keys and values are the same."""
+    return [op.op("Identity", [value]) for value in values]
 
 
 def _ints(op: tape.Tape, *values: int) -> ir.Value:

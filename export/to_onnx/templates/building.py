@@ -2,7 +2,7 @@
 
 import functools
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ from tfk_transformer.export.signatures import (
     Signature,
     TensorSignature,
 )
-from tfk_transformer.export.to_onnx.conversion import from_tensorflow
+from tfk_transformer.export.to_onnx.conversion import DOMAIN, from_tensorflow
 from tfk_transformer.export.to_onnx.optimize import optimize
 from tfk_transformer.export.to_onnx.templates.expansion import PREFIX, Template
 from tfk_transformer.export.to_onnx.templates.placeholder_model import (
@@ -138,18 +138,67 @@ def _choose(
 
 
 def _make_reproducible(graph: ir.Graph) -> None:
-    """Number all values and remove notes: conversion's names differ from process to process."""
+    """Sort nodes and constants, number all values, and remove notes.
+
+    Conversion's names, and the order that depends on them, differ from process to process.
+    """
+    _sort(graph)
     kept = {id(value) for value in (*graph.inputs, *graph.outputs)}
     numbers = itertools.count()
     for part in (graph, *graph.subgraphs()):
-        part.name = f"g{next(numbers)}"
+        part.name, part.doc_string = f"g{next(numbers)}", None
         values = [*part.initializers.values(), *part.inputs]
         values += [value for node in part for value in node.outputs]
         for item in (part, *part, *values):
             item.metadata_props.clear()
+        for node in part:
+            node.name = None
+            if node.domain == DOMAIN:
+                node.attributes.clear()  # the number of a Python function
         for value in values:
             if value.shape is not None:
                 sizes = [size if isinstance(size, int) else None for size in value.shape]
                 value.shape = ir.Shape(sizes)
             if id(value) not in kept:
                 value.name = f"v{next(numbers)}"
+
+
+def _sort(graph: ir.Graph) -> None:
+    """Sort the nodes of a graph and of its bodies as its outputs need them; constants by use."""
+    for body in [body for node in graph for body in _bodies(node)]:
+        _sort(body)
+    order: list[ir.Node] = []
+    seen: set[ir.Node] = set()
+
+    def visit(value: ir.Value | None) -> None:
+        node = None if value is None else value.producer()
+        if node is not None and node.graph is graph and node not in seen:
+            seen.add(node)
+            for read in _values_read(node):
+                visit(read)
+            order.append(node)
+
+    for output in graph.outputs:
+        visit(output)
+    graph.remove(list(graph))
+    graph.extend(order)
+    read = dict.fromkeys(value for node in order for value in _values_read(node))
+    constants = [value for value in read if value is not None and value.is_initializer()]
+    constants = [value for value in constants if value.graph is graph]
+    graph.initializers.clear()
+    for constant in constants:
+        graph.register_initializer(constant)
+
+
+def _values_read(node: ir.Node) -> Iterator[ir.Value | None]:
+    """Yield the values that a node and the nodes of its bodies read."""
+    yield from node.inputs
+    for body in _bodies(node):
+        for inner in body:
+            yield from _values_read(inner)
+        yield from body.outputs
+
+
+def _bodies(node: ir.Node) -> list[ir.Graph]:
+    attributes = sorted(node.attributes.items())
+    return [one.as_graph() for _, one in attributes if one.type == ir.AttributeType.GRAPH]
