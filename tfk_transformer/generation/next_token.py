@@ -21,10 +21,10 @@ BLOCKS = (64, 256)  # minimum and maximum length of the blocks in which `_top` s
 
 
 class Vocabulary(NamedTuple):
-    """The tokens that logits are of. A graph that fits every vocabulary has tensors as its fields."""
+    """The tokens that logits are of. The fields are tensors in graphs for any vocabulary."""
 
     size: Tensor  # int ()
-    block: Tensor | None  # int (): the length of the blocks in which `_top` searches. None: no blocks
+    block: Tensor | None  # int (): the length of blocks that `_top` searches. None: no blocks
 
     @classmethod
     def of(cls, size: int) -> "Vocabulary":

@@ -8,7 +8,7 @@ import functools
 import itertools
 from collections.abc import Callable, Iterable, Mapping, MutableSequence, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import onnx_ir as ir
@@ -25,9 +25,14 @@ from tfk_transformer.export.to_onnx.conversion import (
 )
 
 if TYPE_CHECKING:
-    from tfk_transformer.config.model_options import LanguageModelConfig, TokenConfig, TransformerConfig
+    from tfk_transformer.config.model_options import (
+        LanguageModelConfig,
+        TokenConfig,
+        TransformerConfig,
+    )
 
-Members = Sequence["TransformerConfig | LanguageModelConfig"]
+Member: TypeAlias = "TransformerConfig | LanguageModelConfig"
+Members: TypeAlias = Sequence["TransformerConfig | LanguageModelConfig"]
 Results = list[Any]  # a value, or the list of values that a packed one stands for, for each output
 Shape = tuple[int | None, ...]
 Packed = dict[ir.Value, list[ir.Value]]  # the values that each packed value stands for
@@ -309,7 +314,7 @@ def mean(op: tape.Tape, values: Sequence[ir.Value]) -> ir.Value:
     return op.op("Div", [total, _constant(op, np.array(len(values), "float32"))])
 
 
-def _layer_shapes(member: "TransformerConfig | LanguageModelConfig") -> list[Shape]:
+def _layer_shapes(member: Member) -> list[Shape]:
     """Return the shapes of the keys and values of each decoder layer."""
     widths = member.decoder_layers * (member.query_width, member.value_width)
     return [(None, member.num_heads, None, width) for width in widths]
