@@ -277,8 +277,9 @@ def test_figures_stand_beside_the_artefacts_and_in_them(classifier, files):
 def test_an_artefact_that_differs_is_not_written(classifier, tmp_path, monkeypatch):
     from tfk_transformer.export import classifier_files
 
-    def write_another(other, *arguments, **constants):
-        write(TextClassifier(other.model, other.tokenizer, other.labels[::-1]), *arguments, **constants)
+    def write_another(other, functions, *arguments, **constants):
+        another = TextClassifier(other.model, other.tokenizer, other.labels[::-1])
+        write(another, another.functions, *arguments, **constants)
 
     write = classifier_files.write_saved_model
     monkeypatch.setattr(classifier_files, "write_saved_model", write_another)
