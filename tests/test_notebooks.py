@@ -42,6 +42,7 @@ def texts(outputs):
     return [output["text/plain"] for output in outputs]
 
 
+# Its kernel imports TensorFlow, trains, and searches.
 @pytest.mark.long
 def test_the_notebook_of_keras(tmp_path):
     from tfk_transformer.datasets.numbers import spell
@@ -56,6 +57,8 @@ def test_the_notebook_of_keras(tmp_path):
     assert (tmp_path / "my-numbers" / "config.json").is_file()
 
 
+# Its kernel and the server that it starts each import TensorFlow and open a SavedModel.
+@pytest.mark.long
 def test_the_notebook_of_the_server(folder):
     outputs = executed("saved-model-server", folder)
     assert texts(outputs)[0] == "['zweiundvierzig', 'sieben']"

@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from number_files import number_files_spec, write_number_files
+from run_wide import made_once
 
 WITHOUT = Path(__file__).parents[2] / "benchmarks" / "without.py"
 WITH_ONEDNN = """
@@ -24,13 +26,14 @@ print(_pywrap_util_port.IsMklEnabled())
 
 def test_the_command_line(run, bundle, exported, recipe, tmp_path):
     options = ["--recipe", tmp_path / "mine.toml", "--epochs", 2, "--option", "decoder_layers=1", "--out", tmp_path / "student"]
-    (tmp_path / "mine.toml").write_text(recipe.to_toml())
+    few = number_files_spec(made_once("few_numbers", lambda folder: write_number_files(folder, range(60))))
+    (tmp_path / "mine.toml").write_text(recipe.replace(data=few).to_toml())
     status, out, error = run("ensemble", bundle, bundle, "--out", tmp_path / "both")
     assert (status, out, error) == (0, f"bundle: {tmp_path / 'both'}\n", "")
     assert run("translate", tmp_path / "both", "seven") == run("translate", bundle, "seven")
     status, out, error = run("distill", exported / "translate.onnx", tmp_path / "both", *options, "--beam-size", 2)
     assert (status, error) == (0, "")
-    assert "teachers: 200 pairs are translated" in out and out.splitlines()[-1] == f"bundle: {tmp_path / 'student'}"
+    assert "teachers: 60 pairs are translated" in out and out.splitlines()[-1] == f"bundle: {tmp_path / 'student'}"
     assert run("translate", tmp_path / "student", "seven")[0] == 0
 
 

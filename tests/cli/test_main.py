@@ -174,6 +174,7 @@ def test_train_takes_any_option_of_the_model(run, recipe, tmp_path):
     assert config["attention_bias"] == ["query", "key", "value", "output"]
 
 
+# Two trainings in processes of their own, and a search.
 @pytest.mark.long
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGKILL])
 def test_a_stopped_training_is_resumed(recipe, tmp_path, stop):

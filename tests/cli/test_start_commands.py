@@ -21,7 +21,7 @@ WITHOUT = "import runpy, sys; sys.modules['tensorflow'] = sys.modules['keras'] =
 
 
 def test_a_new_project_trains_as_it_stands(run, tmp_path, monkeypatch):
-    """With the recipe and with the Keras script, for one epoch each; then its test split is there to evaluate on."""
+    """With the recipe, for one epoch; then its test split is there to evaluate on."""
     status, out, error = run("new", tmp_path / "project")
     assert (status, error) == (0, "") and f"cd {tmp_path / 'project'} && tfk-transformer train recipe.toml --out bundle" in out
     monkeypatch.chdir(tmp_path / "project")
@@ -37,6 +37,13 @@ def test_a_new_project_trains_as_it_stands(run, tmp_path, monkeypatch):
     assert (status, error) == (0, "") and "train: 900 pairs" in out
     figures = json.loads(run("evaluate", "bundle", "--data", "folder:data:en-de", "--beam-size", 1, "--json")[1])
     assert figures["sentences"] == 50
+
+
+# A training of 900 pairs in plain Keras, then a search.
+@pytest.mark.long
+def test_the_keras_script_of_a_new_project_trains(run, tmp_path, monkeypatch):
+    run("new", tmp_path / "project")
+    monkeypatch.chdir(tmp_path / "project")
     script = Path("fit.py").read_text(encoding="utf-8").replace("EPOCHS = 30", "EPOCHS = 1")
     done = run_program([sys.executable, "-c", script])
     assert done.returncode == 0, done.stderr

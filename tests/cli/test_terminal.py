@@ -58,6 +58,10 @@ def test_a_bar_counts_the_lines_of_a_file(exported, tmp_path):
 def test_a_quiet_training_shows_nothing(recipe, tmp_path):
     (tmp_path / "mine.toml").write_text(recipe.replace(epochs=1).to_toml())
     assert Terminal("train", tmp_path / "mine.toml", "--out", tmp_path / "b", "--quiet").end() == (0, "")
+
+
+def test_a_training_with_a_result_for_programs_shows_its_lines(recipe, tmp_path):
+    (tmp_path / "mine.toml").write_text(recipe.replace(epochs=1).to_toml())
     shown = Terminal("train", tmp_path / "mine.toml", "--out", tmp_path / "c", "--json", output=tmp_path / "metrics.json")
     assert "epoch 1/1: loss" in shown.end()[1] and "━" not in shown.seen
     assert json.loads((tmp_path / "metrics.json").read_text())["epoch"] == 1

@@ -1,18 +1,31 @@
 """The benchmark of number words, with a small recipe."""
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+from forked_programs import run_program
+
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "number_words.py"
+sys.path.insert(0, str(BENCHMARK.parent))
+
+import number_words  # noqa: E402
 
 
+def test_the_share_of_exact_translations_is_counted(translator):
+    assert number_words.exact_match(translator, [7, 42]) == "100.0 %"
+    # The model knows no number of six digits.
+    assert number_words.exact_match(translator, [7, 654321, 42, 987654]) == "50.0 %"
+
+
+# Two trainings by the command, in processes of their own.
+@pytest.mark.long
 def test_each_seed_is_trained_by_the_command_and_counted(recipe, tmp_path):
     """The recipe has the numbers below 200, so it knows those of two digits and nearly none of six."""
     (tmp_path / "small.toml").write_text(recipe.replace(epochs=15).to_toml())
     command = [sys.executable, BENCHMARK, "--seeds", "2", "--recipe", tmp_path / "small.toml"]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = run_program(command)
     assert done.returncode == 0, done.stderr
     rows = re.findall(r"^(\d) (\d+) s ([\d.]+) % ([\d.]+) % ([\d.]+) % ([\d.]+) %$", done.stdout, re.MULTILINE)
     assert [row[0] for row in rows] == ["0", "1"] and rows[0][2:] != rows[1][2:]

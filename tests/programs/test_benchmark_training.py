@@ -164,7 +164,14 @@ def test_the_chosen_batches_are_spread_over_all_lengths():
     assert sorted(b.labels.shape[1] for b in spread(batches, 99)) == list(range(3, 23))
 
 
-@pytest.mark.parametrize(("backend", "compiler", "dtype"), [("tensorflow", "plain", "float32"), ("jax", "xla", "bfloat16")])
+@pytest.mark.parametrize(
+    ("backend", "compiler", "dtype"),
+    [
+        ("tensorflow", "plain", "float32"),
+        # XLA compiles a program for each shape of a batch.
+        pytest.param("jax", "xla", "bfloat16", marks=pytest.mark.long),
+    ],
+)
 def test_our_fit_in_a_process_of_its_own(tmp_path, backend, compiler, dtype):
     pytest.importorskip(backend)
     check(measure_one("keras_model", (backend, compiler), tmp_path, dtype))
@@ -293,6 +300,8 @@ def test_speeds_ratios_and_shares(tmp_path):
     assert "| small | 8,000 | 4,096 | fit | 200 | 2.00 |  | 1.5 | 100 | 50.0% | 12.5% |" in (tmp_path / "tables.md").read_text()
 
 
+# The whole program: an epoch of real pairs, and an engine in a process of its own.
+@pytest.mark.long
 def test_the_script_measures_real_pairs_and_says_what_its_input_costs(tmp_path, capsys):
     spec = write_number_files(tmp_path, range(60))
     small = ("--batch-tokens", "64", "--max-length", "32", "--vocabulary", "80", "--steps", "2", "--repeats", "1", "--product-size", "64")

@@ -38,6 +38,7 @@ def random_translator(preset, tokenizer):
     return Translator(model, tokenizer, probes=[spell(n, "en") for n in range(120)])
 
 
+# An export in every form, and four searches of the model, each traced.
 @pytest.mark.long
 @pytest.mark.parametrize("preset", PRESETS)
 def test_a_documents_model_comes_out_the_same_everywhere(preset, tokenizer, tmp_path):
