@@ -31,6 +31,7 @@ def translated_by_ctranslate2(folder, texts):
     return [target.decode(result.hypotheses[0]) for result in found]
 
 
+# Import, fine-tuning, export and three engines, one after the other.
 @pytest.mark.long
 @pytest.mark.skipif(not MULTI30K.is_dir(), reason=f"needs {MULTI30K}")
 def test_from_a_folder_of_marianmt_to_three_engines(tmp_path):

@@ -99,6 +99,7 @@ def processes():
     return context
 
 
+# A whole training, and one that is killed and resumed ten times.
 @pytest.mark.long
 def test_a_training_killed_at_ten_points_ends_with_the_weights_of_one_that_never_was(processes, tmp_path):
     (tmp_path / "data").mkdir()
