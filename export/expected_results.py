@@ -123,7 +123,8 @@ class ExpectedResults:
         expected = self.translator.target_tokenizer.decode(ids[self.fitting, 0].tolist())
         found = translate(self.short_texts, **self.searches[0].settings)
         parity.check_rows(name, "translations", self.short_texts, expected, [translation.text for translation in found])
-        return parity.check_translation_scores(name, scores[self.fitting, 0], np.array([translation.score for translation in found]))
+        other_scores = np.array([translation.score for translation in found])
+        return parity.check_numbers(name, "scores", scores[self.fitting, 0], other_scores)
 
     def check_scores(self, name: str, score: Score) -> Figures:
         """Compare the log-probabilities that an artifact gives to pairs of ids with the model's.

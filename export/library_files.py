@@ -157,7 +157,7 @@ def _check_huggingface(path: Path, expected: ExpectedResults, family: str) -> Fi
     texts = [translator.target_tokenizer.decode(expected.best.tolist()) for translator in (ours, read)]
     parity.check_rows(family, "texts", expected.texts, *texts)
     log_probs = [target_log_probs(translator.model, expected.ids, expected.best) for translator in (ours, read)]
-    difference = parity.check_log_probs(family, *log_probs)
+    difference = parity.check_numbers(family, "log-probabilities of the tokens", *log_probs)
     return {"family": family, "sentences": len(expected.texts), "largest_token_score_difference": difference}
 
 

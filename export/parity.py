@@ -66,24 +66,6 @@ def check_ids(name: str, expected: Searched, got: Searched) -> float:
     return difference
 
 
-def check_translation_scores(name: str, expected: np.ndarray, got: np.ndarray) -> float:
-    """Compare the scores of an artifact's translations with the model's.
-
-    Returns:
-        The largest difference.
-
-    Raises:
-        ParityError: if one differs by more than `SCORE_TOLERANCE`.
-    """
-    difference = _largest_difference(expected, got)
-    if not difference <= SCORE_TOLERANCE:
-        raise ParityError(
-            f"{name}: expected the scores of the model's translations of {len(expected)} probe sentences, got scores up to "
-            f"{difference:.2g} apart (at most {SCORE_TOLERANCE:g} allowed); nothing was written."
-        )
-    return difference
-
-
 def check_scores(name: str, expected: Sequence[Sequence[np.ndarray]], got: Sequence[Sequence[np.ndarray]]) -> Figures:
     """Compare the log-probabilities of tokens, their sums, and the attention weights of pairs of ids with the model's.
 
@@ -111,8 +93,14 @@ def check_scores(name: str, expected: Sequence[Sequence[np.ndarray]], got: Seque
     return {"largest_token_score_difference": tokens, "largest_attention_difference": attention}
 
 
-def check_log_probs(name: str, expected: np.ndarray, got: np.ndarray) -> float:
-    """Compare the log-probabilities of tokens with the model's.
+def check_numbers(name: str, what: str, expected: np.ndarray, got: np.ndarray) -> float:
+    """Compare scores or log-probabilities of the probe translations with the model's.
+
+    Args:
+        name: name of the artifact, for errors.
+        what: what the numbers are, such as "scores", for errors.
+        expected: the model's numbers, a row for each translation.
+        got: the artifact's.
 
     Returns:
         The largest difference.
@@ -123,7 +111,7 @@ def check_log_probs(name: str, expected: np.ndarray, got: np.ndarray) -> float:
     difference = _largest_difference(expected, got)
     if not difference <= SCORE_TOLERANCE:
         raise ParityError(
-            f"{name}: expected the model's log-probabilities of the tokens of {len(expected)} probe translations, got some that are "
+            f"{name}: expected the model's {what} of {len(expected)} probe translations, got some that are "
             f"{difference:.2g} apart (at most {SCORE_TOLERANCE:g} allowed); nothing was written."
         )
     return difference

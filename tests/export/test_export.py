@@ -13,7 +13,7 @@ import tensorflow as tf
 from onnx_ir import tape
 from tensorflow.core.protobuf import saved_model_pb2
 
-from tfk_transformer.export import parity
+from tfk_transformer.export import expected_results, parity
 from tfk_transformer.export.exporting import export
 from tfk_transformer.export.runtime.onnx_classifier import OnnxClassifier
 from tfk_transformer.export.runtime.onnx_translator import OnnxTranslator
@@ -228,6 +228,18 @@ def test_parity_compares_ids_and_scores():
         parity.check_ids("x", (ids, scores), (ids, scores + 0.01))
     with pytest.raises(parity.ParityError):
         parity.check_ids("x", (ids, scores), (ids, scores * np.nan))
+    assert parity.check_numbers("x", "scores", scores, scores + 1e-4) == pytest.approx(1e-4)
+    for other in (scores + 0.01, scores * np.nan):
+        with pytest.raises(parity.ParityError, match="x: expected the model's scores of 2 probe translations, got some"):
+            parity.check_numbers("x", "scores", scores, other)
+
+
+def test_a_large_model_is_compared_on_fewer_beams(tmp_path, monkeypatch):
+    small = Translator.load(Path(__file__).parents[1] / "saved_files" / "bundle")
+    monkeypatch.setattr(expected_results, "LARGE", small.model.count_params() - 1)
+    figures = export(small, tmp_path / "out", ["onnx"])
+    assert figures["settings"] == [{"beam_size": 1, "probes": 100}, {"probes": expected_results.BEAM_PROBES}]
+    assert figures["ids"] == "equal" and figures["onnx"]["largest_score_difference"] < 1e-4
 
 
 @pytest.mark.parametrize(("formats", "kept"), [(["onnx"], ["generate.onnx", "parity.json", "score.onnx", "translate.onnx"])])
