@@ -4,6 +4,7 @@ import os
 import subprocess
 from pathlib import Path
 
+import forked_programs
 import processor_seconds
 import pytest
 import run_wide
@@ -39,6 +40,7 @@ def pytest_fixture_setup(fixturedef):
 @pytest.fixture(autouse=True)
 def measured(request):
     """Measure each test: the first of its own fixtures, and the last to be torn down."""
+    forked_programs.left_behind = dict(os.environ)
     with processor_seconds.measured(request.node):
         yield
 

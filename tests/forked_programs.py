@@ -33,18 +33,9 @@ from filelock import FileLock
 # What programs read when they run, not when packages are imported.
 LATE = {"COLUMNS", "LINES", "HOME", "NO_COLOR", "OLDPWD", "PATH", "PWD", "TERM", "TMPDIR"}
 LATE_PREFIXES = ("PYTEST_", "TFK_TRANSFORMER_")
-# Set by packages and by the library in pytest's process; a program sets them itself if need be.
-LEFT_BEHIND = (
-    "ENABLE_RUNTIME_UPTIME_TELEMETRY",
-    "HDF5_PLUGIN_PATH",
-    "TF2_BEHAVIOR",
-    "TF_CPU_ALLOCATOR_USE_BFC",
-    "TF_CPU_BFC_MEM_LIMIT_IN_MB",
-    "TF_ENABLE_ONEDNN_OPTS",
-    "TPU_ML_PLATFORM",
-    "TPU_ML_PLATFORM_VERSION",
-    "TPU_SKIP_MDS_QUERY",
-)
+# The environment before this test, set by conftest.py: packages, the library and earlier tests have
+# left variables in it, which a program sets itself if need be.
+left_behind: Mapping[str, str] = {}
 SCRIPTS = Path(sys.executable).parent
 SERVER = Path(__file__).with_name("fork_server.py")
 START_SECONDS = 300
@@ -121,7 +112,7 @@ def late_variables(env: Mapping[str, str]) -> dict[str, str] | None:
     for name in {*env, *served}:
         if env.get(name) == served.get(name):
             continue
-        if name in LEFT_BEHIND and env.get(name) == os.environ.get(name):
+        if name not in run_wide.ENVIRONMENT and env.get(name) == left_behind.get(name):
             continue
         if name not in LATE and not name.startswith(LATE_PREFIXES):
             return None

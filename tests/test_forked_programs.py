@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 
+import forked_programs
 import pytest
 import run_wide
 from forked_programs import SCRIPTS, forked_command, late_variables, run_program
@@ -119,6 +120,8 @@ def test_variables_that_act_at_import_start_a_process_of_its_own(monkeypatch):
 
 def test_variables_that_the_library_left_in_this_process_do_not(monkeypatch):
     monkeypatch.setenv("TF_CPU_ALLOCATOR_USE_BFC", "true")
+    assert late_variables(os.environ) is None  # this test set it
+    monkeypatch.setattr(forked_programs, "left_behind", dict(os.environ))
     left = late_variables(os.environ)
     assert left is not None and "TF_CPU_ALLOCATOR_USE_BFC" not in left
     assert late_variables({**os.environ, "TF_CPU_ALLOCATOR_USE_BFC": "false"}) is None

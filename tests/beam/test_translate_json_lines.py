@@ -150,6 +150,8 @@ def test_without_apache_beam_the_error_says_how_to_install_it():
     )
 
 
+# Starts Apache Beam several times.
+@pytest.mark.long
 @needs_beam
 def test_the_benchmark_compares_workers():
     program = Path(__file__).parents[2] / "benchmarks" / "beam.py"

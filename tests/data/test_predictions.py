@@ -22,6 +22,8 @@ def check(found, one_by_one):
         np.testing.assert_allclose(prediction, wanted, atol=2e-5)
 
 
+# `predict` compiles the model for batches of many shapes.
+@pytest.mark.long
 @pytest.mark.parametrize("few_shapes", [True, False])
 def test_a_transformer_predicts_each_pair_in_the_order_of_the_data(tokenizers, few_shapes):  # noqa: F811
     model = make_model(TransformerConfig(source_vocab_size=59, target_vocab_size=61, encoder_layers=1, decoder_layers=1, **SIZES))

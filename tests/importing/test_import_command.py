@@ -64,6 +64,8 @@ def test_the_bundle_remembers_where_it_came_from(imported, tmp_path):
     assert json.loads((tmp_path / "again" / "metrics.json").read_text()) == {"bleu": 1.0, "origin": origin}
 
 
+# Exports in three formats.
+@pytest.mark.long
 def test_every_file_of_an_export_translates_as_the_model(imported, tmp_path):
     """The export itself compares ids and scores with the model's; here are texts that were no probes.
 

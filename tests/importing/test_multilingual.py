@@ -193,6 +193,8 @@ def test_only_the_tokenizer_of_mbart_50_is_read(tmp_path):
     assert "normalize_before: Input should be True, got False" in refused(folder, **languages)
 
 
+# Imports by the command, and exports in several formats.
+@pytest.mark.long
 def test_the_command_imports_and_files_of_an_export_translate_as_the_model(tmp_path):
     folder = write_m2m100(tmp_path / "m2m100", encoder_layers=1, decoder_layers=1)
     options = ["--source-language", "de", "--target-language", "en"]

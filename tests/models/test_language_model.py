@@ -167,6 +167,8 @@ def test_a_bundle_gives_the_same_continuations(continuer, tmp_path):
     assert loaded.translate(PROMPTS, max_length=6) == continuer.translate(PROMPTS, max_length=6)
 
 
+# Exports, and compares the searches of each file with those of the model.
+@pytest.mark.long
 def test_exported_it_gives_the_same_continuations(continuer, tmp_path):
     from tfk_transformer.export.exporting import export
     from tfk_transformer.export.runtime.onnx_scorer import OnnxScorer

@@ -70,6 +70,8 @@ def test_the_figures_tell_how_closely_the_folders_agree(export_of_web):
 
 
 @needs(*npm_packages.VERSIONS)
+# Exports two web folders.
+@pytest.mark.long
 def test_a_page_may_have_a_shortlist(translator, recipe, tmp_path):
     """The export compares both folders in Node with the Keras model and the same shortlist."""
     figures = export(translator, tmp_path / "out", ["web", "web_int8"], NODE_MODULES, recipe.data)
