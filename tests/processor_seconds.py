@@ -10,7 +10,7 @@ the limit. Two things keep noise from failing a run:
 - A test must be over the limit by the tolerance. Between the two it is only listed.
 
 Fixtures of a wider scope than a test, and what is made once a run, are work that tests share. Their
-seconds are counted apart: which test pays depends on the order. `--processor-times FILE` writes all
+seconds are counted apart: which test pays depends on the order. `--processor-times=FILE` writes all
 figures as JSON lines.
 """
 
