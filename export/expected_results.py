@@ -69,6 +69,9 @@ class ExpectedResults:
         self.greedy, self.best = self._best_of(self.searches[:1]), self._best_of(self.searches)
         prefix = np.roll(self.best[:PREFIX_PROBES, :PREFIX_LENGTH], 1, axis=0)  # of each, the beginning of another one's translation
         self.searches.append(self._search(every[:PREFIX_PROBES], greedy, prefix))
+        too_long = np.setdiff1d(every, self.fitting)
+        if too_long.size:
+            self.searches.append(self._search(too_long, greedy))
         self.scores = _in_batches(self._score, self.ids, self.best)
         beam_fitting = [row for row in self.fitting if row in self.beam_rows]
         self.beam_texts = [self.texts[row] for row in beam_fitting]
@@ -99,13 +102,9 @@ class ExpectedResults:
             The largest difference of a score.
         """
         LOG.info("compare %s with the Keras model: translations of ids", name)
-        greedy, *searches = self.searches
-        too_long = np.setdiff1d(greedy.rows, self.fitting)
-        if too_long.size:
-            searches.append(_part(greedy, too_long))
         return max(
             parity.check_ids(name, search.searched, generate(self.ids[search.rows], search.prefix_ids, search.settings))
-            for search in searches
+            for search in self.searches[1:]
         )
 
     def check_texts(self, name: str, translate: Translate) -> float:
@@ -163,13 +162,6 @@ class ExpectedResults:
         with without_graph_optimizer():
             found = self._score_function(source_ids, target_ids)
         return [found[tensor.name].numpy() for tensor in SCORE_AND_ATTEND.outputs]
-
-
-def _part(search: Search, rows: np.ndarray) -> Search:
-    """Return the results of a search over all probes for some of them."""
-    ids, scores = search.searched
-    longest = max(1, int(np.count_nonzero(ids[rows], axis=2).max()))
-    return search._replace(rows=rows, searched=(ids[rows][:, :, :longest], scores[rows]))
 
 
 def _in_batches(score: Score, source_ids: np.ndarray, target_ids: np.ndarray) -> list[Sequence[np.ndarray]]:

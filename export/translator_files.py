@@ -63,7 +63,8 @@ def _saved_model(translator: Translator, folder: Path, expected: ExpectedResults
 
 
 def _onnx(translator: Translator, folder: Path, expected: ExpectedResults) -> Figures:
-    files = _write(_onnx_models(translator, expected), folder, translator)
+    models = {**_search_models(translator), file_names.SCORE: onnx_models.score_graph(translator)}
+    files = _write(models, folder, translator)
     # One file is open at a time, since each holds the weights once or twice.
     differences = (
         expected.check_texts("ONNX", _translating(folder / file_names.TRANSLATE)),
@@ -74,10 +75,6 @@ def _onnx(translator: Translator, folder: Path, expected: ExpectedResults) -> Fi
     figures: Figures = {"largest_score_difference": max(differences), **scored}
     files.add_metadata(parity={**expected.agreed, **figures})
     return figures
-
-
-def _onnx_models(translator: Translator, expected: ExpectedResults) -> dict[str, ir.Model]:
-    return {**_search_models(translator, expected), file_names.SCORE: onnx_models.score_graph(translator)}
 
 
 def _write(models: Mapping[str, ir.Model], folder: Path, translator: Translator, **metadata: object) -> OnnxFiles:
@@ -113,7 +110,7 @@ def _onnx_int8(translator: Translator, folder: Path, expected: ExpectedResults) 
     rows = observe_rows(translator.model, expected.ids, expected.best)
     found = []
     for kept in KEPT:
-        models = _search_models(translator, expected, int8_profile(rows, kept), "int8")
+        models = _search_models(translator, int8_profile(rows, kept), "int8")
         files = _write(models, folder, translator, profile="int8", kept_float32=list(kept))
         _, translate = _search_names("int8")
         texts = [translation.text for translation in _translating(folder / translate)(expected.beam_texts)]
@@ -129,7 +126,7 @@ def _onnx_int8(translator: Translator, folder: Path, expected: ExpectedResults) 
     )
 
 
-def _search_models(translator: Translator, expected: ExpectedResults, profile: Profile = PORTABLE, suffix: str = "") -> dict[str, ir.Model]:
+def _search_models(translator: Translator, profile: Profile = PORTABLE, suffix: str = "") -> dict[str, ir.Model]:
     """Return the models over ids and over texts by file name."""
     generate = onnx_models.generate_graph(translator, profile)
     return dict(zip(_search_names(suffix), (generate, onnx_models.translate_graph(generate, translator)), strict=True))

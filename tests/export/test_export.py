@@ -11,6 +11,7 @@ import onnx_ir as ir
 import pytest
 import tensorflow as tf
 from onnx_ir import tape
+from random_translators import translator_of
 from tensorflow.core.protobuf import saved_model_pb2
 
 from tfk_transformer.export import expected_results, parity
@@ -18,10 +19,12 @@ from tfk_transformer.export.exporting import export
 from tfk_transformer.export.runtime.onnx_classifier import OnnxClassifier
 from tfk_transformer.export.runtime.onnx_translator import OnnxTranslator
 from tfk_transformer.export.runtime.opening import open_translator
+from tfk_transformer.export.runtime.saved_model_files import read_saved_model
 from tfk_transformer.export.runtime.saved_model_translator import SavedModelTranslator
 from tfk_transformer.export.runtime.sessions import Sessions, are_small, open_session
 from tfk_transformer.export.to_onnx.conversion import IR_VERSION, OPSET
 from tfk_transformer.export.to_onnx.text_operators import TEXT_OPERATORS, write_detokenizer
+from tfk_transformer.models.language_model import LanguageModel
 from tfk_transformer.models.transformer import Transformer
 from tfk_transformer.pipelines.translator import Translator
 
@@ -90,7 +93,7 @@ def test_fewer_threads_than_one_are_refused(exported, threads):
 
 
 def test_the_saved_model_serves_text_and_scores(exported, translator):
-    signatures = tf.saved_model.load(str(exported / "saved_model")).signatures
+    signatures = read_saved_model(exported / "saved_model").signatures
     found = signatures["serving_default"](text=tf.constant(["forty-two", ""]))
     assert found["translation"].numpy().tolist() == [b"zweiundvierzig", b""]
     scored = signatures["score"](source=tf.constant(["forty-two"]), target=tf.constant(["zweiundvierzig"]))["log_probability"]
@@ -98,7 +101,7 @@ def test_the_saved_model_serves_text_and_scores(exported, translator):
 
 
 def test_the_saved_models_score_graph_has_a_band_part(exported):
-    graph = tf.saved_model.load(str(exported / "saved_model")).signatures["score"].graph
+    graph = read_saved_model(exported / "saved_model").signatures["score"].graph
     assert 'op: "MatrixBandPart"' in str(graph.as_graph_def())
 
 
@@ -232,6 +235,20 @@ def test_parity_compares_ids_and_scores():
     for other in (scores + 0.01, scores * np.nan):
         with pytest.raises(parity.ParityError, match="x: expected the model's scores of 2 probe translations, got some"):
             parity.check_numbers("x", "scores", scores, other)
+
+
+def test_probes_that_are_too_long_for_a_text_are_compared_over_ids(tmp_path):
+    """Of a model with an encoder, and of one without, whose prompts count among the tokens of its translations."""
+    small = Translator.load(Path(__file__).parents[1] / "saved_files" / "bundle")
+    sizes = {"model_dim": 18, "ff_dim": 13, "num_heads": 3, "decoder_layers": 1, "max_length": 24}
+    continuer = translator_of(small.source_tokenizer, LanguageModel, vocab_size=small.source_tokenizer.vocab_size, **sizes)
+    too_long = "nine " * 40
+    for name, translator in (("translator", small), ("continuer", continuer)):
+        probes = ["one two", too_long, "seven"]
+        model, tokenizer = translator.model, translator.source_tokenizer
+        assert len(tokenizer.encode([too_long])[0]) > model.config.max_length
+        figures = export(Translator(model, tokenizer, translator.target_tokenizer, probes), tmp_path / name, ["onnx"])
+        assert figures["ids"] == "equal" and figures["sentences"] == 100
 
 
 def test_a_large_model_is_compared_on_fewer_beams(tmp_path, monkeypatch):

@@ -14,6 +14,7 @@ import tensorflow as tf
 from tfk_transformer.config.search_settings import SETTING_DTYPES, SearchSettings
 from tfk_transformer.export.functions import traced
 from tfk_transformer.export.runtime.opening import open_translator
+from tfk_transformer.export.runtime.saved_model_files import read_saved_model
 from tfk_transformer.export.runtime.sessions import open_session
 from tfk_transformer.export.signatures import GENERATE, SCORE, TRANSLATE
 
@@ -31,7 +32,7 @@ class Functions:
         if kind == "onnx":
             self._sessions = {name: open_session(exported / f"{name}.onnx", text_operators=True) for name in ("generate", "translate")}
         elif kind == "saved_model":
-            self._model = tf.saved_model.load(str(exported / "saved_model"))  # the signatures alone do not keep it
+            self._model = read_saved_model(exported / "saved_model")  # the signatures alone do not keep it
         else:
             self._traced = {
                 name: traced(translator.functions, s) for name, s in (("generate", GENERATE), ("translate", TRANSLATE), ("score", SCORE))

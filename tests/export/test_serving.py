@@ -20,6 +20,7 @@ from tensorflow_serving.apis import predict_pb2, prediction_log_pb2, prediction_
 from tensorflow_serving.config.model_server_config_pb2 import ModelServerConfig
 
 from tfk_transformer.export.runtime.opening import open_translator
+from tfk_transformer.export.runtime.saved_model_files import read_saved_model
 from tfk_transformer.export.to_saved_model.serving import BATCHING_PARAMETERS, newest_version, write_serving
 from tfk_transformer.export.to_saved_model.warm_up import WARM_UP
 
@@ -34,7 +35,7 @@ def blocks(language):
 
 @pytest.fixture(scope="module")
 def signatures(exported):
-    model = tf.saved_model.load(str(exported / "saved_model"))
+    model = read_saved_model(exported / "saved_model")
     yield model.signatures
 
 

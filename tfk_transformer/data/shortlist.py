@@ -35,16 +35,6 @@ class Shortlist(NamedTuple):
         marks[self.common] = 1.0
         return marks
 
-    def __eq__(self, other: object) -> bool:
-        """Return whether two shortlists have the same candidates."""
-        return isinstance(other, Shortlist) and self._key() == other._key()
-
-    def __hash__(self) -> int:
-        return hash(self._key())
-
-    def _key(self) -> tuple[bytes, bytes, tuple[int, ...], int]:
-        return self.common.tobytes(), self.likely.tobytes(), self.likely.shape, self.target_vocab_size
-
 
 def about_shortlist(shortlist: Shortlist | None) -> dict[str, dict[str, int]]:
     """Return what exported files tell about a shortlist: nothing if there is none."""
