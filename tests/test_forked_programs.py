@@ -119,12 +119,13 @@ def test_variables_that_act_at_import_start_a_process_of_its_own(monkeypatch):
 
 
 def test_variables_that_the_library_left_in_this_process_do_not(monkeypatch):
-    monkeypatch.setenv("TF_CPU_ALLOCATOR_USE_BFC", "true")
+    name = "TF_VARIABLE_OF_THIS_TEST"
+    monkeypatch.setenv(name, "true")
     assert late_variables(os.environ) is None  # this test set it
     monkeypatch.setattr(forked_programs, "left_behind", dict(os.environ))
     left = late_variables(os.environ)
-    assert left is not None and "TF_CPU_ALLOCATOR_USE_BFC" not in left
-    assert late_variables({**os.environ, "TF_CPU_ALLOCATOR_USE_BFC": "false"}) is None
+    assert left is not None and name not in left
+    assert late_variables({**os.environ, name: "false"}) is None
 
 
 def test_commands_that_only_a_process_of_its_own_can_run():
