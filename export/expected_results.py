@@ -176,5 +176,6 @@ def run_search(
 ) -> Searched:
     """Return the translations of ids by a traced search of these settings, and their scores."""
     values = SearchSettings.model_validate(settings).model_dump().values()
-    found = generate(ids, prefix_ids, *values)
+    with without_graph_optimizer():
+        found = generate(ids, prefix_ids, *values)
     return np.array(found["ids"]), np.array(found["scores"])

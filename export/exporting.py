@@ -15,7 +15,7 @@ from tfk_transformer.atomic_write import written_whole
 from tfk_transformer.config.words import nearest
 from tfk_transformer.data.shortlist import about_shortlist, learn_shortlist
 from tfk_transformer.export import classifier_files, file_names, library_files, translator_files
-from tfk_transformer.export.expected_results import ExpectedResults
+from tfk_transformer.export.expected_results import LARGE, ExpectedResults
 from tfk_transformer.export.formats import (
     APPROXIMATE_FORMATS,
     CLASSIFIER_FORMATS,
@@ -147,10 +147,10 @@ def with_shortlist(translator: Translator, pairs: str) -> Translator:
 def _export_translator(
     translator: Translator, out: str | os.PathLike[str], formats: Sequence[str], npm_packages: Path | None = None
 ) -> Figures:
-    with _exact_float32(), _new_folder(out) as folder:
+    with _exact_float32(), _garbage_kept(translator), _new_folder(out) as folder:
         LOG.info("run the Keras model on the probe sentences")
         expected = ExpectedResults(translator)
-        writers = _chosen(translator_files.WRITERS, formats)
+        writers = _chosen(translator_files.WRITERS, formats, translator)
         written = {name: write(translator, folder, expected) for name, write in writers}
         # 8-bit files and the folders of other libraries are compared otherwise, and have figures of their own.
         exact = set(formats) - set(APPROXIMATE_FORMATS) - set(library_files.WRITERS)
@@ -162,21 +162,41 @@ def _export_translator(
 
 
 def _export_classifier(classifier: TextClassifier, out: str | os.PathLike[str], formats: Sequence[str]) -> Figures:
-    with _exact_float32(), _new_folder(out) as folder:
+    with _exact_float32(), _garbage_kept(classifier), _new_folder(out) as folder:
         LOG.info("run the Keras model on the probe sentences")
         expected = classifier_files.ExpectedResults(classifier)
-        writers = _chosen(classifier_files.WRITERS, formats)
+        writers = _chosen(classifier_files.WRITERS, formats, classifier)
         written = {name: write(classifier, folder, expected) for name, write in writers}
         return _with_figures(folder, {**expected.agreed, **written})
 
 
-def _chosen(writers: Mapping[str, Writer], formats: Sequence[str]) -> Iterator[tuple[str, Writer]]:
+def _chosen(writers: Mapping[str, Writer], formats: Sequence[str], fitted: Translator | TextClassifier) -> Iterator[tuple[str, Writer]]:
     """Yield the writers of the requested formats by name, and log each."""
     names = [name for name in writers if name in formats]
     for number, name in enumerate(names, 1):
-        gc.collect()  # graphs refer to each other in circles: those of the format before would hold their copies of the weights
+        if fitted.model.count_params() > LARGE:
+            # Graphs refer to each other in circles: those of the format before would hold their
+            # copies of the weights.
+            gc.collect()
         LOG.info("write %s (format %d of %d)", name, number, len(names))
         yield name, writers[name]
+
+
+@contextlib.contextmanager
+def _garbage_kept(fitted: Translator | TextClassifier) -> Iterator[None]:
+    """Look for no garbage in this block, if the copies of the model's weights are small.
+
+    Tracing makes hundreds of thousands of objects that stay, and each search for garbage visits
+    them all.
+    """
+    searching = gc.isenabled()
+    if fitted.model.count_params() <= LARGE:
+        gc.disable()
+    try:
+        yield
+    finally:
+        if searching:
+            gc.enable()
 
 
 @contextlib.contextmanager
