@@ -90,14 +90,28 @@ NOT_RUN = [
         "needs a processor that can trap CPUID; tests/export/test_int8.py hides instructions in the same way",
     ),
 ]
-# Page, text that the block contains, reason why it takes more than ten processor seconds.
+# Page, text that the block contains, reason why it takes more than five processor seconds.
 LONG = [
     ("README.md", "tfk-transformer train", "trains, evaluates, and exports every default format"),
+    ("docs/exports.md", "inspect numbers-files/translate.onnx", "exports every default format"),
+    ("docs/exports.md", "numbers-shortlist", "exports 8-bit files, after a search for what they keep"),
+    ("docs/exports.md", "ctranslate2", "traces a search of the model to compare with, and exports"),
+    ("docs/exports.md", "import onnx\nimport openvino", "compiles a search for a processor"),
     ("docs/fine-tuning.md", "--average-of best", "imports, trains, evaluates twice, and exports"),
+    ("docs/fine-tuning.md", "--freeze embeddings", "imports and trains"),
     ("docs/measurements.md", "recipes/multi30k", "trains twice, and evaluates or exports"),
+    ("docs/models.md", "de-en-again", "imports, and exports"),
     ("docs/results.md", "tfk-transformer train", "trains, exports every default format, evaluates"),
+    ("docs/scaling.md", "in/*.jsonl", "starts Apache Beam twice"),
     ("docs/scaling.md", "DataParallel", "JAX compiles a step for each shape of batches"),
     ("docs/seeds.md", "--preset from_zero", "trains five models"),
+    ("docs/seeds.md", "--out sums5", "trains, and evaluates"),
+    ("docs/serving.md", "--serving models", "exports a SavedModel, which is loaded and compared"),
+    ("docs/start.md", "new project", "trains; tests/cli/test_start_commands.py does so with less"),
+    ("docs/training.md", "--out sums", "trains, and searches"),
+    ("docs/training.md", 'languages-files/classify.onnx")', "trains, and exports every format"),
+    ("docs/training.md", "train(Recipe.read", "trains"),
+    ("docs/training.md", "tfk-transformer distill", "searches for every pair, and trains"),
     ("docs/training.md", "share_processors", "traces a step for two towers, for each shape"),
 ]
 BACKENDS = {"docs/scaling.md": "jax"}  # where the page says so
