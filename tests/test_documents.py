@@ -31,12 +31,14 @@ SMALL_DATA = {
     "numbers:en-de": "files:numbers.en,numbers.de",
     "addition:5": "addition:2",
     "train recipes/numbers.toml": "train recipes/numbers.toml --data files:numbers.en,numbers.de",
-    '.toml").replace(': '.toml").replace(data="files:numbers.en,numbers.de", batch_tokens=512, warmup_steps=1, ',
+    '.toml").replace(': '.toml").replace(data="files:numbers.en,numbers.de", batch_tokens=512, warmup_steps=1, '
+    "options=dict(encoder_layers=1, decoder_layers=1), ",
     "vocab_size=400": "vocab_size=80",
     "epochs=8": "epochs=1",
 }
 SMALL_FINE_TUNING = " --epochs 1 --max-length 40 --batch-tokens 256 --warmup-steps 1"
 SMALL_DATA_OPTIONS = " --epochs 1 --vocab-size 80 --max-length 48 --batch-tokens 512"
+SMALL_LAYERS = " --option model_dim=16 --option ff_dim=16 --option num_heads=2"
 SMALL_TRAINING = f"{SMALL_DATA_OPTIONS} --learning-rate 3e-3 --warmup-steps 2"
 
 # Page, text that the block contains, reason why it is not run here.
@@ -97,10 +99,14 @@ LONG = [
     ("docs/exports.md", "numbers-shortlist", "exports 8-bit files, after a search for what they keep"),
     ("docs/exports.md", "ctranslate2", "traces a search of the model to compare with, and exports"),
     ("docs/exports.md", "import onnx\nimport openvino", "compiles a search for a processor"),
+    ("docs/exports.md", "numbers-onnx", "exports, as the block about one file does"),
+    ("docs/exports.md", "import numpy as np\nimport openvino", "compiles a search for a processor"),
+    ("docs/documents.md", "notes.html", "starts three programs, each of which searches"),
     ("docs/fine-tuning.md", "--average-of best", "imports, trains, evaluates twice, and exports"),
     ("docs/fine-tuning.md", "--freeze embeddings", "imports and trains"),
     ("docs/measurements.md", "recipes/multi30k", "trains twice, and evaluates or exports"),
     ("docs/models.md", "de-en-again", "imports, and exports"),
+    ("docs/pictures.md", "encoder.svg", "starts four programs, each of which draws"),
     ("docs/results.md", "tfk-transformer train", "trains, exports every default format, evaluates"),
     ("docs/scaling.md", "in/*.jsonl", "starts Apache Beam twice"),
     ("docs/scaling.md", "DataParallel", "JAX compiles a step for each shape of batches"),
@@ -108,6 +114,7 @@ LONG = [
     ("docs/seeds.md", "--out sums5", "trains, and evaluates"),
     ("docs/serving.md", "--serving models", "exports a SavedModel, which is loaded and compared"),
     ("docs/start.md", "new project", "trains; tests/cli/test_start_commands.py does so with less"),
+    ("docs/start.md", "doctor", "imports every package; tests/cli/test_start_commands.py does so"),
     ("docs/training.md", "--out sums", "trains, and searches"),
     ("docs/training.md", 'languages-files/classify.onnx")', "trains, and exports every format"),
     ("docs/training.md", "train(Recipe.read", "trains"),
@@ -183,7 +190,8 @@ def write_classifier(folder):
 
     texts = [spell(number, language) for language in ("en", "de") for number in range(200)]
     tokenizer = tfk.SubwordTokenizer.train(texts, vocab_size=80)
-    model = tfk.Classifier(tfk.ClassifierConfig.preset("tiny", vocab_size=tokenizer.vocab_size, num_classes=2))
+    sizes = {"vocab_size": tokenizer.vocab_size, "num_classes": 2, "encoder_layers": 1, "ff_dim": 64}
+    model = tfk.Classifier(tfk.ClassifierConfig.preset("tiny", **sizes))
     model.compile(keras.optimizers.Adam(3e-3), keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
     model.fit(tokenizer.graph_encode(texts), np.repeat([0, 1], 200), epochs=4, verbose=0)
     classifier = tfk.TextClassifier(model, tokenizer, ["en", "de"], probes=texts)
@@ -240,13 +248,14 @@ def shortened(block: Block) -> str:
 
 
 def small_training(line: re.Match) -> str:
-    """Return a command that trains, with later options for one short epoch and single layers."""
+    """Return a command that trains, with later options for one short epoch and small layers."""
     if "--from" in line[0]:
         return f"{line[0]}{SMALL_FINE_TUNING} "
     stacks = {"encoder": ["encoder"], "decoder": ["decoder"]}
     architecture = re.search(r"--architecture (\w+)", line[0])
     built = stacks[architecture[1]] if architecture else ["encoder", "decoder"]
     layers = "".join(f" --option {stack}_layers=1" for stack in built)
+    layers += "" if "--preset from_" in line[0] else SMALL_LAYERS  # their heads have sizes
     return f"{line[0]}{SMALL_TRAINING}{layers} "
 
 

@@ -26,9 +26,22 @@ print(_pywrap_util_port.IsMklEnabled())
 """
 
 
+# Four searches are traced, two of them of an ensemble, and a training.
+@pytest.mark.long
 def test_the_command_line(run, bundle, exported, recipe, tmp_path):
-    options = ["--recipe", tmp_path / "mine.toml", "--epochs", 2, "--option", "decoder_layers=1", "--out", tmp_path / "student"]
-    few = number_files_spec(made_once("few_numbers", lambda folder: write_number_files(folder, range(60))))
+    options = [
+        "--recipe",
+        tmp_path / "mine.toml",
+        "--epochs",
+        1,
+        "--vocab-size",
+        50,
+        "--option",
+        "decoder_layers=1",
+        "--out",
+        tmp_path / "student",
+    ]
+    few = number_files_spec(made_once("fewer_numbers", lambda folder: write_number_files(folder, range(20))))
     short = recipe.replace(data=few, validation_data=None, options={"encoder_layers": 1})
     (tmp_path / "mine.toml").write_text(short.to_toml())
     status, out, error = run("ensemble", bundle, bundle, "--out", tmp_path / "both")
@@ -36,7 +49,7 @@ def test_the_command_line(run, bundle, exported, recipe, tmp_path):
     assert run("translate", tmp_path / "both", "seven") == run("translate", bundle, "seven")
     status, out, error = run("distill", exported / "translate.onnx", tmp_path / "both", *options, "--beam-size", 2)
     assert (status, error) == (0, "")
-    assert "teachers: 60 pairs are translated" in out and out.splitlines()[-1] == f"bundle: {tmp_path / 'student'}"
+    assert "teachers: 20 pairs are translated" in out and out.splitlines()[-1] == f"bundle: {tmp_path / 'student'}"
     assert run("translate", tmp_path / "student", "seven")[0] == 0
 
 

@@ -180,7 +180,7 @@ def test_our_fit_in_a_process_of_its_own(tmp_path, backend, compiler, dtype):
     check(measure_one("keras_model", (backend, compiler), tmp_path, dtype))
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("bfloat16", marks=pytest.mark.long)])  # a process
 def test_torch_trains_a_model_of_the_same_size(tmp_path, dtype):
     pytest.importorskip("torch")
     check(measure_one("torch_steps", ("eager",), tmp_path, dtype))

@@ -225,7 +225,8 @@ class Fills(keras.callbacks.Callback):
 
 def test_a_full_disk_leaves_the_last_good_bundle_and_state(small, small_disk, monkeypatch):
     monkeypatch.setattr(trainer, "BUNDLE_EVERY", 0.0)
-    small, out = small.replace(validation_data=None), small_disk / "bundle"
+    plain = {"validation_data": None, "ema": None, "accumulate": 1}
+    small, out = small.replace(**plain), small_disk / "bundle"
     fills = Fills(small_disk)
     with pytest.raises(ValueError, match="no space left on the disk; what was saved before is as it was. Free some, and --resume."):
         train(small, out, callbacks=[fills], say=lambda line: None)

@@ -277,6 +277,8 @@ print(_pywrap_util_port.IsMklEnabled())
     assert (loads.stdout, plain.stdout) == (f"{expected}\n", "False\n"), loads.stderr + plain.stderr
 
 
+# TensorFlow is imported once, and starts in three forks.
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform == "win32", reason="counts pages as Unix does")
 def test_memory_of_tensors_is_kept():
     environment = {**without_allocator(), "TF_ENABLE_ONEDNN_OPTS": "0"}  # oneDNN's operations have an allocator of their own
