@@ -66,12 +66,12 @@ def short_recipe(recipe):
 @pytest.mark.long
 def test_a_quiet_training_shows_nothing(recipe, tmp_path):
     (tmp_path / "mine.toml").write_text(short_recipe(recipe))
-    assert Terminal("train", tmp_path / "mine.toml", "--out", tmp_path / "b", "--quiet").end() == (0, "")
+    assert Terminal("train", "--no-towers", tmp_path / "mine.toml", "--out", tmp_path / "b", "--quiet").end() == (0, "")
 
 
 def test_a_training_with_a_result_for_programs_shows_its_lines(recipe, tmp_path):
     (tmp_path / "mine.toml").write_text(short_recipe(recipe))
-    shown = Terminal("train", tmp_path / "mine.toml", "--out", tmp_path / "c", "--json", output=tmp_path / "metrics.json")
+    shown = Terminal("train", "--no-towers", tmp_path / "mine.toml", "--out", tmp_path / "c", "--json", output=tmp_path / "metrics.json")
     assert "epoch 1/1: loss" in shown.end()[1] and "━" not in shown.seen
     assert json.loads((tmp_path / "metrics.json").read_text())["epoch"] == 1
 

@@ -78,7 +78,10 @@ class Killer(keras.callbacks.Callback):
 def run_training(out, settings, resume, point):
     """Train in a process of its own; `point` is where it is killed."""
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
-    train(Recipe(**settings), out, resume=resume, callbacks=[Killer(point)] if point else (), say=lambda line: None)
+    callbacks = [Killer(point)] if point else ()
+    # One tower, which traces a step once.
+    recipe, quiet = Recipe(**settings), {"towers": False, "say": lambda line: None}
+    train(recipe, out, resume=resume, callbacks=callbacks, **quiet)
 
 
 def draw_points() -> list[tuple]:
