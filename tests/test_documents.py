@@ -31,12 +31,14 @@ SMALL_DATA = {
     "numbers:en-de": "files:numbers.en,numbers.de",
     "addition:5": "addition:2",
     "train recipes/numbers.toml": "train recipes/numbers.toml --data files:numbers.en,numbers.de",
-    '.toml").replace(': '.toml").replace(data="files:numbers.en,numbers.de", batch_tokens=512, warmup_steps=1, ',
+    '.toml").replace(': '.toml").replace(data="files:numbers.en,numbers.de", batch_tokens=512, warmup_steps=1, '
+    "options=dict(encoder_layers=1, decoder_layers=1), ",
     "vocab_size=400": "vocab_size=80",
     "epochs=8": "epochs=1",
 }
 SMALL_FINE_TUNING = " --epochs 1 --max-length 40 --batch-tokens 256 --warmup-steps 1"
 SMALL_DATA_OPTIONS = " --epochs 1 --vocab-size 80 --max-length 48 --batch-tokens 512"
+SMALL_LAYERS = " --option model_dim=16 --option ff_dim=16 --option num_heads=2"
 SMALL_TRAINING = f"{SMALL_DATA_OPTIONS} --learning-rate 3e-3 --warmup-steps 2"
 
 # Page, text that the block contains, reason why it is not run here.
@@ -90,14 +92,31 @@ NOT_RUN = [
         "needs a processor that can trap CPUID; tests/export/test_int8.py hides instructions in the same way",
     ),
 ]
-# Page, text that the block contains, reason why it takes more than ten processor seconds.
+# Page, text that the block contains, reason why it takes more than four processor seconds.
 LONG = [
     ("README.md", "tfk-transformer train", "trains, evaluates, and exports every default format"),
+    ("docs/exports.md", "inspect numbers-files/translate.onnx", "exports every default format"),
+    ("docs/exports.md", "numbers-shortlist", "exports 8-bit files, after a search for what they keep"),
+    ("docs/exports.md", "ctranslate2", "traces a search of the model to compare with, and exports"),
+    ("docs/exports.md", "import onnx\nimport openvino", "compiles a search for a processor"),
+    ("docs/exports.md", "numbers-onnx", "exports, as the block about one file does"),
+    ("docs/exports.md", "import numpy as np\nimport openvino", "compiles a search for a processor"),
+    ("docs/documents.md", "notes.html", "starts three programs, each of which searches"),
     ("docs/fine-tuning.md", "--average-of best", "imports, trains, evaluates twice, and exports"),
     ("docs/measurements.md", "recipes/multi30k", "trains twice, and evaluates or exports"),
+    ("docs/models.md", "de-en-again", "imports, and exports"),
+    ("docs/pictures.md", "encoder.svg", "starts four programs, each of which draws"),
     ("docs/results.md", "tfk-transformer train", "trains, exports every default format, evaluates"),
+    ("docs/scaling.md", "in/*.jsonl", "starts Apache Beam twice"),
     ("docs/scaling.md", "DataParallel", "JAX compiles a step for each shape of batches"),
     ("docs/seeds.md", "--preset from_zero", "trains five models"),
+    ("docs/seeds.md", "--out sums5", "trains, and evaluates"),
+    ("docs/serving.md", "--serving models", "exports a SavedModel, which is loaded and compared"),
+    ("docs/start.md", "doctor", "imports every package; tests/cli/test_start_commands.py does so"),
+    ("docs/training.md", "--out sums", "trains, and searches"),
+    ("docs/training.md", 'languages-files/classify.onnx")', "trains, and exports every format"),
+    ("docs/training.md", "train(Recipe.read", "trains"),
+    ("docs/training.md", "tfk-transformer distill", "searches for every pair, and trains"),
     ("docs/training.md", "share_processors", "traces a step for two towers, for each shape"),
 ]
 BACKENDS = {"docs/scaling.md": "jax"}  # where the page says so
@@ -169,7 +188,8 @@ def write_classifier(folder):
 
     texts = [spell(number, language) for language in ("en", "de") for number in range(200)]
     tokenizer = tfk.SubwordTokenizer.train(texts, vocab_size=80)
-    model = tfk.Classifier(tfk.ClassifierConfig.preset("tiny", vocab_size=tokenizer.vocab_size, num_classes=2))
+    sizes = {"vocab_size": tokenizer.vocab_size, "num_classes": 2, "encoder_layers": 1, "ff_dim": 64}
+    model = tfk.Classifier(tfk.ClassifierConfig.preset("tiny", **sizes))
     model.compile(keras.optimizers.Adam(3e-3), keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
     model.fit(tokenizer.graph_encode(texts), np.repeat([0, 1], 200), epochs=4, verbose=0)
     classifier = tfk.TextClassifier(model, tokenizer, ["en", "de"], probes=texts)
@@ -226,14 +246,19 @@ def shortened(block: Block) -> str:
 
 
 def small_training(line: re.Match) -> str:
-    """Return a command that trains, with later options for one short epoch and single layers."""
-    if "--from" in line[0]:
-        return f"{line[0]}{SMALL_FINE_TUNING} "
+    """Return a command that trains, with later options for one short epoch and small layers.
+
+    Towers, of which each traces a step, are for training.md, whose Python has them.
+    """
+    line = line[0] + " --no-towers" * ("tfk-transformer train" in line[0])
+    if "--from" in line:
+        return f"{line}{SMALL_FINE_TUNING} "
     stacks = {"encoder": ["encoder"], "decoder": ["decoder"]}
-    architecture = re.search(r"--architecture (\w+)", line[0])
+    architecture = re.search(r"--architecture (\w+)", line)
     built = stacks[architecture[1]] if architecture else ["encoder", "decoder"]
     layers = "".join(f" --option {stack}_layers=1" for stack in built)
-    return f"{line[0]}{SMALL_TRAINING}{layers} "
+    layers += "" if "--preset from_" in line else SMALL_LAYERS  # their heads have sizes
+    return f"{line}{SMALL_TRAINING}{layers} "
 
 
 def run(block: Block, folder: Path, commands: ShellCommands) -> str:

@@ -92,7 +92,14 @@ def check(output, folder, expected):
 
 
 @needs_beam
-@pytest.mark.parametrize("options", RUNNERS.values(), ids=RUNNERS)
+@pytest.mark.parametrize(
+    "options",
+    [
+        # Each of two processes imports Apache Beam.
+        pytest.param(options, id=name, marks=[pytest.mark.long] * ("share" in name))
+        for name, options in RUNNERS.items()
+    ],
+)
 def test_each_line_is_translated_or_has_its_reason(options, folder, expected, tmp_path):
     translated(folder, tmp_path / "out", *options)
     check(tmp_path / "out", folder, expected)

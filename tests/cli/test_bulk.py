@@ -44,7 +44,16 @@ def given(path, count):
     return ["--field", "text"] if ".jsonl" in path.name else []
 
 
-@pytest.mark.parametrize("name", ["a.txt", "a.gz", "a.zst", "a.jsonl"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a.txt",
+        # Two runs each.
+        pytest.param("a.gz", marks=pytest.mark.long),
+        "a.zst",
+        pytest.param("a.jsonl", marks=pytest.mark.long),
+    ],
+)
 def test_a_run_that_was_killed_and_resumed_gives_the_same_bytes(run, tmp_path, name):
     """A second process, killed after its first parts, at random moments; the last run is not killed."""
     source, whole, output = tmp_path / f"in-{name}", tmp_path / f"whole-{name}", tmp_path / f"out-{name}"
@@ -223,6 +232,8 @@ def test_the_pace_is_the_mean_of_the_run():
     assert [pace(2000, 4.0, 10_000), pace(20, 10.0, None), pace(0, 1.0, 5)] == ["500 lines/s, 0:00:20 left", "2.0 lines/s", ""]
 
 
+# Five runs of the command.
+@pytest.mark.long
 def test_the_benchmark_runs():
     """Killed and resumed, and memory, with few lines."""
     program = Path(__file__).parents[2] / "benchmarks" / "bulk.py"

@@ -24,7 +24,8 @@ def train_classifier():
     texts, languages = zip(*[(spell(n, language), i) for n in range(100) for i, language in enumerate(("de", "en"))], strict=True)
     tokenizer = SubwordTokenizer.train(texts, vocab_size=60)
     sizes = {"vocab_size": tokenizer.vocab_size, "num_classes": 2, "max_length": 32}
-    model = Classifier(ClassifierConfig.preset("tiny", model_dim=32, ff_dim=64, **sizes))
+    sizes |= {"model_dim": 32, "ff_dim": 64, "encoder_layers": 1}
+    model = Classifier(ClassifierConfig.preset("tiny", **sizes))
     model.compile(keras.optimizers.Adam(3e-3), keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
     model.fit(tokenizer.graph_encode(texts), np.array(languages), epochs=12, verbose=0)
     return TextClassifier(model, tokenizer, ["German", "English"], probes=texts)

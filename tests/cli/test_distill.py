@@ -11,6 +11,8 @@ from number_files import number_files_spec, write_number_files
 from run_wide import made_once
 
 WITHOUT = Path(__file__).parents[2] / "benchmarks" / "without.py"
+SIZES = {"model_dim": 16, "ff_dim": 16, "num_heads": 2}
+SMALL = {"validation_data": None, "options": {**SIZES, "encoder_layers": 1, "decoder_layers": 1}}
 WITH_ONEDNN = """
 from tfk_transformer.cli.main import main
 
@@ -24,23 +26,37 @@ print(_pywrap_util_port.IsMklEnabled())
 """
 
 
+# Four searches are traced, two of them of an ensemble, and a training.
+@pytest.mark.long
 def test_the_command_line(run, bundle, exported, recipe, tmp_path):
-    options = ["--recipe", tmp_path / "mine.toml", "--epochs", 2, "--option", "decoder_layers=1", "--out", tmp_path / "student"]
-    few = number_files_spec(made_once("few_numbers", lambda folder: write_number_files(folder, range(60))))
-    (tmp_path / "mine.toml").write_text(recipe.replace(data=few).to_toml())
+    options = [
+        "--recipe",
+        tmp_path / "mine.toml",
+        "--epochs",
+        1,
+        "--vocab-size",
+        50,
+        "--option",
+        "decoder_layers=1",
+        "--out",
+        tmp_path / "student",
+    ]
+    few = number_files_spec(made_once("fewer_numbers", lambda folder: write_number_files(folder, range(20))))
+    short = recipe.replace(data=few, validation_data=None, options={"encoder_layers": 1})
+    (tmp_path / "mine.toml").write_text(short.to_toml())
     status, out, error = run("ensemble", bundle, bundle, "--out", tmp_path / "both")
     assert (status, out, error) == (0, f"bundle: {tmp_path / 'both'}\n", "")
     assert run("translate", tmp_path / "both", "seven") == run("translate", bundle, "seven")
     status, out, error = run("distill", exported / "translate.onnx", tmp_path / "both", *options, "--beam-size", 2)
     assert (status, error) == (0, "")
-    assert "teachers: 60 pairs are translated" in out and out.splitlines()[-1] == f"bundle: {tmp_path / 'student'}"
+    assert "teachers: 20 pairs are translated" in out and out.splitlines()[-1] == f"bundle: {tmp_path / 'student'}"
     assert run("translate", tmp_path / "student", "seven")[0] == 0
 
 
 @pytest.mark.skipif(shutil.which("cc") is None or platform.machine() != "x86_64", reason="needs a C compiler and x86-64")
 def test_a_teacher_that_needs_tensorflow_loads_it_with_onednn(bundle, recipe, tmp_path):
     """On processors without VNNI too, where TensorFlow by itself leaves it off."""
-    (tmp_path / "mine.toml").write_text(recipe.replace(epochs=1).to_toml())
+    (tmp_path / "mine.toml").write_text(recipe.replace(epochs=1, **SMALL).to_toml())
     command = ["distill", bundle, "--recipe", tmp_path / "mine.toml", "--beam-size", "1", "--quiet", "--out", tmp_path / "student"]
     environment = {name: value for name, value in os.environ.items() if name != "TF_ENABLE_ONEDNN_OPTS"}
     without = [sys.executable, WITHOUT, "avx512", sys.executable, "-c", WITH_ONEDNN, *command]
@@ -52,7 +68,7 @@ def test_a_teacher_that_needs_tensorflow_loads_it_with_onednn(bundle, recipe, tm
 
 def test_the_result_of_train_for_programs_is_one_object(run, recipe, tmp_path):
     """The lines of a training are on standard error then."""
-    (tmp_path / "mine.toml").write_text(recipe.replace(epochs=1).to_toml())
+    (tmp_path / "mine.toml").write_text(recipe.replace(epochs=1, **SMALL).to_toml())
     status, out, error = run("train", tmp_path / "mine.toml", "--out", tmp_path / "b", "--json")
     found = json.loads(out)
     assert (status, found["bundle"], found["epoch"]) == (0, str(tmp_path / "b"), 1)
@@ -61,7 +77,7 @@ def test_the_result_of_train_for_programs_is_one_object(run, recipe, tmp_path):
 
 
 def test_results_for_programs_are_one_object(run, bundle, exported, recipe, tmp_path):
-    (tmp_path / "mine.toml").write_text(recipe.replace(epochs=1).to_toml())
+    (tmp_path / "mine.toml").write_text(recipe.replace(epochs=1, **SMALL).to_toml())
     student = ["--recipe", tmp_path / "mine.toml", "--out", tmp_path / "student", "--beam-size", 1]
     status, out, error = run("distill", exported / "translate.onnx", *student, "--json", "--quiet")
     assert (status, error) == (0, "") and json.loads(out)["bundle"] == str(tmp_path / "student")

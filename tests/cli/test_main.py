@@ -121,6 +121,8 @@ def test_an_export_of_8_bit_files_does_not_claim_equal_ids(run, bundle, tmp_path
     assert f"Checked: onnx_int8: a BLEU over characters of {agreement} with the Keras model's translations of 128 sentences." in out
 
 
+# Exports a SavedModel, and opens it three times.
+@pytest.mark.long
 def test_export_writes_what_was_asked_for(run, bundle, tmp_path):
     models = tmp_path / "models"
     (models / "numbers" / "6").mkdir(parents=True)
@@ -156,6 +158,7 @@ def test_the_version_of_a_server_is_part_of_the_result_for_programs(run, tmp_pat
 
 def test_train_leaves_a_bundle_that_translates(run, recipe, tmp_path):
     arguments = ["--preset", "tiny", "--epochs", 1, "--vocab-size", 80, "--max-length", 32, "--batch-tokens", 512, "--warmup-steps", 10]
+    arguments += ["--option", "encoder_layers=1", "--option", "decoder_layers=1"]
     bundle = tmp_path / "b [i]"  # what Rich would take for a style
     status, out, _ = run("train", "--data", recipe.data, "--validation-data", recipe.data, "--out", bundle, *arguments)
     assert status == 0 and out.splitlines()[-1] == f"bundle: {bundle}"
@@ -180,7 +183,7 @@ def test_train_takes_any_option_of_the_model(run, recipe, tmp_path):
 def test_a_stopped_training_is_resumed(recipe, tmp_path, stop):
     """In processes of their own, stopped by Ctrl-C or killed outright."""
     command = [sys.executable, "-m", "tfk_transformer", "train", "--data", recipe.data, "--out", tmp_path / "b", "--preset", "tiny"]
-    command += ["--vocab-size", "80", "--max-length", "32", "--batch-tokens", "512", "--warmup-steps", "10"]
+    command += ["--no-towers", "--vocab-size", "80", "--max-length", "32", "--batch-tokens", "512", "--warmup-steps", "10"]
     # What runs in the background ignores Ctrl-C, and so would what it starts.
     as_in_front = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}

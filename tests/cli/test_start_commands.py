@@ -17,6 +17,8 @@ from tfk_transformer.cli.start_commands import machine, packages
 from tfk_transformer.cli.start_commands.doctor import without_home
 from tfk_transformer.cli.start_commands.new import TEMPLATE
 
+LAYERS = [f"{stack}_layers=1" for stack in ("encoder", "decoder")]
+SMALL = [part for layer in LAYERS for part in ("--option", layer)]
 WITHOUT = "import runpy, sys; sys.modules['tensorflow'] = sys.modules['keras'] = None; runpy.run_module('tfk_transformer')"
 
 
@@ -33,7 +35,7 @@ def test_a_new_project_trains_as_it_stands(run, tmp_path, monkeypatch):
             *(f"{side}.{split}.txt" for side in ("en", "de") for split in ("train", "validation", "test")),
         ]
     )
-    status, out, error = run("train", "recipe.toml", "--out", "bundle", "--epochs", 1)
+    status, out, error = run("train", "recipe.toml", "--out", "bundle", "--epochs", 1, *SMALL)
     assert (status, error) == (0, "") and "train: 900 pairs" in out
     figures = json.loads(run("evaluate", "bundle", "--data", "folder:data:en-de", "--beam-size", 1, "--json")[1])
     assert figures["sentences"] == 50

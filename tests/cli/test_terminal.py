@@ -3,7 +3,10 @@
 import json
 import re
 
+import pytest
 from terminal import Terminal
+
+SIZES = {"model_dim": 8, "ff_dim": 8, "num_heads": 2, "encoder_layers": 1, "decoder_layers": 1}
 
 
 def test_sentences_are_typed_and_answered_at_once(exported):
@@ -55,14 +58,20 @@ def test_a_bar_counts_the_lines_of_a_file(exported, tmp_path):
     assert len((tmp_path / "scores").read_text().splitlines()) == 200
 
 
+def short_recipe(recipe):
+    return recipe.replace(epochs=1, options=SIZES, validation_data=None).to_toml()
+
+
+# A training in a process of its own.
+@pytest.mark.long
 def test_a_quiet_training_shows_nothing(recipe, tmp_path):
-    (tmp_path / "mine.toml").write_text(recipe.replace(epochs=1).to_toml())
-    assert Terminal("train", tmp_path / "mine.toml", "--out", tmp_path / "b", "--quiet").end() == (0, "")
+    (tmp_path / "mine.toml").write_text(short_recipe(recipe))
+    assert Terminal("train", "--no-towers", tmp_path / "mine.toml", "--out", tmp_path / "b", "--quiet").end() == (0, "")
 
 
 def test_a_training_with_a_result_for_programs_shows_its_lines(recipe, tmp_path):
-    (tmp_path / "mine.toml").write_text(recipe.replace(epochs=1).to_toml())
-    shown = Terminal("train", tmp_path / "mine.toml", "--out", tmp_path / "c", "--json", output=tmp_path / "metrics.json")
+    (tmp_path / "mine.toml").write_text(short_recipe(recipe))
+    shown = Terminal("train", "--no-towers", tmp_path / "mine.toml", "--out", tmp_path / "c", "--json", output=tmp_path / "metrics.json")
     assert "epoch 1/1: loss" in shown.end()[1] and "━" not in shown.seen
     assert json.loads((tmp_path / "metrics.json").read_text())["epoch"] == 1
 

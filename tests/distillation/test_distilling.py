@@ -105,7 +105,7 @@ def test_a_source_that_a_teacher_cannot_read_keeps_its_own_target(translator, tm
 
 
 def test_a_student_is_trained_and_resumed(translator, recipe, tmp_path):
-    small = recipe.replace(epochs=2, options=SHALLOW)
+    small = recipe.replace(epochs=1, options=SHALLOW, validation_data=None)
     student = distill([translator], small, tmp_path / "student", beam_size=2, say=lambda line: None)
     assert student.model.config.decoder_layers == 1
     assert (tmp_path / "student.distilled" / "target.train.txt").read_text().count("\n") == 400
@@ -114,8 +114,12 @@ def test_a_student_is_trained_and_resumed(translator, recipe, tmp_path):
         distill([translator], small, tmp_path / "student", resume=True)
 
 
+# Traces a search, and the step of two trainings.
+@pytest.mark.long
 def test_a_stopped_training_of_a_student_is_resumed(translator, recipe, tmp_path):
-    small, said = recipe.replace(epochs=3, options=SHALLOW), []
+    said, numbers = [], write_number_files(tmp_path, range(40))
+    sizes = {"epochs": 3, "vocab_size": 50, "options": SHALLOW, "validation_data": None}
+    small = recipe.replace(data=numbers, **sizes)
 
     def stop(line):
         if line.startswith("epoch 2/"):

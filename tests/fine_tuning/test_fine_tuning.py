@@ -42,7 +42,7 @@ def loss_of(translator, pairs=60):
     return -float(translator.score(*texts).mean())
 
 
-@pytest.mark.parametrize("towers", [1, 2])
+@pytest.mark.parametrize("towers", [1, pytest.param(2, marks=pytest.mark.long)])  # a training each
 def test_an_imported_model_learns_new_pairs_and_keeps_what_is_frozen(tmp_path, towers):
     """With smoothing, decay, both kinds of averages, and weights that must not change by a bit."""
     start, said, out = imported(tmp_path), [], tmp_path / "out"
@@ -83,10 +83,11 @@ def test_an_imported_model_learns_new_pairs_and_keeps_what_is_frozen(tmp_path, t
 
 def test_a_tiny_learning_rate_keeps_the_translations(tmp_path):
     """The sides have vocabularies of their own, and dropout is given anew."""
-    start, texts = imported(tmp_path, separate=True), sentences("source", 20, seed=4)
+    start, texts = imported(tmp_path, separate=True), sentences("source", 4, seed=4)
     recipe = Recipe(data=write_pairs(tmp_path), start=str(start), epochs=1, learning_rate=1e-12, dropout=0.4, max_length=40)
     after = train(recipe, tmp_path / "out", say=lambda line: None)
-    assert after.translate(texts) == Translator.load(start).translate(texts)
+    short = {"max_length": 12}
+    assert after.translate(texts, **short) == Translator.load(start).translate(texts, **short)
     assert after.model.config == Translator.load(start).model.config.replace(dropout=0.4)
     assert after.source_tokenizer.vocab_size != after.target_tokenizer.vocab_size
     assert Recipe.read(tmp_path / "out" / "recipe.toml") == recipe.replace(separate_vocabularies=True)

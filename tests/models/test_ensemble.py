@@ -125,7 +125,7 @@ def test_it_can_be_fitted():
     given = inputs()
     labels = np.roll(given["target"], -1, axis=1)
     before = ensemble.evaluate(given, labels, verbose=0)
-    ensemble.fit(given, labels, epochs=5, verbose=0)
+    ensemble.fit(given, labels, epochs=2, verbose=0)
     assert ensemble.evaluate(given, labels, verbose=0) < before
 
 

@@ -72,11 +72,23 @@ def assert_same(one, other, tolerance=1e-5):
         np.testing.assert_allclose(weight, same, atol=tolerance)
 
 
-@pytest.mark.parametrize("compiling", [{}, {"jit_compile": True}, {"run_eagerly": True}], ids=["graph", "XLA", "eager"])
-@pytest.mark.parametrize("kind", [Transformer, LanguageModel])
-def test_fit_learns_the_same(kind, compiling, joined):
-    expected = fitted(make(kind), kind=Apart, **compiling)
-    assert joined == []
+@pytest.fixture(scope="module", params=[Transformer, LanguageModel])
+def learned_apart(request):
+    """A class of models, and what one learns by the loss that is not joined."""
+    return request.param, fitted(make(request.param), kind=Apart)
+
+
+@pytest.mark.parametrize(
+    "compiling",
+    [
+        {},
+        pytest.param({"jit_compile": True}, marks=pytest.mark.long),  # XLA compiles a step
+        {"run_eagerly": True},
+    ],
+    ids=["graph", "XLA", "eager"],
+)
+def test_fit_learns_the_same(learned_apart, compiling, joined):
+    kind, expected = learned_apart
     assert_same(fitted(make(kind), **compiling), expected)
     assert set(joined) == {0.1}
 
@@ -87,9 +99,9 @@ def test_a_projection_of_its_own_has_it_too(joined):
     assert joined == [0.1]
 
 
-def test_each_tower_has_it(joined):
-    expected = fitted(make(Transformer), kind=Apart)
-    assert_same(fitted(make(Transformer), towers=2), expected)
+@pytest.mark.parametrize("learned_apart", [Transformer], indirect=True)
+def test_each_tower_has_it(learned_apart, joined):
+    assert_same(fitted(make(Transformer), towers=2), learned_apart[1])
     assert joined == [0.1, 0.1]
 
 
@@ -119,14 +131,14 @@ def test_what_cannot_be_joined_is_not(options, fitting, joined):
     assert np.isfinite(figures["loss"]).all()
 
 
-def test_losses_of_layers_are_added(joined):
-    model = make(Transformer)
-    plain = fitted(model)[1]["loss"][0]
+@pytest.mark.parametrize("learned_apart", [Transformer], indirect=True)
+def test_losses_of_layers_are_added(learned_apart, joined):
+    plain = learned_apart[1][1]["loss"][0]
     model = make(Transformer)
     model.target_embedding.embeddings.regularizer = keras.regularizers.L2(0.5)
     penalty = 0.5 * float((model.target_embedding.embeddings.numpy() ** 2).sum())
     assert fitted(model)[1]["loss"][0] == pytest.approx(plain + penalty, rel=1e-5)
-    assert len(joined) == 1
+    assert joined == []
 
 
 def test_other_predictions_have_their_own_loss(joined):

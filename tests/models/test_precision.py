@@ -2,11 +2,11 @@
 
 import os
 import signal
-import subprocess
 import sys
 
 import keras
 import pytest
+from forked_programs import run_program
 
 from tfk_transformer.models import precision
 from tfk_transformer.models.precision import dtype_policy, multiplies_bfloat16, precision_line
@@ -51,13 +51,19 @@ def test_a_system_that_does_not_tell_computes_in_float32(tmp_path):
     assert not multiplies_bfloat16(tmp_path)
 
 
-@pytest.mark.parametrize("backend", ["tensorflow", "torch", "jax"])
+@pytest.mark.parametrize(
+    "backend",
+    ["tensorflow", pytest.param("torch", marks=pytest.mark.long), "jax"],  # imports PyTorch
+)
 def test_auto_of_each_backend_on_this_machine(backend):
     """XLA, which JAX uses, multiplies in float32 on every processor."""
     pytest.importorskip(backend)
     code = "from tfk_transformer.models.precision import dtype_policy\nprint(dtype_policy('auto'))"
     environment = {**os.environ, "KERAS_BACKEND": backend}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    if backend == "tensorflow" and "KERAS_BACKEND" not in os.environ:
+        del environment["KERAS_BACKEND"]  # it is what Keras takes; the program can be a fork then
+    done = run_program([sys.executable, "-c", code], env=environment)
+    assert done.returncode == 0, done.stderr
     has = not {"avx512_bf16", "amx_bf16"}.isdisjoint(instructions())
     assert done.stdout == ("mixed_bfloat16\n" if has and backend != "jax" else "float32\n")
 
@@ -77,7 +83,9 @@ def test_a_training_continues_on_another_kind_of_machine(machine, recipe, tmp_pa
                 signal.raise_signal(signal.SIGINT)
 
     said = []
-    short, out = recipe.replace(dtype="auto", epochs=4), tmp_path / "bundle"
+    sizes = {"model_dim": 32, "ff_dim": 32, "encoder_layers": 1, "decoder_layers": 1}
+    short = recipe.replace(dtype="auto", epochs=4, options=sizes, validation_data=None)
+    out = tmp_path / "bundle"
     machine(f"{CASCADE_LAKE} avx512_bf16")
     with pytest.raises(KeyboardInterrupt):
         train(short, out, callbacks=[Interrupts()], say=said.append)

@@ -120,6 +120,8 @@ def test_a_converted_fitted_model_translates(translator, tmp_path):
     assert translator.target_tokenizer.decode(found) == ["sieben", "zweiundvierzig", "einhundertneunundneunzig"]
 
 
+# Exports twice, and measures three engines at two lengths.
+@pytest.mark.long
 def test_processor_time_is_taken_of_each_engine_and_search(translator, recipe, tmp_path):
     pytest.importorskip("ctranslate2")
     import processor_time

@@ -10,6 +10,8 @@ import pytest
 REPOSITORY = Path(__file__).parents[2]
 
 
+# Starts two servers and a client, and a search in the process.
+@pytest.mark.long
 def test_the_tables_have_every_row_and_no_request_is_lost(tmp_path):
     pytest.importorskip("aiohttp")
     texts = tmp_path / "texts"

@@ -105,6 +105,8 @@ print(plan.argument_size_in_bytes + plan.temp_size_in_bytes, compiled.cost_analy
 """
 
 
+# XLA compiles a step of four layers.
+@pytest.mark.long
 def test_flops_and_memory_are_near_those_of_xla(tmp_path):
     pytest.importorskip("jax")
     sizes = Sizes(model_dim=64, ff_dim=256, num_heads=2, encoder_layers=2, decoder_layers=2, vocab_size=500)
@@ -167,7 +169,8 @@ def test_the_chosen_batches_are_spread_over_all_lengths():
 @pytest.mark.parametrize(
     ("backend", "compiler", "dtype"),
     [
-        ("tensorflow", "plain", "float32"),
+        # A process imports TensorFlow, and traces a step for each shape of a batch.
+        pytest.param("tensorflow", "plain", "float32", marks=pytest.mark.long),
         # XLA compiles a program for each shape of a batch.
         pytest.param("jax", "xla", "bfloat16", marks=pytest.mark.long),
     ],
@@ -177,7 +180,7 @@ def test_our_fit_in_a_process_of_its_own(tmp_path, backend, compiler, dtype):
     check(measure_one("keras_model", (backend, compiler), tmp_path, dtype))
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("bfloat16", marks=pytest.mark.long)])  # a process
 def test_torch_trains_a_model_of_the_same_size(tmp_path, dtype):
     pytest.importorskip("torch")
     check(measure_one("torch_steps", ("eager",), tmp_path, dtype))

@@ -30,12 +30,16 @@ def test_onnx_translate_needs_nothing_of_this_package(exported, tmp_path):
     assert "tfk_transformer" not in re.findall(r"^(?:from|import) (\w+)", (SCRIPTS / "onnx_translate.py").read_text(), re.MULTILINE)
 
 
+# Keras, a SavedModel and ONNX each search for all texts, several times.
+@pytest.mark.long
 def test_the_benchmark_prints_a_row_for_each_runtime(bundle, exported, recipe):
     script = SCRIPTS.parent / "benchmarks" / "runtimes.py"
     output = run(script, bundle, exported, "--data", recipe.data, "--rounds", 1)
     assert re.findall(r"│ (Keras|SavedModel|ONNX) ", output) == ["Keras", "SavedModel", "ONNX"]
 
 
+# Three searches of 110 texts in Keras, in a SavedModel and in ONNX.
+@pytest.mark.long
 def test_the_comparison_finds_every_hypothesis_equal(bundle, exported):
     data = made_once("some_numbers", lambda folder: write_number_files(folder, range(110)))
     arguments = [bundle, exported, "--data", number_files_spec(data)]

@@ -53,7 +53,7 @@ def test_a_training_stops_where_nothing_gets_better(small, tmp_path):
 
 
 def test_a_training_ends_when_its_time_is_over(small, tmp_path):
-    train(small.replace(epochs=50, minutes=1e-6), tmp_path / "bundle", say=lambda line: None)
+    train(small.replace(epochs=50, minutes=1e-6, validation_data=None), tmp_path / "bundle", say=lambda line: None)
     assert history_of(tmp_path / "bundle")["epoch"] == [1]
 
 
@@ -88,15 +88,16 @@ class StepWeights(keras.callbacks.Callback):
 
 def test_the_bundle_has_the_mean_of_the_last_epochs(small, tmp_path):
     weights = Weights()
-    translator = train(small.replace(average=2), tmp_path / "bundle", callbacks=[weights], say=lambda line: None)
+    translator = train(small.replace(average=2, validation_data=None), tmp_path / "bundle", callbacks=[weights], say=lambda line: None)
     for mine, first, second in zip(translator.model.get_weights(), *weights.epochs[-2:], strict=True):
         np.testing.assert_allclose(mine, (first + second) / 2, rtol=1e-6, atol=1e-7)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "mixed_float16"])
 def test_the_bundle_has_the_moving_average_where_there_is_one(small, tmp_path, dtype):
+    short = small.replace(ema=0.5, epochs=1, dtype=dtype, validation_data=None)
     weights = StepWeights()
-    translator = train(small.replace(ema=0.5, epochs=1, dtype=dtype), tmp_path / "bundle", callbacks=[weights], say=lambda line: None)
+    translator = train(short, tmp_path / "bundle", callbacks=[weights], say=lambda line: None)
     averages = weights.steps[0]  # Keras starts with the first weights themselves
     for step in weights.steps[1:]:
         averages = [0.5 * average + 0.5 * weight for average, weight in zip(averages, step, strict=True)]
@@ -137,13 +138,13 @@ def test_tensorboard_gets_figures_and_translations(small, tmp_path):
 def test_the_bar_shows_where_an_epoch_is(small, tmp_path):
     output = io.StringIO()
     console = Console(file=output, force_terminal=True, width=140)
-    train(small.replace(epochs=2), tmp_path / "bundle", callbacks=[Bar(2, 4, 100, console)], say=lambda line: None)
+    train(small.replace(epochs=2, validation_data=None), tmp_path / "bundle", callbacks=[Bar(2, 4, 100, console)], say=lambda line: None)
     text = re.sub(r"\x1b\[[^a-zA-Z]*[a-zA-Z]", "", output.getvalue())
     assert re.search(r"epoch 2/2 .* 4/4 loss \d\.\d{3} +[\d,]+ tokens/s +learning rate 0\.\d+", text), text[-500:]
 
 
 def test_vocabularies_may_be_separate_and_spell_unknown_characters_as_bytes(small, tmp_path):
-    chosen = small.replace(separate_vocabularies=True, byte_fallback=True, vocab_size=300, epochs=1)
+    chosen = small.replace(separate_vocabularies=True, byte_fallback=True, vocab_size=300, epochs=1, validation_data=None)
     translator = train(chosen, tmp_path / "bundle", say=lambda line: None)
     assert translator.source_tokenizer is not translator.target_tokenizer
     assert translator.model.config.tie_embeddings == "target"

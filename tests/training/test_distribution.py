@@ -290,7 +290,7 @@ def test_processes_with_different_recipes_refuse_to_train(start):
 
 
 @needs_jax
-@pytest.mark.parametrize("devices", [1, 2])
+@pytest.mark.parametrize("devices", [pytest.param(1, marks=pytest.mark.long), 2])  # a training
 def test_two_devices_of_one_process_train_from_the_cache_alone_to_the_losses_of_one(
     start,
     alone,

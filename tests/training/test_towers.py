@@ -85,7 +85,7 @@ def plain():
     return fitted(1, BATCHES)
 
 
-@pytest.fixture(scope="module", params=[2, 3])
+@pytest.fixture(scope="module", params=[2, pytest.param(3, marks=pytest.mark.long)])  # traces a step
 def parted(request):
     """What several towers learn."""
     return fitted(request.param, BATCHES)
@@ -119,7 +119,7 @@ def test_a_batch_of_fewer_rows_than_towers_and_one_of_padding_are_learned_too(pl
     assert_same_weights(weights, other_weights)
 
 
-@pytest.mark.parametrize("towers", [2, 3])
+@pytest.mark.parametrize("towers", [2, pytest.param(3, marks=pytest.mark.long)])  # traces a step
 def test_pairs_of_rows_stay_together(plain_pairs, towers):
     weights, figures = plain_pairs
     other_weights, others = fitted(towers, pairs_of_rows(), consistency=20.0)
@@ -277,6 +277,8 @@ print(_pywrap_util_port.IsMklEnabled())
     assert (loads.stdout, plain.stdout) == (f"{expected}\n", "False\n"), loads.stderr + plain.stderr
 
 
+# TensorFlow is imported once, and starts in three forks.
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform == "win32", reason="counts pages as Unix does")
 def test_memory_of_tensors_is_kept():
     environment = {**without_allocator(), "TF_ENABLE_ONEDNN_OPTS": "0"}  # oneDNN's operations have an allocator of their own
@@ -298,9 +300,12 @@ def test_other_backends_stay_as_they_are():
     assert threads_after("", KERAS_BACKEND="jax") == [1, 0, 0]
 
 
-@pytest.mark.parametrize(("processors", "wanted"), [(1, True), (2, True), (2, False)])
+@pytest.mark.parametrize(
+    ("processors", "wanted"),
+    [(1, True), (2, True), pytest.param(2, False, marks=pytest.mark.long)],  # a training each
+)
 def test_train_uses_them_where_there_are_processors_and_they_are_wanted(tmp_path, processors, wanted):
-    data = write_number_files(tmp_path, range(200))
+    data = write_number_files(tmp_path, range(60))
     script = f"""
 import os
 os.sched_getaffinity = lambda process: set(range({processors}))
