@@ -1,3 +1,4 @@
+import gc
 import json
 import re
 import shutil
@@ -138,7 +139,14 @@ print(OnnxTranslator(sys.argv[1]).translate(["forty-two"])[0].text)
     assert done.stdout.split() == ["zweiundvierzig"], done.stderr
 
 
-@pytest.mark.parametrize("order", ["tensorflow, onnxruntime", "onnxruntime, tensorflow", "onnxruntime_extensions, tensorflow"])
+@pytest.mark.parametrize(
+    "order",
+    [
+        "onnxruntime, tensorflow",
+        # Each order is a process.
+        *(pytest.param(order, marks=pytest.mark.long) for order in ("tensorflow, onnxruntime", "onnxruntime_extensions, tensorflow")),
+    ],
+)
 def test_tensorflow_and_the_text_operators_live_in_one_process(exported, order):
     """They crash each other unless loaded with care: two copies of protobuf."""
     code = f"""
@@ -207,12 +215,13 @@ def test_probes_are_made_up_where_there_are_too_few(translator):
 def test_an_artefact_that_differs_is_not_written(translator, tmp_path, monkeypatch):
     """The export of another model's weights is refused, and leaves nothing."""
     from tfk_transformer.export import translator_files
+    from tfk_transformer.export.to_saved_model.shared_functions import SharedFunctions
 
     def write_another(other, functions, folder, **more):
         model = type(other.model)(other.model.config)
         model.build()
         another = Translator(model, other.source_tokenizer)
-        translation_write(another, another.functions, folder, **more)
+        translation_write(another, SharedFunctions(another.functions), folder, **more)
 
     translation_write = translator_files.write_saved_model
     monkeypatch.setattr(translator_files, "write_saved_model", write_another)
@@ -220,6 +229,7 @@ def test_an_artefact_that_differs_is_not_written(translator, tmp_path, monkeypat
     with pytest.raises(parity.ParityError, match=differs):
         export(translator, tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
+    assert gc.isenabled()  # an export switches it off
 
 
 def test_parity_compares_ids_and_scores():
@@ -263,6 +273,7 @@ def test_a_large_model_is_compared_on_fewer_beams(tmp_path, monkeypatch):
 def test_one_format_alone(translator, tmp_path, formats, kept):
     export(translator, tmp_path / "out", formats)
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == kept
+    assert gc.isenabled()
 
 
 def test_the_files_with_8_bit_weights_translate_as_the_model(translator, exported, tmp_path):
@@ -287,7 +298,10 @@ def test_no_int8_file_leaves_that_translates_too_differently(translator, tmp_pat
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize(
+    "dtype",
+    [pytest.param("mixed_bfloat16", marks=pytest.mark.long), "mixed_float16"],  # an export each
+)
 def test_a_half_precision_model_translates_and_is_exported_in_float32(translator, exported, tmp_path, dtype):
     model = Transformer(translator.model.config, dtype=dtype)
     model.build()
@@ -369,7 +383,10 @@ def test_ids_become_the_text_that_the_tokenizer_gives_blanks_alone_too(translato
     assert found[:2, 0].tolist() == ["", ""]
 
 
-@pytest.mark.parametrize("formats", [["saved_model"], ["onnx"]])
+@pytest.mark.parametrize(
+    "formats",
+    [pytest.param(["saved_model"], marks=pytest.mark.long), ["onnx"]],  # an export each
+)
 def test_a_full_disk_is_said_and_nothing_is_left(translator, small_disk, formats):
     (small_disk / "ballast").write_bytes(bytes(5 * 10**6))
     with pytest.raises(ValueError, match=r"^out: no space left on the disk for .*files; nothing was written. Free some, and"):

@@ -29,6 +29,7 @@ def arrays_of(folder):
     return safetensors.numpy.load_file(folder / "model.safetensors")
 
 
+@pytest.mark.long  # an import, an export and both models' searches
 def test_an_imported_model_goes_out_as_it_came(folder, translator, tmp_path):
     figures = export(translator, tmp_path / "out", ["huggingface"])
     assert figures["huggingface"] == {"family": "M2M100", "sentences": 100, "largest_token_score_difference": 0.0}

@@ -1,5 +1,6 @@
 """ONNX files in programs that know nothing of this project: a plain onnxruntime session, ONNX's reference evaluator, OpenVINO."""
 
+import json
 import re
 import subprocess
 import sys
@@ -13,12 +14,14 @@ from tfk_transformer.export.parity import probe_ids
 from tfk_transformer.export.runtime.sessions import open_session
 
 OPEN = """
-import sys, onnxruntime, onnxruntime_extensions
-options = onnxruntime.SessionOptions()
-options.register_custom_ops_library(onnxruntime_extensions.get_library_path())
-options.log_severity_level = int(sys.argv[2])
-session = onnxruntime.InferenceSession(sys.argv[1], options)
-print(*(value.name for value in session.get_overridable_initializers()))
+import json, os, sys, onnxruntime, onnxruntime_extensions
+for path in sys.argv[2:]:
+    options = onnxruntime.SessionOptions()
+    options.register_custom_ops_library(onnxruntime_extensions.get_library_path())
+    options.log_severity_level = int(sys.argv[1])
+    session = onnxruntime.InferenceSession(path, options)
+    print(json.dumps([value.name for value in session.get_overridable_initializers()]))
+    os.write(2, b"NEXT FILE\\n")  # what onnxruntime wrote of this file stands above
 """
 WARNING, ERROR = 2, 3  # onnxruntime's levels; the first is the default
 FILES = ("translate.onnx", "generate.onnx", "score.onnx", "tokenizer.onnx", "encoder.onnx", "decoder_step.onnx")
@@ -32,19 +35,33 @@ SETTINGS: list[dict[str, object]] = [
 ]
 
 
-def opened_plainly(path, severity):
-    """Return the names of a file's optional inputs, and what a process that opens the file writes to stderr."""
-    done = subprocess.run([sys.executable, "-c", OPEN, path, str(severity)], capture_output=True, text=True)
+def opened_plainly(folder, severity):
+    """Return of each file the names of its optional inputs, and what a process that opens it writes to stderr."""
+    paths = [folder / name for name in FILES]
+    command = [sys.executable, "-c", OPEN, str(severity), *paths]
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    return done.stdout.split(), done.stderr
+    *written, after = done.stderr.split("NEXT FILE\n")
+    assert after == ""
+    return dict(zip(FILES, zip(map(json.loads, done.stdout.splitlines()), written, strict=True), strict=True))
+
+
+@pytest.fixture(scope="module")
+def with_warnings(exported):
+    return opened_plainly(exported, WARNING)
+
+
+@pytest.fixture(scope="module")
+def with_errors(exported):
+    return opened_plainly(exported, ERROR)
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_plain_session_warns_of_each_default_and_of_nothing_else(exported, name):
-    optional, written = opened_plainly(exported / name, WARNING)
+def test_a_plain_session_warns_of_each_default_and_of_nothing_else(with_warnings, with_errors, name):
+    optional, written = with_warnings[name]
     warned = [re.findall(r"Initializer (\w+) appears in graph inputs", line) for line in written.splitlines()]
     assert sorted(warned) == sorted([each] for each in optional)
-    assert opened_plainly(exported / name, ERROR) == (optional, "")
+    assert with_errors[name] == (optional, "")
 
 
 @pytest.fixture(scope="module")
@@ -107,6 +124,7 @@ def test_openvino_searches_with_the_defaults(exported, session, source):
     check(run({"source_ids": source}), session.run(["ids", "scores"], {"source_ids": source}))
 
 
+@pytest.mark.long  # compiles the graph anew
 def test_openvino_searches_with_any_setting_once_the_defaults_are_inputs(exported, session, source):
     model = onnx.load(exported / "generate.onnx")
     inputs = {value.name for value in model.graph.input}

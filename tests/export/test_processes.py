@@ -104,7 +104,10 @@ def in_a_fork(path):
     return [line.split(" | ") for line in done.stdout.splitlines()]
 
 
-@pytest.mark.parametrize("kind", ["bundle", "saved_model"])
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param("bundle", marks=pytest.mark.long), "saved_model"],  # a process each
+)
 def test_after_a_fork_tensorflow_is_refused_and_does_not_hang(bundle, exported, kind):
     found = in_a_fork(bundle if kind == "bundle" else exported / "saved_model")
     assert len(found) == len(USES)

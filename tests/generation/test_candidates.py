@@ -145,7 +145,10 @@ def test_a_copy_in_float32_keeps_the_shortlist(tokenizer):
     assert copy.model.compute_dtype == "float32" and copy.shortlist is copy.functions.shortlist is shortlist
 
 
-@pytest.mark.parametrize("use_cache", [True, False])
+@pytest.mark.parametrize(
+    "use_cache",
+    [True, pytest.param(False, marks=pytest.mark.long)],  # runs all prefixes anew at each step
+)
 def test_a_translation_does_not_depend_on_its_batch(tokenizer, use_cache):
     one = of_transformer(tokenizer)
     shortlist = shortlist_of(V, V, common=3, likely=1)

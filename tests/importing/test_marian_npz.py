@@ -149,6 +149,7 @@ def test_greedy_search_finds_the_tokens_of_the_reference(case):
         assert translation.hypotheses[0].tokens == case.translator.target_tokenizer.pieces_of(target)
 
 
+@pytest.mark.long  # 200 texts with two searches of each engine
 def test_ctranslate2_finds_the_same_translations(tmp_path):
     """CTranslate2 reads Marian's files too. It takes other sinusoids, so it is given Marian's as a table."""
     ctranslate2 = pytest.importorskip("ctranslate2")

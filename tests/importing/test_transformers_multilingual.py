@@ -136,14 +136,14 @@ def test_logits_of_padded_batches(pair):
 
 
 def test_greedy_search(pair):
-    texts = sentences("source", 200, seed=9)
+    texts = sentences("source", 80, seed=9)
     theirs = [rows[0] for rows, _ in pair.generated(texts, num_beams=1, do_sample=False)]
     assert [rows[0] for rows, _ in pair.ours(texts, beam_size=1)] == theirs
 
 
 def test_beam_search_without_length_penalty(pair):
     """Both end when as many hypotheses are finished as there are beams."""
-    texts = sentences("source", 200, seed=11)
+    texts = sentences("source", 80, seed=11)
     settings = {"num_beams": 4, "num_return_sequences": 4, "length_penalty": 0.0, "early_stopping": True}
     theirs = pair.generated(texts, **settings)
     ours = list(pair.ours(texts, beam_size=4, n_best=4, length_penalty=0.0))

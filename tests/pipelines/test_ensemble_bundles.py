@@ -53,6 +53,7 @@ def assert_same(one, other, **settings):
     np.testing.assert_allclose(scores, other_scores, atol=1e-4)
 
 
+@pytest.mark.long  # traces the search of two members
 def test_a_model_with_itself_translates_as_the_model(members):
     twice = Translator.ensemble(members[:1] * 2)
     for settings in ({"beam_size": 1}, ALL_SETTINGS, DRAWN):
