@@ -314,10 +314,11 @@ def test_inspect_describes_the_folders_and_load_says_what_opens_them(written, tm
             "write_ctranslate2",
             "CTranslate2: expected the model's translations of at least 99% of 100 probe sentences in greedy",
         ),
-        (
+        pytest.param(
             "huggingface",
             "write_marian",
             "MarianMT: expected the model's log-probabilities of the tokens of 101 probe translations, got some",
+            marks=pytest.mark.long,  # an export each
         ),
     ],
 )

@@ -185,7 +185,17 @@ def test_tokens_that_differ_are_refused():
     "options",
     [
         {"keys_are_values": True, "shared_projections": True, "positions": "learned", "norm": "post", "source_prefix": (7, 9)},
-        {"key_dim": 3, "value_dim": 5, "tie_embeddings": "all", "output_bias": True, "attention_bias": True, "target_prefix": (2, 9)},
+        pytest.param(
+            {
+                "key_dim": 3,
+                "value_dim": 5,
+                "tie_embeddings": "all",
+                "output_bias": True,
+                "attention_bias": True,
+                "target_prefix": (2, 9),
+            },
+            marks=pytest.mark.long,  # an export each
+        ),
     ],
 )
 def test_models_of_other_options_are_streamed_from_onnx(translator, tmp_path, options):

@@ -88,7 +88,18 @@ def own_translator():
     return of_transformer(tokenizer, source_vocab_size=90, target_vocab_size=90, max_length=40, **options, **family)
 
 
-@pytest.fixture(scope="module", params=[*CASES, *EXPORTED])
+# Two imports and two searches each. Their options and exports are in the other cases too.
+LONG = [
+    "unscaled, relu",
+    "exported: two vocabularies, gelu, nothing tied",
+    "exported: a model of this project",
+]
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(name, marks=pytest.mark.long) if name in LONG else name for name in (*CASES, *EXPORTED)],
+)
 def pair(request, tmp_path_factory):
     folder, options = tmp_path_factory.mktemp("marian"), {**CASES, **EXPORTED}[request.param]
     if request.param in CASES:
