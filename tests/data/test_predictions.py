@@ -40,7 +40,7 @@ def test_a_language_model_predicts_each_pair_in_the_order_of_the_data(tokenizers
     check(list(batches.predict(model)), [np.asarray(model(row))[0] for row in rows])
 
 
-@pytest.mark.long  # trains a model
+@pytest.mark.long  # compiles many shapes
 def test_a_classifier_predicts_each_text_in_the_order_of_the_data(tokenizers):  # noqa: F811
     model = make_model(ClassifierConfig(vocab_size=59, num_classes=2, encoder_layers=1, **SIZES))
     sides = [(source, "ab"[len(source) % 2]) for source, _ in SIDES]

@@ -333,7 +333,6 @@ def broken_files(folder, bundle, exported):
     return paths
 
 
-@pytest.mark.long  # a process a file
 def test_wrong_and_cut_files_are_said_to_be_so(bundle, exported, tmp_path):
     """In a process of their own, which lives on."""
     paths = broken_files(tmp_path, bundle, exported)

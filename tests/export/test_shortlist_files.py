@@ -72,7 +72,7 @@ def test_every_kind_of_projection_gives_the_models_ids_and_scores(options, token
     assert_equal(translator, opened(generate_graph(translator), tmp_path / "search.onnx"))
 
 
-@pytest.mark.long  # traces the search of two members, and exports
+@pytest.mark.long  # traces the search of two members
 def test_an_ensemble_too(tokenizer, tmp_path):
     other = of_transformer(tokenizer, **{**SIZES, "model_dim": 12, "decoder_layers": 1}, output_bias=True)
     translator = with_shortlist(Translator.ensemble([of_transformer(tokenizer), other]), a_shortlist())
