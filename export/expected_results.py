@@ -176,6 +176,7 @@ def run_search(
 ) -> Searched:
     """Return the translations of ids by a traced search of these settings, and their scores."""
     values = SearchSettings.model_validate(settings).model_dump().values()
+    # Grappler would take as long as the searches of a small model, which are as fast without it.
     with without_graph_optimizer():
         found = generate(ids, prefix_ids, *values)
     return np.array(found["ids"]), np.array(found["scores"])

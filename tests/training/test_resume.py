@@ -80,8 +80,8 @@ def run_training(out, settings, resume, point):
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     callbacks = [Killer(point)] if point else ()
     # One tower, which traces a step once.
-    recipe, quiet = Recipe(**settings), {"towers": False, "say": lambda line: None}
-    train(recipe, out, resume=resume, callbacks=callbacks, **quiet)
+    options = {"towers": False, "say": lambda line: None}
+    train(Recipe(**settings), out, resume=resume, callbacks=callbacks, **options)
 
 
 def draw_points() -> list[tuple]:
