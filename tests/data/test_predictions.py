@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from test_batches import Memory, sentences, tokenizers  # noqa: F401
 
 from tfk_transformer.config.model_options import ClassifierConfig, LanguageModelConfig, TransformerConfig
@@ -14,6 +15,13 @@ SIZES = {"model_dim": 8, "ff_dim": 7, "num_heads": 2}
 SIDES = list(zip(sentences(300, 13, seed=1), sentences(300, 11, seed=2), strict=True))
 
 
+def make_functions(config):
+    """Make a model that XLA does not compile for each shape of a batch, and its function from one input to the prediction."""
+    model = make_model(config)
+    model.compile(jit_compile=False)
+    return model, tf.function(model, reduce_retracing=True)
+
+
 def check(found, one_by_one):
     """Compare predictions with those for each pair by itself."""
     assert len(found) == len(one_by_one) > 256
@@ -22,30 +30,29 @@ def check(found, one_by_one):
         np.testing.assert_allclose(prediction, wanted, atol=2e-5)
 
 
-# `predict` compiles the model for batches of many shapes.
-@pytest.mark.long
 @pytest.mark.parametrize("few_shapes", [True, False])
 def test_a_transformer_predicts_each_pair_in_the_order_of_the_data(tokenizers, few_shapes):  # noqa: F811
-    model = make_model(TransformerConfig(source_vocab_size=59, target_vocab_size=61, encoder_layers=1, decoder_layers=1, **SIZES))
+    model, predict = make_functions(
+        TransformerConfig(source_vocab_size=59, target_vocab_size=61, encoder_layers=1, decoder_layers=1, **SIZES)
+    )
     batches, report = TokenBatches(Memory(SIDES), "train", *tokenizers, 149, 41, few_shapes=few_shapes), Report()
     pairs = [(np.array([source]), np.array([target[:-1]])) for source, target in batches.pairs()]
-    check(list(batches.predict(model, report)), [np.asarray(model({"source": s, "target": t}))[0] for s, t in pairs])
+    check(list(batches.predict(model, report)), [np.asarray(predict({"source": s, "target": t}))[0] for s, t in pairs])
     assert report.dropped == len(SIDES) - len(pairs) > 0
 
 
 def test_a_language_model_predicts_each_pair_in_the_order_of_the_data(tokenizers):  # noqa: F811
-    model = make_model(LanguageModelConfig(vocab_size=59, decoder_layers=1, **SIZES))
+    model, predict = make_functions(LanguageModelConfig(vocab_size=59, decoder_layers=1, **SIZES))
     batches = JoinedBatches(Memory(SIDES), "train", tokenizers[0], tokenizers[0], 149, 101)
     rows = [np.array([[1, *source[:-1], *target[1:-1]]]) for source, target in batches.pairs()]
-    check(list(batches.predict(model)), [np.asarray(model(row))[0] for row in rows])
+    check(list(batches.predict(model)), [np.asarray(predict(row))[0] for row in rows])
 
 
-@pytest.mark.long  # compiles many shapes
 def test_a_classifier_predicts_each_text_in_the_order_of_the_data(tokenizers):  # noqa: F811
-    model = make_model(ClassifierConfig(vocab_size=59, num_classes=2, encoder_layers=1, **SIZES))
+    model, predict = make_functions(ClassifierConfig(vocab_size=59, num_classes=2, encoder_layers=1, **SIZES))
     sides = [(source, "ab"[len(source) % 2]) for source, _ in SIDES]
     batches = LabelledBatches(Memory(sides), "train", tokenizers[0], Labels.of("ab"), 149, 61)
-    check(list(batches.predict(model)), [np.asarray(model(np.array([source])))[0] for source, _ in batches.pairs()])
+    check(list(batches.predict(model)), [np.asarray(predict(np.array([source])))[0] for source, _ in batches.pairs()])
 
 
 def test_a_share_of_the_batches_is_refused(tokenizers):  # noqa: F811
