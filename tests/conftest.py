@@ -1,5 +1,6 @@
 """Fixtures that several tests share: a trained model, its bundle and its export."""
 
+import gc
 import os
 import subprocess
 from pathlib import Path
@@ -26,6 +27,12 @@ def pytest_configure(config):
     config.pluginmanager.register(Tiers(config))
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(processor_seconds.Report(config))
+
+
+def pytest_collection_finish():
+    """Take what was imported out of the search for garbage, which would look at it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)

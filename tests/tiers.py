@@ -1,8 +1,17 @@
 """The short tier of the tests, which leaves out those with the mark `long`, and all of them."""
 
+from collections.abc import Collection, Mapping
+
 import pytest
 
 ALL = "./scripts/test --all"
+
+
+def with_long(cases: Mapping[str, object], long: Collection[str]) -> list:
+    """Return the values of cases as parameters of a test, with their names as ids; those of the names in `long` have the mark."""
+    assert set(long) <= set(cases), set(long) - set(cases)
+    marks = {True: [pytest.mark.long], False: []}
+    return [pytest.param(value, id=name, marks=marks[name in long]) for name, value in cases.items()]
 
 
 class Tiers:

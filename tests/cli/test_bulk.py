@@ -46,9 +46,8 @@ def given(path, count):
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "a.txt",
-        # Two runs each.
+    [  # two runs each
+        pytest.param("a.txt", marks=pytest.mark.long),
         pytest.param("a.gz", marks=pytest.mark.long),
         "a.zst",
         pytest.param("a.jsonl", marks=pytest.mark.long),

@@ -111,6 +111,7 @@ def test_evaluate_prints_lines_and_writes_translations(run, exported, recipe, tm
     assert len((tmp_path / "out.txt").read_text().splitlines()) == 200
 
 
+@pytest.mark.long  # an export
 def test_an_export_of_8_bit_files_does_not_claim_equal_ids(run, bundle, tmp_path):
     status, out, _ = run("export", bundle, "--out", tmp_path / "out", "--format", "onnx_int8")
     assert status == 0
@@ -144,6 +145,7 @@ def test_export_writes_what_was_asked_for(run, bundle, tmp_path):
     assert run("translate", models / "numbers", "seven") == (0, "sieben\n", "")
 
 
+@pytest.mark.long  # an export
 def test_the_version_of_a_server_is_part_of_the_result_for_programs(run, tmp_path):
     bundle = Path(__file__).parents[1] / "saved_files" / "bundle"
     serving = ["--serving", tmp_path / "models", "--name", "n", "--version", 3, "--mounted", "/srv"]

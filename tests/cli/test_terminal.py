@@ -69,6 +69,7 @@ def test_a_quiet_training_shows_nothing(recipe, tmp_path):
     assert Terminal("train", "--no-towers", tmp_path / "mine.toml", "--out", tmp_path / "b", "--quiet").end() == (0, "")
 
 
+@pytest.mark.long  # a training
 def test_a_training_with_a_result_for_programs_shows_its_lines(recipe, tmp_path):
     (tmp_path / "mine.toml").write_text(short_recipe(recipe))
     shown = Terminal("train", "--no-towers", tmp_path / "mine.toml", "--out", tmp_path / "c", "--json", output=tmp_path / "metrics.json")

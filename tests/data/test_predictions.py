@@ -30,7 +30,7 @@ def check(found, one_by_one):
         np.testing.assert_allclose(prediction, wanted, atol=2e-5)
 
 
-@pytest.mark.parametrize("few_shapes", [True, False])
+@pytest.mark.parametrize("few_shapes", [pytest.param(True, marks=pytest.mark.long), False])  # four shapes of batches, and many
 def test_a_transformer_predicts_each_pair_in_the_order_of_the_data(tokenizers, few_shapes):  # noqa: F811
     model, predict = make_functions(
         TransformerConfig(source_vocab_size=59, target_vocab_size=61, encoder_layers=1, decoder_layers=1, **SIZES)

@@ -247,6 +247,7 @@ def test_parity_compares_ids_and_scores():
             parity.check_numbers("x", "scores", scores, other)
 
 
+@pytest.mark.long  # an export
 def test_probes_that_are_too_long_for_a_text_are_compared_over_ids(tmp_path):
     """Of a model with an encoder, and of one without, whose prompts count among the tokens of its translations."""
     small = Translator.load(Path(__file__).parents[1] / "saved_files" / "bundle")

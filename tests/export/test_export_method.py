@@ -47,6 +47,7 @@ def test_a_translator_is_one_onnx_file_from_text_to_text(small, tmp_path, capsys
     assert [translation.text for translation in found] == [translation.text for translation in expected]
 
 
+@pytest.mark.long  # an export; tests/web visits such a page
 def test_a_page_for_the_browser_is_a_folder(small, tmp_path):
     try:
         find_packages()

@@ -12,6 +12,7 @@ import pytest
 import safetensors.numpy
 from marian_folder import TAGS, random_texts, sentences, write_folder
 from random_translators import of_transformer
+from tiers import with_long
 from typer.testing import CliRunner
 
 from tfk_transformer.cli import main
@@ -88,10 +89,11 @@ def padded(sources):
     return rows
 
 
-@pytest.mark.parametrize("kind", HELD_BY_CTRANSLATE2)
-def test_ctranslate2_finds_the_pieces_and_scores_of_the_model(kind, tmp_path):
+# Two searches each. The options of the two are also those of other cases, or compared in tests/export/test_onnx_layers.py.
+@pytest.mark.parametrize("options", with_long(HELD_BY_CTRANSLATE2, {"no final norms, halves, silu", "wide heads"}))
+def test_ctranslate2_finds_the_pieces_and_scores_of_the_model(options, tmp_path):
     ctranslate2 = pytest.importorskip("ctranslate2")
-    translator = random_translator(**HELD_BY_CTRANSLATE2[kind])
+    translator = random_translator(**options)
     tokens = [f"token {i}" for i in range(V)]
     write_ctranslate2(translator.model, tokens, tokens, tmp_path / "model")
     engine = ctranslate2.Translator(str(tmp_path / "model"), compute_type="float32", intra_threads=1)
@@ -101,8 +103,8 @@ def test_ctranslate2_finds_the_pieces_and_scores_of_the_model(kind, tmp_path):
     for beam_size in (1, 4):
         settings = SearchSettings(beam_size=beam_size, length_penalty=0, max_length_factor=1000, max_length=20)
         ours = translator.functions.generate(ids, Limits(**settings.model_dump()))
-        options = {"beam_size": beam_size, "length_penalty": 0, "min_decoding_length": 0, "max_decoding_length": 20}
-        found = engine.translate_batch([[tokens[i] for i in row] for row in sources], return_scores=True, **options)
+        limits = {"beam_size": beam_size, "length_penalty": 0, "min_decoding_length": 0, "max_decoding_length": 20}
+        found = engine.translate_batch([[tokens[i] for i in row] for row in sources], return_scores=True, **limits)
         rows = [[tokens[i] for i in row if i > END_ID] for row in ours.ids.numpy()[:, 0]]
         same = [result.hypotheses[0] == row for result, row in zip(found, rows, strict=True)]
         scores = np.array([result.scores[0] for result in found])

@@ -2,6 +2,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 from random_translators import OPTIONS, SIZES, V, found_by, of_transformer, opened, source_ids, translator_of
+from tiers import with_long
 
 from tfk_transformer.config.search_settings import SearchSettings
 from tfk_transformer.export.functions import traced
@@ -28,7 +29,8 @@ def assert_equal(translator, session, searches=SEARCHES):
     assert len({tuple(row) for row in ids[:, 0]}) > 2  # not all alike: the output depends on the input
 
 
-@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+# A search each. The layers of "plain" and "post" are in other cases too.
+@pytest.mark.parametrize("options", with_long(OPTIONS, {"plain", "post"}))
 def test_every_option_gives_the_models_ids_and_scores(options, tokenizer, tmp_path):
     translator = of_transformer(tokenizer, **options)
     graph = generate_graph(translator)

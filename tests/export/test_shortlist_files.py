@@ -11,6 +11,7 @@ from forked_programs import run_program
 from onnx.reference import ReferenceEvaluator
 from random_translators import OPTIONS, SIZES, V, found_by, of_transformer, opened, source_ids, translator_of
 from sentencepiece import SentencePieceProcessor
+from tiers import with_long
 
 from tfk_transformer.config.model_options import ClassifierConfig
 from tfk_transformer.config.search_settings import SETTING_DTYPES, SearchSettings
@@ -66,7 +67,11 @@ def assert_equal(translator, session):
         np.testing.assert_allclose(scores, expected["scores"], atol=1e-4)
 
 
-@pytest.mark.parametrize("options", [OPTIONS[name] for name in ("plain", "post", "post_dropout", "marian", "mbart")])
+PROJECTIONS = {name: OPTIONS[name] for name in ("plain", "post", "post_dropout", "marian", "mbart")}
+
+
+# A search each. "post" and "mbart" project as "post_dropout" and "marian" do.
+@pytest.mark.parametrize("options", with_long(PROJECTIONS, {"post", "mbart"}))
 def test_every_kind_of_projection_gives_the_models_ids_and_scores(options, tokenizer, tmp_path):
     translator = with_shortlist(of_transformer(tokenizer, **options), a_shortlist())
     assert_equal(translator, opened(generate_graph(translator), tmp_path / "search.onnx"))

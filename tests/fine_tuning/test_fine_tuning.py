@@ -81,6 +81,7 @@ def test_an_imported_model_learns_new_pairs_and_keeps_what_is_frozen(tmp_path, t
     assert not [line for line in said if line.startswith("note:")]
 
 
+@pytest.mark.long  # a training, and two searches
 def test_a_tiny_learning_rate_keeps_the_translations(tmp_path):
     """The sides have vocabularies of their own, and dropout is given anew."""
     start, texts = imported(tmp_path, separate=True), sentences("source", 4, seed=4)
@@ -142,6 +143,7 @@ def test_a_classifier_continues_and_refuses_labels_that_it_does_not_know(tmp_pat
     assert not (tmp_path / "again.training").exists()
 
 
+@pytest.mark.long  # two trainings, and searches
 def test_a_cache_has_the_tokenizers_of_the_bundle(tmp_path):
     start, cache = imported(tmp_path), tmp_path / "cache"
     recipe = Recipe(data=write_pairs(tmp_path), start=str(start), epochs=1, learning_rate=1e-12)

@@ -124,6 +124,7 @@ def with_shortlist(translator, shortlist):
     return Translator(translator.model, translator.source_tokenizer, shortlist=shortlist)
 
 
+@pytest.mark.long  # traces two searches
 def test_a_shortlist_of_all_tokens_changes_nothing(tokenizer):
     translator = of_transformer(tokenizer)
     everything = Shortlist(np.arange(V, dtype="int32"), np.zeros((V, 1), "int32"), V, sentences=1)

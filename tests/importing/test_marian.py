@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 from marian_folder import TAGS, D, sentences, write_folder
+from tiers import with_long
 
 from tfk_transformer.constants import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 from tfk_transformer.importing.model_import import import_model
@@ -74,6 +75,10 @@ def test_logits_of_padded_batches_equal_the_reference(case):
         assert (found[: len(target)][~known] < -9e8).all()
 
 
+# A search each; the logits of all cases are compared above.
+@pytest.mark.parametrize(
+    "case", with_long({name: name for name in CASES}, {"unscaled, relu", "two vocabularies, nothing tied"}), indirect=True
+)
 def test_greedy_search_finds_the_tokens_of_the_reference(case):
     texts = sentences("source", 3, seed=9)
     found = case.translator.translate(texts, beam_size=1, max_length=11, max_length_factor=1000, token_scores=True)

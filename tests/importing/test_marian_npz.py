@@ -11,6 +11,7 @@ import pytest
 import sentencepiece
 from marian_folder import sentences
 from marian_npz_folder import DECODER_LAYERS, LAYERS, D, F, H, write_file
+from tiers import with_long
 from typer.testing import CliRunner
 
 from tfk_transformer.cli import main
@@ -138,6 +139,12 @@ def test_texts_have_the_ids_of_the_file(case):
         assert [rows[ids].tolist() for ids in tokenizer.encode(texts)] == own.encode(texts)
 
 
+# A search each; the logits of all cases are compared above.
+@pytest.mark.parametrize(
+    "case",
+    with_long({name: name for name in CASES}, {"two vocabularies, tied output, relu", "two vocabularies, nothing tied"}),
+    indirect=True,
+)
 def test_greedy_search_finds_the_tokens_of_the_reference(case):
     texts = sentences("source", 2, seed=9)
     found = case.translator.translate(texts, beam_size=1, max_length=9, max_length_factor=1000, token_scores=True)

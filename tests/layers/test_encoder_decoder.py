@@ -141,7 +141,7 @@ CROSS = ("self_attention", "cross_attention")
         (EncoderLayer, {}, layer_weights("attention"), {}),
         (Encoder, {"num_layers": 2, "final_norm": True}, stack_weights(2, "attention"), {}),
         (DecoderLayer, {"cross_attention": False}, layer_weights("self_attention"), {}),
-        (Decoder, {"num_layers": 3, "final_norm": True, "cross_attention": False}, stack_weights(3, "self_attention"), {}),
+        (Decoder, {"num_layers": 2, "final_norm": True, "cross_attention": False}, stack_weights(2, "self_attention"), {}),
         (Decoder, {"num_layers": 2, "final_norm": True}, stack_weights(2, *CROSS), {"encoded": inputs(B, S, D, seed=2)}),
     ],
     ids=["encoder layer", "encoder", "decoder layer", "decoder", "decoder with cross-attention"],

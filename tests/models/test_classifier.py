@@ -95,7 +95,7 @@ def rows_and_order(rows=256):
     return source, larger
 
 
-@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("mixed_bfloat16", marks=pytest.mark.long)])  # a training each
 def test_fit_learns_whether_the_first_token_is_larger_than_the_last(dtype):
     model, (source, larger) = built(dtype, num_classes=2, vocab_size=11, dropout=0.0, encoder_layers=1), rows_and_order()
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)

@@ -68,6 +68,7 @@ def test_scores_are_the_means_of_the_members(ensemble, members):
             assert hypothesis.score == pytest.approx(float(np.sum(hypothesis.token_log_probs)), abs=1e-4)
 
 
+@pytest.mark.long  # traces two searches
 def test_the_cache_changes_nothing(ensemble):
     for settings in ({"beam_size": 1}, ALL_SETTINGS):
         texts, scores = found_by(ensemble, **settings)

@@ -139,8 +139,11 @@ def test_tokenizer_and_model_must_fit():
         Translator(model, tokenizer)
 
 
-@pytest.mark.parametrize("layers", [1, 2])
-@pytest.mark.parametrize("beam_size", [1, 3])
+@pytest.mark.parametrize(
+    ("beam_size", "layers"),
+    # Searches in a graph and step by step.
+    [(1, 1), pytest.param(1, 2, marks=pytest.mark.long), pytest.param(3, 1, marks=pytest.mark.long), (3, 2)],
+)
 def test_the_graph_of_a_search_gives_what_its_steps_give_one_by_one(translator, layers, beam_size):
     """TensorFlow's optimizer once gave nothing for a decoder of a single layer."""
     sizes = {"model_dim": 16, "num_heads": 2, "encoder_layers": 1, "decoder_layers": layers}

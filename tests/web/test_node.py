@@ -108,6 +108,7 @@ def test_the_program_gives_the_texts_ids_and_scores_of_python(web, translator):
     assert [row["ids"][0] for row in found[:50]] == ids
 
 
+@pytest.mark.long  # Node opens a model
 def test_it_writes_a_translation_a_line(web):
     assert node(web / "translate-cli.mjs", "forty-two", "seven") == (0, "zweiundvierzig\nsieben\n", "")
     status, out, _ = node(web / "translate-cli.mjs", "--beam-size", 3, "--n-best", 2, "seven")
