@@ -42,7 +42,7 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
     [
         "import keras, tfk_transformer",
         "import tfk_transformer, keras",
-        "import tfk_transformer, tensorflow, keras",
+        pytest.param("import tfk_transformer, tensorflow, keras", marks=pytest.mark.long),  # starts TensorFlow
         # The import of Keras begins inside a module of the package, which is not complete yet.
         "from tfk_transformer import TokenAccuracy",
         "import tfk_transformer.losses; from tfk_transformer import Perplexity",

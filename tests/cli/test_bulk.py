@@ -216,6 +216,7 @@ def on_terminal(*arguments):
     return process.returncode, re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown.decode())
 
 
+@pytest.mark.long  # a process
 def test_a_terminal_shows_the_progress(tmp_path):
     given(tmp_path / "in.gz", 20_000)  # some tenths of a second, also on a fast machine
     options = ["translate", SMALL, "--input", tmp_path / "in.gz", *FAST, "--on-error", "skip", "--output"]

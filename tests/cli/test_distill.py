@@ -76,6 +76,7 @@ def test_the_result_of_train_for_programs_is_one_object(run, recipe, tmp_path):
     assert "epoch 1/1: loss" in error
 
 
+@pytest.mark.long  # a training
 def test_results_for_programs_are_one_object(run, bundle, exported, recipe, tmp_path):
     (tmp_path / "mine.toml").write_text(recipe.replace(epochs=1, **SMALL).to_toml())
     student = ["--recipe", tmp_path / "mine.toml", "--out", tmp_path / "student", "--beam-size", 1]

@@ -168,6 +168,7 @@ def test_train_leaves_a_bundle_that_translates(run, recipe, tmp_path):
     assert run("translate", bundle, "one")[0] == 0
 
 
+@pytest.mark.long  # a training
 def test_train_takes_any_option_of_the_model(run, recipe, tmp_path):
     sizes = ["--preset", "transformer_details", "--option", "model_dim=22", "--option", "num_heads=2", "--option", "ff_dim=37"]
     layers = ["--option", "encoder_layers=1", "--option", "decoder_layers=1", "--option", "norm=pre", "--option", "attention_bias=true"]
@@ -419,6 +420,7 @@ def test_the_module_runs_and_an_onnx_file_needs_no_tensorflow(exported):
     assert (done.returncode, done.stdout, done.stderr) == (0, "zweiundvierzig\n", "")
 
 
+@pytest.mark.long  # starts TensorFlow; a script does so in tests/test_runtime_environment.py
 def test_tensorflows_start_up_notes_stay_off_the_terminal(bundle):
     done = subprocess.run([sys.executable, "-m", "tfk_transformer", "translate", bundle, "seven"], capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "sieben\n", "")

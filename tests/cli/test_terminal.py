@@ -77,6 +77,7 @@ def test_a_training_with_a_result_for_programs_shows_its_lines(recipe, tmp_path)
     assert json.loads((tmp_path / "metrics.json").read_text())["epoch"] == 1
 
 
+@pytest.mark.long  # a search with two models
 def test_joining_shows_its_steps(bundle, tmp_path):
     status, seen = Terminal("ensemble", bundle, bundle, "--out", tmp_path / "both", "--verbose").end()
     assert status == 0 and all(re.search(rf"s  {step}", seen) for step in ("load TensorFlow", "open .*", "write .*both"))

@@ -70,8 +70,8 @@ def assert_equal(translator, session):
 PROJECTIONS = {name: OPTIONS[name] for name in ("plain", "post", "post_dropout", "marian", "mbart")}
 
 
-# A search each. "post" and "mbart" project as "post_dropout" and "marian" do.
-@pytest.mark.parametrize("options", with_long(PROJECTIONS, {"post", "mbart"}))
+# A search each. "plain", "post" and "mbart" project as "post_dropout" and "marian" do.
+@pytest.mark.parametrize("options", with_long(PROJECTIONS, {"plain", "post", "mbart"}))
 def test_every_kind_of_projection_gives_the_models_ids_and_scores(options, tokenizer, tmp_path):
     translator = with_shortlist(of_transformer(tokenizer, **options), a_shortlist())
     assert_equal(translator, opened(generate_graph(translator), tmp_path / "search.onnx"))
@@ -185,6 +185,7 @@ def test_models_that_do_not_translate_are_refused(tokenizer, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.long  # an export
 def test_the_command_says_what_it_learned(bundle, recipe, tmp_path):
     done = tfk("export", bundle, "--out", tmp_path / "out", "--shortlist", recipe.data, "--quiet")
     assert done.returncode == 0, done.stderr

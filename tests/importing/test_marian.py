@@ -77,7 +77,9 @@ def test_logits_of_padded_batches_equal_the_reference(case):
 
 # A search each; the logits of all cases are compared above.
 @pytest.mark.parametrize(
-    "case", with_long({name: name for name in CASES}, {"unscaled, relu", "two vocabularies, nothing tied"}), indirect=True
+    "case",
+    with_long({name: name for name in CASES}, {"unscaled, relu", "two vocabularies, gelu", "two vocabularies, nothing tied"}),
+    indirect=True,
 )
 def test_greedy_search_finds_the_tokens_of_the_reference(case):
     texts = sentences("source", 3, seed=9)

@@ -93,6 +93,7 @@ def test_fit_learns_the_same(learned_apart, compiling, joined):
     assert set(joined) == {0.1}
 
 
+@pytest.mark.long  # a training
 def test_a_projection_of_its_own_has_it_too(joined):
     expected = fitted(make(Transformer, tie_embeddings="none"), kind=Apart)
     assert_same(fitted(make(Transformer, tie_embeddings="none")), expected)

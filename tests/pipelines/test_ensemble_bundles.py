@@ -77,6 +77,7 @@ def test_the_cache_changes_nothing(ensemble):
         np.testing.assert_allclose(scores, other_scores, atol=1e-4)
 
 
+@pytest.mark.long  # a search with two models
 def test_a_stream_is_the_greedy_translation(ensemble):
     for settings in ({}, {"repetition_penalty": 1.7, "no_repeat_ngram_size": 2}):
         for text, translation in zip(TEXTS, ensemble.translate(TEXTS, beam_size=1, **settings), strict=True):

@@ -17,6 +17,7 @@ def test_it_translates_what_it_was_trained_on(translator):
     assert [t.text for t in translator.translate(texts)] == ["zweiundvierzig", "sieben", "einhundertneunundneunzig"]
 
 
+@pytest.mark.long  # traces two searches
 def test_a_new_seed_and_another_tokenizer_do_not_disturb_it(translator):
     """Setting a seed drops TensorFlow's eager kernels, and the tokenizers that they own."""
     before = translator.translate(["forty-two"]), translator.score(["seven"], ["sieben"])

@@ -149,6 +149,7 @@ except ValueError as error:
     ), done
 
 
+@pytest.mark.long  # two processes
 def test_flipped_bits_are_one_error_or_other_numbers(bundle):
     """In a process of its own: the bits of 40 places."""
     code = """

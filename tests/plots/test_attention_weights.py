@@ -66,6 +66,7 @@ def test_a_decoder_only_model_has_one_kind(translator):
     assert other.decoder.columns[:2] == ["<s>", "▁one"] and other.decoder.weights.shape[:2] == (1, 3)
 
 
+@pytest.mark.long  # a search with two models
 def test_an_ensemble_has_a_mean(translator):
     other = attention_of(Translator.ensemble([translator, translator]), SOURCE, TARGET)
     assert [name for name, _ in other.kinds()] == ["cross"] and "An ensemble has only the mean attention" in other.missing

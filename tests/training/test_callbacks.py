@@ -93,7 +93,7 @@ def test_the_bundle_has_the_mean_of_the_last_epochs(small, tmp_path):
         np.testing.assert_allclose(mine, (first + second) / 2, rtol=1e-6, atol=1e-7)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "mixed_float16"])
+@pytest.mark.parametrize("dtype", [pytest.param("float32", marks=pytest.mark.long), "mixed_float16"])  # a training each
 def test_the_bundle_has_the_moving_average_where_there_is_one(small, tmp_path, dtype):
     short = small.replace(ema=0.5, epochs=1, dtype=dtype, validation_data=None)
     weights = StepWeights()
@@ -143,6 +143,7 @@ def test_the_bar_shows_where_an_epoch_is(small, tmp_path):
     assert re.search(r"epoch 2/2 .* 4/4 loss \d\.\d{3} +[\d,]+ tokens/s +learning rate 0\.\d+", text), text[-500:]
 
 
+@pytest.mark.long  # a training
 def test_vocabularies_may_be_separate_and_spell_unknown_characters_as_bytes(small, tmp_path):
     chosen = small.replace(separate_vocabularies=True, byte_fallback=True, vocab_size=300, epochs=1, validation_data=None)
     translator = train(chosen, tmp_path / "bundle", say=lambda line: None)

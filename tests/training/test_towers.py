@@ -133,6 +133,7 @@ def test_sample_weights_are_refused():
         model.fit(*batch(4, 0), sample_weight=np.ones(4), verbose=0)
 
 
+@pytest.mark.long  # traces a step of two towers
 def test_dropout_differs_between_the_towers():
     ids = np.tile(batch(1, 5)[1], (4, 1))
     model = made(2, dropout=0.5)
@@ -302,7 +303,7 @@ def test_other_backends_stay_as_they_are():
 
 @pytest.mark.parametrize(
     ("processors", "wanted"),
-    [(1, True), (2, True), pytest.param(2, False, marks=pytest.mark.long)],  # a training each
+    [pytest.param(1, True, marks=pytest.mark.long), (2, True), pytest.param(2, False, marks=pytest.mark.long)],  # a training each
 )
 def test_train_uses_them_where_there_are_processors_and_they_are_wanted(tmp_path, processors, wanted):
     data = write_number_files(tmp_path, range(60))

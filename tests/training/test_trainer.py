@@ -74,6 +74,7 @@ def test_an_interrupted_training_leaves_a_bundle_and_resumes_after_its_last_whol
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bundle"]
 
 
+@pytest.mark.long  # a training
 def test_a_decoder_alone_learns_to_continue_prompts(recipe, tmp_path):
     alone = recipe.replace(
         architecture="decoder",
@@ -117,6 +118,7 @@ def test_what_is_dropped_is_said(recipe, tmp_path):
     assert any("with an empty side (a.txt:2" in line for line in said)
 
 
+@pytest.mark.long  # a training
 def test_a_warm_up_longer_than_the_training_run_is_noted(recipe, tmp_path):
     """Such a run ends before the learning rate has risen, with a model that has learned nothing."""
     data = write_number_files(tmp_path, range(20))
@@ -129,6 +131,7 @@ def test_a_warm_up_longer_than_the_training_run_is_noted(recipe, tmp_path):
     assert note.startswith("note: the learning rate rises for 2 updates (warmup_steps), and the 2 epochs have 2; ")
 
 
+@pytest.mark.long  # a training
 def test_a_consistent_training_compares_the_two_readings_of_each_batch(recipe, tmp_path, monkeypatch):
     compared = []
     monkeypatch.setattr(losses, "divergence", lambda logits: compared.append(logits) or original(logits))

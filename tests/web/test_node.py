@@ -116,6 +116,7 @@ def test_it_writes_a_translation_a_line(web):
     assert status == 0 and lines[0][0] == "sieben" and float(lines[0][1]) >= float(lines[1][1])
 
 
+@pytest.mark.long  # Node opens a model
 @pytest.mark.skipif(not shutil.which("npx"), reason="npx is not installed")
 def test_npx_runs_the_folder(web, tmp_path):
     command = ["npx", "--offline", "--yes", "--cache", tmp_path / "cache", web, "forty-two"]
