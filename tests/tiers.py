@@ -10,8 +10,7 @@ ALL = "./scripts/test --all"
 def with_long(cases: Mapping[str, object], long: Collection[str]) -> list:
     """Return the values of cases as parameters of a test, with their names as ids; those of the names in `long` have the mark."""
     assert set(long) <= set(cases), set(long) - set(cases)
-    marks = {True: [pytest.mark.long], False: []}
-    return [pytest.param(value, id=name, marks=marks[name in long]) for name, value in cases.items()]
+    return [pytest.param(value, id=name, marks=[pytest.mark.long] * (name in long)) for name, value in cases.items()]
 
 
 class Tiers:
