@@ -51,14 +51,12 @@ def test_the_comparison_finds_every_hypothesis_equal(bundle, exported):
     assert all(same == of and int(of) > 100 for *_, same, of in rows)
 
 
-# Trains for 100 steps of 2,048 tokens, and searches.
+# Trains an epoch of all number words.
 @pytest.mark.long
 def test_keras_fit_in_plain_keras_leaves_a_bundle(tmp_path):
-    code = (SCRIPTS / "keras_fit.py").read_text(encoding="utf-8")
-    assert "epochs=epochs" in code
-    (tmp_path / "keras_fit.py").write_text(code.replace("epochs=epochs", "epochs=epochs, steps_per_epoch=100"), encoding="utf-8")
-    output = run(tmp_path / "keras_fit.py", tmp_path / "bundle", 1)
-    assert re.search(r"val_accuracy: 0\.[2-9]", output)
+    """One epoch of the script's own data."""
+    output = run("keras_fit.py", tmp_path / "bundle", 1)
+    assert re.search(r"val_accuracy: 0\.[5-9]", output)
     assert (tmp_path / "bundle" / "model.safetensors").is_file()
 
 
