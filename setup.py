@@ -5,8 +5,14 @@ from pathlib import Path
 
 from setuptools import find_packages, setup
 
-version = re.search(r'__version__ = "(.+)"', Path(__file__).with_name("tfk_transformer").joinpath("__init__.py").read_text())
-exported = ["tfk_transformer.export", *(f"tfk_transformer.export.{name}" for name in find_packages("export"))]
+version = re.search(
+    r'__version__ = "(.+)"',
+    Path(__file__).with_name("tfk_transformer").joinpath("__init__.py").read_text(),
+)
+exported = [
+    "tfk_transformer.export",
+    *(f"tfk_transformer.export.{name}" for name in find_packages("export")),
+]
 
 setup(
     version=version.group(1),

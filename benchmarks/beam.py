@@ -1,9 +1,12 @@
-"""Translation with Apache Beam in 1 and 2 worker processes of this machine, and with `OnnxTranslator` without Beam.
+"""Translation with Apache Beam in 1 and 2 worker processes of this machine, and with
+`OnnxTranslator` without Beam.
 
-.venv-beam/bin/python benchmarks/beam.py [--model translate.onnx] [--input FILE] [--texts 20000] [--times 3]
+.venv-beam/bin/python benchmarks/beam.py [--model translate.onnx] [--input FILE] [--texts 20000]
+[--times 3]
 
-Every run is a process of its own. The runs take turns, and the medians are printed: texts a second, and texts a processor-second, in
-which the processors of all workers count. Without --model, the model is the small one of the tests.
+Every run is a process of its own. The runs take turns, and the medians are printed: texts a second,
+and texts a processor-second, in which the processors of all workers count. Without --model, the
+model is the small one of the tests.
 """
 
 import argparse
@@ -56,7 +59,16 @@ def measured(command: list[str]) -> Cost:
 
 def commands(given: argparse.Namespace, texts: Path, output: Path) -> dict[str, list[str]]:
     """Return the commands to compare, by name."""
-    files = ["--model", str(given.model), "--input", str(texts), "--output", str(output), "--beam-size", str(given.beam_size)]
+    files = [
+        "--model",
+        str(given.model),
+        "--input",
+        str(texts),
+        "--output",
+        str(output),
+        "--beam-size",
+        str(given.beam_size),
+    ]
     beam = [sys.executable, "-m", "tfk_transformer.beam", *files]
     alone = [sys.executable, "-c", ALONE, str(given.model), str(texts)]
     return {
@@ -69,9 +81,13 @@ def commands(given: argparse.Namespace, texts: Path, output: Path) -> dict[str, 
 
 def main() -> None:
     """Measure and print a table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--model", type=Path, default=SAVED / "translate.onnx")
-    parser.add_argument("--input", type=Path, default=SAVED / "en.txt", help="a file with one text per line")
+    parser.add_argument(
+        "--input", type=Path, default=SAVED / "en.txt", help="a file with one text per line"
+    )
     parser.add_argument("--texts", type=int, default=20_000)
     parser.add_argument("--times", type=int, default=3)
     parser.add_argument("--beam-size", type=int, default=1)
@@ -85,12 +101,21 @@ def main() -> None:
                 if "Beam" in what:
                     command[command.index("--output") + 1] += what.replace(" ", "")
                 costs.setdefault(what, []).append(measured(command))
-    print("| run | seconds | texts/s | ratio to 1 worker | processor-seconds | texts/processor-second |")
+    print(
+        "| run | seconds | texts/s | ratio to 1 worker | processor-seconds | "
+        "texts/processor-second |"
+    )
     print("| --- | --- | --- | --- | --- | --- |")
     for what, found in costs.items():
         seconds, used = (statistics.median(each[place] for each in found) for place in (0, 1))
-        ratios = [first.seconds / each.seconds for first, each in zip(costs["Beam, 1 worker"], found, strict=True)]
-        rates = f"{given.texts / seconds:,.0f} | {statistics.median(ratios):.2f} | {used:.1f} | {given.texts / used:,.0f}"
+        ratios = [
+            first.seconds / each.seconds
+            for first, each in zip(costs["Beam, 1 worker"], found, strict=True)
+        ]
+        rates = (
+            f"{given.texts / seconds:,.0f} | {statistics.median(ratios):.2f} | {used:.1f} | "
+            f"{given.texts / used:,.0f}"
+        )
         print(f"| {what} | {seconds:.1f} | {rates} |")
 
 

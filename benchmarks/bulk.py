@@ -1,9 +1,12 @@
 """`translate` over a large file: killed at random moments and resumed, and its peak memory.
 
-python benchmarks/bulk.py kills [--lines 1000000] [--times 10] [--end .txt]    SIGKILL, then --resume; the output byte for byte
-python benchmarks/bulk.py memory [--lines 200000] [--than 10000] [--end .gz]   peak memory of runs over many and over few lines
+python benchmarks/bulk.py kills [--lines 1000000] [--times 10] [--end .txt]
+    SIGKILL, then --resume; the output is compared byte for byte
+python benchmarks/bulk.py memory [--lines 200000] [--than 10000] [--end .gz]
+    peak memory of runs over many and over few lines
 
-The model is the small ONNX file of the tests. The status is 1 if a byte differs, or if memory grew by more than 20 %.
+The model is the small ONNX file of the tests. The status is 1 if a byte differs, or if memory grew
+by more than 20 %.
 """
 
 import argparse
@@ -31,7 +34,9 @@ def write_lines(path: Path, count: int) -> None:
     with path.open("wb") as file:
         for begin in range(0, count, 10_000):
             lines = chance.choices([*words, ""], k=min(10_000, count - begin))
-            file.write(compressed("".join(f"{line}\n" for line in lines).encode(), compression(path)))
+            file.write(
+                compressed("".join(f"{line}\n" for line in lines).encode(), compression(path))
+            )
 
 
 def command(source: Path, output: Path, *options: str) -> list[str]:
@@ -50,7 +55,9 @@ def finished(output: Path) -> int:
 
 
 def kill(folder: Path, end: str, lines: int, times: int) -> bool:
-    """Kill a run and resume it several times, and return whether its output is that of a run that was not killed."""
+    """Kill a run and resume it several times, and return whether its output is that of a run that
+    was not killed.
+    """
     source, whole, resumed = folder / f"in{end}", folder / f"whole{end}", folder / f"resumed{end}"
     write_lines(source, lines)
     begun = time.perf_counter()
@@ -68,7 +75,13 @@ def kill(folder: Path, end: str, lines: int, times: int) -> bool:
     subprocess.run(command(source, resumed, "--resume"), check=True)
     left = sorted(path.name for path in folder.iterdir() if path not in (source, whole, resumed))
     equal = filecmp.cmp(whole, resumed, shallow=False)
-    print(f"{'equal' if equal else 'DIFFERENT'}, {whole.stat().st_size:,} bytes; other files: {left or 'none'}", flush=True)
+    print(
+        (
+            f"{'equal' if equal else 'DIFFERENT'}, {whole.stat().st_size:,} bytes; other files: "
+            f"{left or 'none'}"
+        ),
+        flush=True,
+    )
     return equal and not left
 
 
@@ -86,18 +99,24 @@ def peak(folder: Path, end: str, lines: int) -> float:
 
 def main() -> None:
     """Run what the first argument names."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("what", choices=["kills", "memory"])
     parser.add_argument("--lines", type=int, default=None)
     parser.add_argument("--times", type=int, default=10)
     parser.add_argument("--than", type=int, default=10_000)
-    parser.add_argument("--end", default=".txt", help="the end of the files' names: .txt, .gz or .zst")
+    parser.add_argument(
+        "--end", default=".txt", help="the end of the files' names: .txt, .gz or .zst"
+    )
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         if given.what == "kills":
             good = kill(Path(name), given.end, given.lines or 1_000_000, given.times)
         else:
-            few, many = (peak(Path(name), given.end, lines) for lines in (given.than, given.lines or 200_000))
+            few, many = (
+                peak(Path(name), given.end, lines) for lines in (given.than, given.lines or 200_000)
+            )
             print(f"{many / few - 1:+.1%}")
             good = many <= LIMIT * few
     sys.exit(not good)

@@ -1,8 +1,12 @@
-"""What long use and sudden ends do: memory over many translations and epochs, and files after kills and on a full disk.
+"""What long use and sudden ends do: memory over many translations and epochs, and files after kills
+and on a full disk.
 
-python benchmarks/endurance.py memory [--count 100000] [--threads 4]     each runtime, and `fit` for 200 epochs
-python benchmarks/endurance.py kills [--times 20]                        SIGKILL at random moments of export, translate and train
-python benchmarks/endurance.py disk                                      the same commands on a full disk (needs the right to mount)
+python benchmarks/endurance.py memory [--count 100000] [--threads 4]
+    each runtime, and `fit` for 200 epochs
+python benchmarks/endurance.py kills [--times 20]
+    SIGKILL at random moments of export, translate and train
+python benchmarks/endurance.py disk
+    the same commands on a full disk (needs the right to mount)
 
 The status is 1 if memory grew by more than 5 %, or a file under its final name was incomplete.
 """
@@ -39,11 +43,17 @@ def resident() -> int:
 def prepare(folder: Path) -> None:
     """Export the small bundle of the tests into a folder."""
     shutil.copytree(SAVED / "bundle", folder / "bundle")
-    subprocess.run([*COMMAND, "export", folder / "bundle", "--out", folder / "files"], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        [*COMMAND, "export", folder / "bundle", "--out", folder / "files"],
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
 
 
 def measure_translations(path: Path, count: int, threads: int) -> None:
-    """Translate texts of random lengths in random batches, on several threads, and print the memory after 5,000 and at the end."""
+    """Translate texts of random lengths in random batches, on several threads, and print the memory
+    after 5,000 and at the end.
+    """
     import tfk_transformer
 
     model, chance, lock = tfk_transformer.load(path), random.Random(7), threading.Lock()
@@ -51,7 +61,10 @@ def measure_translations(path: Path, count: int, threads: int) -> None:
 
     def one_batch(_: int) -> int:
         with lock:
-            texts = [" ".join(chance.choices(words, k=chance.randint(0, 3))) for _ in range(chance.randint(1, 64))]
+            texts = [
+                " ".join(chance.choices(words, k=chance.randint(0, 3)))
+                for _ in range(chance.randint(1, 64))
+            ]
             beam = chance.choice([1, 2, 4])
         return len(model.translate(texts, beam_size=beam, batch_size=chance.choice([1, 8, 64])))
 
@@ -82,8 +95,13 @@ def measure_epochs(epochs: int = 200, warm: int = 20) -> None:
 
 
 def report(what: str, first: int, last: int) -> None:
-    """Print two amounts of memory, and end with status 1 if the second is more than 5 % above the first."""
-    print(f"{what}: {first / 1e6:.0f} MB, then {last / 1e6:.0f} MB ({last / first - 1:+.1%})", flush=True)
+    """Print two amounts of memory, and end with status 1 if the second is more than 5 % above the
+    first.
+    """
+    print(
+        f"{what}: {first / 1e6:.0f} MB, then {last / 1e6:.0f} MB ({last / first - 1:+.1%})",
+        flush=True,
+    )
     sys.exit(last > GROWTH * first)
 
 
@@ -95,24 +113,36 @@ class Task:
         self.name, self.lines = name, folder / "lines.txt"
         self.lines.write_text((SAVED / "en.txt").read_text() * 100)
         data = f"files:{SAVED / 'en.txt'},{SAVED / 'de.txt'}"
-        small = ["--preset", "tiny", "--vocab-size", "60", "--max-length", "24", "--batch-tokens", "256", "--warmup-steps", "9"]
-        self.command = [*COMMAND, *{
-            "export": ["export", folder / "bundle", "--out", self.out],
-            "translate": ["translate", folder / "files/translate.onnx", "--input", self.lines, "--output", self.out],
-            "train": ["train", "--data", data, *small, "--epochs", "40", "--out", self.out],
-        }[name]]  # fmt: skip
+        sizes = "--preset tiny --vocab-size 60 --max-length 24 --batch-tokens 256 --warmup-steps 9"
+        commands = {
+            "export": ["export", folder / "bundle"],
+            "translate": ["translate", folder / "files/translate.onnx", "--input", self.lines],
+            "train": ["train", "--data", data, *sizes.split(), "--epochs", "40"],
+        }
+        option = "--output" if name == "translate" else "--out"
+        self.command = [*COMMAND, *commands[name], option, self.out]
 
     def check(self) -> str:
         """Return "absent" or "complete"; an assertion fails for anything between."""
         if not self.out.exists():
             return "absent"
         if self.name == "translate":
-            assert self.out.read_text().count("\n") == self.lines.read_text().count("\n"), f"{self.out} is incomplete"
+            assert self.out.read_text().count("\n") == self.lines.read_text().count("\n"), (
+                f"{self.out} is incomplete"
+            )
         elif self.name == "export":
             for path in (self.out / "saved_model", self.out / "translate.onnx"):
-                subprocess.run([*COMMAND, "translate", path, "forty-two"], check=True, stdout=subprocess.DEVNULL)
+                subprocess.run(
+                    [*COMMAND, "translate", path, "forty-two"],
+                    check=True,
+                    stdout=subprocess.DEVNULL,
+                )
         else:
-            subprocess.run([*COMMAND, "translate", self.out, "forty-two"], check=True, stdout=subprocess.DEVNULL)
+            subprocess.run(
+                [*COMMAND, "translate", self.out, "forty-two"],
+                check=True,
+                stdout=subprocess.DEVNULL,
+            )
         return "complete"
 
     def clean(self) -> None:
@@ -131,7 +161,9 @@ def kill(folder: Path, times: int) -> None:
         took, found = time.perf_counter() - begun, []
         while len(found) < times:
             task.clean()
-            process = subprocess.Popen(task.command, stdout=subprocess.DEVNULL, start_new_session=True)
+            process = subprocess.Popen(
+                task.command, stdout=subprocess.DEVNULL, start_new_session=True
+            )
             time.sleep(chance.uniform(0, took))
             if process.poll() is not None:  # it has become faster, and had ended by itself
                 took *= 0.9
@@ -145,7 +177,9 @@ def kill(folder: Path, times: int) -> None:
 
 
 def sizes() -> Iterator[int]:
-    """Yield sizes of disks, in kilobytes, on which the commands run out of space earlier or later."""
+    """Yield sizes of disks, in kilobytes, on which the commands run out of space earlier or
+    later.
+    """
     yield from (64, 512, 2048, 4096)
 
 
@@ -155,23 +189,38 @@ def fill(folder: Path) -> None:
         for size in sizes():
             disk = folder / f"disk {name} {size}"
             disk.mkdir()
-            subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}k", "tmpfs", disk], check=True)
+            subprocess.run(
+                ["mount", "-t", "tmpfs", "-o", f"size={size}k", "tmpfs", disk], check=True
+            )
             try:
                 task = Task(name, folder)
                 task.out = disk / "out"
-                command = [disk / "out" if part == folder / f"out of {name}" else part for part in task.command]
+                command = [
+                    disk / "out" if part == folder / f"out of {name}" else part
+                    for part in task.command
+                ]
                 done = subprocess.run(command, capture_output=True, text=True)
                 said = done.stderr.strip().splitlines()
                 left = task.check()
-                assert done.returncode == 0 or (len(said) <= 2 and "Traceback" not in done.stderr), done.stderr
-                print(f"{name} on {size} kB: status {done.returncode}, {left}; {said[-1][:150] if said else 'no message'}", flush=True)
+                assert done.returncode == 0 or (
+                    len(said) <= 2 and "Traceback" not in done.stderr
+                ), done.stderr
+                print(
+                    (
+                        f"{name} on {size} kB: status {done.returncode}, {left}; "
+                        f"{said[-1][:150] if said else 'no message'}"
+                    ),
+                    flush=True,
+                )
             finally:
                 subprocess.run(["umount", disk], check=True)
 
 
 def main() -> int:
     """Run a part; see the top of the file."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("part", choices=["memory", "kills", "disk", "one"])
     parser.add_argument("--count", type=int, default=100_000)
     parser.add_argument("--threads", type=int, default=4)
@@ -179,14 +228,19 @@ def main() -> int:
     parser.add_argument("--path", type=Path, help="of `one`: the model, or none for the epochs")
     given = parser.parse_args()
     if given.part == "one":
-        measure_translations(given.path, given.count, given.threads) if given.path else measure_epochs()
+        measure_translations(
+            given.path, given.count, given.threads
+        ) if given.path else measure_epochs()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         prepare(folder)
         if given.part == "memory":  # each in a process of its own
             parts = [["--path", str(folder / path)] for path in KINDS.values()] + [[]]
             same = ["--count", str(given.count), "--threads", str(given.threads)]
-            return max(subprocess.run([sys.executable, __file__, "one", *same, *part]).returncode for part in parts)
+            return max(
+                subprocess.run([sys.executable, __file__, "one", *same, *part]).returncode
+                for part in parts
+            )
         kill(folder, given.times) if given.part == "kills" else fill(folder)
     return 0
 

@@ -25,7 +25,9 @@ def main(
     data: Annotated[str, typer.Option(help="As for `tfk-transformer evaluate`.")],
     batch_size: Annotated[int, typer.Option(help="Sentences translated at once.")] = 64,
 ) -> None:
-    """Print how many sentences have the same hypotheses as from Keras, and how far apart the scores are."""
+    """Print how many sentences have the same hypotheses as from Keras, and how far apart the scores
+    are.
+    """
     from tfk_transformer.datasets.specs import load
     from tfk_transformer.export.runtime.opening import open_translator
 
@@ -38,21 +40,43 @@ def main(
             start = time.perf_counter()
             found = open_translator(path).translate(sources, batch_size=batch_size, **settings)
             seconds = time.perf_counter() - start
-            same = [[h.text for h in a.hypotheses] == [h.text for h in b.hypotheses] for a, b in zip(expected, found, strict=True)]
-            differences = [_difference(a, b) for a, b, alike in zip(expected, found, same, strict=True) if alike]
-            table.add_row(name, path.name, f"{sum(same)} of {len(same)}", f"{max(differences, default=0):.1e}", f"{seconds:.1f}")
-            for number in np.flatnonzero(np.logical_not(same))[:5] if "int8" not in path.name else ():
-                console.print(f"{name}, {path.name}, sentence {number + 1}: {_first_difference(expected[number], found[number])}")
+            same = [
+                [h.text for h in a.hypotheses] == [h.text for h in b.hypotheses]
+                for a, b in zip(expected, found, strict=True)
+            ]
+            differences = [
+                _difference(a, b)
+                for a, b, alike in zip(expected, found, same, strict=True)
+                if alike
+            ]
+            table.add_row(
+                name,
+                path.name,
+                f"{sum(same)} of {len(same)}",
+                f"{max(differences, default=0):.1e}",
+                f"{seconds:.1f}",
+            )
+            for number in (
+                np.flatnonzero(np.logical_not(same))[:5] if "int8" not in path.name else ()
+            ):
+                console.print(
+                    f"{name}, {path.name}, sentence {number + 1}: "
+                    f"{_first_difference(expected[number], found[number])}"
+                )
     console.print(table)
 
 
 def _difference(a, b) -> float:
-    return max(abs(one.score - other.score) for one, other in zip(a.hypotheses, b.hypotheses, strict=True))
+    return max(
+        abs(one.score - other.score) for one, other in zip(a.hypotheses, b.hypotheses, strict=True)
+    )
 
 
 def _first_difference(a, b) -> str:
     pairs = zip(a.hypotheses, b.hypotheses, strict=True)
-    place, one, other = next((i, one, other) for i, (one, other) in enumerate(pairs, 1) if one.text != other.text)
+    place, one, other = next(
+        (i, one, other) for i, (one, other) in enumerate(pairs, 1) if one.text != other.text
+    )
     return f"hypothesis {place}: '{one.text}' ({one.score:.7f}), '{other.text}' ({other.score:.7f})"
 
 

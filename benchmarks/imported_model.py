@@ -1,9 +1,11 @@
-"""Import a MarianMT folder of an opus-mt model's size, export it, and print times, peak memory and sizes.
+"""Import a MarianMT folder of an opus-mt model's size, export it, and print times, peak memory and
+sizes.
 
 python benchmarks/imported_model.py OUT [--format FORMAT …] [--shortlist]
 
-OUT takes the folder (random weights: 6 + 6 layers, width 512, feed-forward 2,048, a joint vocabulary of 58,101), the bundle and the export.
-`python benchmarks/decoding.py OUT/bundle --forced` then compares its decoding speed with CTranslate2's.
+OUT takes the folder (random weights: 6 + 6 layers, width 512, feed-forward 2,048, a joint
+vocabulary of 58,101), the bundle and the export. `python benchmarks/decoding.py OUT/bundle
+--forced` then compares its decoding speed with CTranslate2's.
 """
 
 import argparse
@@ -22,16 +24,22 @@ from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 FORMATS = ("saved_model", "onnx", "onnx_steps", "onnx_int8")
 PIECES, WIDTH, INNER, LAYERS, HEADS, POSITIONS = 58_101, 512, 2048, 6, 8, 512
-# Biases of random size make some tokens much more probable than others, as in trained models, so that 8-bit weights choose the same ones.
-# With this bias of the end token, translations run to the limit. With 10 most do, but for those from a few hundred candidates.
+# Biases of random size make some tokens much more probable than others, as in trained models, so
+# that 8-bit weights choose the same ones. With this bias of the end token, translations run to the
+# limit. With 10 most do, but for those from a few hundred candidates.
 BIAS, END_BIAS = 3.0, 0.0
-SENTENCES, TOKENS = 60_000, 15  # of the made-up pairs: each token of the vocabulary has about 15 others beside it
+# Of the made-up pairs: each token of the vocabulary has about 15 others beside it.
+SENTENCES, TOKENS = 60_000, 15
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 CONFIG = {
     "model_type": "marian",
     "vocab_size": PIECES,
     "d_model": WIDTH,
-    **{f"{stack}_{name}": value for stack in ("encoder", "decoder") for name, value in (("layers", LAYERS), ("attention_heads", HEADS))},
+    **{
+        f"{stack}_{name}": value
+        for stack in ("encoder", "decoder")
+        for name, value in (("layers", LAYERS), ("attention_heads", HEADS))
+    },
     **{f"{stack}_ffn_dim": INNER for stack in ("encoder", "decoder")},
     "max_position_embeddings": POSITIONS,
     "activation_function": "swish",
@@ -44,12 +52,22 @@ CONFIG = {
 
 def main() -> None:
     """Run the benchmark."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("out", type=Path, help="new folder for the model, its bundle and its export")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "out", type=Path, help="new folder for the model, its bundle and its export"
+    )
     parser.add_argument("--format", action="append", choices=FORMATS, help="by default all")
-    parser.add_argument("--shortlist", action="store_true", help="also export onnx and onnx_int8 with one, of made-up pairs")
+    parser.add_argument(
+        "--shortlist",
+        action="store_true",
+        help="also export onnx and onnx_int8 with one, of made-up pairs",
+    )
     options = parser.parse_args()
-    folder, bundle, files, short = (options.out / name for name in ("folder", "bundle", "files", "shortlist"))
+    folder, bundle, files, short = (
+        options.out / name for name in ("folder", "bundle", "files", "shortlist")
+    )
     write_folder(folder)
     formats = [argument for name in options.format or FORMATS for argument in ("--format", name)]
     rows = [
@@ -59,11 +77,27 @@ def main() -> None:
     ]
     if options.shortlist:
         pairs = write_pairs(options.out)
-        rows.append(measured("export", bundle, "--out", short, "--format", "onnx", "--format", "onnx_int8", "--shortlist", pairs))
+        rows.append(
+            measured(
+                "export",
+                bundle,
+                "--out",
+                short,
+                "--format",
+                "onnx",
+                "--format",
+                "onnx_int8",
+                "--shortlist",
+                pairs,
+            )
+        )
     written = [path for made in (files, short) if made.exists() for path in sorted(made.iterdir())]
     sizes = [
         ["file", "MB"],
-        *([str(path.relative_to(options.out)), f"{size(path):.1f}"] for path in (folder, bundle, *written)),
+        *(
+            [str(path.relative_to(options.out)), f"{size(path):.1f}"]
+            for path in (folder, bundle, *written)
+        ),
     ]
     print_tables([f"Processor: {processor()}."], (rows, sizes))
 
@@ -71,12 +105,20 @@ def main() -> None:
 def measured(command: str, *arguments: str | Path) -> list[str]:
     """Run a command of `tfk-transformer` in a process of its own, and return its row."""
     started = time.perf_counter()
-    process = subprocess.Popen([sys.executable, "-m", "tfk_transformer", command, *map(str, arguments)], stdout=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tfk_transformer", command, *map(str, arguments)],
+        stdout=subprocess.DEVNULL,
+    )
     _, status, usage = os.wait4(process.pid, 0)
     if status:
         sys.exit(f"imported_model.py: {command} failed")
     seconds = time.perf_counter() - started
-    return [command, f"{seconds:.0f}", f"{usage.ru_utime + usage.ru_stime:.0f}", f"{usage.ru_maxrss / 1024:,.0f}"]
+    return [
+        command,
+        f"{seconds:.0f}",
+        f"{usage.ru_utime + usage.ru_stime:.0f}",
+        f"{usage.ru_maxrss / 1024:,.0f}",
+    ]
 
 
 def size(path: Path) -> float:
@@ -86,7 +128,9 @@ def size(path: Path) -> float:
 
 
 def write_folder(folder: Path) -> None:
-    """Write a folder of MarianMT with random weights, and a SentencePiece model of made-up words."""
+    """Write a folder of MarianMT with random weights, and a SentencePiece model of made-up
+    words.
+    """
     folder.mkdir(parents=True)
     words = made_up_words(PIECES - 3)
     vocabulary = {piece: row for row, piece in enumerate(["</s>", "<unk>", *words, "<pad>"])}
@@ -99,7 +143,10 @@ def write_folder(folder: Path) -> None:
 
 def write_pairs(out: Path) -> str:
     """Write text pairs of random words, and return their spec."""
-    random, words = np.random.default_rng(1), np.array([word.lstrip("▁") for word in made_up_words(PIECES - 3)[2 * len(LETTERS) :]])
+    random, words = (
+        np.random.default_rng(1),
+        np.array([word.lstrip("▁") for word in made_up_words(PIECES - 3)[2 * len(LETTERS) :]]),
+    )
     paths = [out / f"pairs.{side}.txt" for side in ("source", "target")]
     for path in paths:
         path.write_text("\n".join(map(" ".join, random.choice(words, (SENTENCES, TOKENS)))) + "\n")
@@ -125,14 +172,20 @@ def sentencepiece_model(words: list[str]) -> bytes:
     ):
         made.pieces.add(piece=piece, score=0.0, type=kind)
     for word in words:
-        made.pieces.add(piece=word, score=float(-np.log(len(words))), type=ModelProto.SentencePiece.NORMAL)
+        made.pieces.add(
+            piece=word, score=float(-np.log(len(words))), type=ModelProto.SentencePiece.NORMAL
+        )
     made.trainer_spec.model_type = 1  # unigram
-    made.normalizer_spec.add_dummy_prefix = made.normalizer_spec.escape_whitespaces = made.normalizer_spec.remove_extra_whitespaces = True
+    made.normalizer_spec.add_dummy_prefix = made.normalizer_spec.escape_whitespaces = (
+        made.normalizer_spec.remove_extra_whitespaces
+    ) = True
     return bytes(made.SerializeToString())
 
 
 def random_arrays() -> Iterator[tuple[str, np.ndarray]]:
-    """Yield the arrays of Hugging Face's class by name, of the sizes that a trained model's have."""
+    """Yield the arrays of Hugging Face's class by name, of the sizes that a trained model's
+    have.
+    """
     random = np.random.default_rng(0)
 
     def dense(path: str, outputs: int, inputs: int) -> Iterator[tuple[str, np.ndarray]]:
@@ -143,7 +196,10 @@ def random_arrays() -> Iterator[tuple[str, np.ndarray]]:
         yield f"{path}.weight", np.ones(WIDTH, "float32")
         yield f"{path}.bias", np.zeros(WIDTH, "float32")
 
-    for stack, attentions in (("encoder", ["self_attn"]), ("decoder", ["self_attn", "encoder_attn"])):
+    for stack, attentions in (
+        ("encoder", ["self_attn"]),
+        ("decoder", ["self_attn", "encoder_attn"]),
+    ):
         for layer in (f"model.{stack}.layers.{i}" for i in range(LAYERS)):
             for attention in attentions:
                 for projection in ("q_proj", "k_proj", "v_proj", "out_proj"):

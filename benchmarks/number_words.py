@@ -1,8 +1,10 @@
-"""Train recipes/numbers.toml from several seeds, and count the numbers that are translated exactly, greedily.
+"""Train recipes/numbers.toml from several seeds, and count the numbers that are translated exactly,
+greedily.
 
 python benchmarks/number_words.py [--seeds 5] [--recipe FILE]
 
-Each training is the command that a user types, in a process of its own; its time includes the start of TensorFlow.
+Each training is the command that a user types, in a process of its own; its time includes the start
+of TensorFlow.
 """
 
 import random
@@ -25,7 +27,9 @@ RECIPE = Path(__file__).parents[1] / "recipes" / "numbers.toml"
 
 
 def sets_of_numbers() -> dict[str, Iterable[int]]:
-    """Return what is translated: what people type, what nobody trained on, and numbers of which nearly all have six digits."""
+    """Return what is translated: what people type, what nobody trained on, and numbers of which
+    nearly all have six digits.
+    """
     return {
         "0 to 99": range(100),
         "0 to 999": range(1_000),
@@ -46,12 +50,27 @@ def main(
     table = [["seed", "training", *sets_of_numbers()]]
     for seed in range(seeds):
         with tempfile.TemporaryDirectory() as folder:
-            command = [sys.executable, "-m", "tfk_transformer", "train", recipe, "--seed", str(seed), "--quiet"]
+            command = [
+                sys.executable,
+                "-m",
+                "tfk_transformer",
+                "train",
+                recipe,
+                "--seed",
+                str(seed),
+                "--quiet",
+            ]
             started = time.perf_counter()
             subprocess.run([*command, "--out", f"{folder}/bundle"], check=True)
             seconds = time.perf_counter() - started
             translator = Translator.load(f"{folder}/bundle")
-        table.append([str(seed), f"{seconds:.0f} s", *(exact_match(translator, numbers) for numbers in sets_of_numbers().values())])
+        table.append(
+            [
+                str(seed),
+                f"{seconds:.0f} s",
+                *(exact_match(translator, numbers) for numbers in sets_of_numbers().values()),
+            ]
+        )
         print(" ".join(table[-1]), flush=True)
     print_tables([f"{values.data}, {values.epochs} epochs. Processor: {processor()}."], [table])
 

@@ -1,4 +1,5 @@
-"""Train the preset of each document of docs/seeds.md on number words, export it, and compare the results.
+"""Train the preset of each document of docs/seeds.md on number words, export it, and compare the
+results.
 
 python benchmarks/presets.py OUT [--epochs N] [--preset NAME …]
 """
@@ -16,11 +17,26 @@ from tfk_transformer import datasets
 from tfk_transformer.runtime_environment import load_tensorflow
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "numbers.toml"
-# What makes a document's model small enough for two cores; its kind of attention, norm, positions and output stay.
-SIZES = {"model_dim": 128, "num_heads": 4, "key_dim": 32, "value_dim": 32, "ff_dim": 512, "encoder_layers": 2, "decoder_layers": 2}
+# What makes a document's model small enough for two cores; its kind of attention, norm, positions
+# and output stay.
+SIZES = {
+    "model_dim": 128,
+    "num_heads": 4,
+    "key_dim": 32,
+    "value_dim": 32,
+    "ff_dim": 512,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+}
 NO_DROPOUT = {"attention_dropout": 0.0, "attention_output_dropout": 0.0, "ff_dropout": 0.0}
 WIDE_HEADS = {"from_zero": {"num_heads": 2, "key_dim": 128, "value_dim": 128}}
-PRESETS = ("yet_another_explanation", "from_zero", "step_by_step", "transformer_details", "from_scratch_pytorch")
+PRESETS = (
+    "yet_another_explanation",
+    "from_zero",
+    "step_by_step",
+    "transformer_details",
+    "from_scratch_pytorch",
+)
 
 
 def main() -> None:
@@ -44,7 +60,9 @@ def main() -> None:
 
 
 def measure(recipe, preset: str, out: Path, pairs: list) -> tuple[str, ...]:
-    """Return a row of the table; `export` fails unless SavedModel and ONNX give the Keras model's ids."""
+    """Return a row of the table; `export` fails unless SavedModel and ONNX give the Keras model's
+    ids.
+    """
     from tfk_transformer.evaluation import evaluate
     from tfk_transformer.export.exporting import export
     from tfk_transformer.export.runtime.opening import open_translator
@@ -57,7 +75,11 @@ def measure(recipe, preset: str, out: Path, pairs: list) -> tuple[str, ...]:
     export(translator, out / "export")
     matches = [
         evaluate(open_translator(path), pairs, beam_size=1)[0].exact_match
-        for path in (out / "bundle", out / "export" / "saved_model", out / "export" / "translate.onnx")
+        for path in (
+            out / "bundle",
+            out / "export" / "saved_model",
+            out / "export" / "translate.onnx",
+        )
     ]
     return (
         f"{translator.model.count_params():,}",

@@ -1,10 +1,12 @@
-"""Measure memory use and speed of reading a large corpus: texts that are encoded, or ids from a cache.
+"""Measure memory use and speed of reading a large corpus: texts that are encoded, or ids from a
+cache.
 
     python benchmarks/streaming.py [--pairs 5000000] [--buffer 131072]
 
-The corpus is generated line by line and not stored. Each way of reading it has its own process, whose peak memory is printed after
-each fifth of the pairs. "survey" is the pass before training that counts pairs and batches. "base" is the memory of the process
-before it reads: Python, NumPy, SentencePiece and its model.
+The corpus is generated line by line and not stored. Each way of reading it has its own process,
+whose peak memory is printed after each fifth of the pairs. "survey" is the pass before training
+that counts pairs and batches. "base" is the memory of the process before it reads: Python, NumPy,
+SentencePiece and its model.
 """
 
 import argparse
@@ -43,14 +45,26 @@ class MadeCorpus(Source):
 
     def _read(self, split):
         random = np.random.default_rng(0)
-        syllables = np.array(["ka", "lo", "mi", "ten", "sur", "va", "nel", "or", "pi", "dra", "ush", "em"])
-        words = np.array(["".join(random.choice(syllables, n)) for n in random.integers(1, 4, 5_000)])
+        syllables = np.array(
+            ["ka", "lo", "mi", "ten", "sur", "va", "nel", "or", "pi", "dra", "ush", "em"]
+        )
+        words = np.array(
+            ["".join(random.choice(syllables, n)) for n in random.integers(1, 4, 5_000)]
+        )
         for first in range(0, self.count, 10_000):
             lengths = np.minimum(random.geometric(1 / 12, (2, 10_000)) + 2, 60)
-            picked = iter(words[(random.pareto(1.0, int(lengths.sum())) * 20).astype(np.int64) % len(words)].tolist())
+            picked = iter(
+                words[
+                    (random.pareto(1.0, int(lengths.sum())) * 20).astype(np.int64) % len(words)
+                ].tolist()
+            )
             for number, (source, target) in enumerate(zip(*lengths.tolist(), strict=True), first):
                 if number < self.count:
-                    yield Pair(" ".join(itertools.islice(picked, source)), " ".join(itertools.islice(picked, target)), str(number))
+                    yield Pair(
+                        " ".join(itertools.islice(picked, source)),
+                        " ".join(itertools.islice(picked, target)),
+                        str(number),
+                    )
 
 
 def peak() -> float:
@@ -67,9 +81,18 @@ def vocabulary() -> bytes:
 def read(way: str, count: int, cache: str) -> None:
     """Read the corpus one way, and print where memory and time stand at each fifth."""
     data = MadeCorpus(count)
-    with ProcessPoolExecutor(1, get_context("spawn")) as elsewhere:  # learning takes memory, which would hide what reading takes
+    # Learning takes memory, which would hide what reading takes.
+    with ProcessPoolExecutor(1, get_context("spawn")) as elsewhere:
         tokenizer = SubwordTokenizer(elsewhere.submit(vocabulary).result())
-    batches = TokenBatches(data, "train", tokenizer, tokenizer, shuffle=True, cache=cache if "cache" in way else None, few_shapes=False)
+    batches = TokenBatches(
+        data,
+        "train",
+        tokenizer,
+        tokenizer,
+        shuffle=True,
+        cache=cache if "cache" in way else None,
+        few_shapes=False,
+    )
     base, started = peak(), time.perf_counter()
     print(f"0 {base:.0f} 0", flush=True)
     if way in ("survey", "write cache", "cache survey"):
@@ -85,9 +108,13 @@ def read(way: str, count: int, cache: str) -> None:
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--pairs", type=int, default=5_000_000)
-    parser.add_argument("--buffer", type=int, default=batching.BUFFERED_PAIRS, help="pairs that are mixed at a time")
+    parser.add_argument(
+        "--buffer", type=int, default=batching.BUFFERED_PAIRS, help="pairs that are mixed at a time"
+    )
     parser.add_argument("--way", choices=WAYS, help="measure only this one, without a table")
     parser.add_argument("--cache", help="folder, if only one way is measured")
     options = parser.parse_args()
@@ -96,15 +123,22 @@ def main() -> None:
     if options.way:
         read(options.way, options.pairs, options.cache)
         return
-    print("| way | pairs | peak memory, MB | seconds | pairs/s |\n| --- | --- | --- | --- | --- |", flush=True)
+    print(
+        "| way | pairs | peak memory, MB | seconds | pairs/s |\n| --- | --- | --- | --- | --- |",
+        flush=True,
+    )
     with tempfile.TemporaryDirectory() as folder:
         for way in WAYS:
             command = [sys.executable, __file__, "--way", way, "--cache", f"{folder}/cache"]
             command += ["--pairs", str(options.pairs), "--buffer", str(options.buffer)]
-            for line in subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines():
+            for line in subprocess.run(
+                command, stdout=subprocess.PIPE, text=True, check=True
+            ).stdout.splitlines():
                 count, memory, seconds = map(float, line.split())
                 speed = f"{count / seconds:,.0f}" if count else ""
-                print(f"| {way} | {count:,.0f} | {memory:.0f} | {seconds:.1f} | {speed} |", flush=True)
+                print(
+                    f"| {way} | {count:,.0f} | {memory:.0f} | {seconds:.1f} | {speed} |", flush=True
+                )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""Pages of the API reference: the public names of `tfk_transformer`, read from their source by griffe.
+"""Pages of the API reference: the public names of `tfk_transformer`, read from their source by
+griffe.
 
-Only the package's table of names is imported, so the site is built without TensorFlow. Docstrings are Google style, and their text is
-shown as Markdown.
+Only the package's table of names is imported, so the site is built without TensorFlow. Docstrings
+are Google style, and their text is shown as Markdown.
 """
 
 import ast
@@ -18,7 +19,15 @@ import griffe
 import tfk_transformer
 
 # Methods that Keras calls; users call the layer or the model.
-OF_KERAS = {"build", "compute_loss", "compute_mask", "compute_output_shape", "compute_output_spec", "from_config", "get_config"}
+OF_KERAS = {
+    "build",
+    "compute_loss",
+    "compute_mask",
+    "compute_output_shape",
+    "compute_output_spec",
+    "from_config",
+    "get_config",
+}
 TITLES = {
     "config": "Configuration",
     "data": "Batches",
@@ -35,9 +44,11 @@ TITLES = {
     "tokenizers": "Tokenizers",
     "training": "Training",
 }
-# Translators and classifiers inherit from protocols, whose methods they define or refuse; a page shows what is defined.
+# Translators and classifiers inherit from protocols, whose methods they define or refuse; a page
+# shows what is defined.
 REFUSED_WHERE_INHERITED = "tfk_transformer.inference.interface"
-JOINED = {"metrics": "losses", "schedules": "losses", "optimizers": "losses"}  # folders that share a page
+# Folders that share a page.
+JOINED = {"metrics": "losses", "schedules": "losses", "optimizers": "losses"}
 FENCE = "`" * 3
 
 
@@ -47,27 +58,48 @@ def write(repository: Path, folder: Path) -> None:
     pages: dict[str, list[str]] = {}
     for name, home in homes(repository).items():
         group = home.split(".")[0]
-        pages.setdefault(JOINED.get(group, group), []).append(render(name, find(packages, name, home)))
+        pages.setdefault(JOINED.get(group, group), []).append(
+            render(name, find(packages, name, home))
+        )
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     order = sorted(pages, key=lambda group: TITLES.get(group, group))
     for group in order:
-        (folder / f"{group}.md").write_text(f"# {TITLES.get(group, group)}\n\n" + "\n".join(pages[group]), encoding="utf-8")
+        (folder / f"{group}.md").write_text(
+            f"# {TITLES.get(group, group)}\n\n" + "\n".join(pages[group]), encoding="utf-8"
+        )
     contents = "\n".join([f"{FENCE}{{toctree}}", "", *order, FENCE])
-    intro = "Every name on these pages is imported from `tfk_transformer`, and is loaded when it is first used."
-    (folder / "index.md").write_text(f"# API reference\n\n{intro}\n\n{contents}\n", encoding="utf-8")
+    intro = (
+        "Every name on these pages is imported from `tfk_transformer`, and is loaded when it "
+        "is first used."
+    )
+    (folder / "index.md").write_text(
+        f"# API reference\n\n{intro}\n\n{contents}\n", encoding="utf-8"
+    )
 
 
 def homes(repository: Path) -> dict[str, str]:
-    """Return the module of each public name, where a type checker finds it if that differs from where it is loaded from."""
+    """Return the module of each public name, where a type checker finds it if that differs from
+    where it is loaded from.
+    """
     source = ast.parse((repository / "tfk_transformer" / "__init__.py").read_text(encoding="utf-8"))
-    imports = [node for node in ast.walk(source) if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tfk_transformer.")]
-    typed = {alias.asname or alias.name: node.module.removeprefix("tfk_transformer.") for node in imports for alias in node.names}
+    imports = [
+        node
+        for node in ast.walk(source)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tfk_transformer.")
+    ]
+    typed = {
+        alias.asname or alias.name: node.module.removeprefix("tfk_transformer.")
+        for node in imports
+        for alias in node.names
+    }
     return {name: typed.get(name, home) for name, home in tfk_transformer._HOME.items()}
 
 
 def load(repository: Path) -> griffe.ModulesCollection:
-    """Read the sources as they are installed: `export` is a folder of the package, and lazy names are not in the way."""
+    """Read the sources as they are installed: `export` is a folder of the package, and lazy names
+    are not in the way.
+    """
     with tempfile.TemporaryDirectory() as folder:
         package = Path(folder) / "tfk_transformer"
         shutil.copytree(repository / "tfk_transformer", package)
@@ -93,13 +125,20 @@ def render(name: str, thing: griffe.Object) -> str:
         return directive("py:module", name, describe(thing), depth=3) + "\n" + "\n".join(members)
     if thing.is_class:
         inner = [member(found) for key, found in public_members(thing)]
-        return directive("py:class", f"{name}{parameters(thing)}", "\n\n".join([describe(thing), *inner]), depth=4)
+        return directive(
+            "py:class",
+            f"{name}{parameters(thing)}",
+            "\n\n".join([describe(thing), *inner]),
+            depth=4,
+        )
     kind = "py:function" if thing.is_function else "py:data"
     return directive(kind, f"{name}{signature(thing)}", describe(thing), depth=4)
 
 
 def public_members(owner: griffe.Object) -> Iterator[tuple[str, griffe.Object]]:
-    """Yield the documented members of a class, inherited ones included, or those that a module exports."""
+    """Yield the documented members of a class, inherited ones included, or those that a module
+    exports.
+    """
     for key, found in owner.all_members.items():
         if owner.is_module and owner.exports is not None and key not in owner.exports:
             continue
@@ -107,7 +146,12 @@ def public_members(owner: griffe.Object) -> Iterator[tuple[str, griffe.Object]]:
             found = found.final_target if found.is_alias else found
         except griffe.AliasResolutionError:
             continue  # from a library that is not read
-        if key.startswith("_") or key in OF_KERAS or not (found.has_docstring or is_field(found)) or found.is_module:
+        if (
+            key.startswith("_")
+            or key in OF_KERAS
+            or not (found.has_docstring or is_field(found))
+            or found.is_module
+        ):
             continue
         if owner.module != found.module and found.module.path == REFUSED_WHERE_INHERITED:
             continue
@@ -122,25 +166,48 @@ def is_field(thing: griffe.Object) -> bool:
 def member(thing: griffe.Object) -> str:
     """Return an entry of a class."""
     if thing.is_function:
-        options = [f":{label}:" for label in ("classmethod", "staticmethod") if label in thing.labels]
-        return directive("py:method", f"{thing.name}{signature(thing)}", describe(thing), depth=3, options=options)
+        options = [
+            f":{label}:" for label in ("classmethod", "staticmethod") if label in thing.labels
+        ]
+        return directive(
+            "py:method",
+            f"{thing.name}{signature(thing)}",
+            describe(thing),
+            depth=3,
+            options=options,
+        )
     options = [f":type: {one_line(thing.annotation)}"] if thing.annotation is not None else []
     value, description = field_of_a_record(thing)
     if value is not None:
         options.append(f":value: {value}")
-    return directive("py:attribute", thing.name, describe(thing) or markdown(description), depth=3, options=options)
+    return directive(
+        "py:attribute",
+        thing.name,
+        describe(thing) or markdown(description),
+        depth=3,
+        options=options,
+    )
 
 
 def field_of_a_record(thing: griffe.Object) -> tuple[str | None, str]:
-    """Return the default of an attribute and its description, which pydantic's fields state in a call."""
+    """Return the default of an attribute and its description, which pydantic's fields state in a
+    call.
+    """
     value = thing.value if thing.is_attribute and "property" not in thing.labels else None
     if not isinstance(value, griffe.ExprCall) or str(value.function) not in ("Field", "_field"):
         return (None if value is None else one_line(value)), ""
-    named = {each.name: str(each.value) for each in value.arguments if isinstance(each, griffe.ExprKeyword)}
-    placed = [str(each) for each in value.arguments if not isinstance(each, griffe.ExprKeyword)]  # part, default, description of a recipe
+    named = {
+        each.name: str(each.value)
+        for each in value.arguments
+        if isinstance(each, griffe.ExprKeyword)
+    }
+    # Part, default, description of a recipe.
+    placed = [str(each) for each in value.arguments if not isinstance(each, griffe.ExprKeyword)]
     named |= dict(zip(("part", "default", "description"), placed, strict=False))
     default = named.get("default")
-    return (None if default in (None, "...") else default), ast.literal_eval(f"({named.get('description', repr(''))})")
+    return (None if default in (None, "...") else default), ast.literal_eval(
+        f"({named.get('description', repr(''))})"
+    )
 
 
 def parameters(owner: griffe.Object) -> str:
@@ -171,7 +238,9 @@ def listed(found: list[griffe.Parameter]) -> Iterator[str]:
         note = f": {one_line(each.annotation)}" if each.annotation is not None else ""
         default = f" = {one_line(each.default)}" if each.default is not None and not stars else ""
         yield f"{stars}{each.name}{note}{default}"
-        if each.kind is kinds.positional_only and (after is None or after.kind is not kinds.positional_only):
+        if each.kind is kinds.positional_only and (
+            after is None or after.kind is not kinds.positional_only
+        ):
             yield "/"
 
 
@@ -184,7 +253,11 @@ def describe(thing: griffe.Object) -> str:
     """Return a docstring as Markdown: its text, then fields for arguments, result and errors."""
     if thing.docstring is None:
         return ""
-    return "\n\n".join(part for part in (section(each) for each in thing.docstring.parse("google", warnings=False)) if part)
+    return "\n\n".join(
+        part
+        for part in (section(each) for each in thing.docstring.parse("google", warnings=False))
+        if part
+    )
 
 
 def section(each: griffe.DocstringSection) -> str:
@@ -193,18 +266,28 @@ def section(each: griffe.DocstringSection) -> str:
     if kind == "text":
         return markdown(each.value)
     if kind in ("parameters", "other parameters"):
-        return "\n".join(field(f"param {item.name.lstrip('*')}", item.description) for item in each.value)
+        return "\n".join(
+            field(f"param {item.name.lstrip('*')}", item.description) for item in each.value
+        )
     if kind == "attributes":
         return "\n".join(field(f"ivar {item.name}", item.description) for item in each.value)
     if kind in ("returns", "yields"):
         return field("returns", " ".join(item.description for item in each.value))
     if kind == "raises":
-        return "\n".join(field(f"raises {item.annotation}", item.description) for item in each.value)
+        return "\n".join(
+            field(f"raises {item.annotation}", item.description) for item in each.value
+        )
     if kind == "admonition":
         return f"**{each.title}** {markdown(each.value.contents)}"
     if kind == "examples":
-        return "\n\n".join(markdown(text) if of.value == "text" else f"{FENCE}python\n{text}\n{FENCE}" for of, text in each.value)
-    raise ValueError(f"docstring section: expected one of Args, Returns, Yields, Raises, Attributes, Examples, got {kind!r}.")
+        return "\n\n".join(
+            markdown(text) if of.value == "text" else f"{FENCE}python\n{text}\n{FENCE}"
+            for of, text in each.value
+        )
+    raise ValueError(
+        "docstring section: expected one of Args, Returns, Yields, Raises, Attributes, Examples, "
+        f"got {kind!r}."
+    )
 
 
 def field(name: str, text: str) -> str:
@@ -213,12 +296,18 @@ def field(name: str, text: str) -> str:
 
 
 def markdown(text: str) -> str:
-    """Return docstring text with the characters escaped that Markdown would read as markup, outside code."""
+    """Return docstring text with the characters escaped that Markdown would read as markup, outside
+    code.
+    """
     parts = re.split(r"(```.*?```|``.*?``|`[^`]*`)", text.strip(), flags=re.DOTALL)
-    return "".join(part if part.startswith("`") else re.sub(r"([*<\[\]])", r"\\\1", part) for part in parts)
+    return "".join(
+        part if part.startswith("`") else re.sub(r"([*<\[\]])", r"\\\1", part) for part in parts
+    )
 
 
 def directive(name: str, argument: str, body: str, depth: int, options: Sequence[str] = ()) -> str:
-    """Return a MyST directive; a greater `depth` has a longer fence, so that it can hold lesser ones."""
+    """Return a MyST directive; a greater `depth` has a longer fence, so that it can hold lesser
+    ones.
+    """
     fence = "`" * (depth + 1)
     return "\n".join([f"{fence}{{{name}}} {argument}", *options, "", body, fence, ""])

@@ -1,7 +1,7 @@
 """Configuration of the documentation site; `scripts/site` builds it, and any warning is an error.
 
-The pages are the Markdown files of this folder, and README.md, CONTRIBUTING.md, CHANGELOG.md and SECURITY.md. `api_pages` writes
-the API reference from docstrings.
+The pages are the Markdown files of this folder, and README.md, CONTRIBUTING.md, CHANGELOG.md and
+SECURITY.md. `api_pages` writes the API reference from docstrings.
 """
 
 import re
@@ -34,11 +34,18 @@ html_show_sourcelink = False
 html_show_copyright = False
 
 # Pages of the site whose text stands at the root of the repository.
-ROOT_PAGES = {"index": "README.md", "contributing": "CONTRIBUTING.md", "changelog": "CHANGELOG.md", "reporting": "SECURITY.md"}
+ROOT_PAGES = {
+    "index": "README.md",
+    "contributing": "CONTRIBUTING.md",
+    "changelog": "CHANGELOG.md",
+    "reporting": "SECURITY.md",
+}
 
 
 def from_the_root(name: str) -> str:
-    """Return a Markdown file of the repository's root with its links made relative to this folder."""
+    """Return a Markdown file of the repository's root with its links made relative to this
+    folder.
+    """
     text = (HERE.parent / name).read_text(encoding="utf-8")
     for page, file in ROOT_PAGES.items():
         text = text.replace(f"]({file})", f"]({page}.md)")
@@ -47,7 +54,9 @@ def from_the_root(name: str) -> str:
 
 
 def add_root_page(app, docname: str, source: list[str]) -> None:
-    """Put the text of a root page before the content of the page in this folder (its table of contents), and link to its page."""
+    """Put the text of a root page before the content of the page in this folder (its table of
+    contents), and link to its page.
+    """
     if docname in ROOT_PAGES:
         source[0] = f"{from_the_root(ROOT_PAGES[docname])}\n\n{source[0]}"
     for page, file in ROOT_PAGES.items():

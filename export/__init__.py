@@ -1,7 +1,8 @@
 """Export models to SavedModel and ONNX files, compare the files with the Keras model, and run them.
 
-The package can be called: `tfk_transformer.export(fitted, out, formats=None, node_modules=None, shortlist=None)` writes the files of a
-translator or a classifier. `help(tfk_transformer.export.exporting.export)` describes the arguments.
+The package can be called: `tfk_transformer.export(fitted, out, formats=None, node_modules=None,
+shortlist=None)` writes the files of a translator or a classifier.
+`help(tfk_transformer.export.exporting.export)` describes the arguments.
 
 The package is installed as `tfk_transformer.export`.
 
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
     from tfk_transformer.pipelines.translator import Translator
 
 if __name__ != "tfk_transformer.export":
-    # In the root folder of the repository, `import export` would load the same files under a second name.
+    # In the root folder of the repository, `import export` would load the same files under a second
+    # name.
     raise ImportError("import this package as 'tfk_transformer.export', not 'export'.")
 
 
@@ -38,7 +40,9 @@ class _CallablePackage(ModuleType):
         node_modules: str | os.PathLike[str] | None = None,
         shortlist: str | None = None,
     ) -> Figures:
-        """Write a translator or a classifier as files; see `exporting.export`. TensorFlow is loaded here, not on import."""
+        """Write a translator or a classifier as files; see `exporting.export`. TensorFlow is loaded
+        here, not on import.
+        """
         from tfk_transformer.export.exporting import export
 
         return export(fitted, out, formats, node_modules, shortlist)

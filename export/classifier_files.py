@@ -1,4 +1,6 @@
-"""Write the files of a classifier, and compare each with the Keras model's own labels and probabilities."""
+"""Write the files of a classifier, and compare each with the Keras model's own labels and
+probabilities.
+"""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -18,7 +20,8 @@ from tfk_transformer.export.to_saved_model.warm_up import write_warm_up
 from tfk_transformer.export.to_saved_model.writer import write_saved_model
 from tfk_transformer.pipelines.text_classifier import TextClassifier
 
-Function = Callable[[np.ndarray], Mapping[str, Tensor]]  # of an artifact: from texts (N,), or ids (N, S), to tensors by name
+# Of an artifact: from texts (N,), or ids (N, S), to tensors by name.
+Function = Callable[[np.ndarray], Mapping[str, Tensor]]
 
 
 class ExpectedResults:
@@ -26,22 +29,33 @@ class ExpectedResults:
 
     def __init__(self, classifier: TextClassifier):
         self.texts = parity.probe_texts(classifier.probes, classifier.tokenizer)
-        self.ids = parity.probe_ids(self.texts, classifier.tokenizer, classifier.model.config.max_length)
+        self.ids = parity.probe_ids(
+            self.texts, classifier.tokenizer, classifier.model.config.max_length
+        )
         self.agreed: Figures = {"sentences": len(self.texts), "labels": "equal"}
         self.labels, self.probability = self._of_texts(traced(classifier.functions, CLASSIFY_TEXT))
         self.probabilities = self._of_ids(traced(classifier.functions, CLASSIFY_IDS))
 
     def check(self, name: str, of_texts: Function, of_ids: Function) -> Figures:
-        """Compare the results of an artifact's functions with the model's; return the parity figures."""
+        """Compare the results of an artifact's functions with the model's; return the parity
+        figures.
+        """
         labels, probability = self._of_texts(of_texts)
         parity.check_rows(name, "labels", self.texts, self.labels, labels)
         pairs = ((self.probability, probability), (self.probabilities, self._of_ids(of_ids)))
-        return {"largest_probability_difference": max(parity.check_probabilities(name, *pair) for pair in pairs)}
+        return {
+            "largest_probability_difference": max(
+                parity.check_probabilities(name, *pair) for pair in pairs
+            )
+        }
 
     def _of_texts(self, function: Function) -> tuple[list[str], np.ndarray]:
         """Return the labels, and their probabilities (N,)."""
         found = function(np.array(self.texts, object))
-        labels = [label if isinstance(label, str) else label.decode() for label in np.array(found["label"])]
+        labels = [
+            label if isinstance(label, str) else label.decode()
+            for label in np.array(found["label"])
+        ]
         return labels, np.array(found["probability"])
 
     def _of_ids(self, function: Function) -> np.ndarray:
@@ -53,7 +67,9 @@ def _saved_model(classifier: TextClassifier, folder: Path, expected: ExpectedRes
     import tensorflow as tf
 
     path = folder / file_names.SAVED_MODEL
-    write_saved_model(classifier, classifier.functions, path, CLASSIFIER_SAVED_MODEL, labels=classifier.labels)
+    write_saved_model(
+        classifier, classifier.functions, path, CLASSIFIER_SAVED_MODEL, labels=classifier.labels
+    )
     write_warm_up(path, CLASSIFIER_SAVED_MODEL, expected.texts)
     signatures = tf.saved_model.load(str(path)).signatures
     return expected.check(
@@ -70,7 +86,11 @@ def _onnx(classifier: TextClassifier, folder: Path, expected: ExpectedResults) -
     files = OnnxFiles(models, folder, classifier.model.config, {"labels": classifier.labels})
     over_texts = open_session(folder / file_names.CLASSIFY, text_operators=True)
     over_ids = open_session(folder / file_names.PROBABILITIES)
-    figures = expected.check("ONNX", lambda texts: _outputs(over_texts, text=texts), lambda ids: _outputs(over_ids, source_ids=ids))
+    figures = expected.check(
+        "ONNX",
+        lambda texts: _outputs(over_texts, text=texts),
+        lambda ids: _outputs(over_ids, source_ids=ids),
+    )
     files.add_metadata(parity={**expected.agreed, **figures})
     return figures
 
@@ -80,4 +100,7 @@ def _outputs(session: InferenceSession, **inputs: np.ndarray) -> dict[str, np.nd
     return dict(zip(names, session.run(names, inputs), strict=True))
 
 
-WRITERS: dict[str, Callable[[TextClassifier, Path, ExpectedResults], Figures]] = {"saved_model": _saved_model, "onnx": _onnx}
+WRITERS: dict[str, Callable[[TextClassifier, Path, ExpectedResults], Figures]] = {
+    "saved_model": _saved_model,
+    "onnx": _onnx,
+}

@@ -1,4 +1,6 @@
-"""The probe sentences of a translator, and the Keras model's results on them, with which every file is compared."""
+"""The probe sentences of a translator, and the Keras model's results on them, with which every file
+is compared.
+"""
 
 import functools
 import logging
@@ -15,17 +17,23 @@ from tfk_transformer.export import parity
 from tfk_transformer.export.functions import traced
 from tfk_transformer.export.parity import Figures, Searched
 from tfk_transformer.export.signatures import GENERATE, SCORE_AND_ATTEND
-from tfk_transformer.export.to_saved_model.shared_functions import SharedFunctions, without_graph_optimizer
+from tfk_transformer.export.to_saved_model.shared_functions import (
+    SharedFunctions,
+    without_graph_optimizer,
+)
 from tfk_transformer.inference.results import Translation
 from tfk_transformer.inference.streaming import StepModel, next_tokens
 from tfk_transformer.pipelines.translator import Translator
 
 Settings = Mapping[str, int | float]
-Generate = Callable[[np.ndarray, np.ndarray, Settings], Searched]  # from source ids, prefix ids and settings
+# From source ids, prefix ids and settings.
+Generate = Callable[[np.ndarray, np.ndarray, Settings], Searched]
 Score = Callable[[np.ndarray, np.ndarray], Sequence[np.ndarray]]  # from source ids and target ids
 Translate = Callable[..., list[Translation]]  # from texts, with search settings
 
-BATCH_SIZE = 32  # the most probes that are scored, or that onnxruntime runs, at once; with all, large models need several times the RAM
+# The most probes that are scored, or that onnxruntime runs, at once; with all, large models need
+# several times the RAM.
+BATCH_SIZE = 32
 PREFIX_LENGTH = 2  # tokens of the forced prefixes
 PREFIX_PROBES = 16  # probes that are translated with them
 LARGE = 20_000_000  # parameters
@@ -59,7 +67,11 @@ class ExpectedResults:
         self.texts = parity.probe_texts(translator.probes, tokenizer)
         self.ids = parity.probe_ids(self.texts, tokenizer, translator.model.config.max_length)
         # Texts that are too long are compared over ids only: the runtimes refuse them.
-        self.fitting = [row for row, ids in enumerate(tokenizer.encode(self.texts)) if len(ids) < self.ids.shape[1]]
+        self.fitting = [
+            row
+            for row, ids in enumerate(tokenizer.encode(self.texts))
+            if len(ids) < self.ids.shape[1]
+        ]
         self.short_texts = [self.texts[row] for row in self.fitting]
         greedy, beam = parity.SETTINGS
         every = np.arange(len(self.texts))
@@ -67,7 +79,8 @@ class ExpectedResults:
         self.searches = [self._search(every, greedy), self._search(self.beam_rows, beam)]
         # The best hypotheses' ids (N, T): the greedy ones, and the beam search's where it ran.
         self.greedy, self.best = self._best_of(self.searches[:1]), self._best_of(self.searches)
-        prefix = np.roll(self.best[:PREFIX_PROBES, :PREFIX_LENGTH], 1, axis=0)  # of each, the beginning of another one's translation
+        # Of each, the beginning of another one's translation.
+        prefix = np.roll(self.best[:PREFIX_PROBES, :PREFIX_LENGTH], 1, axis=0)
         self.searches.append(self._search(every[:PREFIX_PROBES], greedy, prefix))
         too_long = np.setdiff1d(every, self.fitting)
         if too_long.size:
@@ -75,15 +88,21 @@ class ExpectedResults:
         self.scores = _in_batches(self._score, self.ids, self.best)
         beam_fitting = [row for row in self.fitting if row in self.beam_rows]
         self.beam_texts = [self.texts[row] for row in beam_fitting]
-        self.beam_translations: list[str] = translator.target_tokenizer.decode(self.best[beam_fitting].tolist())
+        self.beam_translations: list[str] = translator.target_tokenizer.decode(
+            self.best[beam_fitting].tolist()
+        )
         settings = [{**greedy, "probes": len(every)}, {**beam, "probes": len(self.beam_rows)}]
         self.agreed: Figures = {"sentences": len(self.texts), "settings": settings, "ids": "equal"}
 
-    def _search(self, rows: np.ndarray, settings: Settings, prefix_ids: np.ndarray = NO_PREFIX) -> Search:
+    def _search(
+        self, rows: np.ndarray, settings: Settings, prefix_ids: np.ndarray = NO_PREFIX
+    ) -> Search:
         return Search(rows, prefix_ids, settings, self.generate(settings, prefix_ids, rows))
 
     def _best_of(self, searches: Sequence[Search]) -> np.ndarray:
-        """Return the best hypothesis of each probe by the last of these searches that it was part of, int32 (N, T)."""
+        """Return the best hypothesis of each probe by the last of these searches that it was part
+        of, int32 (N, T).
+        """
         length = max(search.searched[0].shape[2] for search in searches)
         best = np.full((len(self.texts), length), PAD_ID, "int32")
         for rows, _, _, (ids, _) in searches:
@@ -92,7 +111,8 @@ class ExpectedResults:
         return best
 
     def check_ids(self, name: str, generate: Generate) -> float:
-        """Compare an artifact's translations of ids with the model's: all but the greedy ones that `check_texts` compares.
+        """Compare an artifact's translations of ids with the model's: all but the greedy ones that
+        `check_texts` compares.
 
         Args:
             name: name of the artifact, for errors.
@@ -103,7 +123,11 @@ class ExpectedResults:
         """
         LOG.info("compare %s with the Keras model: translations of ids", name)
         return max(
-            parity.check_ids(name, search.searched, generate(self.ids[search.rows], search.prefix_ids, search.settings))
+            parity.check_ids(
+                name,
+                search.searched,
+                generate(self.ids[search.rows], search.prefix_ids, search.settings),
+            )
             for search in self.searches[1:]
         )
 
@@ -121,7 +145,13 @@ class ExpectedResults:
         ids, scores = self.searches[0].searched
         expected = self.translator.target_tokenizer.decode(ids[self.fitting, 0].tolist())
         found = translate(self.short_texts, **self.searches[0].settings)
-        parity.check_rows(name, "translations", self.short_texts, expected, [translation.text for translation in found])
+        parity.check_rows(
+            name,
+            "translations",
+            self.short_texts,
+            expected,
+            [translation.text for translation in found],
+        )
         other_scores = np.array([translation.score for translation in found])
         return parity.check_numbers(name, "scores", scores[self.fitting, 0], other_scores)
 
@@ -130,7 +160,8 @@ class ExpectedResults:
 
         Args:
             name: name of the artifact, for errors.
-            score: from source ids and target ids to log-probabilities of tokens, their sums and attention weights.
+            score: from source ids and target ids to log-probabilities of tokens, their sums and
+                attention weights.
 
         Returns:
             The parity figures.
@@ -139,15 +170,26 @@ class ExpectedResults:
         return parity.check_scores(name, self.scores, _in_batches(score, self.ids, self.best))
 
     def check_steps(self, name: str, steps: StepModel) -> None:
-        """Compare the tokens of a loop over an artifact's decoding steps with the model's greedy search."""
+        """Compare the tokens of a loop over an artifact's decoding steps with the model's greedy
+        search.
+        """
         LOG.info("compare %s with the Keras model: decoding steps", name)
         settings = SearchSettings.model_validate(parity.SETTINGS[0]).as_arrays()
         found = np.stack(list(next_tokens(steps, self.ids, settings)), axis=1)  # (N, T)
         parity.check_tokens(name, self.greedy, found)
 
-    def generate(self, settings: Settings, prefix_ids: np.ndarray = NO_PREFIX, rows: np.ndarray | None = None) -> Searched:
-        """Return the model's translations of the ids of all or some probes with these search settings, and their scores."""
-        return run_search(self._generate_function, self.ids if rows is None else self.ids[rows], settings, prefix_ids)
+    def generate(
+        self, settings: Settings, prefix_ids: np.ndarray = NO_PREFIX, rows: np.ndarray | None = None
+    ) -> Searched:
+        """Return the model's translations of the ids of all or some probes with these search
+        settings, and their scores.
+        """
+        return run_search(
+            self._generate_function,
+            self.ids if rows is None else self.ids[rows],
+            settings,
+            prefix_ids,
+        )
 
     @functools.cached_property
     def _generate_function(self) -> Callable[..., dict[str, np.ndarray]]:
@@ -158,21 +200,32 @@ class ExpectedResults:
         return traced(self.functions, SCORE_AND_ATTEND)
 
     def _score(self, source_ids: np.ndarray, target_ids: np.ndarray) -> list[np.ndarray]:
-        # With oneDNN, Grappler fuses products and masks of full passes, which takes three times as long.
+        # With oneDNN, Grappler fuses products and masks of full passes, which takes three times as
+        # long.
         with without_graph_optimizer():
             found = self._score_function(source_ids, target_ids)
         return [found[tensor.name].numpy() for tensor in SCORE_AND_ATTEND.outputs]
 
 
-def _in_batches(score: Score, source_ids: np.ndarray, target_ids: np.ndarray) -> list[Sequence[np.ndarray]]:
-    """Return what `score` gives for each batch. Targets of similar length are together, so that there is little padding."""
+def _in_batches(
+    score: Score, source_ids: np.ndarray, target_ids: np.ndarray
+) -> list[Sequence[np.ndarray]]:
+    """Return what `score` gives for each batch. Targets of similar length are together, so that
+    there is little padding.
+    """
     lengths = np.count_nonzero(target_ids, axis=1)
     batches = np.array_split(np.argsort(lengths), math.ceil(len(lengths) / BATCH_SIZE))
-    return [score(source_ids[batch], target_ids[batch, : max(1, lengths[batch].max())]) for batch in batches]
+    return [
+        score(source_ids[batch], target_ids[batch, : max(1, lengths[batch].max())])
+        for batch in batches
+    ]
 
 
 def run_search(
-    generate: Callable[..., Mapping[str, np.ndarray]], ids: np.ndarray, settings: Settings, prefix_ids: np.ndarray = NO_PREFIX
+    generate: Callable[..., Mapping[str, np.ndarray]],
+    ids: np.ndarray,
+    settings: Settings,
+    prefix_ids: np.ndarray = NO_PREFIX,
 ) -> Searched:
     """Return the translations of ids by a traced search of these settings, and their scores."""
     values = SearchSettings.model_validate(settings).model_dump().values()

@@ -1,4 +1,6 @@
-"""Export a translator or a classifier: write its files, compare them with the model, and only then put them in place."""
+"""Export a translator or a classifier: write its files, compare them with the model, and only then
+put them in place.
+"""
 
 import contextlib
 import errno
@@ -52,37 +54,44 @@ def export(
 
     - "saved_model": the folder `saved_model/`.
     - "onnx": `generate.onnx` (ids), `translate.onnx` (text) and `score.onnx` (pairs of ids).
-    - "onnx_steps": `tokenizer.onnx`, `encoder.onnx` and `decoder_step.onnx`, for streaming and for hosts that run the decoding
-      loop themselves.
+    - "onnx_steps": `tokenizer.onnx`, `encoder.onnx` and `decoder_step.onnx`, for streaming and for
+      hosts that run the decoding loop themselves.
     - "onnx_int8": `generate.int8.onnx` and `translate.int8.onnx`, with weights of 8 bits.
     - "ctranslate2": the folder `ctranslate2/`, which `ctranslate2.Translator` loads.
     - "huggingface": the folder `huggingface/` in the layout of MarianMT, which transformers loads.
-    - "web": the folder `web/`, a page that translates in the browser, which is also a program for Node; "web_int8": `web_int8/`, the
-      same with weights of 8 bits.
+    - "web": the folder `web/`, a page that translates in the browser, which is also a program for
+      Node; "web_int8": `web_int8/`, the same with weights of 8 bits.
 
-    The formats of a classifier are "saved_model", and "onnx": `probabilities.onnx` (ids) and `classify.onnx` (text).
+    The formats of a classifier are "saved_model", and "onnx": `probabilities.onnx` (ids) and
+    `classify.onnx` (text).
 
-    Every file is run on at least 100 probe sentences, and nothing is written unless all ids, or labels, equal the Keras model's.
-    Only int8 translations may differ, which must be close to the model's, and 1 % of those of CTranslate2. A model that computes in
-    a half precision is exported, and compared, in float32.
+    Every file is run on at least 100 probe sentences, and nothing is written unless all ids, or
+    labels, equal the Keras model's. Only int8 translations may differ, which must be close to the
+    model's, and 1 % of those of CTranslate2. A model that computes in a half precision is exported,
+    and compared, in float32.
 
     Args:
         fitted: the translator or classifier to export.
         out: folder to write; it must not exist.
-        formats: names of formats. None: all of a classifier; "saved_model", "onnx" and "onnx_steps" of a translator.
-        node_modules: the folder with the npm packages onnxruntime-web and sentencepiece-js, for the formats "web" and "web_int8".
-            Default: `node_modules` in the working directory, or the one of `scripts/` in a clone.
-        shortlist: text pairs, as `datasets.load` reads them, from which the export learns the tokens that each source token may be
-            translated to. The files then compute only the candidates of each text, which is faster, and translations may differ from
-            those of the whole vocabulary (docs/exports.md). None: all tokens, or those of the translator's own shortlist. For "onnx",
-            which is the default then, "onnx_int8", "ctranslate2", "web" and "web_int8".
+        formats: names of formats. None: all of a classifier; "saved_model", "onnx" and "onnx_steps"
+            of a translator.
+        node_modules: the folder with the npm packages onnxruntime-web and sentencepiece-js, for the
+            formats "web" and "web_int8". Default: `node_modules` in the working directory, or the
+            one of `scripts/` in a clone.
+        shortlist: text pairs, as `datasets.load` reads them, from which the export learns the
+            tokens that each source token may be translated to. The files then compute only the
+            candidates of each text, which is faster, and translations may differ from those of the
+            whole vocabulary (docs/exports.md). None: all tokens, or those of the translator's own
+            shortlist. For "onnx", which is the default then, "onnx_int8", "ctranslate2", "web" and
+            "web_int8".
 
     Returns:
         The parity figures, which are also in `parity.json` and in the metadata of the ONNX files.
 
     Raises:
-        ValueError: if `fitted` is neither, a format is unknown or does not have the model's options, the folder exists or cannot be
-            written, an npm package is missing, the text pairs cannot be read, or the disk is full.
+        ValueError: if `fitted` is neither, a format is unknown or does not have the model's
+            options, the folder exists or cannot be written, an npm package is missing, the text
+            pairs cannot be read, or the disk is full.
         ImportError: if CTranslate2 is not installed and "ctranslate2" is requested.
         ParityError: if a file's results differ from the model's.
     """
@@ -97,27 +106,41 @@ def export(
         if set(wanted) & set(WEB_FORMATS):
             web_files.check_web(fitted)
             packages = find_packages(node_modules)
-        translator = fitted.in_float32() if shortlist is None else with_shortlist(fitted.in_float32(), shortlist)
+        translator = (
+            fitted.in_float32()
+            if shortlist is None
+            else with_shortlist(fitted.in_float32(), shortlist)
+        )
         return _export_translator(translator, out, wanted, packages)
     if isinstance(fitted, TextClassifier):
         check_formats(formats, CLASSIFIER_FORMATS)
         if shortlist is not None:
             check_shortlist(formats, fitted.model.config.architecture)
         return _export_classifier(fitted.in_float32(), out, formats or CLASSIFIER_FORMATS)
-    raise ValueError(f"fitted: expected a Translator or a TextClassifier, got {type(fitted).__name__}; open a bundle with its `load`.")
+    raise ValueError(
+        f"fitted: expected a Translator or a TextClassifier, got {type(fitted).__name__}; open a "
+        "bundle with its `load`."
+    )
 
 
 def export_one(
-    fitted: Translator | TextClassifier, filepath: str | os.PathLike[str], format: str = "tf_saved_model", verbose: bool | None = None
+    fitted: Translator | TextClassifier,
+    filepath: str | os.PathLike[str],
+    format: str = "tf_saved_model",
+    verbose: bool | None = None,
 ) -> Figures:
-    """Write one file or folder, with the arguments of `keras.Model.export`; see `SavedAsBundle.export`.
+    """Write one file or folder, with the arguments of `keras.Model.export`; see
+    `SavedAsBundle.export`.
 
     Raises:
         ValueError: if the format is unknown, or something exists at the path.
     """
     known = KERAS_TRANSLATOR_FORMATS if isinstance(fitted, Translator) else KERAS_CLASSIFIER_FORMATS
     if not isinstance(format, str) or format not in known:
-        raise ValueError(f"format: expected one of {', '.join(known)}, got {format!r}.{nearest(str(format), known)}")
+        raise ValueError(
+            f"format: expected one of {', '.join(known)}, got "
+            f"{format!r}.{nearest(str(format), known)}"
+        )
     ours, name = known[format]
     path = Path(filepath)
     check_out(path, "filepath", "file" if name.endswith(".onnx") else "folder")
@@ -126,7 +149,8 @@ def export_one(
         figures = export(fitted, files, [ours])
         if (beside := files / file_names.external_weights(name)).exists():
             raise ValueError(
-                f"format: expected a model with less than 2 GB of weights for one file, got one with {beside.stat().st_size / 1e9:.1f} GB; "
+                "format: expected a model with less than 2 GB of weights for one file, got one "
+                f"with {beside.stat().st_size / 1e9:.1f} GB; "
                 f"use tfk_transformer.export(…, formats=['{ours}']), which writes two files."
             )
         os.replace(files / name, new)
@@ -136,7 +160,9 @@ def export_one(
 
 
 def with_shortlist(translator: Translator, pairs: str) -> Translator:
-    """Return the translator with a shortlist that is learned from pairs, those of their first split."""
+    """Return the translator with a shortlist that is learned from pairs, those of their first
+    split.
+    """
     LOG.info("learn the shortlist from %s", pairs)
     data = datasets.load(pairs)
     tokenizers = translator.source_tokenizer, translator.target_tokenizer
@@ -145,23 +171,31 @@ def with_shortlist(translator: Translator, pairs: str) -> Translator:
 
 
 def _export_translator(
-    translator: Translator, out: str | os.PathLike[str], formats: Sequence[str], npm_packages: Path | None = None
+    translator: Translator,
+    out: str | os.PathLike[str],
+    formats: Sequence[str],
+    npm_packages: Path | None = None,
 ) -> Figures:
     with _exact_float32(), _garbage_kept(translator), _new_folder(out) as folder:
         LOG.info("run the Keras model on the probe sentences")
         expected = ExpectedResults(translator)
         writers = _chosen(translator_files.WRITERS, formats, translator)
         written = {name: write(translator, folder, expected) for name, write in writers}
-        # 8-bit files and the folders of other libraries are compared otherwise, and have figures of their own.
+        # 8-bit files and the folders of other libraries are compared otherwise, and have figures of
+        # their own.
         exact = set(formats) - set(APPROXIMATE_FORMATS) - set(library_files.WRITERS)
         agreed = {**(expected.agreed if exact else {}), **about_shortlist(translator.shortlist)}
         if npm_packages:
             pages = [name for name in web_files.FORMATS if name in formats]
-            written |= web_files.write_web(translator, folder, expected, pages, npm_packages, written)
+            written |= web_files.write_web(
+                translator, folder, expected, pages, npm_packages, written
+            )
         return _with_figures(folder, {**agreed, "sentences": len(expected.texts), **written})
 
 
-def _export_classifier(classifier: TextClassifier, out: str | os.PathLike[str], formats: Sequence[str]) -> Figures:
+def _export_classifier(
+    classifier: TextClassifier, out: str | os.PathLike[str], formats: Sequence[str]
+) -> Figures:
     with _exact_float32(), _garbage_kept(classifier), _new_folder(out) as folder:
         LOG.info("run the Keras model on the probe sentences")
         expected = classifier_files.ExpectedResults(classifier)
@@ -170,7 +204,9 @@ def _export_classifier(classifier: TextClassifier, out: str | os.PathLike[str], 
         return _with_figures(folder, {**expected.agreed, **written})
 
 
-def _chosen(writers: Mapping[str, Writer], formats: Sequence[str], fitted: Translator | TextClassifier) -> Iterator[tuple[str, Writer]]:
+def _chosen(
+    writers: Mapping[str, Writer], formats: Sequence[str], fitted: Translator | TextClassifier
+) -> Iterator[tuple[str, Writer]]:
     """Yield the writers of the requested formats by name, and log each."""
     names = [name for name in writers if name in formats]
     for number, name in enumerate(names, 1):
@@ -215,7 +251,10 @@ def _new_folder(out: str | os.PathLike[str]) -> Iterator[Path]:
     except (OSError, tf.errors.OpError) as error:
         if os.strerror(errno.ENOSPC) not in str(error):  # TensorFlow's errors have no number
             raise
-        raise ValueError(f"out: no space left on the disk for {out}; nothing was written. Free some, and export again.") from None
+        raise ValueError(
+            f"out: no space left on the disk for {out}; nothing was written. Free some, and "
+            "export again."
+        ) from None
 
 
 def _with_figures(folder: Path, figures: Figures) -> Figures:
@@ -225,7 +264,9 @@ def _with_figures(folder: Path, figures: Figures) -> Figures:
 
 @contextlib.contextmanager
 def _exact_float32() -> Iterator[None]:
-    """Make GPUs multiply in float32: TensorFlow rounds factors to 10 bits there by default, and ONNX files would seem to differ."""
+    """Make GPUs multiply in float32: TensorFlow rounds factors to 10 bits there by default, and
+    ONNX files would seem to differ.
+    """
     import tensorflow as tf
 
     before = tf.config.experimental.tensor_float_32_execution_enabled()

@@ -1,9 +1,12 @@
-"""The names of the files and folders that an export writes. This module imports nothing, so that every runtime can use it."""
+"""The names of the files and folders that an export writes. This module imports nothing, so that
+every runtime can use it.
+"""
 
 PARITY = "parity.json"
 SAVED_MODEL = "saved_model"  # a folder
 
-# Of a translator. The files over ids run on every onnxruntime; the files over text require onnxruntime-extensions.
+# Of a translator. The files over ids run on every onnxruntime; the files over text require
+# onnxruntime-extensions.
 GENERATE = "generate.onnx"
 TRANSLATE = "translate.onnx"
 SCORE = "score.onnx"
@@ -27,7 +30,9 @@ CLASSIFY = "classify.onnx"
 
 
 def with_profile(name: str, profile: str) -> str:
-    """Return the name of a file that is written in another profile, such as `translate.int8.onnx` for `translate.onnx` and "int8"."""
+    """Return the name of a file that is written in another profile, such as `translate.int8.onnx`
+    for `translate.onnx` and "int8".
+    """
     return f"{name.removesuffix('.onnx')}.{profile}.onnx"
 
 

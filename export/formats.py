@@ -1,4 +1,6 @@
-"""The formats of an export, and the checks of its arguments. This module loads neither TensorFlow nor Keras."""
+"""The formats of an export, and the checks of its arguments. This module loads neither TensorFlow
+nor Keras.
+"""
 
 import importlib.util
 import os
@@ -9,14 +11,25 @@ from tfk_transformer.config.words import unknown_names
 from tfk_transformer.export import file_names
 from tfk_transformer.runtime_environment import with_install_line
 
-TRANSLATOR_FORMATS = ("saved_model", "onnx", "onnx_steps", "onnx_int8", "ctranslate2", "huggingface", "web", "web_int8")
+TRANSLATOR_FORMATS = (
+    "saved_model",
+    "onnx",
+    "onnx_steps",
+    "onnx_int8",
+    "ctranslate2",
+    "huggingface",
+    "web",
+    "web_int8",
+)
 WEB_FORMATS = ("web", "web_int8")  # those that need npm packages
 APPROXIMATE_FORMATS = ("onnx_int8", "web_int8")  # those whose ids may differ from the Keras model's
 DEFAULT_TRANSLATOR_FORMATS = ("saved_model", "onnx", "onnx_steps")
-SHORTLIST_FORMATS = ("onnx", "onnx_int8", "ctranslate2", *WEB_FORMATS)  # those whose searches can have a shortlist
+# Those whose searches can have a shortlist.
+SHORTLIST_FORMATS = ("onnx", "onnx_int8", "ctranslate2", *WEB_FORMATS)
 CLASSIFIER_FORMATS = ("saved_model", "onnx")
 
-# By the names of formats in the method `export`, the first two of which are Keras's: the format, and the file or folder that is kept of it.
+# By the names of formats in the method `export`, the first two of which are Keras's: the format,
+# and the file or folder that is kept of it.
 KERAS_TRANSLATOR_FORMATS = {
     "tf_saved_model": ("saved_model", file_names.SAVED_MODEL),
     "onnx": ("onnx", file_names.TRANSLATE),
@@ -26,7 +39,10 @@ KERAS_TRANSLATOR_FORMATS = {
     "web": ("web", file_names.WEB),
     "web_int8": ("web_int8", file_names.WEB_INT8),
 }
-KERAS_CLASSIFIER_FORMATS = {"tf_saved_model": ("saved_model", file_names.SAVED_MODEL), "onnx": ("onnx", file_names.CLASSIFY)}
+KERAS_CLASSIFIER_FORMATS = {
+    "tf_saved_model": ("saved_model", file_names.SAVED_MODEL),
+    "onnx": ("onnx", file_names.CLASSIFY),
+}
 
 
 def check_formats(formats: Sequence[str] | None, known: Sequence[str] = TRANSLATOR_FORMATS) -> None:
@@ -41,7 +57,9 @@ def check_formats(formats: Sequence[str] | None, known: Sequence[str] = TRANSLAT
         ImportError: if a format needs a package that is not installed.
     """
     if isinstance(formats, str):
-        raise ValueError(f"formats: expected a list of names, got the string {formats!r}; write [{formats!r}].")
+        raise ValueError(
+            f"formats: expected a list of names, got the string {formats!r}; write [{formats!r}]."
+        )
     unknown = sorted(set(formats or ()) - set(known))
     if unknown or (formats is not None and not formats):
         raise ValueError(unknown_names("formats", unknown, known))
@@ -59,16 +77,21 @@ def check_shortlist(formats: Sequence[str] | None, architecture: str) -> None:
         ValueError: if they cannot.
     """
     if architecture not in ("encoder_decoder", "ensemble"):
-        raise ValueError(f"shortlist: expected a model that translates, got one of architecture '{architecture}'; export without it.")
+        raise ValueError(
+            "shortlist: expected a model that translates, got one of architecture "
+            f"'{architecture}'; export without it."
+        )
     if others := [name for name in formats or () if name not in SHORTLIST_FORMATS]:
         raise ValueError(
-            f"formats: expected {', '.join(SHORTLIST_FORMATS)} with a shortlist, got {', '.join(others)}; "
+            f"formats: expected {', '.join(SHORTLIST_FORMATS)} with a shortlist, got "
+            f"{', '.join(others)}; "
             "export these without it, into another folder."
         )
 
 
 def check_packages(formats: Sequence[str]) -> None:
-    """Check that the packages of formats are installed, of those that the extra `tensorflow` does not install.
+    """Check that the packages of formats are installed, of those that the extra `tensorflow` does
+    not install.
 
     Raises:
         ImportError: with the line that installs what is missing.
@@ -78,7 +101,8 @@ def check_packages(formats: Sequence[str]) -> None:
 
 
 def check_out(out: str | os.PathLike[str], argument: str = "out", what: str = "folder") -> None:
-    """Check that a new folder or file can be made at a path. Missing folders above it are made later.
+    """Check that a new folder or file can be made at a path. Missing folders above it are made
+    later.
 
     Args:
         out: the path.
@@ -89,7 +113,10 @@ def check_out(out: str | os.PathLike[str], argument: str = "out", what: str = "f
         ValueError: if `out` exists, or if it cannot be written.
     """
     if Path(out).exists():
-        raise ValueError(f"{argument}: expected a new {what}, got {out}, which exists; choose another name or remove it.")
+        raise ValueError(
+            f"{argument}: expected a new {what}, got {out}, which exists; choose another name or "
+            "remove it."
+        )
     check_writable(out, argument)
 
 
@@ -106,6 +133,12 @@ def check_writable(path: str | os.PathLike[str], argument: str) -> None:
     whole = Path(path).absolute()
     above = next(folder for folder in (whole, *whole.parents) if folder.exists())
     if not above.is_dir():
-        raise ValueError(f"{argument}: expected a path inside a folder, got {path}, but {above} is a file; choose another path.")
+        raise ValueError(
+            f"{argument}: expected a path inside a folder, got {path}, but {above} is a file; "
+            "choose another path."
+        )
     if not os.access(above, os.W_OK | os.X_OK):
-        raise ValueError(f"{argument}: expected a path in a writable folder, got {path}, but {above} is not writable; choose another path.")
+        raise ValueError(
+            f"{argument}: expected a path in a writable folder, got {path}, but {above} is not "
+            "writable; choose another path."
+        )

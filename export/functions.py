@@ -1,4 +1,6 @@
-"""The functions of translators and classifiers as `tf.function`s with the names, dtypes and shapes of `signatures`."""
+"""The functions of translators and classifiers as `tf.function`s with the names, dtypes and shapes
+of `signatures`.
+"""
 
 import functools
 import inspect
@@ -32,10 +34,13 @@ if TYPE_CHECKING:
     from tfk_transformer.generation.translation_functions import TranslationFunctions
 
 TensorFlowFunction: TypeAlias = tf.types.experimental.PolymorphicFunction
-Body = Callable[..., Mapping[str, Tensor]]  # from the inputs of a signature, by name, to its outputs and possibly others
+# From the inputs of a signature, by name, to its outputs and possibly others.
+Body = Callable[..., Mapping[str, Tensor]]
 
 
-def traced(functions: "TranslationFunctions | ClassificationFunctions", signature: Signature) -> TensorFlowFunction:
+def traced(
+    functions: "TranslationFunctions | ClassificationFunctions", signature: Signature
+) -> TensorFlowFunction:
     """Return the `tf.function` of a signature.
 
     Args:
@@ -43,16 +48,24 @@ def traced(functions: "TranslationFunctions | ClassificationFunctions", signatur
         signature: one of the signatures over texts or ids in `signatures`.
 
     Returns:
-        A function from tensors, in the order of the signature, to a dictionary of tensors. Search settings and prefixes have
-        defaults, which a SavedModel keeps for its signatures and for TensorFlow Serving.
+        A function from tensors, in the order of the signature, to a dictionary of tensors. Search
+        settings and prefixes have defaults, which a SavedModel keeps for its signatures and for
+        TensorFlow Serving.
     """
     config = functions.model.config
-    defaults = {**search_defaults(config.max_length).model_dump(), PREFIX.name: [""], PREFIX_IDS.name: [[PAD_ID]]}
+    defaults = {
+        **search_defaults(config.max_length).model_dump(),
+        PREFIX.name: [""],
+        PREFIX_IDS.name: [[PAD_ID]],
+    }
     return tf_function(functools.partial(BODIES[signature], functions), signature, defaults)
 
 
-def tf_function(body: Body, signature: Signature, defaults: Mapping[str, object] | None = None) -> TensorFlowFunction:
-    """Return a `tf.function` from tensors, in the order of a signature, to a dictionary of the signature's outputs.
+def tf_function(
+    body: Body, signature: Signature, defaults: Mapping[str, object] | None = None
+) -> TensorFlowFunction:
+    """Return a `tf.function` from tensors, in the order of a signature, to a dictionary of the
+    signature's outputs.
 
     Args:
         body: the function's content, from tensors by name to tensors by name.
@@ -72,11 +85,20 @@ def tf_function(body: Body, signature: Signature, defaults: Mapping[str, object]
 
 
 def _specs(signature: Signature) -> list[tf.TensorSpec]:
-    return [tf.TensorSpec([size if isinstance(size, int) else None for size in t.shape], t.dtype, t.name) for t in signature.inputs]
+    return [
+        tf.TensorSpec(
+            [size if isinstance(size, int) else None for size in t.shape], t.dtype, t.name
+        )
+        for t in signature.inputs
+    ]
 
 
 def _parameter(spec: tf.TensorSpec, defaults: Mapping[str, object]) -> inspect.Parameter:
-    default = tf.constant(defaults[spec.name], spec.dtype) if spec.name in defaults else inspect.Parameter.empty
+    default = (
+        tf.constant(defaults[spec.name], spec.dtype)
+        if spec.name in defaults
+        else inspect.Parameter.empty
+    )
     return inspect.Parameter(spec.name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default)
 
 
@@ -86,22 +108,32 @@ def _serving_default(functions: "TranslationFunctions", text: Tensor) -> dict[st
     return {"translation": found.texts[:, 0], "score": found.scores[:, 0]}
 
 
-def _translate(functions: "TranslationFunctions", text: Tensor, prefix: Tensor, **settings: Tensor) -> dict[str, Tensor]:
+def _translate(
+    functions: "TranslationFunctions", text: Tensor, prefix: Tensor, **settings: Tensor
+) -> dict[str, Tensor]:
     found = functions.translate(text, Limits(**settings), prefix=prefix)
     return {"translations": found.texts, "scores": found.scores}
 
 
-def _generate(functions: "TranslationFunctions", source_ids: Tensor, prefix_ids: Tensor, **settings: Tensor) -> dict[str, Tensor]:
+def _generate(
+    functions: "TranslationFunctions", source_ids: Tensor, prefix_ids: Tensor, **settings: Tensor
+) -> dict[str, Tensor]:
     return functions.generate(source_ids, Limits(**settings), prefix=prefix_ids)._asdict()
 
 
 def _score(functions: "TranslationFunctions", source: Tensor, target: Tensor) -> dict[str, Tensor]:
     _, target_ids, scores = functions.score(source, target)
     tokens = functions.target_tokenizer.graph_pieces(target_ids)
-    return {"log_probability": scores.log_probability, "tokens": tokens, "token_log_probs": scores.token_log_probs}
+    return {
+        "log_probability": scores.log_probability,
+        "tokens": tokens,
+        "token_log_probs": scores.token_log_probs,
+    }
 
 
-def _score_and_attend(functions: "TranslationFunctions", source_ids: Tensor, target_ids: Tensor) -> dict[str, Tensor]:
+def _score_and_attend(
+    functions: "TranslationFunctions", source_ids: Tensor, target_ids: Tensor
+) -> dict[str, Tensor]:
     scores = functions.score_ids(source_ids, target_ids)
     return {**scores._asdict(), "log_probability": scores.log_probability}
 

@@ -1,4 +1,6 @@
-"""Describe bundles, SavedModels and ONNX files: signatures, sizes, configuration and parity figures, without running them."""
+"""Describe bundles, SavedModels and ONNX files: signatures, sizes, configuration and parity
+figures, without running them.
+"""
 
 import json
 import os
@@ -30,7 +32,8 @@ WEIGHT_DTYPES = ("FLOAT", "FLOAT16", "BFLOAT16", "DOUBLE", "INT8", "UINT8")
 
 
 def inspect(path: str | os.PathLike[str]) -> Description:
-    """Describe a bundle, a SavedModel folder, an exported ONNX file, a web folder or an exported folder of another library.
+    """Describe a bundle, a SavedModel folder, an exported ONNX file, a web folder or an exported
+    folder of another library.
 
     Only bundles and SavedModels load TensorFlow.
 
@@ -38,9 +41,10 @@ def inspect(path: str | os.PathLike[str]) -> Description:
         path: path of the file or folder.
 
     Returns:
-        Values that JSON can hold: `kind` ("bundle", "SavedModel", "ONNX", "web", "CTranslate2" or "Hugging Face"), `path`, `files` (bytes
-        by name) and `parameters`.
-        Depending on the kind, there are also `signatures`, `facts`, `config`, `settings` (the rules of each search setting) and `parity`.
+        Values that JSON can hold: `kind` ("bundle", "SavedModel", "ONNX", "web", "CTranslate2" or
+        "Hugging Face"), `path`, `files` (bytes by name) and `parameters`.
+        Depending on the kind, there are also `signatures`, `facts`, `config`, `settings` (the rules
+        of each search setting) and `parity`.
 
     Raises:
         ValueError: if `path` does not exist, is broken, or was not written by this project.
@@ -59,7 +63,11 @@ def inspect(path: str | os.PathLike[str]) -> Description:
     elif (path / "config.json").is_file():
         found = {"kind": "bundle", **_bundle(path)}
     else:
-        got = f"a folder without any of these files ({path})" if path.is_dir() else f"{path}, which is not there"
+        got = (
+            f"a folder without any of these files ({path})"
+            if path.is_dir()
+            else f"{path}, which is not there"
+        )
         raise ValueError(f"FILE: expected {EXPECTED}, got {got}.")
     return {"path": str(path), **found}
 
@@ -69,23 +77,36 @@ def _described(path: Path) -> Description:
     metadata = checked_metadata(model.metadata_props[METADATA], path)
     try:
         return _onnx(path, model, metadata)
-    except (AttributeError, LookupError, TypeError) as error:  # onnx-ir opens graphs whose values lack shapes, types or attributes
-        raise ValueError(f"FILE: expected {EXPECTED}, got {path}, whose graph is incomplete: {error}") from None
+    except (AttributeError, LookupError, TypeError) as error:
+        # onnx-ir opens graphs whose values lack shapes, types or attributes.
+        raise ValueError(
+            f"FILE: expected {EXPECTED}, got {path}, whose graph is incomplete: {error}"
+        ) from None
 
 
 def _onnx(path: Path, model: ir.Model, metadata: Description) -> Description:
     """Describe an ONNX file with onnx-ir, which runs nothing and does not read external weights."""
     graph = model.graph
     parts = (graph, *graph.subgraphs())
-    tensors = [value.const_value for part in parts for value in part.initializers.values() if not value.is_graph_input()]
-    signature = {side: [_onnx_tensor(value) for value in values] for side, values in (("inputs", graph.inputs), ("outputs", graph.outputs))}
+    tensors = [
+        value.const_value
+        for part in parts
+        for value in part.initializers.values()
+        if not value.is_graph_input()
+    ]
+    signature = {
+        side: [_onnx_tensor(value) for value in values]
+        for side, values in (("inputs", graph.inputs), ("outputs", graph.outputs))
+    }
     return {
         "files": _onnx_files(path, tensors),
         "parameters": sum(tensor.size for tensor in tensors if tensor.dtype.name in WEIGHT_DTYPES),
         "signatures": {graph.name: signature},
         "facts": {
             "library_version": metadata.get("version"),
-            "opsets": {domain or "ai.onnx": version for domain, version in model.opset_imports.items()},
+            "opsets": {
+                domain or "ai.onnx": version for domain, version in model.opset_imports.items()
+            },
             "ir_version": model.ir_version,
             "nodes": sum(1 for _ in graph.all_nodes()),
             "nodes_in_the_innermost_loop": _nodes_in_a_step(graph),
@@ -105,17 +126,28 @@ def _read_onnx(path: Path) -> ir.Model:
     try:
         with quietly("onnx_ir.serde"):  # as in `onnx_file`
             model = ir.load(path)
-    except Exception as error:  # the exceptions of protobuf, onnx and onnx-ir have no common base class but Exception
-        raise ValueError(f"FILE: expected {EXPECTED}, got {path}, which does not load: {str(error).splitlines()[0]}") from None
+    except Exception as error:
+        # The exceptions of protobuf, onnx and onnx-ir have no common base class but Exception.
+        raise ValueError(
+            f"FILE: expected {EXPECTED}, got {path}, which does not load: "
+            f"{str(error).splitlines()[0]}"
+        ) from None
     if METADATA not in model.metadata_props:
-        raise ValueError(f"FILE: expected an ONNX file that tfk-transformer exported, got {path}, which has no metadata of it.")
+        raise ValueError(
+            f"FILE: expected an ONNX file that tfk-transformer exported, got {path}, which has no "
+            "metadata of it."
+        )
     return model
 
 
 def _onnx_tensor(value: ir.Value) -> Description:
     shape = [size if isinstance(size, int) else size.value for size in value.shape]
     tensor = {"name": value.name, "dtype": _numpy_name(value.dtype), "shape": shape}
-    return tensor if value.const_value is None else {**tensor, "default": _plain(value.const_value.numpy())}
+    return (
+        tensor
+        if value.const_value is None
+        else {**tensor, "default": _plain(value.const_value.numpy())}
+    )
 
 
 def _numpy_name(dtype: ir.DataType) -> str:
@@ -123,7 +155,9 @@ def _numpy_name(dtype: ir.DataType) -> str:
 
 
 def _plain(array: np.ndarray) -> int | float | list[Any]:
-    """Return a scalar or a list for JSON. A float32 of 0.6 becomes 0.6, not 0.6000000238; texts are decoded."""
+    """Return a scalar or a list for JSON. A float32 of 0.6 becomes 0.6, not 0.6000000238; texts are
+    decoded.
+    """
     if array.dtype.kind == "f":
         return float(str(array))
     return [text.decode() for text in array] if array.dtype.kind in "OS" else array.tolist()
@@ -139,17 +173,24 @@ def _onnx_files(path: Path, tensors: Iterable[ir.TensorProtocol]) -> dict[str, i
     for tensor in tensors:
         if isinstance(tensor, ir.ExternalTensor):
             ends[tensor.location] = max(ends.get(tensor.location, 0), tensor.offset + tensor.length)
-    sizes = {name: (path.parent / name).stat().st_size for name in ends if (path.parent / name).is_file()}
+    sizes = {
+        name: (path.parent / name).stat().st_size for name in ends if (path.parent / name).is_file()
+    }
     if broken := [name for name, end in ends.items() if sizes.get(name, -1) < end]:
         raise ValueError(
-            f"FILE: expected weights of {path} in {', '.join(broken)} beside it, got no such file or a cut one; move them together."
+            f"FILE: expected weights of {path} in {', '.join(broken)} beside it, got no such file "
+            "or a cut one; move them together."
         )
     return sizes
 
 
 def _nodes_in_a_step(graph: ir.Graph) -> int | None:
-    """Return the number of nodes in the largest innermost loop, branches included: the nodes of a decoding step."""
-    bodies = [node.attributes["body"].as_graph() for node in graph.all_nodes() if node.op_type == "Loop"]
+    """Return the number of nodes in the largest innermost loop, branches included: the nodes of a
+    decoding step.
+    """
+    bodies = [
+        node.attributes["body"].as_graph() for node in graph.all_nodes() if node.op_type == "Loop"
+    ]
     sizes = [[node.op_type for node in body.all_nodes()] for body in bodies]
     return max((len(names) for names in sizes if "Loop" not in names), default=None)
 
@@ -161,17 +202,30 @@ def _saved_model(path: Path) -> Description:
     from tensorflow.core.protobuf import saved_model_pb2
 
     try:
-        (content,) = saved_model_pb2.SavedModel.FromString((path / "saved_model.pb").read_bytes()).meta_graphs
+        (content,) = saved_model_pb2.SavedModel.FromString(
+            (path / "saved_model.pb").read_bytes()
+        ).meta_graphs
         weights = tf.train.load_checkpoint(str(path / "variables" / "variables"))
     except (DecodeError, ValueError, tf.errors.OpError) as error:
-        raise ValueError(f"FILE: the SavedModel {path} does not load: {str(error).splitlines()[0]}") from None
+        raise ValueError(
+            f"FILE: the SavedModel {path} does not load: {str(error).splitlines()[0]}"
+        ) from None
     dtypes = weights.get_variable_to_dtype_map()
-    signatures = {name: value for name, value in sorted(content.signature_def.items()) if not name.startswith("__")}
+    signatures = {
+        name: value
+        for name, value in sorted(content.signature_def.items())
+        if not name.startswith("__")
+    }
     return {
         "files": _sizes(path),
-        "parameters": sum(int(np.prod(shape)) for name, shape in weights.get_variable_to_shape_map().items() if dtypes[name].is_floating),
+        "parameters": sum(
+            int(np.prod(shape))
+            for name, shape in weights.get_variable_to_shape_map().items()
+            if dtypes[name].is_floating
+        ),
         "signatures": {
-            name: {"inputs": _tf_tensors(value.inputs), "outputs": _tf_tensors(value.outputs)} for name, value in signatures.items()
+            name: {"inputs": _tf_tensors(value.inputs), "outputs": _tf_tensors(value.outputs)}
+            for name, value in signatures.items()
         },
         "facts": {
             "tensorflow_version": content.meta_info_def.tensorflow_version,
@@ -183,7 +237,9 @@ def _saved_model(path: Path) -> Description:
 
 def _library(path: Path) -> Description:
     """Describe an exported folder of another library by the description in it."""
-    described = _description_in(path / file_names.EXPORTED, version=str, parameters=int, config=dict)
+    described = _description_in(
+        path / file_names.EXPORTED, version=str, parameters=int, config=dict
+    )
     is_ctranslate2 = (path / "model.bin").is_file()
     return {
         "kind": "CTranslate2" if is_ctranslate2 else "Hugging Face",
@@ -191,13 +247,22 @@ def _library(path: Path) -> Description:
         "parameters": described["parameters"],
         "facts": {"library_version": described["version"], **_shortlist_in(described)},
         "config": described["config"],
-        "parity": _figures_beside(path).get(file_names.CTRANSLATE2 if is_ctranslate2 else file_names.HUGGINGFACE),
+        "parity": _figures_beside(path).get(
+            file_names.CTRANSLATE2 if is_ctranslate2 else file_names.HUGGINGFACE
+        ),
     }
 
 
 def _web(path: Path) -> Description:
     """Describe a page by the description in it."""
-    kinds = {"version": str, "int8": bool, "parameters": int, "files": dict, "config": dict, "parity": dict}
+    kinds = {
+        "version": str,
+        "int8": bool,
+        "parameters": int,
+        "files": dict,
+        "config": dict,
+        "parity": dict,
+    }
     described = _description_in(path / file_names.PAGE_DESCRIPTION, **kinds)
     return {
         "kind": "web",
@@ -226,25 +291,34 @@ def _description_in(file: Path, **kinds: type) -> Description:
     """
     described = parsed_object(file.read_bytes(), str(file))
     if wrong := [name for name, kind in kinds.items() if not isinstance(described.get(name), kind)]:
-        raise ValueError(f"FILE: expected the description of an exported folder in {file}, got one without {', '.join(wrong)}.")
+        raise ValueError(
+            f"FILE: expected the description of an exported folder in {file}, got one without "
+            f"{', '.join(wrong)}."
+        )
     return described
 
 
 def _parity_beside(saved_model: Path) -> Description | None:
-    """Return the SavedModel's figures in the `parity.json` of its export, or None without such a file."""
+    """Return the SavedModel's figures in the `parity.json` of its export, or None without such a
+    file.
+    """
     figures = _figures_beside(saved_model)
     common = {name: value for name, value in figures.items() if not isinstance(value, dict)}
     return {**common, **figures.get("saved_model", {})} or None
 
 
 def _figures_beside(folder: Path) -> Description:
-    """Return the content of the `parity.json` of an export; nothing if there is no such file beside a folder of it."""
+    """Return the content of the `parity.json` of an export; nothing if there is no such file beside
+    a folder of it.
+    """
     file = folder.parent / file_names.PARITY
     return parsed_object(file.read_bytes(), str(file)) if file.is_file() else {}
 
 
 def _tf_tensors(tensors: "Mapping[str, TensorInfo]") -> list[Description]:
-    """Describe the tensors of a signature, which have no order: texts and ids first, then prefixes, then settings."""
+    """Describe the tensors of a signature, which have no order: texts and ids first, then prefixes,
+    then settings.
+    """
     import tensorflow as tf
 
     order = [PREFIX.name, PREFIX_IDS.name, *SETTING_DTYPES]
@@ -256,7 +330,13 @@ def _tf_tensors(tensors: "Mapping[str, TensorInfo]") -> list[Description]:
         }
         for name, info in tensors.items()
     ]
-    return sorted(found, key=lambda tensor: (order.index(tensor["name"]) if tensor["name"] in order else -1, tensor["name"]))
+    return sorted(
+        found,
+        key=lambda tensor: (
+            order.index(tensor["name"]) if tensor["name"] in order else -1,
+            tensor["name"],
+        ),
+    )
 
 
 def _bundle(path: Path) -> Description:
@@ -273,7 +353,9 @@ def _bundle(path: Path) -> Description:
         "parameters": model.count_params(),
         "facts": {name: value for name, value in metrics.items() if name != "parameters"},
         "config": config.model_dump(mode="json"),
-        "settings": setting_rules(config.max_length, config.target_vocab_size) if isinstance(fitted, Translator) else None,
+        "settings": setting_rules(config.max_length, config.target_vocab_size)
+        if isinstance(fitted, Translator)
+        else None,
     }
 
 
@@ -285,8 +367,14 @@ def tables(found: Description) -> list[Table]:
         "parameters": f"{found['parameters']:,}",
     }
     facts |= found["facts"]
-    signatures = [_signature_table(name, signature) for name, signature in found.get("signatures", {}).items()]
-    named = ((found["path"], facts), ("configuration", found.get("config")), ("agreement with the Keras model", found.get("parity")))
+    signatures = [
+        _signature_table(name, signature) for name, signature in found.get("signatures", {}).items()
+    ]
+    named = (
+        (found["path"], facts),
+        ("configuration", found.get("config")),
+        ("agreement with the Keras model", found.get("parity")),
+    )
     first, *others = [_table_of(title, values) for title, values in named if values]
     settings = [_settings_table(found["settings"])] if found.get("settings") else []
     return [first, *signatures, *settings, *others]
@@ -306,21 +394,39 @@ def _readable(value: object) -> str:
 
 
 def _signature_table(name: str, signature: Description) -> Table:
-    table = Table("", "name", "dtype", "shape", "default", title=f"signature {name}", title_justify="left")
+    table = Table(
+        "", "name", "dtype", "shape", "default", title=f"signature {name}", title_justify="left"
+    )
     for side in ("inputs", "outputs"):
         for tensor in signature[side]:
             shape = ", ".join("?" if size is None else str(size) for size in tensor["shape"])
-            table.add_row(side[:-1], tensor["name"], tensor["dtype"], f"[{shape}]", str(tensor.get("default", "")))
+            table.add_row(
+                side[:-1],
+                tensor["name"],
+                tensor["dtype"],
+                f"[{shape}]",
+                str(tensor.get("default", "")),
+            )
     return table
 
 
 def _settings_table(rules: Rules) -> Table:
-    table = Table("name", "type", "default", "least", "most", title="search settings", title_justify="left")
+    table = Table(
+        "name", "type", "default", "least", "most", title="search settings", title_justify="left"
+    )
     for name, rule in rules.items():
-        least = f"above {rule['exclusiveMinimum']}" if "exclusiveMinimum" in rule else str(rule.get("minimum", ""))
+        least = (
+            f"above {rule['exclusiveMinimum']}"
+            if "exclusiveMinimum" in rule
+            else str(rule.get("minimum", ""))
+        )
         table.add_row(name, rule["type"], str(rule["default"]), least, str(rule.get("maximum", "")))
     return table
 
 
 def _sizes(folder: Path) -> dict[str, int]:
-    return {str(file.relative_to(folder)): file.stat().st_size for file in sorted(folder.rglob("*")) if file.is_file()}
+    return {
+        str(file.relative_to(folder)): file.stat().st_size
+        for file in sorted(folder.rglob("*"))
+        if file.is_file()
+    }

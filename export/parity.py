@@ -1,4 +1,6 @@
-"""Compare an artifact's results on probe sentences with the Keras model's. No artifact is written whose results differ."""
+"""Compare an artifact's results on probe sentences with the Keras model's. No artifact is written
+whose results differ.
+"""
 
 from collections.abc import Sequence
 from typing import Any, TypeAlias
@@ -9,17 +11,23 @@ import sacrebleu
 from tfk_transformer.constants import END_ID, UNKNOWN_ID
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
-# Parity figures by name: values that JSON can hold. They are Any, since each format has other figures.
+# Parity figures by name: values that JSON can hold. They are Any, since each format has other
+# figures.
 Figures: TypeAlias = dict[str, Any]
-Searched: TypeAlias = tuple[np.ndarray, np.ndarray]  # int32 ids (N, n_best, T), float32 scores (N, n_best)
+# int32 ids (N, n_best, T), float32 scores (N, n_best)
+Searched: TypeAlias = tuple[np.ndarray, np.ndarray]
 
 PROBES = 100  # the minimum number of probe sentences
 SCORE_TOLERANCE = 1e-3
 PROBABILITY_TOLERANCE = 1e-4  # ten times the rounding differences of a large and confident model
-# The minimum BLEU over characters of an int8 file's translations, with the model's translations as references.
+# The minimum BLEU over characters of an int8 file's translations, with the model's translations as
+# references.
 AGREEMENT = 90.0
-SAME = 0.99  # the minimum share of the sentences that another engine, with another order of sums, translates with the same tokens
-SETTINGS: tuple[dict[str, int | float], ...] = ({"beam_size": 1}, {})  # greedy search, and the defaults
+# The minimum share of the sentences that another engine, with another order of sums, translates
+# with the same tokens.
+SAME = 0.99
+# Greedy search, and the defaults.
+SETTINGS: tuple[dict[str, int | float], ...] = ({"beam_size": 1}, {})
 
 
 class ParityError(ValueError):
@@ -27,15 +35,22 @@ class ParityError(ValueError):
 
 
 def probe_texts(own: list[str], tokenizer: SubwordTokenizer) -> list[str]:
-    """Return at least `PROBES` texts: the given ones and, if these are too few, texts of random pieces."""
+    """Return at least `PROBES` texts: the given ones and, if these are too few, texts of random
+    pieces.
+    """
     random = np.random.default_rng(0)
     missing = max(0, PROBES - len(own))
-    made = [random.integers(UNKNOWN_ID + 1, tokenizer.vocab_size, size=random.integers(1, 9)).tolist() for _ in range(missing)]
+    made = [
+        random.integers(UNKNOWN_ID + 1, tokenizer.vocab_size, size=random.integers(1, 9)).tolist()
+        for _ in range(missing)
+    ]
     return own + [text or "?" for text in tokenizer.decode(made)]
 
 
 def probe_ids(texts: list[str], tokenizer: SubwordTokenizer, max_length: int) -> np.ndarray:
-    """Return int32 ids (N, S) of texts: tokens and end token, padded. Longer texts are cut to `max_length` tokens."""
+    """Return int32 ids (N, S) of texts: tokens and end token, padded. Longer texts are cut to
+    `max_length` tokens.
+    """
     rows = [[*ids[: max_length - 1], END_ID] for ids in tokenizer.encode(texts)]
     ids = np.zeros((len(rows), max(map(len, rows))), "int32")
     for row, values in zip(ids, rows, strict=True):
@@ -44,7 +59,8 @@ def probe_ids(texts: list[str], tokenizer: SubwordTokenizer, max_length: int) ->
 
 
 def check_ids(name: str, expected: Searched, got: Searched) -> float:
-    """Compare the ids and scores of an artifact with the model's. The score of a source that is too long is NaN.
+    """Compare the ids and scores of an artifact with the model's. The score of a source that is too
+    long is NaN.
 
     Returns:
         The largest difference of a score.
@@ -60,14 +76,19 @@ def check_ids(name: str, expected: Searched, got: Searched) -> float:
     difference = _largest_difference(scores, other_scores)
     if different or not difference <= SCORE_TOLERANCE:
         raise ParityError(
-            f"{name}: expected the model's translations of {len(ids)} probe sentences, got {different} with other ids "
-            f"and scores up to {difference:.2g} apart (at most {SCORE_TOLERANCE:g} allowed); nothing was written."
+            f"{name}: expected the model's translations of {len(ids)} probe sentences, got "
+            f"{different} with other ids "
+            f"and scores up to {difference:.2g} apart (at most {SCORE_TOLERANCE:g} allowed); "
+            "nothing was written."
         )
     return difference
 
 
-def check_scores(name: str, expected: Sequence[Sequence[np.ndarray]], got: Sequence[Sequence[np.ndarray]]) -> Figures:
-    """Compare the log-probabilities of tokens, their sums, and the attention weights of pairs of ids with the model's.
+def check_scores(
+    name: str, expected: Sequence[Sequence[np.ndarray]], got: Sequence[Sequence[np.ndarray]]
+) -> Figures:
+    """Compare the log-probabilities of tokens, their sums, and the attention weights of pairs of
+    ids with the model's.
 
     Args:
         name: name of the artifact, for errors.
@@ -78,16 +99,23 @@ def check_scores(name: str, expected: Sequence[Sequence[np.ndarray]], got: Seque
         The largest differences.
 
     Raises:
-        ParityError: if a log-probability differs by more than `SCORE_TOLERANCE`, or an attention weight by more than
-            `PROBABILITY_TOLERANCE`.
+        ParityError: if a log-probability differs by more than `SCORE_TOLERANCE`, or an attention
+            weight by more than `PROBABILITY_TOLERANCE`.
     """
-    by_batch = [[_largest_difference(*pair) for pair in zip(*batch, strict=True)] for batch in zip(expected, got, strict=True)]
+    by_batch = [
+        [_largest_difference(*pair) for pair in zip(*batch, strict=True)]
+        for batch in zip(expected, got, strict=True)
+    ]
     tokens, sums, attention = np.max(by_batch, axis=0).tolist()  # NaN if one is
-    if not (tokens <= SCORE_TOLERANCE and sums <= SCORE_TOLERANCE and attention <= PROBABILITY_TOLERANCE):
+    if not (
+        tokens <= SCORE_TOLERANCE and sums <= SCORE_TOLERANCE and attention <= PROBABILITY_TOLERANCE
+    ):
         pairs = sum(len(batch[1]) for batch in expected)
         raise ParityError(
-            f"{name}: expected the model's log-probabilities of {pairs} probe pairs, got those of tokens up to {tokens:.2g}, "
-            f"sums up to {sums:.2g} (at most {SCORE_TOLERANCE:g} allowed) and attention up to {attention:.2g} apart (at most "
+            f"{name}: expected the model's log-probabilities of {pairs} probe pairs, got those of "
+            f"tokens up to {tokens:.2g}, "
+            f"sums up to {sums:.2g} (at most {SCORE_TOLERANCE:g} allowed) and attention up to "
+            f"{attention:.2g} apart (at most "
             f"{PROBABILITY_TOLERANCE:g} allowed); nothing was written."
         )
     return {"largest_token_score_difference": tokens, "largest_attention_difference": attention}
@@ -111,7 +139,8 @@ def check_numbers(name: str, what: str, expected: np.ndarray, got: np.ndarray) -
     difference = _largest_difference(expected, got)
     if not difference <= SCORE_TOLERANCE:
         raise ParityError(
-            f"{name}: expected the model's {what} of {len(expected)} probe translations, got some that are "
+            f"{name}: expected the model's {what} of {len(expected)} probe translations, got some "
+            "that are "
             f"{difference:.2g} apart (at most {SCORE_TOLERANCE:g} allowed); nothing was written."
         )
     return difference
@@ -123,16 +152,21 @@ def check_tokens(name: str, expected: np.ndarray, got: np.ndarray) -> None:
     Raises:
         ParityError: if any differ.
     """
-    different = sum(list(row[row > 0]) != list(other[other > 0]) for row, other in zip(expected, got, strict=True))
+    different = sum(
+        list(row[row > 0]) != list(other[other > 0])
+        for row, other in zip(expected, got, strict=True)
+    )
     if different:
         raise ParityError(
-            f"{name}: expected the model's translations of {len(expected)} probe sentences, got {different} with other ids; "
+            f"{name}: expected the model's translations of {len(expected)} probe sentences, got "
+            f"{different} with other ids; "
             "nothing was written."
         )
 
 
 def check_share(name: str, search: str, same: Sequence[bool], difference: float) -> None:
-    """Check how many translations of another engine are the model's, and how far their log-probabilities are apart.
+    """Check how many translations of another engine are the model's, and how far their
+    log-probabilities are apart.
 
     Args:
         name: name of the artifact, for errors.
@@ -141,12 +175,15 @@ def check_share(name: str, search: str, same: Sequence[bool], difference: float)
         difference: the largest difference of the log-probability of a translation that is the same.
 
     Raises:
-        ParityError: if fewer than `SAME` of the sentences are the same, or the difference is more than `SCORE_TOLERANCE`.
+        ParityError: if fewer than `SAME` of the sentences are the same, or the difference is more
+            than `SCORE_TOLERANCE`.
     """
     if sum(same) < SAME * len(same) or not difference <= SCORE_TOLERANCE:
         raise ParityError(
-            f"{name}: expected the model's translations of at least {SAME:.0%} of {len(same)} probe sentences in {search}, got those of "
-            f"{sum(same)}, with log-probabilities up to {difference:.2g} apart (at most {SCORE_TOLERANCE:g} allowed); nothing was written."
+            f"{name}: expected the model's translations of at least {SAME:.0%} of {len(same)} "
+            f"probe sentences in {search}, got those of "
+            f"{sum(same)}, with log-probabilities up to {difference:.2g} apart (at most "
+            f"{SCORE_TOLERANCE:g} allowed); nothing was written."
         )
 
 
@@ -168,7 +205,8 @@ def check_rows(name: str, what: str, texts: list[str], expected: list[str], got:
     if different:
         text, first, other = different[0]
         raise ParityError(
-            f"{name}: expected the model's {what}, got {len(different)} of {len(expected)} that differ, "
+            f"{name}: expected the model's {what}, got {len(different)} of {len(expected)} that "
+            "differ, "
             f"'{text}' for one: '{first}' became '{other}'; nothing was written."
         )
 
@@ -185,7 +223,8 @@ def check_probabilities(name: str, expected: np.ndarray, got: np.ndarray) -> flo
     difference = _largest_difference(expected, got)
     if not difference <= PROBABILITY_TOLERANCE:
         raise ParityError(
-            f"{name}: expected the model's probabilities of {len(expected)} probe texts, got some that are {difference:.2g} apart "
+            f"{name}: expected the model's probabilities of {len(expected)} probe texts, got some "
+            f"that are {difference:.2g} apart "
             f"(at most {PROBABILITY_TOLERANCE:g} allowed); nothing was written."
         )
     return difference

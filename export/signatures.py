@@ -1,7 +1,8 @@
 """The names, dtypes and shapes of the inputs and outputs of every exported function.
 
-Letters stand for sizes: N texts, S source tokens, T target tokens, C classes, n_best hypotheses of each text, L layers and H heads of
-the decoder. P is the number of tokens of a prefix, which is one for all texts or one for each; in decoding steps, P = T-1.
+Letters stand for sizes: N texts, S source tokens, T target tokens, C classes, n_best hypotheses of
+each text, L layers and H heads of the decoder. P is the number of tokens of a prefix, which is one
+for all texts or one for each; in decoding steps, P = T-1.
 """
 
 from typing import TYPE_CHECKING, NamedTuple
@@ -35,20 +36,36 @@ PREFIX = TensorSignature("prefix", "string", ("1 or N",))
 PREFIX_IDS = TensorSignature("prefix_ids", "int32", ("1 or N", "P"))
 SCORES = TensorSignature("scores", "float32", ("N", "n_best"))
 
-SERVING_DEFAULT = Signature((TEXT,), (TensorSignature("translation", "string", ("N",)), TensorSignature("score", "float32", ("N",))))
-TRANSLATE = Signature((TEXT, PREFIX, *SETTINGS), (TensorSignature("translations", "string", ("N", "n_best")), SCORES))
-GENERATE = Signature((SOURCE_IDS, PREFIX_IDS, *SETTINGS), (TensorSignature("ids", "int32", ("N", "n_best", "T")), SCORES))
+SERVING_DEFAULT = Signature(
+    (TEXT,),
+    (TensorSignature("translation", "string", ("N",)), TensorSignature("score", "float32", ("N",))),
+)
+TRANSLATE = Signature(
+    (TEXT, PREFIX, *SETTINGS), (TensorSignature("translations", "string", ("N", "n_best")), SCORES)
+)
+GENERATE = Signature(
+    (SOURCE_IDS, PREFIX_IDS, *SETTINGS),
+    (TensorSignature("ids", "int32", ("N", "n_best", "T")), SCORES),
+)
 
-SOURCE, TARGET = TensorSignature("source", "string", ("N",)), TensorSignature("target", "string", ("N",))
+SOURCE, TARGET = (
+    TensorSignature("source", "string", ("N",)),
+    TensorSignature("target", "string", ("N",)),
+)
 TARGET_IDS = TensorSignature("target_ids", "int32", ("N", "T"))
 LOG_PROBABILITY = TensorSignature("log_probability", "float32", ("N",))
-TOKENS, TOKEN_LOG_PROBS = TensorSignature("tokens", "string", ("N", "T")), TensorSignature("token_log_probs", "float32", ("N", "T"))
+TOKENS, TOKEN_LOG_PROBS = (
+    TensorSignature("tokens", "string", ("N", "T")),
+    TensorSignature("token_log_probs", "float32", ("N", "T")),
+)
 ATTENTION = TensorSignature("attention", "float32", ("N", "L", "H", "T", "S"))
 
 SCORE = Signature((SOURCE, TARGET), (LOG_PROBABILITY, TOKENS, TOKEN_LOG_PROBS))
 SCORE_IDS = Signature((SOURCE_IDS, TARGET_IDS), (TOKEN_LOG_PROBS, LOG_PROBABILITY))
 ATTEND = Signature((SOURCE_IDS, TARGET_IDS), (ATTENTION,))
-SCORE_AND_ATTEND = Signature((SOURCE_IDS, TARGET_IDS), (TOKEN_LOG_PROBS, LOG_PROBABILITY, ATTENTION))
+SCORE_AND_ATTEND = Signature(
+    (SOURCE_IDS, TARGET_IDS), (TOKEN_LOG_PROBS, LOG_PROBABILITY, ATTENTION)
+)
 
 SAVED_MODEL = {
     "serving_default": SERVING_DEFAULT,
@@ -59,7 +76,8 @@ SAVED_MODEL = {
     "attention": ATTEND,
 }
 
-# For hosts that run the decoding loop themselves. The shapes of the memory and the cache depend on the model, see `step_tensors`.
+# For hosts that run the decoding loop themselves. The shapes of the memory and the cache depend on
+# the model, see `step_tensors`.
 TOKENIZE = Signature((TEXT,), (SOURCE_IDS,))
 
 
@@ -70,12 +88,22 @@ def encode(config: "TokenConfig") -> Signature | None:
 
 
 def decoder_step(config: "TokenConfig") -> Signature:
-    """Return the signature of a decoding step. It takes the outputs of `encode` and a cache, and returns the cache of the next step."""
+    """Return the signature of a decoding step. It takes the outputs of `encode` and a cache, and
+    returns the cache of the next step.
+    """
     settings = tuple(TensorSignature(name, SETTING_DTYPES[name], ()) for name in STEP_SETTINGS)
     cache, grown = _float32(cache_shapes(config)), _float32(cache_shapes(config, "next_", "T"))
     logits = TensorSignature("logits", "float32", ("N", config.target_vocab_size))
-    chosen = (TensorSignature("next_token", "int32", ("N",)), TensorSignature("log_prob", "float32", ("N",)))
-    inputs = (TensorSignature("target_ids", "int32", ("N", "T")), *_float32(memory_shapes(config)), *cache, *settings)
+    chosen = (
+        TensorSignature("next_token", "int32", ("N",)),
+        TensorSignature("log_prob", "float32", ("N",)),
+    )
+    inputs = (
+        TensorSignature("target_ids", "int32", ("N", "T")),
+        *_float32(memory_shapes(config)),
+        *cache,
+        *settings,
+    )
     return Signature(inputs, (logits, *chosen, *grown))
 
 
@@ -84,11 +112,18 @@ def _float32(shapes: dict[str, tuple[str | int, ...]]) -> tuple[TensorSignature,
 
 
 # Of a classifier.
-LABEL, PROBABILITY = TensorSignature("label", "string", ("N",)), TensorSignature("probability", "float32", ("N",))
+LABEL, PROBABILITY = (
+    TensorSignature("label", "string", ("N",)),
+    TensorSignature("probability", "float32", ("N",)),
+)
 PROBABILITIES = TensorSignature("probabilities", "float32", ("N", "C"))
 
 SERVING_LABEL = Signature((TEXT,), (LABEL, PROBABILITY))
 CLASSIFY_TEXT = Signature((TEXT,), (LABEL, PROBABILITY, PROBABILITIES))
 CLASSIFY_IDS = Signature((SOURCE_IDS,), (PROBABILITIES,))
 
-CLASSIFIER_SAVED_MODEL = {"serving_default": SERVING_LABEL, "classify": CLASSIFY_TEXT, "probabilities": CLASSIFY_IDS}
+CLASSIFIER_SAVED_MODEL = {
+    "serving_default": SERVING_LABEL,
+    "classify": CLASSIFY_TEXT,
+    "probabilities": CLASSIFY_IDS,
+}

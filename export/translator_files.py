@@ -12,7 +12,13 @@ import onnx_ir as ir
 from tfk_transformer.config.search_settings import setting_rules
 from tfk_transformer.data.shortlist import about_shortlist
 from tfk_transformer.export import file_names, library_files, parity
-from tfk_transformer.export.expected_results import BATCH_SIZE, ExpectedResults, Generate, Settings, Translate
+from tfk_transformer.export.expected_results import (
+    BATCH_SIZE,
+    ExpectedResults,
+    Generate,
+    Settings,
+    Translate,
+)
 from tfk_transformer.export.parity import Figures, Searched
 from tfk_transformer.export.runtime.onnx_scorer import OnnxScorer
 from tfk_transformer.export.runtime.onnx_streamer import OnnxStreamer
@@ -32,13 +38,16 @@ from tfk_transformer.inference.setting_checks import setting_arrays
 from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.runtime_environment import usable_processors
 
-# The weights that int8 files keep in float32: the first of these sets with which the translations agree with the model's.
+# The weights that int8 files keep in float32: the first of these sets with which the translations
+# agree with the model's.
 KEPT = ((), ("output/",), ("output/", "feed_forward/outer"), ("output/", "feed_forward"))
 
 
 def _saved_model(translator: Translator, folder: Path, expected: ExpectedResults) -> Figures:
     path = folder / file_names.SAVED_MODEL
-    pieces = [piece.encode("utf-8", "surrogateescape") for piece in translator.target_tokenizer.pieces()]
+    pieces = [
+        piece.encode("utf-8", "surrogateescape") for piece in translator.target_tokenizer.pieces()
+    ]
     write_saved_model(
         translator,
         expected.functions,
@@ -55,9 +64,14 @@ def _saved_model(translator: Translator, folder: Path, expected: ExpectedResults
         with without_graph_optimizer():
             return loaded.generate(ids, prefix_ids, **settings)
 
-    differences = expected.check_texts("SavedModel", loaded.translate), expected.check_ids("SavedModel", generate)
+    differences = (
+        expected.check_texts("SavedModel", loaded.translate),
+        expected.check_ids("SavedModel", generate),
+    )
     with without_graph_optimizer():
-        figures = expected.check_scores("SavedModel", lambda *ids: (*loaded.score_ids(*ids), loaded.attention(*ids)))
+        figures = expected.check_scores(
+            "SavedModel", lambda *ids: (*loaded.score_ids(*ids), loaded.attention(*ids))
+        )
         expected.check_steps("SavedModel", loaded.steps)
     return {"largest_score_difference": max(differences), **figures}
 
@@ -77,22 +91,40 @@ def _onnx(translator: Translator, folder: Path, expected: ExpectedResults) -> Fi
     return figures
 
 
-def _write(models: Mapping[str, ir.Model], folder: Path, translator: Translator, **metadata: object) -> OnnxFiles:
+def _write(
+    models: Mapping[str, ir.Model], folder: Path, translator: Translator, **metadata: object
+) -> OnnxFiles:
     config = translator.model.config
     rules = setting_rules(config.max_length, config.target_vocab_size)
-    return OnnxFiles(models, folder, config, {"search": rules, **about_shortlist(translator.shortlist), **metadata})
+    return OnnxFiles(
+        models,
+        folder,
+        config,
+        {"search": rules, **about_shortlist(translator.shortlist), **metadata},
+    )
 
 
 def _generating(path: Path) -> Generate:
-    """Return the function over ids of an ONNX file. Batches run at the same time, each on one thread, as in `OnnxFile.session`."""
+    """Return the function over ids of an ONNX file. Batches run at the same time, each on one
+    thread, as in `OnnxFile.session`.
+    """
     session, rules = open_session(path, threads=1, arena=False), setting_rules()
 
     def run(ids: np.ndarray, prefix_ids: np.ndarray, settings: Settings) -> Searched:
         prefixes = np.broadcast_to(prefix_ids, (len(ids), prefix_ids.shape[1]))
         parts = np.array_split(np.arange(len(ids)), math.ceil(len(ids) / BATCH_SIZE))
-        inputs = [{"source_ids": ids[part], "prefix_ids": prefixes[part], **setting_arrays(settings, rules)} for part in parts]
+        inputs = [
+            {
+                "source_ids": ids[part],
+                "prefix_ids": prefixes[part],
+                **setting_arrays(settings, rules),
+            }
+            for part in parts
+        ]
         with ThreadPoolExecutor(usable_processors()) as pool:
-            found, scores = zip(*pool.map(functools.partial(session.run, ["ids", "scores"]), inputs), strict=True)
+            found, scores = zip(
+                *pool.map(functools.partial(session.run, ["ids", "scores"]), inputs), strict=True
+            )
         longest = max(part.shape[2] for part in found)
         padded = [np.pad(part, [(0, 0), (0, 0), (0, longest - part.shape[2])]) for part in found]
         return np.concatenate(padded), np.concatenate(scores)
@@ -106,34 +138,55 @@ def _translating(path: Path) -> Translate:
 
 
 def _onnx_int8(translator: Translator, folder: Path, expected: ExpectedResults) -> Figures:
-    """Round all weights to 8 bits, or as many as possible while the translations agree with the model's."""
+    """Round all weights to 8 bits, or as many as possible while the translations agree with the
+    model's.
+    """
     rows = observe_rows(translator.model, expected.ids, expected.best)
     found = []
     for kept in KEPT:
         models = _search_models(translator, int8_profile(rows, kept), "int8")
         files = _write(models, folder, translator, profile="int8", kept_float32=list(kept))
         _, translate = _search_names("int8")
-        texts = [translation.text for translation in _translating(folder / translate)(expected.beam_texts)]
+        texts = [
+            translation.text
+            for translation in _translating(folder / translate)(expected.beam_texts)
+        ]
         found.append(parity.agreement(expected.beam_translations, texts))
         if found[-1] >= parity.AGREEMENT:
-            figures: Figures = {"sentences": len(texts), "bleu_with_the_model": found[-1], "kept_float32": list(kept)}
+            figures: Figures = {
+                "sentences": len(texts),
+                "bleu_with_the_model": found[-1],
+                "kept_float32": list(kept),
+            }
             files.add_metadata(parity=figures)
             return figures
     raise parity.ParityError(
-        f"ONNX int8: expected a BLEU over characters of {parity.AGREEMENT:g} with the model's own translations of "
-        f"{len(expected.beam_texts)} probe sentences, got at most {max(found):.1f}, also with some weights kept in float32; "
+        f"ONNX int8: expected a BLEU over characters of {parity.AGREEMENT:g} with the model's own "
+        "translations of "
+        f"{len(expected.beam_texts)} probe sentences, got at most {max(found):.1f}, also with some "
+        "weights kept in float32; "
         "export without the format onnx_int8. Nothing was written."
     )
 
 
-def _search_models(translator: Translator, profile: Profile = PORTABLE, suffix: str = "") -> dict[str, ir.Model]:
+def _search_models(
+    translator: Translator, profile: Profile = PORTABLE, suffix: str = ""
+) -> dict[str, ir.Model]:
     """Return the models over ids and over texts by file name."""
     generate = onnx_models.generate_graph(translator, profile)
-    return dict(zip(_search_names(suffix), (generate, onnx_models.translate_graph(generate, translator)), strict=True))
+    return dict(
+        zip(
+            _search_names(suffix),
+            (generate, onnx_models.translate_graph(generate, translator)),
+            strict=True,
+        )
+    )
 
 
 def _search_names(suffix: str) -> list[str]:
-    """Return the names of the files over ids and over texts of a profile; that of the portable one is ""."""
+    """Return the names of the files over ids and over texts of a profile; that of the portable one
+    is "".
+    """
     names = [file_names.GENERATE, file_names.TRANSLATE]
     return [file_names.with_profile(name, suffix) for name in names] if suffix else names
 

@@ -1,4 +1,6 @@
-"""The whole workflow on built-in data: fit, export, compare the files, translate with onnxruntime."""
+"""The whole workflow on built-in data: fit, export, compare the files, translate with
+onnxruntime.
+"""
 
 import argparse
 import time
@@ -24,7 +26,10 @@ def main() -> None:
     """Run the demo."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "--out", type=Path, default=Path("runs") / f"demo-{time.strftime('%Y%m%d-%H%M%S')}", help="new folder for the results"
+        "--out",
+        type=Path,
+        default=Path("runs") / f"demo-{time.strftime('%Y%m%d-%H%M%S')}",
+        help="new folder for the results",
     )
     parser.add_argument("--epochs", type=int, help="by default as many as the recipe has")
     options = parser.parse_args()
@@ -41,19 +46,32 @@ def main() -> None:
     translator = train(recipe, options.out / "bundle", say=console.print)
     console.rule("2. Export, and check that all agree")
     figures = export(translator, options.out / "export")
-    console.print(f"Keras, SavedModel and ONNX give the same ids for {figures['sentences']} sentences, greedy and beam 4.")
+    console.print(
+        f"Keras, SavedModel and ONNX give the same ids for {figures['sentences']} sentences, "
+        "greedy and beam 4."
+    )
     console.rule("3. Translate unseen numbers with onnxruntime")
     pairs = list(datasets.load(recipe.data).pairs("test"))
-    for translation in OnnxTranslator(options.out / "export" / "translate.onnx").translate([pair.source for pair in pairs[:4]]):
+    for translation in OnnxTranslator(options.out / "export" / "translate.onnx").translate(
+        [pair.source for pair in pairs[:4]]
+    ):
         console.print(f"{translation.source}\n  → {translation.text}")
     console.rule(f"4. {len(pairs):,} unseen numbers, greedy")
     table = Table("", "exact match", "size", "ms a sentence")
     paths = {"Keras": "bundle", "SavedModel": "export/saved_model", "ONNX": "export/translate.onnx"}
     for name, path in paths.items():
         found, _ = evaluate(open_translator(options.out / path), pairs, beam_size=1)
-        table.add_row(name, f"{found.exact_match:.1f} %", size(options.out / path), f"{1000 * found.seconds / found.sentences:.2f}")
+        table.add_row(
+            name,
+            f"{found.exact_match:.1f} %",
+            size(options.out / path),
+            f"{1000 * found.seconds / found.sentences:.2f}",
+        )
     console.print(table)
-    console.print(f"Try it: .venv/bin/tfk-transformer translate {options.out / 'export' / 'translate.onnx'} 'forty-two'")
+    console.print(
+        f"Try it: .venv/bin/tfk-transformer translate {options.out / 'export' / 'translate.onnx'} "
+        "'forty-two'"
+    )
 
 
 if __name__ == "__main__":

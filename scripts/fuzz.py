@@ -1,9 +1,11 @@
-"""Open mutated files of every kind, each in a process of its own with limits of memory and time, and list what did not end well.
+"""Open mutated files of every kind, each in a process of its own with limits of memory and time,
+and list what did not end well.
 
 python scripts/fuzz.py [--count 300] [--seconds S] [--kind NAME …] [--keep FOLDER]
 
-A file must open or be refused with one ValueError of one line. Anything else is a finding: another exception, a signal, too
-much memory or time. Mutations follow from the kind and their number, so a finding is repeated with `--only NUMBER`.
+A file must open or be refused with one ValueError of one line. Anything else is a finding: another
+exception, a signal, too much memory or time. Mutations follow from the kind and their number, so a
+finding is repeated with `--only NUMBER`.
 """
 
 import argparse
@@ -26,9 +28,11 @@ from typing import Any, NamedTuple
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 TESTS = Path(__file__).parents[1] / "tests"
 SAVED = TESTS / "saved_files"
-MEMORY, BUSY, HUNG = 12 * 2**30, 60, 600  # bytes of address space, seconds of processor time, seconds in all
+# Bytes of address space, seconds of processor time, seconds in all.
+MEMORY, BUSY, HUNG = 12 * 2**30, 60, 600
 VALUES: list[Any] = [
-    None, True, -1, 0, 1, 3, 2**31, 2**63, 10**7, 10**9, 10**400, 0.5, -0.0, 1e308, float("nan"), float("inf"),
+    None, True, -1, 0, 1, 3, 2**31, 2**63, 10**7, 10**9, 10**400,
+    0.5, -0.0, 1e308, float("nan"), float("inf"),
     "", "x", "\0", "\ud800", "x" * 10**5, [], [1], {}, {"a": 1}, [[]] * 9,
 ]  # fmt: skip
 NAMES = ["self", "", "__class__", "max_length", "x" * 10**4, "\n", "é"]
@@ -45,14 +49,31 @@ class Kind(NamedTuple):
 
 def places(value: Any) -> list[tuple[Any, Any]]:
     """Return every (container, key) in nested objects and lists."""
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    items = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     return [place for key, inner in items for place in [(value, key), *places(inner)]]
 
 
 def mutated_json(text: bytes, chance: random.Random) -> bytes:
     """Replace, delete, rename or add an entry, or damage the text."""
     if chance.random() < 0.15:
-        return chance.choice([b"[" * 10**5, b"", b"null", b"5", b'"x"', b"[1]", b'{"a":' * 10**4, mutated_bytes(text, chance)])
+        return chance.choice(
+            [
+                b"[" * 10**5,
+                b"",
+                b"null",
+                b"5",
+                b'"x"',
+                b"[1]",
+                b'{"a":' * 10**4,
+                mutated_bytes(text, chance),
+            ]
+        )
     value = json.loads(text)
     for _ in range(chance.choice([1, 1, 1, 2, 5])):
         if not (found := places(value)):
@@ -69,7 +90,9 @@ def mutated_json(text: bytes, chance: random.Random) -> bytes:
 
 
 def mutated_bytes(content: bytes, chance: random.Random) -> bytes:
-    """Flip bits, cut, repeat, overwrite or insert; most often near the start, where the structure is."""
+    """Flip bits, cut, repeat, overwrite or insert; most often near the start, where the structure
+    is.
+    """
     data = bytearray(content)
     for _ in range(chance.choice([1, 1, 2, 8, 64])):
         end = max(1, len(data) if chance.random() < 0.5 else min(len(data), 4096))
@@ -94,7 +117,11 @@ def mutated_safetensors(content: bytes, chance: random.Random) -> bytes:
         return mutated_bytes(content, chance)
     length = int.from_bytes(content[:8], "little")
     header = mutated_json(content[8 : 8 + length], chance)
-    stated = len(header) if chance.random() < 0.8 else chance.choice([0, 1, len(header) + 9, 2**40, 2**64 - 1])
+    stated = (
+        len(header)
+        if chance.random() < 0.8
+        else chance.choice([0, 1, len(header) + 9, 2**40, 2**64 - 1])
+    )
     return stated.to_bytes(8, "little") + header + content[8 + length :]
 
 
@@ -105,7 +132,9 @@ def mutated_message(message: Any, chance: random.Random) -> None:
         return
     field, value = chance.choice(fields)
     repeated = hasattr(value, "append") or hasattr(value, "add")
-    if field.type == field.TYPE_MESSAGE and (not repeated or (len(value) and chance.random() < 0.9)):
+    if field.type == field.TYPE_MESSAGE and (
+        not repeated or (len(value) and chance.random() < 0.9)
+    ):
         mutated_message(chance.choice(list(value)) if repeated else value, chance)
     elif repeated and len(value) and chance.random() < 0.5:
         del value[chance.randrange(len(value))]
@@ -114,8 +143,11 @@ def mutated_message(message: Any, chance: random.Random) -> None:
     elif field.type != field.TYPE_MESSAGE:
         value = chance.choice(VALUES)
         try:
-            setattr(message, field.name, value) if not repeated else value.append(chance.choice(VALUES))
-        except (TypeError, ValueError, AttributeError, OverflowError):  # a value of another type than the field's
+            setattr(message, field.name, value) if not repeated else value.append(
+                chance.choice(VALUES)
+            )
+        except (TypeError, ValueError, AttributeError, OverflowError):
+            # A value of another type than the field's.
             message.ClearField(field.name)
 
 
@@ -185,9 +217,15 @@ def use_onnx(folder: Path) -> None:
 
     tfk_transformer.inspect(folder / "translate.onnx")
     try:
-        tfk_transformer.load(folder / "translate.onnx", threads=1).translate(["one", "two hundred"], beam_size=2, max_length=4)
-    except (onnxruntime.capi.onnxruntime_pybind11_state.Fail, onnxruntime.capi.onnxruntime_pybind11_state.InvalidArgument) as error:
-        raise ValueError(str(error).splitlines()[0]) from None  # the runtime refuses a graph that it opened when it runs
+        tfk_transformer.load(folder / "translate.onnx", threads=1).translate(
+            ["one", "two hundred"], beam_size=2, max_length=4
+        )
+    except (
+        onnxruntime.capi.onnxruntime_pybind11_state.Fail,
+        onnxruntime.capi.onnxruntime_pybind11_state.InvalidArgument,
+    ) as error:
+        # The runtime refuses a graph that it opened when it runs.
+        raise ValueError(str(error).splitlines()[0]) from None
 
 
 def use_recipe(folder: Path) -> None:
@@ -233,14 +271,20 @@ def attempt(kind: Kind, folder: Path) -> str:
         kind.use(folder)
     except ValueError as error:
         text = str(error)
-        return "refused" if text and "\n" not in text and len(text) < 3000 else f"a message of {len(text)} characters: {text[:300]!r}"
+        return (
+            "refused"
+            if text and "\n" not in text and len(text) < 3000
+            else f"a message of {len(text)} characters: {text[:300]!r}"
+        )
     except BaseException as error:  # also SystemExit: a finding
         return f"{type(error).__name__}: {str(error)[:300]}"
     return "opened"
 
 
 def run_one(name: str, number: int, keep: Path | None) -> str:
-    """Mutate a file and open it in a fork of this process, which has imported everything and run nothing."""
+    """Mutate a file and open it in a fork of this process, which has imported everything and run
+    nothing.
+    """
     kind, chance = KINDS[name], random.Random(f"{name} {number}")
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary) / "model"
@@ -270,7 +314,9 @@ def worker(job: tuple[str, int, Path | None, float]) -> tuple[str, int, str]:
 
 
 def make(folder: Path) -> None:
-    """Write what is copied later. TensorFlow runs here, so this is another process than that of the forks."""
+    """Write what is copied later. TensorFlow runs here, so this is another process than that of the
+    forks.
+    """
     sys.path.insert(0, str(TESTS))
     import marian_folder
     import marian_npz_folder
@@ -279,7 +325,13 @@ def make(folder: Path) -> None:
 
     load_tensorflow()
     marian_folder.write_folder(folder / "marian")
-    settings = {"num_beams": 4, "max_length": 9, "bad_words_ids": [[66]], "forced_eos_token_id": 0, "length_penalty": 0.5}
+    settings = {
+        "num_beams": 4,
+        "max_length": 9,
+        "bad_words_ids": [[66]],
+        "forced_eos_token_id": 0,
+        "length_penalty": 0.5,
+    }
     (folder / "marian" / "generation_config.json").write_text(json.dumps(settings))
     (folder / "npz").mkdir()
     marian_npz_folder.write_file(folder / "npz")
@@ -304,7 +356,9 @@ def start(folder: Path) -> None:
 
 def main() -> int:
     """Run all mutations and print a line for each kind; the status is 1 if there were findings."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--count", type=int, default=300, help="mutations of each kind")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after this time")
     parser.add_argument("--kind", choices=KINDS, nargs="*", default=list(KINDS))
@@ -320,7 +374,9 @@ def main() -> int:
         first.join()
         until = time.time() + given.seconds
         jobs = [(name, number, given.keep, until) for number in numbers for name in given.kind]
-        with concurrent.futures.ProcessPoolExecutor(os.cpu_count(), spawn, start, (folder,)) as pool:
+        with concurrent.futures.ProcessPoolExecutor(
+            os.cpu_count(), spawn, start, (folder,)
+        ) as pool:
             for name, number, found in pool.map(worker, jobs):
                 if found in ("opened", "refused"):
                     counts[name][found] += 1

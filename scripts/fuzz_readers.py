@@ -1,6 +1,8 @@
-"""A target of atheris for the readers in Python: JSON, TOML, metadata, weights headers, tokenizers, options. Only ValueError may come.
+"""A target of atheris for the readers in Python: JSON, TOML, metadata, weights headers, tokenizers,
+options. Only ValueError may come.
 
-pip install atheris (Linux, Python 3.11), then:  python scripts/fuzz_readers.py [FOLDER_OF_INPUTS] -max_total_time=3600
+pip install atheris (Linux, Python 3.11), then:
+python scripts/fuzz_readers.py [FOLDER_OF_INPUTS] -max_total_time=3600
 """
 
 import os
@@ -35,7 +37,10 @@ def read_settings(content: bytes) -> None:
     """Check the settings in a file's rules against these rules, as `OnnxTranslator` does."""
     metadata = checked_metadata(content.decode("utf-8", "replace"), "fuzzed.onnx")
     if "search" in metadata:
-        checked_settings({name: rule.get("default") for name, rule in metadata["search"].items()}, metadata["search"])
+        checked_settings(
+            {name: rule.get("default") for name, rule in metadata["search"].items()},
+            metadata["search"],
+        )
 
 
 READERS = [

@@ -1,4 +1,5 @@
-"""The Keras user: build, compile and fit on number words in plain Keras, then keep the translator as a bundle.
+"""The Keras user: build, compile and fit on number words in plain Keras, then keep the translator
+as a bundle.
 
 python scripts/keras_fit.py OUT [EPOCHS]
 """

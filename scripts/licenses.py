@@ -1,7 +1,10 @@
-"""Write the table of docs/dependencies.md: the packages of the installation, their licences and their sizes.
+"""Write the table of docs/dependencies.md: the packages of the installation, their licences and
+their sizes.
 
-python scripts/licenses.py           writes the table; the environment needs the extra "tensorflow"
-python scripts/licenses.py --check   compares the table with the environment, and every licence with those that are allowed
+python scripts/licenses.py
+    writes the table; the environment needs the extra "tensorflow"
+python scripts/licenses.py --check
+    compares the table with the environment, and every licence with those that are allowed
 """
 
 import re
@@ -29,9 +32,15 @@ SPELLINGS = {
     "MPL-2.0": r"mozilla public license 2\.0 \(mpl 2\.0\)",
     "PSF-2.0": r"python software foundation license",
 }
-ALLOWED = set("0BSD Apache-2.0 BSD BSD-2-Clause BSD-3-Clause CC0-1.0 CNRI-Python ISC MIT MIT-CMU MPL-2.0 PSF-2.0 Zlib".split())
+ALLOWED = set(
+    (
+        "0BSD Apache-2.0 BSD BSD-2-Clause BSD-3-Clause CC0-1.0 CNRI-Python ISC MIT MIT-CMU MPL-2.0 "
+        "PSF-2.0 Zlib"
+    ).split()
+)
 EXCEPTIONS = {"num2words": "LGPL"}  # docs/dependencies.md says what follows for users
-UNDECLARED = {"namex": "Apache-2.0"}  # metadata without a licence; this is the one of its repository
+# Metadata without a licence; this is the one of its repository.
+UNDECLARED = {"namex": "Apache-2.0"}
 
 
 class Package(NamedTuple):
@@ -48,18 +57,39 @@ class Package(NamedTuple):
         return f"| {self.name} | {self.licence} | {self.install} | {self.megabytes:.1f} |"
 
     def is_like(self, other: "Package | None") -> bool:
-        """Return whether another row says the same. Sizes differ between platforms and versions, by a quarter or 1 MB at most."""
-        return other is not None and self[:3] == other[:3] and abs(self.megabytes - other.megabytes) <= max(1, 0.25 * self.megabytes)
+        """Return whether another row says the same. Sizes differ between platforms and versions, by
+        a quarter or 1 MB at most.
+        """
+        return (
+            other is not None
+            and self[:3] == other[:3]
+            and abs(self.megabytes - other.megabytes) <= max(1, 0.25 * self.megabytes)
+        )
 
 
 def licence_of(name: str, declared: Message) -> str:
-    """Return the licence that a package declares: an SPDX expression, or else a name of `SPELLINGS`."""
+    """Return the licence that a package declares: an SPDX expression, or else a name of
+    `SPELLINGS`.
+    """
     if expression := declared.get("License-Expression"):
         return expression
-    classifiers = [text.rpartition(" :: ")[2] for text in declared.get_all("Classifier") or () if text.startswith("License ::")]
-    text = " AND ".join(classifiers) or (declared.get("License") or UNDECLARED.get(name, "none declared")).strip().splitlines()[0]
+    classifiers = [
+        text.rpartition(" :: ")[2]
+        for text in declared.get_all("Classifier") or ()
+        if text.startswith("License ::")
+    ]
+    text = (
+        " AND ".join(classifiers)
+        or (declared.get("License") or UNDECLARED.get(name, "none declared"))
+        .strip()
+        .splitlines()[0]
+    )
     return " AND ".join(
-        next((known for known, spelling in SPELLINGS.items() if re.fullmatch(spelling, part, re.I)), part) for part in text.split(" AND ")
+        next(
+            (known for known, spelling in SPELLINGS.items() if re.fullmatch(spelling, part, re.I)),
+            part,
+        )
+        for part in text.split(" AND ")
     )
 
 
@@ -67,28 +97,41 @@ def refused(packages: Iterable[Package]) -> list[str]:
     """Return a line for each package with a licence that is not allowed."""
     allowed = ", ".join(sorted(ALLOWED))
     return [
-        f"{each.name}: expected licences of {allowed}, got {each.licence}; replace it, or add an exception with its reason."
+        (
+            f"{each.name}: expected licences of {allowed}, got {each.licence}; replace it, or add "
+            "an "
+            "exception with its reason."
+        )
         for each in packages
-        if EXCEPTIONS.get(each.name) != each.licence and not set(re.split(r" AND | OR ", each.licence)) <= ALLOWED
+        if EXCEPTIONS.get(each.name) != each.licence
+        and not set(re.split(r" AND | OR ", each.licence)) <= ALLOWED
     ]
 
 
-def required(name: str, extras: frozenset[str] = frozenset(), known: set[tuple[str, str]] | None = None) -> set[str]:
-    """Return the names of everything that a package requires in this environment, itself included."""
+def required(
+    name: str, extras: frozenset[str] = frozenset(), known: set[tuple[str, str]] | None = None
+) -> set[str]:
+    """Return the names of everything that a package requires in this environment, itself
+    included.
+    """
     known = set() if known is None else known
     for extra in {"", *extras}:
         if (name, extra) not in known:
             known.add((name, extra))
             for requirement in map(Requirement, metadata.requires(name) or ()):
                 if requirement.marker is None or requirement.marker.evaluate({"extra": extra}):
-                    required(canonicalize_name(requirement.name), frozenset(requirement.extras), known)
+                    required(
+                        canonicalize_name(requirement.name), frozenset(requirement.extras), known
+                    )
     return {name for name, _ in known}
 
 
 def installed() -> list[Package]:
     """Return the packages of the light install, then those that the extra adds."""
     light, everything = required(PROJECT), required(PROJECT, frozenset({EXTRA}))
-    order = [(name, "light") for name in sorted(light)] + [(name, EXTRA) for name in sorted(everything - light)]
+    order = [(name, "light") for name in sorted(light)] + [
+        (name, EXTRA) for name in sorted(everything - light)
+    ]
     return [package(name, install) for name, install in order if name != PROJECT]
 
 
@@ -101,24 +144,52 @@ def package(name: str, install: str) -> Package:
 
 def table(packages: list[Package]) -> str:
     """Return the table."""
-    totals = {install: sum(each.megabytes for each in packages if each.install == install) for install in ("light", EXTRA)}
-    lines = ["| package | licence | install | MB |", "| --- | --- | --- | --- |", *(each.row for each in packages)]
-    return "\n".join([*lines, *(f"| **all** | | **{install}** | **{total:,.0f}** |" for install, total in totals.items())]) + "\n"
+    totals = {
+        install: sum(each.megabytes for each in packages if each.install == install)
+        for install in ("light", EXTRA)
+    }
+    lines = [
+        "| package | licence | install | MB |",
+        "| --- | --- | --- | --- |",
+        *(each.row for each in packages),
+    ]
+    return (
+        "\n".join(
+            [
+                *lines,
+                *(
+                    f"| **all** | | **{install}** | **{total:,.0f}** |"
+                    for install, total in totals.items()
+                ),
+            ]
+        )
+        + "\n"
+    )
 
 
 def read_table(page: str) -> dict[str, Package]:
     """Return the packages of a page by name."""
-    rows = re.findall(r"(?m)^\| ([\w-]+) \| (.+) \| (\w+) \| ([\d.]+) \|$", page.partition(BEGIN)[2].partition(END)[0])
-    return {name: Package(name, licence, install, float(size)) for name, licence, install, size in rows}
+    rows = re.findall(
+        r"(?m)^\| ([\w-]+) \| (.+) \| (\w+) \| ([\d.]+) \|$",
+        page.partition(BEGIN)[2].partition(END)[0],
+    )
+    return {
+        name: Package(name, licence, install, float(size)) for name, licence, install, size in rows
+    }
 
 
 def check(packages: list[Package], page: str) -> list[str]:
-    """Return a line for each licence that is not allowed, and one if the table is of other packages, licences or sizes."""
+    """Return a line for each licence that is not allowed, and one if the table is of other
+    packages, licences or sizes.
+    """
     written = read_table(page)
     changed = {each.name for each in packages if not each.is_like(written.get(each.name))} | (
         set(written) - {each.name for each in packages}
     )
-    stale = f"{PAGE.name}: expected the packages of this environment, got others: {', '.join(sorted(changed))}; run scripts/licenses.py."
+    stale = (
+        f"{PAGE.name}: expected the packages of this environment, got others: "
+        f"{', '.join(sorted(changed))}; run scripts/licenses.py."
+    )
     return refused(packages) + ([stale] if changed else [])
 
 
@@ -128,7 +199,9 @@ def main() -> None:
     if sys.argv[1:] == ["--check"]:
         sys.exit("\n".join(check(packages, page)) or 0)
     start, _, rest = page.partition(BEGIN)
-    PAGE.write_text(start + BEGIN + table(packages) + END + rest.partition(END)[2], encoding="utf-8")
+    PAGE.write_text(
+        start + BEGIN + table(packages) + END + rest.partition(END)[2], encoding="utf-8"
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""The onnxruntime user: translate with an exported file; needs numpy, onnxruntime and onnxruntime-extensions.
+"""The onnxruntime user: translate with an exported file; needs numpy, onnxruntime and
+onnxruntime-extensions.
 
 python scripts/onnx_translate.py translate.onnx 'forty-two' …
 """
@@ -14,7 +15,9 @@ options = onnxruntime.SessionOptions()
 options.register_custom_ops_library(onnxruntime_extensions.get_library_path())
 options.log_severity_level = 3  # errors: onnxruntime warns of every input that has a default
 session = onnxruntime.InferenceSession(path, options)
-translations, scores = session.run(["translations", "scores"], {"text": np.array(texts, object), "n_best": np.array(2, "int32")})
+translations, scores = session.run(
+    ["translations", "scores"], {"text": np.array(texts, object), "n_best": np.array(2, "int32")}
+)
 for text, hypotheses, values in zip(texts, translations, scores, strict=True):
     print(text)
     for hypothesis, score in zip(hypotheses, values, strict=True):

@@ -1,4 +1,5 @@
-"""List every public signature that contains `Any` or the backend's `Tensor`, and count them. Needs the extra "docs".
+"""List every public signature that contains `Any` or the backend's `Tensor`, and count them. Needs
+the extra "docs".
 
 python scripts/public_any.py
 """
@@ -16,12 +17,16 @@ import griffe  # noqa: E402
 
 
 def functions(path: str, thing: griffe.Object) -> Iterator[tuple[str, griffe.Object]]:
-    """Yield the functions of a public name: methods, inherited ones and constructors included, and the names of a module."""
+    """Yield the functions of a public name: methods, inherited ones and constructors included, and
+    the names of a module.
+    """
     if thing.is_function:
         yield path, thing
     elif thing.is_class or thing.is_module:
         for key, found in thing.all_members.items():
-            if (key.startswith("_") and key != "__init__") or (thing.is_module and key not in (thing.exports or ())):
+            if (key.startswith("_") and key != "__init__") or (
+                thing.is_module and key not in (thing.exports or ())
+            ):
                 continue
             try:
                 found = found.final_target if found.is_alias else found
@@ -33,12 +38,17 @@ def functions(path: str, thing: griffe.Object) -> Iterator[tuple[str, griffe.Obj
 
 def annotations(function: griffe.Object) -> Iterator[tuple[str, str]]:
     """Yield the annotations of a function: each parameter's, then the result's."""
-    yield from ((each.name, str(each.annotation)) for each in function.parameters if each.annotation is not None)
+    yield from (
+        (each.name, str(each.annotation))
+        for each in function.parameters
+        if each.annotation is not None
+    )
     yield "returns", str(function.returns)
 
 
 packages = api_pages.load(REPOSITORY)
-counts = {"Any": 0, "Tensor": 0, "Json|Figures|Description": 0}  # the last three: aliases of JSON objects, whose values are Any
+# The last three: aliases of JSON objects, whose values are Any.
+counts = {"Any": 0, "Tensor": 0, "Json|Figures|Description": 0}
 seen: set[str] = set()  # inherited methods are counted once
 for name, home in api_pages.homes(REPOSITORY).items():
     for path, function in functions(name, api_pages.find(packages, name, home)):

@@ -1,6 +1,7 @@
 """The SavedModel user's client: translate with a served model; needs nothing but Python.
 
-python scripts/saved_model_client.py http://127.0.0.1:8501/v1/models/translator:predict 'forty-two' …
+python scripts/saved_model_client.py http://127.0.0.1:8501/v1/models/translator:predict 'forty-two'
+…
 """
 
 import json

@@ -5,6 +5,10 @@ from pathlib import Path
 
 import pytest
 
-FOLDER = Path(os.environ.get("TFK_TRANSFORMER_BEAM", Path(__file__).parents[1] / ".venv-beam")) / "bin"
+FOLDER = (
+    Path(os.environ.get("TFK_TRANSFORMER_BEAM", Path(__file__).parents[1] / ".venv-beam")) / "bin"
+)
 PYTHON = FOLDER / "python"
-needs_beam = pytest.mark.skipif(not PYTHON.exists(), reason="Apache Beam is not installed: scripts/beam")
+needs_beam = pytest.mark.skipif(
+    not PYTHON.exists(), reason="Apache Beam is not installed: scripts/beam"
+)

@@ -30,7 +30,9 @@ def pytest_configure(config):
 
 
 def pytest_collection_finish():
-    """Take what was imported out of the search for garbage, which would look at it again and again."""
+    """Take what was imported out of the search for garbage, which would look at it again and
+    again.
+    """
     gc.collect()
     gc.freeze()
 
@@ -110,7 +112,9 @@ def small_disk(tmp_path):
     """A disk of six megabytes."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=6m", "tmpfs", folder], capture_output=True, text=True)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=6m", "tmpfs", folder], capture_output=True, text=True
+    )
     if mounted.returncode:
         pytest.skip(f"no disk can be mounted here: {mounted.stderr.strip()}")
     yield folder

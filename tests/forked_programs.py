@@ -168,7 +168,9 @@ def _start(address: Path) -> None:
     with open(log, "wb") as file:
         command = [sys.executable, str(SERVER), str(address), str(run_wide.process)]
         streams = {"stdin": subprocess.DEVNULL, "stdout": file, "stderr": file}
-        subprocess.run(command, env=run_wide.ENVIRONMENT, cwd=run_wide.folder, check=True, **streams)
+        subprocess.run(
+            command, env=run_wide.ENVIRONMENT, cwd=run_wide.folder, check=True, **streams
+        )
     last = time.monotonic() + START_SECONDS
     while not address.exists():
         if time.monotonic() > last or "Traceback" in log.read_text(errors="replace"):

@@ -1,6 +1,8 @@
-"""Check that a layer meets the contract of Keras, and that any object can be made again from its configuration.
+"""Check that a layer meets the contract of Keras, and that any object can be made again from its
+configuration.
 
-As in keras-hub's `test_case.py`, one helper replaces the checks that every layer's tests would otherwise repeat.
+As in keras-hub's `test_case.py`, one helper replaces the checks that every layer's tests would
+otherwise repeat.
 """
 
 import inspect
@@ -10,11 +12,14 @@ from tempfile import TemporaryDirectory
 import keras
 import numpy as np
 
-POLICIES = {"mixed_bfloat16": 0.1, "mixed_float16": 0.02}  # with the greatest difference from float32, for outputs of about 1
+# With the greatest difference from float32, for outputs of about 1.
+POLICIES = {"mixed_bfloat16": 0.1, "mixed_float16": 0.02}
 
 
 def assert_config_makes_the_same(original):
-    """Check that an object can be made again from its configuration as JSON, under its registered name; return the copy."""
+    """Check that an object can be made again from its configuration as JSON, under its registered
+    name; return the copy.
+    """
     kind = type(original)
     serialized = keras.saving.serialize_keras_object(original)
     assert serialized["registered_name"] == f"tfk_transformer>{kind.__name__}"
@@ -26,12 +31,14 @@ def assert_config_makes_the_same(original):
 
 
 def run_layer_test(kind, arguments, inputs, output_shape, weights, masks=None):
-    """Check a layer's configuration, weights, symbolic and eager call, training, mixed precision, and saved file.
+    """Check a layer's configuration, weights, symbolic and eager call, training, mixed precision,
+    and saved file.
 
     Args:
         kind: the class of the layer.
         arguments: of its constructor, none of them a default.
-        inputs: float32 arrays (batch, length, width) by the name of the argument of `call`; each length may become unknown.
+        inputs: float32 arrays (batch, length, width) by the name of the argument of `call`; each
+            length may become unknown.
         output_shape: the shape of the output, or of the first field of several.
         weights: the shape of each weight by the end of its path.
         masks: boolean arrays by the name of the argument of `call`.
@@ -46,7 +53,11 @@ def run_layer_test(kind, arguments, inputs, output_shape, weights, masks=None):
 
 def _check_config(kind, arguments):
     layer = kind(**arguments, name="named", dtype="mixed_bfloat16", trainable=False)
-    taken = [name for name, p in inspect.signature(kind.__init__).parameters.items() if p.kind is p.POSITIONAL_OR_KEYWORD]
+    taken = [
+        name
+        for name, p in inspect.signature(kind.__init__).parameters.items()
+        if p.kind is p.POSITIONAL_OR_KEYWORD
+    ]
     config = layer.get_config()
     assert set(taken) - {"self"} <= set(config)
     plain = {name: value for name, value in arguments.items() if name != "options"}
@@ -66,13 +77,17 @@ def _check_build(kind, arguments, inputs, weights):
         assert _shapes(layer) == weights
         assert {weight.dtype for weight in layer.trainable_weights} <= {"float32"}
     random = np.random.default_rng(0)
-    built.set_weights([random.normal(0, 0.3, weight.shape).astype(weight.dtype) for weight in built.weights])
+    built.set_weights(
+        [random.normal(0, 0.3, weight.shape).astype(weight.dtype) for weight in built.weights]
+    )
     return built
 
 
 def _shapes(layer):
     """Return each trainable weight's shape by its path below the layer."""
-    return {weight.path.partition("/")[2]: tuple(weight.shape) for weight in layer.trainable_weights}
+    return {
+        weight.path.partition("/")[2]: tuple(weight.shape) for weight in layer.trainable_weights
+    }
 
 
 def _output(result):
@@ -80,7 +95,9 @@ def _output(result):
 
 
 def _shape(tensor):
-    """Return its shape; None for what a layer does not have, such as the weights of cross-attention."""
+    """Return its shape; None for what a layer does not have, such as the weights of
+    cross-attention.
+    """
     return None if tensor is None else tuple(tensor.shape)
 
 
@@ -90,17 +107,30 @@ def _check_calls(layer, inputs, arrays, output_shape):
     assert np.isfinite(np.asarray(output)).all()
     specs = {name: keras.KerasTensor(array.shape, array.dtype) for name, array in arrays.items()}
     symbolic = layer.compute_output_spec(**specs)
-    found, expected = (keras.tree.map_structure(_shape, result) for result in (symbolic, layer(**arrays)))
+    found, expected = (
+        keras.tree.map_structure(_shape, result) for result in (symbolic, layer(**arrays))
+    )
     assert found == expected
-    assert keras.backend.standardize_dtype(_output(symbolic).dtype) == keras.backend.standardize_dtype(output.dtype)
-    unknown = {name: keras.KerasTensor((None, None, array.shape[-1]), array.dtype) for name, array in inputs.items()}
+    assert keras.backend.standardize_dtype(
+        _output(symbolic).dtype
+    ) == keras.backend.standardize_dtype(output.dtype)
+    unknown = {
+        name: keras.KerasTensor((None, None, array.shape[-1]), array.dtype)
+        for name, array in inputs.items()
+    }
     assert _output(layer.compute_output_spec(**unknown)).shape == (None, None, output_shape[-1])
     first = next(iter(inputs.values()))
-    assert tuple(layer.compute_output_shape((None, None, first.shape[-1]))) == (None, None, output_shape[-1])
+    assert tuple(layer.compute_output_shape((None, None, first.shape[-1]))) == (
+        None,
+        None,
+        output_shape[-1],
+    )
 
 
 def _check_precision(kind, arguments, layer, arrays):
-    exact = np.asarray(_output(layer(**arrays, training=False) if _trains(layer) else layer(**arrays)))
+    exact = np.asarray(
+        _output(layer(**arrays, training=False) if _trains(layer) else layer(**arrays))
+    )
     for policy, tolerance in POLICIES.items():
         half = kind(**arguments, dtype=policy)
         half.build((None, None, next(iter(arrays.values())).shape[-1]))
@@ -140,10 +170,15 @@ class Holder(keras.Model):
 
 
 def _model(layer, arrays):
-    """Return a functional model of the layer, or where it returns None in a field, which Keras does not allow there, a subclass."""
+    """Return a functional model of the layer, or where it returns None in a field, which Keras does
+    not allow there, a subclass.
+    """
     if None in keras.tree.flatten(keras.tree.map_structure(_none_or_zero, layer(**arrays))):
         return Holder(layer)
-    symbolic = {name: keras.Input(array.shape[1:], dtype=str(array.dtype), name=name) for name, array in arrays.items()}
+    symbolic = {
+        name: keras.Input(array.shape[1:], dtype=str(array.dtype), name=name)
+        for name, array in arrays.items()
+    }
     return keras.Model(symbolic, _output(layer(**symbolic)))
 
 
@@ -159,7 +194,9 @@ def _check_fit_and_file(layer, arrays):
     with TemporaryDirectory() as folder:
         model.save(f"{folder}/model.keras")
         loaded = keras.saving.load_model(f"{folder}/model.keras")
-    np.testing.assert_allclose(loaded.predict(arrays, verbose=0), model.predict(arrays, verbose=0), atol=1e-6)
+    np.testing.assert_allclose(
+        loaded.predict(arrays, verbose=0), model.predict(arrays, verbose=0), atol=1e-6
+    )
 
 
 def _check_fit(layer, model, arrays):
@@ -168,5 +205,9 @@ def _check_fit(layer, model, arrays):
     before = {weight.path: np.asarray(weight) for weight in layer.trainable_weights}
     assert np.isfinite(model.fit(arrays, target, epochs=2, verbose=0).history["loss"]).all()
     # A softmax does not change when every key moves alike, so biases of keys have no gradient.
-    still = [w.path for w in layer.trainable_weights if (np.asarray(w) == before[w.path]).all() and not w.path.endswith("key_bias")]
+    still = [
+        w.path
+        for w in layer.trainable_weights
+        if (np.asarray(w) == before[w.path]).all() and not w.path.endswith("key_bias")
+    ]
     assert still == []

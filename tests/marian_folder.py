@@ -1,4 +1,6 @@
-"""Folders of MarianMT with random weights, in Hugging Face's layout, and tokenizers trained on made-up words."""
+"""Folders of MarianMT with random weights, in Hugging Face's layout, and tokenizers trained on
+made-up words.
+"""
 
 import io
 import json
@@ -9,7 +11,10 @@ import safetensors.numpy
 import sentencepiece
 
 D, H, F, LAYERS, DECODER_LAYERS, POSITIONS = 22, 11, 29, 2, 3, 47
-SYLLABLES = {"source": "ka lo mi ru te so na ßu vé".split(), "target": "ba du fi gö hy pa qo wi zé".split()}
+SYLLABLES = {
+    "source": "ka lo mi ru te so na ßu vé".split(),
+    "target": "ba du fi gö hy pa qo wi zé".split(),
+}
 TAGS = (">>fra<<", ">>cmn_Hans<<")
 HOSTILE = [
     "",
@@ -43,11 +48,17 @@ def sentences(side, count, seed=0):
     """Return sentences of made-up words, of which the first are frequent."""
     random = np.random.default_rng(seed)
     words = ["".join(random.choice(SYLLABLES[side], random.integers(1, 4))) for _ in range(120)]
-    return [" ".join(words[min(119, int(i))] for i in random.exponential(20, random.integers(2, 9))) + "." for _ in range(count)]
+    return [
+        " ".join(words[min(119, int(i))] for i in random.exponential(20, random.integers(2, 9)))
+        + "."
+        for _ in range(count)
+    ]
 
 
 def random_texts(count, seed=0):
-    """Return sentences of the language, and chains of its syllables, hostile strings and random characters."""
+    """Return sentences of the language, and chains of its syllables, hostile strings and random
+    characters.
+    """
     random = np.random.default_rng(seed)
     texts = sentences("source", count // 2, seed=seed + 1)
     parts = [*SYLLABLES["source"], *SYLLABLES["target"], *HOSTILE, " ", " "]
@@ -74,18 +85,31 @@ def trained(side, pieces=67, texts=None, **options):
 def pieces_of(model):
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     others = (processor.is_control, processor.is_unknown, processor.is_unused)
-    return [processor.id_to_piece(i) for i in range(processor.vocab_size()) if not any(other(i) for other in others)]
+    return [
+        processor.id_to_piece(i)
+        for i in range(processor.vocab_size())
+        if not any(other(i) for other in others)
+    ]
 
 
 def vocabulary(models, dropped=(), tags=()):
-    """Return the rows of pieces as Marian numbers them: end, unknown, the pieces of both sides in an order of their own, and padding."""
-    pieces = sorted({piece for model in models for piece in pieces_of(model)} - set(dropped), key=lambda piece: piece[::-1])
+    """Return the rows of pieces as Marian numbers them: end, unknown, the pieces of both sides in
+    an order of their own, and padding.
+    """
+    pieces = sorted(
+        {piece for model in models for piece in pieces_of(model)} - set(dropped),
+        key=lambda piece: piece[::-1],
+    )
     return {piece: row for row, piece in enumerate(["</s>", "<unk>", *tags, *pieces, "<pad>"])}
 
 
 def config_of(rows, target_rows=None, **changes):
     pad = (target_rows or rows) - 1
-    sizes = {f"{stack}_{name}": value for stack in ("encoder", "decoder") for name, value in (("attention_heads", H), ("ffn_dim", F))}
+    sizes = {
+        f"{stack}_{name}": value
+        for stack in ("encoder", "decoder")
+        for name, value in (("attention_heads", H), ("ffn_dim", F))
+    }
     return {
         "model_type": "marian",
         "architectures": ["MarianMTModel"],
@@ -109,16 +133,27 @@ def config_of(rows, target_rows=None, **changes):
 
 
 def arrays_of(config, spread=0.3, seed=1):
-    """Return random arrays by the names of Hugging Face's class. Probabilities differ clearly, and a bias makes hypotheses end."""
+    """Return random arrays by the names of Hugging Face's class. Probabilities differ clearly, and
+    a bias makes hypotheses end.
+    """
     random = np.random.default_rng(seed)
     dense = {}
-    for stack, attentions in (("encoder", ["self_attn"]), ("decoder", ["self_attn", "encoder_attn"])):
+    for stack, attentions in (
+        ("encoder", ["self_attn"]),
+        ("decoder", ["self_attn", "encoder_attn"]),
+    ):
         for i in range(config[f"{stack}_layers"]):
             path = f"model.{stack}.layers.{i}"
             for attention in attentions:
-                dense |= {f"{path}.{attention}.{part}_proj": (D, D) for part in "qkv"} | {f"{path}.{attention}.out_proj": (D, D)}
+                dense |= {f"{path}.{attention}.{part}_proj": (D, D) for part in "qkv"} | {
+                    f"{path}.{attention}.out_proj": (D, D)
+                }
                 dense[f"{path}.{attention}_layer_norm"] = (D,)
-            dense |= {f"{path}.fc1": (F, D), f"{path}.fc2": (D, F), f"{path}.final_layer_norm": (D,)}
+            dense |= {
+                f"{path}.fc1": (F, D),
+                f"{path}.fc2": (D, F),
+                f"{path}.final_layer_norm": (D,),
+            }
     arrays = {}
     for name, shape in dense.items():
         arrays[f"{name}.weight"] = random.normal(float(len(shape) == 1), spread, shape)
@@ -137,15 +172,33 @@ def arrays_of(config, spread=0.3, seed=1):
     return {name: array.astype("float32") for name, array in arrays.items()}
 
 
-def write_folder(folder, dropped=(), tags=(), separate=False, options=None, spread=0.3, models=None, **changes):
+def write_folder(
+    folder, dropped=(), tags=(), separate=False, options=None, spread=0.3, models=None, **changes
+):
     """Write a folder, and return it. Its tokenizers are `models`, or trained on made-up words."""
     folder = Path(folder)
     folder.mkdir()
-    models = models or [trained("source", **{**({"pieces": 71} if separate else {}), **(options or {})}), trained("target")]
-    vocabularies = [vocabulary(models, dropped, tags)] if not separate else [vocabulary([model], dropped, tags) for model in models]
+    models = models or [
+        trained("source", **{**({"pieces": 71} if separate else {}), **(options or {})}),
+        trained("target"),
+    ]
+    vocabularies = (
+        [vocabulary(models, dropped, tags)]
+        if not separate
+        else [vocabulary([model], dropped, tags) for model in models]
+    )
     rows = [len(pieces) for pieces in vocabularies]
-    config = config_of(rows[0], rows[-1], **({"share_encoder_decoder_embeddings": False} if separate else {}), **changes)
-    files = {"config.json": config, "vocab.json": vocabularies[0], "tokenizer_config.json": {"separate_vocabs": separate}}
+    config = config_of(
+        rows[0],
+        rows[-1],
+        **({"share_encoder_decoder_embeddings": False} if separate else {}),
+        **changes,
+    )
+    files = {
+        "config.json": config,
+        "vocab.json": vocabularies[0],
+        "tokenizer_config.json": {"separate_vocabs": separate},
+    }
     if separate:
         files["target_vocab.json"] = vocabularies[1]
     for name, content in files.items():
@@ -159,10 +212,22 @@ def write_folder(folder, dropped=(), tags=(), separate=False, options=None, spre
 def split_weights(folder):
     """Put half of the arrays into each of two files, and return their index."""
     arrays = safetensors.numpy.load_file(folder / "model.safetensors")
-    names = {name: f"model-{1 + place % 2:05}-of-00002.safetensors" for place, name in enumerate(sorted(arrays))}
+    names = {
+        name: f"model-{1 + place % 2:05}-of-00002.safetensors"
+        for place, name in enumerate(sorted(arrays))
+    }
     for file in set(names.values()):
-        safetensors.numpy.save_file({name: array for name, array in arrays.items() if names[name] == file}, folder / file)
+        safetensors.numpy.save_file(
+            {name: array for name, array in arrays.items() if names[name] == file}, folder / file
+        )
     (folder / "model.safetensors").unlink()
     index = folder / "model.safetensors.index.json"
-    index.write_text(json.dumps({"metadata": {"total_size": sum(array.nbytes for array in arrays.values())}, "weight_map": names}))
+    index.write_text(
+        json.dumps(
+            {
+                "metadata": {"total_size": sum(array.nbytes for array in arrays.values())},
+                "weight_map": names,
+            }
+        )
+    )
     return index

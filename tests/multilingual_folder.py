@@ -1,4 +1,6 @@
-"""Folders of M2M100, NLLB and mBART-50 with random weights, in Hugging Face's layout, and small vocabularies of made-up words."""
+"""Folders of M2M100, NLLB and mBART-50 with random weights, in Hugging Face's layout, and small
+vocabularies of made-up words.
+"""
 
 import io
 import json
@@ -19,8 +21,16 @@ def trained(model_type, pieces=97, **options):
     """Train a SentencePiece model on the words of both sides, with fairseq's special pieces."""
     model = io.BytesIO()
     texts = [text for side in ("source", "target") for text in sentences(side, 300)]
-    options = {"character_coverage": 1.0, "model_type": model_type, "vocab_size": pieces, "minloglevel": 2, **options}
-    sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(texts), model_writer=model, **options)
+    options = {
+        "character_coverage": 1.0,
+        "model_type": model_type,
+        "vocab_size": pieces,
+        "minloglevel": 2,
+        **options,
+    }
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(texts), model_writer=model, **options
+    )
     return model.getvalue()
 
 
@@ -31,17 +41,28 @@ def pieces_of(model):
 
 
 def arrays_of(config, seed=1, spread=0.3):
-    """Return random arrays by the names of Hugging Face's classes. Probabilities differ clearly, and the end token is probable."""
+    """Return random arrays by the names of Hugging Face's classes. Probabilities differ clearly,
+    and the end token is probable.
+    """
     random = np.random.default_rng(seed)
     mbart = config["model_type"] == "mbart"
     dense = {}
-    for stack, attentions in (("encoder", ["self_attn"]), ("decoder", ["self_attn", "encoder_attn"])):
+    for stack, attentions in (
+        ("encoder", ["self_attn"]),
+        ("decoder", ["self_attn", "encoder_attn"]),
+    ):
         for i in range(config[f"{stack}_layers"]):
             path = f"model.{stack}.layers.{i}"
             for attention in attentions:
-                dense |= {f"{path}.{attention}.{part}_proj": (D, D) for part in "qkv"} | {f"{path}.{attention}.out_proj": (D, D)}
+                dense |= {f"{path}.{attention}.{part}_proj": (D, D) for part in "qkv"} | {
+                    f"{path}.{attention}.out_proj": (D, D)
+                }
                 dense[f"{path}.{attention}_layer_norm"] = (D,)
-            dense |= {f"{path}.fc1": (F, D), f"{path}.fc2": (D, F), f"{path}.final_layer_norm": (D,)}
+            dense |= {
+                f"{path}.fc1": (F, D),
+                f"{path}.fc2": (D, F),
+                f"{path}.final_layer_norm": (D,),
+            }
         dense[f"model.{stack}.layer_norm"] = (D,)
         if mbart:
             dense[f"model.{stack}.layernorm_embedding"] = (D,)
@@ -55,13 +76,19 @@ def arrays_of(config, seed=1, spread=0.3):
     arrays["model.shared.weight"] = table
     if mbart:
         for stack in ("encoder", "decoder"):
-            arrays[f"model.{stack}.embed_positions.weight"] = random.normal(0, 1, (POSITIONS + 2, D))
+            arrays[f"model.{stack}.embed_positions.weight"] = random.normal(
+                0, 1, (POSITIONS + 2, D)
+            )
         arrays["final_logits_bias"] = random.normal(0, 0.3, (1, config["vocab_size"]))
     return {name: array.astype("float32") for name, array in arrays.items()}
 
 
 def config_of(rows, model_type="m2m_100", **changes):
-    sizes = {f"{stack}_{name}": value for stack in ("encoder", "decoder") for name, value in (("attention_heads", H), ("ffn_dim", F))}
+    sizes = {
+        f"{stack}_{name}": value
+        for stack in ("encoder", "decoder")
+        for name, value in (("attention_heads", H), ("ffn_dim", F))
+    }
     return {
         "model_type": model_type,
         "vocab_size": rows,
@@ -83,27 +110,46 @@ def config_of(rows, model_type="m2m_100", **changes):
 
 
 def write_m2m100(folder, dropped=(), **changes):
-    """Write a folder of M2M100, and return it. Its vocab.json has an order of its own, and 8 rows follow the languages."""
+    """Write a folder of M2M100, and return it. Its vocab.json has an order of its own, and 8 rows
+    follow the languages.
+    """
     model = trained("bpe")
     pieces = sorted(set(pieces_of(model)) - set(dropped), key=lambda piece: piece[::-1])
     vocabulary = {piece: row for row, piece in enumerate([*SPECIAL, *pieces])}
-    files = {"vocab.json": vocabulary, "tokenizer_config.json": {"tokenizer_class": "M2M100Tokenizer", "language_codes": "wmt21"}}
+    files = {
+        "vocab.json": vocabulary,
+        "tokenizer_config.json": {"tokenizer_class": "M2M100Tokenizer", "language_codes": "wmt21"},
+    }
     return _write(folder, model, files, config_of(len(vocabulary) + 8 + 8, **changes))
 
 
 def write_nllb(folder, model_type="bpe", options=None, **changes):
-    """Write a folder of NLLB, and return it. Its tokenizer.json has only what an import reads: the languages; 2 rows follow the mask."""
+    """Write a folder of NLLB, and return it. Its tokenizer.json has only what an import reads: the
+    languages; 2 rows follow the mask.
+    """
     model = trained(model_type, **(options or {}))
     tokens = [*SPECIAL, *pieces_of(model), *NLLB_LANGUAGES, "<mask>"]
-    added = [{"id": tokens.index(token), "content": token, "special": True} for token in [*SPECIAL, *NLLB_LANGUAGES, "<mask>"]]
-    return _write(folder, model, {"tokenizer.json": {"added_tokens": added}}, config_of(len(tokens) + 2, **changes))
+    added = [
+        {"id": tokens.index(token), "content": token, "special": True}
+        for token in [*SPECIAL, *NLLB_LANGUAGES, "<mask>"]
+    ]
+    return _write(
+        folder,
+        model,
+        {"tokenizer.json": {"added_tokens": added}},
+        config_of(len(tokens) + 2, **changes),
+    )
 
 
 def write_mbart(folder, options=None, **changes):
-    """Write a folder of mBART-50, and return it. Without tokenizer.json, its languages are the family's 52, which a mask follows."""
+    """Write a folder of mBART-50, and return it. Without tokenizer.json, its languages are the
+    family's 52, which a mask follows.
+    """
     model = trained("unigram", **(options or {}))
     files = {"tokenizer_config.json": {"tokenizer_class": "MBart50Tokenizer"}}
-    return _write(folder, model, files, config_of(1 + 3 + len(pieces_of(model)) + 52 + 1, "mbart", **changes))
+    return _write(
+        folder, model, files, config_of(1 + 3 + len(pieces_of(model)) + 52 + 1, "mbart", **changes)
+    )
 
 
 def _write(folder, model, files, config):

@@ -9,7 +9,9 @@ def write_number_files(folder: Path, numbers) -> str:
 
     folder.mkdir(exist_ok=True)
     for language in ("en", "de"):
-        (folder / f"{language}.txt").write_text("".join(f"{spell(n, language)}\n" for n in numbers), encoding="utf-8")
+        (folder / f"{language}.txt").write_text(
+            "".join(f"{spell(n, language)}\n" for n in numbers), encoding="utf-8"
+        )
     return number_files_spec(folder)
 
 

@@ -10,17 +10,66 @@ from tfk_transformer.models.transformer import Transformer
 from tfk_transformer.pipelines.translator import Translator
 
 H, V = 3, 15
-SIZES = {"model_dim": 18, "ff_dim": 13, "num_heads": H, "max_length": 17, "encoder_layers": 1, "decoder_layers": 2}
+SIZES = {
+    "model_dim": 18,
+    "ff_dim": 13,
+    "num_heads": H,
+    "max_length": 17,
+    "encoder_layers": 1,
+    "decoder_layers": 2,
+}
 OPTIONS = {
     "plain": {},
-    "post": {"norm": "post", "attention_bias": True, "tie_embeddings": "all", "ff_activation": "gelu"},
-    "post_dropout": {"norm": "post_dropout", "encoder_final_norm": True, "output_bias": True, "tie_embeddings": "target"},
-    "pre": {"decoder_final_norm": False, "scale_embeddings": False, "positions": "learned", "ff_activation": "silu"},
-    "marian": {"norm": "post", "norm_epsilon": 1e-5, "positions": "sinusoidal_paper_halves", "output_bias": True, "ff_activation": "silu"},
-    "m2m": {"positions": "sinusoidal_halves", "position_offset": 2, "source_prefix": (9,), "target_prefix": (2,), "attention_bias": True},
-    "mbart": {"positions": "learned", "embedding_norm": True, "source_prefix": (7, 5), "target_prefix": (2, 8, 5), "output_bias": True},
-    "shared": {"shared_projections": True, "attention_scale": "key_dim", "attention_bias": ["query", "value"]},
-    "keys_are_values": {"keys_are_values": True, "positions": "sinusoidal_halves", "attention_bias": ["output"], "tie_embeddings": "all"},
+    "post": {
+        "norm": "post",
+        "attention_bias": True,
+        "tie_embeddings": "all",
+        "ff_activation": "gelu",
+    },
+    "post_dropout": {
+        "norm": "post_dropout",
+        "encoder_final_norm": True,
+        "output_bias": True,
+        "tie_embeddings": "target",
+    },
+    "pre": {
+        "decoder_final_norm": False,
+        "scale_embeddings": False,
+        "positions": "learned",
+        "ff_activation": "silu",
+    },
+    "marian": {
+        "norm": "post",
+        "norm_epsilon": 1e-5,
+        "positions": "sinusoidal_paper_halves",
+        "output_bias": True,
+        "ff_activation": "silu",
+    },
+    "m2m": {
+        "positions": "sinusoidal_halves",
+        "position_offset": 2,
+        "source_prefix": (9,),
+        "target_prefix": (2,),
+        "attention_bias": True,
+    },
+    "mbart": {
+        "positions": "learned",
+        "embedding_norm": True,
+        "source_prefix": (7, 5),
+        "target_prefix": (2, 8, 5),
+        "output_bias": True,
+    },
+    "shared": {
+        "shared_projections": True,
+        "attention_scale": "key_dim",
+        "attention_bias": ["query", "value"],
+    },
+    "keys_are_values": {
+        "keys_are_values": True,
+        "positions": "sinusoidal_halves",
+        "attention_bias": ["output"],
+        "tie_embeddings": "all",
+    },
 }
 
 
@@ -30,12 +79,18 @@ def translator_of(tokenizer, kind, **options):
     model = kind(kind.config_type(**options))
     model.build()
     random = np.random.default_rng(5)
-    model.set_weights([weight + random.normal(scale=0.3, size=weight.shape) for weight in model.get_weights()])
+    model.set_weights(
+        [weight + random.normal(scale=0.3, size=weight.shape) for weight in model.get_weights()]
+    )
     return Translator(model, tokenizer)
 
 
 def of_transformer(tokenizer, **options):
-    return translator_of(tokenizer, Transformer, **{**SIZES, "source_vocab_size": V, "target_vocab_size": V, **options})
+    return translator_of(
+        tokenizer,
+        Transformer,
+        **{**SIZES, "source_vocab_size": V, "target_vocab_size": V, **options},
+    )
 
 
 def source_ids():

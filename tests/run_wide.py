@@ -60,4 +60,8 @@ def changed() -> list[str]:
     """Return the names of what was changed after it was made."""
     records = sorted(folder.rglob("*.content")) if folder.exists() else []
     made = [(file.with_suffix(""), json.loads(file.read_text())) for file in records]
-    return [str(path.relative_to(folder)) for path, then in made if path.exists() and content(path) != then]
+    return [
+        str(path.relative_to(folder))
+        for path, then in made
+        if path.exists() and content(path) != then
+    ]

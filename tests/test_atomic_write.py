@@ -9,7 +9,10 @@ from tfk_transformer.atomic_write import replace_text, written_whole
 
 def tree(folder) -> dict:
     """Every file below a folder with its text, hidden ones included; folders as None."""
-    return {str(p.relative_to(folder)): p.read_text() if p.is_file() else None for p in sorted(Path(folder).rglob("*"))}
+    return {
+        str(p.relative_to(folder)): p.read_text() if p.is_file() else None
+        for p in sorted(Path(folder).rglob("*"))
+    }
 
 
 @pytest.fixture
@@ -116,7 +119,9 @@ with written_whole(sys.argv[1]) as new:
 
 
 def test_a_killed_process_leaves_the_old_folder_alone(folder):
-    done = subprocess.run([sys.executable, "-c", KILLED, str(folder)], cwd=Path(__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, str(folder)], cwd=Path(__file__).parents[1]
+    )
     assert done.returncode == 9
     assert tree(folder) == {"a": "old a", "b": "old b"}
 

@@ -24,14 +24,20 @@ from run_wide import made_once
 from shell_commands import ShellCommands
 
 REPOSITORY = Path(__file__).parents[1]
-PAGES = ["README.md", "CONTRIBUTING.md", *(f"docs/{path.name}" for path in sorted((REPOSITORY / "docs").glob("*.md")))]
+PAGES = [
+    "README.md",
+    "CONTRIBUTING.md",
+    *(f"docs/{path.name}" for path in sorted((REPOSITORY / "docs").glob("*.md"))),
+]
 
-# Replacements that make the data of a page smaller. A later option on the command line replaces an earlier one.
+# Replacements that make the data of a page smaller. A later option on the command line replaces an
+# earlier one.
 SMALL_DATA = {
     "numbers:en-de": "files:numbers.en,numbers.de",
     "addition:5": "addition:2",
     "train recipes/numbers.toml": "train recipes/numbers.toml --data files:numbers.en,numbers.de",
-    '.toml").replace(': '.toml").replace(data="files:numbers.en,numbers.de", batch_tokens=512, warmup_steps=1, '
+    '.toml").replace(': '.toml").replace(data="files:numbers.en,numbers.de", batch_tokens=512, '
+    "warmup_steps=1, "
     "options=dict(encoder_layers=1, decoder_layers=1), ",
     "vocab_size=400": "vocab_size=80",
     "epochs=8": "epochs=1",
@@ -45,7 +51,11 @@ SMALL_TRAINING = f"{SMALL_DATA_OPTIONS} --learning-rate 3e-3 --warmup-steps 2"
 NOT_RUN = [
     ("README.md", "./scripts/demo", "run by tests/programs/test_scripts.py"),
     ("README.md", "./scripts/test", "it runs this test suite"),
-    ("README.md", "import keras", "run by tests/programs/test_scripts.py, with the data that the page names"),
+    (
+        "README.md",
+        "import keras",
+        "run by tests/programs/test_scripts.py, with the data that the page names",
+    ),
     ("docs/data.md", "curl", "downloads files; tests need no network"),
     ("docs/dependencies.md", "pip install", "downloads packages; .ci/run installs them"),
     (
@@ -55,32 +65,99 @@ NOT_RUN = [
     ),
     ("docs/scaling.md", "#SBATCH", "needs Slurm"),
     ("docs/scaling.md", 'pip install "tfk-transformer[beam]"', "downloads packages"),
-    ("docs/scaling.md", "--runner FlinkRunner", "needs job servers; tests/beam runs the pipeline through another one"),
-    ("docs/scaling.md", "benchmarks/beam.py", "takes minutes; tests/beam runs the program with few texts"),
+    (
+        "docs/scaling.md",
+        "--runner FlinkRunner",
+        "needs job servers; tests/beam runs the pipeline through another one",
+    ),
+    (
+        "docs/scaling.md",
+        "benchmarks/beam.py",
+        "takes minutes; tests/beam runs the program with few texts",
+    ),
     ("docs/serving.md", 'pip install "tfk-transformer[serve]"', "downloads packages"),
-    ("docs/serving.md", "tfk-transformer serve ", "runs until it is ended; tests/server/test_protocols.py runs it and the curl commands"),
-    ("docs/serving.md", "benchmarks/serve.py", "takes minutes; tests/programs/test_benchmark_serve.py runs the program"),
+    (
+        "docs/serving.md",
+        "tfk-transformer serve ",
+        "runs until it is ended; tests/server/test_protocols.py runs it and the curl commands",
+    ),
+    (
+        "docs/serving.md",
+        "benchmarks/serve.py",
+        "takes minutes; tests/programs/test_benchmark_serve.py runs the program",
+    ),
     ("docs/serving.md", "docker run --rm", "needs Docker"),
     ("docs/serving.md", "docker run …", "needs Docker and TensorFlow Serving"),
-    ("docs/serving.md", "curl", "needs a server; tests/server and tests/export/test_serving.py send the requests of the page"),
-    ("docs/serving.md", "import grpc", "needs a server; run by tests/export/test_serving.py against one"),
+    (
+        "docs/serving.md",
+        "curl",
+        (
+            "needs a server; tests/server and tests/export/test_serving.py send the requests of "
+            "the "
+            "page"
+        ),
+    ),
+    (
+        "docs/serving.md",
+        "import grpc",
+        "needs a server; run by tests/export/test_serving.py against one",
+    ),
     ("docs/serving.md", "saved_model_cli", "run by tests/export/test_serving.py"),
     ("docs/serving.md", "cc -O2", "run by tests/export/test_serving.py"),
-    ("docs/models.md", "from transformers", "needs transformers and torch; run by tests/importing/test_transformers.py"),
-    ("docs/browser.md", "npm ci", "downloads packages, and serves until it is ended; tests/web exports the folder and visits the page"),
+    (
+        "docs/models.md",
+        "from transformers",
+        "needs transformers and torch; run by tests/importing/test_transformers.py",
+    ),
+    (
+        "docs/browser.md",
+        "npm ci",
+        (
+            "downloads packages, and serves until it is ended; tests/web exports the folder and "
+            "visits the page"
+        ),
+    ),
     ("docs/browser.md", "npm install", "downloads packages; .ci/run installs them"),
-    ("docs/browser.md", "node ", "needs Node; tests/web and tests/programs/test_javascript.py run the programs"),
-    ("docs/measurements.md", "benchmarks/decoding.py", "needs CTranslate2, Multi30k and minutes; see docs/performance.md below"),
+    (
+        "docs/browser.md",
+        "node ",
+        "needs Node; tests/web and tests/programs/test_javascript.py run the programs",
+    ),
+    (
+        "docs/measurements.md",
+        "benchmarks/decoding.py",
+        "needs CTranslate2, Multi30k and minutes; see docs/performance.md below",
+    ),
     (
         "docs/measurements.md",
         "benchmarks/training.py",
         "needs PyTorch and keras-hub; tests/programs/test_benchmark_training.py runs the program",
     ),
-    ("docs/performance.md", "benchmarks/imported_model.py", "takes minutes, and two gigabytes of disk"),
-    ("docs/documents.md", "benchmarks/documents.py", "needs Multi30k; tests/programs/test_benchmark_texts.py runs the program"),
-    ("docs/glossary.md", "benchmarks/glossary.py", "needs Multi30k; tests/programs/test_benchmark_texts.py runs the program"),
-    ("docs/performance.md", "benchmarks/processor_time.py", "needs CTranslate2, minutes, and a large model's export"),
-    ("docs/bulk.md", "benchmarks/bulk.py", "takes minutes; tests/cli/test_bulk.py runs the program with few lines"),
+    (
+        "docs/performance.md",
+        "benchmarks/imported_model.py",
+        "takes minutes, and two gigabytes of disk",
+    ),
+    (
+        "docs/documents.md",
+        "benchmarks/documents.py",
+        "needs Multi30k; tests/programs/test_benchmark_texts.py runs the program",
+    ),
+    (
+        "docs/glossary.md",
+        "benchmarks/glossary.py",
+        "needs Multi30k; tests/programs/test_benchmark_texts.py runs the program",
+    ),
+    (
+        "docs/performance.md",
+        "benchmarks/processor_time.py",
+        "needs CTranslate2, minutes, and a large model's export",
+    ),
+    (
+        "docs/bulk.md",
+        "benchmarks/bulk.py",
+        "takes minutes; tests/cli/test_bulk.py runs the program with few lines",
+    ),
     (
         "docs/performance.md",
         "benchmarks/decoding.py",
@@ -89,14 +166,22 @@ NOT_RUN = [
     (
         "docs/performance.md",
         "benchmarks/processors.py",
-        "needs a processor that can trap CPUID; tests/export/test_int8.py hides instructions in the same way",
+        (
+            "needs a processor that can trap CPUID; tests/export/test_int8.py hides instructions "
+            "in "
+            "the same way"
+        ),
     ),
 ]
 # Page, text that the block contains, reason why it takes more than four processor seconds.
 LONG = [
     ("README.md", "tfk-transformer train", "trains, evaluates, and exports every default format"),
     ("docs/exports.md", "inspect numbers-files/translate.onnx", "exports every default format"),
-    ("docs/exports.md", "numbers-shortlist", "exports 8-bit files, after a search for what they keep"),
+    (
+        "docs/exports.md",
+        "numbers-shortlist",
+        "exports 8-bit files, after a search for what they keep",
+    ),
     ("docs/exports.md", 'export("numbers.onnx"', "exports, as other blocks do"),
     ("docs/exports.md", "import attention_map", "searches in Keras, and draws"),
     ("docs/exports.md", "ctranslate2", "traces a search of the model to compare with, and exports"),
@@ -112,7 +197,11 @@ LONG = [
     ("docs/pictures.md", "encoder.svg", "starts four programs, each of which draws"),
     ("docs/results.md", "tfk-transformer train", "trains, exports every default format, evaluates"),
     ("docs/running.md", 'for path in ("numbers"', "opens and searches with three runtimes"),
-    ("docs/running.md", "tfk-transformer score numbers", "starts four programs, of which two search in Keras"),
+    (
+        "docs/running.md",
+        "tfk-transformer score numbers",
+        "starts four programs, of which two search in Keras",
+    ),
     ("docs/scaling.md", "in/*.jsonl", "starts Apache Beam twice"),
     ("docs/scaling.md", "DataParallel", "JAX compiles a step for each shape of batches"),
     ("docs/scaling.md", "import ray", "starts a cluster of Ray, whose processes are not counted"),
@@ -123,7 +212,11 @@ LONG = [
     ("docs/training.md", "--out sums", "trains, and searches"),
     ("docs/training.md", "--print-config", "trains"),
     ("docs/training.md", 'languages-files/classify.onnx")', "trains, and exports every format"),
-    ("docs/training.md", "tfk-transformer ensemble", "starts two programs, of which one searches with two models"),
+    (
+        "docs/training.md",
+        "tfk-transformer ensemble",
+        "starts two programs, of which one searches with two models",
+    ),
     ("docs/training.md", "train(Recipe.read", "trains"),
     ("docs/training.md", "tfk-transformer distill", "searches for every pair, and trains"),
     ("docs/training.md", "share_processors", "traces a step for two towers, for each shape"),
@@ -161,7 +254,10 @@ class Block(NamedTuple):
     @property
     def trains(self) -> bool:
         return (
-            "tfk-transformer train" in self.text or "tfk-transformer distill" in self.text or "fit(" in self.text or "train(" in self.text
+            "tfk-transformer train" in self.text
+            or "tfk-transformer distill" in self.text
+            or "fit(" in self.text
+            or "train(" in self.text
         )
 
     @property
@@ -197,9 +293,18 @@ def write_classifier(folder):
 
     texts = [spell(number, language) for language in ("en", "de") for number in range(200)]
     tokenizer = tfk.SubwordTokenizer.train(texts, vocab_size=80)
-    sizes = {"vocab_size": tokenizer.vocab_size, "num_classes": 2, "encoder_layers": 1, "ff_dim": 64}
+    sizes = {
+        "vocab_size": tokenizer.vocab_size,
+        "num_classes": 2,
+        "encoder_layers": 1,
+        "ff_dim": 64,
+    }
     model = tfk.Classifier(tfk.ClassifierConfig.preset("tiny", **sizes))
-    model.compile(keras.optimizers.Adam(3e-3), keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
+    model.compile(
+        keras.optimizers.Adam(3e-3),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        jit_compile=False,
+    )
     model.fit(tokenizer.graph_encode(texts), np.repeat([0, 1], 200), epochs=4, verbose=0)
     classifier = tfk.TextClassifier(model, tokenizer, ["en", "de"], probes=texts)
     folder.mkdir()
@@ -213,26 +318,46 @@ def prepared(bundle, exported, translator, tmp_path_factory):
     from tfk_transformer.datasets.numbers import spell
 
     folder = tmp_path_factory.mktemp("documents")
-    words = {language: [spell(number, language) for number in range(200)] for language in ("en", "de")}
+    words = {
+        language: [spell(number, language) for number in range(200)] for language in ("en", "de")
+    }
     texts = {f"numbers.{language}": lines for language, lines in words.items()}
-    texts |= {f"multi30k/{language}.{split}.txt": words[language] for language in words for split in ("train", "validation", "test")}
+    texts |= {
+        f"multi30k/{language}.{split}.txt": words[language]
+        for language in words
+        for split in ("train", "validation", "test")
+    }
     texts["terms.tsv"] = ["two\tzwo", "hundred\thundert"]
     texts |= {"texts.txt": words["en"] + words["de"], "labels.txt": ["en"] * 200 + ["de"] * 200}
     write_folder(folder / "opus-mt-de-en", encoder_layers=1, decoder_layers=1)
     write_nllb(folder / "nllb-200", encoder_layers=1, decoder_layers=1)
     for name in ("multi30k", "marian"):
         (folder / name).mkdir()
-    write_file(folder / "marian", separate=True, **{"tied-embeddings-all": "false", "tied-embeddings": "true"})
+    write_file(
+        folder / "marian",
+        separate=True,
+        **{"tied-embeddings-all": "false", "tied-embeddings": "true"},
+    )
     for name, seed in (("mine", 1), ("held-out", 2)):
-        texts |= {f"{name}.{language}": sentences(side, 40, seed) for language, side in (("de", "source"), ("en", "target"))}
+        texts |= {
+            f"{name}.{language}": sentences(side, 40, seed)
+            for language, side in (("de", "source"), ("en", "target"))
+        }
     (folder / "in").mkdir()
-    texts["in/numbers.jsonl"] = [json.dumps({"id": number, "text": text}) for number, text in enumerate(words["en"])]
+    texts["in/numbers.jsonl"] = [
+        json.dumps({"id": number, "text": text}) for number, text in enumerate(words["en"])
+    ]
     for name, lines in texts.items():
         (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     translator.model.save(folder / "numbers.keras")
     for name in ("languages", "languages-files"):
         (folder / name).symlink_to(made_once("classifier-files", write_classifier) / name)
-    for name, target in (("numbers", bundle), ("numbers-2", bundle), ("numbers-files", exported), ("de-en-files", exported)):
+    for name, target in (
+        ("numbers", bundle),
+        ("numbers-2", bundle),
+        ("numbers-files", exported),
+        ("de-en-files", exported),
+    ):
         (folder / name).symlink_to(target)
     for name in ("benchmarks", "recipes"):
         (folder / name).symlink_to(REPOSITORY / name)
@@ -285,9 +410,15 @@ def run(block: Block, folder: Path, commands: ShellCommands) -> str:
 
 
 def test_every_reason_belongs_to_one_block():
-    """A block that is gone, or that two reasons name, is noticed; so is a page without blocks that should have some."""
+    """A block that is gone, or that two reasons name, is noticed; so is a page without blocks that
+    should have some.
+    """
     found = blocks()
-    unused = [(page, part) for page, part, _ in NOT_RUN + LONG if not any(page == block.page and part in block.text for block in found)]
+    unused = [
+        (page, part)
+        for page, part, _ in NOT_RUN + LONG
+        if not any(page == block.page and part in block.text for block in found)
+    ]
     assert unused == []
     assert sum(not block.reasons for block in found) >= 25
 
@@ -308,10 +439,15 @@ def test_a_code_block_runs(block, prepared, commands, tmp_path):
 def test_contributing_names_every_module():
     """The drawing of the house: each row has the modules of its folder."""
     rows = re.findall(
-        r"(?m)^\| `(tfk_transformer|[\w/]+)/`[^|]*\|[^|]*\| (`.*`) \|$", (REPOSITORY / "CONTRIBUTING.md").read_text(encoding="utf-8")
+        r"(?m)^\| `(tfk_transformer|[\w/]+)/`[^|]*\|[^|]*\| (`.*`) \|$",
+        (REPOSITORY / "CONTRIBUTING.md").read_text(encoding="utf-8"),
     )
     drawn = {folder: sorted(re.findall(r"`(\w+)`", modules)) for folder, modules in rows}
-    folders = {path.parent for root in ("tfk_transformer", "export") for path in (REPOSITORY / root).rglob("*.py")}
+    folders = {
+        path.parent
+        for root in ("tfk_transformer", "export")
+        for path in (REPOSITORY / root).rglob("*.py")
+    }
     found = {
         path.relative_to(REPOSITORY).as_posix().removeprefix("tfk_transformer/"): sorted(
             module.stem for module in path.glob("*.py") if not module.stem.startswith("__")

@@ -19,14 +19,28 @@ class Dictionary:
     def translate(self, texts, shout=False):
         self.batches.append(len(texts))
         found = [self.translations.get(text, text) for text in texts]
-        return [Translation(text, [Hypothesis(f.upper() if shout else f, -0.5)]) for text, f in zip(texts, found, strict=True)]
+        return [
+            Translation(text, [Hypothesis(f.upper() if shout else f, -0.5)])
+            for text, f in zip(texts, found, strict=True)
+        ]
 
 
 def pairs(*sides):
-    return [Pair(source, target, f"memory:{number}") for number, (source, target) in enumerate(sides, 1)]
+    return [
+        Pair(source, target, f"memory:{number}") for number, (source, target) in enumerate(sides, 1)
+    ]
 
 
-COPIED = pairs(*[[text, text] for text in ("the cat sat on the mat", "a dog lay in the sun", "two birds sang a short song")])
+COPIED = pairs(
+    *[
+        [text, text]
+        for text in (
+            "the cat sat on the mat",
+            "a dog lay in the sun",
+            "two birds sang a short song",
+        )
+    ]
+)
 
 
 def test_a_perfect_translation():
@@ -38,18 +52,25 @@ def test_a_perfect_translation():
 
 def test_a_wrong_translation_and_settings_of_the_search():
     found, outputs = evaluate(Dictionary({}), COPIED, shout=True)
-    assert outputs == ["THE CAT SAT ON THE MAT", "A DOG LAY IN THE SUN", "TWO BIRDS SANG A SHORT SONG"]
+    assert outputs == [
+        "THE CAT SAT ON THE MAT",
+        "A DOG LAY IN THE SUN",
+        "TWO BIRDS SANG A SHORT SONG",
+    ]
     assert (found.bleu, found.chrf, found.exact_match) == (0.0, 0.0, 0.0)
 
 
 def test_bleu_by_hand():
     # n-grams in common with the reference: 5/5, 3/4, 2/3, 1/2; brevity penalty exp(1 - 6/5).
-    found, _ = evaluate(Dictionary({"eins": "the cat sat on mat"}), pairs(["eins", "the cat sat on the mat"]))
+    found, _ = evaluate(
+        Dictionary({"eins": "the cat sat on mat"}), pairs(["eins", "the cat sat on the mat"])
+    )
     assert found.bleu == pytest.approx(100 * (3 / 4 * 2 / 3 * 1 / 2) ** 0.25 * np.exp(-0.2))
 
 
 def test_chrf_by_hand():
-    # Letters 2/2 and 2/3, pairs of letters 1/1 and 1/2: precision 1, recall 7/12, F2 = 5 * 7/12 / (4 + 7/12).
+    # Letters 2/2 and 2/3, pairs of letters 1/1 and 1/2: precision 1, recall 7/12, F2 = 5 * 7/12 /
+    # (4 + 7/12).
     found, _ = evaluate(Dictionary({"eins": "ab"}), pairs(["eins", "abc"]))
     assert found.chrf == pytest.approx(100 * 35 / 55)
 
@@ -63,8 +84,14 @@ def test_exact_match_counts_whole_sentences():
 
 def test_signatures_are_sacrebleus():
     found, _ = evaluate(Dictionary({}), COPIED)
-    assert found.bleu_signature == f"nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:{sacrebleu.__version__}"
-    assert found.chrf_signature == f"nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:{sacrebleu.__version__}"
+    assert (
+        found.bleu_signature
+        == f"nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:{sacrebleu.__version__}"
+    )
+    assert (
+        found.chrf_signature
+        == f"nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:{sacrebleu.__version__}"
+    )
 
 
 def test_speed_is_sentences_by_seconds_after_a_batch_to_warm_up():
@@ -75,7 +102,9 @@ def test_speed_is_sentences_by_seconds_after_a_batch_to_warm_up():
     assert found.sentences_per_second == pytest.approx(150 / found.seconds)
 
 
-@pytest.mark.parametrize("settings", [{"beam_size": 1}, {"beam_size": 2}, {"beam_size": 2, "batch_size": 3}])
+@pytest.mark.parametrize(
+    "settings", [{"beam_size": 1}, {"beam_size": 2}, {"beam_size": 2, "batch_size": 3}]
+)
 def test_no_file_is_opened_while_the_clock_runs(exported, settings, monkeypatch):
     sessions, opened = [], []
 

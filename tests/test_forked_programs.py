@@ -27,7 +27,9 @@ def outcome(done):
 
 
 def test_a_program_runs_in_a_fork_of_a_process_that_has_imported_tensorflow():
-    code = "import sys; print('tensorflow' in sys.modules, 'tfk_transformer.cli.main' in sys.modules)"
+    code = (
+        "import sys; print('tensorflow' in sys.modules, 'tfk_transformer.cli.main' in sys.modules)"
+    )
     assert outcome(run_program([sys.executable, "-c", code])) == (0, "True True\n", "")
     parents = {run_program([sys.executable, "-c", PRINT_PARENT]).stdout for _ in range(2)}
     assert len(parents) == 1 and parents != {f"{os.getpid()}\n"}
@@ -50,7 +52,11 @@ def test_a_program_runs_in_a_fork_of_a_process_that_has_imported_tensorflow():
         "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)",
         "import os; print('not flushed'); os._exit(4)",
         "import atexit; atexit.register(print, 'at the end'); print('first')",
-        "import threading, time\nthreading.Thread(target=lambda: (time.sleep(0.2), print('from a thread'))).start()",
+        (
+            "import threading, time\nthreading.Thread(target=lambda: (time.sleep(0.2), print('from "
+            "a "
+            "thread'))).start()"
+        ),
         "import sys; sys.stdout.close()",
     ],
 )
@@ -61,7 +67,10 @@ def test_code_ends_as_in_a_process_of_its_own(code):
 
 def test_files_modules_and_commands_run_as_in_a_process_of_their_own(tmp_path):
     (tmp_path / "neighbor.py").write_text("NAME = __name__\n")
-    text = "import sys, neighbor\nprint(__name__, __file__, neighbor.NAME, sys.argv, sys.path[0])\n1 / 0\n"
+    text = (
+        "import sys, neighbor\nprint(__name__, __file__, neighbor.NAME, sys.argv, "
+        "sys.path[0])\n1 / 0\n"
+    )
     (tmp_path / "program.py").write_text(text)
     for command in (
         [sys.executable, tmp_path / "program.py", "1"],
@@ -72,18 +81,32 @@ def test_files_modules_and_commands_run_as_in_a_process_of_their_own(tmp_path):
         assert outcome(forked)[:2] == outcome(own)[:2] and forked.returncode == 1
         assert forked.stderr.splitlines()[-1] == "ZeroDivisionError: division by zero"
     assert run_program([sys.executable, "program.py"], cwd=tmp_path).stderr.count("File ") == 1
-    forked, own = both_ways([SCRIPTS / "tfk-transformer", "translate", "no_such_file", "seven"], cwd=tmp_path)
-    assert outcome(forked) == outcome(own) and forked.returncode == 1 and "no_such_file" in forked.stderr
+    forked, own = both_ways(
+        [SCRIPTS / "tfk-transformer", "translate", "no_such_file", "seven"], cwd=tmp_path
+    )
+    assert (
+        outcome(forked) == outcome(own)
+        and forked.returncode == 1
+        and "no_such_file" in forked.stderr
+    )
 
 
 def test_output_may_be_joined_and_may_be_bytes():
-    code = "import sys; print('out', flush=True); print('err', file=sys.stderr); print(sys.stdin.buffer.read())"
-    done = run_program([sys.executable, "-c", code], input=b"\xff", stderr=subprocess.STDOUT, text=False)
+    code = (
+        "import sys; print('out', flush=True); print('err', file=sys.stderr); "
+        "print(sys.stdin.buffer.read())"
+    )
+    done = run_program(
+        [sys.executable, "-c", code], input=b"\xff", stderr=subprocess.STDOUT, text=False
+    )
     assert outcome(done) == (0, b"out\nerr\nb'\\xff'\n", None)
 
 
 def test_a_program_has_the_folder_and_the_environment_that_it_is_given(tmp_path, monkeypatch):
-    code = "import os; print(os.getcwd(), os.environ.get('COLUMNS'), os.environ['TF_CPP_MIN_LOG_LEVEL'])"
+    code = (
+        "import os; print(os.getcwd(), os.environ.get('COLUMNS'), "
+        "os.environ['TF_CPP_MIN_LOG_LEVEL'])"
+    )
     command = [sys.executable, "-c", code]
     given = {**os.environ, "COLUMNS": "71"}
     assert run_program(command, cwd=tmp_path, env=given).stdout == f"{tmp_path} 71 3\n"
@@ -93,7 +116,10 @@ def test_a_program_has_the_folder_and_the_environment_that_it_is_given(tmp_path,
 
 
 def test_a_program_that_takes_too_long_is_killed(tmp_path):
-    code = f"import os, time; open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); print(1, flush=True); time.sleep(60)"
+    code = (
+        f"import os, time; open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); "
+        "print(1, flush=True); time.sleep(60)"
+    )
     start = time.monotonic()
     with pytest.raises(subprocess.TimeoutExpired) as error:
         run_program([sys.executable, "-c", code], timeout=2)
@@ -150,7 +176,9 @@ def test_the_server_ends_with_the_process_that_started_it(tmp_path):
         f"print(run_program([sys.executable, '-c', {PRINT_PARENT!r}]).stdout)\n"
     )
     environment = {**os.environ, "PYTHONPATH": os.path.dirname(run_wide.__file__)}
-    done = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True, env=environment)
+    done = subprocess.run(
+        [sys.executable, "-c", code, tmp_path], capture_output=True, text=True, env=environment
+    )
     server = int(re.fullmatch(r"(\d+)\n\n", done.stdout)[1])
     for _ in range(100):
         try:

@@ -1,4 +1,6 @@
-"""Modules that must import without TensorFlow, and the direction of imports; each in a fresh process."""
+"""Modules that must import without TensorFlow, and the direction of imports; each in a fresh
+process.
+"""
 
 import ast
 import importlib.util
@@ -20,11 +22,16 @@ BLOCKED = ("tensorflow", "tensorflow_text", "tensorflow_datasets", "tf2onnx")
 def run(code: str, **environment):
     blocks = "".join(f"sys.modules[{name!r}] = None\n" for name in BLOCKED)
     command = [sys.executable, "-W", "error::UserWarning", "-c", f"import sys\n{blocks}{code}"]
-    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment})
+    return subprocess.run(
+        command, capture_output=True, text=True, env={**os.environ, **environment}
+    )
 
 
 def test_importing_the_package_loads_neither_tensorflow_nor_keras():
-    code = "import sys, tfk_transformer; print(sorted({'tensorflow', 'keras', 'numpy', 'pydantic'} & set(sys.modules)))"
+    code = (
+        "import sys, tfk_transformer; print(sorted({'tensorflow', 'keras', 'numpy', "
+        "'pydantic'} & set(sys.modules)))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout == "[]\n", done.stderr
 
@@ -44,14 +51,19 @@ def test_type_checkers_see_every_public_name_where_it_is():
     import tfk_transformer
 
     tree = ast.parse(Path(tfk_transformer.__file__).read_text(encoding="utf-8"))
-    (block,) = [node for node in tree.body if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING"]
+    (block,) = [
+        node
+        for node in tree.body
+        if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING"
+    ]
     found = [
         (alias.name, line.module.removeprefix("tfk_transformer").removeprefix("."))
         for line in block.body
         for alias in line.names
         if alias.asname == alias.name  # the form that a type checker takes for public
     ]
-    # Submodules that are public names: two are imported as such; type checkers take the third, which can be called, for a function.
+    # Submodules that are public names: two are imported as such; type checkers take the third,
+    # which can be called, for a function.
     submodules = {"datasets": "", "plots": "", "export": "export.exporting"}
     assert sorted(found) == sorted({**tfk_transformer._HOME, **submodules}.items())
 
@@ -63,17 +75,27 @@ import json, runpy, setuptools
 setuptools.setup = lambda **given: print(json.dumps(given["packages"]))
 runpy.run_path("setup.py")
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY
+    )
     packages = set(json.loads(done.stdout))
-    modules = [path.relative_to(REPOSITORY) for folder in ("tfk_transformer", "export") for path in (REPOSITORY / folder).rglob("*.py")]
+    modules = [
+        path.relative_to(REPOSITORY)
+        for folder in ("tfk_transformer", "export")
+        for path in (REPOSITORY / folder).rglob("*.py")
+    ]
     folders = {".".join(path.parent.parts) for path in modules}
-    assert packages == {f"tfk_transformer.{name}" if name.partition(".")[0] == "export" else name for name in folders}
+    assert packages == {
+        f"tfk_transformer.{name}" if name.partition(".")[0] == "export" else name
+        for name in folders
+    }
 
 
 MODEL = """
 import numpy as np, keras
-from tfk_transformer import (Transformer, TransformerConfig, LabelSmoothedCrossentropy, TokenAccuracy, Perplexity, InverseSquareRoot,
-                             SubwordTokenizer, TokenBatches, OnnxTranslator, Translator)
+from tfk_transformer import Transformer, TransformerConfig, SubwordTokenizer, TokenBatches
+from tfk_transformer import LabelSmoothedCrossentropy, TokenAccuracy, Perplexity, InverseSquareRoot
+from tfk_transformer import OnnxTranslator, Translator
 from tfk_transformer import datasets, evaluation, plots
 from tfk_transformer import atomic_write
 keras.utils.set_random_seed(0)
@@ -101,33 +123,44 @@ def test_the_model_gives_the_same_logits_without_tensorflow():
     exec(MODEL, scope)
     import numpy as np
 
-    np.testing.assert_allclose(np.array(logits, float), np.array(scope["model"](scope["inputs"])).ravel(), atol=1e-4)
+    np.testing.assert_allclose(
+        np.array(logits, float), np.array(scope["model"](scope["inputs"])).ravel(), atol=1e-4
+    )
 
 
-@pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="JAX is not installed: pip install -e .[jax]")
+@pytest.mark.skipif(
+    importlib.util.find_spec("jax") is None, reason="JAX is not installed: pip install -e .[jax]"
+)
 def test_fit_runs_under_jax_without_tensorflow():
     code = MODEL.replace('"decoder_layers": 2', '"decoder_layers": 1') + (
         "adam = keras.optimizers.Adam(InverseSquareRoot(1e-2, 5))\n"
-        "model.compile(adam, LabelSmoothedCrossentropy(), metrics=[TokenAccuracy(), Perplexity()])\n"
-        "history = model.fit(inputs, np.array([[7, 8, 2], [9, 2, 0]]), epochs=20, verbose=0).history\n"
+        "model.compile(adam, LabelSmoothedCrossentropy(), metrics=[TokenAccuracy(), "
+        "Perplexity()])\n"
+        "history = model.fit(inputs, np.array([[7, 8, 2], [9, 2, 0]]), epochs=20, "
+        "verbose=0).history\n"
         "print(keras.backend.backend(), history['loss'][-1] < history['loss'][0])"
     )
     assert run(code, **JAX).stdout.split() == ["jax", "True"]
 
 
-@pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="JAX is not installed: pip install -e .[jax]")
+@pytest.mark.skipif(
+    importlib.util.find_spec("jax") is None, reason="JAX is not installed: pip install -e .[jax]"
+)
 @pytest.mark.long  # compiles two steps
 def test_the_other_models_fit_under_jax_without_tensorflow():
     code = """
 import numpy as np, keras
-from tfk_transformer import Classifier, ClassifierConfig, LabelSmoothedCrossentropy, LanguageModel, LanguageModelConfig
-sizes, ids = {"model_dim": 8, "ff_dim": 7, "num_heads": 2}, np.random.default_rng(0).integers(4, 11, (32, 6))
+from tfk_transformer import Classifier, ClassifierConfig, LanguageModel, LanguageModelConfig
+from tfk_transformer import LabelSmoothedCrossentropy
+sizes = {"model_dim": 8, "ff_dim": 7, "num_heads": 2}
+ids = np.random.default_rng(0).integers(4, 11, (32, 6))
 keras.utils.set_random_seed(1)
 model = LanguageModel(LanguageModelConfig(vocab_size=11, decoder_layers=1, **sizes))
 model.compile(keras.optimizers.Adam(0.01), LabelSmoothedCrossentropy())
 first = model.fit(ids[:, :-1], ids[:, 1:], epochs=5, verbose=0).history["loss"]
 model = Classifier(ClassifierConfig(vocab_size=11, num_classes=3, encoder_layers=1, **sizes))
-model.compile(keras.optimizers.Adam(0.01), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+model.compile(keras.optimizers.Adam(0.01), loss)
 second = model.fit(ids, ids[:, 0] % 3, epochs=5, verbose=0).history["loss"]
 print(keras.backend.backend(), first[-1] < first[0], second[-1] < second[0])
 """
@@ -135,12 +168,24 @@ print(keras.backend.backend(), first[-1] < first[0], second[-1] < second[0])
 
 
 def test_imports_run_one_way(tmp_path):
-    """The order stands in pyproject.toml. import-linter reads one folder, so `export/` is copied to where it is installed."""
+    """The order stands in pyproject.toml. import-linter reads one folder, so `export/` is copied to
+    where it is installed.
+    """
     shutil.copytree(REPOSITORY / "tfk_transformer", tmp_path / "tfk_transformer")
     shutil.copytree(REPOSITORY / "export", tmp_path / "tfk_transformer" / "export")
     shutil.copy(REPOSITORY / "pyproject.toml", tmp_path)
-    command = [sys.executable, "-c", "from importlinter.cli import lint_imports_command; lint_imports_command()"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)})
+    command = [
+        sys.executable,
+        "-c",
+        "from importlinter.cli import lint_imports_command; lint_imports_command()",
+    ]
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "0 broken" in done.stdout
 

@@ -33,20 +33,34 @@ def test_the_moments_of_adam_belong_to_their_variable(kind):
 
 
 def sources(kind, package):
-    """Return the text of the classes that a class is derived from, as far as they are in a package."""
-    return "\n".join(inspect.getsource(base) for base in kind.__mro__ if base.__module__.partition(".")[0] == package)
+    """Return the text of the classes that a class is derived from, as far as they are in a
+    package.
+    """
+    return "\n".join(
+        inspect.getsource(base)
+        for base in kind.__mro__
+        if base.__module__.partition(".")[0] == package
+    )
 
 
 def test_classes_use_no_private_names_of_the_classes_of_keras():
     import tfk_transformer
 
     assert tfk_transformer.Transformer is not None  # loaded, and with it all that is registered
-    kinds = [kind for name, kind in keras.saving.get_custom_objects().items() if name.startswith("tfk_transformer>")]
+    kinds = [
+        kind
+        for name, kind in keras.saving.get_custom_objects().items()
+        if name.startswith("tfk_transformer>")
+    ]
     assert len(kinds) >= 20
     for kind in kinds:
         own, theirs = sources(kind, "tfk_transformer"), sources(kind, "keras")
         used = set(re.findall(r"\bself\.(_[a-z]\w*)", own))
-        defined = {name for pair in re.findall(r"def (_\w+)|self\.(_\w+)(?:: .*)? = ", own) for name in pair}
+        defined = {
+            name
+            for pair in re.findall(r"def (_\w+)|self\.(_\w+)(?:: .*)? = ", own)
+            for name in pair
+        }
         assert [name for name in used - defined if re.search(rf"\b{name}\b", theirs)] == [], kind
 
 

@@ -22,7 +22,14 @@ NAMES = [
     "DecoderLayer",
 ]
 NAMES += ["FeedForward", "Residual", "Positions", "Dropout", "LayerNorm", "VocabularyProjection"]
-NAMES += ["LabelSmoothedCrossentropy", "TokenAccuracy", "Perplexity", "InverseSquareRoot", "Adam", "AdamW"]
+NAMES += [
+    "LabelSmoothedCrossentropy",
+    "TokenAccuracy",
+    "Perplexity",
+    "InverseSquareRoot",
+    "Adam",
+    "AdamW",
+]
 
 
 def run(code: str) -> subprocess.CompletedProcess[str]:
@@ -42,7 +49,8 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
     [
         "import keras, tfk_transformer",
         "import tfk_transformer, keras",
-        pytest.param("import tfk_transformer, tensorflow, keras", marks=pytest.mark.long),  # starts TensorFlow
+        # Starts TensorFlow.
+        pytest.param("import tfk_transformer, tensorflow, keras", marks=pytest.mark.long),
         # The import of Keras begins inside a module of the package, which is not complete yet.
         "from tfk_transformer import TokenAccuracy",
         "import tfk_transformer.losses; from tfk_transformer import Perplexity",
@@ -50,7 +58,10 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
     ],
 )
 def test_all_classes_are_registered(imports):
-    code = f"{imports}\nimport keras\nprint([n for n in {NAMES} if not keras.saving.get_registered_object('tfk_transformer>' + n)])"
+    code = (
+        f"{imports}\nimport keras\nprint([n for n in {NAMES} if not "
+        "keras.saving.get_registered_object('tfk_transformer>' + n)])"
+    )
     done = run(code)
     assert done.stdout == "[]\n", done.stderr
 
@@ -91,8 +102,16 @@ def test_a_saved_model_loads_in_a_new_process_and_goes_on_training(tmp_path):
         TransformerConfig,
     )
 
-    sizes = {"model_dim": 10, "num_heads": 2, "ff_dim": 13, "encoder_layers": 1, "decoder_layers": 1}
-    config = TransformerConfig(source_vocab_size=23, target_vocab_size=29, max_length=11, dropout=0.0, **sizes)
+    sizes = {
+        "model_dim": 10,
+        "num_heads": 2,
+        "ff_dim": 13,
+        "encoder_layers": 1,
+        "decoder_layers": 1,
+    }
+    config = TransformerConfig(
+        source_vocab_size=23, target_vocab_size=29, max_length=11, dropout=0.0, **sizes
+    )
     # The same weights in every run, and no dropout: the loss falls from one epoch to the next.
     keras.utils.set_random_seed(0)
     model = Transformer(config)

@@ -4,7 +4,13 @@ import pytest
 import tensorflow as tf
 from keras import ops
 
-from tfk_transformer.losses import LabelSmoothedCrossentropy, divergence, projected_crossentropy, real_tokens, token_crossentropy
+from tfk_transformer.losses import (
+    LabelSmoothedCrossentropy,
+    divergence,
+    projected_crossentropy,
+    real_tokens,
+    token_crossentropy,
+)
 
 B, T, VOCAB_SIZE = 3, 5, 7
 LABELS = np.array([[4, 1, 6, 2, 0], [3, 2, 0, 0, 0], [5, 5, 3, 4, 2]], "int32")
@@ -26,11 +32,14 @@ def reference(labels, z, label_smoothing):
 @pytest.mark.parametrize("label_smoothing", [0.0, 0.1, 0.7])
 def test_each_token_equals_the_smoothed_one_hot_formula(label_smoothing):
     losses = token_crossentropy(LABELS, logits(), label_smoothing)
-    np.testing.assert_allclose(losses, reference(LABELS, logits(), label_smoothing), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(
+        losses, reference(LABELS, logits(), label_smoothing), rtol=1e-5, atol=1e-5
+    )
 
 
 def test_a_token_by_hand():
-    # p = (1/2, 1/4, 1/4): -log p of token 1 is log 4; smoothed by 0.3, it is 0.8 log 4 + 0.1 log 2 + 0.1 log 4 = 1.9 log 2.
+    # p = (1/2, 1/4, 1/4): -log p of token 1 is log 4; smoothed by 0.3, it is 0.8 log 4 + 0.1 log 2
+    # + 0.1 log 4 = 1.9 log 2.
     z = np.log([[[0.5, 0.25, 0.25]]])
     assert float(token_crossentropy([[1]], z)[0, 0]) == pytest.approx(2 * np.log(2))
     assert float(token_crossentropy([[1]], z, 0.3)[0, 0]) == pytest.approx(1.9 * np.log(2))
@@ -52,11 +61,15 @@ def test_real_tokens_are_all_but_padding():
 @pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
 def test_the_loss_is_the_mean_over_real_tokens(label_smoothing):
     expected = reference(LABELS, logits(), label_smoothing)[REAL].mean()
-    assert float(LabelSmoothedCrossentropy(label_smoothing)(LABELS, logits())) == pytest.approx(expected, rel=1e-5)
+    assert float(LabelSmoothedCrossentropy(label_smoothing)(LABELS, logits())) == pytest.approx(
+        expected, rel=1e-5
+    )
 
 
 def test_the_papers_smoothing_is_the_default():
-    assert float(LabelSmoothedCrossentropy()(LABELS, logits())) == pytest.approx(reference(LABELS, logits(), 0.1)[REAL].mean(), rel=1e-5)
+    assert float(LabelSmoothedCrossentropy()(LABELS, logits())) == pytest.approx(
+        reference(LABELS, logits(), 0.1)[REAL].mean(), rel=1e-5
+    )
 
 
 def test_logits_at_padding_change_nothing_bit_for_bit():
@@ -95,7 +108,8 @@ def test_the_gradient_is_probabilities_less_labels_and_exactly_zero_at_padding()
     np.testing.assert_allclose(gradient[REAL], expected[REAL], atol=1e-6)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])  # float16 has -inf for the bias
+# float16 has -inf for the bias.
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
 def test_tokens_that_are_never_predicted_get_no_part_of_the_smoothing(label_smoothing, dtype):
     """Loss and gradients are those of a vocabulary without these tokens."""
@@ -113,20 +127,25 @@ def test_tokens_that_are_never_predicted_get_no_part_of_the_smoothing(label_smoo
     probabilities = exponentials / exponentials.sum(-1, keepdims=True)
     wanted = (1 - label_smoothing) * (labels[..., None] == others) + label_smoothing / len(others)
     np.testing.assert_allclose(losses, -(wanted * np.log(probabilities)).sum(-1), rtol=1e-5)
-    np.testing.assert_allclose(gradient[..., others], probabilities - wanted, atol=1e-6 if dtype == "float32" else 1e-2)
+    np.testing.assert_allclose(
+        gradient[..., others], probabilities - wanted, atol=1e-6 if dtype == "float32" else 1e-2
+    )
     np.testing.assert_array_equal(gradient[..., silent], 0)
 
 
 def test_a_very_unlikely_token_is_still_smoothed():
     """Logits far apart, all of which count, on the way that looks at each of them."""
     z = logits(scale=1e7)
-    np.testing.assert_allclose(token_crossentropy(LABELS, z, 0.1), reference_of_wide(LABELS, z, 0.1), rtol=1e-5)
+    np.testing.assert_allclose(
+        token_crossentropy(LABELS, z, 0.1), reference_of_wide(LABELS, z, 0.1), rtol=1e-5
+    )
 
 
 def reference_of_wide(labels, z, label_smoothing):
     """The same as `reference`, without an overflow."""
     z = z.astype("float64")
-    log_probabilities = z - z.max(-1, keepdims=True)  # the others are so far below that the sum is that of one
+    # The others are so far below that the sum is that of one.
+    log_probabilities = z - z.max(-1, keepdims=True)
     wanted = (1 - label_smoothing) * np.eye(VOCAB_SIZE)[labels] + label_smoothing / VOCAB_SIZE
     return -(wanted * log_probabilities).sum(-1)
 
@@ -137,7 +156,10 @@ def test_half_precision_logits_give_a_float32_loss(dtype):
     exact = np.array(ops.cast(halves, "float32"))
     losses = token_crossentropy(LABELS, halves, 0.1)
     loss = LabelSmoothedCrossentropy(0.1).call(LABELS, halves)
-    assert [keras.backend.standardize_dtype(x.dtype) for x in (losses, loss)] == ["float32", "float32"]
+    assert [keras.backend.standardize_dtype(x.dtype) for x in (losses, loss)] == [
+        "float32",
+        "float32",
+    ]
     # As near as float32 comes: nothing was computed in half precision.
     np.testing.assert_allclose(losses, reference(LABELS, exact, 0.1), rtol=1e-5, atol=1e-5)
     assert float(loss) == pytest.approx(reference(LABELS, exact, 0.1)[REAL].mean(), rel=1e-5)
@@ -145,7 +167,13 @@ def test_half_precision_logits_give_a_float32_loss(dtype):
 
 @pytest.mark.parametrize("label_smoothing", [-0.1, 1.0, float("nan")])
 def test_a_smoothing_out_of_range_is_refused(label_smoothing):
-    with pytest.raises(ValueError, match=rf"^label_smoothing: expected a number in \[0, 1\), got {label_smoothing}; the paper uses 0.1.$"):
+    with pytest.raises(
+        ValueError,
+        match=(
+            rf"^label_smoothing: expected a number in \[0, 1\), got {label_smoothing}; the "
+            r"paper uses 0.1.$"
+        ),
+    ):
         LabelSmoothedCrossentropy(label_smoothing)
 
 
@@ -163,7 +191,9 @@ def test_config_makes_the_same_loss():
 @pytest.mark.parametrize("far", [False, True], ids=["", "a label without probability"])
 def test_joined_with_the_projection_it_has_the_same_values_and_gradients(label_smoothing, far):
     random = np.random.default_rng(4)
-    x, table = (tf.constant(random.normal(size=shape), "float32") for shape in ((B, T, 4), (VOCAB_SIZE, 4)))
+    x, table = (
+        tf.constant(random.normal(size=shape), "float32") for shape in ((B, T, 4), (VOCAB_SIZE, 4))
+    )
     if far:
         x = tf.tensor_scatter_nd_update(x, [[0, 1]], [200 * (table[0] - table[1])])
     results = []
@@ -172,8 +202,12 @@ def test_joined_with_the_projection_it_has_the_same_values_and_gradients(label_s
             tape.watch([x, table])
             z = tf.einsum("btd,vd->btv", x, table)
             predicted = (z, x, table) if joined else (z,)
-            losses = (projected_crossentropy if joined else token_crossentropy)(LABELS, *predicted, label_smoothing)
-            loss = tf.reduce_sum(losses * real_tokens(LABELS) * np.arange(1.0, 6.0, dtype="float32"))
+            losses = (projected_crossentropy if joined else token_crossentropy)(
+                LABELS, *predicted, label_smoothing
+            )
+            loss = tf.reduce_sum(
+                losses * real_tokens(LABELS) * np.arange(1.0, 6.0, dtype="float32")
+            )
         results.append([losses, *tape.gradient(loss, [x, table])])
     assert (float(tf.reduce_max(results[1][0])) > 69) == far  # 69 nats: SMALLEST
     for one, other in zip(*results, strict=True):
@@ -210,23 +244,37 @@ def test_tokens_that_are_never_predicted_have_no_part_in_the_divergence(dtype):
         with tf.GradientTape() as tape:
             tape.watch(values)
             found = divergence(values)
-        results.append((np.array(found), np.array(ops.cast(tape.gradient(found, values), "float32"))))
+        results.append(
+            (np.array(found), np.array(ops.cast(tape.gradient(found, values), "float32")))
+        )
     np.testing.assert_allclose(results[0][0], results[1][0], rtol=1e-5)
     np.testing.assert_array_equal(results[0][1][..., :2], 0)
-    np.testing.assert_allclose(results[0][1][..., 2:], results[1][1], atol=1e-6 if dtype == "float32" else 1e-2)
+    np.testing.assert_allclose(
+        results[0][1][..., 2:], results[1][1], atol=1e-6 if dtype == "float32" else 1e-2
+    )
 
 
 def test_consistency_adds_the_divergence_of_real_tokens():
     labels, z = np.repeat(LABELS, 2, axis=0), np.concatenate([logits(), logits(2)])
     expected = LabelSmoothedCrossentropy(0.1)(labels, z) + 2.5 * apart(z).numpy()[REAL].mean()
-    assert float(LabelSmoothedCrossentropy(0.1, consistency=2.5)(labels, z)) == pytest.approx(float(expected), rel=1e-5)
+    assert float(LabelSmoothedCrossentropy(0.1, consistency=2.5)(labels, z)) == pytest.approx(
+        float(expected), rel=1e-5
+    )
     twice = np.repeat(logits(), 2, axis=0)
     same = LabelSmoothedCrossentropy(0.1, consistency=2.5)(labels, twice)
-    assert float(same) == pytest.approx(float(LabelSmoothedCrossentropy(0.1)(LABELS, logits())), rel=1e-6)
+    assert float(same) == pytest.approx(
+        float(LabelSmoothedCrossentropy(0.1)(LABELS, logits())), rel=1e-6
+    )
 
 
 def test_a_row_without_its_copy_is_refused():
-    with pytest.raises(ValueError, match=r"^consistency: expected every row twice in a batch, got 3 rows; TokenBatches\(copies=2\)"):
+    with pytest.raises(
+        ValueError,
+        match=(
+            r"^consistency: expected every row twice in a batch, got 3 rows; "
+            r"TokenBatches\(copies=2\)"
+        ),
+    ):
         LabelSmoothedCrossentropy(0.1, consistency=1.0)(LABELS, logits())
 
 
@@ -234,7 +282,10 @@ def test_a_row_without_its_copy_is_refused():
     ("options", "message"),
     [
         ({"consistency": -1.0}, "^consistency: expected at least 0, got -1.0.$"),
-        ({"consistency": 1.0, "from_logits": False}, "^consistency: expected 0 for a model that returns probabilities, got 1.0.$"),
+        (
+            {"consistency": 1.0, "from_logits": False},
+            "^consistency: expected 0 for a model that returns probabilities, got 1.0.$",
+        ),
     ],
 )
 def test_an_impossible_consistency_is_refused(options, message):

@@ -15,7 +15,8 @@ def batch(labels, predicted, seed):
     return labels, logits
 
 
-# Two of seven tokens are right, then one of one: 3/8 over all, but 9/14 as the mean of the two batches.
+# Two of seven tokens are right, then one of one: 3/8 over all, but 9/14 as the mean of the two
+# batches.
 # Padding is predicted rightly, as 0, and wrongly: neither counts.
 LARGE = batch([[4, 1, 6, 5, 2], [3, 2, 0, 0, 0]], [[4, 3, 3, 3, 3], [3, 4, 0, 0, 5]], seed=1)
 SMALL = batch([[2, 0, 0], [0, 0, 0], [0, 0, 0]], [[2, 2, 2], [0, 0, 0], [3, 0, 0]], seed=2)
@@ -55,7 +56,9 @@ def test_perplexity_weighs_tokens_and_not_batches():
 
 
 def test_perplexity_of_even_guesses_is_the_vocabulary_size():
-    assert updated(Perplexity(), (LARGE[0], np.zeros_like(LARGE[1]))) == pytest.approx(VOCAB_SIZE, rel=1e-6)
+    assert updated(Perplexity(), (LARGE[0], np.zeros_like(LARGE[1]))) == pytest.approx(
+        VOCAB_SIZE, rel=1e-6
+    )
 
 
 @pytest.mark.parametrize(("kind", "of_nothing"), [(TokenAccuracy, 0.0), (Perplexity, 1.0)])
@@ -78,12 +81,18 @@ def test_half_precision_logits_are_counted_in_float32(kind):
     labels, logits = LARGE
     halves = keras.ops.cast(logits, "bfloat16")
     exact = np.array(keras.ops.cast(halves, "float32"))
-    assert updated(kind(), (labels, halves)) == pytest.approx(updated(kind(), (labels, exact)), rel=1e-6)
+    assert updated(kind(), (labels, halves)) == pytest.approx(
+        updated(kind(), (labels, exact)), rel=1e-6
+    )
 
 
-@pytest.mark.parametrize(("kind", "name"), [(TokenAccuracy, "accuracy"), (Perplexity, "perplexity")])
+@pytest.mark.parametrize(
+    ("kind", "name"), [(TokenAccuracy, "accuracy"), (Perplexity, "perplexity")]
+)
 def test_config_makes_the_same_metric(kind, name):
     assert kind().name == name
-    made = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(kind(name="other")))
+    made = keras.saving.deserialize_keras_object(
+        keras.saving.serialize_keras_object(kind(name="other"))
+    )
     assert type(made) is kind
     assert made.name == "other"

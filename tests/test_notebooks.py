@@ -1,4 +1,6 @@
-"""The notebooks of docs/notebooks/ run in a kernel, from the first cell to the last, as a reader would run them."""
+"""The notebooks of docs/notebooks/ run in a kernel, from the first cell to the last, as a reader
+would run them.
+"""
 
 import os
 import re
@@ -10,7 +12,11 @@ from nbclient import NotebookClient
 
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "docs" / "notebooks").glob("*.ipynb"))
 # Smaller data and training, as in tests/test_documents.py.
-SMALL = {"numbers:en-de": "files:numbers.en,numbers.de", "vocab_size=200": "vocab_size=80", "batch_tokens=2048": "batch_tokens=512"}
+SMALL = {
+    "numbers:en-de": "files:numbers.en,numbers.de",
+    "vocab_size=200": "vocab_size=80",
+    "batch_tokens=2048": "batch_tokens=512",
+}
 SMALL |= {"2e-3, warmup_steps=300": "3e-3, warmup_steps=30", "epochs=6": "epochs=3"}
 
 
@@ -22,9 +28,17 @@ def executed(name, folder):
             cell.source = cell.source.replace(whole, small)
     # The history of IPython is a file in the home folder.
     environment = {**os.environ, "IPYTHONDIR": str(folder / "ipython"), "TF_CPP_MIN_LOG_LEVEL": "3"}
-    client = NotebookClient(notebook, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(folder)}})
+    client = NotebookClient(
+        notebook, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(folder)}}
+    )
     client.execute(env=environment)
-    return [output.data for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs if "data" in output]
+    return [
+        output.data
+        for cell in notebook.cells
+        if cell.cell_type == "code"
+        for output in cell.outputs
+        if "data" in output
+    ]
 
 
 @pytest.fixture
@@ -48,7 +62,9 @@ def test_the_notebook_of_keras(tmp_path):
     from tfk_transformer.datasets.numbers import spell
 
     for language in ("en", "de"):
-        (tmp_path / f"numbers.{language}").write_text("".join(f"{spell(number, language)}\n" for number in range(200)), encoding="utf-8")
+        (tmp_path / f"numbers.{language}").write_text(
+            "".join(f"{spell(number, language)}\n" for number in range(200)), encoding="utf-8"
+        )
     outputs = executed("keras-fit", tmp_path)
     assert "Pair(source='forty-two', target='zweiundvierzig', " in texts(outputs)[0]
     assert len(pictures(outputs)) == 4
@@ -78,5 +94,10 @@ def test_the_notebook_of_onnxruntime(folder):
 
 def test_notebooks_are_stored_without_outputs():
     assert [path.stem for path in NOTEBOOKS] == ["keras-fit", "onnxruntime", "saved-model-server"]
-    cells = [cell for path in NOTEBOOKS for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+    cells = [
+        cell
+        for path in NOTEBOOKS
+        for cell in nbformat.read(path, as_version=4).cells
+        if cell.cell_type == "code"
+    ]
     assert [cell for cell in cells if cell.outputs or cell.execution_count] == []

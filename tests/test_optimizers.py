@@ -11,27 +11,38 @@ def weights_after(kind, more, steps=5, sparse=False):
     """Return weights and moments after steps with the same random gradients."""
     tf = pytest.importorskip("tensorflow")
     random = np.random.default_rng(0)
-    variables = [keras.Variable(random.normal(size=shape).astype("float32")) for shape in ((6, 3), (4,))]
+    variables = [
+        keras.Variable(random.normal(size=shape).astype("float32")) for shape in ((6, 3), (4,))
+    ]
     optimizer = kind(**OPTIONS, **more)
 
     @tf.function
     def step(first, second):
         rows = tf.constant([1, 4, 1])  # one of them twice
         slices = tf.IndexedSlices(first[:3], rows, first.shape)
-        # Keras 3.15 squares and clips the gradients of a row that comes twice one by one, and not their sum.
+        # Keras 3.15 squares and clips the gradients of a row that comes twice one by one, and not
+        # their sum.
         first = slices if sparse == "slices" else tf.convert_to_tensor(slices) if sparse else first
         optimizer.apply([first, second], variables)
 
     optimizer.build(variables)
     for _ in range(steps):
-        step(*(tf.constant(random.normal(size=variable.shape), tf.float32) for variable in variables))
+        step(
+            *(tf.constant(random.normal(size=variable.shape), tf.float32) for variable in variables)
+        )
     return [np.asarray(value) for value in (*variables, *optimizer.variables)]
 
 
 @pytest.mark.parametrize("name", ["Adam", "AdamW"])
 @pytest.mark.parametrize(
     "more",
-    [{}, {"global_clipnorm": 0.5}, {"gradient_accumulation_steps": 2}, {"use_ema": True, "ema_momentum": 0.9}, {"amsgrad": True}],
+    [
+        {},
+        {"global_clipnorm": 0.5},
+        {"gradient_accumulation_steps": 2},
+        {"use_ema": True, "ema_momentum": 0.9},
+        {"amsgrad": True},
+    ],
     ids=lambda more: "-".join(more) or "plain",
 )
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
@@ -58,5 +69,7 @@ def test_a_schedule_and_a_scaled_loss_work():
 
 
 def test_config_makes_the_same_optimizer():
-    copy = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(optimizers.AdamW(0.3, weight_decay=0.2)))
+    copy = keras.saving.deserialize_keras_object(
+        keras.saving.serialize_keras_object(optimizers.AdamW(0.3, weight_decay=0.2))
+    )
     assert (type(copy), copy.weight_decay) == (optimizers.AdamW, 0.2)

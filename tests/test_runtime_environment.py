@@ -1,4 +1,6 @@
-"""The number of processors from files of the kernel, missing packages, and standard error while TensorFlow is imported."""
+"""The number of processors from files of the kernel, missing packages, and standard error while
+TensorFlow is imported.
+"""
 
 import os
 import subprocess
@@ -14,8 +16,13 @@ ALLOWED = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 
 
 
 def system(root: Path, own: str, **files: str) -> Path:
-    """Write what /proc and /sys hold: `own` is the text of /proc/self/cgroup, and `files` stand below /sys/fs/cgroup."""
-    for path, text in {"proc/self/cgroup": own, **{f"sys/fs/cgroup/{name}": text for name, text in files.items()}}.items():
+    """Write what /proc and /sys hold: `own` is the text of /proc/self/cgroup, and `files` stand
+    below /sys/fs/cgroup.
+    """
+    for path, text in {
+        "proc/self/cgroup": own,
+        **{f"sys/fs/cgroup/{name}": text for name, text in files.items()},
+    }.items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text(text)
     return root
@@ -33,7 +40,14 @@ def test_without_control_groups_the_affinity_counts(tmp_path):
 
 @pytest.mark.parametrize(
     ("quota", "expected"),
-    [("max 100000\n", 64), ("100000 100000\n", 1), ("50000 100000\n", 1), ("250000 100000\n", 3), ("800000 100000\n", 8), ("", 64)],
+    [
+        ("max 100000\n", 64),
+        ("100000 100000\n", 1),
+        ("50000 100000\n", 1),
+        ("250000 100000\n", 3),
+        ("800000 100000\n", 8),
+        ("", 64),
+    ],
 )
 def test_a_pods_quota_is_rounded_up(tmp_path, many, quota, expected):
     """In a container the group is the root of its own hierarchy."""
@@ -41,19 +55,33 @@ def test_a_pods_quota_is_rounded_up(tmp_path, many, quota, expected):
 
 
 def test_the_smallest_quota_of_nested_groups_counts(tmp_path, many):
-    files = {"a/b/cpu.max": "600000 100000\n", "a/cpu.max": "200000 100000\n", "cpu.max": "max 100000\n", "c/cpu.max": "100000 100000\n"}
+    files = {
+        "a/b/cpu.max": "600000 100000\n",
+        "a/cpu.max": "200000 100000\n",
+        "cpu.max": "max 100000\n",
+        "c/cpu.max": "100000 100000\n",
+    }
     assert usable_processors(system(tmp_path, "0::/a/b\n", **files)) == 2
 
 
 def test_a_path_of_the_host_falls_back_to_the_top(tmp_path, many):
-    assert usable_processors(system(tmp_path, "0::/kubepods/pod7/1f\n", **{"cpu.max": "150000 100000\n"})) == 2
+    assert (
+        usable_processors(
+            system(tmp_path, "0::/kubepods/pod7/1f\n", **{"cpu.max": "150000 100000\n"})
+        )
+        == 2
+    )
 
 
 def test_version_one_groups_have_two_files(tmp_path, many):
     own = "5:memory:/docker/7\n4:cpu,cpuacct:/docker/7\n1:name=systemd:/\n0::/\n"
     names = ("cpu,cpuacct/docker/7", "cpu,cpuacct")
     periods = {f"{name}/cpu.cfs_period_us": "100000\n" for name in names}
-    quotas = {f"{names[0]}/cpu.cfs_quota_us": "310000\n", f"{names[1]}/cpu.cfs_quota_us": "-1\n", "memory/docker/7/cpu.cfs_quota_us": "1\n"}
+    quotas = {
+        f"{names[0]}/cpu.cfs_quota_us": "310000\n",
+        f"{names[1]}/cpu.cfs_quota_us": "-1\n",
+        "memory/docker/7/cpu.cfs_quota_us": "1\n",
+    }
     assert usable_processors(system(tmp_path, own, **periods, **quotas)) == 4
 
 
@@ -65,16 +93,25 @@ def test_a_quota_above_the_affinity_does_not_count(tmp_path, monkeypatch):
 def test_a_missing_package_has_the_line_that_installs_it():
     for name in ("tensorflow", "tensorflow.python"):
         error = with_install_line(ModuleNotFoundError(f"No module named {name!r}", name=name))
-        assert str(error) == 'tensorflow is not installed. Install it with: pip install "tfk-transformer[tensorflow]"'
+        assert str(error) == (
+            "tensorflow is not installed. Install it with: pip install "
+            '"tfk-transformer[tensorflow]"'
+        )
     other = ModuleNotFoundError("No module named 'mine'", name="mine")
     assert with_install_line(other) is other
 
 
 def test_every_extra_that_an_error_names_has_the_package():
-    project = tomllib.loads(Path(__file__).parents[1].joinpath("pyproject.toml").read_text())["project"]
+    project = tomllib.loads(Path(__file__).parents[1].joinpath("pyproject.toml").read_text())[
+        "project"
+    ]
     for package, extra in EXTRAS.items():
-        wanted = {"tensorflow_serving": "tensorflow-serving-api", "yaml": "pyyaml"}.get(package, package.replace("_", "-"))
-        assert any(line.startswith(wanted) for line in _all_of(extra, project["optional-dependencies"])), (package, extra)
+        wanted = {"tensorflow_serving": "tensorflow-serving-api", "yaml": "pyyaml"}.get(
+            package, package.replace("_", "-")
+        )
+        assert any(
+            line.startswith(wanted) for line in _all_of(extra, project["optional-dependencies"])
+        ), (package, extra)
 
 
 def _all_of(extra: str, extras: dict) -> list[str]:
@@ -82,15 +119,28 @@ def _all_of(extra: str, extras: dict) -> list[str]:
     found = []
     for line in extras[extra]:
         own = line.startswith("tfk-transformer[")
-        found += [line] if not own else [deep for name in line[len("tfk-transformer[") : -1].split(",") for deep in _all_of(name, extras)]
+        found += (
+            [line]
+            if not own
+            else [
+                deep
+                for name in line[len("tfk-transformer[") : -1].split(",")
+                for deep in _all_of(name, extras)
+            ]
+        )
     return found
 
 
 @pytest.mark.parametrize("name", ["Transformer", "train", "TokenAccuracy"])
 def test_a_public_name_says_what_to_install(name):
-    code = f"import sys; sys.modules['tensorflow'] = sys.modules['keras'] = None\nfrom tfk_transformer import {name}"
+    code = (
+        "import sys; sys.modules['tensorflow'] = sys.modules['keras'] = None\nfrom "
+        f"tfk_transformer import {name}"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert 'Install it with: pip install "tfk-transformer[tensorflow]"' in done.stderr.splitlines()[-1]
+    assert (
+        'Install it with: pip install "tfk-transformer[tensorflow]"' in done.stderr.splitlines()[-1]
+    )
 
 
 def test_notes_are_dropped_and_the_rest_is_kept(tmp_path):
@@ -99,15 +149,26 @@ def test_notes_are_dropped_and_the_rest_is_kept(tmp_path):
 import os, sys
 from tfk_transformer.runtime_environment import without_start_up_notes
 with without_start_up_notes():
-    os.write(2, b"WARNING: All log messages before absl::InitializeLog() is called are written to STDERR\\n")
-    os.write(2, b"I0000 00:00:1795382271.138388   26646 cudart_stub.cc:31] Could not find cuda drivers on your machine.\\n")
+    os.write(2, b"WARNING: All log messages before absl::InitializeLog() is called are written to "
+                b"STDERR\\n")
+    os.write(2, b"I0000 00:00:1795382271.138388   26646 cudart_stub.cc:31] Could not find cuda "
+                b"drivers on your machine.\\n")
     os.write(2, b"E0000 00:00:1795382271.138388   26646 cuda.cc:31] an error\\n")
     print("a warning", file=sys.stderr)
 print("after", file=sys.stderr)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.stderr.splitlines() == ["E0000 00:00:1795382271.138388   26646 cuda.cc:31] an error", "a warning", "after"]
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "0"})
+    assert done.stderr.splitlines() == [
+        "E0000 00:00:1795382271.138388   26646 cuda.cc:31] an error",
+        "a warning",
+        "after",
+    ]
+    shown = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "0"},
+    )
     assert len(shown.stderr.splitlines()) == 5
 
 
@@ -120,17 +181,30 @@ with without_start_up_notes():
     raise RuntimeError("the error")
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.stderr.startswith("before the error\n") and done.stderr.endswith("RuntimeError: the error\n")
+    assert done.stderr.startswith("before the error\n") and done.stderr.endswith(
+        "RuntimeError: the error\n"
+    )
 
 
 def test_a_closed_standard_error_is_no_obstacle():
-    code = "import os; os.close(2); from tfk_transformer import SearchSettings; print(SearchSettings().beam_size)"
-    assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True).stdout == "4\n"
+    code = (
+        "import os; os.close(2); from tfk_transformer import SearchSettings; "
+        "print(SearchSettings().beam_size)"
+    )
+    assert (
+        subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True).stdout
+        == "4\n"
+    )
 
 
 def test_a_script_sees_no_start_up_notes():
-    environment = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
+    environment = {
+        name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"
+    }
     done = subprocess.run(
-        [sys.executable, "-c", "from tfk_transformer import Transformer"], capture_output=True, text=True, env=environment
+        [sys.executable, "-c", "from tfk_transformer import Transformer"],
+        capture_output=True,
+        text=True,
+        env=environment,
     )
     assert (done.returncode, done.stderr) == (0, "")

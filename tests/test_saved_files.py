@@ -16,7 +16,9 @@ EXPECTED = json.loads((FILES / "expected.json").read_text())
 def test_a_saved_file_translates_as_it_did(name):
     found = tfk.load(FILES / name).translate(EXPECTED["texts"], **EXPECTED["settings"])
     for translation, expected in zip(found, EXPECTED["hypotheses"], strict=True):
-        assert [hypothesis.text for hypothesis in translation.hypotheses] == [text for text, _ in expected]
+        assert [hypothesis.text for hypothesis in translation.hypotheses] == [
+            text for text, _ in expected
+        ]
         scores = [hypothesis.score for hypothesis in translation.hypotheses]
         np.testing.assert_allclose(scores, [score for _, score in expected], rtol=1e-5)
 

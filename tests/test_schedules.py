@@ -14,11 +14,14 @@ def rates(schedule, steps):
 @pytest.mark.parametrize(("model_dim", "warmup_steps"), [(512, 4000), (1024, 16_000), (37, 11)])
 def test_paper_equals_equation_3(model_dim, warmup_steps):
     expected = [model_dim**-0.5 * min(s**-0.5, s * warmup_steps**-1.5) for s in STEPS.tolist()]
-    np.testing.assert_allclose(rates(InverseSquareRoot.paper(model_dim, warmup_steps), STEPS), expected, rtol=1e-5)
+    np.testing.assert_allclose(
+        rates(InverseSquareRoot.paper(model_dim, warmup_steps), STEPS), expected, rtol=1e-5
+    )
 
 
 def test_paper_by_hand():
-    # 1 / sqrt(512 * 4000) = 6.9877e-4 at the peak, half of it at a half and at four times the peak's step.
+    # 1 / sqrt(512 * 4000) = 6.9877e-4 at the peak, half of it at a half and at four times the
+    # peak's step.
     np.testing.assert_allclose(
         rates(InverseSquareRoot.paper(512), [1, 2000, 4000, 16_000, 400_000]),
         [1.746928e-7, 3.493856e-4, 6.987712e-4, 3.493856e-4, 6.987712e-5],
@@ -35,7 +38,9 @@ def test_the_rate_rises_linearly_to_its_peak_and_falls():
 
 
 def test_one_step_of_warmup_starts_at_the_peak():
-    np.testing.assert_allclose(rates(InverseSquareRoot(peak=0.3, warmup_steps=1), [1, 4, 9]), [0.3, 0.15, 0.1], rtol=1e-6)
+    np.testing.assert_allclose(
+        rates(InverseSquareRoot(peak=0.3, warmup_steps=1), [1, 4, 9]), [0.3, 0.15, 0.1], rtol=1e-6
+    )
 
 
 def test_an_optimizer_reads_it_at_each_step():

@@ -8,7 +8,9 @@ SECRET = "written by a SavedModel"
 
 @pytest.fixture
 def writing_model(tmp_path):
-    """A SavedModel whose function, and whose initializer, each write a file. Return the folder and the two files."""
+    """A SavedModel whose function, and whose initializer, each write a file. Return the folder and
+    the two files.
+    """
     import tensorflow as tf
 
     opened, called = tmp_path / "opened.txt", tmp_path / "called.txt"
@@ -33,7 +35,9 @@ def writing_model(tmp_path):
 
     folder = tmp_path / "saved_model"
     module = Module()
-    tf.saved_model.save(module, str(folder), signatures={"translate": module.translate.get_concrete_function()})
+    tf.saved_model.save(
+        module, str(folder), signatures={"translate": module.translate.get_concrete_function()}
+    )
     for path in (opened, called):
         path.unlink(missing_ok=True)
     return folder, opened, called
@@ -98,13 +102,26 @@ def test_an_onnx_file_reads_no_weights_from_outside_its_folder(tmp_path, locatio
     from tfk_transformer.export.runtime.sessions import open_session
 
     (tmp_path / "secret.bin").write_bytes(bytes(16))
-    weights = onnx.TensorProto(name="weights", data_type=onnx.TensorProto.FLOAT, dims=[4], data_location=onnx.TensorProto.EXTERNAL)
+    weights = onnx.TensorProto(
+        name="weights",
+        data_type=onnx.TensorProto.FLOAT,
+        dims=[4],
+        data_location=onnx.TensorProto.EXTERNAL,
+    )
     weights.external_data.add(key="location", value=location)
     output = onnx.helper.make_tensor_value_info("output", onnx.TensorProto.FLOAT, [4])
-    graph = onnx.helper.make_graph([onnx.helper.make_node("Identity", ["weights"], ["output"])], "graph", [], [output], [weights])
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("Identity", ["weights"], ["output"])],
+        "graph",
+        [],
+        [output],
+        [weights],
+    )
     folder = tmp_path / "model"
     folder.mkdir()
-    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 18)], ir_version=9)
+    model = onnx.helper.make_model(
+        graph, opset_imports=[onnx.helper.make_opsetid("", 18)], ir_version=9
+    )
     (folder / "model.onnx").write_bytes(model.SerializeToString())
     with pytest.raises(ValueError, match="does not load: .*[Ee]xternal data"):
         open_session(folder / "model.onnx")

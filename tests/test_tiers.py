@@ -61,13 +61,19 @@ def test_longer():
 def suite(tmp_path):
     """Run a suite in which the limit is a tenth of a second; gives the output and the figures."""
     text = (TESTS / "conftest.py").read_text()
-    lines = "import processor_seconds\nprocessor_seconds.LIMIT = 0.1\nprocessor_seconds.slowness = lambda: 1.0\n"
+    lines = (
+        "import processor_seconds\nprocessor_seconds.LIMIT = 0.1\nprocessor_seconds.slowness "
+        "= lambda: 1.0\n"
+    )
     (tmp_path / "conftest.py").write_text(text.replace("import processor_seconds\n", lines))
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = long\n")
     (tmp_path / "test_them.py").write_text(SUITE)
 
     def run(*options):
-        path = f"import sys; sys.path.insert(1, {str(TESTS)!r}); import pytest; sys.exit(pytest.main())"
+        path = (
+            f"import sys; sys.path.insert(1, {str(TESTS)!r}); import pytest; "
+            "sys.exit(pytest.main())"
+        )
         command = [
             sys.executable,
             "-c",
@@ -79,7 +85,9 @@ def suite(tmp_path):
             *options,
         ]
         environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-        done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment)
+        done = subprocess.run(
+            command, capture_output=True, text=True, cwd=tmp_path, env=environment
+        )
         lines = (tmp_path / "times").read_text().splitlines()
         figures = {each["test"].partition("::")[2]: each for each in map(json.loads, lines)}
         return done.stdout, figures
@@ -91,7 +99,9 @@ def suite(tmp_path):
 def test_long_tests_are_left_out_and_the_last_line_says_how_to_run_them(suite, processes):
     output, figures = suite("-n", processes, "-k", "long or program")
     assert set(figures) == {"test_program"}
-    assert output.splitlines()[-1] == "2 long tests were left out; ./scripts/test --all runs them too."
+    assert (
+        output.splitlines()[-1] == "2 long tests were left out; ./scripts/test --all runs them too."
+    )
 
 
 def test_all_tests_run(suite):
@@ -118,7 +128,10 @@ def test_an_unmarked_test_that_takes_too_long_fails_with_what_to_do(suite, proce
     assert shared["late of test_them.py"] >= 0.3
     assert "5 passed, 2 errors" in output
     assert re.search(
-        r"test_them.py::test_second took 0\.\d processor seconds \(0\.\d in pytest's process, 0\.0 in",
+        (
+            r"test_them.py::test_second took 0\.\d processor seconds \(0\.\d in pytest's process, "
+            r"0\.0 in"
+        ),
         output,
     )
     assert "@pytest.mark.long" in output and "test_long took" not in output

@@ -8,9 +8,14 @@ ALL = "./scripts/test --all"
 
 
 def with_long(cases: Mapping[str, object], long: Collection[str]) -> list:
-    """Return the values of cases as parameters of a test, with their names as ids; those of the names in `long` have the mark."""
+    """Return the values of cases as parameters of a test, with their names as ids; those of the
+    names in `long` have the mark.
+    """
     assert set(long) <= set(cases), set(long) - set(cases)
-    return [pytest.param(value, id=name, marks=[pytest.mark.long] * (name in long)) for name, value in cases.items()]
+    return [
+        pytest.param(value, id=name, marks=[pytest.mark.long] * (name in long))
+        for name, value in cases.items()
+    ]
 
 
 class Tiers:
@@ -40,7 +45,9 @@ class Tiers:
         result = yield
         if self._left_out and not hasattr(self._config, "workeroutput"):
             terminal = self._config.pluginmanager.get_plugin("terminalreporter")
-            count = "1 long test was" if self._left_out == 1 else f"{self._left_out} long tests were"
+            count = (
+                "1 long test was" if self._left_out == 1 else f"{self._left_out} long tests were"
+            )
             terminal.write_line(f"{count} left out; {ALL} runs them too.")
         return result
 

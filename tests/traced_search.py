@@ -1,4 +1,6 @@
-"""Searches that are traced once: shapes are unknown, and settings are tensors, as in exported files."""
+"""Searches that are traced once: shapes are unknown, and settings are tensors, as in exported
+files.
+"""
 
 import tensorflow as tf
 
@@ -15,7 +17,9 @@ def setting_tensors(**changes) -> Limits:
         changes: settings that are not the default ones.
     """
     values = SearchSettings().model_dump() | changes
-    return Limits(**{name: tf.constant(values[name], SETTING_DTYPES[name]) for name in SETTING_DTYPES})
+    return Limits(
+        **{name: tf.constant(values[name], SETTING_DTYPES[name]) for name in SETTING_DTYPES}
+    )
 
 
 def traced_generate(functions, use_cache=True, prefixes=True):

@@ -1,7 +1,8 @@
 """Encoder-decoder Transformers for Keras 3: fit on text pairs, ship as SavedModel and ONNX.
 
-The public names below load on first use, so that importing the package itself loads neither TensorFlow nor Keras.
-Their classes are registered with Keras as soon as Keras is imported, before or after this package.
+The public names below load on first use, so that importing the package itself loads neither
+TensorFlow nor Keras. Their classes are registered with Keras as soon as Keras is imported, before
+or after this package.
 """
 
 import importlib
@@ -103,8 +104,12 @@ if TYPE_CHECKING:  # the same names as in `_HOME`, for type checkers and editors
     from tfk_transformer.export.runtime.onnx_streamer import OnnxStreamer as OnnxStreamer
     from tfk_transformer.export.runtime.onnx_translator import OnnxTranslator as OnnxTranslator
     from tfk_transformer.export.runtime.opening import load as load
-    from tfk_transformer.export.runtime.saved_model_classifier import SavedModelClassifier as SavedModelClassifier
-    from tfk_transformer.export.runtime.saved_model_translator import SavedModelTranslator as SavedModelTranslator
+    from tfk_transformer.export.runtime.saved_model_classifier import (
+        SavedModelClassifier as SavedModelClassifier,
+    )
+    from tfk_transformer.export.runtime.saved_model_translator import (
+        SavedModelTranslator as SavedModelTranslator,
+    )
     from tfk_transformer.export.to_saved_model.serving import write_serving as write_serving
     from tfk_transformer.glossary.terms import Glossary as Glossary
     from tfk_transformer.importing.model_import import import_model as import_model
@@ -150,7 +155,8 @@ def __getattr__(name: str) -> object:
 
     Raises:
         AttributeError: if there is no such name.
-        ImportError: if a package that the name needs is not installed, with the line that installs it.
+        ImportError: if a package that the name needs is not installed, with the line that installs
+            it.
     """
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

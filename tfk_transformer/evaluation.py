@@ -24,14 +24,18 @@ class Evaluation(NamedTuple):
 
 
 class SupportsTranslate(Protocol):
-    """A `Translator`, an `OnnxTranslator`, a `SavedModelTranslator`, or any object that translates texts as they do."""
+    """A `Translator`, an `OnnxTranslator`, a `SavedModelTranslator`, or any object that translates
+    texts as they do.
+    """
 
     @property
     def translate(self) -> Callable[..., Sequence[Translation]]:
         """Function (texts, **settings) -> a translation for each text."""
 
 
-def evaluate(translator: SupportsTranslate, pairs: Iterable[Pair], **settings: float) -> tuple[Evaluation, list[str]]:
+def evaluate(
+    translator: SupportsTranslate, pairs: Iterable[Pair], **settings: float
+) -> tuple[Evaluation, list[str]]:
     """Translate the sources of pairs, and compare the translations with the targets.
 
     Args:
@@ -40,7 +44,8 @@ def evaluate(translator: SupportsTranslate, pairs: Iterable[Pair], **settings: f
         **settings: arguments of `translator.translate`, such as `beam_size`.
 
     Returns:
-        The figures, with corpus BLEU (arXiv:1804.08771) and chrF of sacreBLEU, and the translation of each source.
+        The figures, with corpus BLEU (arXiv:1804.08771) and chrF of sacreBLEU, and the translation
+        of each source.
 
     Raises:
         ValueError: if there are no pairs.
@@ -49,7 +54,8 @@ def evaluate(translator: SupportsTranslate, pairs: Iterable[Pair], **settings: f
     if not pairs:
         raise ValueError("data: expected pairs to evaluate on, got none.")
     sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
-    # TensorFlow functions are traced and files opened before the clock starts. A full batch is needed, since small ones have their own.
+    # TensorFlow functions are traced and files opened before the clock starts. A full batch is
+    # needed, since small ones have their own.
     translator.translate(sources[: int(settings.get("batch_size", 64))], **settings)
     started = time.perf_counter()
     outputs = [translation.text for translation in translator.translate(sources, **settings)]

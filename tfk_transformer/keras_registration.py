@@ -1,7 +1,9 @@
-"""Registration of the classes with Keras, so that a saved `.keras` file loads after `import keras, tfk_transformer`.
+"""Registration of the classes with Keras, so that a saved `.keras` file loads after `import keras,
+tfk_transformer`.
 
-A class is registered when its module is imported, and importing the package imports none of them. So they are imported
-as soon as Keras is: at once if Keras is already there, otherwise when it is first imported.
+A class is registered when its module is imported, and importing the package imports none of them.
+So they are imported as soon as Keras is: at once if Keras is already there, otherwise when it is
+first imported.
 """
 
 import importlib
@@ -14,15 +16,24 @@ from types import ModuleType
 
 PACKAGE = __name__.partition(".")[0]
 # These import every module with a class that is registered with Keras.
-REGISTERING = ("models.ensemble", "models.language_model", "models.classifier", "metrics", "optimizers", "schedules")
-_CONCERNED = ("layers.", "models.", "losses", "metrics", "optimizers", "schedules")  # these modules, and those that they import
+REGISTERING = (
+    "models.ensemble",
+    "models.language_model",
+    "models.classifier",
+    "metrics",
+    "optimizers",
+    "schedules",
+)
+# These modules, and those that they import.
+_CONCERNED = ("layers.", "models.", "losses", "metrics", "optimizers", "schedules")
 
 
 def register_with_keras() -> None:
     """Import all modules that register classes, if Keras is already imported.
 
-    Without an optional package that they need, nothing is registered: the runtimes of exported files work without it, in a
-    program that also uses Keras. The error appears when one of the classes is asked for.
+    Without an optional package that they need, nothing is registered: the runtimes of exported
+    files work without it, in a program that also uses Keras. The error appears when one of the
+    classes is asked for.
     """
     if "keras" not in sys.modules:
         return
@@ -39,8 +50,12 @@ class _KerasFinder(MetaPathFinder):
     def __init__(self) -> None:
         self.searching = False
 
-    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """Return the spec of Keras that the other finders give, with a loader that registers afterwards."""
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return the spec of Keras that the other finders give, with a loader that registers
+        afterwards.
+        """
         if fullname != "keras" or self.searching:
             return None
         self.searching = True
@@ -59,8 +74,8 @@ def _run_after(spec: ModuleSpec) -> None:
 
     def execute_and_register(module: ModuleType) -> None:
         execute(module)
-        # A module of this package that imports Keras itself is not complete yet, and others may need its names.
-        # `tfk_transformer.__getattr__` then registers.
+        # A module of this package that imports Keras itself is not complete yet, and others may
+        # need its names. `tfk_transformer.__getattr__` then registers.
         concerned = tuple(f"{PACKAGE}.{name}" for name in _CONCERNED)
         if not any(name.startswith(concerned) for name in sys.modules):
             register_with_keras()

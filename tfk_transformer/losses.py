@@ -9,7 +9,9 @@ from tfk_transformer.array_types import Tensor
 from tfk_transformer.constants import PAD_ID
 
 SMALLEST = 1e-30  # of a probability whose logarithm is taken
-NEVER = -1e8  # log-probability below which a token cannot be predicted; imported models have output biases of -1e9 for such tokens
+# Log-probability below which a token cannot be predicted; imported models have output biases of
+# -1e9 for such tokens.
+NEVER = -1e8
 LEAST = -3e38  # about the least finite float32 number
 
 
@@ -27,22 +29,32 @@ def check_labels(labels: Tensor, predicted: Tensor) -> None:
         shape, wanted = tuple(labels.shape), tuple(predicted.shape[:-1])
     except ValueError:  # TensorFlow's, of unknown rank
         return
-    if len(shape) == len(wanted) and all(None in pair or pair[0] == pair[1] for pair in zip(shape, wanted, strict=True)):
+    if len(shape) == len(wanted) and all(
+        None in pair or pair[0] == pair[1] for pair in zip(shape, wanted, strict=True)
+    ):
         return
-    cure = "pass ids, not one-hot vectors" if len(shape) > len(wanted) else "pass one id for each prediction"
+    cure = (
+        "pass ids, not one-hot vectors"
+        if len(shape) > len(wanted)
+        else "pass one id for each prediction"
+    )
     raise ValueError(
-        f"labels: expected ids of shape {wanted} for predictions of shape {tuple(predicted.shape)}, got shape {shape}; {cure}."
+        f"labels: expected ids of shape {wanted} for predictions of shape "
+        f"{tuple(predicted.shape)}, got shape {shape}; {cure}."
     )
 
 
-def token_crossentropy(labels: Tensor, predicted: Tensor, label_smoothing: float = 0.0, from_logits: bool = True) -> Tensor:
+def token_crossentropy(
+    labels: Tensor, predicted: Tensor, label_smoothing: float = 0.0, from_logits: bool = True
+) -> Tensor:
     """Compute the cross-entropy of each token with smoothed labels, in float32.
 
-    The smoothed label puts 1 - e on the true token and spreads e evenly over the vocabulary (arXiv:1512.00567, section 7),
-    so the loss is logsumexp(z) - (1 - e) z_true - e mean(z).
+    The smoothed label puts 1 - e on the true token and spreads e evenly over the vocabulary
+    (arXiv:1512.00567, section 7), so the loss is logsumexp(z) - (1 - e) z_true - e mean(z).
 
-    A token whose log-probability is below -1e8 at every position, as an output bias of -1e9 makes it, cannot be predicted. It gets no
-    part of e: the mean is that of the other tokens' logits. This applies to logits, not to probabilities.
+    A token whose log-probability is below -1e8 at every position, as an output bias of -1e9 makes
+    it, cannot be predicted. It gets no part of e: the mean is that of the other tokens' logits.
+    This applies to logits, not to probabilities.
 
     Args:
         labels: ids (B, T).
@@ -61,15 +73,18 @@ def token_crossentropy(labels: Tensor, predicted: Tensor, label_smoothing: float
     if from_logits:
         return _crossentropy_of_logits(labels, ops.cast(predicted, "float32"), label_smoothing)
     log_probs = ops.log(ops.maximum(ops.cast(predicted, "float32"), SMALLEST))
-    return -(1.0 - label_smoothing) * _at(labels, log_probs) - label_smoothing * ops.mean(log_probs, axis=-1)
+    return -(1.0 - label_smoothing) * _at(labels, log_probs) - label_smoothing * ops.mean(
+        log_probs, axis=-1
+    )
 
 
 def _crossentropy_of_logits(labels: Tensor, logits: Tensor, label_smoothing: float) -> Tensor:
     """Compute the same from float32 logits, with an explicit gradient.
 
-    The gradient is p - (1 - e) onehot - e / V, where V counts the tokens that can be predicted. Automatic differentiation takes three
-    times as long on a CPU: it computes the exponentials again, and a segment sum over as many segments as there are logits, for the one
-    logit that each label picks.
+    The gradient is p - (1 - e) onehot - e / V, where V counts the tokens that can be predicted.
+    Automatic differentiation takes three times as long on a CPU: it computes the exponentials
+    again, and a segment sum over as many segments as there are logits, for the one logit that each
+    label picks.
     """
 
     @ops.custom_gradient
@@ -85,24 +100,31 @@ def _crossentropy_of_logits(labels: Tensor, logits: Tensor, label_smoothing: flo
         def gradient(upstream: Tensor) -> Tensor:
             slopes = (probabilities - shares) * upstream[..., None]
             true = -(1.0 - label_smoothing) * upstream
-            return ops.reshape(_add_at(labels, ops.reshape(slopes, (-1, vocab_size)), true), ops.shape(logits))
+            return ops.reshape(
+                _add_at(labels, ops.reshape(slopes, (-1, vocab_size)), true), ops.shape(logits)
+            )
 
         return losses, gradient
 
     return crossentropy(logits)
 
 
-def projected_crossentropy(labels: Tensor, logits: Tensor, x: Tensor, table: Tensor, label_smoothing: float = 0.0) -> Tensor:
-    """Compute `token_crossentropy` of logits that are products of x and a table, with gradients of x and the table.
+def projected_crossentropy(
+    labels: Tensor, logits: Tensor, x: Tensor, table: Tensor, label_smoothing: float = 0.0
+) -> Tensor:
+    """Compute `token_crossentropy` of logits that are products of x and a table, with gradients of
+    x and the table.
 
-    The gradient of the logits, which is as large as the logits, is never computed. With p the softmax of the logits and u the
-    upstream gradient of each token's loss, it would be (p - (1 - e) onehot - e / V) u. The products with p are all that is
-    needed, apart from rows and vectors that are added to them:
+    The gradient of the logits, which is as large as the logits, is never computed. With p the
+    softmax of the logits and u the upstream gradient of each token's loss, it would be (p - (1 - e)
+    onehot - e / V) u. The products with p are all that is needed, apart from rows and vectors that
+    are added to them:
 
         dx     = (p table - (1 - e) table[labels] - e mean(table)) u
         dtable = p^T (u x) - (1 - e) (sums of u x by label) - e / V sum(u x)
 
-    Every token counts as one that can be predicted: logits without a bias have no means to rule one out.
+    Every token counts as one that can be predicted: logits without a bias have no means to rule one
+    out.
 
     Args:
         labels: ids (B, T).
@@ -123,24 +145,37 @@ def projected_crossentropy(labels: Tensor, logits: Tensor, x: Tensor, table: Ten
     logits = ops.stop_gradient(logits)
 
     @ops.custom_gradient
-    def crossentropy(rows: Tensor, table: Tensor) -> tuple[Tensor, Callable[[Tensor], tuple[Tensor, Tensor]]]:
+    def crossentropy(
+        rows: Tensor, table: Tensor
+    ) -> tuple[Tensor, Callable[[Tensor], tuple[Tensor, Tensor]]]:
         # `Perplexity` computes these from the same shape, so TensorFlow computes them once.
         wide = ops.cast(logits, "float32")
         probabilities = ops.softmax(wide, axis=-1)
         normalizer, true = _normalizer_and_true(labels, wide, probabilities)
         losses = ops.reshape(normalizer - (1.0 - label_smoothing) * true, (-1,))
         mean = ops.mean(table, axis=0)
-        losses = losses - label_smoothing * ops.matmul(ops.cast(rows, "float32"), mean[:, None])[:, 0]  # the mean of the logits
+        # The mean of the logits.
+        losses = (
+            losses - label_smoothing * ops.matmul(ops.cast(rows, "float32"), mean[:, None])[:, 0]
+        )
         probabilities = ops.reshape(ops.cast(probabilities, rows.dtype), (-1, logits.shape[-1]))
 
         def gradient(upstream: Tensor) -> tuple[Tensor, Tensor]:
             upstream = upstream[:, None]
             products = ops.cast(ops.matmul(probabilities, ops.cast(table, rows.dtype)), "float32")
-            d_rows = (products - (1.0 - label_smoothing) * ops.take(table, ids, axis=0) - label_smoothing * mean) * upstream
+            d_rows = (
+                products
+                - (1.0 - label_smoothing) * ops.take(table, ids, axis=0)
+                - label_smoothing * mean
+            ) * upstream
             scaled = ops.cast(rows, "float32") * upstream
-            d_table = ops.cast(ops.matmul(ops.transpose(probabilities), ops.cast(scaled, rows.dtype)), "float32")
+            d_table = ops.cast(
+                ops.matmul(ops.transpose(probabilities), ops.cast(scaled, rows.dtype)), "float32"
+            )
             d_table = d_table - label_smoothing / logits.shape[-1] * ops.sum(scaled, axis=0)
-            d_table = ops.scatter_update(d_table, ids[:, None], (label_smoothing - 1.0) * scaled, reduction="add")
+            d_table = ops.scatter_update(
+                d_table, ids[:, None], (label_smoothing - 1.0) * scaled, reduction="add"
+            )
             return ops.cast(d_rows, rows.dtype), d_table
 
         return losses, gradient
@@ -149,7 +184,8 @@ def projected_crossentropy(labels: Tensor, logits: Tensor, x: Tensor, table: Ten
 
 
 def divergence(logits: Tensor) -> Tensor:
-    """Compute how far the predictions of each row and the next one are apart: (KL(p || q) + KL(q || p)) / 2, in nats.
+    """Compute how far the predictions of each row and the next one are apart: (KL(p || q) + KL(q ||
+    p)) / 2, in nats.
 
     With p and q the softmax of z and y, it is sum((p - q) (z - y)) / 2: the normalizers cancel.
 
@@ -164,20 +200,25 @@ def divergence(logits: Tensor) -> Tensor:
     """
     if (logits.shape[0] or 0) % 2:
         raise ValueError(
-            f"consistency: expected every row twice in a batch, got {logits.shape[0]} rows; TokenBatches(copies=2) makes such batches."
+            f"consistency: expected every row twice in a batch, got {logits.shape[0]} rows; "
+            "TokenBatches(copies=2) makes such batches."
         )
 
     @ops.custom_gradient
     def compare(logits: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
         pairs = ops.reshape(ops.cast(logits, "float32"), (-1, 2, *ops.shape(logits)[1:]))
-        pairs = ops.maximum(pairs, LEAST)  # in float16, a bias of -1e9 makes -inf, and the difference of two of them is not a number
+        # In float16, a bias of -1e9 makes -inf, and the difference of two of them is not a number.
+        pairs = ops.maximum(pairs, LEAST)
         probabilities = ops.softmax(pairs, axis=-1)
         gap, change = probabilities[:, 0] - probabilities[:, 1], pairs[:, 0] - pairs[:, 1]
 
         def gradient(upstream: Tensor) -> Tensor:
-            # For each row p (c - sum(p c)), by way of p, and p - q, by way of z. The other row's has the opposite sign.
+            # For each row p (c - sum(p c)), by way of p, and p - q, by way of z. The other row's
+            # has the opposite sign.
             mean = ops.sum(probabilities * change[:, None], axis=-1, keepdims=True)
-            slopes = (probabilities * (change[:, None] - mean) + gap[:, None]) * (upstream[:, None, :, None] / 2)
+            slopes = (probabilities * (change[:, None] - mean) + gap[:, None]) * (
+                upstream[:, None, :, None] / 2
+            )
             slopes = ops.concatenate([slopes[:, :1], -slopes[:, 1:]], axis=1)
             return ops.cast(ops.reshape(slopes, ops.shape(logits)), logits.dtype)
 
@@ -189,8 +230,8 @@ def divergence(logits: Tensor) -> Tensor:
 def _spread(logits: Tensor, normalizer: Tensor, label_smoothing: float) -> tuple[Tensor, Tensor]:
     """Spread the smoothed part of the labels over the tokens that can be predicted.
 
-    With n the normalizer, every n - z is at least 0, so that the mean of n - z, times V, is more than -NEVER if one of them is. If it is
-    not, as in most models, no logit needs to be looked at.
+    With n the normalizer, every n - z is at least 0, so that the mean of n - z, times V, is more
+    than -NEVER if one of them is. If it is not, as in most models, no logit needs to be looked at.
 
     Args:
         logits: z, float32 (…, V).
@@ -207,23 +248,33 @@ def _spread(logits: Tensor, normalizer: Tensor, label_smoothing: float) -> tuple
         log_probs = ops.reshape(logits - normalizer[..., None], (-1, vocab_size))
         predictable = ops.greater(ops.max(log_probs, axis=0), NEVER)
         count = ops.sum(ops.cast(predictable, "float32"))
-        return ops.sum(ops.where(predictable, logits, 0.0), axis=-1) / count, label_smoothing / count * ops.cast(predictable, "float32")
+        return ops.sum(
+            ops.where(predictable, logits, 0.0), axis=-1
+        ) / count, label_smoothing / count * ops.cast(predictable, "float32")
 
     all_predictable = ops.max(normalizer - mean) * vocab_size < -NEVER
-    return ops.cond(all_predictable, lambda: (mean, ops.full((vocab_size,), label_smoothing / vocab_size)), over_some)
+    return ops.cond(
+        all_predictable,
+        lambda: (mean, ops.full((vocab_size,), label_smoothing / vocab_size)),
+        over_some,
+    )
 
 
-def _normalizer_and_true(labels: Tensor, logits: Tensor, probabilities: Tensor) -> tuple[Tensor, Tensor]:
+def _normalizer_and_true(
+    labels: Tensor, logits: Tensor, probabilities: Tensor
+) -> tuple[Tensor, Tensor]:
     """Return logsumexp(z) and z_true for logits z and their softmax."""
     true = _at(labels, logits)
     return _normalizer(true, _at(labels, probabilities), logits, probabilities), true
 
 
-def _normalizer(true: Tensor, true_probability: Tensor, logits: Tensor, probabilities: Tensor) -> Tensor:
+def _normalizer(
+    true: Tensor, true_probability: Tensor, logits: Tensor, probabilities: Tensor
+) -> Tensor:
     """Return logsumexp(z), which is z_j - log(p_j) for every j.
 
-    Using the true token for j saves two passes over all logits. If its probability is too small for a logarithm, the most
-    probable token is used instead: its probability is at least 1 / V.
+    Using the true token for j saves two passes over all logits. If its probability is too small for
+    a logarithm, the most probable token is used instead: its probability is at least 1 / V.
     """
     return ops.cond(
         ops.min(true_probability) > SMALLEST,
@@ -250,7 +301,9 @@ def real_tokens(labels: Tensor) -> Tensor:
 
 
 def shared_by_devices() -> bool:
-    """Return whether several devices share the current batch under `tf.distribute`, each computing a part of it."""
+    """Return whether several devices share the current batch under `tf.distribute`, each computing
+    a part of it.
+    """
     if keras.backend.backend() != "tensorflow":
         return False
     import tensorflow as tf
@@ -260,7 +313,9 @@ def shared_by_devices() -> bool:
 
 
 def _over_devices(count: Tensor) -> Tensor:
-    """Return the sum of a scalar over the devices that share a batch under `tf.distribute`, and the scalar itself elsewhere."""
+    """Return the sum of a scalar over the devices that share a batch under `tf.distribute`, and the
+    scalar itself elsewhere.
+    """
     if not shared_by_devices():
         return count
     import tensorflow as tf
@@ -270,20 +325,24 @@ def _over_devices(count: Tensor) -> Tensor:
 
 @keras.saving.register_keras_serializable(package="tfk_transformer")
 class LabelSmoothedCrossentropy(keras.losses.Loss):
-    """Compute the mean cross-entropy over the tokens of a batch. Padding, id 0, is left out of both the sum and the count.
+    """Compute the mean cross-entropy over the tokens of a batch. Padding, id 0, is left out of both
+    the sum and the count.
 
     Args:
-        label_smoothing: probability that is spread evenly over the vocabulary. Defaults to 0.1, the paper's value (section 5.4).
-            Tokens that cannot be predicted get no part of it; see `token_crossentropy`.
+        label_smoothing: probability that is spread evenly over the vocabulary. Defaults to 0.1, the
+            paper's value (section 5.4). Tokens that cannot be predicted get no part of it; see
+            `token_crossentropy`.
         from_logits: False for a model that returns probabilities. Defaults to True.
-        consistency: weight of the mean `divergence` between the two passes of each row, which differ in their dropout:
-            half the alpha of R-Drop (arXiv:2106.14448, equation 4). Each row must come twice in succession, as in batches of
-            `TokenBatches(copies=2)`, and `fit` must not shuffle the rows. Defaults to 0, which compares nothing.
+        consistency: weight of the mean `divergence` between the two passes of each row, which
+            differ in their dropout: half the alpha of R-Drop (arXiv:2106.14448, equation 4). Each
+            row must come twice in succession, as in batches of `TokenBatches(copies=2)`, and `fit`
+            must not shuffle the rows. Defaults to 0, which compares nothing.
         name: name of the loss.
         **kwargs: arguments of `keras.losses.Loss`.
 
     Raises:
-        ValueError: if `label_smoothing` is not in [0, 1), or `consistency` is negative, or positive for probabilities.
+        ValueError: if `label_smoothing` is not in [0, 1), or `consistency` is negative, or positive
+            for probabilities.
     """
 
     def __init__(
@@ -296,7 +355,10 @@ class LabelSmoothedCrossentropy(keras.losses.Loss):
     ) -> None:
         super().__init__(name=name, **kwargs)
         if not 0 <= label_smoothing < 1:
-            raise ValueError(f"label_smoothing: expected a number in [0, 1), got {label_smoothing}; the paper uses 0.1.")
+            raise ValueError(
+                f"label_smoothing: expected a number in [0, 1), got {label_smoothing}; the paper "
+                "uses 0.1."
+            )
         if not consistency >= 0 or (consistency and not from_logits):
             wanted = "at least 0" if from_logits else "0 for a model that returns probabilities"
             raise ValueError(f"consistency: expected {wanted}, got {consistency}.")
@@ -312,14 +374,21 @@ class LabelSmoothedCrossentropy(keras.losses.Loss):
             y_pred: logits or probabilities (B, T, vocab_size).
 
         Returns:
-            A float32 scalar, 0 for a batch of padding only. If several devices share a batch under `tf.distribute`, each
-            device's part of the mean: Keras adds up the gradients of the parts.
+            A float32 scalar, 0 for a batch of padding only. If several devices share a batch under
+            `tf.distribute`, each device's part of the mean: Keras adds up the gradients of the
+            parts.
 
         Raises:
             ValueError: if labels are not ids of the shape (B, T).
         """
-        loss = self.mean(token_crossentropy(y_true, y_pred, self.label_smoothing, self.from_logits), y_true)
-        return loss + self.consistency * self.mean(divergence(y_pred), y_true[::2]) if self.consistency else loss
+        loss = self.mean(
+            token_crossentropy(y_true, y_pred, self.label_smoothing, self.from_logits), y_true
+        )
+        return (
+            loss + self.consistency * self.mean(divergence(y_pred), y_true[::2])
+            if self.consistency
+            else loss
+        )
 
     def mean(self, losses: Tensor, y_true: Tensor) -> Tensor:
         """Return the mean of losses (B, T) over the tokens of labels (B, T), as in `call`."""
@@ -328,5 +397,7 @@ class LabelSmoothedCrossentropy(keras.losses.Loss):
 
     def get_config(self) -> dict[str, object]:
         """Return the arguments of the constructor."""
-        own = {name: getattr(self, name) for name in ("label_smoothing", "from_logits", "consistency")}
+        own = {
+            name: getattr(self, name) for name in ("label_smoothing", "from_logits", "consistency")
+        }
         return {**super().get_config(), **own}

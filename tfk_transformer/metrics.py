@@ -21,8 +21,12 @@ class TokenMean(keras.metrics.Mean):
         Raises:
             ValueError: if labels are not ids of the shape (B, T).
         """
-        # Keras averages each row of a matrix first, which would give the tokens of short rows more weight.
-        super().update_state(ops.reshape(self._values(y_true, y_pred), (-1,)), ops.reshape(real_tokens(y_true), (-1,)))
+        # Keras averages each row of a matrix first, which would give the tokens of short rows more
+        # weight.
+        super().update_state(
+            ops.reshape(self._values(y_true, y_pred), (-1,)),
+            ops.reshape(real_tokens(y_true), (-1,)),
+        )
 
     def _values(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         """Return the value of each position, float32 (B, T)."""
@@ -31,7 +35,8 @@ class TokenMean(keras.metrics.Mean):
 
 @keras.saving.register_keras_serializable(package="tfk_transformer")
 class TokenAccuracy(TokenMean):
-    """Compute the share of tokens whose most probable prediction is the true token. Padding, id 0, is left out.
+    """Compute the share of tokens whose most probable prediction is the true token. Padding, id 0,
+    is left out.
 
     Args:
         name: name of the metric. Defaults to "accuracy".
@@ -44,14 +49,16 @@ class TokenAccuracy(TokenMean):
     def _values(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         labels = ops.cast(y_true, "int32")
         check_labels(labels, y_pred)
-        # `ops.argmax` passes over the vocabulary six times, to tell 0 from -0, and takes three times as long.
+        # `ops.argmax` passes over the vocabulary six times, to tell 0 from -0, and takes three
+        # times as long.
         best = ops.top_k(y_pred, 1)[1][..., 0]
         return ops.cast(ops.equal(labels, ops.cast(best, "int32")), "float32")
 
 
 @keras.saving.register_keras_serializable(package="tfk_transformer")
 class Perplexity(TokenMean):
-    """Compute the exponential of the mean cross-entropy of the tokens, without label smoothing. Padding, id 0, is left out.
+    """Compute the exponential of the mean cross-entropy of the tokens, without label smoothing.
+    Padding, id 0, is left out.
 
     Args:
         from_logits: False for a model that returns probabilities. Defaults to True.
@@ -59,7 +66,9 @@ class Perplexity(TokenMean):
         **kwargs: arguments of `keras.metrics.Mean`.
     """
 
-    def __init__(self, from_logits: bool = True, name: str = "perplexity", **kwargs: object) -> None:
+    def __init__(
+        self, from_logits: bool = True, name: str = "perplexity", **kwargs: object
+    ) -> None:
         super().__init__(name=name, **kwargs)
         self.from_logits = from_logits
 

@@ -7,21 +7,30 @@ from tfk_transformer.keras_internals import adam_moments
 
 
 class _OnePass:
-    """Update each variable with TensorFlow's own operation for Adam; Keras passes a dozen times over weights and moments.
+    """Update each variable with TensorFlow's own operation for Adam; Keras passes a dozen times
+    over weights and moments.
 
-    The formula is the one of Keras, from the end of section 2 of the paper (arXiv:1412.6980). If the gradient of an embedding
-    comes in slices, the slices of a row are added up before they are clipped and squared. Keras 3.15 does this slice by slice.
+    The formula is the one of Keras, from the end of section 2 of the paper (arXiv:1412.6980). If
+    the gradient of an embedding comes in slices, the slices of a row are added up before they are
+    clipped and squared. Keras 3.15 does this slice by slice.
     """
 
-    def apply(self, grads: list[Tensor], trainable_variables: list[keras.Variable] | None = None) -> None:
+    def apply(
+        self, grads: list[Tensor], trainable_variables: list[keras.Variable] | None = None
+    ) -> None:
         """Update all variables; see `keras.optimizers.Optimizer`."""
         if keras.backend.backend() == "tensorflow":
             import tensorflow as tf
 
-            grads = [tf.convert_to_tensor(grad) if isinstance(grad, tf.IndexedSlices) else grad for grad in grads]
+            grads = [
+                tf.convert_to_tensor(grad) if isinstance(grad, tf.IndexedSlices) else grad
+                for grad in grads
+            ]
         super().apply(grads, trainable_variables)  # type: ignore[misc]
 
-    def update_step(self: Tensor, gradient: Tensor, variable: keras.Variable, learning_rate: Tensor) -> None:
+    def update_step(
+        self: Tensor, gradient: Tensor, variable: keras.Variable, learning_rate: Tensor
+    ) -> None:
         """Update one variable and its moments; see `keras.optimizers.Optimizer`."""
         if keras.backend.backend() != "tensorflow" or self.amsgrad:
             super().update_step(gradient, variable, learning_rate)  # type: ignore[misc]
@@ -48,9 +57,13 @@ class _OnePass:
 
 @keras.saving.register_keras_serializable(package="tfk_transformer")
 class Adam(_OnePass, keras.optimizers.Adam):
-    """`keras.optimizers.Adam`, in half the time on a CPU under TensorFlow. Do not use it under `tf.distribute`."""
+    """`keras.optimizers.Adam`, in half the time on a CPU under TensorFlow. Do not use it under
+    `tf.distribute`.
+    """
 
 
 @keras.saving.register_keras_serializable(package="tfk_transformer")
 class AdamW(_OnePass, keras.optimizers.AdamW):
-    """`keras.optimizers.AdamW`, in half the time on a CPU under TensorFlow. Do not use it under `tf.distribute`."""
+    """`keras.optimizers.AdamW`, in half the time on a CPU under TensorFlow. Do not use it under
+    `tf.distribute`.
+    """

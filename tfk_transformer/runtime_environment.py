@@ -1,4 +1,6 @@
-"""The process that the library runs in: processors, optional packages, and how TensorFlow starts."""
+"""The process that the library runs in: processors, optional packages, and how TensorFlow
+starts.
+"""
 
 import contextlib
 import gc
@@ -9,7 +11,8 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-# The extra of pyproject.toml that installs a package, by the name that the package is imported under.
+# The extra of pyproject.toml that installs a package, by the name that the package is imported
+# under.
 EXTRAS = {
     "apache_beam": "beam",
     "backports": "zstd",
@@ -42,33 +45,45 @@ EXTRAS = {
     "uvicorn": "serve",
     "yaml": "import",
 }
-# The start-up notes of TensorFlow that `without_start_up_notes` drops: a header, information (I0000 …), and its continuation.
-START_UP_NOTE = re.compile(rb"WARNING: All log messages before absl::InitializeLog|I\d{4} |To enable the following instructions:")
+# The start-up notes of TensorFlow that `without_start_up_notes` drops: a header, information (I0000
+# …), and its continuation.
+START_UP_NOTE = re.compile(
+    rb"WARNING: All log messages before absl::InitializeLog"
+    rb"|I\d{4} |To enable the following instructions:"
+)
 
 
 def usable_processors(root: Path = Path("/")) -> int:
     """Return the number of processors that this process may use.
 
-    Both limits count: the processors that the process may run on (its affinity, which job schedulers set), and the CPU quota of
-    its control groups (which containers set), rounded up.
+    Both limits count: the processors that the process may run on (its affinity, which job
+    schedulers set), and the CPU quota of its control groups (which containers set), rounded up.
 
     Args:
         root: the folder that holds `proc` and `sys`.
     """
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    allowed = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     return max(1, min([allowed, *map(math.ceil, _cpu_quotas(root))]))
 
 
 def _cpu_quotas(root: Path) -> Iterator[float]:
-    """Yield the CPU quotas, in processors, of this process's control groups and of all groups around them."""
+    """Yield the CPU quotas, in processors, of this process's control groups and of all groups
+    around them.
+    """
     for line in _read(root / "proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         read: Callable[[Path], float | None] = _quota_v1 if controllers else _quota_v2
         if not controllers or "cpu" in controllers.split(","):
             top = root / "sys/fs/cgroup" / controllers
             group = top / path.lstrip("/")
-            # Inside a container the path may be the host's, which is not there; the quota then stands at the top.
-            for folder in (group, *(parent for parent in group.parents if parent.is_relative_to(top))):
+            # Inside a container the path may be the host's, which is not there; the quota then
+            # stands at the top.
+            for folder in (
+                group,
+                *(parent for parent in group.parents if parent.is_relative_to(top)),
+            ):
                 if (quota := read(folder)) is not None:
                     yield quota
 
@@ -88,16 +103,21 @@ def _quota_v1(folder: Path) -> float | None:
 
 
 def available_memory(root: Path = Path("/")) -> float:
-    """Return the bytes of memory that this process can still take; infinity where the system does not tell.
+    """Return the bytes of memory that this process can still take; infinity where the system does
+    not tell.
 
-    The limits of the machine, of the control groups (which containers set), and of the process (`ulimit -v`) count.
+    The limits of the machine, of the control groups (which containers set), and of the process
+    (`ulimit -v`) count.
 
     Args:
         root: the folder that holds `proc` and `sys`.
     """
     found = re.search(r"^MemAvailable:\s+(\d+) kB", _read(root / "proc/meminfo"), re.MULTILINE)
     free = [float(found[1]) * 1024] if found else []
-    for name, limit, used in (("", "memory.max", "memory.current"), ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes")):
+    for name, limit, used in (
+        ("", "memory.max", "memory.current"),
+        ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
+    ):
         numbers = [_read(root / "sys/fs/cgroup" / name / file).strip() for file in (limit, used)]
         if all(number.isdecimal() for number in numbers):
             free.append(float(numbers[0]) - float(numbers[1]))
@@ -136,15 +156,25 @@ def _read(file: Path) -> str:
 
 
 def with_install_line(error: ImportError) -> ImportError:
-    """Return an ImportError that names the `pip install` line for a missing optional package, or else the error itself."""
+    """Return an ImportError that names the `pip install` line for a missing optional package, or
+    else the error itself.
+    """
     package = (error.name or "").partition(".")[0]
     if package not in EXTRAS:
         return error
-    return ImportError(f'{package} is not installed. Install it with: pip install "tfk-transformer[{EXTRAS[package]}]"', name=error.name)
+    return ImportError(
+        (
+            f"{package} is not installed. Install it with: pip install "
+            f'"tfk-transformer[{EXTRAS[package]}]"'
+        ),
+        name=error.name,
+    )
 
 
 def load_backend() -> None:
-    """Import TensorFlow for training, without its start-up notes, unless the environment selects another Keras backend."""
+    """Import TensorFlow for training, without its start-up notes, unless the environment selects
+    another Keras backend.
+    """
     if os.environ.get("KERAS_BACKEND", "tensorflow") == "tensorflow":
         use_onednn()
         load_tensorflow()
@@ -153,13 +183,15 @@ def load_backend() -> None:
 def use_onednn() -> None:
     """Let TensorFlow multiply with oneDNN on every x86-64 processor, if it is not loaded yet.
 
-    By itself it does so only with AVX-512 VNNI. What the environment already decides stays as it is.
+    By itself it does so only with AVX-512 VNNI. What the environment already decides stays as it
+    is.
     """
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
 
 def load_tensorflow() -> None:
-    """Import TensorFlow and TensorFlow Text for a program whose output people read: without notes and with its log off.
+    """Import TensorFlow and TensorFlow Text for a program whose output people read: without notes
+    and with its log off.
 
     Raises:
         ImportError: if one of them is not installed, with the line that installs it.
@@ -173,7 +205,9 @@ def load_tensorflow() -> None:
     except ImportError as error:
         raise with_install_line(error) from error
     if first:
-        gc.freeze()  # tracing makes many objects, and each full collection of garbage would visit those of the packages
+        # Tracing makes many objects, and each full collection of garbage would visit those of the
+        # packages.
+        gc.freeze()
 
 
 @contextlib.contextmanager
@@ -194,11 +228,12 @@ def _without_jax() -> Iterator[None]:
 
 
 def keep_tensor_memory() -> None:
-    """Let TensorFlow keep the memory of tensors for the tensors that follow, if it has not run its first operation yet.
+    """Let TensorFlow keep the memory of tensors for the tensors that follow, if it has not run its
+    first operation yet.
 
-    Otherwise, on processors for which its oneDNN operations are off (x86-64 without AVX-512 VNNI), it takes every large tensor from
-    the system and gives it back, and mapping those pages takes up to a third of the time of training. What the environment already
-    decides stays as it is.
+    Otherwise, on processors for which its oneDNN operations are off (x86-64 without AVX-512 VNNI),
+    it takes every large tensor from the system and gives it back, and mapping those pages takes up
+    to a third of the time of training. What the environment already decides stays as it is.
     """
     os.environ.setdefault("TF_CPU_ALLOCATOR_USE_BFC", "true")
     if hasattr(os, "sysconf"):  # not on Windows
@@ -211,7 +246,8 @@ _tensorflow_process: int | None = None  # the process in which this library firs
 
 
 def check_process() -> None:
-    """Refuse to run TensorFlow in a fork of the process that ran it first: TensorFlow's threads are not there, and it would wait for ever.
+    """Refuse to run TensorFlow in a fork of the process that ran it first: TensorFlow's threads are
+    not there, and it would wait for ever.
 
     Raises:
         RuntimeError: with what to do instead.
@@ -221,18 +257,21 @@ def check_process() -> None:
         _tensorflow_process = os.getpid()
     elif _tensorflow_process != os.getpid():
         raise RuntimeError(
-            f"TensorFlow already ran in process {_tensorflow_process}, and this process {os.getpid()} is a fork of it, in which TensorFlow "
-            "would wait for ever. Load the model after the fork in each process, start processes by 'spawn', or use OnnxTranslator, which "
+            f"TensorFlow already ran in process {_tensorflow_process}, and this process "
+            f"{os.getpid()} is a fork of it, in which TensorFlow "
+            "would wait for ever. Load the model after the fork in each process, start processes "
+            "by 'spawn', or use OnnxTranslator, which "
             "works after a fork."
         )
 
 
 @contextlib.contextmanager
 def without_start_up_notes() -> Iterator[None]:
-    """Drop the notes that TensorFlow writes to standard error while it is imported; everything else appears at the end.
+    """Drop the notes that TensorFlow writes to standard error while it is imported; everything else
+    appears at the end.
 
-    TensorFlow writes these notes before its log starts, so that no log level silences them. Nothing is dropped in a process
-    that sets TF_CPP_MIN_LOG_LEVEL to 0, or that has no standard error.
+    TensorFlow writes these notes before its log starts, so that no log level silences them. Nothing
+    is dropped in a process that sets TF_CPP_MIN_LOG_LEVEL to 0, or that has no standard error.
     """
     import tempfile  # only here: it takes longer to import than the rest of this module
 
@@ -251,7 +290,9 @@ def without_start_up_notes() -> Iterator[None]:
                 os.dup2(kept, 2)
                 notes.seek(0)
                 shown = os.environ.get("TF_CPP_MIN_LOG_LEVEL") == "0"
-                os.write(2, b"".join(line for line in notes if shown or not START_UP_NOTE.match(line)))
+                os.write(
+                    2, b"".join(line for line in notes if shown or not START_UP_NOTE.match(line))
+                )
     finally:
         os.close(kept)
 

@@ -1,4 +1,6 @@
-"""A translation as HTML, for notebooks: its words coloured by the source words that they stand for."""
+"""A translation as HTML, for notebooks: its words coloured by the source words that they stand
+for.
+"""
 
 import hashlib
 import html
@@ -19,8 +21,9 @@ NAMED = 3  # source words in the hint of a target word
 def translation_html(translation: "Translation") -> str:
     """Return a piece of HTML with the source, the hypotheses and their scores.
 
-    If the best hypothesis has attention, each of its words has the colour of the source word with most attention, and the words that
-    belong together are underlined when the pointer is over one of them. No script and nothing from elsewhere is needed.
+    If the best hypothesis has attention, each of its words has the colour of the source word with
+    most attention, and the words that belong together are underlined when the pointer is over one
+    of them. No script and nothing from elsewhere is needed.
 
     Args:
         translation: the result of `translate`.
@@ -31,11 +34,16 @@ def translation_html(translation: "Translation") -> str:
     name = f"tfk-{hashlib.sha256(repr((translation.source, best.text)).encode()).hexdigest()[:10]}"
     if found and found.weights is not None and found.weights.size:
         links = dict(enumerate(found.weights.argmax(axis=1).tolist()))  # target word -> source word
-        source = _marked(translation.source, found.source, "s", {word: word for word in links.values()}, {})
+        source = _marked(
+            translation.source, found.source, "s", {word: word for word in links.values()}, {}
+        )
         target = _marked(best.text, found.target, "t", links, _hints(translation.source, found))
         style = _style(name, links)
     rows = [_row("source", source), _row("translation", target, best.score)]
-    rows += [_row(f"number {number}", html.escape(other.text), other.score) for number, other in enumerate(others, 2)]
+    rows += [
+        _row(f"number {number}", html.escape(other.text), other.score)
+        for number, other in enumerate(others, 2)
+    ]
     return f'{style}<table id="{name}">{"".join(rows)}</table>'
 
 
@@ -45,7 +53,9 @@ def _row(name: str, text: str, score: float | None = None) -> str:
     return f'<tr><th {left}>{name}</th><td dir="auto" {left}>{text}</td><td>{shown}</td></tr>'
 
 
-def _marked(text: str, places: Sequence[Span], side: str, links: dict[int, int], hints: dict[int, str]) -> str:
+def _marked(
+    text: str, places: Sequence[Span], side: str, links: dict[int, int], hints: dict[int, str]
+) -> str:
     """Return a text with an element around each word that has a link."""
     parts, done = [], 0
     for word, (start, end) in enumerate(places):

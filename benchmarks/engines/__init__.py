@@ -3,9 +3,11 @@
 A module here is one engine. Its class `Engine(path, threads, *options)` has
 
     version           name and version of the engine
-    prepare(rows)     converts lists of source ids (end token included) to the engine's inputs; not timed
+    prepare(rows)     converts lists of source ids (end token included) to the engine's inputs;
+                      not timed
     translate(prepared, search)    converts these inputs to the engine's results; timed
-    read(found)       converts the results to lists of target ids: only the best hypothesis, without end token; not timed
+    read(found)       converts the results to lists of target ids: only the best hypothesis, without
+                      end token; not timed
 
 The peers' modules need only numpy and the peer, not this project or TensorFlow.
 """

@@ -9,7 +9,9 @@ START_ID, END_ID = 1, 2
 
 
 class Search(NamedTuple):
-    """What every engine is asked for: the best hypothesis without length penalty, in batches of neighbouring rows."""
+    """What every engine is asked for: the best hypothesis without length penalty, in batches of
+    neighbouring rows.
+    """
 
     beam_size: int
     batch_size: int
@@ -30,7 +32,10 @@ def padded_batches(rows: list[list[int]], size: int) -> Iterator[np.ndarray]:
 def unpadded(found: list[np.ndarray]) -> list[list[int]]:
     """Return the rows of batches (N, T), each up to its first end or padding."""
     rows = [row for batch in found for row in batch.tolist()]
-    return [row[: next((i for i, token in enumerate(row) if token in (0, END_ID)), len(row))] for row in rows]
+    return [
+        row[: next((i for i, token in enumerate(row) if token in (0, END_ID)), len(row))]
+        for row in rows
+    ]
 
 
 def own_settings(search: Search) -> dict:
@@ -41,5 +46,6 @@ def own_settings(search: Search) -> dict:
         "length_penalty": 0.0,
         "min_length": search.max_length + 1 if search.forced else 0,
         "max_length": search.max_length,
-        "max_length_factor": float(search.max_length),  # never the nearer limit: the peers have none by the source's length
+        # Never the nearer limit: the peers have none by the source's length.
+        "max_length_factor": float(search.max_length),
     }

@@ -18,7 +18,9 @@ class Engine:
         self.has_map = (Path(path) / "vmap.txt").is_file()
 
     def prepare(self, rows):
-        """Turn ids into the vocabulary's tokens, which are the ids written out. The engine adds the end token itself."""
+        """Turn ids into the vocabulary's tokens, which are the ids written out. The engine adds the
+        end token itself.
+        """
         return [[str(i) for i in row[:-1]] for row in rows]
 
     def translate(self, rows, search: Search):

@@ -25,13 +25,19 @@ class Engine:
         return rows
 
     def translate(self, rows, search: Search):
-        """Run one batch after the other, or some side by side: the longest first, as `OnnxTranslator` does."""
+        """Run one batch after the other, or some side by side: the longest first, as
+        `OnnxTranslator` does.
+        """
         settings = setting_arrays(checked_settings(own_settings(search), self.rules), self.rules)
-        session = self.sessions.open(self.threads, are_small(len(rows), search.batch_size, search.beam_size))
+        session = self.sessions.open(
+            self.threads, are_small(len(rows), search.batch_size, search.beam_size)
+        )
         batches = list(padded_batches(rows, search.batch_size))[::-1]
         with ThreadPoolExecutor(self.at_once) as threads:
             run = threads.map if self.at_once > 1 else map
-            found = run(lambda ids: session.run(["ids"], {"source_ids": ids, **settings})[0][:, 0], batches)
+            found = run(
+                lambda ids: session.run(["ids"], {"source_ids": ids, **settings})[0][:, 0], batches
+            )
             return list(found)[::-1]
 
     def read(self, found):

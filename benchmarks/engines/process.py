@@ -25,11 +25,17 @@ class EngineSpec(NamedTuple):
 
     def side_by_side(self, batches: int) -> "EngineSpec":
         """Return this engine with this number of batches in parallel, which is its last option."""
-        return self._replace(name=f"{self.name}, {batches} at once", options=(*self.options, str(batches)))
+        return self._replace(
+            name=f"{self.name}, {batches} at once", options=(*self.options, str(batches))
+        )
 
     def megabytes(self) -> float:
         """Return the size of its files."""
-        files = [self.path] if self.path.is_file() else [path for path in self.path.rglob("*") if path.is_file()]
+        files = (
+            [self.path]
+            if self.path.is_file()
+            else [path for path in self.path.rglob("*") if path.is_file()]
+        )
         return sum(file.stat().st_size for file in files) / 1e6
 
 
@@ -48,9 +54,23 @@ class RunningEngine:
 
     def __init__(self, spec: EngineSpec, threads: int):
         self.spec = spec
-        command = [spec.python, "-m", self.worker, spec.module, spec.path.resolve(), threads, *spec.options]
+        command = [
+            spec.python,
+            "-m",
+            self.worker,
+            spec.module,
+            spec.path.resolve(),
+            threads,
+            *spec.options,
+        ]
         # The working folder is where `-m` looks first.
-        self._process = subprocess.Popen(list(map(str, command)), cwd=HERE, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._process = subprocess.Popen(
+            list(map(str, command)),
+            cwd=HERE,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         self.loaded = self._answer()
         self.peak_megabytes = 0.0
 
@@ -75,7 +95,11 @@ class RunningEngine:
 
     def _answer(self) -> dict:
         line = self._process.stdout.readline()
-        answer = json.loads(line) if line else {"error": f"its process ended with status {self._process.wait()}"}
+        answer = (
+            json.loads(line)
+            if line
+            else {"error": f"its process ended with status {self._process.wait()}"}
+        )
         if "error" in answer:
             self.close()
             raise ValueError(f"{self.spec.name}: {answer['error']}")

@@ -13,7 +13,8 @@ from engines.trial import Measured
 
 # Of /proc/cpuinfo: the instructions that decide the speed of products.
 FLAGS = ("avx2", "avx512f", "avx_vnni", "avx512_vnni", "avx512_bf16", "amx_tile")
-LEFT = {"vnni": ("avx2", "avx512f"), "avx512": ("avx2",)}  # by what `without.py` hides, which is the variable HIDE
+# By what `without.py` hides, which is the variable HIDE.
+LEFT = {"vnni": ("avx2", "avx512f"), "avx512": ("avx2",)}
 
 
 class Footprint(NamedTuple):
@@ -38,16 +39,31 @@ class Report(NamedTuple):
 
     def speeds(self) -> list[list[str]]:
         """Return the table of speeds, its heading first."""
-        headings = [f"{search_name(column.beam_size)}, batch {column.batch_size}" for column in self.measured]
-        return [["engine", *headings], *([f.name, *(self._cell(column, f.name) for column in self.measured)] for f in self.footprints)]
+        headings = [
+            f"{search_name(column.beam_size)}, batch {column.batch_size}"
+            for column in self.measured
+        ]
+        return [
+            ["engine", *headings],
+            *(
+                [f.name, *(self._cell(column, f.name) for column in self.measured)]
+                for f in self.footprints
+            ),
+        ]
 
     def _cell(self, column: Measured, name: str) -> str:
-        return f"{column.speed(name):.1f} ({column.ratio(name, self.peers):.2f} ×)" if name in column.seconds else ""
+        return (
+            f"{column.speed(name):.1f} ({column.ratio(name, self.peers):.2f} ×)"
+            if name in column.seconds
+            else ""
+        )
 
     def needs(self) -> list[list[str]]:
         """Return the table of the other figures, its heading first."""
         beams = sorted({row.beam_size for row in self.measured})
-        figures = [f"{what}, {search_name(beam)}" for what in ("same ids", "BLEU") for beam in beams]
+        figures = [
+            f"{what}, {search_name(beam)}" for what in ("same ids", "BLEU") for beam in beams
+        ]
         table = [["engine", "version", "load s", "peak MB", "files MB", *figures]]
         for f in self.footprints:
             shares = [f"{f.same_ids[beam]:.1%}" if beam in f.same_ids else "" for beam in beams]
@@ -77,7 +93,11 @@ class Report(NamedTuple):
             for row in self.measured
             for name, seconds in row.seconds.items()
         ]
-        content = {"conditions": self.conditions, "rows": rows, "engines": [f._asdict() for f in self.footprints]}
+        content = {
+            "conditions": self.conditions,
+            "rows": rows,
+            "engines": [f._asdict() for f in self.footprints],
+        }
         path.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n")
 
 
@@ -97,25 +117,36 @@ def print_tables(conditions: Sequence[str], tables: Sequence[list[list[str]]]) -
         console.print(table)
 
 
-def write_markdown(path: Path, conditions: Sequence[str], tables: Sequence[list[list[str]]]) -> None:
+def write_markdown(
+    path: Path, conditions: Sequence[str], tables: Sequence[list[list[str]]]
+) -> None:
     """Write sentences and tables as a page has them."""
     parts = ["\n".join(f"- {line}" for line in conditions), *map(_markdown, tables)]
     path.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
 
 
 def processor() -> str:
-    """Return the processor's name, how many there are, and those of its instructions that decide the speed of products."""
+    """Return the processor's name, how many there are, and those of its instructions that decide
+    the speed of products.
+    """
     info = Path("/proc/cpuinfo")
-    lines = [line.partition(":") for line in info.read_text().splitlines()] if info.is_file() else []
+    lines = (
+        [line.partition(":") for line in info.read_text().splitlines()] if info.is_file() else []
+    )
     names = [value.strip() for key, _, value in lines if key.strip() == "model name"]
     flags = {flag for key, _, value in lines if key.strip() == "flags" for flag in value.split()}
     if not names:
         return "an unknown processor"
-    found = f"{len(names)} × {names[0]}; of {', '.join(FLAGS)} it has {', '.join(flag for flag in FLAGS if flag in flags) or 'none'}"
+    found = (
+        f"{len(names)} × {names[0]}; of {', '.join(FLAGS)} it has "
+        f"{', '.join(flag for flag in FLAGS if flag in flags) or 'none'}"
+    )
     left = LEFT.get(os.environ.get("HIDE", ""))
     return f"{found}, of which these programs found {' and '.join(left)} only" if left else found
 
 
 def _markdown(table: list[list[str]]) -> str:
     heading, *rows = table
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in (heading, ["---"] * len(heading), *rows))
+    return "\n".join(
+        f"| {' | '.join(cells)} |" for cells in (heading, ["---"] * len(heading), *rows)
+    )

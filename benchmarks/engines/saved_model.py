@@ -23,7 +23,10 @@ class Engine:
     def translate(self, rows, search: Search):
         """Run one batch after the other."""
         settings = own_settings(search)
-        return [self.model.generate(ids, **settings)[0][:, 0] for ids in padded_batches(rows, search.batch_size)]
+        return [
+            self.model.generate(ids, **settings)[0][:, 0]
+            for ids in padded_batches(rows, search.batch_size)
+        ]
 
     def read(self, found):
         """Return lists of ids."""

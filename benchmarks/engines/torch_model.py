@@ -43,7 +43,8 @@ class Engine:
                 logits, past = self.model.decode(ids[:, -1:], projected, mask, past)
             else:
                 logits, _ = self.model.decode(ids, self.model.project(memory), mask)
-            logits[:, : END_ID + 1 if search.forced else END_ID] = -torch.inf  # never padding or start
+            # Never padding or start.
+            logits[:, : END_ID + 1 if search.forced else END_ID] = -torch.inf
             last = logits.argmax(-1).masked_fill(ended, 0)
             ended |= last == END_ID
             ids = torch.cat([ids, last[:, None]], dim=1)
@@ -60,8 +61,11 @@ class TorchTransformer:
     def __init__(self, folder):
         self.config, arrays = read_weights(folder)
         self.weights = {name: torch.from_numpy(array) for name, array in arrays.items()}
-        for name in [name for name, array in arrays.items() if array.ndim == 3 and not name.endswith("_bias")]:
-            self.weights[name] = self.weights[name].permute(1, 0, 2).flatten(1).contiguous()  # (D, H*width), heads side by side
+        for name in [
+            name for name, array in arrays.items() if array.ndim == 3 and not name.endswith("_bias")
+        ]:
+            # (D, H*width), heads side by side.
+            self.weights[name] = self.weights[name].permute(1, 0, 2).flatten(1).contiguous()
 
     def encode(self, source):
         """Encode source ids (B, S) to (B, S, D) and the mask (B, 1, 1, S) of real tokens."""
@@ -69,7 +73,11 @@ class TorchTransformer:
         x = self._embed("source", source, 0)
         for i in range(self.config["encoder_layers"]):
             layer = f"encoder/layer_{i}"
-            x = self._connect(x, f"{layer}/attention_residual", lambda y, n=f"{layer}/attention": self._self_attention(n, y, mask)[0])
+            x = self._connect(
+                x,
+                f"{layer}/attention_residual",
+                lambda y, n=f"{layer}/attention": self._self_attention(n, y, mask)[0],
+            )
             x = self._feed_forward(layer, x)
         return self._final_norm("encoder", x), mask
 
@@ -79,7 +87,9 @@ class TorchTransformer:
         return [[self._heads(name, role, memory) for role in ("key", "value")] for name in names]
 
     def decode(self, tokens, projected, mask, past=None):
-        """Decode tokens (B, t) after those in `past`, each layer's keys and values; return the last one's logits (B, V), and more past."""
+        """Decode tokens (B, t) after those in `past`, each layer's keys and values; return the last
+        one's logits (B, V), and more past.
+        """
         x = self._embed("target", tokens, 0 if past is None else past[0][0].shape[2])
         grown = []
         for i, memory in enumerate(projected):
@@ -92,7 +102,9 @@ class TorchTransformer:
         own = []
 
         def look_back(y):
-            output, found = self._self_attention(f"{layer}/self_attention", y, None, past, causal=past is None)
+            output, found = self._self_attention(
+                f"{layer}/self_attention", y, None, past, causal=past is None
+            )
             own.extend(found)
             return output
 
@@ -112,7 +124,9 @@ class TorchTransformer:
 
     def _attend(self, name, query, key, value, mask, causal=False):
         scale = 1 / query.shape[-1] if self.config["attention_scale"] == "key_dim" else None
-        heads = functional.scaled_dot_product_attention(query, key, value, mask, is_causal=causal, scale=scale)
+        heads = functional.scaled_dot_product_attention(
+            query, key, value, mask, is_causal=causal, scale=scale
+        )
         output = heads.transpose(1, 2).flatten(2) @ self.weights[f"{name}/output"]
         return output + self.weights.get(f"{name}/output_bias", 0)
 
@@ -126,7 +140,9 @@ class TorchTransformer:
     def _feed_forward(self, layer, x):
         def run(y):
             inner, outer = (f"{layer}/feed_forward/{name}" for name in ("inner", "outer"))
-            y = ACTIVATIONS[self.config["ff_activation"]](y @ self.weights[f"{inner}/kernel"] + self.weights[f"{inner}/bias"])
+            y = ACTIVATIONS[self.config["ff_activation"]](
+                y @ self.weights[f"{inner}/kernel"] + self.weights[f"{inner}/bias"]
+            )
             return y @ self.weights[f"{outer}/kernel"] + self.weights[f"{outer}/bias"]
 
         return self._connect(x, f"{layer}/ff_residual", run)
@@ -141,17 +157,28 @@ class TorchTransformer:
 
     def _norm(self, name, x):
         return functional.layer_norm(
-            x, x.shape[-1:], self.weights[f"{name}/gamma"], self.weights[f"{name}/beta"], self.config["norm_epsilon"]
+            x,
+            x.shape[-1:],
+            self.weights[f"{name}/gamma"],
+            self.weights[f"{name}/beta"],
+            self.config["norm_epsilon"],
         )
 
     def _embed(self, side, ids, first):
         shared = self.config["tie_embeddings"] == "all"
-        table = self.weights["source_embedding/embeddings" if shared else f"{side}_embedding/embeddings"]
+        table = self.weights[
+            "source_embedding/embeddings" if shared else f"{side}_embedding/embeddings"
+        ]
         scale = table.shape[1] ** 0.5 if self.config["scale_embeddings"] else 1.0
-        return table[ids] * scale + self.weights[f"{side}_positions/table"][first : first + ids.shape[1]]
+        return (
+            table[ids] * scale
+            + self.weights[f"{side}_positions/table"][first : first + ids.shape[1]]
+        )
 
     def _logits(self, x):
         tied = self.config["tie_embeddings"]
-        table = {"all": "source_embedding/embeddings", "target": "target_embedding/embeddings"}.get(tied)
+        table = {"all": "source_embedding/embeddings", "target": "target_embedding/embeddings"}.get(
+            tied
+        )
         logits = x @ (self.weights[table].T if table else self.weights["output/kernel"])
         return logits + self.weights.get("output/bias", 0)

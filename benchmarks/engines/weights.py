@@ -16,7 +16,9 @@ def write_weights(model, folder: Path) -> None:
     """
     config = model.config
     if problems := list(_unsupported(config)):
-        raise ValueError(f"bundle: expected a model that the peers can hold, got one with {', '.join(problems)}.")
+        raise ValueError(
+            f"bundle: expected a model that the peers can hold, got one with {', '.join(problems)}."
+        )
     folder.mkdir(parents=True)
     (folder / CONFIG).write_text(config.to_json())
     arrays = {name: np.asarray(weight) for name, weight in model.named_weights.items()}

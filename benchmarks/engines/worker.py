@@ -47,11 +47,17 @@ def _run(engine, rows: list, search: dict, ids: bool) -> dict:
     started = time.perf_counter()
     found = engine.translate(prepared, Search(**search))
     seconds = time.perf_counter() - started
-    return {"seconds": seconds, "peak_megabytes": peak_megabytes(), "ids": engine.read(found) if ids else None}
+    return {
+        "seconds": seconds,
+        "peak_megabytes": peak_megabytes(),
+        "ids": engine.read(found) if ids else None,
+    }
 
 
 def peak_megabytes() -> float:
-    """Return this process's greatest resident size; ru_maxrss would count the parent from before the exec, if it was larger."""
+    """Return this process's greatest resident size; ru_maxrss would count the parent from before
+    the exec, if it was larger.
+    """
     status = Path("/proc/self/status")
     if not status.is_file():
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

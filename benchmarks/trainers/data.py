@@ -26,17 +26,26 @@ class Epoch(NamedTuple):
 
     def line(self) -> str:
         """Return its padding and times in words."""
-        first, later = (1000 * seconds / len(self.batches) for seconds in (self.first_seconds, self.seconds))
-        sides = ", ".join(f"{name} {padding_share(self.batches, side):.1%}" for name, side in (("source", "source"), ("target", "labels")))
+        first, later = (
+            1000 * seconds / len(self.batches) for seconds in (self.first_seconds, self.seconds)
+        )
+        sides = ", ".join(
+            f"{name} {padding_share(self.batches, side):.1%}"
+            for name, side in (("source", "source"), ("target", "labels"))
+        )
         return (
-            f"An epoch has {len(self.batches):,} batches; padding is {padding_share(self.batches):.1%} of their tokens ({sides}). "
-            f"Made alone, a batch takes {first:.2f} ms in the first epoch and {later:.2f} ms in the second."
+            f"An epoch has {len(self.batches):,} batches; padding is "
+            f"{padding_share(self.batches):.1%} of their tokens ({sides}). "
+            f"Made alone, a batch takes {first:.2f} ms in the first epoch and {later:.2f} ms in "
+            "the second."
         )
 
 
 @functools.cache
 def real_epoch(spec: str, vocab_size: int, batch_tokens: int, max_length: int) -> Epoch:
-    """Return the training pairs of a data set as `TokenBatches` gives them to `fit`; needs TensorFlow."""
+    """Return the training pairs of a data set as `TokenBatches` gives them to `fit`; needs
+    TensorFlow.
+    """
     from tfk_transformer.runtime_environment import load_tensorflow
 
     load_tensorflow()
@@ -44,7 +53,16 @@ def real_epoch(spec: str, vocab_size: int, batch_tokens: int, max_length: int) -
     from tfk_transformer.data.batches import TokenBatches
 
     data, tokenizer = datasets.load(spec), _tokenizer(spec, min(vocab_size, LARGEST_LEARNED))
-    batches = TokenBatches(data, "train", tokenizer, tokenizer, batch_tokens, max_length, shuffle=True, few_shapes=False)
+    batches = TokenBatches(
+        data,
+        "train",
+        tokenizer,
+        tokenizer,
+        batch_tokens,
+        max_length,
+        shuffle=True,
+        few_shapes=False,
+    )
     started = time.perf_counter()
     dataset = batches.dataset()
     for _ in dataset:
@@ -53,7 +71,10 @@ def real_epoch(spec: str, vocab_size: int, batch_tokens: int, max_length: int) -
     for _ in dataset:
         pass
     ended = time.perf_counter()
-    found = [Batch(inputs["source"], inputs["target"], labels) for inputs, labels in dataset.as_numpy_iterator()]
+    found = [
+        Batch(inputs["source"], inputs["target"], labels)
+        for inputs, labels in dataset.as_numpy_iterator()
+    ]
     if vocab_size > LARGEST_LEARNED:
         found = [_with_random_ids(batch, vocab_size, seed) for seed, batch in enumerate(found)]
     return Epoch(found, again - started, ended - again)
@@ -65,7 +86,9 @@ def _tokenizer(spec: str, vocab_size: int):
     from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
     pairs = datasets.load(spec).pairs("train")
-    return SubwordTokenizer.train((text for pair in pairs for text in (pair.source, pair.target)), vocab_size)
+    return SubwordTokenizer.train(
+        (text for pair in pairs for text in (pair.source, pair.target)), vocab_size
+    )
 
 
 def _with_random_ids(batch: Batch, vocab_size: int, seed: int) -> Batch:
@@ -85,9 +108,10 @@ def _redrawn(ids, draw, vocab_size):
 def random_batches(vocab_size: int, batch_tokens: int, max_length: int, wanted: int) -> list[Batch]:
     """Return batches of random pairs, for machines without data or TensorFlow.
 
-    A source has 15 exp(0.35 x) tokens and its target exp(0.2 y) times as many, x and y normally distributed, between 3 and
-    `max_length`: about the lengths of captions in subwords. Ids are uniform over the vocabulary. Pairs are padded to the next
-    multiple of 4 of their longer side, and each batch is full.
+    A source has 15 exp(0.35 x) tokens and its target exp(0.2 y) times as many, x and y normally
+    distributed, between 3 and
+    `max_length`: about the lengths of captions in subwords. Ids are uniform over the vocabulary.
+    Pairs are padded to the next multiple of 4 of their longer side, and each batch is full.
 
     Args:
         vocab_size: ids are below it.
@@ -112,7 +136,10 @@ def _clip(length: float, max_length: int) -> int:
 
 
 def _random_batch(pairs, length: int, vocab_size: int, draw) -> Batch:
-    source, labels = (_random_rows(np.array(lengths), length, vocab_size, draw) for lengths in zip(*pairs, strict=True))
+    source, labels = (
+        _random_rows(np.array(lengths), length, vocab_size, draw)
+        for lengths in zip(*pairs, strict=True)
+    )
     starts = np.full((len(labels), 1), START_ID, "int32")
     target = np.concatenate([starts, np.where(labels == END_ID, 0, labels)[:, :-1]], axis=1)
     return Batch(source, target, labels)
@@ -128,7 +155,11 @@ def _random_rows(lengths, length: int, vocab_size: int, draw):
 
 def spread(batches: Iterable[Batch], count: int) -> Sequence[Batch]:
     """Choose batches that stand for all: evenly spaced in order of their length, then mixed."""
-    ordered = sorted(batches, key=lambda batch: (batch.labels.shape[1], int((batch.labels != 0).sum())))
-    places = np.linspace(0, len(ordered), min(count, len(ordered)), endpoint=False) + len(ordered) / (2 * min(count, len(ordered)))
+    ordered = sorted(
+        batches, key=lambda batch: (batch.labels.shape[1], int((batch.labels != 0).sum()))
+    )
+    places = np.linspace(0, len(ordered), min(count, len(ordered)), endpoint=False) + len(
+        ordered
+    ) / (2 * min(count, len(ordered)))
     chosen = [ordered[int(place)] for place in places]
     return [chosen[i] for i in np.random.default_rng(0).permutation(len(chosen))]

@@ -19,7 +19,11 @@ class KerasFit:
 
     def __init__(self, path: str, threads: int, backend: str, compiler: str):
         os.environ["KERAS_BACKEND"] = backend
-        self._device = _Tensorflow(None if compiler == "towers" else threads) if backend == "tensorflow" else _Jax()
+        self._device = (
+            _Tensorflow(None if compiler == "towers" else threads)
+            if backend == "tensorflow"
+            else _Jax()
+        )
         import keras
 
         from tfk_transformer.training.towers import fit_in_towers
@@ -27,8 +31,15 @@ class KerasFit:
         task = read_task(path)
         self._batches, self._dtype = task.batches, task.dtype
         keras.utils.set_random_seed(0)
-        self.model = self.make_model(task, "mixed_bfloat16" if task.dtype == "bfloat16" else "float32")
-        optimizer = self.make_optimizer(learning_rate=task.learning_rate, beta_2=0.98, epsilon=1e-9, global_clipnorm=task.clip_norm)
+        self.model = self.make_model(
+            task, "mixed_bfloat16" if task.dtype == "bfloat16" else "float32"
+        )
+        optimizer = self.make_optimizer(
+            learning_rate=task.learning_rate,
+            beta_2=0.98,
+            epsilon=1e-9,
+            global_clipnorm=task.clip_norm,
+        )
         self.model.compile(optimizer, self.make_loss(task), jit_compile=compiler == "xla")
         fit_in_towers(self.model, self._device.towers)
         self.parameters = self.model.count_params()
@@ -53,7 +64,9 @@ class KerasFit:
 
     def train(self, count) -> float:
         """Fit for one epoch of the first `count` batches."""
-        history = self.model.fit(self._device.dataset(self._batches[:count]), shuffle=False, verbose=0)
+        history = self.model.fit(
+            self._device.dataset(self._batches[:count]), shuffle=False, verbose=0
+        )
         self._wait(self.model.trainable_variables[0])
         return history.history["loss"][-1]
 
@@ -102,10 +115,16 @@ class _Tensorflow:
             for batch in batches:
                 yield {"source": batch.source, "target": batch.target}, batch.labels
 
-        dataset = tf.data.Dataset.from_generator(rows, output_signature=({"source": ids, "target": ids}, ids))
+        dataset = tf.data.Dataset.from_generator(
+            rows, output_signature=({"source": ids, "target": ids}, ids)
+        )
         options = tf.data.Options()
         options.autotune.enabled = False  # an epoch's end would wait for its period
-        return dataset.prefetch(2).apply(tf.data.experimental.assert_cardinality(len(batches))).with_options(options)
+        return (
+            dataset.prefetch(2)
+            .apply(tf.data.experimental.assert_cardinality(len(batches)))
+            .with_options(options)
+        )
 
     def megabytes(self) -> float:
         import tensorflow as tf
@@ -120,7 +139,9 @@ class _Jax:
         import jax
 
         self.has_gpu = jax.default_backend() != "cpu"
-        self.version = f"JAX {jax.__version__}" + (f" on {jax.devices()[0].device_kind}" if self.has_gpu else "")
+        self.version = f"JAX {jax.__version__}" + (
+            f" on {jax.devices()[0].device_kind}" if self.has_gpu else ""
+        )
 
     def dataset(self, batches: list[Batch]):
         """Return batches that need no TensorFlow."""

@@ -9,7 +9,8 @@ from engines.report import print_tables, write_markdown
 
 from trainers.trial import Measured
 
-PEERS = ("PyTorch", "keras-hub")  # the fastest engine of each name is what the others are compared with
+# The fastest engine of each name is what the others are compared with.
+PEERS = ("PyTorch", "keras-hub")
 
 
 class Report(NamedTuple):
@@ -20,12 +21,28 @@ class Report(NamedTuple):
 
     def speeds(self) -> list[list[str]]:
         """Return the table of speeds, its heading first."""
-        heading = ["model", "vocabulary", "batch", "engine", "target tokens/s", *(f"× {peer}" for peer in PEERS)]
+        heading = [
+            "model",
+            "vocabulary",
+            "batch",
+            "engine",
+            "target tokens/s",
+            *(f"× {peer}" for peer in PEERS),
+        ]
         heading += ["s a step", "peak MB", "share of products", "padding"]
-        return [heading, *(self._speed(case, name) for case in self.measured for name in case.engines)]
+        return [
+            heading,
+            *(self._speed(case, name) for case in self.measured for name in case.engines),
+        ]
 
     def _speed(self, case: Measured, name: str) -> list[str]:
-        what = [case.model, f"{case.vocab_size:,}", f"{case.batch_tokens:,}", name, f"{case.speed(name):,.0f}"]
+        what = [
+            case.model,
+            f"{case.vocab_size:,}",
+            f"{case.batch_tokens:,}",
+            name,
+            f"{case.speed(name):,.0f}",
+        ]
         ratios = [case.ratio(name, peer) for peer in PEERS]
         what += ["" if ratio is None else f"{ratio:.2f}" for ratio in ratios]
         timed = case.engines[name]
@@ -40,7 +57,17 @@ class Report(NamedTuple):
 
     def needs(self) -> list[list[str]]:
         """Return the table of the other figures, its heading first."""
-        heading = ["model", "vocabulary", "batch", "engine", "version", "parameters", "first time, s", "own products, GFLOP/s", "loss"]
+        heading = [
+            "model",
+            "vocabulary",
+            "batch",
+            "engine",
+            "version",
+            "parameters",
+            "first time, s",
+            "own products, GFLOP/s",
+            "loss",
+        ]
         rows = [self._needs(case, name) for case in self.measured for name in case.engines]
         return [heading, *rows]
 
@@ -48,7 +75,13 @@ class Report(NamedTuple):
         timed = case.engines[name]
         rate = statistics.median(timed.rates) / 1e9
         what = [case.model, f"{case.vocab_size:,}", f"{case.batch_tokens:,}", name, timed.version]
-        return [*what, f"{timed.parameters:,}", f"{timed.first_seconds:.1f}", f"{rate:,.0f}", f"{timed.loss:.3f}"]
+        return [
+            *what,
+            f"{timed.parameters:,}",
+            f"{timed.first_seconds:.1f}",
+            f"{rate:,.0f}",
+            f"{timed.loss:.3f}",
+        ]
 
     def print(self) -> None:
         """Print both tables."""
@@ -60,7 +93,10 @@ class Report(NamedTuple):
 
     def write_json(self, path: Path) -> None:
         """Write every time that was taken, and the figures of the tables."""
-        content = {"conditions": self.conditions, "rows": [_row(case, name) for case in self.measured for name in case.engines]}
+        content = {
+            "conditions": self.conditions,
+            "rows": [_row(case, name) for case in self.measured for name in case.engines],
+        }
         path.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n")
 
 
@@ -72,4 +108,11 @@ def _row(case: Measured, name: str) -> dict:
         "seconds_a_step": case.step_seconds(name),
         "share_of_products": case.share(name),
     }
-    return {**figures, "engine": name, **case.engines[name]._asdict(), **ratios, **speeds, "machine_flops": case.machine_rate()}
+    return {
+        **figures,
+        "engine": name,
+        **case.engines[name]._asdict(),
+        **ratios,
+        **speeds,
+        "machine_flops": case.machine_rate(),
+    }

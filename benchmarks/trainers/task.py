@@ -12,7 +12,9 @@ TASK, BATCHES = "task.json", "batches.npz"
 
 
 class Sizes(NamedTuple):
-    """A model: pre-norm layers, sinusoidal positions, one embedding for source, target and output."""
+    """A model: pre-norm layers, sinusoidal positions, one embedding for source, target and
+    output.
+    """
 
     model_dim: int
     ff_dim: int
@@ -53,7 +55,14 @@ def write_task(task: Task, folder: Path) -> None:
     content = {**task._asdict(), "sizes": task.sizes._asdict()}
     del content["batches"]
     (folder / TASK).write_text(json.dumps(content))
-    np.savez(folder / BATCHES, **{f"{i}/{name}": ids for i, b in enumerate(task.batches) for name, ids in b._asdict().items()})
+    np.savez(
+        folder / BATCHES,
+        **{
+            f"{i}/{name}": ids
+            for i, b in enumerate(task.batches)
+            for name, ids in b._asdict().items()
+        },
+    )
 
 
 def read_task(folder) -> Task:

@@ -19,7 +19,8 @@ class Engine:
     Args:
         path: folder of a task.
         threads: it may use.
-        compiler: "eager", "compiled" for kernels of any shape, or "compiled-static" for kernels of each shape.
+        compiler: "eager", "compiled" for kernels of any shape, or "compiled-static" for kernels of
+            each shape.
     """
 
     def __init__(self, path: str, threads: int, compiler: str):
@@ -34,14 +35,18 @@ class Engine:
         self.batches = [[torch.from_numpy(ids).long() for ids in batch] for batch in task.batches]
         if self.device.type == "cuda":
             self.version += f" on {torch.cuda.get_device_name()}"
-            torch.set_float32_matmul_precision("high")  # as TensorFlow and JAX have it from the start
+            # As TensorFlow and JAX have it from the start.
+            torch.set_float32_matmul_precision("high")
             self.batches = [[ids.pin_memory() for ids in batch] for batch in self.batches]
         self.model = Seq2Seq(task.sizes, task.dropout, task.max_length).to(self.device).train()
         self.parameters = sum(weight.numel() for weight in self.model.parameters())
-        self.optimizer = torch.optim.Adam(self.model.parameters(), task.learning_rate, betas=(0.9, 0.98), eps=1e-9, fused=True)
+        self.optimizer = torch.optim.Adam(
+            self.model.parameters(), task.learning_rate, betas=(0.9, 0.98), eps=1e-9, fused=True
+        )
         self.loss = self._loss
         if compiler != "eager":
-            torch._dynamo.config.recompile_limit = 64  # a static kernel for each of the shapes, and not just eight
+            # A static kernel for each of the shapes, and not just eight.
+            torch._dynamo.config.recompile_limit = 64
             self.loss = torch.compile(self._loss, dynamic=compiler == "compiled")
 
     def train(self, count) -> float:
@@ -74,11 +79,15 @@ class Engine:
 
     def _loss(self, source, target, labels):
         logits = self.model(source, target).flatten(0, 1).float()
-        return functional.cross_entropy(logits, labels.flatten(), ignore_index=PAD_ID, label_smoothing=self.label_smoothing)
+        return functional.cross_entropy(
+            logits, labels.flatten(), ignore_index=PAD_ID, label_smoothing=self.label_smoothing
+        )
 
     def _precision(self):
         mixed = self.dtype == torch.bfloat16
-        return torch.autocast(self.device.type, torch.bfloat16) if mixed else contextlib.nullcontext()
+        return (
+            torch.autocast(self.device.type, torch.bfloat16) if mixed else contextlib.nullcontext()
+        )
 
     def _wait(self):
         if self.device.type == "cuda":
@@ -88,8 +97,9 @@ class Engine:
 class Seq2Seq(nn.Module):
     """`nn.Transformer` between one embedding of source, target and output.
 
-    Attention has no biases, and dropout is applied only to embeddings and residual connections, as in this project's model:
-    without dropout on its weights, attention runs in PyTorch's fused kernel.
+    Attention has no biases, and dropout is applied only to embeddings and residual connections, as
+    in this project's model: without dropout on its weights, attention runs in PyTorch's fused
+    kernel.
     """
 
     def __init__(self, sizes: Sizes, dropout: float, max_length: int):
@@ -97,13 +107,18 @@ class Seq2Seq(nn.Module):
         s = sizes
         self.table = nn.Embedding(s.vocab_size, s.model_dim)
         nn.init.normal_(self.table.weight, std=s.model_dim**-0.5)
-        self.register_buffer("positions", torch.from_numpy(_sinusoids(max_length, s.model_dim)), persistent=False)
+        self.register_buffer(
+            "positions", torch.from_numpy(_sinusoids(max_length, s.model_dim)), persistent=False
+        )
         self.dropout = nn.Dropout(dropout)
         layers = (s.encoder_layers, s.decoder_layers)
         options = {"layer_norm_eps": 1e-6, "batch_first": True, "norm_first": True}
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="enable_nested_tensor")  # it speaks of inference
-            self.transformer = nn.Transformer(s.model_dim, s.num_heads, *layers, s.ff_dim, dropout, **options)
+            # It speaks of inference.
+            warnings.filterwarnings("ignore", message="enable_nested_tensor")
+            self.transformer = nn.Transformer(
+                s.model_dim, s.num_heads, *layers, s.ff_dim, dropout, **options
+            )
         for module in self.transformer.modules():
             if isinstance(module, nn.MultiheadAttention):
                 module.dropout, module.in_proj_bias, module.out_proj.bias = 0.0, None, None
@@ -113,7 +128,9 @@ class Seq2Seq(nn.Module):
     def forward(self, source, target):
         """Map ids (B, S) and (B, T) to logits (B, T, vocab_size)."""
         padding = (source == PAD_ID).to(self.positions.dtype) * HIDDEN  # (B, S)
-        causal = nn.Transformer.generate_square_subsequent_mask(target.shape[1], device=target.device)
+        causal = nn.Transformer.generate_square_subsequent_mask(
+            target.shape[1], device=target.device
+        )
         decoded = self.transformer(
             self._embed(source),
             self._embed(target),
@@ -132,4 +149,8 @@ class Seq2Seq(nn.Module):
 def _sinusoids(length: int, model_dim: int):
     """Return float32 (length, D), sines and cosines side by side."""
     angles = np.arange(length)[:, None] / 10000.0 ** (np.arange(0, model_dim, 2) / model_dim)
-    return np.stack([np.sin(angles), np.cos(angles)], axis=2).reshape(length, model_dim).astype("float32")
+    return (
+        np.stack([np.sin(angles), np.cos(angles)], axis=2)
+        .reshape(length, model_dim)
+        .astype("float32")
+    )

@@ -27,7 +27,10 @@ class RunningTrainer(RunningEngine):
         answer = self.ask(first=first, product_size=product_size)
         if not math.isfinite(answer["loss"]):
             self.close()
-            raise ValueError(f"{self.spec.name}: expected a finite loss, got {answer['loss']}; its times are of no use.")
+            raise ValueError(
+                f"{self.spec.name}: expected a finite loss, got {answer['loss']}; its times are "
+                "of no use."
+            )
         return answer
 
 
@@ -44,7 +47,8 @@ class Timed(NamedTuple):
     """What an engine answered."""
 
     version: str
-    first_seconds: float  # of the first time through the batches, with everything that is compiled then
+    # Of the first time through the batches, with everything that is compiled then.
+    first_seconds: float
     seconds: list[float]  # of each round
     rates: list[float]  # of each round, FLOP/s of its own product of matrices
     parameters: int
@@ -74,12 +78,22 @@ class Measured(NamedTuple):
         return statistics.median(self.engines[name].seconds) / self.steps
 
     def ratio(self, name: str, kind: str) -> float | None:
-        """Return how many times as fast an engine is as the fastest whose name begins with `kind`; None if there is none."""
+        """Return how many times as fast an engine is as the fastest whose name begins with `kind`;
+        None if there is none.
+        """
         peers = [peer for peer in self.engines if peer.startswith(kind)]
-        return ratio_to_best({peer: timed.seconds for peer, timed in self.engines.items()}, name, peers) if peers else None
+        return (
+            ratio_to_best(
+                {peer: timed.seconds for peer, timed in self.engines.items()}, name, peers
+            )
+            if peers
+            else None
+        )
 
     def machine_rate(self) -> float:
-        """Return the machine's FLOP/s in products of matrices: that of the fastest library, each by the median of the rounds."""
+        """Return the machine's FLOP/s in products of matrices: that of the fastest library, each by
+        the median of the rounds.
+        """
         return max(statistics.median(timed.rates) for timed in self.engines.values())
 
     def share(self, name: str) -> float:
@@ -96,7 +110,13 @@ class Options(NamedTuple):
     at_once: int | None = None  # number of engines that are loaded at the same time; None: all
 
 
-def measure(case: Case, specs: Sequence[EngineSpec], options: Options, folder: Path, say: Callable[[str], None]) -> Measured:
+def measure(
+    case: Case,
+    specs: Sequence[EngineSpec],
+    options: Options,
+    folder: Path,
+    say: Callable[[str], None],
+) -> Measured:
     """Train one case on every engine that runs here.
 
     Args:
@@ -115,9 +135,16 @@ def measure(case: Case, specs: Sequence[EngineSpec], options: Options, folder: P
         placed = [spec._replace(path=folder) for spec in specs[first : first + at_once]]
         engines |= _in_turn(placed, options, say)
     if not engines:
-        raise ValueError("engines: expected at least one that runs here, got none; see the lines above.")
+        raise ValueError(
+            "engines: expected at least one that runs here, got none; see the lines above."
+        )
     batches = case.task.batches
-    counts = (len(batches), target_tokens(batches), model_flops(case.task.sizes, batches), padding_share(batches))
+    counts = (
+        len(batches),
+        target_tokens(batches),
+        model_flops(case.task.sizes, batches),
+        padding_share(batches),
+    )
     return Measured(case.model, case.vocab_size, case.batch_tokens, *counts, engines)
 
 
@@ -140,7 +167,10 @@ def _in_turn(specs, options: Options, say) -> dict[str, Timed]:
     finally:
         for engine in running:
             engine.close()
-    return {e.spec.name: _timed(e.loaded["version"], firsts[e.spec.name], answers[e.spec.name]) for e in running}
+    return {
+        e.spec.name: _timed(e.loaded["version"], firsts[e.spec.name], answers[e.spec.name])
+        for e in running
+    }
 
 
 def _timed(version: str, first: dict, answers: list[dict]) -> Timed:
@@ -150,5 +180,8 @@ def _timed(version: str, first: dict, answers: list[dict]) -> Timed:
         first_seconds=first["seconds"],
         seconds=[answer["seconds"] for answer in answers],
         rates=[answer["rate"] for answer in answers],
-        **{name: last[name] for name in ("parameters", "loss", "peak_megabytes", "device_megabytes")},
+        **{
+            name: last[name]
+            for name in ("parameters", "loss", "peak_megabytes", "device_megabytes")
+        },
     )

@@ -1,4 +1,6 @@
-"""Classify with an exported ONNX file. Needs numpy, onnxruntime and onnxruntime-extensions, and never TensorFlow or Keras."""
+"""Classify with an exported ONNX file. Needs numpy, onnxruntime and onnxruntime-extensions, and
+never TensorFlow or Keras.
+"""
 
 from collections.abc import Sequence
 from os import PathLike
@@ -17,10 +19,12 @@ class OnnxClassifier(LoadedModel):
 
     Args:
         path: the file, or an open `OnnxFile`.
-        threads: the number of threads, which one text or several batches at the same time share. Default: the number of processors.
+        threads: the number of threads, which one text or several batches at the same time share.
+            Default: the number of processors.
 
     Raises:
-        ValueError: if the file is not a classifier's ONNX file of this project that takes text, or `threads` is less than 1.
+        ValueError: if the file is not a classifier's ONNX file of this project that takes text, or
+            `threads` is less than 1.
     """
 
     _refusal = "expected a translator, got a classifier; use classify."
@@ -41,7 +45,11 @@ class OnnxClassifier(LoadedModel):
         session, at_once = self._file.session(len(texts))
 
         def run(batch: Sequence[str]) -> Sequence[Any]:
-            found: Sequence[Any] = session.run(["label", "probability", "probabilities"], {"text": np.array(batch, object)})
+            found: Sequence[Any] = session.run(
+                ["label", "probability", "probabilities"], {"text": np.array(batch, object)}
+            )
             return found
 
-        return to_classifications(texts, in_batches(texts, batch_size, run, at_once=at_once), self.labels, self.max_length)
+        return to_classifications(
+            texts, in_batches(texts, batch_size, run, at_once=at_once), self.labels, self.max_length
+        )

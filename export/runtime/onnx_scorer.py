@@ -1,4 +1,6 @@
-"""Score given pairs with an exported ONNX file. Needs numpy and onnxruntime, for texts sentencepiece, and never TensorFlow or Keras."""
+"""Score given pairs with an exported ONNX file. Needs numpy and onnxruntime, for texts
+sentencepiece, and never TensorFlow or Keras.
+"""
 
 import base64
 import functools
@@ -16,7 +18,8 @@ from tfk_transformer.inference.pair_scoring import PairScorer
 if TYPE_CHECKING:
     from tfk_transformer.inference.token_scoring import Tokenizers
 
-SOURCE_TOKENIZER, TARGET_TOKENIZER = "source_tokenizer", "target_tokenizer"  # in the file's metadata: SentencePiece models in base 64
+# In the file's metadata: SentencePiece models in base 64.
+SOURCE_TOKENIZER, TARGET_TOKENIZER = "source_tokenizer", "target_tokenizer"
 OUTPUTS = ("token_log_probs", "log_probability", "attention")
 
 
@@ -31,21 +34,29 @@ class OnnxScorer(PairScorer):
         ValueError: if the file is not an ONNX file of this project that scores.
     """
 
-    _refusal = "expected a file that translates, got one that only scores given pairs; open translate.onnx of the same export."
+    _refusal = (
+        "expected a file that translates, got one that only scores given pairs; open "
+        "translate.onnx of the same export."
+    )
 
     def __init__(self, path: str | PathLike[str], threads: int | None = None) -> None:
         self._path, self._threads = Path(path), threads
         self._session = open_session(path, threads)
         self.metadata = read_metadata(self._session, path)
         if "target_ids" not in [value.name for value in self._session.get_inputs()]:
-            raise ValueError(f"ONNX: expected a file that scores, got {path}, which does not; use score.onnx of the same export.")
+            raise ValueError(
+                f"ONNX: expected a file that scores, got {path}, which does not; use score.onnx "
+                "of the same export."
+            )
         self.max_length: int = self.metadata["config"]["max_length"]
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle path and threads: the file is opened anew where it is unpickled."""
         return type(self), (self._path.absolute(), self._threads)
 
-    def score_ids(self, source_ids: ArrayLike, target_ids: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    def score_ids(
+        self, source_ids: ArrayLike, target_ids: ArrayLike
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Score pairs of ids.
 
         Args:
@@ -53,31 +64,50 @@ class OnnxScorer(PairScorer):
             target_ids: integers (N, T), likewise.
 
         Returns:
-            The log-probability of each token, float32 (N, T), 0 at padding, and their sums (N,); NaN where a side is too long.
+            The log-probability of each token, float32 (N, T), 0 at padding, and their sums (N,);
+            NaN where a side is too long.
         """
-        token_log_probs, log_probability = self.score_arrays(source_ids, target_ids, attention=False)
+        token_log_probs, log_probability = self.score_arrays(
+            source_ids, target_ids, attention=False
+        )
         return token_log_probs, log_probability
 
     def attention(self, source_ids: ArrayLike, target_ids: ArrayLike) -> np.ndarray:
-        """Return the attention weights of each target token, float32 (N, L, H, T, S), for the ids of `score_ids`."""
+        """Return the attention weights of each target token, float32 (N, L, H, T, S), for the ids
+        of `score_ids`.
+        """
         return self._run(OUTPUTS[2:], source_ids, target_ids)[0]
 
-    def score_arrays(self, source_ids: ArrayLike, target_ids: ArrayLike, attention: bool) -> list[np.ndarray]:
+    def score_arrays(
+        self, source_ids: ArrayLike, target_ids: ArrayLike, attention: bool
+    ) -> list[np.ndarray]:
         """Return the results of `score_ids` and, if requested, of `attention`, from one pass."""
         return self._run(OUTPUTS if attention else OUTPUTS[:2], source_ids, target_ids)
 
-    def _run(self, outputs: Sequence[str], source_ids: ArrayLike, target_ids: ArrayLike) -> list[np.ndarray]:
-        ids = {"source_ids": np.asarray(source_ids, "int32"), "target_ids": np.asarray(target_ids, "int32")}
+    def _run(
+        self, outputs: Sequence[str], source_ids: ArrayLike, target_ids: ArrayLike
+    ) -> list[np.ndarray]:
+        ids = {
+            "source_ids": np.asarray(source_ids, "int32"),
+            "target_ids": np.asarray(target_ids, "int32"),
+        }
         shapes = [values.shape for values in ids.values()]
         if [len(shape) for shape in shapes] != [2, 2] or shapes[0][0] != shapes[1][0]:
-            raise ValueError(f"source_ids, target_ids: expected shapes (N, S) and (N, T), got {shapes[0]} and {shapes[1]}.")
+            raise ValueError(
+                f"source_ids, target_ids: expected shapes (N, S) and (N, T), got {shapes[0]} and "
+                f"{shapes[1]}."
+            )
         found: list[np.ndarray] = self._session.run(outputs, ids)
         return found
 
-    def _scored(self, sources: Sequence[str], targets: Sequence[str], batch_size: int, attention: bool) -> list[tuple[Any, ...]]:
+    def _scored(
+        self, sources: Sequence[str], targets: Sequence[str], batch_size: int, attention: bool
+    ) -> list[tuple[Any, ...]]:
         from tfk_transformer.inference.token_scoring import score_in_batches, scoring_of_texts
 
-        run = scoring_of_texts(self._tokenizers, functools.partial(self.score_arrays, attention=attention))
+        run = scoring_of_texts(
+            self._tokenizers, functools.partial(self.score_arrays, attention=attention)
+        )
         return score_in_batches(sources, targets, batch_size, self.max_length, run)
 
     @functools.cached_property
@@ -85,8 +115,13 @@ class OnnxScorer(PairScorer):
         from tfk_transformer.inference.token_scoring import Tokenizers
         from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
-        source, target = (SubwordTokenizer(self._tokenizer_model(name)) for name in (SOURCE_TOKENIZER, TARGET_TOKENIZER))
-        return Tokenizers(source, target, required(self.metadata["config"], "architecture", self._path))
+        source, target = (
+            SubwordTokenizer(self._tokenizer_model(name))
+            for name in (SOURCE_TOKENIZER, TARGET_TOKENIZER)
+        )
+        return Tokenizers(
+            source, target, required(self.metadata["config"], "architecture", self._path)
+        )
 
     def _tokenizer_model(self, name: str) -> bytes:
         found = self._session.get_modelmeta().custom_metadata_map.get(name, "")
@@ -95,5 +130,8 @@ class OnnxScorer(PairScorer):
         except ValueError:
             model = b""
         if not model:
-            raise ValueError(f"ONNX: expected a SentencePiece model in base 64 as '{name}' in the metadata of {self._path}, got none.")
+            raise ValueError(
+                f"ONNX: expected a SentencePiece model in base 64 as '{name}' in the metadata of "
+                f"{self._path}, got none."
+            )
         return model

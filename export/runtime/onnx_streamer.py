@@ -1,4 +1,6 @@
-"""Stream translations from exported ONNX files. Needs numpy, onnxruntime and onnxruntime-extensions, and never TensorFlow or Keras."""
+"""Stream translations from exported ONNX files. Needs numpy, onnxruntime and
+onnxruntime-extensions, and never TensorFlow or Keras.
+"""
 
 from collections.abc import Callable, Iterator
 from os import PathLike
@@ -34,8 +36,12 @@ class OnnxStreamer:
         self._rules: Rules = required(self.metadata, "search", path)
         self.steps = StepModel(
             tokenize=_tokenizer(_found(folder, TOKENIZER)),
-            encode=_encoder(folder, threads) if self.metadata["config"].get("architecture") != "decoder" else None,
-            first_cache=lambda rows: empty_cache({value.name: value.shape for value in step.get_inputs()}, rows),
+            encode=_encoder(folder, threads)
+            if self.metadata["config"].get("architecture") != "decoder"
+            else None,
+            first_cache=lambda rows: empty_cache(
+                {value.name: value.shape for value in step.get_inputs()}, rows
+            ),
             step=_named(step),
             pieces=required(self.metadata, "pieces", path),
             max_length=self.metadata["config"]["max_length"],
@@ -46,7 +52,9 @@ class OnnxStreamer:
         return type(self), (self._folder.absolute(), self._threads)
 
     def stream(self, text: str, **settings: float) -> Iterator[str]:
-        """Translate one text and yield parts of its translation as they are decoded; see `TranslatorProtocol.stream`."""
+        """Translate one text and yield parts of its translation as they are decoded; see
+        `TranslatorProtocol.stream`.
+        """
         chosen = checked_settings({"beam_size": 1, **settings}, self._rules)
         return stream_text(self.steps, text, setting_arrays(chosen, self._rules))
 
@@ -54,7 +62,10 @@ class OnnxStreamer:
 def _found(folder: str | PathLike[str], name: str) -> Path:
     path = Path(folder) / name
     if not path.is_file():
-        raise ValueError(f"stream: expected {name} in {folder}, which is not there; export the bundle with the format onnx_steps.")
+        raise ValueError(
+            f"stream: expected {name} in {folder}, which is not there; export the bundle with the "
+            "format onnx_steps."
+        )
     return path
 
 
@@ -74,6 +85,8 @@ def _encoder(folder: str | PathLike[str], threads: int | None) -> Callable[[np.n
 
 
 def _named(session: onnxruntime.InferenceSession) -> Callable[[Tensors], Tensors]:
-    """Return a session as a function from arrays by name to arrays by name, without the logits, which streaming does not read."""
+    """Return a session as a function from arrays by name to arrays by name, without the logits,
+    which streaming does not read.
+    """
     names = [value.name for value in session.get_outputs() if value.name != "logits"]
     return lambda inputs: dict(zip(names, session.run(names, inputs), strict=True))

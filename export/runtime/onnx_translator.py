@@ -1,4 +1,6 @@
-"""Translate with an exported ONNX file. Needs numpy, onnxruntime and onnxruntime-extensions, and never TensorFlow or Keras."""
+"""Translate with an exported ONNX file. Needs numpy, onnxruntime and onnxruntime-extensions, and
+never TensorFlow or Keras.
+"""
 
 import functools
 from collections.abc import Iterator, Sequence
@@ -11,7 +13,12 @@ import numpy as np
 from tfk_transformer.export.runtime.onnx_scorer import OnnxScorer
 from tfk_transformer.export.runtime.onnx_streamer import OnnxStreamer
 from tfk_transformer.export.runtime.sessions import OnnxFile, Sessions, are_small, opened, required
-from tfk_transformer.inference.base_translator import BaseTranslator, Request, Search, refuse_uncached
+from tfk_transformer.inference.base_translator import (
+    BaseTranslator,
+    Request,
+    Search,
+    refuse_uncached,
+)
 from tfk_transformer.inference.setting_checks import Rules, checked_settings, setting_arrays
 
 if TYPE_CHECKING:
@@ -23,16 +30,19 @@ SCORE = "score.onnx"
 class OnnxTranslator(BaseTranslator):
     """Translate with `translate.onnx` or `translate.int8.onnx`.
 
-    Some methods need further files of the same export in the same folder: `stream` those of the format onnx_steps, scores of
-    given pairs `score.onnx`, and `translate` with `token_scores` or `attention` `score.onnx` and `generate.onnx`,
+    Some methods need further files of the same export in the same folder: `stream` those of the
+    format onnx_steps, scores of given pairs `score.onnx`, and `translate` with `token_scores` or
+    `attention` `score.onnx` and `generate.onnx`,
     and the package sentencepiece.
 
     Args:
         path: the file, or an open `OnnxFile`.
-        threads: the number of threads, which one text or several batches at the same time share. Default: the number of processors.
+        threads: the number of threads, which one text or several batches at the same time share.
+            Default: the number of processors.
 
     Raises:
-        ValueError: if the file is not a translator's ONNX file of this project that takes text, or `threads` is less than 1.
+        ValueError: if the file is not a translator's ONNX file of this project that takes text, or
+            `threads` is less than 1.
     """
 
     def __init__(self, path: str | PathLike[str] | OnnxFile, threads: int | None = None) -> None:
@@ -64,26 +74,41 @@ class OnnxTranslator(BaseTranslator):
 
         return Search(run, at_once)
 
-    def _detailed_search(self, scalars: dict[str, np.ndarray], attention: bool, small: bool) -> Search:
+    def _detailed_search(
+        self, scalars: dict[str, np.ndarray], attention: bool, small: bool
+    ) -> Search:
         """Return the search over ids with `generate.onnx`, whose hypotheses `score.onnx` scores."""
         from tfk_transformer.inference.token_scoring import search_with_details
 
         scorer, session = self._scorer_of_details, self._over_ids.open(self._file.threads, small)
 
-        def generate(source_ids: np.ndarray, prefix_ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            ids, scores = session.run(["ids", "scores"], {"source_ids": source_ids, "prefix_ids": prefix_ids, **scalars})
+        def generate(
+            source_ids: np.ndarray, prefix_ids: np.ndarray
+        ) -> tuple[np.ndarray, np.ndarray]:
+            ids, scores = session.run(
+                ["ids", "scores"], {"source_ids": source_ids, "prefix_ids": prefix_ids, **scalars}
+            )
             return ids, scores
 
-        return Search(search_with_details(self._tokenizers, generate, functools.partial(scorer.score_arrays, attention=attention)))
+        return Search(
+            search_with_details(
+                self._tokenizers,
+                generate,
+                functools.partial(scorer.score_arrays, attention=attention),
+            )
+        )
 
     def stream(self, text: str, **settings: float) -> Iterator[str]:
-        """Translate one text and yield parts of its translation as they are decoded; see `TranslatorProtocol.stream`.
+        """Translate one text and yield parts of its translation as they are decoded; see
+        `TranslatorProtocol.stream`.
 
         Needs `tokenizer.onnx`, `encoder.onnx` and `decoder_step.onnx`, see `OnnxStreamer`.
         """
         return self._streamer.stream(text, **settings)
 
-    def _scored(self, sources: Sequence[str], targets: Sequence[str], batch_size: int, attention: bool) -> list[tuple[Any, ...]]:
+    def _scored(
+        self, sources: Sequence[str], targets: Sequence[str], batch_size: int, attention: bool
+    ) -> list[tuple[Any, ...]]:
         return self._scorer._scored(sources, targets, batch_size, attention)
 
     @property
@@ -103,7 +128,8 @@ class OnnxTranslator(BaseTranslator):
         """The scorer, which has the weights of this file unless these are rounded."""
         if self.metadata.get("profile") == "int8":
             raise ValueError(
-                f"token_scores, attention: expected a file with float32 weights, got {self._file.path}, whose rounded weights "
+                "token_scores, attention: expected a file with float32 weights, got "
+                f"{self._file.path}, whose rounded weights "
                 f"{SCORE} does not have; use translate.onnx."
             )
         self._beside(SCORE, "token_scores, attention")
@@ -123,7 +149,8 @@ class OnnxTranslator(BaseTranslator):
         path = self._file.path.parent / name
         if not path.is_file():
             raise ValueError(
-                f"{wanted}: expected {name} beside {self._file.path}, which is not there; copy it from the same export, "
+                f"{wanted}: expected {name} beside {self._file.path}, which is not there; copy it "
+                "from the same export, "
                 "or export the bundle again with the format onnx."
             )
         return path

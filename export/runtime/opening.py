@@ -1,4 +1,6 @@
-"""Open a model of any kind, told apart by its files. Only bundles and SavedModels load TensorFlow."""
+"""Open a model of any kind, told apart by its files. Only bundles and SavedModels load
+TensorFlow.
+"""
 
 from os import PathLike
 from pathlib import Path
@@ -20,19 +22,22 @@ LOADABLE = ("saved_model", "translate.onnx", "translate.int8.onnx", "classify.on
 def load(path: str | PathLike[str], *, threads: int | None = None) -> LoadedModel:
     """Open a bundle, a SavedModel folder or an exported ONNX file.
 
-    An ONNX file is `translate.onnx`, `translate.int8.onnx`, `classify.onnx` or `score.onnx`. In a folder of
+    An ONNX file is `translate.onnx`, `translate.int8.onnx`, `classify.onnx` or `score.onnx`. In a
+    folder of
     versions, as TensorFlow Serving reads it, the SavedModel of the newest version is opened.
 
     Args:
         path: the file or folder.
-        threads: the number of threads of an ONNX file, see `OnnxTranslator`. Default: the number of processors.
+        threads: the number of threads of an ONNX file, see `OnnxTranslator`. Default: the number of
+            processors.
 
     Returns:
-        A translator or a classifier. All have the methods of `LoadedModel` with the same arguments. A method that the model does not
-        support raises ValueError with the reason.
+        A translator or a classifier. All have the methods of `LoadedModel` with the same arguments.
+        A method that the model does not support raises ValueError with the reason.
 
     Raises:
-        ValueError: if there is nothing at `path`, nothing of this project, or `threads` is given for another kind of model.
+        ValueError: if there is nothing at `path`, nothing of this project, or `threads` is given
+            for another kind of model.
         ImportError: if a bundle or a SavedModel is opened and TensorFlow is not installed.
     """
     kind, path = _kind_of(path)
@@ -47,7 +52,8 @@ def load(path: str | PathLike[str], *, threads: int | None = None) -> LoadedMode
 
 
 def _kind_of(path: str | PathLike[str]) -> tuple[Literal["ONNX", "SavedModel", "bundle"], Path]:
-    """Return the kind of a model by its files, and its path: of a folder of versions, that of the newest.
+    """Return the kind of a model by its files, and its path: of a folder of versions, that of the
+    newest.
 
     Raises:
         ValueError: if there is no model at the path.
@@ -81,7 +87,11 @@ def opened_elsewhere(path: Path) -> str | None:
         family = parsed_object((path / "config.json").read_bytes(), "config.json").get("model_type")
     except ValueError:
         return None
-    return f"a folder of transformers ({family}), of which `tfk-transformer import` makes a bundle" if family else None
+    return (
+        f"a folder of transformers ({family}), of which `tfk-transformer import` makes a bundle"
+        if family
+        else None
+    )
 
 
 def _onnx(path: Path, threads: int | None) -> LoadedModel:
@@ -104,7 +114,9 @@ def _saved_model(path: Path) -> LoadedModel:
     from tfk_transformer.export.runtime.saved_model_translator import SavedModelTranslator
 
     model = read_saved_model(path)
-    return (SavedModelClassifier if "classify" in model.signatures else SavedModelTranslator)(path, model)
+    return (SavedModelClassifier if "classify" in model.signatures else SavedModelTranslator)(
+        path, model
+    )
 
 
 def _what_is(path: Path) -> str:
@@ -130,7 +142,9 @@ def open_bundle(path: str | PathLike[str]) -> "Translator | TextClassifier":
     except ModuleNotFoundError as error:
         if error.name not in ("keras", "tensorflow"):
             raise
-        raise ImportError('a bundle needs TensorFlow: pip install "tfk-transformer[tensorflow]"') from None
+        raise ImportError(
+            'a bundle needs TensorFlow: pip install "tfk-transformer[tensorflow]"'
+        ) from None
     return (TextClassifier if kind_of(path) == CLASSIFIER else Translator).load(path)
 
 

@@ -44,4 +44,6 @@ class SavedModelClassifier(LoadedModel):
             found = self._model.signatures["classify"](text=tf.constant(batch))
             return [found[name].numpy() for name in ("label", "probability", "probabilities")]
 
-        return to_classifications(texts, in_batches(texts, batch_size, run), self.labels, self.max_length)
+        return to_classifications(
+            texts, in_batches(texts, batch_size, run), self.labels, self.max_length
+        )

@@ -1,4 +1,6 @@
-"""Load SavedModels of this project with TensorFlow, and check them; for translators and classifiers."""
+"""Load SavedModels of this project with TensorFlow, and check them; for translators and
+classifiers.
+"""
 
 from collections.abc import Iterable
 from os import PathLike
@@ -19,14 +21,18 @@ def read_saved_model(path: str | PathLike[str]) -> Tensor:
         import tensorflow as tf
         import tensorflow_text  # noqa: F401 (registers the operators)
     except ImportError:
-        raise ImportError('a SavedModel needs TensorFlow: pip install "tfk-transformer[tensorflow]"') from None
+        raise ImportError(
+            'a SavedModel needs TensorFlow: pip install "tfk-transformer[tensorflow]"'
+        ) from None
     if not (Path(path) / "saved_model.pb").is_file():
         raise ValueError(f"SavedModel: expected a folder with saved_model.pb, got {path}.")
     check_process()
     try:
         return tf.saved_model.load(str(path))
     except (OSError, IndexError, tf.errors.OpError) as error:  # IndexError: cut weights
-        raise ValueError(f"SavedModel: {path} does not load: {str(error).splitlines()[0]}") from None
+        raise ValueError(
+            f"SavedModel: {path} does not load: {str(error).splitlines()[0]}"
+        ) from None
 
 
 def check_signature(signatures: Iterable[str], wanted: str, path: str | PathLike[str]) -> None:
@@ -41,4 +47,7 @@ def check_signature(signatures: Iterable[str], wanted: str, path: str | PathLike
     kinds = {"translate": "a translator's", "classify": "a classifier's"}
     other = next((name for name in readers if name in signatures), None)
     cure = f"it is {kinds[other]}; open it with {readers[other]}" if other else "export it again"
-    raise ValueError(f"SavedModel: expected the signature '{wanted}', got {sorted(signatures)} in {path}; {cure}.")
+    raise ValueError(
+        f"SavedModel: expected the signature '{wanted}', got {sorted(signatures)} in {path}; "
+        f"{cure}."
+    )

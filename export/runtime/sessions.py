@@ -1,4 +1,6 @@
-"""ONNX files opened in onnxruntime, with the threads and the memory store that suit how they are run."""
+"""ONNX files opened in onnxruntime, with the threads and the memory store that suit how they are
+run.
+"""
 
 import ctypes
 import importlib.util
@@ -23,10 +25,12 @@ class OnnxFile:
 
     Args:
         path: the file.
-        threads: the number of threads, which one text or several batches at the same time share. Default: the number of processors.
+        threads: the number of threads, which one text or several batches at the same time share.
+            Default: the number of processors.
 
     Raises:
-        ValueError: if the file is missing, does not load or is not of this project, or `threads` is less than 1.
+        ValueError: if the file is missing, does not load or is not of this project, or `threads` is
+            less than 1.
     """
 
     def __init__(self, path: str | PathLike[str], threads: int | None = None) -> None:
@@ -47,7 +51,11 @@ class OnnxFile:
         """The name of the class that reads the file."""
         if {"source_ids", "target_ids"} <= set(self._inputs):
             return "OnnxScorer"
-        return "OnnxClassifier" if self.metadata["config"].get("architecture") == "encoder" else "OnnxTranslator"
+        return (
+            "OnnxClassifier"
+            if self.metadata["config"].get("architecture") == "encoder"
+            else "OnnxTranslator"
+        )
 
     def check(self, reader: str) -> None:
         """Refuse a file for another class than `reader`, and one that takes ids.
@@ -57,17 +65,27 @@ class OnnxFile:
         """
         if reader != self.reader:
             raise ValueError(
-                f"ONNX: expected a file that {reader} reads, got {self.path}, which is for {self.reader}; open it with {self.reader}."
+                f"ONNX: expected a file that {reader} reads, got {self.path}, which is for "
+                f"{self.reader}; open it with {self.reader}."
             )
         if "text" not in self._inputs:
-            file = "classify.onnx" if reader == "OnnxClassifier" else "translate.onnx, or score.onnx to score pairs,"
-            raise ValueError(f"ONNX: expected a file that takes text, got {self.path}, which takes ids; use {file} of the same export.")
+            file = (
+                "classify.onnx"
+                if reader == "OnnxClassifier"
+                else "translate.onnx, or score.onnx to score pairs,"
+            )
+            raise ValueError(
+                f"ONNX: expected a file that takes text, got {self.path}, which takes ids; use "
+                f"{file} of the same export."
+            )
 
     def session(self, texts: int, small: bool = False) -> tuple[onnxruntime.InferenceSession, int]:
-        """Return the session for this number of texts, in small batches or not, and how many batches it runs at the same time.
+        """Return the session for this number of texts, in small batches or not, and how many
+        batches it runs at the same time.
 
-        Operators as short as a decoding step's spend much of their time waiting for each other's threads: batches that run at
-        the same time, each on one thread, take half to four fifths of the time. With one text, its operators share the threads.
+        Operators as short as a decoding step's spend much of their time waiting for each other's
+        threads: batches that run at the same time, each on one thread, take half to four fifths of
+        the time. With one text, its operators share the threads.
         """
         at_once = 1 if texts < 2 else self.threads
         return self._sessions.open(self.threads // at_once, small or texts < 2), at_once
@@ -85,7 +103,9 @@ def opened(file: "str | PathLike[str] | OnnxFile", threads: int | None, reader: 
 
 
 def are_small(texts: int, batch_size: int, beam_size: int) -> bool:
-    """Return whether the batches of a search over this number of texts are small, see `Sessions.open`."""
+    """Return whether the batches of a search over this number of texts are small, see
+    `Sessions.open`.
+    """
     return min(texts, batch_size) * beam_size <= SMALL
 
 
@@ -102,24 +122,34 @@ class Sessions:
         self._opened: dict[tuple[int, bool], onnxruntime.InferenceSession] = {}
 
     def open(self, threads: int, small: bool) -> onnxruntime.InferenceSession:
-        """Return the session with this number of threads, for batches of at most `SMALL` hypotheses or for larger ones.
+        """Return the session with this number of threads, for batches of at most `SMALL` hypotheses
+        or for larger ones.
 
-        onnxruntime's memory arena has one lock, and the short operators of small batches allocate all the time: without the
-        arena, batches at the same time take 0.7 to 0.9 of the time. Large tensors need it, or the system maps their pages anew
-        each time. At 128 hypotheses both take the same time.
+        onnxruntime's memory arena has one lock, and the short operators of small batches allocate
+        all the time: without the arena, batches at the same time take 0.7 to 0.9 of the time. Large
+        tensors need it, or the system maps their pages anew each time. At 128 hypotheses both take
+        the same time.
         """
         if (threads, small) not in self._opened:
-            self._opened[threads, small] = open_session(self._path, threads, self._text_operators, arena=not small)
+            self._opened[threads, small] = open_session(
+                self._path, threads, self._text_operators, arena=not small
+            )
         return self._opened[threads, small]
 
 
 def _check_threads(threads: int | None) -> None:
     if threads is not None and threads < 1:
-        raise ValueError(f"threads: expected at least 1, or None for as many as there are processors, got {threads}.")
+        raise ValueError(
+            "threads: expected at least 1, or None for as many as there are processors, got "
+            f"{threads}."
+        )
 
 
 def open_session(
-    path: str | PathLike[str], threads: int | None = None, text_operators: bool = False, arena: bool = True
+    path: str | PathLike[str],
+    threads: int | None = None,
+    text_operators: bool = False,
+    arena: bool = True,
 ) -> onnxruntime.InferenceSession:
     """Open an ONNX file on the CPU.
 
@@ -127,7 +157,8 @@ def open_session(
         path: the file.
         threads: threads inside operators. Default: the number of processors.
         text_operators: whether the file needs the operators of onnxruntime-extensions.
-        arena: whether memory comes from onnxruntime's own store, which keeps it, or from the system.
+        arena: whether memory comes from onnxruntime's own store, which keeps it, or from the
+            system.
 
     Raises:
         ValueError: if there is no file, onnxruntime does not load it, or `threads` is less than 1.
@@ -151,18 +182,30 @@ def open_session(
 
 
 def text_operators_library() -> str:
-    """Return the path of onnxruntime-extensions' library, loaded such that it works with TensorFlow in one process.
+    """Return the path of onnxruntime-extensions' library, loaded such that it works with TensorFlow
+    in one process.
 
-    TensorFlow makes its symbols, protobuf's among them, global. A library that is loaded after it and contains protobuf calls
-    TensorFlow's copy and crashes, unless it is bound to its own symbols first.
+    TensorFlow makes its symbols, protobuf's among them, global. A library that is loaded after it
+    and contains protobuf calls TensorFlow's copy and crashes, unless it is bound to its own symbols
+    first.
 
-    The package is located without being imported, since it imports onnx, torch and transformers where they are installed. That takes
-    seconds, and the operators do not need them.
+    The package is located without being imported, since it imports onnx, torch and transformers
+    where they are installed. That takes seconds, and the operators do not need them.
     """
     found = importlib.util.find_spec("onnxruntime_extensions")
     if found is None or found.origin is None:
-        raise ImportError("a file that takes text needs onnxruntime-extensions: pip install onnxruntime-extensions")
-    library = next((path for end in ("so", "pyd") for path in Path(found.origin).parent.glob(f"_extensions_pydll*.{end}")), None)
+        raise ImportError(
+            "a file that takes text needs onnxruntime-extensions: pip install "
+            "onnxruntime-extensions"
+        )
+    library = next(
+        (
+            path
+            for end in ("so", "pyd")
+            for path in Path(found.origin).parent.glob(f"_extensions_pydll*.{end}")
+        ),
+        None,
+    )
     if library is None:  # a version with other files
         import onnxruntime_extensions
 
@@ -172,7 +215,9 @@ def text_operators_library() -> str:
     return str(library)
 
 
-def read_metadata(session: onnxruntime.InferenceSession, path: str | PathLike[str]) -> dict[str, Any]:
+def read_metadata(
+    session: onnxruntime.InferenceSession, path: str | PathLike[str]
+) -> dict[str, Any]:
     """Return the metadata that the export wrote into a file.
 
     Raises:
@@ -180,7 +225,10 @@ def read_metadata(session: onnxruntime.InferenceSession, path: str | PathLike[st
     """
     found = session.get_modelmeta().custom_metadata_map.get(METADATA)
     if found is None:
-        raise ValueError(f"ONNX: expected a file that tfk-transformer exported, got {path}, which has no metadata of it.")
+        raise ValueError(
+            f"ONNX: expected a file that tfk-transformer exported, got {path}, which has no "
+            "metadata of it."
+        )
     return checked_metadata(found, path)
 
 
@@ -190,7 +238,9 @@ def _are_texts(value: Any) -> bool:
 
 # What the readers of the files need of each value in the metadata, if it is there.
 _PARTS: dict[str, Callable[[Any], bool]] = {
-    "config": lambda value: isinstance(value, dict) and type(value.get("max_length")) is int and value["max_length"] > 0,
+    "config": lambda value: (
+        isinstance(value, dict) and type(value.get("max_length")) is int and value["max_length"] > 0
+    ),
     "search": are_rules,
     "labels": _are_texts,
     "pieces": _are_texts,
@@ -201,12 +251,20 @@ def checked_metadata(text: str, path: str | PathLike[str]) -> dict[str, Any]:
     """Return the values of a file's metadata, whose text may come from anyone.
 
     Raises:
-        ValueError: if it is no JSON object, or a value in it has another form than the export gives it.
+        ValueError: if it is no JSON object, or a value in it has another form than the export gives
+            it.
     """
     metadata = parsed_object(text, f"ONNX: the metadata of {path}")
-    broken = [name for name, is_right in _PARTS.items() if name in metadata and not is_right(metadata[name])]
+    broken = [
+        name
+        for name, is_right in _PARTS.items()
+        if name in metadata and not is_right(metadata[name])
+    ]
     if broken or "config" not in metadata:
-        raise ValueError(f"ONNX: expected the metadata of an export in {path}, got another form of {', '.join(broken) or 'config'}.")
+        raise ValueError(
+            f"ONNX: expected the metadata of an export in {path}, got another form of "
+            f"{', '.join(broken) or 'config'}."
+        )
     return metadata
 
 
@@ -217,5 +275,7 @@ def required(metadata: Mapping[str, Any], name: str, path: str | PathLike[str]) 
         ValueError: if it is not there.
     """
     if name not in metadata:
-        raise ValueError(f"ONNX: expected '{name}' in the metadata of {path}, got none; export the bundle again.")
+        raise ValueError(
+            f"ONNX: expected '{name}' in the metadata of {path}, got none; export the bundle again."
+        )
     return metadata[name]

@@ -1,6 +1,7 @@
 """Which options of a model another library has too, and how the others are refused.
 
-Every option is compared with a list of values that a library is known to have. An option that no list knows may only have its default.
+Every option is compared with a list of values that a library is known to have. An option that no
+list knows may only have its default.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -10,9 +11,31 @@ from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.constants import END_ID
 from tfk_transformer.models.registry import ModelConfig
 
-SIZES = ("model_dim", "num_heads", "ff_dim", "ff_expansion", "encoder_layers", "decoder_layers", "max_length")
-VOCABULARIES = ("source_vocab_size", "target_vocab_size", "tie_embeddings", "scale_embeddings", "output_bias")
-ATTENTION = ("key_dim", "value_dim", "attention_bias", "attention_scale", "keys_are_values", "shared_projections")  # see `plain_attention`
+SIZES = (
+    "model_dim",
+    "num_heads",
+    "ff_dim",
+    "ff_expansion",
+    "encoder_layers",
+    "decoder_layers",
+    "max_length",
+)
+VOCABULARIES = (
+    "source_vocab_size",
+    "target_vocab_size",
+    "tie_embeddings",
+    "scale_embeddings",
+    "output_bias",
+)
+# See `plain_attention`.
+ATTENTION = (
+    "key_dim",
+    "value_dim",
+    "attention_bias",
+    "attention_scale",
+    "keys_are_values",
+    "shared_projections",
+)
 TRAINING = (  # these change nothing in a search; `output` is what a call of the Keras model returns
     "dropout",
     "attention_dropout",
@@ -31,7 +54,8 @@ class Library(NamedTuple):
     name: str
     free: frozenset[str]  # options of which it has every value
     values: Mapping[str, tuple[object, ...]]  # the values that it has of the others
-    widths: Callable[[TransformerConfig], Iterable[str]]  # problems of the widths of attention heads, in words
+    # Problems of the widths of attention heads, in words.
+    widths: Callable[[TransformerConfig], Iterable[str]]
 
 
 def refusals(config: ModelConfig, library: Library) -> list[str]:
@@ -52,14 +76,20 @@ def _options(config: TransformerConfig, library: Library) -> Iterator[str]:
 def unlike_widths(config: TransformerConfig) -> Iterator[str]:
     """Yield a line if query and value heads differ in width."""
     if config.query_width != config.value_width:
-        yield f"key_dim {config.query_width} beside value_dim {config.value_width} (expected equal widths)"
+        yield (
+            f"key_dim {config.query_width} beside value_dim {config.value_width} (expected "
+            "equal widths)"
+        )
 
 
 def other_widths(config: TransformerConfig) -> Iterator[str]:
     """Yield a line for each width of heads that is not model_dim / num_heads."""
     for name, width in (("key_dim", config.query_width), ("value_dim", config.value_width)):
         if width * config.num_heads != config.model_dim:
-            yield f"{name} {width} (expected model_dim / num_heads, {config.model_dim / config.num_heads:g})"
+            yield (
+                f"{name} {width} (expected model_dim / num_heads, "
+                f"{config.model_dim / config.num_heads:g})"
+            )
 
 
 CTRANSLATE2 = Library(

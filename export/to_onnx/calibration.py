@@ -18,13 +18,20 @@ from tfk_transformer.export.to_onnx.conversion import IR_VERSION, OPSET
 from tfk_transformer.export.to_onnx.onnx_attention import StandardAttention
 from tfk_transformer.export.to_onnx.onnx_file import save
 from tfk_transformer.export.to_onnx.onnx_layers import write_read, write_step
-from tfk_transformer.export.to_onnx.onnx_matmul import Float32MatMul, GetConstant, RowStatistics, WriteOperator
+from tfk_transformer.export.to_onnx.onnx_matmul import (
+    Float32MatMul,
+    GetConstant,
+    RowStatistics,
+    WriteOperator,
+)
 from tfk_transformer.export.to_onnx.operator_writer import OperatorWriter
 from tfk_transformer.models.base import TokenModel
 
 Arrays: TypeAlias = list[np.ndarray]
-Observed: TypeAlias = dict[str, ir.Value]  # the rows that are multiplied, by the name of the weights
-Rows: TypeAlias = dict[tuple[str, ...], np.ndarray]  # float32 (R, rows), by the names of all weights that they are multiplied by
+# The rows that are multiplied, by the name of the weights.
+Observed: TypeAlias = dict[str, ir.Value]
+# float32 (R, rows), by the names of all weights that they are multiplied by.
+Rows: TypeAlias = dict[tuple[str, ...], np.ndarray]
 
 BATCH_SIZE = 32  # sentences that are decoded together
 JOINED = 2**26  # bytes of rows whose statistics are computed together
@@ -44,12 +51,16 @@ class ObservedMatMul(Float32MatMul):
         super().__init__(op, constant, prefix)
         self.observed = observed
 
-    def multiply(self, x: ir.Value, name: str, matrix: np.ndarray, bias: np.ndarray | None = None) -> ir.Value:
+    def multiply(
+        self, x: ir.Value, name: str, matrix: np.ndarray, bias: np.ndarray | None = None
+    ) -> ir.Value:
         """Multiply rows (R, rows) by a matrix (rows, columns) and add a bias (columns,)."""
         self.observed[name] = x
         return super().multiply(x, name, matrix, bias)
 
-    def multiply_by_table(self, x: ir.Value, name: str, table: np.ndarray, bias: np.ndarray | None = None) -> ir.Value:
+    def multiply_by_table(
+        self, x: ir.Value, name: str, table: np.ndarray, bias: np.ndarray | None = None
+    ) -> ir.Value:
         """Multiply rows (R, D) by an embedding table (vocab_size, D), as `Float32MatMul` does."""
         self.observed[f"output/{name}"] = x
         return super().multiply_by_table(x, name, table, bias)
@@ -61,17 +72,31 @@ class ObservedGraph:
     Args:
         model: the model.
         options: options of the layers.
-        write: writes the operators, as `write_read` or `write_step`, and returns the results that are needed.
+        write: writes the operators, as `write_read` or `write_step`, and returns the results that
+            are needed.
         inputs: int32 ids and float32 tensors; their shapes are those of `PlaceholderModel`.
     """
 
-    def __init__(self, model: TokenModel, options: LayerOptions, write: Callable[..., list[ir.Value]], inputs: Sequence[ir.Value]):
+    def __init__(
+        self,
+        model: TokenModel,
+        options: LayerOptions,
+        write: Callable[..., list[ir.Value]],
+        inputs: Sequence[ir.Value],
+    ):
         observed: Observed = {}
         graph = ir.Graph(inputs, [], nodes=[], opset_imports={"": OPSET}, name="observed")
         weights = {name: np.asarray(weight) for name, weight in model.named_weights.items()}
-        writer = OperatorWriter(graph, model.config, options, weights, functools.partial(ObservedMatMul, observed=observed))
+        writer = OperatorWriter(
+            graph,
+            model.config,
+            options,
+            weights,
+            functools.partial(ObservedMatMul, observed=observed),
+        )
         results = write(writer, StandardAttention, *inputs)
-        names: dict[ir.Value, tuple[str, ...]] = {}  # the memory of all decoder layers is projected from the same rows
+        # The memory of all decoder layers is projected from the same rows.
+        names: dict[ir.Value, tuple[str, ...]] = {}
         for name, value in observed.items():
             names[value] = (*names.get(value, ()), name)
         for value in (*results, *names):
@@ -97,8 +122,11 @@ def _opened(model: ir.Model) -> onnxruntime.InferenceSession:
         return open_session(Path(folder) / "observed.onnx")
 
 
-def observe_rows(model: TokenModel, sources: np.ndarray, targets: np.ndarray) -> dict[str, RowStatistics]:
-    """Return the statistics of the rows that each matrix is multiplied by, by the name of the weights in the whole model.
+def observe_rows(
+    model: TokenModel, sources: np.ndarray, targets: np.ndarray
+) -> dict[str, RowStatistics]:
+    """Return the statistics of the rows that each matrix is multiplied by, by the name of the
+    weights in the whole model.
 
     Args:
         model: the model.
@@ -111,7 +139,9 @@ def observe_rows(model: TokenModel, sources: np.ndarray, targets: np.ndarray) ->
         for observed in _joined(_observed_rows(member, sources, targets)):
             for names, rows in observed.items():
                 of_member[names] = _with_rows(of_member.get(names), rows)
-        found |= {prefix + name: statistics for names, statistics in of_member.items() for name in names}
+        found |= {
+            prefix + name: statistics for names, statistics in of_member.items() for name in names
+        }
     return found
 
 
@@ -125,7 +155,9 @@ def _with_rows(known: RowStatistics | None, rows: np.ndarray) -> RowStatistics:
 
 
 def _joined(parts: Iterable[Rows]) -> Iterator[Rows]:
-    """Join rows until they take `JOINED` bytes: one large product of rows takes less time than many small ones."""
+    """Join rows until they take `JOINED` bytes: one large product of rows takes less time than many
+    small ones.
+    """
     joined: dict[tuple[str, ...], Arrays] = {}
     size = 0
     for observed in parts:
@@ -139,16 +171,33 @@ def _joined(parts: Iterable[Rows]) -> Iterator[Rows]:
 
 
 def _observed_rows(model: TokenModel, sources: np.ndarray, targets: np.ndarray) -> Iterator[Rows]:
-    """Decode batches of targets of similar length step by step, and yield the rows of their products, without padding."""
+    """Decode batches of targets of similar length step by step, and yield the rows of their
+    products, without padding.
+    """
     config, decoder_only = model.config, model.config.architecture == "decoder"
-    layers = [(width, f"{name}_{i}") for i in range(config.decoder_layers) for name, width in _widths(model)]
-    memory = [] if decoder_only else [*(_float(f"memory_{name}", 4) for _, name in layers), _float("mask", 4)]
+    layers = [
+        (width, f"{name}_{i}")
+        for i in range(config.decoder_layers)
+        for name, width in _widths(model)
+    ]
+    memory = (
+        []
+        if decoder_only
+        else [*(_float(f"memory_{name}", 4) for _, name in layers), _float("mask", 4)]
+    )
     cache = [_float(name, 4) for _, name in layers]
     step = ObservedGraph(
-        model, config.decoder_options(), _write_cache, [_ids("tokens", 2), _ids("position", 0), _float("lineage", 4), *cache, *memory]
+        model,
+        config.decoder_options(),
+        _write_cache,
+        [_ids("tokens", 2), _ids("position", 0), _float("lineage", 4), *cache, *memory],
     )
     read = None if decoder_only else ObservedGraph(model, config, write_read, [_ids("source", 2)])
-    ids = _begun(sources, targets) if decoder_only else _begun(np.zeros((len(targets), 0), "int32"), targets)
+    ids = (
+        _begun(sources, targets)
+        if decoder_only
+        else _begun(np.zeros((len(targets), 0), "int32"), targets)
+    )
     lengths = np.count_nonzero(ids, axis=1)
     order = np.argsort(lengths)
     for batch in (order[first : first + BATCH_SIZE] for first in range(0, len(order), BATCH_SIZE)):
@@ -156,21 +205,35 @@ def _observed_rows(model: TokenModel, sources: np.ndarray, targets: np.ndarray) 
         if read:
             remembered, rows = read.run(sources[batch])
             yield _real(rows, remembered[-1][:, 0, 0] == 0)
-        past = [np.zeros((len(batch), config.num_heads, 0, width), "float32") for width, _ in layers]
+        past = [
+            np.zeros((len(batch), config.num_heads, 0, width), "float32") for width, _ in layers
+        ]
         for length in range(1, lengths[batch].max() + 1):
-            position, lineage = np.array(length - 1, "int32"), np.zeros((len(batch), 1, 1, length), "float32")
-            past, rows = step.run(ids[batch, length - 1 : length], position, lineage, *past, *remembered)
+            position, lineage = (
+                np.array(length - 1, "int32"),
+                np.zeros((len(batch), 1, 1, length), "float32"),
+            )
+            past, rows = step.run(
+                ids[batch, length - 1 : length], position, lineage, *past, *remembered
+            )
             yield _real(rows, lengths[batch] >= length)
 
 
 def _write_cache(*given: Any) -> list[ir.Value]:
-    """Write a decoding step, see `write_step`, that returns the longer cache only: logits take half the time of a large vocabulary."""
+    """Write a decoding step, see `write_step`, that returns the longer cache only: logits take half
+    the time of a large vocabulary.
+    """
     return write_step(*given)[2:]
 
 
 def _begun(prompts: np.ndarray, targets: np.ndarray) -> np.ndarray:
-    """Return what the decoder reads for each target, int32 (N, L): start token, prompt and target without their last tokens, padding."""
-    texts = [[*prompt[prompt != PAD_ID][:-1], *target[target != PAD_ID]] for prompt, target in zip(prompts, targets, strict=True)]
+    """Return what the decoder reads for each target, int32 (N, L): start token, prompt and target
+    without their last tokens, padding.
+    """
+    texts = [
+        [*prompt[prompt != PAD_ID][:-1], *target[target != PAD_ID]]
+        for prompt, target in zip(prompts, targets, strict=True)
+    ]
     begun = np.full((len(texts), max(map(len, texts)) + 1), PAD_ID, "int32")
     begun[:, 0] = START_ID
     for row, text in zip(begun, texts, strict=True):
@@ -180,7 +243,10 @@ def _begun(prompts: np.ndarray, targets: np.ndarray) -> np.ndarray:
 
 def _real(rows: Rows, real: np.ndarray) -> Rows:
     """Return the rows of sentences (A,), or of tokens (B, S), that are real."""
-    return {names: part.reshape(*real.shape, -1, part.shape[-1])[real].reshape(-1, part.shape[-1]) for names, part in rows.items()}
+    return {
+        names: part.reshape(*real.shape, -1, part.shape[-1])[real].reshape(-1, part.shape[-1])
+        for names, part in rows.items()
+    }
 
 
 def _widths(model: TokenModel) -> list[tuple[str, int]]:

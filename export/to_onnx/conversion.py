@@ -21,19 +21,23 @@ IR_VERSION = 8  # the version that it writes
 
 
 def from_tensorflow(function: "ConcreteFunction") -> ir.Model:
-    """Convert a concrete function of tensors to standard operators. Inputs and outputs keep their names.
+    """Convert a concrete function of tensors to standard operators. Inputs and outputs keep their
+    names.
 
-    This is tf2onnx's `from_function` without its optimizers. They take three quarters of the time, and
+    This is tf2onnx's `from_function` without its optimizers. They take three quarters of the time,
+    and
     the passes of `optimize` find the same.
     """
     import tensorflow as tf
     from tf2onnx import tf_loader, tfonnx
     from tf2onnx.convert import tensor_names_from_structed
 
-    inputs = [tensor.name for tensor in function.inputs if tensor.dtype != tf.resource]  # inputs of type resource are weights
+    # Inputs of type resource are weights.
+    inputs = [tensor.name for tensor in function.inputs if tensor.dtype != tf.resource]
     outputs = [tensor.name for tensor in function.outputs]
     with quietly("tf2onnx"), tf.device("/cpu:0"):
-        # large_model: otherwise inlined functions are registered for the whole process, where a second conversion finds the same names.
+        # large_model: otherwise inlined functions are registered for the whole process, where a
+        # second conversion finds the same names.
         frozen = tf_loader.from_function(function, inputs, outputs, large_model=True)
         with tf.Graph().as_default() as graph:
             tf.import_graph_def(frozen, name="")
@@ -49,7 +53,9 @@ def from_tensorflow(function: "ConcreteFunction") -> ir.Model:
 
 
 def _as_where(context: "Graph", node: "Node", name: str, arguments: list[object]) -> "Node":
-    """Convert SelectV2 to Where. tf2onnx writes six nodes that multiply by 0 and 1, which makes an infinity a NaN."""
+    """Convert SelectV2 to Where. tf2onnx writes six nodes that multiply by 0 and 1, which makes an
+    infinity a NaN.
+    """
     node.type, node.domain = "Where", ""
     return node
 

@@ -15,7 +15,8 @@ class StandardAttention:
 
     Args:
         writer: writer of the operators.
-        path: common part of the names of the attention's weights, such as "decoder/layer_0/self_attention".
+        path: common part of the names of the attention's weights, such as
+            "decoder/layer_0/self_attention".
         shape: int64 value [A, M], or [B, S] in the encoder.
     """
 
@@ -25,20 +26,29 @@ class StandardAttention:
         self.context_roles = ["value"] if self.options.keys_are_values else ["key", "value"]
 
     def to_itself(self, x: ir.Value, mask: ir.Value) -> tuple[ir.Value, ir.Value]:
-        """Attend from rows (B*S, D) to themselves; mask (B or 1, 1, 1 or S, S), additive. Return rows, and weights (B, H, S, S)."""
+        """Attend from rows (B*S, D) to themselves; mask (B or 1, 1, 1 or S, S), additive. Return
+        rows, and weights (B, H, S, S).
+        """
         query, *context = self.heads(x, ["query", *self.context_roles])
         attended, weights = self.attend(query, context[0], context[-1], mask)
         return self.join(attended), weights
 
-    def to_past(self, x: ir.Value, past: Sequence[ir.Value], lineage: ir.Value) -> tuple[ir.Value, list[ir.Value]]:
-        """Attend from rows (R, D) to earlier positions and themselves; see `DecoderLayer.step`. Return rows, and the longer KV cache."""
+    def to_past(
+        self, x: ir.Value, past: Sequence[ir.Value], lineage: ir.Value
+    ) -> tuple[ir.Value, list[ir.Value]]:
+        """Attend from rows (R, D) to earlier positions and themselves; see `DecoderLayer.step`.
+        Return rows, and the longer KV cache.
+        """
         query, *context = self.heads(x, ["query", *self.context_roles])
         pairs = zip(past, (context[0], context[-1]), strict=True)
         key, value = (self.writer.op("Concat", list(pair), axis=2) for pair in pairs)
         return self.join(self.attend(query, key, value, lineage)[0]), [key, value]
 
-    def to_source(self, x: ir.Value, memory: Sequence[ir.Value], mask: ir.Value) -> tuple[ir.Value, ir.Value]:
-        """Attend from rows (R, D) to keys (A, H, S, K) and values (A, H, S, V); mask (A, 1, 1, S), additive.
+    def to_source(
+        self, x: ir.Value, memory: Sequence[ir.Value], mask: ir.Value
+    ) -> tuple[ir.Value, ir.Value]:
+        """Attend from rows (R, D) to keys (A, H, S, K) and values (A, H, S, V); mask (A, 1, 1, S),
+        additive.
 
         Return rows, and attention weights (A, H, M, S).
         """
@@ -47,14 +57,19 @@ class StandardAttention:
         return self.join(attended), weights
 
     def project_source(self, encoded: ir.Value) -> list[ir.Value]:
-        """Project the encoder's output, rows (B*S, D), to the memory: keys (B, H, S, K) and values (B, H, S, V)."""
+        """Project the encoder's output, rows (B*S, D), to the memory: keys (B, H, S, K) and values
+        (B, H, S, V).
+        """
         heads = self.heads(encoded, self.context_roles)
         return [heads[0], heads[-1]]
 
-    def attend(self, query: ir.Value, key: ir.Value, value: ir.Value, mask: ir.Value) -> tuple[ir.Value, ir.Value]:
+    def attend(
+        self, query: ir.Value, key: ir.Value, value: ir.Value, mask: ir.Value
+    ) -> tuple[ir.Value, ir.Value]:
         """Return the heads' outputs (A, M, H, V), and attention weights (A, H, M, S)."""
         op = self.writer.op
-        scores = op("MatMul", [query, op("Transpose", [key], perm=[0, 1, 3, 2])])  # the weights of queries are scaled
+        # The weights of queries are scaled.
+        scores = op("MatMul", [query, op("Transpose", [key], perm=[0, 1, 3, 2])])
         weights = self.softmax(op("Add", [scores, mask]))
         return op("Transpose", [op("MatMul", [weights, value])], perm=[0, 2, 1, 3]), weights
 
@@ -73,7 +88,11 @@ class StandardAttention:
         """Project rows (R, D) to heads (A, H, M, width) for each role."""
         count, projected = self.options.num_heads, self.project(x, roles)
         if self.options.query_width == self.options.value_width:
-            return self._split(self._to_heads(projected, len(roles) * count, roles[0]), [count] * len(roles), axis=1)
+            return self._split(
+                self._to_heads(projected, len(roles) * count, roles[0]),
+                [count] * len(roles),
+                axis=1,
+            )
         parts = self._split(projected, [count * self._width(role) for role in roles], axis=-1)
         return [self._to_heads(part, count, role) for part, role in zip(parts, roles, strict=True)]
 
@@ -82,49 +101,72 @@ class StandardAttention:
         width = self.options.num_heads * self.options.value_width
         rows = self.writer.op("Reshape", [attended, self.writer.ints(-1, width)])
         name = f"{self.path}/output"
-        return self.writer.matmul.multiply(rows, name, self.writer.weights[name], self.writer.weights.get(f"{name}_bias"))
+        return self.writer.matmul.multiply(
+            rows, name, self.writer.weights[name], self.writer.weights.get(f"{name}_bias")
+        )
 
     def by_sentence(self, *widths: int) -> ir.Value:
-        """Return the shape (A, M, *widths). No size is -1, since onnxruntime cannot infer it where A is 0."""
+        """Return the shape (A, M, *widths). No size is -1, since onnxruntime cannot infer it where
+        A is 0.
+        """
         return self.writer.op("Concat", [self.shape, self.writer.ints(*widths)], axis=0)
 
     def _to_heads(self, part: ir.Value, count: int, role: str) -> ir.Value:
-        parted = self.writer.op("Reshape", [part, self.by_sentence(count, self._width(role))])  # (A, M, count, width)
+        # (A, M, count, width)
+        parted = self.writer.op("Reshape", [part, self.by_sentence(count, self._width(role))])
         return self.writer.op("Transpose", [parted], perm=[0, 2, 1, 3])
 
     def _split(self, x: ir.Value, widths: Sequence[int], axis: int) -> list[ir.Value]:
-        return [x] if len(widths) == 1 else list(self.writer.ops("Split", [x, self.writer.ints(*widths)], len(widths), axis=axis))
+        return (
+            [x]
+            if len(widths) == 1
+            else list(
+                self.writer.ops("Split", [x, self.writer.ints(*widths)], len(widths), axis=axis)
+            )
+        )
 
     def _width(self, role: str) -> int:
         return self.options.value_width if role == "value" else self.options.query_width
 
     def _scale(self, role: str) -> float:
-        """Return the factor of a role's weights. The divisor of the attention scores is part of the query's weights."""
+        """Return the factor of a role's weights. The divisor of the attention scores is part of the
+        query's weights.
+        """
         width = self.options.query_width if role == "query" else 1
         return 1.0 / (width if self.options.attention_scale == "key_dim" else width**0.5)
 
     def _matrix(self, role: str) -> np.ndarray:
-        """Return a role's weights (H, D, width) as (D, H*width). If heads share weights, each one projects its slice of D."""
+        """Return a role's weights (H, D, width) as (D, H*width). If heads share weights, each one
+        projects its slice of D.
+        """
         weight = self.writer.weights[f"{self.path}/{role}"] * np.float32(self._scale(role))
         if self.options.shared_projections:
             return np.kron(np.eye(self.options.num_heads, dtype="float32"), weight[0])
         return weight.transpose(1, 0, 2).reshape(weight.shape[1], -1)
 
     def _bias(self, role: str) -> np.ndarray:
-        bias = self.writer.weights.get(f"{self.path}/{role}_bias", np.zeros((1, 1, self._width(role)), "float32"))
-        return np.broadcast_to(bias * np.float32(self._scale(role)), (self.options.num_heads, 1, self._width(role))).reshape(-1)
+        bias = self.writer.weights.get(
+            f"{self.path}/{role}_bias", np.zeros((1, 1, self._width(role)), "float32")
+        )
+        return np.broadcast_to(
+            bias * np.float32(self._scale(role)), (self.options.num_heads, 1, self._width(role))
+        ).reshape(-1)
 
 
 class ReproducibleAttention(StandardAttention):
-    """Writes attention whose numbers do not depend on the processor, nor the softmax on the padding.
+    """Writes attention whose numbers do not depend on the processor, nor the softmax on the
+    padding.
 
-    onnxruntime's softmax adds exponentials in another order with AVX-512 than with AVX2, if there are more than 16. The last bit of the
-    sum then differs, and 8-bit rounding enlarges the difference. A sum in float64 is the same after rounding to float32.
+    onnxruntime's softmax adds exponentials in another order with AVX-512 than with AVX2, if there
+    are more than 16. The last bit of the sum then differs, and 8-bit rounding enlarges the
+    difference. A sum in float64 is the same after rounding to float32.
     """
 
     def softmax(self, scores: ir.Value) -> ir.Value:
         """Return the attention weights of scores (A, H, M, S)."""
         op, last = self.writer.op, self.writer.ints(-1)
         powers = op("Exp", [op("Sub", [scores, op("ReduceMax", [scores, last], keepdims=1)])])
-        total = op("ReduceSum", [op("Cast", [powers], to=ir.DataType.DOUBLE.value), last], keepdims=1)
+        total = op(
+            "ReduceSum", [op("Cast", [powers], to=ir.DataType.DOUBLE.value), last], keepdims=1
+        )
         return op("Div", [powers, op("Cast", [total], to=ir.DataType.FLOAT.value)])

@@ -16,23 +16,27 @@ from tfk_transformer.export.file_names import external_weights
 from tfk_transformer.export.runtime.sessions import METADATA
 from tfk_transformer.export.to_onnx.conversion import OPSET, quietly
 
-LARGEST = 2_000_000_000  # bytes of weights in a file: protobuf ends at 2**31, and the graph needs space too
+# Bytes of weights in a file: protobuf ends at 2**31, and the graph needs space too.
+LARGEST = 2_000_000_000
 SMALL = 256  # bytes of a weight that is always in the file itself, such as the default of a setting
 
 
 class OnnxFiles:
     """ONNX files of one format.
 
-    Each graph is serialized once. The metadata is the last part of a file, so that `add_metadata` need not write the rest
+    Each graph is serialized once. The metadata is the last part of a file, so that `add_metadata`
+    need not write the rest
     again: protobuf reads concatenated messages as one message.
 
     Args:
         models: ONNX models by file name.
         folder: the folder to write to.
         config: configuration of the Keras model.
-        metadata: values that JSON can hold, by name, beside the version, configuration, special ids and opset.
-        largest: bytes of weights above which a file leaves them to a neighbour, `NAME.onnx.data`, since protobuf holds 2 GB.
-            The two files must be moved together; the neighbour is found from any working directory.
+        metadata: values that JSON can hold, by name, beside the version, configuration, special ids
+            and opset.
+        largest: bytes of weights above which a file leaves them to a neighbour, `NAME.onnx.data`,
+            since protobuf holds 2 GB. The two files must be moved together; the neighbour is found
+            from any working directory.
     """
 
     def __init__(
@@ -60,7 +64,9 @@ class OnnxFiles:
     def add_metadata(self, **more: object) -> None:
         """Add values to the metadata of all files, such as the parity figures."""
         self._metadata |= more
-        entry = onnx.StringStringEntryProto(key=METADATA, value=json.dumps(self._metadata, sort_keys=True))
+        entry = onnx.StringStringEntryProto(
+            key=METADATA, value=json.dumps(self._metadata, sort_keys=True)
+        )
         content = onnx.ModelProto(metadata_props=[entry]).SerializeToString()
         for path, graph_bytes in self._graph_bytes.items():
             with path.open("r+b") as file:
@@ -73,13 +79,16 @@ def save(model: ir.Model, path: Path, largest: int = LARGEST) -> None:
     """Write a model without this project's metadata."""
     model.metadata_props.pop(METADATA, None)
     beside = external_weights(path.name) if _weight_bytes(model) > largest else None
-    # onnx-ir warns that a SentencePiece model is not UTF-8, but the operator's attribute is a string.
+    # onnx-ir warns that a SentencePiece model is not UTF-8, but the operator's attribute is a
+    # string.
     with quietly("onnx_ir.serde"), _weights_in(path.parent, beside, model):
         ir.save(model, path)
 
 
 def _weights(model: ir.Model) -> list[ir.Value]:
-    """Return the values with arrays of numbers, also those of loop bodies. Texts always remain in the file itself."""
+    """Return the values with arrays of numbers, also those of loop bodies. Texts always remain in
+    the file itself.
+    """
     initializers = [value for graph in model.graphs() for value in graph.initializers.values()]
     return [value for value in initializers if value.const_value.dtype != ir.DataType.STRING]
 
@@ -95,7 +104,9 @@ def _weights_in(folder: Path, name: str | None, model: ir.Model) -> Iterator[Non
     kept = [value.const_value for value in moved]
     try:
         if name:
-            for value, outside in zip(moved, ir.external_data.convert_tensors_to_external(kept, folder, name), strict=True):
+            for value, outside in zip(
+                moved, ir.external_data.convert_tensors_to_external(kept, folder, name), strict=True
+            ):
                 value.const_value = outside
         yield
     finally:

@@ -9,10 +9,12 @@ import onnx_ir as ir
 CONTRIB = "com.microsoft"  # onnxruntime's own operators
 LARGEST = 127  # of 8-bit weights; without -128 they are symmetric around zero
 LARGEST_PAIR = 128  # the sum of two weights of one sign: 128 * 255 < 2**15
-KERNEL = "output/kernel"  # the name of the projection to the vocabulary, if it is not an embedding table
+# The name of the projection to the vocabulary, if it is not an embedding table.
+KERNEL = "output/kernel"
 DAMPING = 0.01  # the share of the mean of a diagonal that is added to it
 BLOCK = 32  # rows that make up for the errors of all rows before them together, by one product
-COLUMNS = 4096  # columns that are rounded together, so that a vocabulary of any size takes little memory
+# Columns that are rounded together, so that a vocabulary of any size takes little memory.
+COLUMNS = 4096
 
 WriteOperator = Callable[..., ir.Value]
 GetConstant = Callable[[str, np.ndarray], ir.Value]
@@ -40,34 +42,51 @@ class Float32MatMul:
         self.constant = constant
         self.prefix = prefix
 
-    def multiply(self, x: ir.Value, name: str, matrix: np.ndarray, bias: np.ndarray | None = None) -> ir.Value:
+    def multiply(
+        self, x: ir.Value, name: str, matrix: np.ndarray, bias: np.ndarray | None = None
+    ) -> ir.Value:
         """Multiply rows (R, rows) by a matrix (rows, columns) and add a bias (columns,)."""
         kernel = self.constant(name, matrix)
         if bias is None:
             return self.op("MatMul", [x, kernel])
         return self.op("Gemm", [x, kernel, self.bias(name, bias)])
 
-    def multiply_by_table(self, x: ir.Value, name: str, table: np.ndarray, bias: np.ndarray | None = None) -> ir.Value:
-        """Multiply rows (R, D) by an embedding table (vocab_size, D) that also embeds tokens: x table^T + bias."""
+    def multiply_by_table(
+        self, x: ir.Value, name: str, table: np.ndarray, bias: np.ndarray | None = None
+    ) -> ir.Value:
+        """Multiply rows (R, D) by an embedding table (vocab_size, D) that also embeds tokens: x
+        table^T + bias.
+        """
         more = [] if bias is None else [self.constant("output/bias", bias)]
         return self.op("Gemm", [x, self.constant(name, table), *more], transB=1)
 
     def multiply_by_some_of_table(
-        self, x: ir.Value, name: str, table: np.ndarray, ids: ir.Value, bias: np.ndarray | None = None
+        self,
+        x: ir.Value,
+        name: str,
+        table: np.ndarray,
+        ids: ir.Value,
+        bias: np.ndarray | None = None,
     ) -> ir.Value:
-        """Multiply rows (R, D) by those rows of a table (vocab_size, D) that belong to ids (n,), and add those of a bias: (R, n).
+        """Multiply rows (R, D) by those rows of a table (vocab_size, D) that belong to ids (n,),
+        and add those of a bias: (R, n).
 
         `optimize` moves the operators that only read the ids out of a loop.
 
         Args:
             x: rows (R, D).
-            name: the name of the table if it also embeds tokens, otherwise "output/kernel", the name of its transpose.
+            name: the name of the table if it also embeds tokens, otherwise "output/kernel", the
+                name of its transpose.
             table: (vocab_size, D).
             ids: (n,).
             bias: (vocab_size,).
         """
-        chosen = self.op("Gather", [self.constant(f"{name}_transposed" if name == KERNEL else name, table), ids])
-        more = [] if bias is None else [self.op("Gather", [self.constant("output/bias", bias), ids])]
+        chosen = self.op(
+            "Gather", [self.constant(f"{name}_transposed" if name == KERNEL else name, table), ids]
+        )
+        more = (
+            [] if bias is None else [self.op("Gather", [self.constant("output/bias", bias), ids])]
+        )
         return self.op("Gemm", [x, chosen, *more], transB=1)
 
     def look_up(self, name: str, table: np.ndarray, ids: ir.Value) -> ir.Value:
@@ -76,57 +95,97 @@ class Float32MatMul:
 
     def bias(self, name: str, bias: np.ndarray) -> ir.Value:
         """Return the bias of the weights of this name, with the name that it has in Keras."""
-        return self.constant(f"{name.removesuffix('kernel')}bias" if name.endswith("/kernel") else f"{name}_bias", bias)
+        return self.constant(
+            f"{name.removesuffix('kernel')}bias" if name.endswith("/kernel") else f"{name}_bias",
+            bias,
+        )
 
 
 class Int8MatMul(Float32MatMul):
-    """Writes products of 8-bit integers, with one scale for each column of weights, and one range for the rows of each product.
+    """Writes products of 8-bit integers, with one scale for each column of weights, and one range
+    for the rows of each product.
 
-    The range does not depend on the rows, so a row's product does not depend on the other rows of its batch. The sums are the same
-    on every processor, because `rounded_columns` keeps them within what processors without VNNI can add.
+    The range does not depend on the rows, so a row's product does not depend on the other rows of
+    its batch. The sums are the same on every processor, because `rounded_columns` keeps them within
+    what processors without VNNI can add.
 
     Args:
         op: see `Float32MatMul`.
         constant: see `Float32MatMul`.
         prefix: see `Float32MatMul`.
-        rows: what is known of the rows, by the name of the weights in the whole model, see `calibration.observe_rows`. Numbers outside
-            their range are cut.
+        rows: what is known of the rows, by the name of the weights in the whole model, see
+            `calibration.observe_rows`. Numbers outside their range are cut.
         kept: parts of the names of weights that remain float32.
     """
 
-    def __init__(self, op: WriteOperator, constant: GetConstant, prefix: str, rows: Mapping[str, RowStatistics], kept: Sequence[str] = ()):
+    def __init__(
+        self,
+        op: WriteOperator,
+        constant: GetConstant,
+        prefix: str,
+        rows: Mapping[str, RowStatistics],
+        kept: Sequence[str] = (),
+    ):
         super().__init__(op, constant, prefix)
         self.rows = rows
         self.kept = kept
 
-    def multiply(self, x: ir.Value, name: str, matrix: np.ndarray, bias: np.ndarray | None = None) -> ir.Value:
+    def multiply(
+        self, x: ir.Value, name: str, matrix: np.ndarray, bias: np.ndarray | None = None
+    ) -> ir.Value:
         """Multiply rows (R, rows) by a matrix (rows, columns) and add a bias (columns,)."""
         if any(part in name for part in self.kept):
             return super().multiply(x, name, matrix, bias)
         rows, row_scale, row_zero = self._rounded(x, name)
         rounded, scale = rounded_columns(matrix, self.rows[self.prefix + name].moments)
         zeros = self.constant(f"zeros/{scale.size}", np.zeros(scale.size, "int8"))
-        inputs = [rows, self.constant(f"{name}_int8", rounded), row_scale, self.constant(f"{name}_scale", scale), row_zero, zeros]
-        return self.op("MatMulIntegerToFloat", inputs + ([] if bias is None else [self.bias(name, bias)]), CONTRIB)
+        inputs = [
+            rows,
+            self.constant(f"{name}_int8", rounded),
+            row_scale,
+            self.constant(f"{name}_scale", scale),
+            row_zero,
+            zeros,
+        ]
+        return self.op(
+            "MatMulIntegerToFloat",
+            inputs + ([] if bias is None else [self.bias(name, bias)]),
+            CONTRIB,
+        )
 
     def _rounded(self, x: ir.Value, name: str) -> tuple[ir.Value, ir.Value, ir.Value]:
         """Return the rows of a product as uint8, their scale and their zero."""
         low, high, _ = self.rows[self.prefix + name]
         step, zero = row_rounding(low, high)
         producer = x.producer()
-        if low == 0 and producer and producer.op_type == "Relu":  # the smallest uint8 is 0 here: rounding cuts as Relu does
+        # The smallest uint8 is 0 here: rounding cuts as Relu does.
+        if low == 0 and producer and producer.op_type == "Relu":
             x = producer.inputs[0]
-        row_scale, row_zero = self.constant(f"{name}_row_scale", step), self.constant(f"{name}_row_zero", zero)
+        row_scale, row_zero = (
+            self.constant(f"{name}_row_scale", step),
+            self.constant(f"{name}_row_zero", zero),
+        )
         return self.op("QuantizeLinear", [x, row_scale, row_zero]), row_scale, row_zero
 
-    def multiply_by_table(self, x: ir.Value, name: str, table: np.ndarray, bias: np.ndarray | None = None) -> ir.Value:
-        """Multiply rows (R, D) by an embedding table (vocab_size, D). The operator requires a transposed copy of it."""
+    def multiply_by_table(
+        self, x: ir.Value, name: str, table: np.ndarray, bias: np.ndarray | None = None
+    ) -> ir.Value:
+        """Multiply rows (R, D) by an embedding table (vocab_size, D). The operator requires a
+        transposed copy of it.
+        """
         return self.multiply(x, f"output/{name}", table.T, bias)
 
     def multiply_by_some_of_table(
-        self, x: ir.Value, name: str, table: np.ndarray, ids: ir.Value, bias: np.ndarray | None = None
+        self,
+        x: ir.Value,
+        name: str,
+        table: np.ndarray,
+        ids: ir.Value,
+        bias: np.ndarray | None = None,
     ) -> ir.Value:
-        """Multiply rows (R, D) by those rows of a table (vocab_size, D) that belong to ids (n,), and add those of a bias: (R, n)."""
+        """Multiply rows (R, D) by those rows of a table (vocab_size, D) that belong to ids (n,),
+        and add those of a bias: (R, n).
+        """
         product = name if name == KERNEL else f"output/{name}"
         if any(part in product for part in self.kept):
             return super().multiply_by_some_of_table(x, name, table, ids, bias)
@@ -134,8 +193,19 @@ class Int8MatMul(Float32MatMul):
         rounded, scale = rounded_columns(table.T, self.rows[self.prefix + product].moments)
         chosen = self.op("Gather", [self.constant(f"{product}_int8_transposed", rounded.T), ids])
         scales = self.op("Gather", [self.constant(f"{product}_scale", scale), ids])
-        more = [] if bias is None else [None, self.op("Gather", [self.constant("output/bias", bias), ids])]
-        inputs = [rows, self.op("Transpose", [chosen], perm=[1, 0]), row_scale, scales, row_zero, *more]
+        more = (
+            []
+            if bias is None
+            else [None, self.op("Gather", [self.constant("output/bias", bias), ids])]
+        )
+        inputs = [
+            rows,
+            self.op("Transpose", [chosen], perm=[1, 0]),
+            row_scale,
+            scales,
+            row_zero,
+            *more,
+        ]
         return self.op("MatMulIntegerToFloat", inputs, CONTRIB)
 
     def look_up(self, name: str, table: np.ndarray, ids: ir.Value) -> ir.Value:
@@ -150,12 +220,14 @@ class Int8MatMul(Float32MatMul):
 def rounded_columns(matrix: np.ndarray, moments: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return a matrix (rows, columns) as int8, and the float32 scales of its columns.
 
-    Without VNNI, onnxruntime multiplies with the instruction `vpmaddubsw`. It adds the products of rows 2k and 2k + 1, each of a uint8 and
-    an int8, in 16 bits, and cuts larger sums. The scale of a column is therefore so large that no sum of two weights of one sign
-    exceeds `LARGEST_PAIR`. Weights of opposite signs have smaller sums than either alone.
+    Without VNNI, onnxruntime multiplies with the instruction `vpmaddubsw`. It adds the products of
+    rows 2k and 2k + 1, each of a uint8 and an int8, in 16 bits, and cuts larger sums. The scale of
+    a column is therefore so large that no sum of two weights of one sign exceeds `LARGEST_PAIR`.
+    Weights of opposite signs have smaller sums than either alone.
 
-    Later rows make up for the rounding of earlier ones, such that products with rows of these moments change least. These are the numbers
-    of GPTQ (arXiv:2210.17323, algorithm 1), computed as the nearest plane of a lattice (arXiv:2507.18553): without an inverse matrix.
+    Later rows make up for the rounding of earlier ones, such that products with rows of these
+    moments change least. These are the numbers of GPTQ (arXiv:2210.17323, algorithm 1), computed as
+    the nearest plane of a lattice (arXiv:2507.18553): without an inverse matrix.
 
     Args:
         matrix: float32 (rows, columns).
@@ -168,7 +240,9 @@ def rounded_columns(matrix: np.ndarray, moments: np.ndarray) -> tuple[np.ndarray
 
 
 def _rounded_part(matrix: np.ndarray, shares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return columns of a matrix (rows, columns) as int8, and their float32 scales; see `rounded_columns`."""
+    """Return columns of a matrix (rows, columns) as int8, and their float32 scales; see
+    `rounded_columns`.
+    """
     import tensorflow as tf
 
     scale = _column_scales(matrix)
@@ -176,10 +250,14 @@ def _rounded_part(matrix: np.ndarray, shares: np.ndarray) -> tuple[np.ndarray, n
     rounded, errors = np.empty(given.shape, "int8"), np.empty_like(given)
     for first in range(0, len(given), BLOCK):
         end = min(first + BLOCK, len(given))
-        # TensorFlow's product: the threads of NumPy's wait for each other in a loop, many times as long where other programs run.
-        wanted = given[first:end] + tf.linalg.matmul(shares[first:end, :first], errors[:first]).numpy()
+        # TensorFlow's product: the threads of NumPy's wait for each other in a loop, many times as
+        # long where other programs run.
+        wanted = (
+            given[first:end] + tf.linalg.matmul(shares[first:end, :first], errors[:first]).numpy()
+        )
         for row in range(first, end):
-            before = rounded[row - 1].astype("float32") if row % 2 else np.zeros_like(scale)  # the other weight of the pair
+            # The other weight of the pair.
+            before = rounded[row - 1].astype("float32") if row % 2 else np.zeros_like(scale)
             lowest = np.maximum(-LARGEST, -LARGEST_PAIR - np.minimum(before, 0))
             highest = np.minimum(LARGEST, LARGEST_PAIR - np.maximum(before, 0))
             rounded[row] = np.clip(np.round(wanted[row - first]), lowest, highest)
@@ -189,7 +267,9 @@ def _rounded_part(matrix: np.ndarray, shares: np.ndarray) -> tuple[np.ndarray, n
 
 
 def _column_scales(matrix: np.ndarray) -> np.ndarray:
-    """Return the float32 scales of columns with which no weight exceeds `LARGEST`, and no pair `LARGEST_PAIR`."""
+    """Return the float32 scales of columns with which no weight exceeds `LARGEST`, and no pair
+    `LARGEST_PAIR`.
+    """
     signs = np.stack([np.maximum(matrix, 0), np.maximum(-matrix, 0)])  # (2, rows, columns)
     even = np.pad(signs, [(0, 0), (0, len(matrix) % 2), (0, 0)])
     pairs = (even[:, 0::2] + even[:, 1::2]).max(axis=(0, 1))
@@ -200,9 +280,10 @@ def _column_scales(matrix: np.ndarray) -> np.ndarray:
 def _shares(moments: np.ndarray) -> np.ndarray:
     """Return which share of the error of each earlier row a row makes up for, float32 (rows, rows).
 
-    With moments U^T U of a lower triangular U, products change by the length of U times the errors. Its entry of a row is 0 if the row's
-    error is minus the sum of earlier errors times U's entries, divided by U's entry on the diagonal. The diagonal of the moments is
-    increased so that there is a U.
+    With moments U^T U of a lower triangular U, products change by the length of U times the errors.
+    Its entry of a row is 0 if the row's error is minus the sum of earlier errors times U's entries,
+    divided by U's entry on the diagonal. The diagonal of the moments is increased so that there is
+    a U.
     """
     import tensorflow as tf
 
@@ -213,6 +294,8 @@ def _shares(moments: np.ndarray) -> np.ndarray:
 
 
 def row_rounding(low: float, high: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return the float32 scale and the uint8 zero with which numbers from `low`, at most 0, to `high`, at least 0, become uint8."""
+    """Return the float32 scale and the uint8 zero with which numbers from `low`, at most 0, to
+    `high`, at least 0, become uint8.
+    """
     scale = (high - low) / 255 or 1.0
     return np.array(scale, "float32"), np.array(round(-low / scale), "uint8")

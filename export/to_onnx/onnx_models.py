@@ -40,7 +40,12 @@ from tfk_transformer.export.to_onnx.templates.expansion import (
     write_read,
     write_step,
 )
-from tfk_transformer.export.to_onnx.text_operators import TEXT_OPERATORS, write_best_label, write_detokenizer, write_tokenizer
+from tfk_transformer.export.to_onnx.text_operators import (
+    TEXT_OPERATORS,
+    write_best_label,
+    write_detokenizer,
+    write_tokenizer,
+)
 from tfk_transformer.inference.step_tensors import cache_shapes, memory_shapes
 from tfk_transformer.pipelines.text_classifier import TextClassifier
 from tfk_transformer.pipelines.translator import Translator
@@ -66,24 +71,33 @@ def generate_graph(translator: Translator, profile: Profile = PORTABLE) -> ir.Mo
 
 
 def translate_graph(generate: ir.Model, translator: Translator) -> ir.Model:
-    """Add tokenizers to a clone of the model over ids: `signatures.TRANSLATE`, with operators of onnxruntime-extensions."""
+    """Add tokenizers to a clone of the model over ids: `signatures.TRANSLATE`, with operators of
+    onnxruntime-extensions.
+    """
     model, op = _reading_text(generate, "translate", translator.source_tokenizer)
     _read_prefix(model.graph, op, translator.target_tokenizer)
     outputs = model.graph.outputs
-    outputs[0] = _declare(write_detokenizer(op, outputs[0], translator.target_tokenizer.pieces()), TRANSLATE.outputs[0])
+    outputs[0] = _declare(
+        write_detokenizer(op, outputs[0], translator.target_tokenizer.pieces()),
+        TRANSLATE.outputs[0],
+    )
     _settle(model)
     return model
 
 
 def score_graph(translator: Translator) -> ir.Model:
-    """Return the model that scores pairs of ids, `signatures.SCORE_AND_ATTEND`, of standard operators.
+    """Return the model that scores pairs of ids, `signatures.SCORE_AND_ATTEND`, of standard
+    operators.
 
     The tokenizers are in the metadata, with which `OnnxScorer` scores texts too.
     """
     template = _template("score", translator)._replace(shortlist=False, blocks=False)
     around = expand(template, _arrays(translator), translator.model.config)
     model = _with_layers(around, "score", SCORE_AND_ATTEND, translator.model)
-    tokenizers = {SOURCE_TOKENIZER: translator.source_tokenizer, TARGET_TOKENIZER: translator.target_tokenizer}
+    tokenizers = {
+        SOURCE_TOKENIZER: translator.source_tokenizer,
+        TARGET_TOKENIZER: translator.target_tokenizer,
+    }
     for name, tokenizer in tokenizers.items():
         model.metadata_props[name] = base64.b64encode(tokenizer.model).decode()
     return model
@@ -102,7 +116,9 @@ def probabilities_graph(classifier: TextClassifier) -> ir.Model:
 
 
 def classify_graph(probabilities: ir.Model, classifier: TextClassifier) -> ir.Model:
-    """Add the tokenizer and the labels to a clone of the model over ids: `signatures.CLASSIFY_TEXT`, as in `translate_graph`."""
+    """Add the tokenizer and the labels to a clone of the model over ids:
+    `signatures.CLASSIFY_TEXT`, as in `translate_graph`.
+    """
     model, op = _reading_text(probabilities, "classify", classifier.tokenizer)
     outputs = model.graph.outputs
     found = [*write_best_label(op, outputs[0], classifier.labels), outputs[0]]
@@ -113,7 +129,8 @@ def classify_graph(probabilities: ir.Model, classifier: TextClassifier) -> ir.Mo
 
 
 def step_graphs(translator: Translator) -> dict[str, ir.Model]:
-    """Return the encoder and the decoder step, `signatures.encode` and `signatures.decoder_step`, of standard operators.
+    """Return the encoder and the decoder step, `signatures.encode` and `signatures.decoder_step`,
+    of standard operators.
 
     Returns:
         The models by the name of their function. A model without an encoder has no "encode".
@@ -201,10 +218,16 @@ def _ints(op: tape.Tape, *values: int) -> ir.Value:
 
 
 def tokenizer_graph(tokenizer: SubwordTokenizer) -> ir.Model:
-    """Return the model from texts to source ids, `signatures.TOKENIZE`, with operators of onnxruntime-extensions."""
+    """Return the model from texts to source ids, `signatures.TOKENIZE`, with operators of
+    onnxruntime-extensions.
+    """
     text = _declare(ir.Value(), TEXT)
-    graph = ir.Graph([text], [], nodes=[], opset_imports={"": OPSET, TEXT_OPERATORS: 1}, name="tokenize")
-    graph.outputs.append(_declare(write_tokenizer(tape.Tape(graph), text, tokenizer.model), SOURCE_IDS))
+    graph = ir.Graph(
+        [text], [], nodes=[], opset_imports={"": OPSET, TEXT_OPERATORS: 1}, name="tokenize"
+    )
+    graph.outputs.append(
+        _declare(write_tokenizer(tape.Tape(graph), text, tokenizer.model), SOURCE_IDS)
+    )
     return ir.Model(graph, ir_version=IR_VERSION, producer_name="tfk_transformer")
 
 
@@ -249,8 +272,12 @@ def _with_layers(
     return around
 
 
-def _reading_text(over_ids: ir.Model, name: str, tokenizer: SubwordTokenizer) -> tuple[ir.Model, tape.Tape]:
-    """Return a clone of a model over ids that tokenizes texts, and the tape that adds more operators to it."""
+def _reading_text(
+    over_ids: ir.Model, name: str, tokenizer: SubwordTokenizer
+) -> tuple[ir.Model, tape.Tape]:
+    """Return a clone of a model over ids that tokenizes texts, and the tape that adds more
+    operators to it.
+    """
     model = over_ids.clone()
     graph = model.graph
     graph.name = name
@@ -286,7 +313,11 @@ def _arrange(values: MutableSequence[ir.Value], tensors: Iterable[TensorSignatur
 
 def _declare(value: ir.Value, tensor: TensorSignature) -> ir.Value:
     value.name, value.shape = tensor.name, ir.Shape(tensor.shape)
-    value.dtype = {"string": ir.DataType.STRING, "int32": ir.DataType.INT32, "float32": ir.DataType.FLOAT}[tensor.dtype]
+    value.dtype = {
+        "string": ir.DataType.STRING,
+        "int32": ir.DataType.INT32,
+        "float32": ir.DataType.FLOAT,
+    }[tensor.dtype]
     return value
 
 
@@ -296,7 +327,9 @@ def _set_defaults(graph: ir.Graph, max_length: int) -> None:
     defaults = {**search_defaults(max_length).model_dump(), PREFIX_IDS.name: [[PAD_ID]]}
     for value in graph.inputs:
         if value.name in defaults:
-            _set_default(graph, value, ir.tensor(np.array(defaults[value.name], value.dtype.numpy())))
+            _set_default(
+                graph, value, ir.tensor(np.array(defaults[value.name], value.dtype.numpy()))
+            )
 
 
 def _set_default(graph: ir.Graph, value: ir.Value, tensor: ir.TensorProtocol) -> None:

@@ -1,7 +1,8 @@
-"""ONNX operators for the parts that the encoder and the decoding step share, written from the configuration and the weights.
+"""ONNX operators for the parts that the encoder and the decoding step share, written from the
+configuration and the weights.
 
-Matrices have a row for each token: A or B sentences, M beams of each sentence, R = A*M rows (in the encoder R = B*S); D is model_dim,
-H num_heads, K key_dim and V value_dim.
+Matrices have a row for each token: A or B sentences, M beams of each sentence, R = A*M rows (in the
+encoder R = B*S); D is model_dim, H num_heads, K key_dim and V value_dim.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,12 +23,14 @@ class OperatorWriter:
     """Writes operators and constants of a model's layers.
 
     Args:
-        graph: the main graph, which gets the weights. `optimize` later moves weights that only one loop body reads into that body.
+        graph: the main graph, which gets the weights. `optimize` later moves weights that only one
+            loop body reads into that body.
         config: configuration of the model.
         options: options of the layers of the encoder or the decoder.
         weights: arrays by name, as in `named_weights`.
         matmul: class that writes the products of rows and weights.
-        prefix: begins the names of the graph's constants; that of a member of an ensemble, whose members share a graph.
+        prefix: begins the names of the graph's constants; that of a member of an ensemble, whose
+            members share a graph.
     """
 
     def __init__(
@@ -53,7 +56,9 @@ class OperatorWriter:
         """Write an operator with one output."""
         return self.tape.op(name, inputs, attributes, domain=domain)
 
-    def ops(self, name: str, inputs: Inputs, outputs: int, **attributes: object) -> Sequence[ir.Value]:
+    def ops(
+        self, name: str, inputs: Inputs, outputs: int, **attributes: object
+    ) -> Sequence[ir.Value]:
         """Write a standard operator with several outputs."""
         return self.tape.op_multi_out(name, inputs, attributes, num_outputs=outputs)
 
@@ -61,7 +66,9 @@ class OperatorWriter:
         """Return the main graph's constant of this name, after the prefix."""
         name, initializers = self.prefix + name, self.graph.initializers
         if name not in initializers:
-            value = ir.Value(name=name, const_value=ir.tensor(np.asarray(array, order="C"), name=name))
+            value = ir.Value(
+                name=name, const_value=ir.tensor(np.asarray(array, order="C"), name=name)
+            )
             self.graph.register_initializer(value)
         return initializers[name]
 
@@ -70,7 +77,9 @@ class OperatorWriter:
         return self.constant("ints/" + "_".join(map(str, values)), np.array(values, "int64"))
 
     def table(self, side: str) -> str:
-        """Return the name of the embedding table of a side, "source" or "target". A shared table has the source's name."""
+        """Return the name of the embedding table of a side, "source" or "target". A shared table
+        has the source's name.
+        """
         own = f"{side}_embedding/embeddings"
         return own if own in self.weights else "source_embedding/embeddings"
 
@@ -80,24 +89,42 @@ class OperatorWriter:
         if name in self.weights:
             return self.constant(name, self.weights[name])
         # A classifier's configuration has no prefixes.
-        prefixes: list[Sequence[int]] = [getattr(c, name, ()) for name in ("source_prefix", "target_prefix")]
+        prefixes: list[Sequence[int]] = [
+            getattr(c, name, ()) for name in ("source_prefix", "target_prefix")
+        ]
         length = max(map(len, prefixes)) + c.max_length
-        return self.constant("positions", position_table(c.positions, length, c.model_dim, c.position_offset))
+        return self.constant(
+            "positions", position_table(c.positions, length, c.model_dim, c.position_offset)
+        )
 
     def embed(self, side: str, ids: ir.Value, positions: ir.Value) -> ir.Value:
-        """Embed ids (A, M), scale, add positions (…, D), and normalize where the model does: rows (R, D)."""
+        """Embed ids (A, M), scale, add positions (…, D), and normalize where the model does: rows
+        (R, D).
+        """
         table = self.table(side)
         x = self.matmul.look_up(table, self.weights[table], ids)
         if self.config.scale_embeddings:
-            x = self.op("Mul", [x, self.constant("embedding_scale", np.float32(self.config.model_dim**0.5))])
-        rows = self.op("Reshape", [self.op("Add", [x, positions]), self.ints(-1, self.config.model_dim)])
-        return self.normalize(rows, f"{side}_positions/norm") if self.config.embedding_norm else rows
+            x = self.op(
+                "Mul", [x, self.constant("embedding_scale", np.float32(self.config.model_dim**0.5))]
+            )
+        rows = self.op(
+            "Reshape", [self.op("Add", [x, positions]), self.ints(-1, self.config.model_dim)]
+        )
+        return (
+            self.normalize(rows, f"{side}_positions/norm") if self.config.embedding_norm else rows
+        )
 
     def normalize(self, x: ir.Value, path: str) -> ir.Value:
         """Normalize rows (R, D)."""
-        # onnxruntime's SkipLayerNormalization would save one operator, but takes five times as long as Add and LayerNormalization.
-        weights = [self.constant(f"{path}/{part}", self.weights[f"{path}/{part}"]) for part in ("gamma", "beta")]
-        return self.op("LayerNormalization", [x, *weights], axis=-1, epsilon=self.options.norm_epsilon)
+        # onnxruntime's SkipLayerNormalization would save one operator, but takes five times as long
+        # as Add and LayerNormalization.
+        weights = [
+            self.constant(f"{path}/{part}", self.weights[f"{path}/{part}"])
+            for part in ("gamma", "beta")
+        ]
+        return self.op(
+            "LayerNormalization", [x, *weights], axis=-1, epsilon=self.options.norm_epsilon
+        )
 
     def enter(self, x: ir.Value, path: str) -> ir.Value:
         """Return the input of a sublayer from rows (R, D), as `residual.Residual.enter` does."""
@@ -110,7 +137,11 @@ class OperatorWriter:
 
     def finish(self, x: ir.Value, stack: str) -> ir.Value:
         """Normalize the output (R, D) of "encoder" or "decoder", if it has a final norm."""
-        return self.normalize(x, f"{stack}/final_norm") if f"{stack}/final_norm/gamma" in self.weights else x
+        return (
+            self.normalize(x, f"{stack}/final_norm")
+            if f"{stack}/final_norm/gamma" in self.weights
+            else x
+        )
 
     def feed_forward(self, x: ir.Value, path: str) -> ir.Value:
         """Apply the feed-forward block of a layer, with its residual connection, to rows (R, D)."""
@@ -119,14 +150,18 @@ class OperatorWriter:
         return self.leave(x, self._dense(hidden, f"{block}/outer"), norm)
 
     def _dense(self, x: ir.Value, path: str) -> ir.Value:
-        return self.matmul.multiply(x, f"{path}/kernel", self.weights[f"{path}/kernel"], self.weights[f"{path}/bias"])
+        return self.matmul.multiply(
+            x, f"{path}/kernel", self.weights[f"{path}/kernel"], self.weights[f"{path}/bias"]
+        )
 
     def _activate(self, x: ir.Value) -> ir.Value:
         if self.options.ff_activation == "relu":
             return self.op("Relu", [x])
         if self.options.ff_activation == "silu":
             return self.op("Mul", [x, self.op("Sigmoid", [x])])
-        half, one, root = (self.constant(f"gelu/{value}", np.float32(value)) for value in (0.5, 1.0, 2.0**0.5))
+        half, one, root = (
+            self.constant(f"gelu/{value}", np.float32(value)) for value in (0.5, 1.0, 2.0**0.5)
+        )
         doubled = self.op(
             "Add", [self.op("Erf", [self.op("Div", [x, root])]), one]
         )  # 2 * the distribution function of the normal distribution

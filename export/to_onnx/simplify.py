@@ -19,17 +19,25 @@ def simplify(model: ir.Model) -> None:
 
 
 def share(graph: ir.Graph) -> None:
-    """Merge nodes of a graph that compute the same from the same values. Each loop body and branch is treated on its own."""
+    """Merge nodes of a graph that compute the same from the same values. Each loop body and branch
+    is treated on its own.
+    """
     found: dict[tuple[object, ...], ir.Node] = {}
     for node in list(graph):
         for attribute in node.attributes.values():
             if attribute.type == ir.AttributeType.GRAPH:
                 share(attribute.as_graph())
-        plain = all(isinstance(attribute.value, COMPARABLE) for attribute in node.attributes.values())
+        plain = all(
+            isinstance(attribute.value, COMPARABLE) for attribute in node.attributes.values()
+        )
         if not plain or any(value.is_graph_output() for value in node.outputs):
             continue
-        attributes = tuple(sorted((name, attribute.value) for name, attribute in node.attributes.items()))
-        first = found.setdefault((node.domain, node.op_type, tuple(map(id, node.inputs)), attributes), node)
+        attributes = tuple(
+            sorted((name, attribute.value) for name, attribute in node.attributes.items())
+        )
+        first = found.setdefault(
+            (node.domain, node.op_type, tuple(map(id, node.inputs)), attributes), node
+        )
         if first is not node:
             ir.convenience.replace_all_uses_with(node.outputs, first.outputs)
             graph.remove(node, safe=True)
@@ -44,7 +52,11 @@ def _drop(node: ir.Node) -> None:
 
 def _takes_all(node: ir.Node) -> bool:
     starts, ends, _, *steps = [_constant(value) for value in node.inputs[1:]]
-    if starts is None or ends is None or not all(step is not None and np.all(step == 1) for step in steps):
+    if (
+        starts is None
+        or ends is None
+        or not all(step is not None and np.all(step == 1) for step in steps)
+    ):
         return False
     return bool(np.all(starts == 0) and np.all(ends >= THE_END))
 

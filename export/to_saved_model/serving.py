@@ -1,4 +1,6 @@
-"""Folders for TensorFlow Serving: NAME/VERSION/saved_model.pb, and the configuration of the server."""
+"""Folders for TensorFlow Serving: NAME/VERSION/saved_model.pb, and the configuration of the
+server.
+"""
 
 import os
 import re
@@ -16,8 +18,10 @@ MODELS, BATCHING = "models.config", "batching_parameters.txt"
 MOUNTED = "/models"  # path of the models in the server's image
 
 BATCHING_PARAMETERS = """\
-# How TensorFlow Serving joins requests into batches (--enable_batching). A batch runs on all cores, so few at a time do;
-# num_batch_threads is as many as there are cores unless it is set. Any batch size will do: allowed_batch_sizes would pad.
+# How TensorFlow Serving joins requests into batches (--enable_batching). A batch runs on all \
+cores, so few at a time do;
+# num_batch_threads is as many as there are cores unless it is set. Any batch size will do: \
+allowed_batch_sizes would pad.
 max_batch_size { value: 32 }  # texts
 batch_timeout_micros { value: 5000 }  # the longest that a request waits for others
 max_enqueued_batches { value: 100 }  # requests beyond these are refused: UNAVAILABLE
@@ -33,8 +37,9 @@ def write_serving(
 ) -> Path:
     """Add an exported SavedModel to a folder of TensorFlow Serving, as a version of a model.
 
-    Missing files `models.config` and `batching_parameters.txt` are written, and a model that is missing in `models.config` is added.
-    The version's folder appears only when it is complete, so a running server that watches `models` can load it.
+    Missing files `models.config` and `batching_parameters.txt` are written, and a model that is
+    missing in `models.config` is added. The version's folder appears only when it is complete, so a
+    running server that watches `models` can load it.
 
     Args:
         saved_model: folder with saved_model.pb.
@@ -73,20 +78,29 @@ def check_serving(models: str | os.PathLike[str], name: str, version: int | None
         raise ValueError(f"name: expected letters, digits, '_', '-' and '.', got '{name}'.")
     folder = Path(models) / name
     if version is not None and (version < 1 or (folder / str(version)).exists()):
-        raise ValueError(f"version: expected a new number of at least 1, got {version}; {folder} has {_versions(folder) or 'none'}.")
+        raise ValueError(
+            f"version: expected a new number of at least 1, got {version}; {folder} has "
+            f"{_versions(folder) or 'none'}."
+        )
     check_writable(folder, "models")
     _read_configuration(Path(models) / MODELS)
 
 
 def newest_version(folder: str | os.PathLike[str]) -> Path | None:
-    """Return the SavedModel with the highest version in the folder of a model, or None if there is none."""
+    """Return the SavedModel with the highest version in the folder of a model, or None if there is
+    none.
+    """
     numbers = _versions(Path(folder))
     return Path(folder) / str(max(numbers)) if numbers else None
 
 
 def _versions(folder: Path) -> list[int]:
     found = folder.iterdir() if folder.is_dir() else ()
-    return sorted(int(path.name) for path in found if re.fullmatch("[1-9][0-9]*", path.name) and _is_saved_model(path))
+    return sorted(
+        int(path.name)
+        for path in found
+        if re.fullmatch("[1-9][0-9]*", path.name) and _is_saved_model(path)
+    )
 
 
 def _is_saved_model(folder: Path) -> bool:
@@ -100,11 +114,17 @@ def _read_configuration(file: Path) -> "ModelServerConfig":
     try:
         return text_format.Parse(file.read_text() if file.exists() else "", ModelServerConfig())
     except text_format.ParseError as error:
-        raise ValueError(f"models: expected a ModelServerConfig in {file}, got what does not parse: {error}.") from None
+        raise ValueError(
+            f"models: expected a ModelServerConfig in {file}, got what does not parse: {error}."
+        ) from None
 
 
-def _write_configuration(config: "ModelServerConfig", models: Path, name: str, mounted: str | os.PathLike[str]) -> None:
-    """Add the model to `models.config`, and write `batching_parameters.txt`, if they are missing."""
+def _write_configuration(
+    config: "ModelServerConfig", models: Path, name: str, mounted: str | os.PathLike[str]
+) -> None:
+    """Add the model to `models.config`, and write `batching_parameters.txt`, if they are
+    missing.
+    """
     from google.protobuf import text_format
 
     if not (models / BATCHING).exists():

@@ -1,4 +1,6 @@
-"""The functions of a translator, with search and scoring traced once for everything that uses them."""
+"""The functions of a translator, with search and scoring traced once for everything that uses
+them.
+"""
 
 import contextlib
 import functools
@@ -41,7 +43,12 @@ class SharedFunctions(TranslationFunctions):
     """
 
     def __init__(self, functions: TranslationFunctions) -> None:
-        super().__init__(functions.model, functions.source_tokenizer, functions.target_tokenizer, functions.shortlist)
+        super().__init__(
+            functions.model,
+            functions.source_tokenizer,
+            functions.target_tokenizer,
+            functions.shortlist,
+        )
         self._functions = functions
 
     # Concrete functions: TensorFlow traces a `tf.function` again while it saves a SavedModel.
@@ -59,10 +66,16 @@ class SharedFunctions(TranslationFunctions):
         score_function: Tensor = traced(self._functions.score_ids, [IDS, IDS])
         return score_function.get_concrete_function()
 
-    def generate(self, source: Tensor, limits: Limits, use_cache: bool = True, prefix: Tensor | None = None) -> Hypotheses:
+    def generate(
+        self, source: Tensor, limits: Limits, use_cache: bool = True, prefix: Tensor | None = None
+    ) -> Hypotheses:
         """Translate ids; see `TranslationFunctions.generate`. The cache is always used."""
-        settings = [tf.cast(value, spec.dtype) for value, spec in zip(limits, setting_specs(), strict=True)]
-        found: Hypotheses = self._search_once(source, tf.zeros([1, 0], tf.int32) if prefix is None else prefix, *settings)
+        settings = [
+            tf.cast(value, spec.dtype) for value, spec in zip(limits, setting_specs(), strict=True)
+        ]
+        found: Hypotheses = self._search_once(
+            source, tf.zeros([1, 0], tf.int32) if prefix is None else prefix, *settings
+        )
         return found
 
     def score_ids(self, source: Tensor, target: Tensor) -> Scores:

@@ -1,4 +1,6 @@
-"""Warm-up requests, which TensorFlow Serving runs before it answers, so that the first user does not wait."""
+"""Warm-up requests, which TensorFlow Serving runs before it answers, so that the first user does
+not wait.
+"""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,15 +12,18 @@ from tfk_transformer.export.signatures import Signature
 if TYPE_CHECKING:
     from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
 
-WARM_UP = Path("assets.extra") / "tf_serving_warmup_requests"  # the path that TensorFlow Serving reads, in the folder of a SavedModel
+# The path that TensorFlow Serving reads, in the folder of a SavedModel.
+WARM_UP = Path("assets.extra") / "tf_serving_warmup_requests"
 BATCH_SIZES = (1, 8)
 
 
-def write_warm_up(folder: str | os.PathLike[str], signatures: Mapping[str, Signature], texts: Sequence[str]) -> None:
+def write_warm_up(
+    folder: str | os.PathLike[str], signatures: Mapping[str, Signature], texts: Sequence[str]
+) -> None:
     """Write warm-up requests into the folder of a SavedModel.
 
-    There are requests only for signatures whose inputs are all texts. A server that joins requests into batches refuses scalars, and
-    a model whose warm-up fails is not served.
+    There are requests only for signatures whose inputs are all texts. A server that joins requests
+    into batches refuses scalars, and a model whose warm-up fails is not served.
 
     Args:
         folder: folder of the SavedModel.
@@ -34,7 +39,9 @@ def write_warm_up(folder: str | os.PathLike[str], signatures: Mapping[str, Signa
             file.write(log.SerializeToString())
 
 
-def _requests(signatures: Mapping[str, Signature], texts: Sequence[str]) -> "Iterator[PredictionLog]":
+def _requests(
+    signatures: Mapping[str, Signature], texts: Sequence[str]
+) -> "Iterator[PredictionLog]":
     """Yield a request for each signature and batch size."""
     import tensorflow as tf
     from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog

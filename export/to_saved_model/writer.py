@@ -1,4 +1,6 @@
-"""Write SavedModels: strings in, strings out, with the operators of TensorFlow and TensorFlow Text only."""
+"""Write SavedModels: strings in, strings out, with the operators of TensorFlow and TensorFlow Text
+only.
+"""
 
 import functools
 import os
@@ -34,14 +36,29 @@ def write_saved_model(
         functions: its TensorFlow functions.
         folder: folder to write; it must not exist.
         signatures: signatures by name, of those in `signatures`.
-        more: function that returns further `tf.function`s of `fitted`, by the names of their signatures.
-        **constants: results of further functions without arguments, by name. `max_length` and `config`, as JSON, are always there.
+        more: function that returns further `tf.function`s of `fitted`, by the names of their
+            signatures.
+        **constants: results of further functions without arguments, by name. `max_length` and
+            `config`, as JSON, are always there.
     """
     module = tf.Module()
-    # Plain variables, not the Keras model: the SavedModel must load without Keras and without this package.
+    # Plain variables, not the Keras model: the SavedModel must load without Keras and without this
+    # package.
     module.weights = [variable.value for variable in fitted.model.variables]
     config = fitted.model.config
-    for name, value in {"max_length": config.max_length, "config": config.to_json(), **constants}.items():
-        setattr(module, name, tf.function(functools.partial(tf.constant, value), autograph=False, input_signature=[]))
-    traced_functions = {name: traced(functions, signature) for name, signature in signatures.items()}
-    tf.saved_model.save(module, str(folder), signatures={**traced_functions, **(more(fitted) if more else {})})
+    for name, value in {
+        "max_length": config.max_length,
+        "config": config.to_json(),
+        **constants,
+    }.items():
+        setattr(
+            module,
+            name,
+            tf.function(functools.partial(tf.constant, value), autograph=False, input_signature=[]),
+        )
+    traced_functions = {
+        name: traced(functions, signature) for name, signature in signatures.items()
+    }
+    tf.saved_model.save(
+        module, str(folder), signatures={**traced_functions, **(more(fitted) if more else {})}
+    )

@@ -14,12 +14,15 @@ def node_program() -> str | None:
     node = shutil.which("node")
     if node is None:
         return None
-    answer = subprocess.run([node, "--version"], capture_output=True, text=True).stdout  # "v20.20.2"
+    # "v20.20.2".
+    answer = subprocess.run([node, "--version"], capture_output=True, text=True).stdout
     major = answer.removeprefix("v").partition(".")[0]
     return node if major.isdecimal() and int(major) >= LEAST_VERSION else None
 
 
-def translate_in_node(node: str, folder: Path, texts: Sequence[str], settings: Mapping[str, int | float]) -> list[str]:
+def translate_in_node(
+    node: str, folder: Path, texts: Sequence[str], settings: Mapping[str, int | float]
+) -> list[str]:
     """Translate texts with a web folder.
 
     Args:
@@ -34,15 +37,26 @@ def translate_in_node(node: str, folder: Path, texts: Sequence[str], settings: M
     Raises:
         ValueError: if the program fails, with its message.
     """
-    options = [part for name, value in settings.items() for part in (f"--{name.replace('_', '-')}", str(value))]
+    options = [
+        part
+        for name, value in settings.items()
+        for part in (f"--{name.replace('_', '-')}", str(value))
+    ]
     command = [node, str(folder / "translate-cli.mjs"), "--json", *options]
-    done = subprocess.run(command, input="".join(f"{text}\n" for text in texts), capture_output=True, encoding="utf-8")
+    done = subprocess.run(
+        command, input="".join(f"{text}\n" for text in texts), capture_output=True, encoding="utf-8"
+    )
     if done.returncode:
-        raise ValueError(f"web: expected a folder that runs in Node, got one that does not: {_reason(done.stderr)}. Nothing was written.")
+        raise ValueError(
+            "web: expected a folder that runs in Node, got one that does not: "
+            f"{_reason(done.stderr)}. Nothing was written."
+        )
     return [json.loads(line)["text"] for line in done.stdout.splitlines()]
 
 
 def _reason(stderr: str) -> str:
-    """Return the line of Node's output that says what went wrong: an error that nothing caught stands among lines of its code."""
+    """Return the line of Node's output that says what went wrong: an error that nothing caught
+    stands among lines of its code.
+    """
     lines = [line for line in stderr.splitlines() if line.strip()]
     return next((line for line in lines if "Error" in line), *lines[-1:] or ["it says nothing"])

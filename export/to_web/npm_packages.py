@@ -1,4 +1,6 @@
-"""The npm packages that a web folder runs on: found in a `node_modules` folder, and copied from there. Nothing is downloaded."""
+"""The npm packages that a web folder runs on: found in a `node_modules` folder, and copied from
+there. Nothing is downloaded.
+"""
 
 import json
 import os
@@ -7,13 +9,25 @@ from pathlib import Path
 
 # The versions that the tests run, by package. Others may have other files.
 VERSIONS = {"onnxruntime-web": "1.30.0", "sentencepiece-js": "1.1.0"}
-NOTICES = {"onnxruntime-web": "MIT, Copyright (c) Microsoft Corporation", "sentencepiece-js": "Apache-2.0, see LICENSE-sentencepiece-js"}
-ONNXRUNTIME_FILES = ("ort.wasm.min.mjs", "ort-wasm-simd-threaded.mjs", "ort-wasm-simd-threaded.wasm")
-INSTALL = f"npm install --ignore-scripts {' '.join(f'{name}@{version}' for name, version in VERSIONS.items())}"
-PLACES = (Path("node_modules"), Path(__file__).parents[2] / "scripts" / "node_modules")  # the working directory's, and a clone's
+NOTICES = {
+    "onnxruntime-web": "MIT, Copyright (c) Microsoft Corporation",
+    "sentencepiece-js": "Apache-2.0, see LICENSE-sentencepiece-js",
+}
+ONNXRUNTIME_FILES = (
+    "ort.wasm.min.mjs",
+    "ort-wasm-simd-threaded.mjs",
+    "ort-wasm-simd-threaded.wasm",
+)
+INSTALL = (
+    "npm install --ignore-scripts "
+    f"{' '.join(f'{name}@{version}' for name, version in VERSIONS.items())}"
+)
+# The working directory's, and a clone's.
+PLACES = (Path("node_modules"), Path(__file__).parents[2] / "scripts" / "node_modules")
 
-# sentencepiece-js is a CommonJS module, and finds out where it runs to read its model from a path. In this shell it is an ES module
-# that runs anywhere, and takes the model's bytes in place of the path.
+# sentencepiece-js is a CommonJS module, and finds out where it runs to read its model from a path.
+# In this shell it is an ES module that runs anywhere, and takes the model's bytes in place of the
+# path.
 BEFORE = """// sentencepiece-js as an ES module: tfk-transformer wrote the beginning and the end.
 const modules = { fs: { readFileSync: (bytes) => bytes }, url: { URL } };
 const exports = {}, process = undefined, __filename = "/", require = (name) => modules[name];
@@ -27,10 +41,12 @@ def find_packages(node_modules: str | os.PathLike[str] | None = None) -> Path:
     """Return the folder that holds the npm packages of a web folder.
 
     Args:
-        node_modules: the folder. Default: `node_modules` in the working directory, or the one of `scripts/` in a clone.
+        node_modules: the folder. Default: `node_modules` in the working directory, or the one of
+            `scripts/` in a clone.
 
     Raises:
-        ValueError: if a package is missing there or has another version, with the command that installs it.
+        ValueError: if a package is missing there or has another version, with the command that
+            installs it.
     """
     places = [Path(node_modules)] if node_modules is not None else list(PLACES)
     problems = [_problem(place) for place in places]
@@ -44,9 +60,15 @@ def find_packages(node_modules: str | os.PathLike[str] | None = None) -> Path:
 
 
 def _problem(node_modules: Path) -> str:
-    """Return the packages that are missing in a folder, or have other versions; "" if there are none."""
+    """Return the packages that are missing in a folder, or have other versions; "" if there are
+    none.
+    """
     found = {name: _version(node_modules / name) for name in VERSIONS}
-    return " and ".join(f"{name} {found[name] or 'missing'}" for name, version in VERSIONS.items() if found[name] != version)
+    return " and ".join(
+        f"{name} {found[name] or 'missing'}"
+        for name, version in VERSIONS.items()
+        if found[name] != version
+    )
 
 
 def _version(package: Path) -> str | None:

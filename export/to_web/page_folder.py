@@ -1,4 +1,6 @@
-"""Write the folder of a page: its own files, the npm packages, the model's description, and the list of files that it keeps offline."""
+"""Write the folder of a page: its own files, the npm packages, the model's description, and the
+list of files that it keeps offline.
+"""
 
 import hashlib
 import json
@@ -20,7 +22,14 @@ OFFLINE = "files.js"
 WASM = ".wasm"
 
 
-def write_page(translator: Translator, folder: Path, search: Path, score: Path, node_modules: Path, figures: Figures) -> None:
+def write_page(
+    translator: Translator,
+    folder: Path,
+    search: Path,
+    score: Path,
+    node_modules: Path,
+    figures: Figures,
+) -> None:
     """Write the folder of a page.
 
     Args:
@@ -39,13 +48,18 @@ def write_page(translator: Translator, folder: Path, search: Path, score: Path, 
         shutil.copyfile(file, model / file.name)
     files = {"search": search.name, "score": score.name, **_write_tokenizers(translator, model)}
     paths = {role: f"{MODEL}/{name}" for role, name in files.items()}
-    write_json(folder / file_names.PAGE_DESCRIPTION, _description(translator, folder, paths, figures))
+    write_json(
+        folder / file_names.PAGE_DESCRIPTION, _description(translator, folder, paths, figures)
+    )
     _write_offline_list(folder)
 
 
 def _write_tokenizers(translator: Translator, model: Path) -> dict[str, str]:
     """Write the tokenizers, one file if both sides have the same; return their names by side."""
-    sides = {"source": (SOURCE_TOKENIZER, translator.source_tokenizer), "target": (TARGET_TOKENIZER, translator.target_tokenizer)}
+    sides = {
+        "source": (SOURCE_TOKENIZER, translator.source_tokenizer),
+        "target": (TARGET_TOKENIZER, translator.target_tokenizer),
+    }
     if translator.source_tokenizer is translator.target_tokenizer:
         sides["target"] = sides["source"]
     for name, tokenizer in sides.values():
@@ -53,10 +67,15 @@ def _write_tokenizers(translator: Translator, model: Path) -> dict[str, str]:
     return {side: name for side, (name, _) in sides.items()}
 
 
-def _description(translator: Translator, folder: Path, files: dict[str, str], figures: Figures) -> Figures:
+def _description(
+    translator: Translator, folder: Path, files: dict[str, str], figures: Figures
+) -> Figures:
     """Return what translate.mjs and the model card read: `Model` in translate.d.mts."""
     config = translator.model.config
-    loaded = {*files.values(), *(str(path.relative_to(folder)) for path in (folder / RUNTIME).glob(f"*{WASM}"))}
+    loaded = {
+        *files.values(),
+        *(str(path.relative_to(folder)) for path in (folder / RUNTIME).glob(f"*{WASM}")),
+    }
     return {
         "version": tfk_transformer.__version__,
         "int8": ".int8." in files["search"],
@@ -73,7 +92,8 @@ def _description(translator: Translator, folder: Path, files: dict[str, str], fi
 
 
 def _write_offline_list(folder: Path) -> None:
-    """Write the names of the files that the service worker keeps at once, and a name for this version of the folder.
+    """Write the names of the files that the service worker keeps at once, and a name for this
+    version of the folder.
 
     The large files of the model and of onnxruntime are kept when they are used.
     """
@@ -82,6 +102,12 @@ def _write_offline_list(folder: Path) -> None:
     for path in paths:
         version.update(hashlib.sha256(path.read_bytes()).digest())
     names = [path.relative_to(folder).as_posix() for path in paths]
-    shell = [name for name in names if name.endswith((".html", ".css", ".mjs")) or name == file_names.PAGE_DESCRIPTION]
+    shell = [
+        name
+        for name in names
+        if name.endswith((".html", ".css", ".mjs")) or name == file_names.PAGE_DESCRIPTION
+    ]
     listed = {"version": version.hexdigest()[:16], "shell": ["./", *shell]}
-    (folder / OFFLINE).write_text(f"self.TFK_TRANSFORMER_FILES = {json.dumps(listed, indent=2)};\n", encoding="utf-8")
+    (folder / OFFLINE).write_text(
+        f"self.TFK_TRANSFORMER_FILES = {json.dumps(listed, indent=2)};\n", encoding="utf-8"
+    )

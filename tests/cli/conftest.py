@@ -36,7 +36,9 @@ def recalled(path, files, load=opening.load, **options):
 
 @pytest.fixture
 def run(monkeypatch, capsys, opened_once):
-    """Run the command line in this process; gives (exit status, standard output, standard error)."""
+    """Run the command line in this process; gives (exit status, standard output, standard
+    error).
+    """
 
     def call(*arguments, stdin=b""):
         monkeypatch.setattr(sys, "argv", ["tfk-transformer", *map(str, arguments)])

@@ -12,7 +12,9 @@ SECONDS = 120
 
 
 class Terminal:
-    """The command line in a process of its own, with a terminal of 80 columns as standard input, output and error."""
+    """The command line in a process of its own, with a terminal of 80 columns as standard input,
+    output and error.
+    """
 
     def __init__(self, *arguments: object, output: Path | None = None):
         self.seen = ""
@@ -21,7 +23,9 @@ class Terminal:
             os.environ.update(TERM="xterm", COLUMNS="80", LINES="24", NO_COLOR="1")
             if output is not None:
                 os.dup2(os.open(output, os.O_WRONLY | os.O_CREAT), 1)
-            os.execv(sys.executable, [sys.executable, "-m", "tfk_transformer", *map(str, arguments)])
+            os.execv(
+                sys.executable, [sys.executable, "-m", "tfk_transformer", *map(str, arguments)]
+            )
 
     def type(self, text: str) -> None:
         """Type a text; Enter is a line break, and Ctrl-D is \\x04."""
@@ -36,7 +40,9 @@ class Terminal:
         return found + text
 
     def end(self) -> tuple[int, str]:
-        """Wait for the end of the program; return its exit status and what appeared since the last call."""
+        """Wait for the end of the program; return its exit status and what appeared since the last
+        call.
+        """
         while self._read():
             pass
         _, status = os.waitpid(self.process, 0)

@@ -1,4 +1,6 @@
-"""Lines that cannot be processed: named by their place in the input, and without cost for the other lines."""
+"""Lines that cannot be processed: named by their place in the input, and without cost for the other
+lines.
+"""
 
 import json
 import math
@@ -21,8 +23,14 @@ from tfk_transformer.text_files.lines import Line
 
 LONG = "one " * 500
 UTF_8 = "expected UTF-8, got byte 0xff at column 2."
-NUL = "expected text, got the character U+0000 in place 2; remove it, or decode the bytes that it came from as UTF-8."
-TOO_LONG = "expected at most 32 tokens, got more ('one one one one one one one on…', 500 words); split it into sentences."
+NUL = (
+    "expected text, got the character U+0000 in place 2; remove it, or decode the bytes that it "
+    "came from as UTF-8."
+)
+TOO_LONG = (
+    "expected at most 32 tokens, got more ('one one one one one one one on…', 500 words); "
+    "split it into sentences."
+)
 SMALL = Path(__file__).parents[1] / "saved_files" / "translate.onnx"  # opens in a tenth of a second
 # An input of seven lines, three of them bad: their numbers and the reason of each.
 GIVEN = b"seven\nt\xffo\n\na\0b\n" + LONG.encode() + b"\nforty-two\nnine\n"
@@ -68,24 +76,45 @@ def reports(file, bad, of, done):
 
 def test_bad_lines_are_left_out(run, model):
     found = run("translate", model, "--beam-size", 1, "--on-error", "skip", stdin=GIVEN)
-    assert found == (0, "sieben\n\nzweiundvierzig\nneun\n", reports("standard input", BAD, 7, "left out"))
+    assert found == (
+        0,
+        "sieben\n\nzweiundvierzig\nneun\n",
+        reports("standard input", BAD, 7, "left out"),
+    )
 
 
 def test_bad_lines_are_blank(run, model, tmp_path):
     (tmp_path / "in.txt").write_bytes(GIVEN)
     files = ["--input", tmp_path / "in.txt", "--output", tmp_path / "out.txt"]
-    assert run("translate", model, *files, "--on-error", "blank") == (0, "", reports(tmp_path / "in.txt", BAD, 7, "left blank"))
+    assert run("translate", model, *files, "--on-error", "blank") == (
+        0,
+        "",
+        reports(tmp_path / "in.txt", BAD, 7, "left blank"),
+    )
     assert (tmp_path / "out.txt").read_text() == "sieben\n\n\n\n\nzweiundvierzig\nneun\n"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.txt", "out.txt", "out.txt.errors.jsonl"]
-    found = [json.loads(line) for line in (tmp_path / "out.txt.errors.jsonl").read_text().splitlines()]
-    assert found == [{"file": f"{tmp_path}/in.txt", "line": number, "reason": reason} for number, reason in BAD.items()]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "in.txt",
+        "out.txt",
+        "out.txt.errors.jsonl",
+    ]
+    found = [
+        json.loads(line) for line in (tmp_path / "out.txt.errors.jsonl").read_text().splitlines()
+    ]
+    assert found == [
+        {"file": f"{tmp_path}/in.txt", "line": number, "reason": reason}
+        for number, reason in BAD.items()
+    ]
 
 
 @pytest.mark.parametrize(("number", "reason"), BAD.items())
 def test_the_first_bad_line_stops_after_the_lines_before_it(run, model, number, reason):
     lines = GIVEN.split(b"\n")
     given = [lines[0], b"", lines[number - 1], lines[5], lines[1]]
-    assert run("translate", model, stdin=b"\n".join(given)) == (1, "sieben\n\n", f"error: standard input:3: {reason}\n")
+    assert run("translate", model, stdin=b"\n".join(given)) == (
+        1,
+        "sieben\n\n",
+        f"error: standard input:3: {reason}\n",
+    )
 
 
 def test_lines_of_later_chunks_have_their_own_numbers(run):
@@ -103,7 +132,9 @@ def test_lines_of_later_chunks_have_their_own_numbers(run):
 
 
 def test_each_good_line_is_translated_once(translator, capsys):
-    """A translator that notes what it was given; the NUL is found before the model runs, so that the second call is the only one."""
+    """A translator that notes what it was given; the NUL is found before the model runs, so that
+    the second call is the only one.
+    """
     given = []
 
     class Noting:
@@ -111,8 +142,12 @@ def test_each_good_line_is_translated_once(translator, capsys):
             given.append(list(texts))
             return translator.translate(texts, **settings)
 
-    lines = (Line(("in",), n, (text,)) for n, text in enumerate(["one", LONG, "a\0b", "two", "three"], 1))
-    text_lines.write_results(text_lines.translation_job(Noting(), None, {"beam_size": 1}), lines, None, BadLines.SKIP)
+    lines = (
+        Line(("in",), n, (text,)) for n, text in enumerate(["one", LONG, "a\0b", "two", "three"], 1)
+    )
+    text_lines.write_results(
+        text_lines.translation_job(Noting(), None, {"beam_size": 1}), lines, None, BadLines.SKIP
+    )
     assert capsys.readouterr().out == "eins\nzwei\ndrei\n"
     assert given == [["one", LONG, "a\0b", "two", "three"], ["one", LONG, "two", "three"]]
 
@@ -122,27 +157,52 @@ def test_sentences_of_an_n_best_list_keep_their_numbers(run, model):
     skipped = run(*arguments, "--on-error", "skip", stdin=GIVEN)[1].splitlines()
     blank = run(*arguments, "--on-error", "blank", stdin=GIVEN)[1].splitlines()
     assert {int(line.split(" ||| ")[0]) for line in skipped} == {0, 2, 5, 6}
-    assert [line for line in blank if line not in skipped] == ["1 |||  ||| nan", "3 |||  ||| nan", "4 |||  ||| nan"]
-    assert [int(line.split(" ||| ")[0]) for line in blank] == sorted(int(line.split(" ||| ")[0]) for line in blank)
+    assert [line for line in blank if line not in skipped] == [
+        "1 |||  ||| nan",
+        "3 |||  ||| nan",
+        "4 |||  ||| nan",
+    ]
+    assert [int(line.split(" ||| ")[0]) for line in blank] == sorted(
+        int(line.split(" ||| ")[0]) for line in blank
+    )
 
 
 def test_streams_name_bad_lines_too(run, model):
     arguments = ["translate", model, "--stream"]
-    too_long = re.escape(TOO_LONG).replace("more\\ \\(", "[0-9]+ in ").replace(",\\ 500\\ words\\)", "")
+    too_long = (
+        re.escape(TOO_LONG).replace("more\\ \\(", "[0-9]+ in ").replace(",\\ 500\\ words\\)", "")
+    )
     status, out, error = run(*arguments, "--on-error", "blank", stdin=GIVEN)
     assert (status, out) == (0, "sieben\n\n\n\n\nzweiundvierzig\nneun\n")
-    assert re.fullmatch(re.escape(reports("standard input", {**BAD, 5: "LONG"}, 7, "left blank")).replace("LONG", too_long), error)
-    assert run(*arguments, "--on-error", "skip", stdin=GIVEN)[1] == "sieben\n\nzweiundvierzig\nneun\n"
-    assert run(*arguments, stdin=b"seven\na\0b\n") == (1, "sieben\n", f"error: standard input:2: {NUL}\n")
+    assert re.fullmatch(
+        re.escape(reports("standard input", {**BAD, 5: "LONG"}, 7, "left blank")).replace(
+            "LONG", too_long
+        ),
+        error,
+    )
+    assert (
+        run(*arguments, "--on-error", "skip", stdin=GIVEN)[1] == "sieben\n\nzweiundvierzig\nneun\n"
+    )
+    assert run(*arguments, stdin=b"seven\na\0b\n") == (
+        1,
+        "sieben\n",
+        f"error: standard input:2: {NUL}\n",
+    )
 
 
 def test_arguments_are_numbered_as_lines_are(run, model):
-    assert run("translate", model, "seven", LONG, "--on-error", "skip") == (0, "sieben\n", reports("TEXT", {2: TOO_LONG}, 2, "left out"))
+    assert run("translate", model, "seven", LONG, "--on-error", "skip") == (
+        0,
+        "sieben\n",
+        reports("TEXT", {2: TOO_LONG}, 2, "left out"),
+    )
 
 
 def test_a_prefix_that_is_no_text_is_no_lines_problem(run):
     status, out, error = run("translate", SMALL, "one", "--prefix", "\udcff", "--on-error", "skip")
-    assert (status, out) == (1, "") and error.startswith("error: --prefix: expected text, got the character U+DCFF")
+    assert (status, out) == (1, "") and error.startswith(
+        "error: --prefix: expected text, got the character U+DCFF"
+    )
 
 
 @pytest.mark.parametrize("kind", ["bundle", "saved_model", "onnx"])
@@ -151,34 +211,75 @@ def test_bad_lines_have_no_label(run, classifiers, kind):
     skipped = run(*arguments, "skip", stdin=GIVEN)
     assert skipped[0] == 0 and skipped[2] == reports("standard input", BAD, 7, "left out")
     labels = skipped[1].split("\n")
-    assert run(*arguments, "blank", stdin=GIVEN)[1].split("\n") == [labels[0], "", *["", "", ""], *labels[2:]]
+    assert run(*arguments, "blank", stdin=GIVEN)[1].split("\n") == [
+        labels[0],
+        "",
+        *["", "", ""],
+        *labels[2:],
+    ]
     status, out, _ = run(*arguments, "blank", "--json", stdin=GIVEN)
     records = [json.loads(line) for line in out.splitlines()]
-    assert status == 0 and [record.get("text") for record in records] == ["seven", None, "", None, None, "forty-two", "nine"]
-    assert [record for record in records if "error" in record] == [{"error": f"standard input:{n}: {r}"} for n, r in BAD.items()]
-    assert run(*arguments, "stop", stdin=GIVEN) == (1, f"{labels[0]}\n", f"error: standard input:2: {UTF_8}\n")
+    assert status == 0 and [record.get("text") for record in records] == [
+        "seven",
+        None,
+        "",
+        None,
+        None,
+        "forty-two",
+        "nine",
+    ]
+    assert [record for record in records if "error" in record] == [
+        {"error": f"standard input:{n}: {r}"} for n, r in BAD.items()
+    ]
+    assert run(*arguments, "stop", stdin=GIVEN) == (
+        1,
+        f"{labels[0]}\n",
+        f"error: standard input:2: {UTF_8}\n",
+    )
 
 
 @pytest.mark.parametrize("kind", ["bundle", "saved_model", "translate.onnx", "score.onnx"])
 @pytest.mark.parametrize("tokens", [[], ["--tokens"]])
-def test_bad_pairs_have_no_log_probability(run, bundle, exported, translator, tmp_path, kind, tokens):
-    """The file of a pair's problem is the one whose line is bad; a pair that is too long is named by its source."""
+def test_bad_pairs_have_no_log_probability(
+    run, bundle, exported, translator, tmp_path, kind, tokens
+):
+    """The file of a pair's problem is the one whose line is bad; a pair that is too long is named
+    by its source.
+    """
     (tmp_path / "en").write_bytes(b"seven\nt\xffo\nnine\n" + LONG.encode() + b"\nforty-two\none\n")
     (tmp_path / "de").write_bytes(b"sieben\nzwei\nne\xffn\nzehn\nz\0ei\neins\n")
     files = ["--source", tmp_path / "en", "--target", tmp_path / "de"]
-    arguments = ["score", bundle if kind == "bundle" else exported / kind, *files, *tokens, "--on-error"]
+    arguments = [
+        "score",
+        bundle if kind == "bundle" else exported / kind,
+        *files,
+        *tokens,
+        "--on-error",
+    ]
     pair = "expected at most 32 tokens a side, got more in this pair; split it into sentences."
-    problems = [f"{tmp_path}/en:2: {UTF_8}", f"{tmp_path}/de:3: {UTF_8.replace('2.', '3.')}", f"{tmp_path}/en:4: {pair}"]
+    problems = [
+        f"{tmp_path}/en:2: {UTF_8}",
+        f"{tmp_path}/de:3: {UTF_8.replace('2.', '3.')}",
+        f"{tmp_path}/en:4: {pair}",
+    ]
     problems.append(f"{tmp_path}/de:5: {NUL}")
     expected = translator.score(["seven", "one"], ["sieben", "eins"])
     status, out, error = run(*arguments, "skip")
-    values = [json.loads(line)["log_probability"] if tokens else float(line) for line in out.splitlines()]
+    values = [
+        json.loads(line)["log_probability"] if tokens else float(line) for line in out.splitlines()
+    ]
     assert (status, values) == (0, pytest.approx(expected, abs=1e-4))
-    assert error == "".join(f"{problem}\n" for problem in problems) + "4 of 6 lines could not be processed and were left out.\n"
+    assert (
+        error
+        == "".join(f"{problem}\n" for problem in problems)
+        + "4 of 6 lines could not be processed and were left out.\n"
+    )
     lines = run(*arguments, "blank")[1].splitlines()
     assert [lines[0], lines[5]] == out.splitlines()
     if tokens:
-        assert [json.loads(line) for line in lines[1:5]] == [{"error": problem} for problem in problems]
+        assert [json.loads(line) for line in lines[1:5]] == [
+            {"error": problem} for problem in problems
+        ]
     else:
         assert all(math.isnan(float(line)) for line in lines[1:5])
     status, out, error = run(*arguments, "stop")
@@ -188,16 +289,25 @@ def test_bad_pairs_have_no_log_probability(run, bundle, exported, translator, tm
 def test_pairs_before_the_end_of_the_shorter_file_are_scored(run, exported, tmp_path):
     (tmp_path / "en").write_text("seven\none\n")
     (tmp_path / "de").write_text("sieben\n")
-    status, out, error = run("score", exported / "score.onnx", "--source", tmp_path / "en", "--target", tmp_path / "de")
+    status, out, error = run(
+        "score", exported / "score.onnx", "--source", tmp_path / "en", "--target", tmp_path / "de"
+    )
     assert (status, out.count("\n")) == (1, 1)
-    assert error == f"error: {tmp_path}/de: expected a line for each of {tmp_path}/en, got 1 lines.\n"
+    assert (
+        error == f"error: {tmp_path}/de: expected a line for each of {tmp_path}/en, got 1 lines.\n"
+    )
 
 
 def test_after_an_error_the_finished_lines_are_in_the_neighbour(run, model, tmp_path):
     (tmp_path / "out.txt").write_text("old\n")
-    status, out, error = run("translate", model, "--force", "--output", tmp_path / "out.txt", stdin=b"seven\n\nt\xffo\n")
+    status, out, error = run(
+        "translate", model, "--force", "--output", tmp_path / "out.txt", stdin=b"seven\n\nt\xffo\n"
+    )
     assert (status, out) == (1, "")
-    kept = f"{tmp_path}/out.txt.partial has the 2 finished lines; {tmp_path}/out.txt was not written.\n"
+    kept = (
+        f"{tmp_path}/out.txt.partial has the 2 finished lines; {tmp_path}/out.txt was not "
+        "written.\n"
+    )
     assert error == f"{kept}error: standard input:3: {UTF_8}\n"
     assert (tmp_path / "out.txt.partial").read_text() == "sieben\n\n"
     assert (tmp_path / "out.txt").read_text() == "old\n"
@@ -210,7 +320,10 @@ def test_an_error_before_the_first_line_leaves_nothing(run, tmp_path):
 
 def test_a_folder_is_no_output(run, tmp_path):
     status, _, error = run("translate", SMALL, "one", "--output", tmp_path)
-    assert (status, error) == (1, f"error: output: expected a file, got the folder {tmp_path}; name a file in it.\n")
+    assert (status, error) == (
+        1,
+        f"error: output: expected a file, got the folder {tmp_path}; name a file in it.\n",
+    )
 
 
 def test_a_pipe_is_written_to_and_not_replaced(run, tmp_path):
@@ -224,13 +337,28 @@ def test_a_pipe_is_written_to_and_not_replaced(run, tmp_path):
 
 @pytest.mark.parametrize(("stop", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_stopped_process_leaves_the_finished_lines(tmp_path, stop, status):
-    """In a process of its own, which has translated a chunk and waits for more lines when the signal comes."""
+    """In a process of its own, which has translated a chunk and waits for more lines when the
+    signal comes.
+    """
     output, partial = tmp_path / "out.txt", tmp_path / "out.txt.partial"
     output.write_text("old\n")
-    command = [sys.executable, "-m", "tfk_transformer", "translate", SMALL, "--beam-size", "1", "--force", "--output", output]
+    command = [
+        sys.executable,
+        "-m",
+        "tfk_transformer",
+        "translate",
+        SMALL,
+        "--beam-size",
+        "1",
+        "--force",
+        "--output",
+        output,
+    ]
     # What runs in the background ignores Ctrl-C, and so would what it starts.
     as_in_front = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, **as_in_front) as process:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, **as_in_front
+    ) as process:
         process.stdin.write(b"one\n" * processing.CHUNK)
         process.stdin.flush()
         while not partial.exists() or partial.read_bytes().count(b"\n") < processing.CHUNK:
@@ -247,19 +375,30 @@ def test_a_stopped_process_leaves_the_finished_lines(tmp_path, stop, status):
 
 def test_a_full_disk_keeps_the_finished_lines_and_names_the_remedy(run, small_disk):
     chunk = processing.CHUNK * len(run("translate", SMALL, "seven")[1])
-    (small_disk / "ballast").write_bytes(bytes(6 * 2**20 - chunk * 3 // 2 - 2**14))  # and space for the record of the run
+    # And space for the record of the run.
+    (small_disk / "ballast").write_bytes(bytes(6 * 2**20 - chunk * 3 // 2 - 2**14))
     source = small_disk.parent / "in.txt"
     source.write_text("seven\n" * 6000)
-    status, out, error = run("translate", SMALL, "--input", source, "--output", small_disk / "out.txt")
+    status, out, error = run(
+        "translate", SMALL, "--input", source, "--output", small_disk / "out.txt"
+    )
     assert (status, out) == (1, "")
     told, line = error.splitlines()
     kept = (small_disk / "out.txt.partial").read_text().count("\n")
-    assert told.startswith(f"{small_disk}/out.txt.partial has the {kept:,} finished lines; {small_disk}/out.txt was not written. --resume")
+    assert told.startswith(
+        f"{small_disk}/out.txt.partial has the {kept:,} finished lines; {small_disk}/out.txt was "
+        "not written. --resume"
+    )
     assert kept % processing.CHUNK == 0 and re.search(r"after line [24],000 of the input\.$", told)
-    assert line == "error: [Errno 28] No space left on device; free some space on the disk of the output, and run the command again"
+    assert line == (
+        "error: [Errno 28] No space left on device; free some space on the disk of the output, "
+        "and run the command again"
+    )
     assert not (small_disk / "out.txt").exists()
     (small_disk / "ballast").unlink()
-    assert run("translate", SMALL, "--input", source, "--output", small_disk / "out.txt", "--resume") == (0, "", "")
+    assert run(
+        "translate", SMALL, "--input", source, "--output", small_disk / "out.txt", "--resume"
+    ) == (0, "", "")
     (whole,) = set((small_disk / "out.txt").read_text().splitlines())
     assert (small_disk / "out.txt").read_text() == f"{whole}\n" * 6000
     assert sorted(path.name for path in small_disk.iterdir()) == ["out.txt"]

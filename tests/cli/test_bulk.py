@@ -1,4 +1,6 @@
-"""`translate` from files to files: killed and resumed, tables and JSON lines, and what it refuses."""
+"""`translate` from files to files: killed and resumed, tables and JSON lines, and what it
+refuses.
+"""
 
 import gzip
 import json
@@ -39,7 +41,11 @@ def given(path, count):
     """Write an input with some bad lines; gives the options that belong to it."""
     chance = random.Random(3)
     texts = [LONG if n % 1501 == 1500 else chance.choice([*WORDS, ""]) for n in range(count)]
-    lines = [json.dumps({"n": n, "text": text}) for n, text in enumerate(texts)] if ".jsonl" in path.name else texts
+    lines = (
+        [json.dumps({"n": n, "text": text}) for n, text in enumerate(texts)]
+        if ".jsonl" in path.name
+        else texts
+    )
     path.write_bytes(compressed("".join(f"{line}\n" for line in lines).encode(), compression(path)))
     return ["--field", "text"] if ".jsonl" in path.name else []
 
@@ -54,11 +60,27 @@ def given(path, count):
     ],
 )
 def test_a_run_that_was_killed_and_resumed_gives_the_same_bytes(run, tmp_path, name):
-    """A second process, killed after its first parts, at random moments; the last run is not killed."""
-    source, whole, output = tmp_path / f"in-{name}", tmp_path / f"whole-{name}", tmp_path / f"out-{name}"
+    """A second process, killed after its first parts, at random moments; the last run is not
+    killed.
+    """
+    source, whole, output = (
+        tmp_path / f"in-{name}",
+        tmp_path / f"whole-{name}",
+        tmp_path / f"out-{name}",
+    )
     options = ["--input", source, *given(source, 9000), *FAST, "--on-error", "blank"]
     assert run("translate", SMALL, *options, "--output", whole)[0] == 0
-    command = [sys.executable, "-m", "tfk_transformer", "translate", SMALL, *map(str, options), "--output", output, "--resume"]
+    command = [
+        sys.executable,
+        "-m",
+        "tfk_transformer",
+        "translate",
+        SMALL,
+        *map(str, options),
+        "--output",
+        output,
+        "--resume",
+    ]
     chance, done = random.Random(name), 0
     for _ in range(2):
         with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
@@ -72,13 +94,18 @@ def test_a_run_that_was_killed_and_resumed_gives_the_same_bytes(run, tmp_path, n
     with output.with_name(f"{output.name}.partial").open("ab") as file:
         file.write(b"torn")
     status, _, error = run("translate", SMALL, *options, "--output", output, "--resume")
-    assert status == 0 and error.endswith("5 of 9,000 lines could not be processed and were left blank.\n")
+    assert status == 0 and error.endswith(
+        "5 of 9,000 lines could not be processed and were left blank.\n"
+    )
     assert output.read_bytes() == whole.read_bytes() and len(texts_of(output)) == 9000
     assert Path(f"{output}.errors.jsonl").read_bytes() == Path(f"{whole}.errors.jsonl").read_bytes()
     kinds = [source, whole, output, *(Path(f"{path}.errors.jsonl") for path in (whole, output))]
     assert sorted(tmp_path.iterdir()) == sorted(kinds)
     status, _, error = run("translate", SMALL, *options, "--output", output, "--resume")
-    assert (status, error) == (0, f"{output} exists, and no run is unfinished: nothing to do. --force starts anew.\n")
+    assert (status, error) == (
+        0,
+        f"{output} exists, and no run is unfinished: nothing to do. --force starts anew.\n",
+    )
 
 
 @pytest.fixture
@@ -91,15 +118,33 @@ def interrupted(run, tmp_path):
     options = ["--input", source, "--output", output, *FAST]
     status, _, error = run("translate", SMALL, *options)
     assert status == 1 and f"{output}.partial has the 2,500 finished lines" in error
-    assert "--resume continues after line 2,000 of the input.\n" in error and record(output)["lines"] == 2000
+    assert (
+        "--resume continues after line 2,000 of the input.\n" in error
+        and record(output)["lines"] == 2000
+    )
     return source, output, options
 
 
 def test_a_stopped_run_continues_without_the_bad_line(run, interrupted, tmp_path):
     source, output, options = interrupted
     assert run("translate", SMALL, *options, "--resume", "--on-error", "skip")[0] == 0
-    assert run("translate", SMALL, *options[:2], "--output", tmp_path / "whole.gz", *FAST, "--on-error", "skip")[0] == 0
-    assert output.read_bytes() == (tmp_path / "whole.gz").read_bytes() and len(texts_of(output)) == 2999
+    assert (
+        run(
+            "translate",
+            SMALL,
+            *options[:2],
+            "--output",
+            tmp_path / "whole.gz",
+            *FAST,
+            "--on-error",
+            "skip",
+        )[0]
+        == 0
+    )
+    assert (
+        output.read_bytes() == (tmp_path / "whole.gz").read_bytes()
+        and len(texts_of(output)) == 2999
+    )
 
 
 def test_a_stopped_run_continues_with_the_corrected_line(run, interrupted):
@@ -116,12 +161,19 @@ def test_another_run_is_not_resumed(run, interrupted, exported):
     def refused(model, *changed):
         status, out, error = run("translate", model, *options, *changed)
         assert (status, out, error.count("\n")) == (1, "", 1)
-        assert {path: path.read_bytes() for path in output.parent.iterdir() if path != source} == before
+        assert {
+            path: path.read_bytes() for path in output.parent.iterdir() if path != source
+        } == before
         return error
 
-    assert 'got prefix "n", was null; give the same, or --force to start anew.' in refused(SMALL, "--resume", "--prefix", "n")
+    assert 'got prefix "n", was null; give the same, or --force to start anew.' in refused(
+        SMALL, "--resume", "--prefix", "n"
+    )
     assert "got model " in refused(exported / "translate.onnx", "--resume")
-    assert refused(SMALL).startswith(f"error: --output: expected no unfinished run, got that of {output} after 2,000 lines of its input; ")
+    assert refused(SMALL).startswith(
+        f"error: --output: expected no unfinished run, got that of {output} after 2,000 lines of "
+        "its input; "
+    )
     assert run("classify", SMALL, "one", "--output", output)[2] == refused(SMALL)
     assert "--resume: expected it without --force" in refused(SMALL, "--resume", "--force")
     source.write_text(source.read_text().replace("one", "six", 1))
@@ -139,29 +191,56 @@ def test_an_output_that_exists_is_kept(run, tmp_path, exported):
     output = tmp_path / "out.txt"
     output.write_text("old\n")
     (tmp_path / "in.txt").write_text("one\n")
-    files = {"translate": ["--input", tmp_path / "in.txt"], "score": ["--source", tmp_path / "in.txt", "--target", tmp_path / "in.txt"]}
-    files |= {"classify": ["--input", tmp_path / "in.txt"], "evaluate": ["--data", f"files:{tmp_path}/in.txt,{tmp_path}/in.txt"]}
+    files = {
+        "translate": ["--input", tmp_path / "in.txt"],
+        "score": ["--source", tmp_path / "in.txt", "--target", tmp_path / "in.txt"],
+    }
+    files |= {
+        "classify": ["--input", tmp_path / "in.txt"],
+        "evaluate": ["--data", f"files:{tmp_path}/in.txt,{tmp_path}/in.txt"],
+    }
     for name, arguments in files.items():
         status, out, error = run(name, SMALL, *arguments, "--output", output)
-        assert (status, out) == (1, "") and error.startswith(f"error: --output: expected a new file, got {output}, which exists; give ")
+        assert (status, out) == (1, "") and error.startswith(
+            f"error: --output: expected a new file, got {output}, which exists; give "
+        )
         assert output.read_text() == "old\n"
-    assert run("score", exported / "score.onnx", *files["score"], "--output", output, "--force") == (0, "", "")
+    assert run(
+        "score", exported / "score.onnx", *files["score"], "--output", output, "--force"
+    ) == (0, "", "")
     assert float(output.read_text()) < 0
 
 
 def test_pairs_are_scored_from_compressed_files(run, exported, tmp_path):
-    for name, text in (("en.gz", "seven\nnine\n"), ("de.zst", "sieben\nneun\n"), ("en", "seven\nnine\n"), ("de", "sieben\nneun\n")):
+    for name, text in (
+        ("en.gz", "seven\nnine\n"),
+        ("de.zst", "sieben\nneun\n"),
+        ("en", "seven\nnine\n"),
+        ("de", "sieben\nneun\n"),
+    ):
         (tmp_path / name).write_bytes(compressed(text.encode(), compression(tmp_path / name)))
-    options = ["--source", tmp_path / "en.gz", "--target", tmp_path / "de.zst", "--output", tmp_path / "scores.gz"]
+    options = [
+        "--source",
+        tmp_path / "en.gz",
+        "--target",
+        tmp_path / "de.zst",
+        "--output",
+        tmp_path / "scores.gz",
+    ]
     assert run("score", exported / "score.onnx", *options) == (0, "", "")
-    out = run("score", exported / "score.onnx", "--source", tmp_path / "en", "--target", tmp_path / "de")[1]
+    out = run(
+        "score", exported / "score.onnx", "--source", tmp_path / "en", "--target", tmp_path / "de"
+    )[1]
     assert texts_of(tmp_path / "scores.gz") == out.splitlines() and len(out.splitlines()) == 2
 
 
 def test_resume_needs_files(run, tmp_path):
     for arguments in (["one"], ["--output", tmp_path / "out.txt"], ["--input", SMALL]):
         status, _, error = run("translate", SMALL, *arguments, "--resume")
-        assert (status, error) == (1, "error: --resume: expected --input and --output with the names of files; give both.\n")
+        assert (status, error) == (
+            1,
+            "error: --resume: expected --input and --output with the names of files; give both.\n",
+        )
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 14), reason="Python has the module itself")
@@ -170,28 +249,68 @@ def test_a_missing_package_is_named_before_any_work(run, tmp_path, monkeypatch):
     for option in ("--input", "--output"):
         (tmp_path / "in.zst").write_bytes(b"")
         name = tmp_path / ("in.zst" if option == "--input" else "out.zst")
-        line = 'error: backports is not installed. Install it with: pip install "tfk-transformer[zstd]"\n'
+        line = (
+            "error: backports is not installed. Install it with: pip install "
+            '"tfk-transformer[zstd]"\n'
+        )
         assert run("translate", SMALL, option, name, stdin=b"one\n") == (1, "", line)
     assert [path.name for path in tmp_path.iterdir()] == ["in.zst"]
 
 
 def test_tables_get_a_column(run, exported, tmp_path):
-    (tmp_path / "in.tsv.gz").write_bytes(gzip.compress(f'id\ten\n1\tseven\n2\n3\t{LONG}\n"4\tforty-two\n'.encode()))
+    (tmp_path / "in.tsv.gz").write_bytes(
+        gzip.compress(f'id\ten\n1\tseven\n2\n3\t{LONG}\n"4\tforty-two\n'.encode())
+    )
     options = ["--input", tmp_path / "in.tsv.gz", "--field", "en"]
-    status, out, error = run("translate", exported / "translate.onnx", *options, "--on-error", "blank", "--output-field", "de")
-    assert (status, out) == (0, f'id\ten\tde\n1\tseven\tsieben\n\n3\t{LONG}\t\n"4\tforty-two\tzweiundvierzig\n')
+    status, out, error = run(
+        "translate",
+        exported / "translate.onnx",
+        *options,
+        "--on-error",
+        "blank",
+        "--output-field",
+        "de",
+    )
+    assert (status, out) == (
+        0,
+        f'id\ten\tde\n1\tseven\tsieben\n\n3\t{LONG}\t\n"4\tforty-two\tzweiundvierzig\n',
+    )
     assert f"{tmp_path}/in.tsv.gz:3: expected 2 columns, as in the first line, got 1.\n" in error
-    status, out, _ = run("translate", exported / "translate.onnx", *options, "--on-error", "skip", "--output", tmp_path / "out.txt")
+    status, out, _ = run(
+        "translate",
+        exported / "translate.onnx",
+        *options,
+        "--on-error",
+        "skip",
+        "--output",
+        tmp_path / "out.txt",
+    )
     assert (tmp_path / "out.txt").read_text() == "sieben\nzweiundvierzig\n"
-    found = [json.loads(line) for line in (tmp_path / "out.txt.errors.jsonl").read_text().splitlines()]
-    assert [(each["line"], each["reason"][:18]) for each in found] == [(3, "expected 2 columns"), (4, "expected at most 3")]
+    found = [
+        json.loads(line) for line in (tmp_path / "out.txt.errors.jsonl").read_text().splitlines()
+    ]
+    assert [(each["line"], each["reason"][:18]) for each in found] == [
+        (3, "expected 2 columns"),
+        (4, "expected at most 3"),
+    ]
     status, _, error = run("translate", SMALL, *options, "--setting", "n_best=2")
     assert (status, error[:50]) == (1, "error: n_best: expected 1 with .tsv and .jsonl fil")
 
 
 def test_objects_get_a_value(run, exported, tmp_path):
-    (tmp_path / "in.jsonl").write_text(f'{{"text":"seven", "n": 1.0}}\nno object\n{{"text": "{LONG}"}}\n')
-    options = ["--input", tmp_path / "in.jsonl", "--field", "text", "--on-error", "blank", "--output", tmp_path / "out.jsonl"]
+    (tmp_path / "in.jsonl").write_text(
+        f'{{"text":"seven", "n": 1.0}}\nno object\n{{"text": "{LONG}"}}\n'
+    )
+    options = [
+        "--input",
+        tmp_path / "in.jsonl",
+        "--field",
+        "text",
+        "--on-error",
+        "blank",
+        "--output",
+        tmp_path / "out.jsonl",
+    ]
     assert run("translate", exported / "translate.onnx", *options)[0] == 0
     first, second, third = (tmp_path / "out.jsonl").read_text().splitlines()
     assert first == '{"text":"seven", "n": 1.0, "translation": "sieben"}'
@@ -200,11 +319,15 @@ def test_objects_get_a_value(run, exported, tmp_path):
 
 
 def on_terminal(*arguments):
-    """Run the command line with a terminal as standard error; gives the status and what it shows."""
+    """Run the command line with a terminal as standard error; gives the status and what it
+    shows.
+    """
     control, terminal = pty.openpty()
     command = [sys.executable, "-m", "tfk_transformer", *map(str, arguments)]
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}
-    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=terminal, env=environment) as process:
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=terminal, env=environment
+    ) as process:
         os.close(terminal)
         shown = b""
         while True:
@@ -219,17 +342,35 @@ def on_terminal(*arguments):
 @pytest.mark.long  # a process
 def test_a_terminal_shows_the_progress(tmp_path):
     given(tmp_path / "in.gz", 20_000)  # some tenths of a second, also on a fast machine
-    options = ["translate", SMALL, "--input", tmp_path / "in.gz", *FAST, "--on-error", "skip", "--output"]
+    options = [
+        "translate",
+        SMALL,
+        "--input",
+        tmp_path / "in.gz",
+        *FAST,
+        "--on-error",
+        "skip",
+        "--output",
+    ]
     status, shown = on_terminal(*options, tmp_path / "out.gz")
-    assert status == 0 and f"{tmp_path}/in.gz:1501: expected at most 24 tokens" in "".join(shown.split("\r\n"))
-    counts = [int(count) for count in re.findall(r"(\d+)/20000 lines  [\d,.]+ lines/s, 0:\d\d:\d\d left", shown)]
+    assert status == 0 and f"{tmp_path}/in.gz:1501: expected at most 24 tokens" in "".join(
+        shown.split("\r\n")
+    )
+    counts = [
+        int(count)
+        for count in re.findall(r"(\d+)/20000 lines  [\d,.]+ lines/s, 0:\d\d:\d\d left", shown)
+    ]
     assert counts == sorted(counts) and 0 < counts[0] < counts[-1] == 20_000
     assert "lines/s" not in on_terminal(*options, tmp_path / "quiet.gz", "--quiet")[1]
     assert (tmp_path / "out.gz").read_bytes() == (tmp_path / "quiet.gz").read_bytes()
 
 
 def test_the_pace_is_the_mean_of_the_run():
-    assert [pace(2000, 4.0, 10_000), pace(20, 10.0, None), pace(0, 1.0, 5)] == ["500 lines/s, 0:00:20 left", "2.0 lines/s", ""]
+    assert [pace(2000, 4.0, 10_000), pace(20, 10.0, None), pace(0, 1.0, 5)] == [
+        "500 lines/s, 0:00:20 left",
+        "2.0 lines/s",
+        "",
+    ]
 
 
 # Five runs of the command.

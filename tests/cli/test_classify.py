@@ -19,14 +19,23 @@ from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
 
 def train_classifier():
-    """Return a classifier trained for seconds to tell German from English number words below 100."""
+    """Return a classifier trained for seconds to tell German from English number words below
+    100.
+    """
     keras.utils.set_random_seed(0)
-    texts, languages = zip(*[(spell(n, language), i) for n in range(100) for i, language in enumerate(("de", "en"))], strict=True)
+    texts, languages = zip(
+        *[(spell(n, language), i) for n in range(100) for i, language in enumerate(("de", "en"))],
+        strict=True,
+    )
     tokenizer = SubwordTokenizer.train(texts, vocab_size=60)
     sizes = {"vocab_size": tokenizer.vocab_size, "num_classes": 2, "max_length": 32}
     sizes |= {"model_dim": 32, "ff_dim": 64, "encoder_layers": 1}
     model = Classifier(ClassifierConfig.preset("tiny", **sizes))
-    model.compile(keras.optimizers.Adam(3e-3), keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
+    model.compile(
+        keras.optimizers.Adam(3e-3),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        jit_compile=False,
+    )
     model.fit(tokenizer.graph_encode(texts), np.array(languages), epochs=12, verbose=0)
     return TextClassifier(model, tokenizer, ["German", "English"], probes=texts)
 
@@ -74,7 +83,11 @@ def test_lines_of_standard_input_keep_their_order_and_blanks(classify, model):
 
 def test_a_file_is_classified_to_a_file(classify, model, tmp_path):
     (tmp_path / "in.txt").write_text("sieben\nseven\n")
-    assert classify(model, "--input", tmp_path / "in.txt", "--output", tmp_path / "out.txt") == (0, "", "")
+    assert classify(model, "--input", tmp_path / "in.txt", "--output", tmp_path / "out.txt") == (
+        0,
+        "",
+        "",
+    )
     assert (tmp_path / "out.txt").read_text() == "German\nEnglish\n"
 
 
@@ -82,14 +95,28 @@ def test_json_has_the_probability_of_every_label(classify, model, classifier):
     status, out, _ = classify(model, "sieben", "forty-two", "--json")
     records = [json.loads(line) for line in out.splitlines()]
     expected = classifier.classify(["sieben", "forty-two"])
-    assert status == 0 and [(r["text"], r["label"]) for r in records] == [("sieben", "German"), ("forty-two", "English")]
-    assert [r["probability"] for r in records] == pytest.approx([c.probability for c in expected], abs=1e-5)
-    assert [r["probabilities"] for r in records] == [pytest.approx(c.probabilities, abs=1e-5) for c in expected]
+    assert status == 0 and [(r["text"], r["label"]) for r in records] == [
+        ("sieben", "German"),
+        ("forty-two", "English"),
+    ]
+    assert [r["probability"] for r in records] == pytest.approx(
+        [c.probability for c in expected], abs=1e-5
+    )
+    assert [r["probabilities"] for r in records] == [
+        pytest.approx(c.probabilities, abs=1e-5) for c in expected
+    ]
 
 
 def test_an_onnx_file_needs_no_tensorflow(paths):
-    code = "import runpy, sys; sys.modules['tensorflow'] = sys.modules['keras'] = None; runpy.run_module('tfk_transformer')"
-    done = subprocess.run([sys.executable, "-c", code, "classify", paths["onnx"], "sieben"], capture_output=True, text=True)
+    code = (
+        "import runpy, sys; sys.modules['tensorflow'] = sys.modules['keras'] = None; "
+        "runpy.run_module('tfk_transformer')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "classify", paths["onnx"], "sieben"],
+        capture_output=True,
+        text=True,
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, "German\n", "")
 
 

@@ -41,24 +41,46 @@ def test_the_command_line(run, bundle, exported, recipe, tmp_path):
         "--out",
         tmp_path / "student",
     ]
-    few = number_files_spec(made_once("fewer_numbers", lambda folder: write_number_files(folder, range(20))))
+    few = number_files_spec(
+        made_once("fewer_numbers", lambda folder: write_number_files(folder, range(20)))
+    )
     short = recipe.replace(data=few, validation_data=None, options={"encoder_layers": 1})
     (tmp_path / "mine.toml").write_text(short.to_toml())
     status, out, error = run("ensemble", bundle, bundle, "--out", tmp_path / "both")
     assert (status, out, error) == (0, f"bundle: {tmp_path / 'both'}\n", "")
     assert run("translate", tmp_path / "both", "seven") == run("translate", bundle, "seven")
-    status, out, error = run("distill", exported / "translate.onnx", tmp_path / "both", *options, "--beam-size", 2)
+    status, out, error = run(
+        "distill", exported / "translate.onnx", tmp_path / "both", *options, "--beam-size", 2
+    )
     assert (status, error) == (0, "")
-    assert "teachers: 20 pairs are translated" in out and out.splitlines()[-1] == f"bundle: {tmp_path / 'student'}"
+    assert (
+        "teachers: 20 pairs are translated" in out
+        and out.splitlines()[-1] == f"bundle: {tmp_path / 'student'}"
+    )
     assert run("translate", tmp_path / "student", "seven")[0] == 0
 
 
-@pytest.mark.skipif(shutil.which("cc") is None or platform.machine() != "x86_64", reason="needs a C compiler and x86-64")
+@pytest.mark.skipif(
+    shutil.which("cc") is None or platform.machine() != "x86_64",
+    reason="needs a C compiler and x86-64",
+)
 def test_a_teacher_that_needs_tensorflow_loads_it_with_onednn(bundle, recipe, tmp_path):
     """On processors without VNNI too, where TensorFlow by itself leaves it off."""
     (tmp_path / "mine.toml").write_text(recipe.replace(epochs=1, **SMALL).to_toml())
-    command = ["distill", bundle, "--recipe", tmp_path / "mine.toml", "--beam-size", "1", "--quiet", "--out", tmp_path / "student"]
-    environment = {name: value for name, value in os.environ.items() if name != "TF_ENABLE_ONEDNN_OPTS"}
+    command = [
+        "distill",
+        bundle,
+        "--recipe",
+        tmp_path / "mine.toml",
+        "--beam-size",
+        "1",
+        "--quiet",
+        "--out",
+        tmp_path / "student",
+    ]
+    environment = {
+        name: value for name, value in os.environ.items() if name != "TF_ENABLE_ONEDNN_OPTS"
+    }
     without = [sys.executable, WITHOUT, "avx512", sys.executable, "-c", WITH_ONEDNN, *command]
     done = subprocess.run(without, capture_output=True, text=True, env=environment)
     if done.returncode == 99:
@@ -72,7 +94,10 @@ def test_the_result_of_train_for_programs_is_one_object(run, recipe, tmp_path):
     status, out, error = run("train", tmp_path / "mine.toml", "--out", tmp_path / "b", "--json")
     found = json.loads(out)
     assert (status, found["bundle"], found["epoch"]) == (0, str(tmp_path / "b"), 1)
-    assert found == {"bundle": str(tmp_path / "b"), **json.loads((tmp_path / "b" / "metrics.json").read_text())}
+    assert found == {
+        "bundle": str(tmp_path / "b"),
+        **json.loads((tmp_path / "b" / "metrics.json").read_text()),
+    }
     assert "epoch 1/1: loss" in error
 
 
@@ -83,7 +108,11 @@ def test_results_for_programs_are_one_object(run, bundle, exported, recipe, tmp_
     status, out, error = run("distill", exported / "translate.onnx", *student, "--json", "--quiet")
     assert (status, error) == (0, "") and json.loads(out)["bundle"] == str(tmp_path / "student")
     status, out, error = run("ensemble", bundle, bundle, "--out", tmp_path / "both", "--json")
-    assert (status, json.loads(out), error) == (0, {"bundle": str(tmp_path / "both"), "members": [str(bundle)] * 2}, "")
+    assert (status, json.loads(out), error) == (
+        0,
+        {"bundle": str(tmp_path / "both"), "members": [str(bundle)] * 2},
+        "",
+    )
 
 
 @pytest.mark.parametrize(
@@ -93,15 +122,23 @@ def test_results_for_programs_are_one_object(run, bundle, exported, recipe, tmp_
             ["{bundle}", "{tmp}/none", "--out", "{tmp}/new"],
             "bundle: expected a folder that `train` wrote, got {tmp}/none without config.json",
         ),
-        (["{bundle}", "{bundle}", "--out", "{tmp}"], "out: expected a new folder, got {tmp}, which exists"),
-        (["{bundle}", "{tmp}/other", "--out", "{tmp}/new"], "members: expected the source_tokenizer of members[0] in all"),
+        (
+            ["{bundle}", "{bundle}", "--out", "{tmp}"],
+            "out: expected a new folder, got {tmp}, which exists",
+        ),
+        (
+            ["{bundle}", "{tmp}/other", "--out", "{tmp}/new"],
+            "members: expected the source_tokenizer of members[0] in all",
+        ),
     ],
 )
 def test_an_ensemble_that_cannot_be_is_one_line(run, bundle, tmp_path, arguments, problem):
     shutil.copytree(bundle, tmp_path / "other")
     with (tmp_path / "other" / "source.model").open("ab") as file:
         file.write(b"\x1a\x00")  # an empty field more
-    status, out, error = run("ensemble", *[text.format(bundle=bundle, tmp=tmp_path) for text in arguments])
+    status, out, error = run(
+        "ensemble", *[text.format(bundle=bundle, tmp=tmp_path) for text in arguments]
+    )
     assert (status, out) == (1, "")
     assert len(error.splitlines()) == 1 and problem.format(tmp=tmp_path) in error
     assert not (tmp_path / "new").exists()
@@ -110,15 +147,34 @@ def test_an_ensemble_that_cannot_be_is_one_line(run, bundle, tmp_path, arguments
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (["{bundle}", "--data", "numbers:en-de", "--out", "{tmp}"], "out: expected a new folder, got {tmp}, which exists"),
+        (
+            ["{bundle}", "--data", "numbers:en-de", "--out", "{tmp}"],
+            "out: expected a new folder, got {tmp}, which exists",
+        ),
         (["{tmp}/none", "--data", "numbers:en-de", "--out", "{tmp}/new"], "{tmp}/none"),
-        (["{bundle}", "--data", "numbers:en-de"], "--out: expected a folder for the bundle, got none"),
+        (
+            ["{bundle}", "--data", "numbers:en-de"],
+            "--out: expected a folder for the bundle, got none",
+        ),
         (["{bundle}", "--out", "{tmp}/new"], "--data: expected a spec of the training pairs"),
-        (["{bundle}", "--data", "numbers:en-de", "--architecture", "encoder", "--out", "{tmp}/new"], "architecture: expected 'encoder_dec"),
+        (
+            [
+                "{bundle}",
+                "--data",
+                "numbers:en-de",
+                "--architecture",
+                "encoder",
+                "--out",
+                "{tmp}/new",
+            ],
+            "architecture: expected 'encoder_dec",
+        ),
     ],
 )
 def test_wrong_arguments_are_one_line(run, bundle, tmp_path, arguments, problem):
-    status, out, error = run("distill", *[text.format(bundle=bundle, tmp=tmp_path) for text in arguments])
+    status, out, error = run(
+        "distill", *[text.format(bundle=bundle, tmp=tmp_path) for text in arguments]
+    )
     assert (status, out) == (1, "")
     assert len(error.splitlines()) == 1 and problem.format(tmp=tmp_path) in error
     assert not (tmp_path / "new").exists() and not (tmp_path / "new.distilled").exists()

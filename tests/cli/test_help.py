@@ -28,7 +28,9 @@ def test_a_help_page_fits_its_terminal(run, monkeypatch, width, name):
     monkeypatch.setenv("COLUMNS", str(width))
     status, out, error = run(*name.split(), "-h")
     assert (status, error) == (0, "")
-    assert all(len(line) <= width for line in out.splitlines()), [line for line in out.splitlines() if len(line) > width]
+    assert all(len(line) <= width for line in out.splitlines()), [
+        line for line in out.splitlines() if len(line) > width
+    ]
     assert re.match(rf"Usage: .*tfk-transformer {name}", out)
     assert "\nExamples\n" in out and f"  tfk-transformer {name}" in out.partition("\nExamples\n")[2]
     assert not re.search(r"<\w+>|\.{4}|\[\[|[{}]|…", out)
@@ -51,15 +53,35 @@ def test_the_examples_are_command_lines(name):
 @pytest.mark.parametrize("name", ALL)
 def test_every_option_has_help_and_a_word_for_its_value(name):
     for param in ALL[name].params:
-        assert param.help and param.help[0] in "ABCDEFGHIJKLMNOPQRSTUVWXYZ0-'`" or param.help.startswith(("skip", "saved_model"))
+        assert (
+            param.help
+            and param.help[0] in "ABCDEFGHIJKLMNOPQRSTUVWXYZ0-'`"
+            or param.help.startswith(("skip", "saved_model"))
+        )
         assert param.help.endswith("."), param.help
         if param.param_type_name == "argument" or not param.is_flag:
             assert re.fullmatch(r"[A-Z=_ ]+", param.metavar), (name, param.name)
 
 
 def test_an_output_has_the_short_name_o():
-    outputs = {name: param.opts for name in ALL for param in ALL[name].params if param.name in ("out", "output")}
-    assert set(outputs) == {"train", "distill", "import", "ensemble", "export", "translate", "classify", "score", "evaluate", *PLOTS}
+    outputs = {
+        name: param.opts
+        for name in ALL
+        for param in ALL[name].params
+        if param.name in ("out", "output")
+    }
+    assert set(outputs) == {
+        "train",
+        "distill",
+        "import",
+        "ensemble",
+        "export",
+        "translate",
+        "classify",
+        "score",
+        "evaluate",
+        *PLOTS,
+    }
     assert all("-o" in names for names in outputs.values())
 
 
@@ -76,14 +98,32 @@ def test_recipes_and_options_have_the_same_words():
     ("arguments", "status", "message"),
     [
         (["trian"], 2, "No such command 'trian'. Did you mean 'train'?"),
-        (["translate", "m", "--beamsize", "3"], 2, "No such option: --beamsize (Possible options: --beam-size)"),
-        (["train", "--data", "numbers:en-de", "--preset", "tinny", "--out", "x"], 1, "got 'tinny'. Did you mean 'tiny'?"),
+        (
+            ["translate", "m", "--beamsize", "3"],
+            2,
+            "No such option: --beamsize (Possible options: --beam-size)",
+        ),
+        (
+            ["train", "--data", "numbers:en-de", "--preset", "tinny", "--out", "x"],
+            1,
+            "got 'tinny'. Did you mean 'tiny'?",
+        ),
         (["train", "--data", "number:en-de", "--out", "x"], 1, "Did you mean 'numbers'?"),
-        (["export", "{bundle}", "--format", "onx", "--out", "x"], 1, "formats: unknown name 'onx'. Did you mean 'onnx'?"),
-        (["translate", "{bundle}", "one", "--setting", "lenght_penalty=1"], 1, "'lenght_penalty'. Did you mean 'length_penalty'?"),
+        (
+            ["export", "{bundle}", "--format", "onx", "--out", "x"],
+            1,
+            "formats: unknown name 'onx'. Did you mean 'onnx'?",
+        ),
+        (
+            ["translate", "{bundle}", "one", "--setting", "lenght_penalty=1"],
+            1,
+            "'lenght_penalty'. Did you mean 'length_penalty'?",
+        ),
     ],
 )
-def test_a_mistyped_name_is_answered_with_the_nearest(run, bundle, tmp_path, monkeypatch, arguments, status, message):
+def test_a_mistyped_name_is_answered_with_the_nearest(
+    run, bundle, tmp_path, monkeypatch, arguments, status, message
+):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "120")
     found, out, error = run(*(argument.format(bundle=bundle) for argument in arguments))

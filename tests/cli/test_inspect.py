@@ -7,18 +7,27 @@ from tfk_transformer.cli.model_commands.inspect import differences
 
 
 def test_two_results_are_compared_value_by_value():
-    first = {"path": "a", "files": {"x": 7}, "signatures": {"s": {"inputs": [{"name": "ids", "dtype": "int32", "shape": [None, 3]}]}}}
+    first = {
+        "path": "a",
+        "files": {"x": 7},
+        "signatures": {"s": {"inputs": [{"name": "ids", "dtype": "int32", "shape": [None, 3]}]}},
+    }
     second = {
         "path": "b",
         "files": {"x": 7, "y": 2},
         "signatures": {"s": {"inputs": [{"name": "ids", "dtype": "int64", "shape": [None, 3]}]}},
     }
-    assert dict(differences(first, second)) == {"files.y": (None, 2), "signatures.s.inputs.ids": ("int32 [?, 3]", "int64 [?, 3]")}
+    assert dict(differences(first, second)) == {
+        "files.y": (None, 2),
+        "signatures.s.inputs.ids": ("int32 [?, 3]", "int64 [?, 3]"),
+    }
     assert dict(differences(first, first)) == {}
 
 
 def test_files_of_an_export_are_compared(run, exported):
-    status, out, error = run("inspect", exported / "translate.onnx", exported / "generate.onnx", "--json")
+    status, out, error = run(
+        "inspect", exported / "translate.onnx", exported / "generate.onnx", "--json"
+    )
     assert (status, error) == (0, "")
     found = json.loads(out)
     assert found["paths"] == [str(exported / "translate.onnx"), str(exported / "generate.onnx")]

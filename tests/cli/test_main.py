@@ -19,14 +19,31 @@ def test_arguments_are_translated_in_their_order(run, model):
 
 
 def test_a_stream_prints_the_same_lines(run, model):
-    assert run("translate", model, "--stream", "forty-two", "seven") == (0, "zweiundvierzig\nsieben\n", "")
+    assert run("translate", model, "--stream", "forty-two", "seven") == (
+        0,
+        "zweiundvierzig\nsieben\n",
+        "",
+    )
     drawn = ["--setting", "temperature=1.5", "--setting", "seed=3", "one hundred ninety-nine"]
-    assert run("translate", model, "--stream", *drawn) == run("translate", model, "--beam-size", 1, *drawn)
-    assert run("translate", model, "--stream", stdin=b"seven\n\none\n")[1].splitlines()[:2] == ["sieben", ""]
+    assert run("translate", model, "--stream", *drawn) == run(
+        "translate", model, "--beam-size", 1, *drawn
+    )
+    assert run("translate", model, "--stream", stdin=b"seven\n\none\n")[1].splitlines()[:2] == [
+        "sieben",
+        "",
+    ]
 
 
 def test_settings_of_the_search_are_given_by_name(run, model):
-    status, out, _ = run("translate", model, "forty-two", "--setting", "max_length=1", "--setting", "length_penalty=0.5")
+    status, out, _ = run(
+        "translate",
+        model,
+        "forty-two",
+        "--setting",
+        "max_length=1",
+        "--setting",
+        "length_penalty=0.5",
+    )
     assert status == 0 and out != "zweiundvierzig\n"
     status, _, error = run("translate", model, "one", "--setting", "top_p=2")
     assert status == 1 and error.startswith("error: ") and "top_p: " in error
@@ -34,32 +51,61 @@ def test_settings_of_the_search_are_given_by_name(run, model):
 
 def test_lines_of_standard_input_keep_their_order_and_blanks(run, model):
     given = b"one hundred ninety-nine\n\nseven\r\nforty-two"
-    assert run("translate", model, "--beam-size", 1, stdin=given) == (0, "einhundertneunundneunzig\n\nsieben\nzweiundvierzig\n", "")
+    assert run("translate", model, "--beam-size", 1, stdin=given) == (
+        0,
+        "einhundertneunundneunzig\n\nsieben\nzweiundvierzig\n",
+        "",
+    )
 
 
 def test_a_file_is_translated_to_a_file(run, exported, tmp_path):
     (tmp_path / "in.txt").write_text("seven\nforty-two\n")
-    assert run("translate", exported / "translate.onnx", "--input", tmp_path / "in.txt", "--output", tmp_path / "out.txt") == (0, "", "")
+    assert run(
+        "translate",
+        exported / "translate.onnx",
+        "--input",
+        tmp_path / "in.txt",
+        "--output",
+        tmp_path / "out.txt",
+    ) == (0, "", "")
     assert (tmp_path / "out.txt").read_text() == "sieben\nzweiundvierzig\n"
 
 
 def test_several_hypotheses_are_numbered_lines(run, model, translator):
     """The sentences are numbered from 0, and a blank line has its number too."""
-    status, out, error = run("translate", model, "--setting", "n_best=3", stdin=b"forty-two\n\nseven")
+    status, out, error = run(
+        "translate", model, "--setting", "n_best=3", stdin=b"forty-two\n\nseven"
+    )
     assert (status, error) == (0, "")
     rows = [line.split(" ||| ") for line in out.splitlines()]
     expected = translator.translate(["forty-two", "", "seven"], n_best=3)
-    assert [(int(number), text) for number, text, _ in rows] == [(n, h.text) for n, t in enumerate(expected) for h in t.hypotheses]
-    assert [float(score) for *_, score in rows] == pytest.approx([h.score for t in expected for h in t.hypotheses], abs=1e-4)
+    assert [(int(number), text) for number, text, _ in rows] == [
+        (n, h.text) for n, t in enumerate(expected) for h in t.hypotheses
+    ]
+    assert [float(score) for *_, score in rows] == pytest.approx(
+        [h.score for t in expected for h in t.hypotheses], abs=1e-4
+    )
     assert [row[0] for row in rows].count("0") == 3
 
 
 def test_translations_as_json_have_the_scores_of_all_hypotheses(run, exported):
-    arguments = ["translate", exported / "translate.onnx", "--setting", "n_best=2", "--json", "--on-error", "blank"]
+    arguments = [
+        "translate",
+        exported / "translate.onnx",
+        "--setting",
+        "n_best=2",
+        "--json",
+        "--on-error",
+        "blank",
+    ]
     status, out, _ = run(*arguments, stdin="forty-two\n{}\nseven\n".format("one " * 10000).encode())
     first, second, third = map(json.loads, out.splitlines())
     assert status == 0
-    assert (first["source"], first["translation"], third["translation"]) == ("forty-two", "zweiundvierzig", "sieben")
+    assert (first["source"], first["translation"], third["translation"]) == (
+        "forty-two",
+        "zweiundvierzig",
+        "sieben",
+    )
     assert [hypothesis["text"] for hypothesis in first["hypotheses"]][0] == "zweiundvierzig"
     assert first["hypotheses"][0]["score"] > first["hypotheses"][1]["score"]
     assert list(second) == ["error"] and "expected at most 32 tokens" in second["error"]
@@ -67,7 +113,11 @@ def test_translations_as_json_have_the_scores_of_all_hypotheses(run, exported):
 
 def test_a_beam_size_among_the_settings_counts(run, exported, recipe):
     arguments = ["evaluate", exported / "translate.onnx", "--data", recipe.data, "--json"]
-    for given in (["--setting", "beam_size=1"], ["--beam-size", 1], ["--beam-size", 1, "--setting", "beam_size=1"]):
+    for given in (
+        ["--setting", "beam_size=1"],
+        ["--beam-size", 1],
+        ["--beam-size", 1, "--setting", "beam_size=1"],
+    ):
         status, out, _ = run(*arguments, *given)
         assert status == 0 and json.loads(out)["beam_size"] == 1
     assert json.loads(run(*arguments)[1])["beam_size"] == 4
@@ -79,19 +129,31 @@ def test_a_prefix_is_forced_upon_every_translation(run, model):
 
 
 @pytest.mark.parametrize("kind", ["bundle", "saved_model", "score.onnx"])
-def test_given_translations_are_scored_a_line_each(run, bundle, exported, translator, tmp_path, kind):
+def test_given_translations_are_scored_a_line_each(
+    run, bundle, exported, translator, tmp_path, kind
+):
     sources, targets = ["forty-two", "seven", "nine"], ["zweiundvierzig", "acht", "neun"]
     for name, lines in (("en", sources), ("de", targets)):
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
-    arguments = [bundle if kind == "bundle" else exported / kind, "--source", tmp_path / "en", "--target", tmp_path / "de"]
+    arguments = [
+        bundle if kind == "bundle" else exported / kind,
+        "--source",
+        tmp_path / "en",
+        "--target",
+        tmp_path / "de",
+    ]
     status, out, error = run("score", *arguments)
     assert (status, error) == (0, "")
-    assert [float(line) for line in out.splitlines()] == pytest.approx(translator.score(sources, targets), abs=1e-4)
+    assert [float(line) for line in out.splitlines()] == pytest.approx(
+        translator.score(sources, targets), abs=1e-4
+    )
     assert run("score", *arguments, "--tokens", "--output", tmp_path / "scores")[:2] == (0, "")
     records = [json.loads(line) for line in (tmp_path / "scores").read_text().splitlines()]
     assert [(r["source"], r["target"]) for r in records] == list(zip(sources, targets, strict=True))
     assert all("".join(r["tokens"]) == f"▁{r['target']}</s>" for r in records)
-    assert [sum(r["token_log_probs"]) for r in records] == pytest.approx([float(line) for line in out.splitlines()], abs=1e-4)
+    assert [sum(r["token_log_probs"]) for r in records] == pytest.approx(
+        [float(line) for line in out.splitlines()], abs=1e-4
+    )
 
 
 def test_evaluate_prints_bleu_with_its_signature(run, model, recipe):
@@ -100,14 +162,36 @@ def test_evaluate_prints_bleu_with_its_signature(run, model, recipe):
     assert status == 0
     assert figures["sentences"] == 200
     assert figures["exact_match"] > 90
-    assert figures["bleu_signature"].startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:")
-    assert {"bleu", "chrf", "chrf_signature", "sentences_per_second", "beam_size", "dropped"} <= set(figures)
+    assert figures["bleu_signature"].startswith(
+        "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:"
+    )
+    assert {
+        "bleu",
+        "chrf",
+        "chrf_signature",
+        "sentences_per_second",
+        "beam_size",
+        "dropped",
+    } <= set(figures)
 
 
 def test_evaluate_prints_lines_and_writes_translations(run, exported, recipe, tmp_path):
-    status, out, _ = run("evaluate", exported / "translate.onnx", "--data", recipe.data, "--output", tmp_path / "out.txt")
+    status, out, _ = run(
+        "evaluate",
+        exported / "translate.onnx",
+        "--data",
+        recipe.data,
+        "--output",
+        tmp_path / "out.txt",
+    )
     assert status == 0
-    assert [line.split()[0] for line in out.splitlines()] == ["sentences", "BLEU", "chrF", "exact", "speed"]
+    assert [line.split()[0] for line in out.splitlines()] == [
+        "sentences",
+        "BLEU",
+        "chrF",
+        "exact",
+        "speed",
+    ]
     assert len((tmp_path / "out.txt").read_text().splitlines()) == 200
 
 
@@ -119,7 +203,10 @@ def test_an_export_of_8_bit_files_does_not_claim_equal_ids(run, bundle, tmp_path
     figures = json.loads((tmp_path / "out" / "parity.json").read_text())
     assert "ids" not in figures and figures["sentences"] == 128
     agreement = f"{figures['onnx_int8']['bleu_with_the_model']:.1f}"
-    assert f"Checked: onnx_int8: a BLEU over characters of {agreement} with the Keras model's translations of 128 sentences." in out
+    assert (
+        f"Checked: onnx_int8: a BLEU over characters of {agreement} with the Keras model's "
+        "translations of 128 sentences."
+    ) in out
 
 
 # Exports a SavedModel, and opens it three times.
@@ -133,11 +220,16 @@ def test_export_writes_what_was_asked_for(run, bundle, tmp_path):
     status, out, error = run("export", bundle, *arguments)
     assert status == 0
     assert "the same ids as Keras on 128 sentences" in out
-    assert re.search(r"(?m)^  saved_model +\d+\.\d MB  text to text: TensorFlow, TensorFlow Serving", out)
+    assert re.search(
+        r"(?m)^  saved_model +\d+\.\d MB  text to text: TensorFlow, TensorFlow Serving", out
+    )
     assert f"\nRun it: tfk-transformer translate {tmp_path / 'out' / 'saved_model'} " in out
     steps = [line.partition(" s  ")[2] for line in error.splitlines()]
     assert steps[:2] == ["load TensorFlow", f"open {bundle}"]
-    assert {"write saved_model (format 1 of 1)", "compare SavedModel with the Keras model: translations of ids"} <= set(steps)
+    assert {
+        "write saved_model (format 1 of 1)",
+        "compare SavedModel with the Keras model: translations of ids",
+    } <= set(steps)
     assert (tmp_path / "out" / "saved_model" / "saved_model.pb").is_file()
     assert steps[-1] == f"add the SavedModel to {models}"
     assert f"\nServe it: {models / 'numbers' / '7'}, a version for TensorFlow Serving\n" in out
@@ -159,10 +251,32 @@ def test_the_version_of_a_server_is_part_of_the_result_for_programs(run, tmp_pat
 
 
 def test_train_leaves_a_bundle_that_translates(run, recipe, tmp_path):
-    arguments = ["--preset", "tiny", "--epochs", 1, "--vocab-size", 80, "--max-length", 32, "--batch-tokens", 512, "--warmup-steps", 10]
+    arguments = [
+        "--preset",
+        "tiny",
+        "--epochs",
+        1,
+        "--vocab-size",
+        80,
+        "--max-length",
+        32,
+        "--batch-tokens",
+        512,
+        "--warmup-steps",
+        10,
+    ]
     arguments += ["--option", "encoder_layers=1", "--option", "decoder_layers=1"]
     bundle = tmp_path / "b [i]"  # what Rich would take for a style
-    status, out, _ = run("train", "--data", recipe.data, "--validation-data", recipe.data, "--out", bundle, *arguments)
+    status, out, _ = run(
+        "train",
+        "--data",
+        recipe.data,
+        "--validation-data",
+        recipe.data,
+        "--out",
+        bundle,
+        *arguments,
+    )
     assert status == 0 and out.splitlines()[-1] == f"bundle: {bundle}"
     assert "train: 200 pairs" in out and "validation: 200 pairs" in out and "80 subwords" in out
     assert run("translate", bundle, "one")[0] == 0
@@ -170,13 +284,48 @@ def test_train_leaves_a_bundle_that_translates(run, recipe, tmp_path):
 
 @pytest.mark.long  # a training
 def test_train_takes_any_option_of_the_model(run, recipe, tmp_path):
-    sizes = ["--preset", "transformer_details", "--option", "model_dim=22", "--option", "num_heads=2", "--option", "ff_dim=37"]
-    layers = ["--option", "encoder_layers=1", "--option", "decoder_layers=1", "--option", "norm=pre", "--option", "attention_bias=true"]
-    training = ["--epochs", 1, "--vocab-size", 80, "--max-length", 32, "--batch-tokens", 512, "--warmup-steps", 10]
-    status, _, error = run("train", "--data", recipe.data, "--out", tmp_path / "b", *sizes, *layers, *training)
+    sizes = [
+        "--preset",
+        "transformer_details",
+        "--option",
+        "model_dim=22",
+        "--option",
+        "num_heads=2",
+        "--option",
+        "ff_dim=37",
+    ]
+    layers = [
+        "--option",
+        "encoder_layers=1",
+        "--option",
+        "decoder_layers=1",
+        "--option",
+        "norm=pre",
+        "--option",
+        "attention_bias=true",
+    ]
+    training = [
+        "--epochs",
+        1,
+        "--vocab-size",
+        80,
+        "--max-length",
+        32,
+        "--batch-tokens",
+        512,
+        "--warmup-steps",
+        10,
+    ]
+    status, _, error = run(
+        "train", "--data", recipe.data, "--out", tmp_path / "b", *sizes, *layers, *training
+    )
     assert (status, error) == (0, "")
     config = json.loads((tmp_path / "b" / "config.json").read_text())
-    assert (config["model_dim"], config["norm"], config["attention_scale"]) == (22, "pre", "key_dim")
+    assert (config["model_dim"], config["norm"], config["attention_scale"]) == (
+        22,
+        "pre",
+        "key_dim",
+    )
     assert config["attention_bias"] == ["query", "key", "value", "output"]
 
 
@@ -185,8 +334,29 @@ def test_train_takes_any_option_of_the_model(run, recipe, tmp_path):
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGKILL])
 def test_a_stopped_training_is_resumed(recipe, tmp_path, stop):
     """In processes of their own, stopped by Ctrl-C or killed outright."""
-    command = [sys.executable, "-m", "tfk_transformer", "train", "--data", recipe.data, "--out", tmp_path / "b", "--preset", "tiny"]
-    command += ["--no-towers", "--vocab-size", "80", "--max-length", "32", "--batch-tokens", "512", "--warmup-steps", "10"]
+    command = [
+        sys.executable,
+        "-m",
+        "tfk_transformer",
+        "train",
+        "--data",
+        recipe.data,
+        "--out",
+        tmp_path / "b",
+        "--preset",
+        "tiny",
+    ]
+    command += [
+        "--no-towers",
+        "--vocab-size",
+        "80",
+        "--max-length",
+        "32",
+        "--batch-tokens",
+        "512",
+        "--warmup-steps",
+        "10",
+    ]
     # What runs in the background ignores Ctrl-C, and so would what it starts.
     as_in_front = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
@@ -197,15 +367,21 @@ def test_a_stopped_training_is_resumed(recipe, tmp_path, stop):
         rest = training.stdout.read()
     assert training.returncode == (130 if stop == signal.SIGINT else -signal.SIGKILL)
     assert ("--resume to continue" in rest) == (stop == signal.SIGINT)
-    # Whoever asks gets a bundle. A killed training has left one if it ran long enough, which depends on the machine; it is whole then.
+    # Whoever asks gets a bundle. A killed training has left one if it ran long enough, which
+    # depends on the machine; it is whole then.
     if stop == signal.SIGINT or (tmp_path / "b").exists():
         assert Translator.load(tmp_path / "b").translate(["seven"])[0].source == "seven"
     with np.load(tmp_path / "b.training" / "state.npz") as state:
         whole = len(json.loads(str(state["about"]))["rows"])
     assert whole >= 4
-    resumed = subprocess.run([*command, "--epochs", str(whole + 2), "--resume"], capture_output=True, text=True)
+    resumed = subprocess.run(
+        [*command, "--epochs", str(whole + 2), "--resume"], capture_output=True, text=True
+    )
     assert resumed.returncode == 0, resumed.stderr
-    assert f"resumed after epoch {whole}\n" in resumed.stdout and f"epoch {whole}/" not in resumed.stdout
+    assert (
+        f"resumed after epoch {whole}\n" in resumed.stdout
+        and f"epoch {whole}/" not in resumed.stdout
+    )
     assert f"epoch {whole + 1}/{whole + 2}: " in resumed.stdout
     history = json.loads((tmp_path / "b" / "history.json").read_text())
     assert history["epoch"] == list(range(1, whole + 3))
@@ -216,71 +392,163 @@ def test_a_stopped_training_is_resumed(recipe, tmp_path, stop):
     ("arguments", "message"),
     [
         (["translate", "{bundle}", ""], "TEXT: expected a sentence, got blank text as number 1"),
-        (["translate", "{bundle}", "one", "--input", "x"], "expected sentences or --input, got both"),
+        (
+            ["translate", "{bundle}", "one", "--input", "x"],
+            "expected sentences or --input, got both",
+        ),
         (["translate", "{bundle}"], "input: expected a sentence a line, got nothing"),
         (
             ["translate", "{bundle}", "one " * 10000],
-            r"TEXT:1: expected at most 32 tokens, got more \('one one .*', 10000 words\); split it into sentences",
+            (
+                r"TEXT:1: expected at most 32 tokens, got more \('one one .*', 10000 words\); "
+                r"split "
+                r"it into sentences"
+            ),
         ),
-        (["translate", "{bundle}", "--input", "{tmp}/none.txt"], "No such file or directory: '{tmp}/none.txt'"),
+        (
+            ["translate", "{bundle}", "--input", "{tmp}/none.txt"],
+            "No such file or directory: '{tmp}/none.txt'",
+        ),
         (
             ["translate", "{onnx}", "one", "--beam-size", "4", "--setting", "beam_size=1"],
             "beam_size: expected one value, got --beam-size 4 and --setting beam_size=1",
         ),
-        (["translate", "{onnx}", "one", "--setting", "n_best=5"], "n_best: expected at most beam_size, got n_best 5 and beam_size 4"),
+        (
+            ["translate", "{onnx}", "one", "--setting", "n_best=5"],
+            "n_best: expected at most beam_size, got n_best 5 and beam_size 4",
+        ),
         (
             ["translate", "{bundle}", "one", "--setting", "beam_size=1", "--setting", "n_best=2"],
             "n_best: expected at most beam_size, got n_best 2 and beam_size 1",
         ),
-        (["translate", "{bundle}", "one", "--beam-size", "0"], "beam_size: expected an integer of at least 1 and at most 1000, got 0"),
-        (["translate", "{onnx}", "one", "--beam-size", "0"], "beam_size: expected an integer of at least 1 and at most 80, got 0"),
+        (
+            ["translate", "{bundle}", "one", "--beam-size", "0"],
+            "beam_size: expected an integer of at least 1 and at most 1000, got 0",
+        ),
+        (
+            ["translate", "{onnx}", "one", "--beam-size", "0"],
+            "beam_size: expected an integer of at least 1 and at most 80, got 0",
+        ),
         (
             ["translate", "{onnx}", "one", "--setting", "seed=" + "[" * 100_000],
             "--setting: expected a value for seed, got one with too many",
         ),
-        (["translate", "{bundle}", "one", "--setting", "seed=[1]"], r"seed: expected an integer of at least 0 and .*, got \[1\]"),
         (
-            ["train", "--data", "numbers:en-de", "--option", "norm=" + "[" * 100_000, "--out", "{tmp}/new"],
+            ["translate", "{bundle}", "one", "--setting", "seed=[1]"],
+            r"seed: expected an integer of at least 0 and .*, got \[1\]",
+        ),
+        (
+            [
+                "train",
+                "--data",
+                "numbers:en-de",
+                "--option",
+                "norm=" + "[" * 100_000,
+                "--out",
+                "{tmp}/new",
+            ],
             "--option: expected a value for norm",
         ),
         (["translate", "{bundle}", "--stream"], "input: expected a sentence a line, got nothing"),
-        (["translate", "{bundle}", "--stream", "one", "--beam-size", "4"], "beam_size: expected 1, got 4"),
-        (["translate", "{bundle}", "--stream", "one", "--output", "{tmp}/x"], "--stream: expected no --output"),
-        (["translate", "{bundle}", "--stream", "one", "--glossary", "{tmp}/x"], "--stream: expected no --glossary"),
+        (
+            ["translate", "{bundle}", "--stream", "one", "--beam-size", "4"],
+            "beam_size: expected 1, got 4",
+        ),
+        (
+            ["translate", "{bundle}", "--stream", "one", "--output", "{tmp}/x"],
+            "--stream: expected no --output",
+        ),
+        (
+            ["translate", "{bundle}", "--stream", "one", "--glossary", "{tmp}/x"],
+            "--stream: expected no --glossary",
+        ),
         (["translate", "{tmp}/none", "one"], "MODEL: expected a bundle .* which is not there"),
         (["translate", "{tmp}", "one"], "MODEL: .* a folder without any of these files"),
         (["translate", "{tmp}/corrupt.onnx", "one"], "corrupt.onnx does not load"),
         (
             ["score", "{generate}", "--source", "{one}", "--target", "{one}"],
-            "expected a file that takes text, got .*; use translate.onnx, or score.onnx to score pairs, of the same",
+            (
+                "expected a file that takes text, got .*; use translate.onnx, or score.onnx to "
+                "score "
+                "pairs, of the same"
+            ),
         ),
-        (["evaluate", "{bundle}", "--data", "numbers:en-xx"], "expected a code of num2words, got 'xx'"),
-        (["evaluate", "{bundle}", "--data", "folder:{tmp}/none:de-en"], "folder {tmp}/none: not found"),
-        (["evaluate", "{bundle}", "--data", "letters:en-de"], "expected numbers:en-de, addition:2, files:SOURCE,TARGET"),
-        (["evaluate", "{bundle}", "--data", "numbers:en-de", "--split", "tests"], "got 'tests'. Did you mean 'test'?"),
-        (["train", "--data", "numbers:en-de", "--preset", "tinny", "--out", "{tmp}/new"], "preset: .*'tinny'"),
-        (["train", "--data", "numbers:en-de", "--option", "norm", "--out", "{tmp}/new"], "--option: expected NAME=VALUE, .*, got 'norm'"),
-        (["train", "--data", "numbers:en-de", "--option", "norms=pre", "--out", "{tmp}/new"], "unknown key 'norms'. Did you mean 'norm'"),
-        (["train", "--data", "numbers:en-de", "--architecture", "encodr", "--out", "{tmp}/new"], "architecture: .*'encodr'"),
-        (["train", "--data", "files:{tmp}/a,{tmp}/b", "--out", "{tmp}/new"], "{tmp}/a: not found; {tmp}/b: not found"),
-        (["train", "--data", "numbers:en-de", "--out", "{tmp}"], "out: expected a new folder, got {tmp}, which exists"),
-        (["train", "--data", "numbers:en-de", "--out", "{tmp}/new", "--resume"], "resume: expected an unfinished training"),
+        (
+            ["evaluate", "{bundle}", "--data", "numbers:en-xx"],
+            "expected a code of num2words, got 'xx'",
+        ),
+        (
+            ["evaluate", "{bundle}", "--data", "folder:{tmp}/none:de-en"],
+            "folder {tmp}/none: not found",
+        ),
+        (
+            ["evaluate", "{bundle}", "--data", "letters:en-de"],
+            "expected numbers:en-de, addition:2, files:SOURCE,TARGET",
+        ),
+        (
+            ["evaluate", "{bundle}", "--data", "numbers:en-de", "--split", "tests"],
+            "got 'tests'. Did you mean 'test'?",
+        ),
+        (
+            ["train", "--data", "numbers:en-de", "--preset", "tinny", "--out", "{tmp}/new"],
+            "preset: .*'tinny'",
+        ),
+        (
+            ["train", "--data", "numbers:en-de", "--option", "norm", "--out", "{tmp}/new"],
+            "--option: expected NAME=VALUE, .*, got 'norm'",
+        ),
+        (
+            ["train", "--data", "numbers:en-de", "--option", "norms=pre", "--out", "{tmp}/new"],
+            "unknown key 'norms'. Did you mean 'norm'",
+        ),
+        (
+            ["train", "--data", "numbers:en-de", "--architecture", "encodr", "--out", "{tmp}/new"],
+            "architecture: .*'encodr'",
+        ),
+        (
+            ["train", "--data", "files:{tmp}/a,{tmp}/b", "--out", "{tmp}/new"],
+            "{tmp}/a: not found; {tmp}/b: not found",
+        ),
+        (
+            ["train", "--data", "numbers:en-de", "--out", "{tmp}"],
+            "out: expected a new folder, got {tmp}, which exists",
+        ),
+        (
+            ["train", "--data", "numbers:en-de", "--out", "{tmp}/new", "--resume"],
+            "resume: expected an unfinished training",
+        ),
         (
             ["train", "--data", "numbers:en-de", "--out", "{tmp}/new", "--batch-tokens", "9"],
             "batch_tokens must be at least max_length, .* 9 and 256",
         ),
-        (["export", "{tmp}/none", "--out", "{tmp}/new"], "bundle: expected a folder that `train` wrote"),
-        (["inspect", "{tmp}/corrupt.onnx"], "FILE: expected a bundle .*, got {tmp}/corrupt.onnx, which does not load"),
+        (
+            ["export", "{tmp}/none", "--out", "{tmp}/new"],
+            "bundle: expected a folder that `train` wrote",
+        ),
+        (
+            ["inspect", "{tmp}/corrupt.onnx"],
+            "FILE: expected a bundle .*, got {tmp}/corrupt.onnx, which does not load",
+        ),
         (
             ["export", "{bundle}", "--out", "{tmp}/new", "--format", "tflite"],
-            "formats: expected some of saved_model, onnx, onnx_steps, .*, huggingface, web, web_int8, got tflite",
+            (
+                "formats: expected some of saved_model, onnx, onnx_steps, .*, huggingface, web, "
+                "web_int8, got tflite"
+            ),
         ),
     ],
 )
-def test_bad_input_is_one_line_and_leaves_nothing(run, bundle, exported, tmp_path, tmp_path_factory, arguments, message):
+def test_bad_input_is_one_line_and_leaves_nothing(
+    run, bundle, exported, tmp_path, tmp_path_factory, arguments, message
+):
     (tmp_path / "corrupt.onnx").write_bytes(b"corrupt")
     lines_of_numbers = tmp_path_factory.mktemp("lines")
-    names = {"bundle": bundle, "onnx": exported / "translate.onnx", "generate": exported / "generate.onnx", "tmp": tmp_path}
+    names = {
+        "bundle": bundle,
+        "onnx": exported / "translate.onnx",
+        "generate": exported / "generate.onnx",
+        "tmp": tmp_path,
+    }
     for number, name in enumerate(("one", "two"), 1):
         names[name] = lines_of_numbers / name
         names[name].write_text("eins\n" * number)
@@ -305,7 +573,10 @@ def test_version(run):
 
 def test_help_names_every_command(run):
     _, out, _ = run("--help")
-    assert all(command in out for command in ("train", "translate", "classify", "evaluate", "export", "inspect", "score"))
+    assert all(
+        command in out
+        for command in ("train", "translate", "classify", "evaluate", "export", "inspect", "score")
+    )
 
 
 def test_help_imports_no_command_and_nothing_heavy():
@@ -317,12 +588,26 @@ try:
     main()
 except SystemExit:
     heavy = {"numpy", "pydantic", "onnxruntime", "keras", "tensorflow", "tomlkit", "sentencepiece"}
-    print(sorted(heavy & set(sys.modules)), sorted(name for name in sys.modules if name.startswith("tfk_transformer.")), file=sys.stderr)
+    ours = sorted(name for name in sys.modules if name.startswith("tfk_transformer."))
+    print(sorted(heavy & set(sys.modules)), ours, file=sys.stderr)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    ours = [f"tfk_transformer.{name}" for name in ("cli", "cli.help_pages", "cli.main", "keras_registration", "runtime_environment")]
+    ours = [
+        f"tfk_transformer.{name}"
+        for name in (
+            "cli",
+            "cli.help_pages",
+            "cli.main",
+            "keras_registration",
+            "runtime_environment",
+        )
+    ]
     assert done.stderr == f"[] {ours}\n"
-    assert all(line in " ".join(done.stdout.replace("│", "").split()) for commands in cli.COMMANDS.values() for line in commands.values())
+    assert all(
+        line in " ".join(done.stdout.replace("│", "").split())
+        for commands in cli.COMMANDS.values()
+        for line in commands.values()
+    )
 
 
 def test_every_command_has_help(run):
@@ -341,34 +626,79 @@ def test_the_command_line_knows_the_names_that_it_does_not_import():
     fields = SearchSettings.model_fields
     assert sorted(arguments.SETTINGS.split(", ")) == sorted(set(fields) - {"beam_size"})
     assert fields["beam_size"].default == arguments.DEFAULT_BEAM
-    assert set(FORMATS) == {*translator_files.WRITERS, *classifier_files.WRITERS, *web_files.FORMATS}
+    assert set(FORMATS) == {
+        *translator_files.WRITERS,
+        *classifier_files.WRITERS,
+        *web_files.FORMATS,
+    }
 
 
 EXPORT_TO_MODELS = ["export", "{bundle}", "--out", "{tmp}/new", "--serving", "{tmp}/models"]
-WITHOUT_TENSORFLOW = "import runpy, sys; sys.modules['tensorflow'] = sys.modules['keras'] = None; runpy.run_module('tfk_transformer')"
+WITHOUT_TENSORFLOW = (
+    "import runpy, sys; sys.modules['tensorflow'] = sys.modules['keras'] = None; "
+    "runpy.run_module('tfk_transformer')"
+)
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["translate", "{tmp}", "one"], "MODEL: .* a folder without any of these files"),
-        (["translate", "{bundle}", "--input", "{tmp}/none.txt"], "No such file or directory: '{tmp}/none.txt'"),
+        (
+            ["translate", "{bundle}", "--input", "{tmp}/none.txt"],
+            "No such file or directory: '{tmp}/none.txt'",
+        ),
         (["translate", "{bundle}", "one", "--setting", "top_p=2"], "top_p: "),
         (["classify", "{tmp}/none.onnx", "one"], "none.onnx, which is not there"),
-        (["score", "{bundle}", "--source", "{tmp}/none", "--target", "{tmp}/none"], "--source: No such file or directory: '{tmp}/none'"),
-        (["evaluate", "{bundle}", "--data", "letters:en-de"], "expected numbers:en-de, addition:2, files:SOURCE,TARGET"),
-        (["evaluate", "{bundle}", "--data", "files:{tmp}/a,{tmp}/b"], "{tmp}/a: not found; {tmp}/b: not found"),
+        (
+            ["score", "{bundle}", "--source", "{tmp}/none", "--target", "{tmp}/none"],
+            "--source: No such file or directory: '{tmp}/none'",
+        ),
+        (
+            ["evaluate", "{bundle}", "--data", "letters:en-de"],
+            "expected numbers:en-de, addition:2, files:SOURCE,TARGET",
+        ),
+        (
+            ["evaluate", "{bundle}", "--data", "files:{tmp}/a,{tmp}/b"],
+            "{tmp}/a: not found; {tmp}/b: not found",
+        ),
         (["evaluate", "{tmp}/none", "--data", "numbers:en-de"], "MODEL: .* which is not there"),
-        (["train", "--data", "letters:en-de", "--out", "{tmp}/new"], "expected numbers:en-de, addition:2, files:SOURCE,TARGET"),
-        (["train", "--data", "files:{tmp}/a,{tmp}/b", "--out", "{tmp}/new"], "{tmp}/a: not found; {tmp}/b: not found"),
-        (["train", "--data", "numbers:en-de", "--validation-data", "files:{tmp}/a,{tmp}/b", "--out", "{tmp}/new"], "{tmp}/a: not found"),
-        (["train", "--data", "numbers:en-de", "--out", "{tmp}"], "out: expected a new folder, got {tmp}, which exists"),
+        (
+            ["train", "--data", "letters:en-de", "--out", "{tmp}/new"],
+            "expected numbers:en-de, addition:2, files:SOURCE,TARGET",
+        ),
+        (
+            ["train", "--data", "files:{tmp}/a,{tmp}/b", "--out", "{tmp}/new"],
+            "{tmp}/a: not found; {tmp}/b: not found",
+        ),
+        (
+            [
+                "train",
+                "--data",
+                "numbers:en-de",
+                "--validation-data",
+                "files:{tmp}/a,{tmp}/b",
+                "--out",
+                "{tmp}/new",
+            ],
+            "{tmp}/a: not found",
+        ),
+        (
+            ["train", "--data", "numbers:en-de", "--out", "{tmp}"],
+            "out: expected a new folder, got {tmp}, which exists",
+        ),
         (
             ["export", "{tmp}", "--out", "{tmp}/new"],
             "bundle: expected a folder that `train` wrote, got {tmp} without config.json",
         ),
-        (["export", "{bundle}", "--out", "{tmp}/new", "--format", "tflite"], "formats: expected some of saved_model, onnx, .* got tflite"),
-        (["export", "{bundle}", "--out", "{tmp}"], "out: expected a new folder, got {tmp}, which exists"),
+        (
+            ["export", "{bundle}", "--out", "{tmp}/new", "--format", "tflite"],
+            "formats: expected some of saved_model, onnx, .* got tflite",
+        ),
+        (
+            ["export", "{bundle}", "--out", "{tmp}"],
+            "out: expected a new folder, got {tmp}, which exists",
+        ),
         (
             ["export", "{bundle}", "--out", "{tmp}/new", "--serving", "{tmp}/models"],
             "--name: expected the name of the model with --serving, got none",
@@ -387,7 +717,10 @@ WITHOUT_TENSORFLOW = "import runpy, sys; sys.modules['tensorflow'] = sys.modules
         ),
         (
             [*EXPORT_TO_MODELS, "--name", "n", "-f", "onnx", "-f", "onnx_int8"],
-            "formats: expected saved_model with --serving, got onnx, onnx_int8; add --format saved_",
+            (
+                "formats: expected saved_model with --serving, got onnx, onnx_int8; add --format "
+                "saved_"
+            ),
         ),
         (
             [*EXPORT_TO_MODELS, "--name", "n", "--shortlist", "numbers:en-de"],
@@ -398,14 +731,28 @@ WITHOUT_TENSORFLOW = "import runpy, sys; sys.modules['tensorflow'] = sys.modules
             "models: expected a path inside a folder, got .*n, but .*config.json is a file; choose",
         ),
         (["inspect", "{tmp}/none"], "FILE: expected a bundle .* which is not there"),
-        (["translate", "{bundle}", "one"], 'tensorflow is not installed. Install it with: pip install "tfk-transformer.tensorflow."'),
-        (["export", "{bundle}", "--out", "{tmp}/new"], 'tensorflow is not installed. Install it with: pip install "tfk-transformer'),
+        (
+            ["translate", "{bundle}", "one"],
+            (
+                "tensorflow is not installed. Install it with: pip install "
+                '"tfk-transformer.tensorflow."'
+            ),
+        ),
+        (
+            ["export", "{bundle}", "--out", "{tmp}/new"],
+            'tensorflow is not installed. Install it with: pip install "tfk-transformer',
+        ),
     ],
 )
 def test_wrong_arguments_are_refused_before_tensorflow_is_loaded(tmp_path, arguments, message):
     """In processes that have no TensorFlow."""
     names = {"tmp": tmp_path, "bundle": Path(__file__).parents[1] / "saved_files" / "bundle"}
-    command = [sys.executable, "-c", WITHOUT_TENSORFLOW, *(argument.format(**names) for argument in arguments)]
+    command = [
+        sys.executable,
+        "-c",
+        WITHOUT_TENSORFLOW,
+        *(argument.format(**names) for argument in arguments),
+    ]
     done = subprocess.run(command, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
@@ -415,12 +762,23 @@ def test_wrong_arguments_are_refused_before_tensorflow_is_loaded(tmp_path, argum
 
 def test_the_module_runs_and_an_onnx_file_needs_no_tensorflow(exported):
     """In a process of its own, without TensorFlow's notes on the terminal."""
-    command = [sys.executable, "-c", WITHOUT_TENSORFLOW, "translate", exported / "translate.onnx", "forty-two"]
+    command = [
+        sys.executable,
+        "-c",
+        WITHOUT_TENSORFLOW,
+        "translate",
+        exported / "translate.onnx",
+        "forty-two",
+    ]
     done = subprocess.run(command, capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "zweiundvierzig\n", "")
 
 
 @pytest.mark.long  # starts TensorFlow; a script does so in tests/test_runtime_environment.py
 def test_tensorflows_start_up_notes_stay_off_the_terminal(bundle):
-    done = subprocess.run([sys.executable, "-m", "tfk_transformer", "translate", bundle, "seven"], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "tfk_transformer", "translate", bundle, "seven"],
+        capture_output=True,
+        text=True,
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, "sieben\n", "")

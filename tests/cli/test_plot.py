@@ -1,4 +1,6 @@
-"""`plot`: the labels of each picture are read back from its SVG file, where matplotlib names every text in a comment."""
+"""`plot`: the labels of each picture are read back from its SVG file, where matplotlib names every
+text in a comment.
+"""
 
 import json
 import re
@@ -15,86 +17,172 @@ def texts(run, tmp_path):
     def call(*arguments):
         status, out, error = run("plot", *arguments, "--out", tmp_path / "picture.svg", "--force")
         assert (status, out) == (0, ""), error
-        return re.findall(r"<!-- (.*?) -->", (tmp_path / "picture.svg").read_text(encoding="utf-8")), error
+        return re.findall(
+            r"<!-- (.*?) -->", (tmp_path / "picture.svg").read_text(encoding="utf-8")
+        ), error
 
     return call
 
 
 def test_attention_shows_the_tokens_of_both_sides(texts, exported):
     found, note = texts("attention", exported / "translate.onnx", "forty-two")
-    assert {"decoder to source: layer 2 of 2", "head 4", "source token", "token predicted", "attention weight"} <= set(found)
-    assert {"forty", "two", "und", "&lt;/s&gt;"} & set(found) and not any("▁" in text for text in found)
-    assert note == "note: Exported files hold the attention to the source only; a bundle shows that of encoder and decoder, too.\n"
+    assert {
+        "decoder to source: layer 2 of 2",
+        "head 4",
+        "source token",
+        "token predicted",
+        "attention weight",
+    } <= set(found)
+    assert {"forty", "two", "und", "&lt;/s&gt;"} & set(found) and not any(
+        "▁" in text for text in found
+    )
+    assert note == (
+        "note: Exported files hold the attention to the source only; a bundle shows that of "
+        "encoder and decoder, too.\n"
+    )
 
 
 def test_attention_of_a_bundle_has_more_kinds(texts, bundle):
-    found, note = texts("attention", bundle, "forty-two", "--translation", "zwei", "--kind", "decoder", "--head", -1)
-    assert {"decoder, to the tokens before: layer 2 of 2", "head 4", "&lt;s&gt;"} <= set(found) and "head 1" not in found
+    found, note = texts(
+        "attention", bundle, "forty-two", "--translation", "zwei", "--kind", "decoder", "--head", -1
+    )
+    assert {"decoder, to the tokens before: layer 2 of 2", "head 4", "&lt;s&gt;"} <= set(
+        found
+    ) and "head 1" not in found
     assert note == ""
 
 
 def test_attention_writes_a_page(run, exported, tmp_path):
-    status, out, error = run("plot", "attention", exported / "translate.onnx", "forty-two", "--out", tmp_path / "page.html")
+    status, out, error = run(
+        "plot",
+        "attention",
+        exported / "translate.onnx",
+        "forty-two",
+        "--out",
+        tmp_path / "page.html",
+    )
     assert (status, out) == (0, "") and error.startswith("note: ") and error.count("\n") == 1
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     data = json.loads(re.search(r'id="data">(.*?)</script>', page)[1])
-    assert (data["source"], data["translation"], len(data["kinds"])) == ("forty-two", "zweiundvierzig", 1)
+    assert (data["source"], data["translation"], len(data["kinds"])) == (
+        "forty-two",
+        "zweiundvierzig",
+        1,
+    )
 
 
 def test_alignment_shows_words(texts, exported):
     found, _ = texts("alignment", exported / "translate.onnx", "one hundred ninety-nine")
-    assert [text.strip() for text in found] == ["source", "translation", "one", "hundred", "ninety-nine", "einhundertneunundneunzig"]
+    assert [text.strip() for text in found] == [
+        "source",
+        "translation",
+        "one",
+        "hundred",
+        "ninety-nine",
+        "einhundertneunundneunzig",
+    ]
 
 
 def test_training_shows_several_runs(texts, bundle, tmp_path):
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "config.json").write_text("{}")
-    (tmp_path / "other" / "history.json").write_text('{"loss": [3.0, 2.0], "val_bleu": [null, 5.0]}')
+    (tmp_path / "other" / "history.json").write_text(
+        '{"loss": [3.0, 2.0], "val_bleu": [null, 5.0]}'
+    )
     found, _ = texts("training", bundle, tmp_path / "other")
-    assert {"numbers, training", "other, training", "other", "loss (nats a token)", "BLEU of the validation split"} <= set(found)
+    assert {
+        "numbers, training",
+        "other, training",
+        "other",
+        "loss (nats a token)",
+        "BLEU of the validation split",
+    } <= set(found)
 
 
 def test_schedule_takes_its_length_from_the_recipe(texts, run, tmp_path):
     recipe = tmp_path / "mine.toml"
-    recipe.write_text('data = "numbers:en-de"\nschedule = "cosine"\nwarmup_steps = 10\nepochs = 3\nepoch_steps = 100\n')
+    recipe.write_text(
+        'data = "numbers:en-de"\nschedule = "cosine"\nwarmup_steps = 10\nepochs = 3\nepoch_steps '
+        "= 100\n"
+    )
     found, _ = texts("schedule", recipe)
     assert {"mine", "training step", "learning rate", "300"} <= set(found)
     recipe.write_text('data = "numbers:en-de"\nschedule = "cosine"\n')
     status, _, error = run("plot", "schedule", recipe, "--out", tmp_path / "b.svg")
-    assert status == 1 and "--steps: expected the number of training steps, since the length of mine depends on its data" in error
+    assert (
+        status == 1
+        and (
+            "--steps: expected the number of training steps, since the length of mine depends on "
+            "its data"
+        )
+        in error
+    )
 
 
 def test_positions_and_model_of_a_bundle(texts, bundle):
-    assert {"sinusoidal positions", "dimension of the embedding", "position in the sequence", "value"} <= set(texts("positions", bundle)[0])
+    assert {
+        "sinusoidal positions",
+        "dimension of the embedding",
+        "position in the sequence",
+        "value",
+    } <= set(texts("positions", bundle)[0])
     found, _ = texts("model", bundle)
     metrics = json.loads((bundle / "metrics.json").read_text())
-    assert f"Transformer: {metrics['parameters']:,} parameters" in found and "encoder layers 1 to 2, each" in found
+    assert (
+        f"Transformer: {metrics['parameters']:,} parameters" in found
+        and "encoder layers 1 to 2, each" in found
+    )
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["attention", "{bundle}", "one", "--out", "{tmp}/x.jpg"], "--out: expected a file that ends in .png, .svg, .pdf, .html, got"),
-        (["alignment", "{bundle}", "one", "--out", "{tmp}/x.html"], "--out: expected a file that ends in .png, .svg, .pdf, got"),
-        (["positions", "--out", "{tmp}/there.png"], "--out: expected a new file, got .*, which exists; give another name, or --force"),
+        (
+            ["attention", "{bundle}", "one", "--out", "{tmp}/x.jpg"],
+            "--out: expected a file that ends in .png, .svg, .pdf, .html, got",
+        ),
+        (
+            ["alignment", "{bundle}", "one", "--out", "{tmp}/x.html"],
+            "--out: expected a file that ends in .png, .svg, .pdf, got",
+        ),
+        (
+            ["positions", "--out", "{tmp}/there.png"],
+            "--out: expected a new file, got .*, which exists; give another name, or --force",
+        ),
         (["positions", "--out", "{tmp}/folder.png"], "--out: expected a file, got the folder"),
-        (["attention", "{bundle}", "one", "--out", "{tmp}/x.html", "--layer", "1"], "--out: expected a picture for --kind, --layer"),
-        (["attention", "{tmp}/none", "one", "--out", "{tmp}/x.png"], "MODEL: .* which is not there"),
-        (["training", "{tmp}/folder.png", "--out", "{tmp}/x.png"], "bundle: expected a folder that `train` wrote"),
-        (["schedule", "{tmp}/none.toml", "--out", "{tmp}/x.png"], "recipe: expected a TOML file, got"),
+        (
+            ["attention", "{bundle}", "one", "--out", "{tmp}/x.html", "--layer", "1"],
+            "--out: expected a picture for --kind, --layer",
+        ),
+        (
+            ["attention", "{tmp}/none", "one", "--out", "{tmp}/x.png"],
+            "MODEL: .* which is not there",
+        ),
+        (
+            ["training", "{tmp}/folder.png", "--out", "{tmp}/x.png"],
+            "bundle: expected a folder that `train` wrote",
+        ),
+        (
+            ["schedule", "{tmp}/none.toml", "--out", "{tmp}/x.png"],
+            "recipe: expected a TOML file, got",
+        ),
     ],
 )
 def test_bad_input_is_one_line_and_leaves_nothing(run, bundle, tmp_path, arguments, message):
     (tmp_path / "there.png").write_bytes(b"")
     (tmp_path / "folder.png").mkdir()
-    status, out, error = run("plot", *(argument.format(bundle=bundle, tmp=tmp_path) for argument in arguments))
+    status, out, error = run(
+        "plot", *(argument.format(bundle=bundle, tmp=tmp_path) for argument in arguments)
+    )
     assert (status, out, error.count("\n")) == (1, "", 1) and re.search(f"^error: {message}", error)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["folder.png", "there.png"]
 
 
 def test_a_missing_font_is_a_note(texts, exported):
     _, error = texts("alignment", exported / "translate.onnx", "forty-two \U00012f90")
-    assert re.fullmatch("note: fonts: expected an installed font with the characters '\U00012f90', .*\n", error)
+    assert re.fullmatch(
+        "note: fonts: expected an installed font with the characters '\U00012f90', .*\n", error
+    )
 
 
 def test_every_picture_has_help_without_heavy_imports():
@@ -105,8 +193,12 @@ sys.argv = ["tfk-transformer", "plot", "--help"]
 try:
     main()
 except SystemExit:
-    print(sorted({"numpy", "matplotlib", "keras", "tensorflow"} & set(sys.modules)), file=sys.stderr)
+    heavy = {"numpy", "matplotlib", "keras", "tensorflow"}
+    print(sorted(heavy & set(sys.modules)), file=sys.stderr)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stderr == "[]\n"
-    assert all(name in done.stdout for name in ("attention", "alignment", "training", "schedule", "positions", "model"))
+    assert all(
+        name in done.stdout
+        for name in ("attention", "alignment", "training", "schedule", "positions", "model")
+    )

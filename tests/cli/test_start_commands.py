@@ -19,25 +19,37 @@ from tfk_transformer.cli.start_commands.new import TEMPLATE
 
 LAYERS = [f"{stack}_layers=1" for stack in ("encoder", "decoder")]
 SMALL = [part for layer in LAYERS for part in ("--option", layer)]
-WITHOUT = "import runpy, sys; sys.modules['tensorflow'] = sys.modules['keras'] = None; runpy.run_module('tfk_transformer')"
+WITHOUT = (
+    "import runpy, sys; sys.modules['tensorflow'] = sys.modules['keras'] = None; "
+    "runpy.run_module('tfk_transformer')"
+)
 
 
 def test_a_new_project_trains_as_it_stands(run, tmp_path, monkeypatch):
     """With the recipe, for one epoch; then its test split is there to evaluate on."""
     status, out, error = run("new", tmp_path / "project")
-    assert (status, error) == (0, "") and f"cd {tmp_path / 'project'} && tfk-transformer train recipe.toml --out bundle" in out
+    assert (status, error) == (
+        0,
+        "",
+    ) and f"cd {tmp_path / 'project'} && tfk-transformer train recipe.toml --out bundle" in out
     monkeypatch.chdir(tmp_path / "project")
     assert sorted(path.name for path in Path().rglob("*") if path.is_file()) == sorted(
         [
             "README.md",
             "fit.py",
             "recipe.toml",
-            *(f"{side}.{split}.txt" for side in ("en", "de") for split in ("train", "validation", "test")),
+            *(
+                f"{side}.{split}.txt"
+                for side in ("en", "de")
+                for split in ("train", "validation", "test")
+            ),
         ]
     )
     status, out, error = run("train", "recipe.toml", "--out", "bundle", "--epochs", 1, *SMALL)
     assert (status, error) == (0, "") and "train: 900 pairs" in out
-    figures = json.loads(run("evaluate", "bundle", "--data", "folder:data:en-de", "--beam-size", 1, "--json")[1])
+    figures = json.loads(
+        run("evaluate", "bundle", "--data", "folder:data:en-de", "--beam-size", 1, "--json")[1]
+    )
     assert figures["sentences"] == 50
 
 
@@ -62,25 +74,35 @@ def test_the_commands_of_its_readme_are_command_lines():
 
 def test_a_new_project_replaces_nothing(run, tmp_path):
     status, _, error = run("new", tmp_path)
-    assert status == 1 and error.startswith(f"error: DIR: expected a new folder, got {tmp_path}, which exists")
+    assert status == 1 and error.startswith(
+        f"error: DIR: expected a new folder, got {tmp_path}, which exists"
+    )
 
 
 def test_the_splits_of_a_new_project_share_no_sentence(run, tmp_path):
     run("new", tmp_path / "p")
-    splits = [(tmp_path / "p" / "data" / f"en.{split}.txt").read_text().splitlines() for split in ("train", "validation", "test")]
+    splits = [
+        (tmp_path / "p" / "data" / f"en.{split}.txt").read_text().splitlines()
+        for split in ("train", "validation", "test")
+    ]
     assert [len(lines) for lines in splits] == [900, 50, 50]
     assert len({line for lines in splits for line in lines}) == 1000
 
 
 def test_doctor_reports_what_is_installed():
     """In a process that itself cannot import TensorFlow, as in the light install."""
-    done = subprocess.run([sys.executable, "-c", WITHOUT, "doctor", "--json"], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT, "doctor", "--json"], capture_output=True, text=True
+    )
     assert (done.returncode, done.stderr) == (0, "")
     found = json.loads(done.stdout)
     assert found["versions"]["tfk-transformer"] == tfk.__version__
     assert found["versions"]["python"].startswith(platform.python_version())
     assert found["loads"]["text operators of onnxruntime-extensions"] == "yes"
-    assert "CPUExecutionProvider" in found["loads"]["onnxruntime"] and "CPU:0" in found["loads"]["TensorFlow with TensorFlow Text"]
+    assert (
+        "CPUExecutionProvider" in found["loads"]["onnxruntime"]
+        and "CPU:0" in found["loads"]["TensorFlow with TensorFlow Text"]
+    )
     assert found["extras"]["tensorflow"] == "installed"
     assert set(found["machine"]) == {"system", "processor", "instructions", "memory", "disk"}
     assert str(Path.home()) not in done.stdout
@@ -91,7 +113,11 @@ def test_doctor_reports_what_is_installed():
     [
         ("none_such", "", "not installed"),
         ("json", "raise ImportError('no such library')", "fails: ImportError: no such library"),
-        ("json", "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "fails: ended by signal 11"),
+        (
+            "json",
+            "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)",
+            "fails: ended by signal 11",
+        ),
         ("json", "print('yes')", "yes"),
     ],
 )
@@ -101,7 +127,9 @@ def test_a_part_that_crashes_is_reported(package, program, expected):
 
 def test_doctor_reads_the_processor(tmp_path):
     (tmp_path / "proc").mkdir()
-    (tmp_path / "proc" / "cpuinfo").write_text("model name\t: A Processor @ 3 GHz\nflags\t\t: fpu avx2 sse4_2 avx512_vnni\n")
+    (tmp_path / "proc" / "cpuinfo").write_text(
+        "model name\t: A Processor @ 3 GHz\nflags\t\t: fpu avx2 sse4_2 avx512_vnni\n"
+    )
     found = machine.described(tmp_path)
     assert found["processor"].startswith("A Processor @ 3 GHz; ")
     assert found["instructions"] == "sse4_2 avx2 avx512_vnni"

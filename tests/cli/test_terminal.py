@@ -20,10 +20,13 @@ def test_sentences_are_typed_and_answered_at_once(exported):
     first, second = with_prompt.until("\r\n> ").splitlines()[1:3]
     assert re.fullmatch(r" +-\d+\.\d{4}  sieben", first) and re.match(r" +-\d+\.\d{4}  ", second)
     with_prompt.type(":set beam=9\n")
-    assert "error: settings: unknown name 'beam'. Did you mean 'beam_size'?" in with_prompt.until("\r\n> ")
+    assert "error: settings: unknown name 'beam'. Did you mean 'beam_size'?" in with_prompt.until(
+        "\r\n> "
+    )
     with_prompt.type(":sett\n")
     assert "got ':sett'. Did you mean ':set'?" in with_prompt.until("\r\n> ")
-    with_prompt.type("\x1b[A" * 3 + "\n")  # three lines up in the history: "seven", with the settings of now
+    # Three lines up in the history: "seven", with the settings of now.
+    with_prompt.type("\x1b[A" * 3 + "\n")
     assert "sieben" in with_prompt.until("\r\n> ")
     with_prompt.type("\x04")
     assert with_prompt.end() == (0, "\r\n")
@@ -38,12 +41,18 @@ def test_a_stream_is_typed_too_and_quit_ends_it(exported):
     assert with_prompt.end()[0] == 0
 
 
-def test_evaluate_shows_its_steps_on_the_terminal_and_only_the_result_in_a_file(exported, recipe, tmp_path):
+def test_evaluate_shows_its_steps_on_the_terminal_and_only_the_result_in_a_file(
+    exported, recipe, tmp_path
+):
     arguments = ["evaluate", exported / "translate.onnx", "--data", recipe.data, "--json"]
     shown = Terminal(*arguments, "--verbose", output=tmp_path / "figures.json")
     status, seen = shown.end()
     assert status == 0
-    assert re.search(r"s  open .*translate\.onnx", seen) and re.search(r"s  translate 200 sentences", seen) and "200 of 200" in seen
+    assert (
+        re.search(r"s  open .*translate\.onnx", seen)
+        and re.search(r"s  translate 200 sentences", seen)
+        and "200 of 200" in seen
+    )
     assert json.loads((tmp_path / "figures.json").read_text())["sentences"] == 200
     quiet = Terminal(*arguments, "--quiet", output=tmp_path / "again.json")
     assert quiet.end() == (0, "")
@@ -52,7 +61,14 @@ def test_evaluate_shows_its_steps_on_the_terminal_and_only_the_result_in_a_file(
 def test_a_bar_counts_the_lines_of_a_file(exported, tmp_path):
     """Also within the first chunk of lines, which are written together."""
     (tmp_path / "in.txt").write_text("seven\nforty-two\n" * 100)
-    arguments = ["score", exported / "score.onnx", "--source", tmp_path / "in.txt", "--target", tmp_path / "in.txt"]
+    arguments = [
+        "score",
+        exported / "score.onnx",
+        "--source",
+        tmp_path / "in.txt",
+        "--target",
+        tmp_path / "in.txt",
+    ]
     status, seen = Terminal(*arguments, "--output", tmp_path / "scores").end()
     assert status == 0 and "200/200 lines" in " ".join(seen.split())
     assert len((tmp_path / "scores").read_text().splitlines()) == 200
@@ -66,18 +82,32 @@ def short_recipe(recipe):
 @pytest.mark.long
 def test_a_quiet_training_shows_nothing(recipe, tmp_path):
     (tmp_path / "mine.toml").write_text(short_recipe(recipe))
-    assert Terminal("train", "--no-towers", tmp_path / "mine.toml", "--out", tmp_path / "b", "--quiet").end() == (0, "")
+    assert Terminal(
+        "train", "--no-towers", tmp_path / "mine.toml", "--out", tmp_path / "b", "--quiet"
+    ).end() == (0, "")
 
 
 @pytest.mark.long  # a training
 def test_a_training_with_a_result_for_programs_shows_its_lines(recipe, tmp_path):
     (tmp_path / "mine.toml").write_text(short_recipe(recipe))
-    shown = Terminal("train", "--no-towers", tmp_path / "mine.toml", "--out", tmp_path / "c", "--json", output=tmp_path / "metrics.json")
+    shown = Terminal(
+        "train",
+        "--no-towers",
+        tmp_path / "mine.toml",
+        "--out",
+        tmp_path / "c",
+        "--json",
+        output=tmp_path / "metrics.json",
+    )
     assert "epoch 1/1: loss" in shown.end()[1] and "━" not in shown.seen
     assert json.loads((tmp_path / "metrics.json").read_text())["epoch"] == 1
 
 
 @pytest.mark.long  # a search with two models
 def test_joining_shows_its_steps(bundle, tmp_path):
-    status, seen = Terminal("ensemble", bundle, bundle, "--out", tmp_path / "both", "--verbose").end()
-    assert status == 0 and all(re.search(rf"s  {step}", seen) for step in ("load TensorFlow", "open .*", "write .*both"))
+    status, seen = Terminal(
+        "ensemble", bundle, bundle, "--out", tmp_path / "both", "--verbose"
+    ).end()
+    assert status == 0 and all(
+        re.search(rf"s  {step}", seen) for step in ("load TensorFlow", "open .*", "write .*both")
+    )

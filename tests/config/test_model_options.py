@@ -4,7 +4,12 @@ import pytest
 
 from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.config.presets import PRESETS
-from tfk_transformer.config.search_settings import SETTING_DTYPES, SearchSettings, search_defaults, setting_rules
+from tfk_transformer.config.search_settings import (
+    SETTING_DTYPES,
+    SearchSettings,
+    search_defaults,
+    setting_rules,
+)
 from tfk_transformer.constants import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 
 VOCABULARIES = {"source_vocab_size": 29, "target_vocab_size": 31}
@@ -70,10 +75,18 @@ def test_defaults_are_the_papers_base_model_but_for_the_norm():
 )
 def test_presets(name, model_dim, ff_dim, num_heads, layers, dropout):
     sizes = {"model_dim": model_dim, "ff_dim": ff_dim, "num_heads": num_heads, "dropout": dropout}
-    assert TransformerConfig.preset(name, **VOCABULARIES) == config(**sizes, encoder_layers=layers, decoder_layers=layers)
+    assert TransformerConfig.preset(name, **VOCABULARIES) == config(
+        **sizes, encoder_layers=layers, decoder_layers=layers
+    )
 
 
-DOCUMENTS = ["yet_another_explanation", "from_zero", "step_by_step", "transformer_details", "from_scratch_pytorch"]
+DOCUMENTS = [
+    "yet_another_explanation",
+    "from_zero",
+    "step_by_step",
+    "transformer_details",
+    "from_scratch_pytorch",
+]
 
 
 def test_the_presets_are_four_sizes_and_five_documents():
@@ -89,7 +102,10 @@ def test_biases_are_named_or_all_or_none():
     assert config(attention_bias=True).attention_bias == ("query", "key", "value", "output")
     assert config(attention_bias=False).attention_bias == ()
     assert config(attention_bias=["output", "query"]).attention_bias == ("query", "output")
-    with pytest.raises(ValueError, match="attention_bias.0: Input should be 'query', 'key', 'value' or 'output', got 'keys'"):
+    with pytest.raises(
+        ValueError,
+        match="attention_bias.0: Input should be 'query', 'key', 'value' or 'output', got 'keys'",
+    ):
         config(attention_bias=["keys"])
 
 
@@ -105,12 +121,18 @@ def test_layer_options_are_those_of_the_layers_alone():
 
 
 def test_a_preset_takes_changes():
-    assert TransformerConfig.preset("base", **VOCABULARIES, ff_dim=37, norm="post") == config(ff_dim=37, norm="post")
+    assert TransformerConfig.preset("base", **VOCABULARIES, ff_dim=37, norm="post") == config(
+        ff_dim=37, norm="post"
+    )
 
 
 def test_an_unknown_preset_names_those_there_are():
     with pytest.raises(
-        ValueError, match=r"^preset: expected one of tiny, small, base, big, .*from_scratch_pytorch, got 'smal'\. Did you mean 'small'\?$"
+        ValueError,
+        match=(
+            r"^preset: expected one of tiny, small, base, big, .*from_scratch_pytorch, got "
+            r"'smal'\. Did you mean 'small'\?$"
+        ),
     ):
         TransformerConfig.preset("smal", **VOCABULARIES)
 
@@ -121,13 +143,18 @@ def test_a_preset_needs_the_vocabularies():
 
 
 def test_head_widths_follow_the_model_unless_given():
-    assert (config(model_dim=22, num_heads=11).query_width, config(model_dim=22, num_heads=11).value_width) == (2, 2)
+    assert (
+        config(model_dim=22, num_heads=11).query_width,
+        config(model_dim=22, num_heads=11).value_width,
+    ) == (2, 2)
     assert (config(key_dim=13).query_width, config(key_dim=13).value_width) == (13, 64)
     assert (config(value_dim=17).query_width, config(value_dim=17).value_width) == (64, 17)
 
 
 def test_json_gives_the_same_configuration_back():
-    made = config(key_dim=13, norm="post", positions="learned", tie_embeddings="target", dropout=0.1)
+    made = config(
+        key_dim=13, norm="post", positions="learned", tie_embeddings="target", dropout=0.1
+    )
     assert TransformerConfig.from_json(made.to_json()) == made
 
 
@@ -160,7 +187,10 @@ def test_json_gives_the_same_configuration_back():
     ],
 )
 def test_values_out_of_range_are_refused_by_name(key, value):
-    with pytest.raises(ValueError, match=rf"^TransformerConfig: {key}: Input should be .*, got {re.escape(repr(value))}$"):
+    with pytest.raises(
+        ValueError,
+        match=rf"^TransformerConfig: {key}: Input should be .*, got {re.escape(repr(value))}$",
+    ):
         config(**{key: value})
 
 
@@ -188,7 +218,10 @@ PREFIXES = (
     "source_prefix needs ids from 1 to 28, those of the vocabulary without padding, got (29,); "
     "target_prefix needs ids from 1 to 30, those of the vocabulary without padding, got (30, 0)"
 )
-ONE_VOCABULARY = "tie_embeddings='all' needs one vocabulary on both sides, got source_vocab_size 29 and target_vocab_size 31"
+ONE_VOCABULARY = (
+    "tie_embeddings='all' needs one vocabulary on both sides, got source_vocab_size "
+    "29 and target_vocab_size 31"
+)
 
 
 @pytest.mark.parametrize(
@@ -197,12 +230,27 @@ ONE_VOCABULARY = "tie_embeddings='all' needs one vocabulary on both sides, got s
         ({"model_dim": 22, "num_heads": 5}, HEADS + "22 and 5"),
         ({"model_dim": 22, "num_heads": 5, "key_dim": 13}, HEADS + "22 and 5"),
         ({"model_dim": 22, "num_heads": 5, "value_dim": 17}, HEADS + "22 and 5"),
-        ({"model_dim": 22, "num_heads": 5, "key_dim": 13, "value_dim": 17, "shared_projections": True}, SLICES + "22 and 5"),
-        ({"key_dim": 13, "keys_are_values": True}, "keys_are_values needs key_dim and value_dim to be equal, got 13 and 64"),
+        (
+            {
+                "model_dim": 22,
+                "num_heads": 5,
+                "key_dim": 13,
+                "value_dim": 17,
+                "shared_projections": True,
+            },
+            SLICES + "22 and 5",
+        ),
+        (
+            {"key_dim": 13, "keys_are_values": True},
+            "keys_are_values needs key_dim and value_dim to be equal, got 13 and 64",
+        ),
         ({"tie_embeddings": "all"}, ONE_VOCABULARY),
         ({"positions": "learned", "position_offset": 2}, OFFSET),
         ({"source_prefix": (29,), "target_prefix": (30, 0)}, PREFIXES),
-        ({"model_dim": 23, "num_heads": 5, "tie_embeddings": "all"}, f"{HEADS}23 and 5; {ONE_VOCABULARY}"),
+        (
+            {"model_dim": 23, "num_heads": 5, "tie_embeddings": "all"},
+            f"{HEADS}23 and 5; {ONE_VOCABULARY}",
+        ),
     ],
 )
 def test_values_that_do_not_fit_together_are_refused_all_at_once(changes, problem):
@@ -263,10 +311,14 @@ def test_the_rules_of_the_settings_are_plain_data_for_files():
     }
 
 
-@pytest.mark.parametrize(("max_length", "default"), [(None, 256), (64, 64), (256, 256), (1024, 256)])
+@pytest.mark.parametrize(
+    ("max_length", "default"), [(None, 256), (64, 64), (256, 256), (1024, 256)]
+)
 def test_the_default_length_of_translations_is_at_most_the_models(max_length, default):
     assert search_defaults(max_length) == SearchSettings(max_length=default)
-    assert {name: rule["default"] for name, rule in setting_rules(max_length).items()} == search_defaults(max_length).model_dump()
+    assert {
+        name: rule["default"] for name, rule in setting_rules(max_length).items()
+    } == search_defaults(max_length).model_dump()
     assert setting_rules(max_length)["max_length"]["minimum"] == 1
 
 
@@ -292,11 +344,16 @@ def test_the_sizes_of_a_model_limit_its_settings():
     ],
 )
 def test_search_settings_out_of_range_are_refused_by_name(key, value):
-    with pytest.raises(ValueError, match=rf"^SearchSettings: {key}: Input should be .*, got {value}$"):
+    with pytest.raises(
+        ValueError, match=rf"^SearchSettings: {key}: Input should be .*, got {value}$"
+    ):
         SearchSettings(**{key: value})
 
 
 def test_a_search_returns_no_more_than_its_beams():
     assert SearchSettings(beam_size=3, n_best=3, length_penalty=0, max_length=1).n_best == 3
-    with pytest.raises(ValueError, match="^SearchSettings: n_best must not exceed beam_size, got n_best 5 and beam_size 3$"):
+    with pytest.raises(
+        ValueError,
+        match="^SearchSettings: n_best must not exceed beam_size, got n_best 5 and beam_size 3$",
+    ):
         SearchSettings(beam_size=3, n_best=5)

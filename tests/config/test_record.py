@@ -14,7 +14,9 @@ class Shelf(Record):
     @model_validator(mode="after")
     def _check_together(self):
         if self.height > 100 * self.width:
-            raise ValueError(f"height must not exceed 100 widths, got {self.height} and {self.width}")
+            raise ValueError(
+                f"height must not exceed 100 widths, got {self.height} and {self.width}"
+            )
         return self
 
 
@@ -28,18 +30,24 @@ def test_json_has_sorted_keys_and_every_default():
     assert text == '{\n  "height": 7,\n  "load": 0.5,\n  "width": 3,\n  "wood": "oak"\n}\n'
 
 
-@pytest.mark.parametrize("shelf", [Shelf(width=3), Shelf(width=3, height=11, load=0.1, wood="Bäume")])
+@pytest.mark.parametrize(
+    "shelf", [Shelf(width=3), Shelf(width=3, height=11, load=0.1, wood="Bäume")]
+)
 def test_json_gives_the_same_record_back(shelf):
     assert Shelf.from_json(shelf.to_json()) == shelf
 
 
 @pytest.mark.parametrize("text", ["", '{"width": 3', "{'width': 3}", "width=3"])
 def test_what_is_no_json_is_refused(text):
-    with pytest.raises(ValueError, match="^Shelf: expected JSON, got text that breaks off or is malformed "):
+    with pytest.raises(
+        ValueError, match="^Shelf: expected JSON, got text that breaks off or is malformed "
+    ):
         Shelf.from_json(text)
 
 
-@pytest.mark.parametrize(("text", "kind"), [("[3]", "list"), ("3", "int"), ("null", "NoneType"), ('"width"', "str")])
+@pytest.mark.parametrize(
+    ("text", "kind"), [("[3]", "list"), ("3", "int"), ("null", "NoneType"), ('"width"', "str")]
+)
 def test_json_that_is_no_object_is_refused(text, kind):
     with pytest.raises(ValueError, match=f"^Shelf: expected a JSON object, got {kind}.$"):
         Shelf.from_json(text)

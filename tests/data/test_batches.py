@@ -9,7 +9,9 @@ from tfk_transformer.data.bucketing import bucket_lengths
 from tfk_transformer.datasets import Pair, Report, Source
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
-WORDS = "der die das Bär Mädchen Garten Straße grün groß läuft spielt und über am Tisch zwei drei".split()
+WORDS = (
+    "der die das Bär Mädchen Garten Straße grün groß läuft spielt und über am Tisch zwei drei"
+).split()
 BUDGET, LONGEST = 149, 31
 
 
@@ -23,12 +25,17 @@ class Memory(Source):
         self.sides = sides
 
     def _read(self, split):
-        return (Pair(source, target, f"{split}:{place}") for place, (source, target) in enumerate(self.sides, 1))
+        return (
+            Pair(source, target, f"{split}:{place}")
+            for place, (source, target) in enumerate(self.sides, 1)
+        )
 
 
 def sentences(count, longest, seed):
     random = np.random.default_rng(seed)
-    return [" ".join(random.choice(WORDS, size=random.integers(1, longest + 1))) for _ in range(count)]
+    return [
+        " ".join(random.choice(WORDS, size=random.integers(1, longest + 1))) for _ in range(count)
+    ]
 
 
 SOURCES, TARGETS = sentences(211, 13, seed=1), sentences(211, 11, seed=2)
@@ -52,12 +59,18 @@ def epoch(batches):
 
 def taken(dataset):
     """The batches of one epoch as (source, target, labels) arrays."""
-    return [(inputs["source"].numpy(), inputs["target"].numpy(), labels.numpy()) for inputs, labels in dataset]
+    return [
+        (inputs["source"].numpy(), inputs["target"].numpy(), labels.numpy())
+        for inputs, labels in dataset
+    ]
 
 
 def encoded(tokenizers, sides, longest):
     """The pairs that fit as (source, target, labels) ids, from only the tokenizers."""
-    sources, targets = (tokenizer.encode(texts) for tokenizer, texts in zip(tokenizers, zip(*sides, strict=True), strict=True))
+    sources, targets = (
+        tokenizer.encode(texts)
+        for tokenizer, texts in zip(tokenizers, zip(*sides, strict=True), strict=True)
+    )
     return [
         ((*source, 2), (1, *target), (*target, 2))
         for source, target in zip(sources, targets, strict=True)
@@ -68,7 +81,11 @@ def encoded(tokenizers, sides, longest):
 def unpadded(epoch):
     """The pairs of an epoch in their order, rows of padding left out."""
     rows = itertools.chain.from_iterable(zip(*batch, strict=True) for batch in epoch)
-    return [tuple(tuple(side[side != 0].tolist()) for side in sides) for sides in rows if any(side.any() for side in sides)]
+    return [
+        tuple(tuple(side[side != 0].tolist()) for side in sides)
+        for sides in rows
+        if any(side.any() for side in sides)
+    ]
 
 
 def token_count(tokenizers, source, target):
@@ -99,7 +116,9 @@ def test_bucket_lengths_grow_by_a_fifth():
 
 
 def test_pairs_are_ids_with_start_and_end(batches, tokenizers):
-    expected = [(list(source), [*target, 2]) for source, target, _ in encoded(tokenizers, SIDES, LONGEST)]
+    expected = [
+        (list(source), [*target, 2]) for source, target, _ in encoded(tokenizers, SIDES, LONGEST)
+    ]
     assert list(batches.pairs()) == expected
     assert 150 < len(expected) < len(SIDES)
 
@@ -162,10 +181,16 @@ def test_the_survey_counts_what_is_batched_and_names_what_is_dropped(batches, to
     assert survey.pairs == len(fitting)
     assert survey.source_tokens == sum(len(source) for source, _, _ in fitting)
     assert survey.target_tokens == sum(len(labels) for _, _, labels in fitting)
-    places = [f"train:{i}" for i, sides in enumerate(SIDES, 1) if token_count(tokenizers, *sides) > LONGEST]
+    places = [
+        f"train:{i}"
+        for i, sides in enumerate(SIDES, 1)
+        if token_count(tokenizers, *sides) > LONGEST
+    ]
     assert survey.report.dropped == len(places) == len(SIDES) - len(fitting)
     first = ", ".join(places[:3])
-    assert survey.report.lines() == [f"dropped {len(places)} pairs over 31 tokens ({first}, … and {len(places) - 3} more)"]
+    assert survey.report.lines() == [
+        f"dropped {len(places)} pairs over 31 tokens ({first}, … and {len(places) - 3} more)"
+    ]
 
 
 @pytest.mark.parametrize("side", [0, 1])
@@ -177,16 +202,26 @@ def test_a_pair_of_exactly_the_longest_length_fits(tokenizers, side):
     assert (kept.survey().pairs, kept.survey().report.lines()) == (2, [])
     assert Counter(unpadded(taken(kept.dataset()))) == Counter(encoded(tokenizers, sides, length))
     dropped = TokenBatches(Memory(sides), "train", *tokenizers, BUDGET, length - 1)
-    assert (dropped.survey().pairs, dropped.survey().report.lines()) == (1, [f"dropped 1 pair over {length - 1} tokens (train:2)"])
+    assert (dropped.survey().pairs, dropped.survey().report.lines()) == (
+        1,
+        [f"dropped 1 pair over {length - 1} tokens (train:2)"],
+    )
     assert len(unpadded(taken(dropped.dataset()))) == 1
 
 
 def test_pairs_with_an_empty_side_are_counted_apart(tokenizers):
     sides = [("der", ""), ("der Bär", "die"), ("der " * 40, "die")]
     report = Report()
-    pairs = list(TokenBatches(Memory(sides), "validation", *tokenizers, BUDGET, LONGEST).pairs(report))
-    assert pairs == [([*tokenizers[0].encode(["der Bär"])[0], 2], [1, *tokenizers[1].encode(["die"])[0], 2])]
-    assert report.lines() == ["dropped 1 pair with an empty side (validation:1)", "dropped 1 pair over 31 tokens (validation:3)"]
+    pairs = list(
+        TokenBatches(Memory(sides), "validation", *tokenizers, BUDGET, LONGEST).pairs(report)
+    )
+    assert pairs == [
+        ([*tokenizers[0].encode(["der Bär"])[0], 2], [1, *tokenizers[1].encode(["die"])[0], 2])
+    ]
+    assert report.lines() == [
+        "dropped 1 pair with an empty side (validation:1)",
+        "dropped 1 pair over 31 tokens (validation:3)",
+    ]
 
 
 def test_a_thousand_pairs_in_a_row_may_be_too_long(tokenizers):
@@ -204,25 +239,42 @@ def test_more_pairs_than_are_encoded_at_once_all_come(tokenizers):
 
 def test_joined_a_pair_is_one_sequence_and_its_prompt_is_not_predicted(tokenizers):
     both = tokenizers[0]
-    batches = JoinedBatches(Memory([("der Bär", "die"), ("zwei", "grün und")]), "train", both, both, BUDGET, LONGEST)
+    batches = JoinedBatches(
+        Memory([("der Bär", "die"), ("zwei", "grün und")]), "train", both, both, BUDGET, LONGEST
+    )
     (ids, labels), *others = batches.dataset().as_numpy_iterator()
     assert others == []
     assert ids.shape == labels.shape == (BUDGET // ids.shape[1], ids.shape[1])
     expected = []
-    for source, target in zip(both.encode(["der Bär", "zwei"]), both.encode(["die", "grün und"]), strict=True):
+    for source, target in zip(
+        both.encode(["der Bär", "zwei"]), both.encode(["die", "grün und"]), strict=True
+    ):
         expected.append(([1, *source, *target], [*[0] * len(source), *target, 2]))
-    found = [(row[row > 0].tolist(), label[: (row > 0).sum()].tolist()) for row, label in zip(ids, labels, strict=True) if row.any()]
+    found = [
+        (row[row > 0].tolist(), label[: (row > 0).sum()].tolist())
+        for row, label in zip(ids, labels, strict=True)
+        if row.any()
+    ]
     assert found == expected
     assert (labels[ids == 0] == 0).all()
 
 
 @pytest.mark.parametrize("kind", [TokenBatches, JoinedBatches])
 def test_copies_of_a_row_follow_it(tokenizers, kind):
-    once, twice = (kind(Memory(SIDES), "train", *tokenizers, BUDGET, LONGEST, copies=copies) for copies in (1, 2))
+    once, twice = (
+        kind(Memory(SIDES), "train", *tokenizers, BUDGET, LONGEST, copies=copies)
+        for copies in (1, 2)
+    )
     assert once.survey()[:5] == twice.survey()[:5]
-    for (inputs, labels), (copied, copied_labels) in zip(once.batches(0), twice.batches(0), strict=True):
+    for (inputs, labels), (copied, copied_labels) in zip(
+        once.batches(0), twice.batches(0), strict=True
+    ):
         pairs = [(labels, copied_labels)]
-        pairs += [(inputs[name], copied[name]) for name in ("source", "target")] if kind.inputs else [(inputs, copied)]
+        pairs += (
+            [(inputs[name], copied[name]) for name in ("source", "target")]
+            if kind.inputs
+            else [(inputs, copied)]
+        )
         for ids, copy in pairs:
             np.testing.assert_array_equal(copy[::2], ids)
             np.testing.assert_array_equal(copy[1::2], ids)
@@ -232,14 +284,19 @@ def test_joined_pairs_fit_by_their_common_length(tokenizers):
     both = tokenizers[0]
     together = sum(len(ids) for ids in both.encode(["der Bär", "die"])) + 1
     fits, too_long = (
-        JoinedBatches(Memory([("der Bär", "die"), ("der", "der")]), "train", both, both, 31, n) for n in (together, together - 1)
+        JoinedBatches(Memory([("der Bär", "die"), ("der", "der")]), "train", both, both, 31, n)
+        for n in (together, together - 1)
     )
     assert fits.survey().pairs == 2
-    assert too_long.survey().report.lines() == [f"dropped 1 pair over {together - 1} tokens (train:1)"]
+    assert too_long.survey().report.lines() == [
+        f"dropped 1 pair over {together - 1} tokens (train:1)"
+    ]
 
 
 def shuffled(tokenizers, seed):
-    return TokenBatches(Memory(SIDES), "train", *tokenizers, BUDGET, LONGEST, shuffle=True, seed=seed).dataset()
+    return TokenBatches(
+        Memory(SIDES), "train", *tokenizers, BUDGET, LONGEST, shuffle=True, seed=seed
+    ).dataset()
 
 
 def test_shuffling_mixes_anew_in_each_epoch_and_loses_nothing(tokenizers, epoch):
@@ -263,13 +320,18 @@ def test_a_seed_gives_the_same_epochs_again(tokenizers):
         ([("", "die"), ("der", " ")], r"dropped 2 pairs with an empty side \(train:1, train:2\)"),
         (
             [("", "die"), ("der " * 40, "die")],
-            r"dropped 1 pair with an empty side \(train:1\); dropped 1 pair over 31 tokens \(train:2\)",
+            (
+                r"dropped 1 pair with an empty side \(train:1\); dropped 1 pair over 31 tokens "
+                r"\(train:2\)"
+            ),
         ),
     ],
 )
 def test_a_split_without_pairs_is_an_error_that_says_why(tokenizers, sides, why):
     batches = TokenBatches(Memory(sides), "train", *tokenizers, BUDGET, LONGEST)
-    with pytest.raises(ValueError, match=f"^data: expected pairs in memory, split 'train', got none: {why}.$"):
+    with pytest.raises(
+        ValueError, match=f"^data: expected pairs in memory, split 'train', got none: {why}.$"
+    ):
         batches.survey()
 
 
@@ -282,6 +344,9 @@ def test_an_unknown_split_is_an_error(tokenizers):
 def test_a_batch_holds_at_least_one_of_the_longest_pairs(tokenizers):
     batches = TokenBatches(Memory(SIDES), "train", *tokenizers, 31, 31).batches(0)
     assert {len(labels) for _, labels in batches} == {3, 2, 1}
-    message = "^batch_tokens: expected at least max_length=31, or the longest pairs fit no batch, got 30.$"
+    message = (
+        "^batch_tokens: expected at least max_length=31, or the longest pairs fit no batch, "
+        "got 30.$"
+    )
     with pytest.raises(ValueError, match=message):
         TokenBatches(Memory(SIDES), "train", *tokenizers, 30, 31)

@@ -14,26 +14,38 @@ BUDGET = 149
 def test_every_pair_comes_once_and_no_batch_is_over_its_budget(sides, seed):
     batches = plan(sides, BUDGET, None if seed is None else np.random.default_rng(seed))
     assert sorted(np.concatenate(batches).tolist()) == list(range(997))
-    assert max(len(places) * max(side[places].max() for side in sides) for places in batches) <= BUDGET
+    assert (
+        max(len(places) * max(side[places].max() for side in sides) for places in batches) <= BUDGET
+    )
 
 
 def test_pairs_of_like_lengths_stand_together():
     batches = plan([SOURCES, TARGETS], BUDGET, np.random.default_rng(0))
     real = SOURCES.sum() + TARGETS.sum()
-    padded = sum(len(places) * (SOURCES[places].max() + TARGETS[places].max()) for places in batches)
+    padded = sum(
+        len(places) * (SOURCES[places].max() + TARGETS[places].max()) for places in batches
+    )
     assert 1 - real / padded < 0.08
     assert max(np.ptp(TARGETS[places]) for places in batches) <= 2
 
 
 def test_the_same_lengths_always_make_as_many_batches():
-    counts = {len(plan([SOURCES, TARGETS], BUDGET, np.random.default_rng(seed))) for seed in range(5)}
+    counts = {
+        len(plan([SOURCES, TARGETS], BUDGET, np.random.default_rng(seed))) for seed in range(5)
+    }
     assert len(counts) == 1
 
 
 def test_random_mixes_pairs_and_batches():
-    first, second = (plan([SOURCES, TARGETS], BUDGET, np.random.default_rng(seed)) for seed in (1, 2))
-    assert {frozenset(places.tolist()) for places in first} != {frozenset(places.tolist()) for places in second}
-    assert [TARGETS[places].max() for places in first] != sorted(TARGETS[places].max() for places in first)
+    first, second = (
+        plan([SOURCES, TARGETS], BUDGET, np.random.default_rng(seed)) for seed in (1, 2)
+    )
+    assert {frozenset(places.tolist()) for places in first} != {
+        frozenset(places.tolist()) for places in second
+    }
+    assert [TARGETS[places].max() for places in first] != sorted(
+        TARGETS[places].max() for places in first
+    )
 
 
 def test_few_shapes_are_full_but_for_the_last_of_a_bucket():

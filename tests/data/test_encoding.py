@@ -20,7 +20,9 @@ def batches_of(tokenizers, **options):  # noqa: F811
 def same(first, second):
     """Whether two lists of batches are equal."""
     return len(first) == len(second) and all(
-        np.array_equal(a, b) for one, other in zip(first, second, strict=True) for a, b in zip(arrays(one), arrays(other), strict=True)
+        np.array_equal(a, b)
+        for one, other in zip(first, second, strict=True)
+        for a, b in zip(arrays(one), arrays(other), strict=True)
     )
 
 
@@ -50,9 +52,20 @@ def test_a_cache_gives_what_the_texts_give(tokenizers, tmp_path, few_shapes, mon
 @pytest.mark.parametrize("kind", [TokenBatches, JoinedBatches])
 def test_a_cache_is_known_by_the_same_bytes_as_in_earlier_versions(tokenizers, tmp_path, kind):  # noqa: F811
     """Users' caches would be refused otherwise."""
-    list(kind(Memory(SIDES), "train", *tokenizers, BUDGET, LONGEST, cache=tmp_path / "cache").batches(0))
-    known = f"memory\ntrain\n31\n{kind.__name__}._length\n".encode() + tokenizers[0].model + tokenizers[1].model
-    assert json.loads((tmp_path / "cache" / "cache.json").read_text())["contents"] == hashlib.sha256(known).hexdigest()
+    list(
+        kind(
+            Memory(SIDES), "train", *tokenizers, BUDGET, LONGEST, cache=tmp_path / "cache"
+        ).batches(0)
+    )
+    known = (
+        f"memory\ntrain\n31\n{kind.__name__}._length\n".encode()
+        + tokenizers[0].model
+        + tokenizers[1].model
+    )
+    assert (
+        json.loads((tmp_path / "cache" / "cache.json").read_text())["contents"]
+        == hashlib.sha256(known).hexdigest()
+    )
 
 
 def test_a_cache_needs_no_texts(tokenizers, tmp_path):  # noqa: F811
@@ -64,14 +77,24 @@ def test_a_cache_needs_no_texts(tokenizers, tmp_path):  # noqa: F811
 
 def test_a_cache_of_something_else_is_refused(tokenizers, tmp_path):  # noqa: F811
     list(batches_of(tokenizers, cache=tmp_path / "cache").batches(0))
-    with pytest.raises(ValueError, match="cache: .*cache holds other data, another split or other subwords"):
-        TokenBatches(Memory(SIDES), "validation", *tokenizers, BUDGET, LONGEST, cache=tmp_path / "cache")
+    with pytest.raises(
+        ValueError, match="cache: .*cache holds other data, another split or other subwords"
+    ):
+        TokenBatches(
+            Memory(SIDES), "validation", *tokenizers, BUDGET, LONGEST, cache=tmp_path / "cache"
+        )
     (tmp_path / "other").mkdir()
     with pytest.raises(
-        ValueError, match="cache: expected a folder that a training run wrote, or a new one, got .*other without cache.json"
+        ValueError,
+        match=(
+            "cache: expected a folder that a training run wrote, or a new one, got .*other "
+            "without cache.json"
+        ),
     ):
         batches_of(tokenizers, cache=tmp_path / "other")
-    with pytest.raises(ValueError, match="cache: expected the same subwords in every pass, got subword sampling"):
+    with pytest.raises(
+        ValueError, match="cache: expected the same subwords in every pass, got subword sampling"
+    ):
         batches_of(tokenizers, cache=tmp_path / "new", sampling=0.1)
 
 
@@ -93,14 +116,25 @@ def test_epochs_of_so_many_steps_follow_each_other_through_the_passes(tokenizers
     assert len(short) == 7
     passes = list(itertools.chain(whole.batches(0), whole.batches(1)))
     assert len(passes) == 2 * count
-    epochs = list(itertools.chain.from_iterable(short.batches(epoch) for epoch in range(2 * count // 7)))
+    epochs = list(
+        itertools.chain.from_iterable(short.batches(epoch) for epoch in range(2 * count // 7))
+    )
     assert same(epochs, passes[: len(epochs)])
     assert same(list(short.batches(1, first=3)), passes[10:14])
 
 
 def test_processes_share_every_batch(tokenizers):  # noqa: F811
-    whole = list(batches_of(tokenizers, shuffle=True, few_shapes=False, share=Share(devices=4)).batches(1))
-    shares = [list(batches_of(tokenizers, shuffle=True, few_shapes=False, share=Share(process, 2, 4)).batches(1)) for process in range(2)]
+    whole = list(
+        batches_of(tokenizers, shuffle=True, few_shapes=False, share=Share(devices=4)).batches(1)
+    )
+    shares = [
+        list(
+            batches_of(
+                tokenizers, shuffle=True, few_shapes=False, share=Share(process, 2, 4)
+            ).batches(1)
+        )
+        for process in range(2)
+    ]
     for batch, *parts in zip(whole, *shares, strict=True):
         for side, *part_sides in zip(arrays(batch), *map(arrays, parts), strict=True):
             assert len(side) == rounded_up(len(side), 4)
@@ -130,6 +164,9 @@ def test_padding_is_counted(tokenizers):  # noqa: F811
     for few_shapes in (True, False):
         batches = batches_of(tokenizers, few_shapes=few_shapes)
         padded = sum(inputs["source"].size + labels.size for inputs, labels in batches.batches(0))
-        real = sum(int((inputs["source"] > 0).sum() + (labels > 0).sum()) for inputs, labels in batches.batches(0))
+        real = sum(
+            int((inputs["source"] > 0).sum() + (labels > 0).sum())
+            for inputs, labels in batches.batches(0)
+        )
         assert batches.survey().padded_tokens == padded
         assert batches.survey().padding == pytest.approx(1 - real / padded)

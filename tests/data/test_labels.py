@@ -20,7 +20,9 @@ def batches_of(tokenizers, labels, **options):  # noqa: F811
 
 
 def rows_of(batches):
-    """Each text's ids with its class, in the order of the batches; rows of weight 0 must be padding."""
+    """Each text's ids with its class, in the order of the batches; rows of weight 0 must be
+    padding.
+    """
     for ids, classes, weights in batches:
         assert (ids.dtype, classes.dtype, weights.dtype) == (np.int32, np.int32, np.float32)
         assert not ids[weights == 0].any()
@@ -31,7 +33,10 @@ def rows_of(batches):
 @pytest.mark.parametrize("few_shapes", [True, False])
 def test_every_text_comes_once_with_the_class_of_its_label(tokenizers, labels, few_shapes):  # noqa: F811
     assert labels.names == ["long", "short"]
-    expected = [((*ids, 2), int(label == "short")) for ids, (_, label) in zip(tokenizers[0].encode(SOURCES), SIDES, strict=True)]
+    expected = [
+        ((*ids, 2), int(label == "short"))
+        for ids, (_, label) in zip(tokenizers[0].encode(SOURCES), SIDES, strict=True)
+    ]
     batches = batches_of(tokenizers, labels, few_shapes=few_shapes, shuffle=True)
     assert sorted(rows_of(batches.batches(0))) == sorted(expected)
     padded = sum(ids.size for ids, _, _ in batches.batches(0))
@@ -42,14 +47,19 @@ def test_every_text_comes_once_with_the_class_of_its_label(tokenizers, labels, f
 
 def test_a_dataset_has_texts_classes_and_weights(tokenizers, labels):  # noqa: F811
     batches = batches_of(tokenizers, labels)
-    for found, expected in zip(batches.dataset().as_numpy_iterator(), batches.batches(0), strict=True):
+    for found, expected in zip(
+        batches.dataset().as_numpy_iterator(), batches.batches(0), strict=True
+    ):
         for part, wanted in zip(found, expected, strict=True):
             np.testing.assert_array_equal(part, wanted)
 
 
 def test_processes_share_every_batch(tokenizers, labels):  # noqa: F811
     whole = batches_of(tokenizers, labels, few_shapes=False, share=Share(devices=4)).batches(0)
-    parts = [batches_of(tokenizers, labels, few_shapes=False, share=Share(process, 2, 4)).batches(0) for process in range(2)]
+    parts = [
+        batches_of(tokenizers, labels, few_shapes=False, share=Share(process, 2, 4)).batches(0)
+        for process in range(2)
+    ]
     for batch, *shares in zip(whole, *parts, strict=True):
         for array, *pieces in zip(batch, *shares, strict=True):
             np.testing.assert_array_equal(np.concatenate(pieces), array)

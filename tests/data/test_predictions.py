@@ -5,7 +5,11 @@ import pytest
 import tensorflow as tf
 from test_batches import Memory, sentences, tokenizers  # noqa: F401
 
-from tfk_transformer.config.model_options import ClassifierConfig, LanguageModelConfig, TransformerConfig
+from tfk_transformer.config.model_options import (
+    ClassifierConfig,
+    LanguageModelConfig,
+    TransformerConfig,
+)
 from tfk_transformer.data.batches import JoinedBatches, Share, TokenBatches
 from tfk_transformer.data.labels import LabelledBatches, Labels
 from tfk_transformer.datasets import Report
@@ -16,7 +20,9 @@ SIDES = list(zip(sentences(300, 13, seed=1), sentences(300, 11, seed=2), strict=
 
 
 def make_functions(config):
-    """Make a model that XLA does not compile for each shape of a batch, and its function from one input to the prediction."""
+    """Make a model that XLA does not compile for each shape of a batch, and its function from one
+    input to the prediction.
+    """
     model = make_model(config)
     model.compile(jit_compile=False)
     return model, tf.function(model, reduce_retracing=True)
@@ -30,14 +36,23 @@ def check(found, one_by_one):
         np.testing.assert_allclose(prediction, wanted, atol=2e-5)
 
 
-@pytest.mark.parametrize("few_shapes", [pytest.param(True, marks=pytest.mark.long), False])  # four shapes of batches, and many
+# Four shapes of batches, and many.
+@pytest.mark.parametrize("few_shapes", [pytest.param(True, marks=pytest.mark.long), False])
 def test_a_transformer_predicts_each_pair_in_the_order_of_the_data(tokenizers, few_shapes):  # noqa: F811
     model, predict = make_functions(
-        TransformerConfig(source_vocab_size=59, target_vocab_size=61, encoder_layers=1, decoder_layers=1, **SIZES)
+        TransformerConfig(
+            source_vocab_size=59, target_vocab_size=61, encoder_layers=1, decoder_layers=1, **SIZES
+        )
     )
-    batches, report = TokenBatches(Memory(SIDES), "train", *tokenizers, 149, 41, few_shapes=few_shapes), Report()
+    batches, report = (
+        TokenBatches(Memory(SIDES), "train", *tokenizers, 149, 41, few_shapes=few_shapes),
+        Report(),
+    )
     pairs = [(np.array([source]), np.array([target[:-1]])) for source, target in batches.pairs()]
-    check(list(batches.predict(model, report)), [np.asarray(predict({"source": s, "target": t}))[0] for s, t in pairs])
+    check(
+        list(batches.predict(model, report)),
+        [np.asarray(predict({"source": s, "target": t}))[0] for s, t in pairs],
+    )
     assert report.dropped == len(SIDES) - len(pairs) > 0
 
 
@@ -49,13 +64,21 @@ def test_a_language_model_predicts_each_pair_in_the_order_of_the_data(tokenizers
 
 
 def test_a_classifier_predicts_each_text_in_the_order_of_the_data(tokenizers):  # noqa: F811
-    model, predict = make_functions(ClassifierConfig(vocab_size=59, num_classes=2, encoder_layers=1, **SIZES))
+    model, predict = make_functions(
+        ClassifierConfig(vocab_size=59, num_classes=2, encoder_layers=1, **SIZES)
+    )
     sides = [(source, "ab"[len(source) % 2]) for source, _ in SIDES]
     batches = LabelledBatches(Memory(sides), "train", tokenizers[0], Labels.of("ab"), 149, 61)
-    check(list(batches.predict(model)), [np.asarray(predict(np.array([source])))[0] for source, _ in batches.pairs()])
+    check(
+        list(batches.predict(model)),
+        [np.asarray(predict(np.array([source])))[0] for source, _ in batches.pairs()],
+    )
 
 
 def test_a_share_of_the_batches_is_refused(tokenizers):  # noqa: F811
     batches = TokenBatches(Memory(SIDES), "train", *tokenizers, 149, 41, share=Share(1, 2, 2))
-    with pytest.raises(ValueError, match="predict: expected batches of a single process, got a share of 2; leave out `share`."):
+    with pytest.raises(
+        ValueError,
+        match="predict: expected batches of a single process, got a share of 2; leave out `share`.",
+    ):
         next(batches.predict(None))

@@ -15,14 +15,18 @@ SENTENCES = 8 * 7 * 6
 
 
 def made_pairs():
-    """Sentences of three words in every order. Every source has a z too, and every translation a T."""
+    """Sentences of three words in every order. Every source has a z too, and every translation
+    a T.
+    """
     for number, words in enumerate(itertools.permutations(WORDS, 3)):
         yield Pair("z" + "".join(words), "T" + "".join(words).upper(), f"made:{number}")
 
 
 @pytest.fixture(scope="module")
 def tokenizers():
-    return SubwordTokenizer.train([f"z{WORDS}7"], 50, "char"), SubwordTokenizer.train([f"T{WORDS.upper()}7"], 50, "char")
+    return SubwordTokenizer.train([f"z{WORDS}7"], 50, "char"), SubwordTokenizer.train(
+        [f"T{WORDS.upper()}7"], 50, "char"
+    )
 
 
 def token(tokenizer, letter):
@@ -35,7 +39,9 @@ def test_the_translation_of_each_word_is_its_first_candidate(tokenizers):
     shortlist = learn_shortlist(made_pairs(), *tokenizers, common=2, likely=3)
     for word in WORDS:
         assert shortlist.likely[token(source, word), 1] == token(target, word.upper())
-    np.testing.assert_array_equal(shortlist.common, sorted([*range(UNKNOWN_ID + 1), token(target, "T"), token(target, "▁")]))
+    np.testing.assert_array_equal(
+        shortlist.common, sorted([*range(UNKNOWN_ID + 1), token(target, "T"), token(target, "▁")])
+    )
     assert shortlist.likely.dtype == shortlist.common.dtype == np.int32
     assert (shortlist.target_vocab_size, shortlist.sentences) == (target.vocab_size, SENTENCES)
 
@@ -44,7 +50,8 @@ def test_the_same_piece_is_a_candidate_of_a_token_that_no_pair_has(tokenizers):
     source, target = tokenizers
     shortlist = learn_shortlist(made_pairs(), *tokenizers, likely=2)
     np.testing.assert_array_equal(shortlist.likely[token(source, "7")], [token(target, "7"), 0, 0])
-    np.testing.assert_array_equal(shortlist.likely[token(source, "a"), 0], 0)  # the target vocabulary has no "a"
+    # The target vocabulary has no "a".
+    np.testing.assert_array_equal(shortlist.likely[token(source, "a"), 0], 0)
 
 
 def test_common_tokens_are_no_candidates_of_a_word_too(tokenizers):
@@ -65,5 +72,7 @@ def test_no_more_is_read_than_wanted(tokenizers):
 
 
 def test_without_pairs_there_is_nothing_to_learn(tokenizers):
-    with pytest.raises(ValueError, match="shortlist: expected text pairs to learn it from, got none"):
+    with pytest.raises(
+        ValueError, match="shortlist: expected text pairs to learn it from, got none"
+    ):
         learn_shortlist([], *tokenizers)

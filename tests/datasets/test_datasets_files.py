@@ -9,7 +9,9 @@ from tfk_transformer.datasets import Report, load
 
 @pytest.fixture
 def files(tmp_path):
-    def write(source: bytes | None, target: bytes | None, source_name="de.txt", target_name="en.txt"):
+    def write(
+        source: bytes | None, target: bytes | None, source_name="de.txt", target_name="en.txt"
+    ):
         for name, content in ((source_name, source), (target_name, target)):
             if content is not None:
                 (tmp_path / name).write_bytes(content)
@@ -23,20 +25,30 @@ def texts(source, split="train"):
 
 
 def expect(source, path, *problems):
-    message = f"expected two parallel text files, got: {'; '.join(problems)}.".replace("DIR", str(path))
+    message = f"expected two parallel text files, got: {'; '.join(problems)}.".replace(
+        "DIR", str(path)
+    )
     return pytest.raises(ValueError, match=f"^{re.escape(message)}$")
 
 
 def test_two_files(files):
     source = files(b"ein Hund\nzwei Hunde\n", b"a dog\ntwo dogs\n")
-    assert list(source.pairs("train")) == [("ein Hund", "a dog", "de.txt:1"), ("zwei Hunde", "two dogs", "de.txt:2")]
+    assert list(source.pairs("train")) == [
+        ("ein Hund", "a dog", "de.txt:1"),
+        ("zwei Hunde", "two dogs", "de.txt:2"),
+    ]
     assert (source.source_language, source.target_language) == ("", "")
 
 
 def test_each_usual_split_gives_the_one_set_of_pairs(files):
     source = files(b"eins\n", b"one\n")
     assert source.splits == ("train", "validation", "test")
-    assert texts(source, "train") == texts(source, "validation") == texts(source, "test") == [("eins", "one")]
+    assert (
+        texts(source, "train")
+        == texts(source, "validation")
+        == texts(source, "test")
+        == [("eins", "one")]
+    )
 
 
 def test_blanks_around_the_comma_are_no_part_of_the_paths(tmp_path):
@@ -46,7 +58,9 @@ def test_blanks_around_the_comma_are_no_part_of_the_paths(tmp_path):
 
 
 def test_gzip_on_one_side(files):
-    assert texts(files(gzip.compress("fünf\nsechs\n".encode()), b"five\nsix\n", source_name="de.txt.gz")) == [
+    assert texts(
+        files(gzip.compress("fünf\nsechs\n".encode()), b"five\nsix\n", source_name="de.txt.gz")
+    ) == [
         ("fünf", "five"),
         ("sechs", "six"),
     ]
@@ -54,11 +68,17 @@ def test_gzip_on_one_side(files):
 
 def test_only_a_newline_ends_a_line(files):
     content = "a\u2028b\u0085c\x0cd\x1ce\rf\nzwei\n".encode()
-    assert texts(files(content, b"one\ntwo\n")) == [("a\u2028b\u0085c\x0cd\x1ce\rf", "one"), ("zwei", "two")]
+    assert texts(files(content, b"one\ntwo\n")) == [
+        ("a\u2028b\u0085c\x0cd\x1ce\rf", "one"),
+        ("zwei", "two"),
+    ]
 
 
 def test_windows_line_ends_and_byte_order_mark_are_taken_off(files):
-    assert texts(files(b"\xef\xbb\xbfeins\r\nzwei\r\n", b"one\ntwo\n")) == [("eins", "one"), ("zwei", "two")]
+    assert texts(files(b"\xef\xbb\xbfeins\r\nzwei\r\n", b"one\ntwo\n")) == [
+        ("eins", "one"),
+        ("zwei", "two"),
+    ]
 
 
 def test_a_last_line_without_newline_counts(files):
@@ -66,7 +86,10 @@ def test_a_last_line_without_newline_counts(files):
 
 
 def test_empty_sides_are_dropped_and_counted_where_they_are(files):
-    source, report = files("eins\n\nzwei\n \u00a0\nfünf\n".encode(), b"one\nx\n\t\n\nfive\n"), Report()
+    source, report = (
+        files("eins\n\nzwei\n \u00a0\nfünf\n".encode(), b"one\nx\n\t\n\nfive\n"),
+        Report(),
+    )
     assert [pair.source for pair in source.pairs("train", report)] == ["eins", "fünf"]
     assert report.lines() == ["dropped 3 pairs with an empty side (de.txt:2, en.txt:3, de.txt:4)"]
 
@@ -94,13 +117,20 @@ def test_one_undecodable_line(files, tmp_path):
 def test_the_first_ten_undecodable_lines_are_named(files, tmp_path):
     source = files(b"\xff\n" * 13, b"x\n" * 13)
     places = ", ".join(f"DIR/de.txt:{line}" for line in range(1, 11))
-    with expect(source, tmp_path, f"13 lines not UTF-8 ({places} … and 3 more); convert with iconv"):
+    with expect(
+        source, tmp_path, f"13 lines not UTF-8 ({places} … and 3 more); convert with iconv"
+    ):
         source.pairs("train")
 
 
 def test_an_empty_file(files, tmp_path):
     source = files(b"", b"one\n")
-    with expect(source, tmp_path, "DIR/de.txt: empty", "unequal line counts: DIR/de.txt has 0, DIR/en.txt has 1"):
+    with expect(
+        source,
+        tmp_path,
+        "DIR/de.txt: empty",
+        "unequal line counts: DIR/de.txt has 0, DIR/en.txt has 1",
+    ):
         source.pairs("train")
 
 
@@ -137,14 +167,20 @@ def test_all_problems_come_at_once(files, tmp_path):
 
 def test_plain_text_called_gz(files):
     source = files(b"eins\n", b"one\n", source_name="de.gz")
-    with pytest.raises(ValueError, match=r"de\.gz: corrupt gzip after line 0 \(Not a gzipped file \(b'ei'\)\)\.$"):
+    with pytest.raises(
+        ValueError, match=r"de\.gz: corrupt gzip after line 0 \(Not a gzipped file \(b'ei'\)\)\.$"
+    ):
         source.pairs("train")
 
 
 def test_a_gzip_cut_short_does_not_report_unequal_counts(files):
     source = files(gzip.compress(b"eins\nzwei\n")[:-9], b"one\ntwo\n", source_name="de.gz")
     with pytest.raises(
-        ValueError, match=r"got: [^;]*de\.gz: corrupt gzip after line \d \(Compressed file ended before the .* was reached\)\.$"
+        ValueError,
+        match=(
+            r"got: [^;]*de\.gz: corrupt gzip after line \d \(Compressed file ended before the "
+            r".* was reached\)\.$"
+        ),
     ):
         source.pairs("train")
 
@@ -153,7 +189,9 @@ def test_a_gzip_with_a_wrong_checksum(files):
     content = bytearray(gzip.compress(b"eins\nzwei\n"))
     content[-8] ^= 1
     source = files(bytes(content), b"one\ntwo\n", source_name="de.gz")
-    with pytest.raises(ValueError, match=r"de\.gz: corrupt gzip after line \d \(CRC check failed .*\)\.$"):
+    with pytest.raises(
+        ValueError, match=r"de\.gz: corrupt gzip after line \d \(CRC check failed .*\)\.$"
+    ):
         source.pairs("train")
 
 
@@ -167,7 +205,9 @@ def test_files_are_checked_once_a_source(files, tmp_path):
 
 
 def test_pairs_stream(files):
-    source = files(b"ein langer Satz, hundert Byte\n" * 100_000, b"a long sentence, some bytes\n" * 100_000)
+    source = files(
+        b"ein langer Satz, hundert Byte\n" * 100_000, b"a long sentence, some bytes\n" * 100_000
+    )
     tracemalloc.start()
     count = sum(1 for _ in source.pairs("train"))
     peak = tracemalloc.get_traced_memory()[1]

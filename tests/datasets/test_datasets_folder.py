@@ -20,7 +20,11 @@ def folder(tmp_path):
 
 
 def test_splits_are_those_on_disk_the_usual_ones_first(folder):
-    files = {f"{language}__{split}__txt": "x\n" for language in ("de", "en") for split in ("validation", "dev", "train", "extra")}
+    files = {
+        f"{language}__{split}__txt": "x\n"
+        for language in ("de", "en")
+        for split in ("validation", "dev", "train", "extra")
+    }
     source = load(f"folder:{folder(**files)}:de-en")
     assert source.splits == ("train", "validation", "dev", "extra")
     assert (source.source_language, source.target_language) == ("de", "en")
@@ -28,14 +32,22 @@ def test_splits_are_those_on_disk_the_usual_ones_first(folder):
 
 def test_pairs_in_either_direction(folder):
     path = folder(de__train__txt="eins\nzwei\n", en__train__txt="one\ntwo\n")
-    assert list(load(f"folder:{path}:de-en").pairs("train")) == [("eins", "one", "de.train.txt:1"), ("zwei", "two", "de.train.txt:2")]
-    assert list(load(f"folder:{path}:en-de").pairs("train")) == [("one", "eins", "en.train.txt:1"), ("two", "zwei", "en.train.txt:2")]
+    assert list(load(f"folder:{path}:de-en").pairs("train")) == [
+        ("eins", "one", "de.train.txt:1"),
+        ("zwei", "two", "de.train.txt:2"),
+    ]
+    assert list(load(f"folder:{path}:en-de").pairs("train")) == [
+        ("one", "eins", "en.train.txt:1"),
+        ("two", "zwei", "en.train.txt:2"),
+    ]
 
 
 def test_gzip_beside_plain(folder):
     path = folder(en__test__txt="five\n")
     (path / "de.test.txt.gz").write_bytes(gzip.compress("fünf\n".encode()))
-    assert list(load(f"folder:{path}:de-en").pairs("test")) == [("fünf", "five", "de.test.txt.gz:1")]
+    assert list(load(f"folder:{path}:de-en").pairs("test")) == [
+        ("fünf", "five", "de.test.txt.gz:1")
+    ]
 
 
 def test_the_folder_may_have_colons_in_its_name(tmp_path):
@@ -48,14 +60,24 @@ def test_the_folder_may_have_colons_in_its_name(tmp_path):
 
 def test_other_files_and_languages_are_left_alone(folder):
     path = folder(
-        de__train__txt="eins\n", en__train__txt="one\n", fr__test__txt="un\n", README__txt="x", de__train__bak="x", de__a__b__txt="x"
+        de__train__txt="eins\n",
+        en__train__txt="one\n",
+        fr__test__txt="un\n",
+        README__txt="x",
+        de__train__bak="x",
+        de__a__b__txt="x",
     )
     assert load(f"folder:{path}:de-en").splits == ("train",)
 
 
 def test_empty_sides_are_reported_with_the_file_that_has_them(folder):
-    path, report = folder(de__train__txt="\nzwei\ndrei\n", en__train__txt="one\n\nthree\n"), Report()
-    assert [pair.target for pair in load(f"folder:{path}:de-en").pairs("train", report)] == ["three"]
+    path, report = (
+        folder(de__train__txt="\nzwei\ndrei\n", en__train__txt="one\n\nthree\n"),
+        Report(),
+    )
+    assert [pair.target for pair in load(f"folder:{path}:de-en").pairs("train", report)] == [
+        "three"
+    ]
     assert report.lines() == ["dropped 2 pairs with an empty side (de.train.txt:1, en.train.txt:2)"]
 
 
@@ -63,14 +85,24 @@ def test_half_a_split_is_refused_when_used(folder):
     path = folder(de__train__txt="eins\n", en__train__txt="one\n", de__dev__txt="zwei\n")
     source = load(f"folder:{path}:de-en")
     assert source.splits == ("train", "dev")
-    with pytest.raises(ValueError, match=rf"^expected two parallel text files, got: {re.escape(str(path))}/en\.dev\.txt: not found\.$"):
+    with pytest.raises(
+        ValueError,
+        match=(
+            rf"^expected two parallel text files, got: {re.escape(str(path))}/en\.dev\.txt: not "
+            r"found\.$"
+        ),
+    ):
         source.pairs("dev")
 
 
 def test_a_language_without_files(folder):
     path = folder(de__train__txt="eins\n", en__train__txt="one\n")
     with pytest.raises(
-        ValueError, match=r"expected files such as fr\.train\.txt or fr\.train\.txt\.gz, found none for fr; languages there: de, en\.$"
+        ValueError,
+        match=(
+            r"expected files such as fr\.train\.txt or fr\.train\.txt\.gz, found none for fr; "
+            r"languages there: de, en\.$"
+        ),
     ):
         load(f"folder:{path}:de-fr")
 
@@ -82,7 +114,11 @@ def test_a_folder_without_files(tmp_path):
 
 def test_a_missing_folder(tmp_path):
     with pytest.raises(
-        ValueError, match=rf"^folder {re.escape(str(tmp_path))}/none: not found; name a folder with files such as de\.train\.txt\.$"
+        ValueError,
+        match=(
+            rf"^folder {re.escape(str(tmp_path))}/none: not found; name a folder with files "
+            r"such as de\.train\.txt\.$"
+        ),
     ):
         load(f"folder:{tmp_path}/none:de-en")
 
@@ -96,7 +132,10 @@ def test_a_file_in_place_of_the_folder(folder):
 def test_a_file_both_plain_and_gzip(folder):
     path = folder(de__train__txt="eins\n", en__train__txt="one\n")
     (path / "de.train.txt.gz").write_bytes(gzip.compress(b"zwei\n"))
-    with pytest.raises(ValueError, match=r"both de\.train\.txt and de\.train\.txt\.gz are there; keep one of them\.$"):
+    with pytest.raises(
+        ValueError,
+        match=r"both de\.train\.txt and de\.train\.txt\.gz are there; keep one of them\.$",
+    ):
         load(f"folder:{path}:de-en")
 
 

@@ -39,19 +39,33 @@ def test_no_space_is_left_at_the_end():
 
 
 def test_a_number_that_cannot_be_spelt_is_named():
-    with pytest.raises(ValueError, match=r"^language 'am': num2words cannot spell 1100 \(TypeError: .*\); choose another language"):
+    with pytest.raises(
+        ValueError,
+        match=(
+            r"^language 'am': num2words cannot spell 1100 \(TypeError: .*\); choose another "
+            r"language"
+        ),
+    ):
         spell(1100, "am")
 
 
 def test_sizes_of_the_splits():
-    assert {split: len(numbers) for split, numbers in numbers_by_split().items()} == {"train": 60_000, "validation": 1_000, "test": 1_000}
+    assert {split: len(numbers) for split, numbers in numbers_by_split().items()} == {
+        "train": 60_000,
+        "validation": 1_000,
+        "test": 1_000,
+    }
 
 
 def test_no_held_out_number_is_in_another_split_or_twice_in_its_own():
-    train, validation, test = (numbers_by_split()[split] for split in ("train", "validation", "test"))
+    train, validation, test = (
+        numbers_by_split()[split] for split in ("train", "validation", "test")
+    )
     assert len({*validation, *test}) == 2_000
     assert not {*validation, *test} & set(train)
-    assert min(train) == 0 and max(max(numbers) for numbers in (train, validation, test)) < 1_000_000
+    assert (
+        min(train) == 0 and max(max(numbers) for numbers in (train, validation, test)) < 1_000_000
+    )
 
 
 def by_digits(numbers):
@@ -77,7 +91,10 @@ def test_every_number_below_1000_that_is_not_held_out_is_trained_equally_often()
 
 
 def test_short_and_long_numbers_are_mixed_in_the_train_split():
-    quarters = [by_digits(numbers_by_split()["train"][start : start + 15_000]) for start in range(0, 60_000, 15_000)]
+    quarters = [
+        by_digits(numbers_by_split()["train"][start : start + 15_000])
+        for start in range(0, 60_000, 15_000)
+    ]
     assert all(2_400 < count < 2_600 for quarter in quarters for count in quarter.values())
 
 
@@ -118,5 +135,11 @@ def test_every_test_pair_comes():
 
 
 def test_an_unknown_language_gets_the_nearest_and_where_the_list_is():
-    with pytest.raises(ValueError, match=r"expected a code of num2words, got 'pt_PR'. Did you mean 'pt_BR'\? \(the list: python -c "):
+    with pytest.raises(
+        ValueError,
+        match=(
+            r"expected a code of num2words, got 'pt_PR'. Did you mean 'pt_BR'\? \(the list: "
+            r"python -c "
+        ),
+    ):
         load("numbers:en-pt_PR")

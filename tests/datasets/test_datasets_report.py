@@ -39,4 +39,6 @@ def test_places_past_the_third_are_counted():
     report = Report()
     for line in (2, 3, 5, 7, 11):
         report.drop("over 256 tokens", f"a.txt:{line}")
-    assert report.lines() == ["dropped 5 pairs over 256 tokens (a.txt:2, a.txt:3, a.txt:5, … and 2 more)"]
+    assert report.lines() == [
+        "dropped 5 pairs over 256 tokens (a.txt:2, a.txt:3, a.txt:5, … and 2 more)"
+    ]

@@ -7,7 +7,10 @@ import pytest
 
 from tfk_transformer.datasets import load
 
-FORMS = "data: expected numbers:en-de, addition:2, files:SOURCE,TARGET, folder:DIR:de-en or tfds:NAME:pt-en, got "
+FORMS = (
+    "data: expected numbers:en-de, addition:2, files:SOURCE,TARGET, folder:DIR:de-en or "
+    "tfds:NAME:pt-en, got "
+)
 
 
 @pytest.mark.parametrize(
@@ -19,7 +22,10 @@ FORMS = "data: expected numbers:en-de, addition:2, files:SOURCE,TARGET, folder:D
         ("numbers:", "'numbers:': nothing follows 'numbers:'."),
         ("numbers", "'numbers': nothing follows 'numbers'."),
         ("numbers:en", "'numbers:en': 'en' is not two language codes joined by one hyphen."),
-        ("numbers:en-de-fr", "'numbers:en-de-fr': 'en-de-fr' is not two language codes joined by one hyphen."),
+        (
+            "numbers:en-de-fr",
+            "'numbers:en-de-fr': 'en-de-fr' is not two language codes joined by one hyphen.",
+        ),
         ("numbers:en-", "'numbers:en-': 'en-' is not two language codes joined by one hyphen."),
         ("numbers:de-de", "'numbers:de-de': source and target are both 'de'; name two languages."),
         ("addition:1", "'addition:1': '1' is not a number of digits from 2 to 9."),
@@ -40,13 +46,23 @@ def test_a_malformed_spec_shows_every_spelling(spec, problem):
 
 def test_a_source_names_itself_and_its_languages():
     source = load("numbers:en-de")
-    assert (source.name, source.source_language, source.target_language) == ("numbers:en-de", "en", "de")
+    assert (source.name, source.source_language, source.target_language) == (
+        "numbers:en-de",
+        "en",
+        "de",
+    )
     assert repr(source) == "NumberSource('numbers:en-de')"
 
 
 def test_an_unknown_split_lists_those_that_exist():
     source = load("numbers:en-de")
-    with pytest.raises(ValueError, match=r"^split: numbers:en-de has train, validation, test, got 'valid'. Did you mean 'validation'\?$"):
+    with pytest.raises(
+        ValueError,
+        match=(
+            r"^split: numbers:en-de has train, validation, test, got 'valid'. Did you mean "
+            r"'validation'\?$"
+        ),
+    ):
         source.pairs("valid")
 
 
@@ -71,11 +87,16 @@ def test_all_but_tfds_works_without_tensorflow_keras_and_tfds(tmp_path):
     (tmp_path / "yy.train.txt").write_text("one\n")
     root = str(Path(__file__).parents[2])
     code = f"import sys; sys.path.insert(0, {root!r})\n{WITHOUT_TENSORFLOW}"
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True
+    )
     assert done.stderr == ""
     assert done.stdout.splitlines() == [
         "one hundred sixty thousand eight hundred thirty-one",
         "one",
         "xx.train.txt:1",
-        'tensorflow_datasets is not installed. Install it with: pip install "tfk-transformer[tfds]"',
+        (
+            "tensorflow_datasets is not installed. Install it with: pip install "
+            '"tfk-transformer[tfds]"'
+        ),
     ]

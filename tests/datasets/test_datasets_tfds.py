@@ -8,7 +8,13 @@ import tensorflow_datasets as tfds
 from tfk_transformer.datasets import Report, load
 from tfk_transformer.datasets.number_words import NumberWords, NumberWordsConfig
 
-VALIDATION = [("hallo", "hello"), ("", "nothing"), ("Größe\u2028XL", "size"), ("vier", " "), ("fünf", "five")]
+VALIDATION = [
+    ("hallo", "hello"),
+    ("", "nothing"),
+    ("Größe\u2028XL", "size"),
+    ("vier", " "),
+    ("fünf", "five"),
+]
 
 
 class TinyPairs(tfds.core.GeneratorBasedBuilder):
@@ -17,10 +23,17 @@ class TinyPairs(tfds.core.GeneratorBasedBuilder):
     VERSION = tfds.core.Version("1.0.0")
 
     def _info(self):
-        return tfds.core.DatasetInfo(builder=self, features=tfds.features.Translation(languages=["de", "en"]), disable_shuffling=True)
+        return tfds.core.DatasetInfo(
+            builder=self,
+            features=tfds.features.Translation(languages=["de", "en"]),
+            disable_shuffling=True,
+        )
 
     def _split_generators(self, dl_manager):
-        return {"validation": self._generate_examples(VALIDATION), "train": self._generate_examples([("eins", "one")])}
+        return {
+            "validation": self._generate_examples(VALIDATION),
+            "train": self._generate_examples([("eins", "one")]),
+        }
 
     def _generate_examples(self, pairs):
         for key, (de, en) in enumerate(pairs):
@@ -33,7 +46,9 @@ class TinyImages(tfds.core.GeneratorBasedBuilder):
     VERSION = tfds.core.Version("1.0.0")
 
     def _info(self):
-        return tfds.core.DatasetInfo(builder=self, features=tfds.features.FeaturesDict({"label": tfds.features.Text()}))
+        return tfds.core.DatasetInfo(
+            builder=self, features=tfds.features.FeaturesDict({"label": tfds.features.Text()})
+        )
 
     def _split_generators(self, dl_manager):
         return {}
@@ -75,7 +90,9 @@ def test_pairs_of_a_dataset_prepared_on_demand(data_dir):
         ("Größe\u2028XL", "size", "tiny_pairs validation 3"),
         ("fünf", "five", "tiny_pairs validation 5"),
     ]
-    assert report.lines() == ["dropped 2 pairs with an empty side (tiny_pairs validation 2, tiny_pairs validation 4)"]
+    assert report.lines() == [
+        "dropped 2 pairs with an empty side (tiny_pairs validation 2, tiny_pairs validation 4)"
+    ]
     assert (data_dir / "tiny_pairs" / "1.0.0" / "dataset_info.json").is_file()
 
 
@@ -87,40 +104,58 @@ def test_either_direction_and_a_version():
 
 def test_an_unknown_split():
     source = load("tfds:tiny_pairs:de-en")
-    with pytest.raises(ValueError, match=r"^split: tfds:tiny_pairs:de-en has train, validation, got 'test'\.$"):
+    with pytest.raises(
+        ValueError, match=r"^split: tfds:tiny_pairs:de-en has train, validation, got 'test'\.$"
+    ):
         source.pairs("test")
 
 
 def test_languages_that_are_not_there():
-    with pytest.raises(ValueError, match=r"^tfds: 'tiny_pairs' has the languages de, en, not fr\.$"):
+    with pytest.raises(
+        ValueError, match=r"^tfds: 'tiny_pairs' has the languages de, en, not fr\.$"
+    ):
         load("tfds:tiny_pairs:de-fr")
 
 
 def test_a_dataset_without_translations():
     with pytest.raises(
-        ValueError, match=r"^tfds: 'tiny_images' is not a translation dataset: expected tfds.features.Translation, got FeaturesDict\.$"
+        ValueError,
+        match=(
+            r"^tfds: 'tiny_images' is not a translation dataset: expected "
+            r"tfds.features.Translation, got FeaturesDict\.$"
+        ),
     ):
         load("tfds:tiny_images:de-en")
 
 
 def test_an_unknown_dataset_is_one_line():
-    with pytest.raises(ValueError, match=r"^tfds: no dataset 'tiny_pair/x'\. Did you mean 'tiny_pairs'\?$"):
+    with pytest.raises(
+        ValueError, match=r"^tfds: no dataset 'tiny_pair/x'\. Did you mean 'tiny_pairs'\?$"
+    ):
         load("tfds:tiny_pair/x:de-en")
 
 
 def test_an_unknown_config_is_one_line():
-    with pytest.raises(ValueError, match=r"^tfds: 'number_words/en-xy' cannot be opened: .*BuilderConfig en-xy not found.*$"):
+    with pytest.raises(
+        ValueError,
+        match=r"^tfds: 'number_words/en-xy' cannot be opened: .*BuilderConfig en-xy not found.*$",
+    ):
         load("tfds:number_words/en-xy:en-de")
 
 
 def test_an_unknown_version_is_one_line():
-    with pytest.raises(ValueError, match=r"^tfds: 'tiny_pairs:9\.9\.9' cannot be opened: .*only: 1\.0\.0\.$"):
+    with pytest.raises(
+        ValueError, match=r"^tfds: 'tiny_pairs:9\.9\.9' cannot be opened: .*only: 1\.0\.0\.$"
+    ):
         load("tfds:tiny_pairs:9.9.9:de-en")
 
 
 def test_a_dataset_to_fetch_by_hand_says_so():
     source = load("tfds:tiny_manual:de-en")
-    with pytest.raises(ValueError, match=r"^tfds: 'tiny_manual' could not be downloaded and prepared: .*Fetch it yourself\."):
+    with pytest.raises(
+        ValueError,
+        match=r"^tfds: 'tiny_manual' could not be downloaded and prepared: .*Fetch it yourself\.",
+    ):
         source.pairs("train")
 
 
@@ -137,7 +172,13 @@ def server(tmp_path, monkeypatch):
 def test_a_failed_download_is_one_line(server, monkeypatch):
     monkeypatch.setattr(TinyDownload, "url", f"{server}/pairs.txt")
     source = load("tfds:tiny_download:de-en")
-    with pytest.raises(ValueError, match=r"^tfds: 'tiny_download' could not be downloaded and prepared: Failed to get url .* code: 404\.$"):
+    with pytest.raises(
+        ValueError,
+        match=(
+            r"^tfds: 'tiny_download' could not be downloaded and prepared: Failed to get url .* "
+            r"code: 404\.$"
+        ),
+    ):
         source.pairs("train")
 
 
@@ -149,12 +190,22 @@ def few():
 def test_number_words_as_a_tfds_dataset(data_dir, few):
     builder = NumberWords(data_dir=data_dir)
     builder.download_and_prepare(download_config=few)
-    examples = {(example["en"], example["de"]) for example in tfds.as_numpy(builder.as_dataset(split="test"))}
+    examples = {
+        (example["en"], example["de"])
+        for example in tfds.as_numpy(builder.as_dataset(split="test"))
+    }
     assert builder.info.full_name == "number_words/en-de/2.0.0"
     assert builder.info.supervised_keys == ("en", "de")
-    assert {split: info.num_examples for split, info in builder.info.splits.items()} == {"train": 3, "validation": 3, "test": 3}
+    assert {split: info.num_examples for split, info in builder.info.splits.items()} == {
+        "train": 3,
+        "validation": 3,
+        "test": 3,
+    }
     assert examples == {
-        (b"one hundred sixty thousand eight hundred thirty-one", "einhundertsechzigtausendachthunderteinunddreißig".encode()),
+        (
+            b"one hundred sixty thousand eight hundred thirty-one",
+            "einhundertsechzigtausendachthunderteinunddreißig".encode(),
+        ),
         (b"five thousand five hundred two", "fünftausendfünfhundertzwei".encode()),
         (b"six thousand three hundred sixty", b"sechstausenddreihundertsechzig"),
     }

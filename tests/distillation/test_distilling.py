@@ -29,22 +29,34 @@ def written(folder):
     return {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.txt")}
 
 
-def test_the_chosen_hypothesis_is_the_most_like_the_target(translator, exported, data, tmp_path, parts_of_forty):
+def test_the_chosen_hypothesis_is_the_most_like_the_target(
+    translator, exported, data, tmp_path, parts_of_forty
+):
     said = []
-    pairs = TeacherPairs([translator, load(exported / "translate.onnx")], data, tmp_path / "pairs", BEAM)
+    pairs = TeacherPairs(
+        [translator, load(exported / "translate.onnx")], data, tmp_path / "pairs", BEAM
+    )
     pairs.write(said.append)
     original, found = list(data.pairs("train")), list(datasets.load(pairs.spec).pairs("train"))
     assert [pair[:2] for pair in found[:100]] == [pair[:2] for pair in original]
     assert [pair.source for pair in found[100:]] == [pair.source for pair in original]
     bleu = BLEU(effective_order=True)
     for pair, (_, chosen, _) in zip(original, found[100:], strict=True):
-        hypotheses = [h.text for h in translator.translate([pair.source], beam_size=3, n_best=3)[0].hypotheses]
+        hypotheses = [
+            h.text for h in translator.translate([pair.source], beam_size=3, n_best=3)[0].hypotheses
+        ]
         best = max(bleu.sentence_score(text, [pair.target]).score for text in hypotheses)
         assert chosen in hypotheses and bleu.sentence_score(chosen, [pair.target]).score == best
-    same = sum(pair.target == chosen for pair, (_, chosen, _) in zip(original, found[100:], strict=True))
+    same = sum(
+        pair.target == chosen for pair, (_, chosen, _) in zip(original, found[100:], strict=True)
+    )
     assert 0 < same < 100  # the teacher knows the numbers below 200, so that there are both
     assert said[-1] == f"teachers: 100 of 100 pairs, {same} of them as in the data"
-    assert sorted(path.name for path in (tmp_path / "pairs").iterdir()) == ["about.json", "source.train.txt", "target.train.txt"]
+    assert sorted(path.name for path in (tmp_path / "pairs").iterdir()) == [
+        "about.json",
+        "source.train.txt",
+        "target.train.txt",
+    ]
 
 
 def stop(line):
@@ -64,12 +76,18 @@ def test_a_stopped_translation_continues(translator, data, tmp_path, parts_of_fo
     assert said[:2] == ["teachers: 80 pairs are translated", "teachers: 100 pairs are translated"]
 
 
-def test_other_pairs_teachers_or_searches_are_not_mixed(translator, exported, data, tmp_path, parts_of_forty):
+def test_other_pairs_teachers_or_searches_are_not_mixed(
+    translator, exported, data, tmp_path, parts_of_forty
+):
     folder = tmp_path / "pairs"
     with pytest.raises(KeyboardInterrupt):
         TeacherPairs([translator], data, folder, BEAM).write(stop)
     with pytest.raises(
-        ValueError, match=r"^out: expected no .*pairs, which an earlier distillation left. Resume it, remove the folder, or"
+        ValueError,
+        match=(
+            r"^out: expected no .*pairs, which an earlier distillation left. Resume it, remove "
+            r"the folder, or"
+        ),
     ):
         TeacherPairs([translator], data, folder, BEAM)
     (tmp_path / "fewer").mkdir()
@@ -83,13 +101,19 @@ def test_other_pairs_teachers_or_searches_are_not_mixed(translator, exported, da
     def check_others():
         for name, (teachers, pairs, search) in others.items():
             with pytest.raises(
-                ValueError, match=rf"^resume: expected the distillation that .* was started with, got another \(.*{name}.* differ\)"
+                ValueError,
+                match=(
+                    r"^resume: expected the distillation that .* was started with, got another "
+                    rf"\(.*{name}.* differ\)"
+                ),
             ):
                 TeacherPairs(teachers, pairs, folder, search, resume=True).write()
 
     check_others()
     # The exported file is the same teacher.
-    TeacherPairs([load(exported / "translate.onnx")], data, folder, BEAM, resume=True).write(lambda line: None)
+    TeacherPairs([load(exported / "translate.onnx")], data, folder, BEAM, resume=True).write(
+        lambda line: None
+    )
     check_others()  # also when all is translated
 
 
@@ -100,7 +124,10 @@ def test_a_source_that_a_teacher_cannot_read_keeps_its_own_target(translator, tm
     data = datasets.load(f"files:{tmp_path / 'en'},{tmp_path / 'de'}")
     said = []
     TeacherPairs([translator], data, tmp_path / "pairs", BEAM).write(said.append)
-    assert written(tmp_path / "pairs")["target.train.txt"] == "sieben\neins\nzweiundvierzig\nsieben\nzweiundvierzig\n"
+    assert (
+        written(tmp_path / "pairs")["target.train.txt"]
+        == "sieben\neins\nzweiundvierzig\nsieben\nzweiundvierzig\n"
+    )
     assert said[-1] == "teachers: 2 of 3 pairs, 2 of them as in the data"
 
 
@@ -109,7 +136,10 @@ def test_a_student_is_trained_and_resumed(translator, recipe, tmp_path):
     student = distill([translator], small, tmp_path / "student", beam_size=2, say=lambda line: None)
     assert student.model.config.decoder_layers == 1
     assert (tmp_path / "student.distilled" / "target.train.txt").read_text().count("\n") == 400
-    assert f"folder:{tmp_path / 'student.distilled'}:source-target" in (tmp_path / "student" / "recipe.toml").read_text()
+    assert (
+        f"folder:{tmp_path / 'student.distilled'}:source-target"
+        in (tmp_path / "student" / "recipe.toml").read_text()
+    )
     with pytest.raises(ValueError, match=r"^out: expected a new folder"):
         distill([translator], small, tmp_path / "student", resume=True)
 
@@ -128,4 +158,6 @@ def test_a_stopped_training_of_a_student_is_resumed(translator, recipe, tmp_path
     with pytest.raises(RuntimeError, match="stopped"):
         distill([translator], small, tmp_path / "student", beam_size=2, say=stop)
     distill([translator], small, tmp_path / "student", beam_size=2, resume=True, say=said.append)
-    assert [line for line in said if line.startswith(("resumed", "teachers"))] == ["resumed after epoch 2"]
+    assert [line for line in said if line.startswith(("resumed", "teachers"))] == [
+        "resumed after epoch 2"
+    ]

@@ -12,14 +12,16 @@ def check(made, found, is_cut=False):
     Args:
         made: the document.
         found: its translation.
-        is_cut: whether sentences were too long. Markdown's emphasis over such a cut keeps its characters, and may lose its effect.
+        is_cut: whether sentences were too long. Markdown's emphasis over such a cut keeps its
+            characters, and may lose its effect.
     """
     assert len(found.sentences) == made.sentences
     check_places(made.text, found)
     for placeholder in set(made.placeholders):
         assert found.text.count(placeholder) == made.text.count(placeholder), placeholder
     if made.format == "html":
-        html5lib.HTMLParser(strict=True).parse(found.text)  # raises an error where a tag is not closed, or not well nested
+        # Raises an error where a tag is not closed, or not well nested.
+        html5lib.HTMLParser(strict=True).parse(found.text)
         assert elements(found.text) == elements(made.text)
     elif is_cut:
         assert [found.text.count(mark) for mark in ("*", "~~", "](", "<u>", "</u>", "`")] == [
@@ -30,7 +32,9 @@ def check(made, found, is_cut=False):
 
 
 def check_places(document, found):
-    """Sentences are where the result puts them, and everything between them is that of the source, or a blank instead of nothing."""
+    """Sentences are where the result puts them, and everything between them is that of the source,
+    or a blank instead of nothing.
+    """
     source_end = target_end = 0
     for sentence in found.sentences:
         assert document[sentence.source_start : sentence.source_end] == sentence.source
@@ -52,6 +56,11 @@ def tokens(document):
     md = MarkdownIt("commonmark").enable(["table", "strikethrough"])
     blocks = [token for token in md.parse(document) if token.type != "inline"]
     inline = [
-        inner for token in md.parse(document) for inner in token.children or [] if inner.type not in ("text", "softbreak", "text_special")
+        inner
+        for token in md.parse(document)
+        for inner in token.children or []
+        if inner.type not in ("text", "softbreak", "text_special")
     ]
-    return Counter((token.type, token.tag, str(token.attrs), token.content) for token in blocks + inline)
+    return Counter(
+        (token.type, token.tag, str(token.attrs), token.content) for token in blocks + inline
+    )

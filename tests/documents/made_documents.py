@@ -1,14 +1,41 @@
-"""Documents made by chance: markup, lists, tables, long paragraphs, placeholders, and the punctuation of several languages."""
+"""Documents made by chance: markup, lists, tables, long paragraphs, placeholders, and the
+punctuation of several languages.
+"""
 
 import random
 from typing import NamedTuple
 
 from tfk_transformer.datasets.numbers import spell
 
-ENDS = {"en": ". ", "de": "! ", "fr": " ! ", "es": "? ", "hi": "। ", "zh": "。", "ja": "！", "ar": "؟ ", "el": "; ", "ru": ". "}
-PLACEHOLDERS = ("{name}", "{0}", "%s", "%(count)d", "${user}", "https://example.org/a.b?c=1&amp;d", "{{ item }}", "%1$s")
+ENDS = {
+    "en": ". ",
+    "de": "! ",
+    "fr": " ! ",
+    "es": "? ",
+    "hi": "। ",
+    "zh": "。",
+    "ja": "！",
+    "ar": "؟ ",
+    "el": "; ",
+    "ru": ". ",
+}
+PLACEHOLDERS = (
+    "{name}",
+    "{0}",
+    "%s",
+    "%(count)d",
+    "${user}",
+    "https://example.org/a.b?c=1&amp;d",
+    "{{ item }}",
+    "%1$s",
+)
 TAGS = {"html": ("b", "i", "span", "a"), "markdown": ("**", "*", "~~", "u", "link")}
-OPENING = {"a": '<a href="x.html?a=1&amp;b=2">', "span": "<span class='k'>", "link": "[", "u": "<u>"}
+OPENING = {
+    "a": '<a href="x.html?a=1&amp;b=2">',
+    "span": "<span class='k'>",
+    "link": "[",
+    "u": "<u>",
+}
 CLOSING = {"link": '](http://example.org/x "a title")', "u": "</u>"}
 
 
@@ -35,7 +62,10 @@ class Maker:
     def made(self) -> Made:
         blocks = [self._block() for _ in range(self.random.randint(2, 5))]
         if self.format == "html":
-            head = f"<!DOCTYPE html>\n<html><head><title>{self._sentence(0)}</title><style>b {{}}</style></head>\n"
+            head = (
+                f"<!DOCTYPE html>\n<html><head><title>{self._sentence(0)}</title><style>b "
+                f"{{}}</style></head>\n"
+            )
             text = f"{head}<body>\n{''.join(blocks)}</body></html>\n"
         else:
             text = "\n".join(blocks)
@@ -61,12 +91,18 @@ class Maker:
     def _table(self) -> str:
         cells = [self._sentence(1).strip() for _ in range(4)]
         if self.format == "html":
-            return "<table><tbody><tr>{}</tr></tbody></table>\n".format("".join(f"<td>{cell}</td>" for cell in cells))
+            return "<table><tbody><tr>{}</tr></tbody></table>\n".format(
+                "".join(f"<td>{cell}</td>" for cell in cells)
+            )
         return "| {} | {} |\n|---|:-:|\n| {} | {} |\n".format(*cells)
 
     def _code(self) -> str:
         code = "x = {name}. One two %s three.\n"
-        return f"<pre><code>{code}</code></pre>\n" if self.format == "html" else f"```python\n{code}```\n"
+        return (
+            f"<pre><code>{code}</code></pre>\n"
+            if self.format == "html"
+            else f"```python\n{code}```\n"
+        )
 
     def _paragraph(self, longest: int) -> str:
         return "".join(self._sentence(3) for _ in range(self.random.randint(1, longest))).rstrip()
@@ -74,7 +110,10 @@ class Maker:
     def _sentence(self, markup: int) -> str:
         """Return a sentence with up to this many elements and points."""
         self.sentences += 1
-        words = " ".join(spell(self.random.randrange(200), "en").replace("-", " ") for _ in range(self.random.randint(1, 3))).split()
+        words = " ".join(
+            spell(self.random.randrange(200), "en").replace("-", " ")
+            for _ in range(self.random.randint(1, 3))
+        ).split()
         words[0] = words[0].capitalize()
         if self.format != "text":
             for _ in range(self.random.randint(0, markup)):
@@ -89,7 +128,13 @@ class Maker:
         end = self.random.randint(start + 1, len(words))
         if all(word.isalpha() for word in words[start:end]):
             text = " ".join(words)  # a link has no link in it, and no ~~ has another
-            tag = self.random.choice([tag for tag in TAGS[self.format] if CLOSING.get(tag, tag) not in text or tag in ("b", "i")])
+            tag = self.random.choice(
+                [
+                    tag
+                    for tag in TAGS[self.format]
+                    if CLOSING.get(tag, tag) not in text or tag in ("b", "i")
+                ]
+            )
             default = (f"<{tag}>", f"</{tag}>") if self.format == "html" else (tag, tag)
             words[start] = OPENING.get(tag, default[0]) + words[start]
             words[end - 1] += CLOSING.get(tag, default[1])

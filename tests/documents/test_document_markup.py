@@ -15,7 +15,8 @@ from tfk_transformer.documents.words import places_of, words
 
 
 def translated(document, format, order=None, shown=str, limit=None, language="en"):
-    """Translate by turning the words of each sentence around; each word attends to the word that it was.
+    """Translate by turning the words of each sentence around; each word attends to the word that it
+    was.
 
     Args:
         document: the document.
@@ -35,7 +36,13 @@ def translated(document, format, order=None, shown=str, limit=None, language="en
         target = [shown(source[n]) for n in chosen]
         weights = np.zeros((len(chosen) + 1, len(source) + 1))
         weights[np.arange(len(chosen)), chosen] = 1
-        return TranslatedText(" ".join(target), -1.0, [f"\u2581{word}" for word in target] + ["</s>"], [*source, "</s>"], weights)
+        return TranslatedText(
+            " ".join(target),
+            -1.0,
+            [f"\u2581{word}" for word in target] + ["</s>"],
+            [*source, "</s>"],
+            weights,
+        )
 
     return translate(read(document, format), language, run)
 
@@ -79,22 +86,35 @@ def test_an_element_over_two_sentences_begins_in_one_and_ends_in_the_other():
         ("# one two #", "# two one #"),
         ("- one two\n- three four", "- two one\n- four three"),
         ("> one\n> two", "> two one"),
-        ("| one two | three |\n|--|--|\n| four \\| five | **six** |", "| two one | three |\n|--|--|\n| five \\| four | **six** |"),
+        (
+            "| one two | three |\n|--|--|\n| four \\| five | **six** |",
+            "| two one | three |\n|--|--|\n| five \\| four | **six** |",
+        ),
         ("one  \ntwo three", "one  \nthree two"),
         ("---\ntitle: one two\n---\n\none two", "---\ntitle: one two\n---\n\ntwo one"),
-        ("one two\n=======\n\n    one two\n\n[r]: http://x.org", "two one\n=======\n\n    one two\n\n[r]: http://x.org"),
+        (
+            "one two\n=======\n\n    one two\n\n[r]: http://x.org",
+            "two one\n=======\n\n    one two\n\n[r]: http://x.org",
+        ),
     ],
 )
 def test_markdown_goes_where_its_words_go(document, found):
     assert turned(document, "markdown") == found
 
 
-@pytest.mark.parametrize("shown", ["*", "_a_", "`a`", "<b>", "[a](b)", "\\", "&amp;", "~~a~~", "# a", "1. a", "- a", "a | b"])
+@pytest.mark.parametrize(
+    "shown",
+    ["*", "_a_", "`a`", "<b>", "[a](b)", "\\", "&amp;", "~~a~~", "# a", "1. a", "- a", "a | b"],
+)
 def test_no_text_of_a_translation_becomes_markup(shown):
     from markdown_it import MarkdownIt
 
     found = translated("**word**\n\nword", "markdown", shown=lambda word: shown).text
-    inline = [token for token in MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(found) if token.type == "inline"]
+    inline = [
+        token
+        for token in MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(found)
+        if token.type == "inline"
+    ]
     texts = ["".join(inner.content for inner in token.children) for token in inline]
     assert texts == [shown, shown]
     found = translated("<b>word</b>", "html", shown=lambda word: shown).text
@@ -113,13 +133,20 @@ def test_what_has_no_place_is_at_the_end():
 
 def test_a_blank_translation_leaves_the_sentence():
     document = "One. **Two** three."
-    found = translate(read(document, "markdown"), "en", lambda texts, attention: [TranslatedText(" ", 0.0) for _ in texts])
+    found = translate(
+        read(document, "markdown"),
+        "en",
+        lambda texts, attention: [TranslatedText(" ", 0.0) for _ in texts],
+    )
     assert found.text == document
 
 
 def test_numbers_that_the_model_changes_are_put_back():
     def run(texts, attention):
-        return [TranslatedText(text.replace("42", "zweiundvierzig").replace("7", "7"), 0.0) for text in texts]
+        return [
+            TranslatedText(text.replace("42", "zweiundvierzig").replace("7", "7"), 0.0)
+            for text in texts
+        ]
 
     found = translate(read("The 42 and 7 are numbers", "text"), "en", run)
     assert found.text == "The and are numbers 42 7"
@@ -128,7 +155,10 @@ def test_numbers_that_the_model_changes_are_put_back():
 @pytest.mark.parametrize(
     "document",
     [
-        "<script>if (a < b) { one. Two }</script><style>b</style><pre>one <b>two</b></pre><textarea>one</textarea>",
+        (
+            "<script>if (a < b) { one. Two }</script><style>b</style><pre>one "
+            "<b>two</b></pre><textarea>one</textarea>"
+        ),
         '<p translate="no">one <p>',
         '<div class="a notranslate">one <div>two</div> three</div>',
         "<!-- one two --><?php one ?><!DOCTYPE html>",
@@ -145,15 +175,27 @@ def test_what_is_no_text_is_untouched(document):
 
 def test_attributes_are_untouched():
     document = "<p title=\"one two\" data-x='three'>one <a href=x.html  target=_blank >two</A></p>"
-    assert turned(document) == "<p title=\"one two\" data-x='three'><a href=x.html  target=_blank >two</A> one</p>"
+    assert (
+        turned(document)
+        == "<p title=\"one two\" data-x='three'><a href=x.html  target=_blank >two</A> one</p>"
+    )
 
 
 @pytest.mark.parametrize(
-    "document", ["<b>one</i> two</b>", "one <b>two <i>three</b> four</i>", "one</p> <b>two", "</b>one two", "<b><i>one</b></i>"]
+    "document",
+    [
+        "<b>one</i> two</b>",
+        "one <b>two <i>three</b> four</i>",
+        "one</p> <b>two",
+        "</b>one two",
+        "<b><i>one</b></i>",
+    ],
 )
 def test_bad_nesting_keeps_every_tag_once(document):
 
-    assert sorted(re.findall("<[^>]*>", turned(document))) == sorted(re.findall("<[^>]*>", document))
+    assert sorted(re.findall("<[^>]*>", turned(document))) == sorted(
+        re.findall("<[^>]*>", document)
+    )
 
 
 def test_windows_line_ends_stay():
@@ -171,14 +213,24 @@ def test_windows_line_ends_stay():
     ],
 )
 def test_300_documents(order):
-    """Sentences in = sentences out, places, placeholders, and markup that is well-formed and complete."""
+    """Sentences in = sentences out, places, placeholders, and markup that is well-formed and
+    complete.
+    """
     for seed in range(300):
         made = Maker(seed).made()
         random = np.random.default_rng(seed)
-        orders = {"same": range, "turned": lambda count: reversed(range(count)), "shuffled": random.permutation}
+        orders = {
+            "same": range,
+            "turned": lambda count: reversed(range(count)),
+            "shuffled": random.permutation,
+        }
         try:
             check(made, translated(made.text, made.format, orders[order], language=made.language))
-            check(made, translated(made.text, made.format, orders[order], limit=4, language=made.language), is_cut=True)
+            check(
+                made,
+                translated(made.text, made.format, orders[order], limit=4, language=made.language),
+                is_cut=True,
+            )
         except Exception as error:
             raise AssertionError((seed, made.text)) from error
 
@@ -205,9 +257,25 @@ def test_any_attention_keeps_all_markup():
 
 def test_words_and_the_places_of_pieces():
     text = "Don't (ever) say 3.5, हिन्दी!"
-    assert [text[start:end] for start, end in words(text)] == ["Don't", "(", "ever", ")", "say", "3.5", ",", "हिन्दी", "!"]
+    assert [text[start:end] for start, end in words(text)] == [
+        "Don't",
+        "(",
+        "ever",
+        ")",
+        "say",
+        "3.5",
+        ",",
+        "हिन्दी",
+        "!",
+    ]
     assert words("我们走吧。", [0, 2, 3]) == [(0, 2), (2, 3), (3, 4), (4, 5)]
-    assert places_of(["\u2581a", "bc", "<unk>", "\u2581d", ""], "abc \u2603 d") == [(0, 1), (1, 3), (3, 6), (6, 7), (7, 7)]
+    assert places_of(["\u2581a", "bc", "<unk>", "\u2581d", ""], "abc \u2603 d") == [
+        (0, 1),
+        (1, 3),
+        (3, 6),
+        (6, 7),
+        (7, 7),
+    ]
 
 
 def test_places_of_all_sentences():

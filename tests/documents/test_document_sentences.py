@@ -10,7 +10,14 @@ from tfk_transformer.documents.protection import numbers, placeholders, protecte
 from tfk_transformer.documents.reading.text_reader import read_text
 from tfk_transformer.documents.sentences import halves, part_of, sentences
 
-MULTI30K = next((path for path in (above / "shared/data/multi30k" for above in Path(__file__).parents) if path.is_dir()), None)
+MULTI30K = next(
+    (
+        path
+        for path in (above / "shared/data/multi30k" for above in Path(__file__).parents)
+        if path.is_dir()
+    ),
+    None,
+)
 
 
 def split(text, language="en", lines=False):
@@ -36,7 +43,11 @@ def test_sentences_of_several_languages(language, found):
 
 
 @pytest.mark.parametrize(
-    ("language", "found"), [("zh", ["你好。", "今天天气很好！", "我们走吧？"]), ("ja", ["今日は晴れです。", "明日は雨でしょう。"])]
+    ("language", "found"),
+    [
+        ("zh", ["你好。", "今天天气很好！", "我们走吧？"]),
+        ("ja", ["今日は晴れです。", "明日は雨でしょう。"]),
+    ],
 )
 def test_sentences_without_blanks_between_them(language, found):
     assert split("".join(found), language) == found
@@ -45,36 +56,53 @@ def test_sentences_without_blanks_between_them(language, found):
 def test_paragraphs_end_at_blank_lines_and_lines_where_it_is_wanted():
     text = "a title\n\nA sentence on\ntwo lines. Another\n  \n\nthe end"
     assert split(text) == ["a title", "A sentence on\ntwo lines.", "Another", "the end"]
-    assert split(text, lines=True) == ["a title", "A sentence on", "two lines.", "Another", "the end"]
+    assert split(text, lines=True) == [
+        "a title",
+        "A sentence on",
+        "two lines.",
+        "Another",
+        "the end",
+    ]
 
 
 def test_nothing_but_whitespace_is_between_sentences():
     text = "  One?! (Two.) »Three« … four\n\n- five\n- six 😀. Seven\r\n\r\nEight.\t"
     parts = list(sentences(read_text(text), "en"))
     between = [text[a.end : b.start] for a, b in itertools.pairwise(parts)]
-    assert [gap for gap in [text[: parts[0].start], *between, text[parts[-1].end :]] if gap.strip()] == []
+    assert [
+        gap for gap in [text[: parts[0].start], *between, text[parts[-1].end :]] if gap.strip()
+    ] == []
 
 
 @pytest.mark.skipif(MULTI30K is None, reason="needs Multi30k in shared/data")
 @pytest.mark.parametrize("language", ["en", "de"])
 def test_captions_are_found_again(language):
-    """Multi30k's test split as ten documents. Captions on lines are found exactly; in running text those without a full stop are not."""
+    """Multi30k's test split as ten documents. Captions on lines are found exactly; in running text
+    those without a full stop are not.
+    """
     captions = (MULTI30K / f"{language}.test.txt").read_text(encoding="utf-8").splitlines()
     documents = [captions[n : n + 100] for n in range(0, 1000, 100)]
     assert [split("\n".join(lines), language, lines=True) for lines in documents] == documents
     ended = [[line for line in lines if line.endswith(".")] for lines in documents]
     found = [split(" ".join(lines), language) for lines in ended]
     wrong = sum(len(set(lines) - set(got)) for lines, got in zip(ended, found, strict=True))
-    assert wrong <= {"en": 2, "de": 12}[language]  # "art." is an abbreviation too, and "Platz. 3 Jungen" could have an ordinal number
+    # "art." is an abbreviation too, and "Platz. 3 Jungen" could have an ordinal number.
+    assert wrong <= {"en": 2, "de": 12}[language]
 
 
 @pytest.mark.parametrize(
     ("text", "found"),
     [
         ("Hello {name}, {0:.2f} and {{ x }}", ["{name}", "{0:.2f}", "{{ x }}"]),
-        ("%s of %(total)d, %1$s %.2f %5d%% and 100 % of 5% discount", ["%s", "%(total)d", "%1$s", "%.2f", "%5d"]),
+        (
+            "%s of %(total)d, %1$s %.2f %5d%% and 100 % of 5% discount",
+            ["%s", "%(total)d", "%1$s", "%.2f", "%5d"],
+        ),
         ("${HOME}/x", ["${HOME}"]),
-        ("See https://x.org/a?b=c. Or www.x.org, or a@b.org; not e.g. this.So", ["https://x.org/a?b=c", "www.x.org", "a@b.org"]),
+        (
+            "See https://x.org/a?b=c. Or www.x.org, or a@b.org; not e.g. this.So",
+            ["https://x.org/a?b=c", "www.x.org", "a@b.org"],
+        ),
     ],
 )
 def test_placeholders_and_addresses(text, found):
@@ -89,8 +117,16 @@ def test_numbers():
 def test_a_protected_part_is_a_point():
     text = "Say {a}."
     (item,) = [Item(Kind.TEXT, 10, 18, text)]
-    kinds = [(found.kind, found.start, found.end, found.text) for found in protected([item], [(4, 7)]) if found.text]
-    assert kinds == [(Kind.TEXT, 10, 14, "Say "), (Kind.POINT, 14, 17, STAND_IN), (Kind.TEXT, 17, 18, ".")]
+    kinds = [
+        (found.kind, found.start, found.end, found.text)
+        for found in protected([item], [(4, 7)])
+        if found.text
+    ]
+    assert kinds == [
+        (Kind.TEXT, 10, 14, "Say "),
+        (Kind.POINT, 14, 17, STAND_IN),
+        (Kind.TEXT, 17, 18, "."),
+    ]
 
 
 def test_a_sentence_has_the_elements_in_it_and_not_those_around_it():
@@ -107,7 +143,11 @@ def test_a_sentence_has_the_elements_in_it_and_not_those_around_it():
         Item(Kind.CLOSE, 38, 42, pair=2),
         Item(Kind.CLOSE, 42, 46, pair=0),
     ]
-    assert [text[part.start : part.end] for part in sentences(items, "en")] == ["One <b>two</b>.", "Three <u>four.", "Five"]
+    assert [text[part.start : part.end] for part in sentences(items, "en")] == [
+        "One <b>two</b>.",
+        "Three <u>four.",
+        "Five",
+    ]
 
 
 def test_a_long_sentence_is_cut_at_clauses_then_between_words_then_anywhere():

@@ -7,7 +7,9 @@ from made_documents import Maker
 from tfk_transformer.datasets.numbers import spell
 
 NUMBERS = [spell(number, "en") for number in range(0, 60, 7)]
-TEXT = "  {}. {}!\n\n{}?  {}. {}.\n\n\n{}. {}.\n".format(*(number.capitalize() for number in NUMBERS[:7]))
+TEXT = "  {}. {}!\n\n{}?  {}. {}.\n\n\n{}. {}.\n".format(
+    *(number.capitalize() for number in NUMBERS[:7])
+)
 
 
 @pytest.fixture(scope="module", params=["bundle", "saved_model", "translate.onnx"])
@@ -22,8 +24,12 @@ def test_sentences_are_translated_as_translate_does(runtime):
     check_places(TEXT, found)
     assert len(found.sentences) == 7
     wanted = runtime.translate([sentence.source for sentence in found.sentences], beam_size=2)
-    assert [sentence.target for sentence in found.sentences] == [translation.text for translation in wanted]
-    assert [sentence.score for sentence in found.sentences] == pytest.approx([translation.score for translation in wanted], abs=1e-4)
+    assert [sentence.target for sentence in found.sentences] == [
+        translation.text for translation in wanted
+    ]
+    assert [sentence.score for sentence in found.sentences] == pytest.approx(
+        [translation.score for translation in wanted], abs=1e-4
+    )
 
 
 def test_a_sentence_that_is_too_long_is_translated_in_parts(runtime):
@@ -47,14 +53,23 @@ def test_placeholders_and_numbers_are_kept_once(translator):
 def test_lines_are_paragraphs_where_it_is_wanted(translator):
     lines = "\n".join(NUMBERS)
     found = translator.translate_document(lines, lines=True, beam_size=1)
-    assert found.text.split("\n") == [translation.text for translation in translator.translate(NUMBERS, beam_size=1)]
+    assert found.text.split("\n") == [
+        translation.text for translation in translator.translate(NUMBERS, beam_size=1)
+    ]
 
 
 def test_made_documents_with_a_trained_model(translator):
-    """Its attention says which words belong together; tests/documents/test_document_markup.py has ten times as many documents."""
+    """Its attention says which words belong together; tests/documents/test_document_markup.py has
+    ten times as many documents.
+    """
     for seed in range(30):
         made = Maker(seed).made()
-        check(made, translator.translate_document(made.text, made.format, language=made.language, beam_size=1))
+        check(
+            made,
+            translator.translate_document(
+                made.text, made.format, language=made.language, beam_size=1
+            ),
+        )
 
 
 def test_the_runtimes_place_markup_alike(translator, exported):
@@ -62,9 +77,13 @@ def test_the_runtimes_place_markup_alike(translator, exported):
 
     made = Maker(4).made()
     assert made.format == "markdown"
-    wanted = translator.translate_document(made.text, made.format, language=made.language, beam_size=1)
+    wanted = translator.translate_document(
+        made.text, made.format, language=made.language, beam_size=1
+    )
     for name in ("saved_model", "translate.onnx"):
-        found = load(exported / name).translate_document(made.text, made.format, language=made.language, beam_size=1)
+        found = load(exported / name).translate_document(
+            made.text, made.format, language=made.language, beam_size=1
+        )
         assert found.text == wanted.text
 
 

@@ -49,17 +49,30 @@ def test_a_translator_is_exported_with_weights_of_8_bits(translator, tmp_path, a
     assert figures["onnx_int8"]["bleu_with_the_model"] >= parity.AGREEMENT
 
 
-@pytest.mark.parametrize("activation", ["relu", *(pytest.param(name, marks=pytest.mark.long) for name in ("gelu", "silu"))])
+@pytest.mark.parametrize(
+    "activation",
+    ["relu", *(pytest.param(name, marks=pytest.mark.long) for name in ("gelu", "silu"))],
+)
 def test_a_classifier_is_exported_in_every_format(small, tmp_path, activation):
     keras.utils.set_random_seed(0)
     sizes = {"model_dim": 18, "ff_dim": 13, "num_heads": 3, "encoder_layers": 2, "max_length": 24}
-    model = Classifier(ClassifierConfig(vocab_size=60, num_classes=3, ff_activation=activation, **sizes))
+    model = Classifier(
+        ClassifierConfig(vocab_size=60, num_classes=3, ff_activation=activation, **sizes)
+    )
     model.build()
     random = np.random.default_rng(5)
-    model.set_weights([weight + random.normal(scale=0.3, size=weight.shape) for weight in model.get_weights()])
+    model.set_weights(
+        [weight + random.normal(scale=0.3, size=weight.shape) for weight in model.get_weights()]
+    )
     classifier = TextClassifier(model, small.source_tokenizer, ["a", "b", "c"])
     figures = export(classifier, tmp_path / "out")
-    assert max(figures[name]["largest_probability_difference"] for name in ("saved_model", "onnx")) < 1e-5
+    assert (
+        max(figures[name]["largest_probability_difference"] for name in ("saved_model", "onnx"))
+        < 1e-5
+    )
     texts = ["seven", "forty-two"]
-    found, expected = OnnxClassifier(tmp_path / "out" / "classify.onnx").classify(texts), classifier.classify(texts)
+    found, expected = (
+        OnnxClassifier(tmp_path / "out" / "classify.onnx").classify(texts),
+        classifier.classify(texts),
+    )
     assert [result.label for result in found] == [result.label for result in expected]

@@ -19,7 +19,10 @@ IMPORTS = {
     "attribute": "import tfk_transformer\nexport = tfk_transformer.export",
     "name": "from tfk_transformer import export",
     "package": "import tfk_transformer.export\nexport = tfk_transformer.export",
-    "module first": "import tfk_transformer.export.file_names as names\nassert names.PARITY\nfrom tfk_transformer import export",
+    ("module first"): (
+        "import tfk_transformer.export.file_names as names\nassert names.PARITY\nfrom "
+        "tfk_transformer import export"
+    ),
     "module after": "from tfk_transformer import export\nimport tfk_transformer.export.formats",
 }
 
@@ -28,7 +31,8 @@ IMPORTS = {
 def test_every_form_of_import_gives_a_package_that_can_be_called(code):
     code += f"""
 import sys, types
-assert isinstance(export, types.ModuleType) and callable(export) and export.__name__ == "tfk_transformer.export"
+assert isinstance(export, types.ModuleType) and callable(export)
+assert export.__name__ == "tfk_transformer.export"
 assert export is sys.modules["tfk_transformer.export"]
 assert not {HEAVY} & set(sys.modules), {HEAVY} & set(sys.modules)
 """
@@ -37,7 +41,13 @@ assert not {HEAVY} & set(sys.modules), {HEAVY} & set(sys.modules)
 
 
 def test_what_is_neither_a_translator_nor_a_classifier_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="^fitted: expected a Translator or a TextClassifier, got int; open a bundle with its `load`.$"):
+    with pytest.raises(
+        ValueError,
+        match=(
+            "^fitted: expected a Translator or a TextClassifier, got int; open a bundle with "
+            "its `load`.$"
+        ),
+    ):
         tfk_transformer.export(7, tmp_path / "out")
 
 
@@ -47,7 +57,8 @@ import tfk_transformer.export.signatures as s
 from tfk_transformer.export.runtime.onnx_translator import OnnxTranslator
 from tfk_transformer.export.exporting import export
 import tfk_transformer
-assert tfk_transformer.export.signatures is s and tfk_transformer.export is not export and callable(tfk_transformer.export)
+assert tfk_transformer.export.signatures is s
+assert tfk_transformer.export is not export and callable(tfk_transformer.export)
 print(tfk_transformer.ParityError.__module__, "tensorflow" in __import__("sys").modules)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -55,9 +66,17 @@ print(tfk_transformer.ParityError.__module__, "tensorflow" in __import__("sys").
 
 
 def test_help_tells_how_to_call_it():
-    found, wanted = (inspect.signature(function).parameters.values() for function in (tfk_transformer.export, exporting.export))
-    assert [(p.name, p.kind, p.default) for p in found] == [(p.name, p.kind, p.default) for p in wanted]
-    assert "tfk_transformer.export(fitted, out, formats=None, node_modules=None, shortlist=None)" in tfk_transformer.export.__doc__
+    found, wanted = (
+        inspect.signature(function).parameters.values()
+        for function in (tfk_transformer.export, exporting.export)
+    )
+    assert [(p.name, p.kind, p.default) for p in found] == [
+        (p.name, p.kind, p.default) for p in wanted
+    ]
+    assert (
+        "tfk_transformer.export(fitted, out, formats=None, node_modules=None, shortlist=None)"
+        in tfk_transformer.export.__doc__
+    )
 
 
 USE = """
@@ -83,7 +102,9 @@ def sources(tmp_path_factory):
 
 
 WRONG = {
-    "export(7, 'out')": 'Argument 1 to "export" has incompatible type "int"; expected "Translator | TextClassifier"',
+    ("export(7, 'out')"): (
+        'Argument 1 to "export" has incompatible type "int"; expected "Translator | TextClassifier"'
+    ),
     "tfk_transformer.export(translator, 7)": 'Argument 2 to "export" has incompatible type "int"',
     "export(translator)": 'Missing positional argument "out"',
     "export(translator, 'out', format=['onnx'])": 'Unexpected keyword argument "format"',
@@ -95,8 +116,22 @@ def type_errors(sources):
     """What mypy says of right and wrong uses, by line number; one run takes seconds."""
     pytest.importorskip("mypy", reason="types are checked with mypy: pip install mypy")
     (sources / "use.py").write_text("\n".join([USE.rstrip(), *WRONG, ""]))
-    command = [sys.executable, "-m", "mypy", "--config-file", REPOSITORY / "pyproject.toml", "--follow-imports=silent", "use.py"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=sources, env={**os.environ, "PYTHONPATH": str(sources)})
+    command = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--config-file",
+        REPOSITORY / "pyproject.toml",
+        "--follow-imports=silent",
+        "use.py",
+    ]
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        cwd=sources,
+        env={**os.environ, "PYTHONPATH": str(sources)},
+    )
     errors = [line for line in done.stdout.splitlines() if "error:" in line]
     assert errors, done.stdout + done.stderr
     return {int(line.split(":")[1]): line for line in errors}
@@ -118,7 +153,13 @@ def test_a_type_checker_knows_its_arguments(type_errors, use):
 @pytest.mark.parametrize(
     ("wanted", "message"),
     [
-        (["tflite", "onnx"], "^formats: expected some of saved_model, onnx, onnx_steps, .*, web, web_int8, got tflite.$"),
+        (
+            ["tflite", "onnx"],
+            (
+                "^formats: expected some of saved_model, onnx, onnx_steps, .*, web, web_int8, got "
+                "tflite.$"
+            ),
+        ),
         ([], "^formats: expected some of .*, got none.$"),
         ("onnx", r"^formats: expected a list of names, got the string 'onnx'; write \['onnx'\].$"),
     ],
@@ -132,8 +173,17 @@ def test_a_path_that_cannot_be_written_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     formats.check_out(tmp_path / "new" / "newer")
     for out, message in (
-        (tmp_path, "^out: expected a new folder, got .*, which exists; choose another name or remove it.$"),
-        (tmp_path / "file" / "out", "^out: expected a path inside a folder, got .*out, but .*file is a file; choose another path.$"),
+        (
+            tmp_path,
+            "^out: expected a new folder, got .*, which exists; choose another name or remove it.$",
+        ),
+        (
+            tmp_path / "file" / "out",
+            (
+                "^out: expected a path inside a folder, got .*out, but .*file is a file; choose "
+                "another path.$"
+            ),
+        ),
     ):
         with pytest.raises(ValueError, match=message):
             formats.check_out(out)
@@ -157,4 +207,6 @@ def test_the_formats_are_those_that_can_be_written():
 
 
 def test_a_parity_error_is_a_value_error():
-    assert tfk_transformer.ParityError is parity.ParityError and issubclass(parity.ParityError, ValueError)
+    assert tfk_transformer.ParityError is parity.ParityError and issubclass(
+        parity.ParityError, ValueError
+    )

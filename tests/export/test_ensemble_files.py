@@ -25,7 +25,14 @@ OTHER = {
 }
 SEARCHES = (
     {"beam_size": 1},
-    {"beam_size": 3, "n_best": 3, "coverage_penalty": 0.4, "repetition_penalty": 1.5, "no_repeat_ngram_size": 2, "min_length": 3},
+    {
+        "beam_size": 3,
+        "n_best": 3,
+        "coverage_penalty": 0.4,
+        "repetition_penalty": 1.5,
+        "no_repeat_ngram_size": 2,
+        "min_length": 3,
+    },
     {"beam_size": 2, "n_best": 2, "temperature": 1.3, "top_k": 7, "seed": 5},
 )
 
@@ -37,7 +44,10 @@ def ensemble():
     tokenizer = SubwordTokenizer.train(["ab ba aab bba abab cd dc"] * 30, V)
     prefixes = [{"source_prefix": (token,), "target_prefix": (token,)} for token in (5, 9)]
     return Translator.ensemble(
-        [of_transformer(tokenizer, **prefixes[0]), of_transformer(tokenizer, **OTHER, key_dim=5, value_dim=7, **prefixes[1])]
+        [
+            of_transformer(tokenizer, **prefixes[0]),
+            of_transformer(tokenizer, **OTHER, key_dim=5, value_dim=7, **prefixes[1]),
+        ]
     )
 
 
@@ -61,14 +71,23 @@ def test_every_runtime_gives_the_same(ensemble, saved_model, files):
         expected = ensemble.translate(TEXTS, **settings)
         for other in others:
             for one, found in zip(expected, other.translate(TEXTS, **settings), strict=True):
-                assert [hypothesis.text for hypothesis in one.hypotheses] == [hypothesis.text for hypothesis in found.hypotheses]
-                np.testing.assert_allclose([h.score for h in one.hypotheses], [h.score for h in found.hypotheses], atol=1e-4)
+                assert [hypothesis.text for hypothesis in one.hypotheses] == [
+                    hypothesis.text for hypothesis in found.hypotheses
+                ]
+                np.testing.assert_allclose(
+                    [h.score for h in one.hypotheses],
+                    [h.score for h in found.hypotheses],
+                    atol=1e-4,
+                )
     assert {other.max_length for other in others} == {OTHER["max_length"]}
 
 
 def test_pairs_have_the_same_scores_and_attention(ensemble, saved_model, files):
     scorers = ensemble, saved_model, OnnxScorer(files / "score.onnx")
-    found = [scorer.score_tokens(["ab ba", "cd"], ["cd aab", "ab ab ba"], attention=True) for scorer in scorers]
+    found = [
+        scorer.score_tokens(["ab ba", "cd"], ["cd aab", "ab ab ba"], attention=True)
+        for scorer in scorers
+    ]
     for expected, *others in zip(*found, strict=True):
         for other in others:
             np.testing.assert_allclose(other.token_log_probs, expected.token_log_probs, atol=1e-4)
@@ -77,7 +96,10 @@ def test_pairs_have_the_same_scores_and_attention(ensemble, saved_model, files):
 
 def test_streams_are_the_same(ensemble, saved_model, files):
     for settings in ({}, {"repetition_penalty": 1.7}):
-        found = ["|".join(streamer.stream("cd dc aab", **settings)) for streamer in (ensemble, saved_model, OnnxStreamer(files))]
+        found = [
+            "|".join(streamer.stream("cd dc aab", **settings))
+            for streamer in (ensemble, saved_model, OnnxStreamer(files))
+        ]
         assert found == found[:1] * 3
 
 
@@ -91,7 +113,11 @@ def test_a_file_has_the_weights_of_all_members_once(ensemble, files):
 def test_rows_are_observed_for_the_weights_of_each_member(ensemble):
     targets = np.random.default_rng(2).integers(3, V, (5, 6)).astype("int32")
     rows = observe_rows(ensemble.model, source_ids(), targets)
-    products = [4 + 2 * (1 + 6) + 1, 4 + (1 + 6) + 1]  # of an encoder layer, the memory and the step of each decoder layer, the output
+    # Of an encoder layer, the memory and the step of each decoder layer, the output.
+    products = [4 + 2 * (1 + 6) + 1, 4 + (1 + 6) + 1]
     assert [sum(name.startswith(f"member_{i}/") for name in rows) for i in range(2)] == products
-    widths = {f"member_{i}/encoder/layer_0/feed_forward/inner/kernel": width for i, width in enumerate((SIZES["model_dim"], 22))}
+    widths = {
+        f"member_{i}/encoder/layer_0/feed_forward/inner/kernel": width
+        for i, width in enumerate((SIZES["model_dim"], 22))
+    }
     assert {name: len(rows[name].moments) for name in widths} == widths

@@ -35,7 +35,10 @@ TEXTS = ["forty-two", "one hundred ninety-nine", "", "seven", "no number at all"
 @pytest.fixture(scope="module")
 def opened(bundle, exported):
     """All three kinds, opened from their paths."""
-    return {path.name: open_translator(path) for path in (bundle, exported / "saved_model", exported / "translate.onnx")}
+    return {
+        path.name: open_translator(path)
+        for path in (bundle, exported / "saved_model", exported / "translate.onnx")
+    }
 
 
 def test_a_path_tells_what_it_is(opened):
@@ -50,7 +53,13 @@ def test_a_path_tells_what_it_is(opened):
         {"beam_size": 3, "n_best": 3, "length_penalty": 0.0},
         {"max_length": 2},
         {"beam_size": 1, "no_repeat_ngram_size": 1, "min_length": 7},
-        {"n_best": 4, "coverage_penalty": 0.4, "repetition_penalty": 1.5, "no_repeat_ngram_size": 2, "min_length": 3},
+        {
+            "n_best": 4,
+            "coverage_penalty": 0.4,
+            "repetition_penalty": 1.5,
+            "no_repeat_ngram_size": 2,
+            "min_length": 3,
+        },
         {"beam_size": 5, "n_best": 5, "temperature": 1.3, "top_k": 20, "top_p": 0.9, "seed": 7},
     ],
 )
@@ -59,29 +68,43 @@ def test_keras_saved_model_and_onnx_give_the_same(opened, settings):
     for found in others:
         for one, other in zip(expected, found, strict=True):
             assert [h.text for h in one.hypotheses] == [h.text for h in other.hypotheses]
-            np.testing.assert_allclose([h.score for h in one.hypotheses], [h.score for h in other.hypotheses], atol=1e-4)
+            np.testing.assert_allclose(
+                [h.score for h in one.hypotheses], [h.score for h in other.hypotheses], atol=1e-4
+            )
 
 
-@pytest.mark.parametrize("settings", [{}, {"beam_size": 1, "temperature": 1.5, "seed": 3}], ids=["beam", "drawn"])
+@pytest.mark.parametrize(
+    "settings", [{}, {"beam_size": 1, "temperature": 1.5, "seed": 3}], ids=["beam", "drawn"]
+)
 def test_batches_side_by_side_give_what_one_after_the_other_does(exported, settings):
     texts = [*TEXTS, *(f"{number} hundred" for number in ("two", "three", "five", "eight"))] * 3
-    expected = OnnxTranslator(exported / "translate.onnx", threads=1).translate(texts, batch_size=4, **settings)
+    expected = OnnxTranslator(exported / "translate.onnx", threads=1).translate(
+        texts, batch_size=4, **settings
+    )
     translator = OnnxTranslator(exported / "translate.onnx", threads=3)
     for batch_size in (4, 64):
-        assert [t.text for t in translator.translate(texts, batch_size=batch_size, **settings)] == [t.text for t in expected]
-    assert [translator.translate([text], **settings)[0].text for text in texts[:4]] == [t.text for t in expected[:4]]
+        assert [t.text for t in translator.translate(texts, batch_size=batch_size, **settings)] == [
+            t.text for t in expected
+        ]
+    assert [translator.translate([text], **settings)[0].text for text in texts[:4]] == [
+        t.text for t in expected[:4]
+    ]
 
 
 def test_a_file_is_opened_once_for_small_batches_and_once_for_large_ones(exported):
     sessions = Sessions(exported / "translate.onnx", text_operators=True)
     small, large = (sessions.open(1, small=kind) for kind in (True, False))
-    assert [session.get_session_options().enable_cpu_mem_arena for session in (small, large)] == [False, True]
+    assert [session.get_session_options().enable_cpu_mem_arena for session in (small, large)] == [
+        False,
+        True,
+    ]
     assert sessions.open(1, small=True) is small and sessions.open(2, small=True) is not small
     assert large.get_session_options().intra_op_num_threads == 1
 
 
 @pytest.mark.parametrize(
-    ("texts", "batch_size", "beam_size", "small"), [(2, 64, 4, True), (64, 64, 4, False), (999, 16, 4, True), (999, 17, 4, False)]
+    ("texts", "batch_size", "beam_size", "small"),
+    [(2, 64, 4, True), (64, 64, 4, False), (999, 16, 4, True), (999, 17, 4, False)],
 )
 def test_a_batch_is_small_by_its_hypotheses(texts, batch_size, beam_size, small):
     assert are_small(texts, batch_size, beam_size) is small
@@ -89,7 +112,13 @@ def test_a_batch_is_small_by_its_hypotheses(texts, batch_size, beam_size, small)
 
 @pytest.mark.parametrize("threads", [0, -1])
 def test_fewer_threads_than_one_are_refused(exported, threads):
-    with pytest.raises(ValueError, match=f"^threads: expected at least 1, or None for as many as there are processors, got {threads}.$"):
+    with pytest.raises(
+        ValueError,
+        match=(
+            "^threads: expected at least 1, or None for as many as there are processors, got "
+            f"{threads}.$"
+        ),
+    ):
         OnnxTranslator(exported / "translate.onnx", threads=threads)
 
 
@@ -97,8 +126,12 @@ def test_the_saved_model_serves_text_and_scores(exported, translator):
     signatures = read_saved_model(exported / "saved_model").signatures
     found = signatures["serving_default"](text=tf.constant(["forty-two", ""]))
     assert found["translation"].numpy().tolist() == [b"zweiundvierzig", b""]
-    scored = signatures["score"](source=tf.constant(["forty-two"]), target=tf.constant(["zweiundvierzig"]))["log_probability"]
-    np.testing.assert_allclose(scored, translator.score(["forty-two"], ["zweiundvierzig"]), atol=1e-5)
+    scored = signatures["score"](
+        source=tf.constant(["forty-two"]), target=tf.constant(["zweiundvierzig"])
+    )["log_probability"]
+    np.testing.assert_allclose(
+        scored, translator.score(["forty-two"], ["zweiundvierzig"]), atol=1e-5
+    )
 
 
 def test_the_saved_models_score_graph_has_a_band_part(exported):
@@ -108,10 +141,20 @@ def test_the_saved_models_score_graph_has_a_band_part(exported):
 
 def test_the_saved_model_holds_a_tokenizer_once_a_direction(exported):
     """However many signatures there are."""
-    model = saved_model_pb2.SavedModel.FromString((exported / "saved_model" / "saved_model.pb").read_bytes())
+    model = saved_model_pb2.SavedModel.FromString(
+        (exported / "saved_model" / "saved_model.pb").read_bytes()
+    )
     functions = model.meta_graphs[0].graph_def.library.function
-    made = [function.signature.name for function in functions for node in function.node_def if node.op == "SentencepieceOp"]
-    assert sorted(re.sub(r"_\d+$", "", name) for name in made) == ["__inference_decode", "__inference_encode"]
+    made = [
+        function.signature.name
+        for function in functions
+        for node in function.node_def
+        if node.op == "SentencepieceOp"
+    ]
+    assert sorted(re.sub(r"_\d+$", "", name) for name in made) == [
+        "__inference_decode",
+        "__inference_encode",
+    ]
 
 
 def test_the_saved_model_needs_nothing_of_this_package(exported):
@@ -123,7 +166,12 @@ import tensorflow as tf, tensorflow_text
 model = tf.saved_model.load(sys.argv[1])
 print(model.signatures["serving_default"](text=tf.constant(["forty-two"]))["translation"].numpy()[0].decode())
 """
-    done = subprocess.run([sys.executable, "-c", code, exported / "saved_model"], capture_output=True, text=True, cwd=Path(__file__).parent)
+    done = subprocess.run(
+        [sys.executable, "-c", code, exported / "saved_model"],
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parent,
+    )
     assert done.stdout.split() == ["zweiundvierzig"], done.stderr
 
 
@@ -135,7 +183,9 @@ for name in ("tensorflow", "keras", "tensorflow_text", "tf2onnx", "onnx", "pydan
 from tfk_transformer import OnnxTranslator
 print(OnnxTranslator(sys.argv[1]).translate(["forty-two"])[0].text)
 """
-    done = subprocess.run([sys.executable, "-c", code, exported / "translate.onnx"], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code, exported / "translate.onnx"], capture_output=True, text=True
+    )
     assert done.stdout.split() == ["zweiundvierzig"], done.stderr
 
 
@@ -144,7 +194,10 @@ print(OnnxTranslator(sys.argv[1]).translate(["forty-two"])[0].text)
     [
         "onnxruntime, tensorflow",
         # Each order is a process.
-        *(pytest.param(order, marks=pytest.mark.long) for order in ("tensorflow, onnxruntime", "onnxruntime_extensions, tensorflow")),
+        *(
+            pytest.param(order, marks=pytest.mark.long)
+            for order in ("tensorflow, onnxruntime", "onnxruntime_extensions, tensorflow")
+        ),
     ],
 )
 def test_tensorflow_and_the_text_operators_live_in_one_process(exported, order):
@@ -154,7 +207,9 @@ import sys, {order}
 from tfk_transformer import OnnxTranslator
 print(OnnxTranslator(sys.argv[1]).translate(["forty-two"])[0].text)
 """
-    done = subprocess.run([sys.executable, "-c", code, exported / "translate.onnx"], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code, exported / "translate.onnx"], capture_output=True, text=True
+    )
     assert (done.returncode, done.stdout.split()) == (0, ["zweiundvierzig"]), done.stderr
 
 
@@ -174,12 +229,17 @@ def test_generate_has_standard_operators_alone_and_one_copy_of_each_weight(expor
     nodes = list(all_nodes(model.graph))
     assert {node.domain for node in nodes} <= {""}
     outer, inner = [node for node in nodes if node.op_type == "Loop"]
-    weights = 4 * (translator.model.count_params() + translator.model.config.max_length * translator.model.config.model_dim)
+    weights = 4 * (
+        translator.model.count_params()
+        + translator.model.config.max_length * translator.model.config.model_dim
+    )
     assert (exported / "generate.onnx").stat().st_size < 1.1 * weights + 300_000
-    # Count, condition, and what a step changes: no weight and no source key or value is handed through the inner loop.
+    # Count, condition, and what a step changes: no weight and no source key or value is handed
+    # through the inner loop.
     layers = translator.model.config.decoder_layers
     assert len(inner.input) == 2 + 7 + 2 * layers
-    # The outer loop hands on what belongs to the sentences still open, source keys and values too, and the results.
+    # The outer loop hands on what belongs to the sentences still open, source keys and values too,
+    # and the results.
     assert len(outer.input) <= 2 + (5 + 1 + 2 * layers) + (7 + 2 * layers) + 2
 
 
@@ -225,7 +285,9 @@ def test_an_artefact_that_differs_is_not_written(translator, tmp_path, monkeypat
 
     translation_write = translator_files.write_saved_model
     monkeypatch.setattr(translator_files, "write_saved_model", write_another)
-    differs = "SavedModel: expected the model's translations, got .* that differ, .*; nothing was written"
+    differs = (
+        "SavedModel: expected the model's translations, got .* that differ, .*; nothing was written"
+    )
     with pytest.raises(parity.ParityError, match=differs):
         export(translator, tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
@@ -243,22 +305,33 @@ def test_parity_compares_ids_and_scores():
         parity.check_ids("x", (ids, scores), (ids, scores * np.nan))
     assert parity.check_numbers("x", "scores", scores, scores + 1e-4) == pytest.approx(1e-4)
     for other in (scores + 0.01, scores * np.nan):
-        with pytest.raises(parity.ParityError, match="x: expected the model's scores of 2 probe translations, got some"):
+        with pytest.raises(
+            parity.ParityError,
+            match="x: expected the model's scores of 2 probe translations, got some",
+        ):
             parity.check_numbers("x", "scores", scores, other)
 
 
 @pytest.mark.long  # an export
 def test_probes_that_are_too_long_for_a_text_are_compared_over_ids(tmp_path):
-    """Of a model with an encoder, and of one without, whose prompts count among the tokens of its translations."""
+    """Of a model with an encoder, and of one without, whose prompts count among the tokens of its
+    translations.
+    """
     small = Translator.load(Path(__file__).parents[1] / "saved_files" / "bundle")
     sizes = {"model_dim": 18, "ff_dim": 13, "num_heads": 3, "decoder_layers": 1, "max_length": 24}
-    continuer = translator_of(small.source_tokenizer, LanguageModel, vocab_size=small.source_tokenizer.vocab_size, **sizes)
+    continuer = translator_of(
+        small.source_tokenizer, LanguageModel, vocab_size=small.source_tokenizer.vocab_size, **sizes
+    )
     too_long = "nine " * 40
     for name, translator in (("translator", small), ("continuer", continuer)):
         probes = ["one two", too_long, "seven"]
         model, tokenizer = translator.model, translator.source_tokenizer
         assert len(tokenizer.encode([too_long])[0]) > model.config.max_length
-        figures = export(Translator(model, tokenizer, translator.target_tokenizer, probes), tmp_path / name, ["onnx"])
+        figures = export(
+            Translator(model, tokenizer, translator.target_tokenizer, probes),
+            tmp_path / name,
+            ["onnx"],
+        )
         assert figures["ids"] == "equal" and figures["sentences"] == 100
 
 
@@ -266,11 +339,17 @@ def test_a_large_model_is_compared_on_fewer_beams(tmp_path, monkeypatch):
     small = Translator.load(Path(__file__).parents[1] / "saved_files" / "bundle")
     monkeypatch.setattr(expected_results, "LARGE", small.model.count_params() - 1)
     figures = export(small, tmp_path / "out", ["onnx"])
-    assert figures["settings"] == [{"beam_size": 1, "probes": 100}, {"probes": expected_results.BEAM_PROBES}]
+    assert figures["settings"] == [
+        {"beam_size": 1, "probes": 100},
+        {"probes": expected_results.BEAM_PROBES},
+    ]
     assert figures["ids"] == "equal" and figures["onnx"]["largest_score_difference"] < 1e-4
 
 
-@pytest.mark.parametrize(("formats", "kept"), [(["onnx"], ["generate.onnx", "parity.json", "score.onnx", "translate.onnx"])])
+@pytest.mark.parametrize(
+    ("formats", "kept"),
+    [(["onnx"], ["generate.onnx", "parity.json", "score.onnx", "translate.onnx"])],
+)
 def test_one_format_alone(translator, tmp_path, formats, kept):
     export(translator, tmp_path / "out", formats)
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == kept
@@ -280,7 +359,11 @@ def test_one_format_alone(translator, tmp_path, formats, kept):
 def test_the_files_with_8_bit_weights_translate_as_the_model(translator, exported, tmp_path):
     figures = export(translator, tmp_path / "out", ["onnx_int8"])
     int8 = figures["onnx_int8"]
-    assert int8["bleu_with_the_model"] >= parity.AGREEMENT and int8["kept_float32"] == [] and int8["sentences"] >= 100
+    assert (
+        int8["bleu_with_the_model"] >= parity.AGREEMENT
+        and int8["kept_float32"] == []
+        and int8["sentences"] >= 100
+    )
     small, portable = tmp_path / "out" / "generate.int8.onnx", exported / "generate.onnx"
     assert small.stat().st_size < 0.6 * portable.stat().st_size
     opened = OnnxTranslator(tmp_path / "out" / "translate.int8.onnx")
@@ -293,7 +376,10 @@ def test_no_int8_file_leaves_that_translates_too_differently(translator, tmp_pat
     monkeypatch.setattr(parity, "AGREEMENT", 101.0)  # more than any file can have
     with pytest.raises(
         parity.ParityError,
-        match="ONNX int8: expected a BLEU over characters of 101 with the model's own translations .* got at most [0-9.]+, ",
+        match=(
+            "ONNX int8: expected a BLEU over characters of 101 with the model's own "
+            "translations .* got at most [0-9.]+, "
+        ),
     ):
         export(translator, tmp_path / "out", ["onnx_int8"])
     assert not (tmp_path / "out").exists()
@@ -303,14 +389,19 @@ def test_no_int8_file_leaves_that_translates_too_differently(translator, tmp_pat
     "dtype",
     [pytest.param("mixed_bfloat16", marks=pytest.mark.long), "mixed_float16"],  # an export each
 )
-def test_a_half_precision_model_translates_and_is_exported_in_float32(translator, exported, tmp_path, dtype):
+def test_a_half_precision_model_translates_and_is_exported_in_float32(
+    translator, exported, tmp_path, dtype
+):
     model = Transformer(translator.model.config, dtype=dtype)
     model.build()
     model.set_weights(translator.model.get_weights())
     half = Translator(model, translator.source_tokenizer, probes=translator.probes)
     assert half.translate(["forty-two"])[0].text == "zweiundvierzig"
     export(half, tmp_path / "out", ["onnx"])
-    found, expected = (OnnxTranslator(path / "translate.onnx").translate(TEXTS) for path in (tmp_path / "out", exported))
+    found, expected = (
+        OnnxTranslator(path / "translate.onnx").translate(TEXTS)
+        for path in (tmp_path / "out", exported)
+    )
     assert found == expected
 
 
@@ -329,7 +420,9 @@ def test_too_long_text_is_named(opened, kind):
 
 
 @pytest.mark.parametrize("kind", ["saved_model", "translate.onnx"])
-@pytest.mark.parametrize("settings", [{"beam_size": 0}, {"n_best": 9}, {"beamsize": 2}, {"beam_size": 2, "n_best": 3}])
+@pytest.mark.parametrize(
+    "settings", [{"beam_size": 0}, {"n_best": 9}, {"beamsize": 2}, {"beam_size": 2, "n_best": 3}]
+)
 def test_bad_settings_are_refused(opened, kind, settings):
     with pytest.raises(ValueError, match="beam_size|beamsize"):
         opened[kind].translate(["one"], **settings)
@@ -342,7 +435,12 @@ def test_files_that_are_none_of_ours_are_refused(exported, tmp_path):
     node = onnx.helper.make_node("Identity", ["x"], ["y"])
     values = [onnx.helper.make_tensor_value_info(name, 1, [1]) for name in "xy"]
     graph = onnx.helper.make_graph([node], "g", values[:1], values[1:])
-    onnx.save(onnx.helper.make_model(graph, ir_version=8, opset_imports=[onnx.helper.make_opsetid("", 18)]), foreign)
+    onnx.save(
+        onnx.helper.make_model(
+            graph, ir_version=8, opset_imports=[onnx.helper.make_opsetid("", 18)]
+        ),
+        foreign,
+    )
     broken = shutil.copytree(exported / "saved_model", tmp_path / "broken")
     (broken / "saved_model.pb").write_bytes(b"nothing")
     for path, message in (
@@ -357,12 +455,23 @@ def test_files_that_are_none_of_ours_are_refused(exported, tmp_path):
     ):
         with pytest.raises(ValueError, match=message):
             open_translator(path)
-    with pytest.raises(ValueError, match="that OnnxClassifier reads, got .*, which is for OnnxTranslator; open it with OnnxTranslator"):
+    with pytest.raises(
+        ValueError,
+        match=(
+            "that OnnxClassifier reads, got .*, which is for OnnxTranslator; open it with "
+            "OnnxTranslator"
+        ),
+    ):
         OnnxClassifier(exported / "translate.onnx")
 
 
 def test_a_bare_import_of_export_is_refused():
-    done = subprocess.run([sys.executable, "-c", "import export"], capture_output=True, text=True, cwd=Path(__file__).parents[2])
+    done = subprocess.run(
+        [sys.executable, "-c", "import export"],
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[2],
+    )
     assert "import this package as 'tfk_transformer.export'" in done.stderr
 
 
@@ -372,9 +481,14 @@ def test_ids_become_the_text_that_the_tokenizer_gives_blanks_alone_too(translato
     words = tokenizer.encode(["eins", "zwei"])
     rows = [[blank], [blank, blank, blank], [blank, *words[0]], [*words[1], blank], [], words[0]]
     width = max(map(len, rows)) + 1
-    ids = np.array([[[*row, 2, *[0] * (width - len(row) - 1)]] for row in rows], "int32")  # (N, 1, T)
-    given = ir.Value(name="ids", type=ir.TensorType(ir.DataType.INT32), shape=ir.Shape(["N", "M", "T"]))
-    graph = ir.Graph([given], [], nodes=[], opset_imports={"": OPSET, TEXT_OPERATORS: 1}, name="decode")
+    # (N, 1, T)
+    ids = np.array([[[*row, 2, *[0] * (width - len(row) - 1)]] for row in rows], "int32")
+    given = ir.Value(
+        name="ids", type=ir.TensorType(ir.DataType.INT32), shape=ir.Shape(["N", "M", "T"])
+    )
+    graph = ir.Graph(
+        [given], [], nodes=[], opset_imports={"": OPSET, TEXT_OPERATORS: 1}, name="decode"
+    )
     text = write_detokenizer(tape.Tape(graph), given, tokenizer.pieces())
     text.name, text.type = "text", ir.TensorType(ir.DataType.STRING)
     graph.outputs.append(text)
@@ -390,6 +504,9 @@ def test_ids_become_the_text_that_the_tokenizer_gives_blanks_alone_too(translato
 )
 def test_a_full_disk_is_said_and_nothing_is_left(translator, small_disk, formats):
     (small_disk / "ballast").write_bytes(bytes(5 * 10**6))
-    with pytest.raises(ValueError, match=r"^out: no space left on the disk for .*files; nothing was written. Free some, and"):
+    with pytest.raises(
+        ValueError,
+        match=r"^out: no space left on the disk for .*files; nothing was written. Free some, and",
+    ):
         export(translator, small_disk / "files", formats)
     assert [path.name for path in small_disk.iterdir()] == ["ballast"]

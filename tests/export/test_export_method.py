@@ -25,7 +25,9 @@ def small():
 def classifier(small):
     keras.utils.set_random_seed(0)
     sizes = {"model_dim": 18, "ff_dim": 13, "num_heads": 3, "encoder_layers": 1, "max_length": 24}
-    model = Classifier(ClassifierConfig(vocab_size=small.source_tokenizer.vocab_size, num_classes=3, **sizes))
+    model = Classifier(
+        ClassifierConfig(vocab_size=small.source_tokenizer.vocab_size, num_classes=3, **sizes)
+    )
     model.build()
     return TextClassifier(model, small.source_tokenizer, ["a", "b", "c"])
 
@@ -34,17 +36,26 @@ def test_the_first_arguments_are_those_of_keras():
     keras_arguments = list(inspect.signature(keras.Model.export).parameters.values())
     for kind in (Translator, TextClassifier):
         ours = list(inspect.signature(kind.export).parameters.values())
-        assert [(p.name, p.default) for p in ours] == [(p.name, p.default) for p in keras_arguments[: len(ours)]]
+        assert [(p.name, p.default) for p in ours] == [
+            (p.name, p.default) for p in keras_arguments[: len(ours)]
+        ]
 
 
 def test_a_translator_is_one_onnx_file_from_text_to_text(small, tmp_path, capsys):
     figures = small.export(tmp_path / "made" / "model.onnx", format="onnx", verbose=True)
     assert figures["ids"] == "equal" and figures["onnx"]["largest_score_difference"] < 1e-4
-    assert capsys.readouterr().out.splitlines()[-1] == f"Saved artifact at '{tmp_path / 'made' / 'model.onnx'}'."
+    assert (
+        capsys.readouterr().out.splitlines()[-1]
+        == f"Saved artifact at '{tmp_path / 'made' / 'model.onnx'}'."
+    )
     assert [path.name for path in (tmp_path / "made").iterdir()] == ["model.onnx"]
     texts = ["seven", "forty-two"]
-    found, expected = (each.translate(texts) for each in (load(tmp_path / "made" / "model.onnx"), small))
-    assert [translation.text for translation in found] == [translation.text for translation in expected]
+    found, expected = (
+        each.translate(texts) for each in (load(tmp_path / "made" / "model.onnx"), small)
+    )
+    assert [translation.text for translation in found] == [
+        translation.text for translation in expected
+    ]
 
 
 @pytest.mark.long  # an export; tests/web visits such a page
@@ -55,13 +66,17 @@ def test_a_page_for_the_browser_is_a_folder(small, tmp_path):
         pytest.skip(str(error))
     figures = small.export(tmp_path / "page", format="web")
     assert figures["ids"] == "equal" and figures["web"]["largest_score_difference"] < 1e-4
-    assert [path.name for path in tmp_path.iterdir()] == ["page"] and (tmp_path / "page" / "index.html").is_file()
+    assert [path.name for path in tmp_path.iterdir()] == ["page"] and (
+        tmp_path / "page" / "index.html"
+    ).is_file()
 
 
 def test_a_classifier_is_a_saved_model_by_default(classifier, tmp_path, capsys):
     figures = classifier.export(tmp_path / "model")
     assert figures["labels"] == "equal" and capsys.readouterr().out == ""
-    assert [path.name for path in tmp_path.iterdir()] == ["model"] and (tmp_path / "model" / "saved_model.pb").is_file()
+    assert [path.name for path in tmp_path.iterdir()] == ["model"] and (
+        tmp_path / "model" / "saved_model.pb"
+    ).is_file()
     texts = ["seven", "forty-two"]
     found, expected = (each.classify(texts) for each in (load(tmp_path / "model"), classifier))
     assert [result.label for result in found] == [result.label for result in expected]
@@ -73,18 +88,32 @@ def test_other_formats_and_paths_are_refused(small, classifier, tmp_path):
         with pytest.raises(ValueError) as error:
             small.export(tmp_path / "model", format)
         assert str(error.value) == f"format: expected one of {known}, got '{format}'.{more}"
-    with pytest.raises(ValueError, match="^format: expected one of tf_saved_model, onnx, got 'onnx_int8'."):
+    with pytest.raises(
+        ValueError, match="^format: expected one of tf_saved_model, onnx, got 'onnx_int8'."
+    ):
         classifier.export(tmp_path / "model", "onnx_int8")
     (tmp_path / "model.onnx").write_text("mine")
     with pytest.raises(
-        ValueError, match="^filepath: expected a new file, got .*model.onnx, which exists; choose another name or remove it.$"
+        ValueError,
+        match=(
+            "^filepath: expected a new file, got .*model.onnx, which exists; choose another "
+            "name or remove it.$"
+        ),
     ):
         small.export(tmp_path / "model.onnx", "onnx")
-    with pytest.raises(ValueError, match="one that MarianMT of Hugging Face cannot hold: norm 'pre'"):
+    with pytest.raises(
+        ValueError, match="one that MarianMT of Hugging Face cannot hold: norm 'pre'"
+    ):
         small.export(tmp_path / "model", "huggingface")
-    assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"] and (tmp_path / "model.onnx").read_text() == "mine"
+    assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"] and (
+        tmp_path / "model.onnx"
+    ).read_text() == "mine"
 
 
 def test_every_name_is_of_a_format():
-    assert {name for name, _ in formats.KERAS_TRANSLATOR_FORMATS.values()} == set(formats.TRANSLATOR_FORMATS) - {"onnx_steps"}
-    assert {name for name, _ in formats.KERAS_CLASSIFIER_FORMATS.values()} == set(formats.CLASSIFIER_FORMATS)
+    assert {name for name, _ in formats.KERAS_TRANSLATOR_FORMATS.values()} == set(
+        formats.TRANSLATOR_FORMATS
+    ) - {"onnx_steps"}
+    assert {name for name, _ in formats.KERAS_CLASSIFIER_FORMATS.values()} == set(
+        formats.CLASSIFIER_FORMATS
+    )

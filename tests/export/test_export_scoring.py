@@ -23,13 +23,18 @@ TARGETS = ["zweiundvierzig", "einhundert", "null", "sechs sieben acht", "½ ein"
 @pytest.fixture(scope="module")
 def scorers(bundle, exported):
     """All three kinds, opened from their paths."""
-    return {path.name: load(path) for path in (bundle, exported / "saved_model", exported / "score.onnx")}
+    return {
+        path.name: load(path)
+        for path in (bundle, exported / "saved_model", exported / "score.onnx")
+    }
 
 
 @pytest.fixture(scope="module")
 def ids(translator):
     """Source and target ids."""
-    return [parity.probe_ids(texts, translator.source_tokenizer, 32) for texts in (SOURCES, TARGETS)]
+    return [
+        parity.probe_ids(texts, translator.source_tokenizer, 32) for texts in (SOURCES, TARGETS)
+    ]
 
 
 def test_a_path_tells_what_scores(scorers):
@@ -38,9 +43,15 @@ def test_a_path_tells_what_scores(scorers):
 
 @pytest.mark.parametrize("kind", ["saved_model", "score.onnx"])
 def test_texts_score_what_they_score_in_keras(scorers, translator, kind):
-    np.testing.assert_allclose(scorers[kind].score(SOURCES, TARGETS, batch_size=2), translator.score(SOURCES, TARGETS), atol=1e-4)
+    np.testing.assert_allclose(
+        scorers[kind].score(SOURCES, TARGETS, batch_size=2),
+        translator.score(SOURCES, TARGETS),
+        atol=1e-4,
+    )
     for one, other in zip(
-        translator.score_tokens(SOURCES, TARGETS), scorers[kind].score_tokens(SOURCES, TARGETS, batch_size=3), strict=True
+        translator.score_tokens(SOURCES, TARGETS),
+        scorers[kind].score_tokens(SOURCES, TARGETS, batch_size=3),
+        strict=True,
     ):
         assert (other.text, other.tokens) == (one.text, one.tokens)
         np.testing.assert_allclose(other.token_scores, one.token_scores, atol=1e-4)
@@ -55,12 +66,24 @@ def test_ids_score_and_attend_as_in_keras(scorers, translator, ids, kind):
     np.testing.assert_array_equal(token_log_probs[ids[1] == 0], 0.0)
     attention = scorers[kind].attention(*ids)
     config = translator.model.config
-    assert attention.shape == (5, config.decoder_layers, config.num_heads, ids[1].shape[1], ids[0].shape[1])
+    assert attention.shape == (
+        5,
+        config.decoder_layers,
+        config.num_heads,
+        ids[1].shape[1],
+        ids[0].shape[1],
+    )
     np.testing.assert_allclose(attention, expected.attention, atol=1e-5)
 
 
 def test_the_scorer_tells_attention_as_keras_does(scorers, translator):
-    for one, other in zip(*(s.score_tokens(SOURCES, TARGETS, attention=True) for s in (translator, scorers["score.onnx"])), strict=True):
+    for one, other in zip(
+        *(
+            s.score_tokens(SOURCES, TARGETS, attention=True)
+            for s in (translator, scorers["score.onnx"])
+        ),
+        strict=True,
+    ):
         assert one.source_tokens == other.source_tokens
         np.testing.assert_allclose(one.attention, other.attention, atol=1e-5)
 
@@ -75,15 +98,25 @@ def test_pairs_that_cannot_be_scored_are_refused(scorers, kind):
 
 def test_ids_that_fit_no_pairs_are_refused(scorers, exported):
     scorer = scorers["score.onnx"]
-    with pytest.raises(ValueError, match=r"expected shapes \(N, S\) and \(N, T\), got \(1, 2\) and \(2, 2\)"):
+    with pytest.raises(
+        ValueError, match=r"expected shapes \(N, S\) and \(N, T\), got \(1, 2\) and \(2, 2\)"
+    ):
         scorer.score_ids([[4, 2]], [[4, 2]] * 2)
-    with pytest.raises(ValueError, match=r"expected shapes \(N, S\) and \(N, T\), got \(2,\) and \(1, 2\)"):
+    with pytest.raises(
+        ValueError, match=r"expected shapes \(N, S\) and \(N, T\), got \(2,\) and \(1, 2\)"
+    ):
         scorer.score_ids([4, 2], [[4, 2]])
     long = np.full((1, 33), 5)
-    assert np.isnan(scorer.score_ids(long, [[4, 2]])[1]).all() and np.isnan(scorer.score_ids([[4, 2]], long)[0]).all()
+    assert (
+        np.isnan(scorer.score_ids(long, [[4, 2]])[1]).all()
+        and np.isnan(scorer.score_ids([[4, 2]], long)[0]).all()
+    )
     for wrong in ([[4, 999, 2]], [[4, 2, 999]], [[-4, 2, 0]]):
         assert np.isnan(scorer.score_ids([[4, 2]], wrong)[1]).all()
-    with pytest.raises(ValueError, match="expected a file that scores, got .*generate.onnx, which does not; use score.onnx"):
+    with pytest.raises(
+        ValueError,
+        match="expected a file that scores, got .*generate.onnx, which does not; use score.onnx",
+    ):
         OnnxScorer(exported / "generate.onnx")
 
 
@@ -92,25 +125,42 @@ def test_score_has_standard_operators_alone_and_one_copy_of_each_weight(exported
     onnx.checker.check_model(model)
     assert {node.domain for node in all_nodes(model.graph)} <= {""}
     assert not [node for node in all_nodes(model.graph) if node.op_type in ("Loop", "If")]
-    weights = 4 * (translator.model.count_params() + 2 * translator.model.config.max_length * translator.model.config.model_dim)
+    weights = 4 * (
+        translator.model.count_params()
+        + 2 * translator.model.config.max_length * translator.model.config.model_dim
+    )
     tokenizers = 8 / 3 * len(translator.source_tokenizer.model)  # two, in base 64
     assert (exported / "score.onnx").stat().st_size < 1.05 * weights + tokenizers + 150_000
 
 
-def test_the_scorer_needs_neither_tensorflow_nor_keras_and_for_ids_no_tokenizer(exported, translator):
+def test_the_scorer_needs_neither_tensorflow_nor_keras_and_for_ids_no_tokenizer(
+    exported, translator
+):
     code = """
 import sys
-for name in ("tensorflow", "keras", "tensorflow_text", "tf2onnx", "onnx", "onnxruntime_extensions", *sys.argv[2:]):
-    sys.modules[name] = None
+missing = "tensorflow keras tensorflow_text tf2onnx onnx onnxruntime_extensions".split()
+sys.modules.update(dict.fromkeys([*missing, *sys.argv[2:]]))
 from tfk_transformer import OnnxScorer
 scorer = OnnxScorer(sys.argv[1])
-print(*scorer.score_ids([[4, 5, 2]], [[6, 2]])[1] if len(sys.argv) > 2 else scorer.score(["seven"], ["sieben"]))
+if len(sys.argv) > 2:
+    print(*scorer.score_ids([[4, 5, 2]], [[6, 2]])[1])
+else:
+    print(*scorer.score(["seven"], ["sieben"]))
 """
     for missing, expected in (
         ([], translator.score(["seven"], ["sieben"])[0]),
-        (["pydantic", "sentencepiece"], translator.functions.score_ids(tf.constant([[4, 5, 2]]), tf.constant([[6, 2]])).log_probability[0]),
+        (
+            ["pydantic", "sentencepiece"],
+            translator.functions.score_ids(
+                tf.constant([[4, 5, 2]]), tf.constant([[6, 2]])
+            ).log_probability[0],
+        ),
     ):
-        done = subprocess.run([sys.executable, "-c", code, exported / "score.onnx", *missing], capture_output=True, text=True)
+        done = subprocess.run(
+            [sys.executable, "-c", code, exported / "score.onnx", *missing],
+            capture_output=True,
+            text=True,
+        )
         assert float(done.stdout or "nan") == pytest.approx(float(expected), abs=1e-4), done.stderr
 
 
@@ -120,26 +170,41 @@ print(*scorer.score_ids([[4, 5, 2]], [[6, 2]])[1] if len(sys.argv) > 2 else scor
 @pytest.fixture(scope="module")
 def opened(bundle, exported):
     """All three kinds, opened from their paths."""
-    return [open_translator(path) for path in (bundle, exported / "saved_model", exported / "translate.onnx")]
+    return [
+        open_translator(path)
+        for path in (bundle, exported / "saved_model", exported / "translate.onnx")
+    ]
 
 
-@pytest.mark.parametrize("settings", [{}, {"beam_size": 1}, {"n_best": 4, "coverage_penalty": 0.4, "min_length": 3}])
+@pytest.mark.parametrize(
+    "settings", [{}, {"beam_size": 1}, {"n_best": 4, "coverage_penalty": 0.4, "min_length": 3}]
+)
 def test_keras_saved_model_and_onnx_go_on_from_a_prefix_alike(opened, settings):
     prefixes = ["drei", None, "eins", "acht", "ein"]
-    expected, *others = [translator.translate(SOURCES, prefixes=prefixes, batch_size=3, **settings) for translator in opened]
+    expected, *others = [
+        translator.translate(SOURCES, prefixes=prefixes, batch_size=3, **settings)
+        for translator in opened
+    ]
     assert [t.text[:4] for t in expected[::3]] == ["drei", "acht"]
     assert expected[2].text == ""  # a blank text stays blank
     for found in others:
         for one, other in zip(expected, found, strict=True):
             assert [h.text for h in one.hypotheses] == [h.text for h in other.hypotheses]
-            np.testing.assert_allclose([h.score for h in one.hypotheses], [h.score for h in other.hypotheses], atol=1e-4)
+            np.testing.assert_allclose(
+                [h.score for h in one.hypotheses], [h.score for h in other.hypotheses], atol=1e-4
+            )
 
 
 def test_prefixes_that_do_not_fit_are_refused_by_all(opened):
     for translator in opened:
-        with pytest.raises(ValueError, match="prefixes: expected one, or None, for each of 2 texts, got 1"):
+        with pytest.raises(
+            ValueError, match="prefixes: expected one, or None, for each of 2 texts, got 1"
+        ):
             translator.translate(["one", "two"], prefixes=["eins"])
-        with pytest.raises(ValueError, match="texts, prefixes: expected at most 32 tokens each, got more in 1: number 2"):
+        with pytest.raises(
+            ValueError,
+            match="texts, prefixes: expected at most 32 tokens each, got more in 1: number 2",
+        ):
             translator.translate(["one", "two"], prefixes=[None, "zwei " * 99])
 
 
@@ -149,11 +214,21 @@ def test_files_over_ids_take_a_prefix_for_all_or_for_each(opened, exported, tran
     width = max(len(drei), len(acht))
     both = np.array([row + [0] * (width - len(row)) for row in (drei, acht)], "int32")
     session = open_session(exported / "generate.onnx")
-    for prefix_ids, starts in ((both, (drei, acht)), (np.array([drei], "int32"), (drei, drei)), (None, ([], []))):
-        ids = session.run(["ids"], {"source_ids": source, **({} if prefix_ids is None else {"prefix_ids": prefix_ids})})[0]
+    for prefix_ids, starts in (
+        (both, (drei, acht)),
+        (np.array([drei], "int32"), (drei, drei)),
+        (None, ([], [])),
+    ):
+        ids = session.run(
+            ["ids"],
+            {"source_ids": source, **({} if prefix_ids is None else {"prefix_ids": prefix_ids})},
+        )[0]
         np.testing.assert_array_equal(opened[1].generate(source, prefix_ids)[0], ids)
-        assert [row[: len(start)].tolist() for row, start in zip(ids[:, 0], starts, strict=True)] == list(starts)
-    with pytest.raises(Exception, match="axis == 1|invalid expand shape"):  # onnxruntime's own word for sizes that do not fit
+        assert [
+            row[: len(start)].tolist() for row, start in zip(ids[:, 0], starts, strict=True)
+        ] == list(starts)
+    # Onnxruntime's own word for sizes that do not fit.
+    with pytest.raises(Exception, match="axis == 1|invalid expand shape"):
         session.run(["ids"], {"source_ids": source, "prefix_ids": np.array([drei] * 3, "int32")})
 
 
@@ -174,11 +249,18 @@ def test_a_program_without_this_package_may_leave_the_prefix_out(exported):
 def test_parity_compares_scores_and_attention():
     expected = [np.array([[-1.0, 0.0]]), np.array([-1.0]), np.full((1, 1, 1, 2, 1), 0.5)]
     batches = [expected, expected]
-    assert parity.check_scores("x", batches, batches) == {"largest_token_score_difference": 0.0, "largest_attention_difference": 0.0}
+    assert parity.check_scores("x", batches, batches) == {
+        "largest_token_score_difference": 0.0,
+        "largest_attention_difference": 0.0,
+    }
     for place, change in ((0, 0.01), (1, 0.01), (2, 0.001), (0, np.nan)):
         got = [part + change * (number == place) for number, part in enumerate(expected)]
         with pytest.raises(
-            parity.ParityError, match="x: expected the model's log-probabilities of 2 probe pairs, got those of tokens up to"
+            parity.ParityError,
+            match=(
+                "x: expected the model's log-probabilities of 2 probe pairs, got those of "
+                "tokens up to"
+            ),
         ):
             parity.check_scores("x", batches, [expected, got])
 

@@ -22,10 +22,19 @@ def test_an_onnx_file_tells_its_signature_version_and_parity(exported, translato
     path = exported / f"{name}.onnx"
     found = inspect(path)
     inputs, outputs = found["signatures"][name].values()
-    wanted = [{"name": t.name, "dtype": t.dtype, "shape": list(t.shape)} for t in (*signature.inputs, *signature.outputs)]
-    assert [{key: t[key] for key in ("name", "dtype", "shape")} for t in (*inputs, *outputs)] == wanted
+    wanted = [
+        {"name": t.name, "dtype": t.dtype, "shape": list(t.shape)}
+        for t in (*signature.inputs, *signature.outputs)
+    ]
+    assert [
+        {key: t[key] for key in ("name", "dtype", "shape")} for t in (*inputs, *outputs)
+    ] == wanted
     assert inputs[1]["default"] == {"generate": [[0]], "translate": [""]}[name]
-    assert {t["name"]: t["default"] for t in inputs[2:]} == {**SearchSettings().model_dump(), "max_length": 32}  # the model's
+    # The model's.
+    assert {t["name"]: t["default"] for t in inputs[2:]} == {
+        **SearchSettings().model_dump(),
+        "max_length": 32,
+    }
     assert found["files"] == {path.name: path.stat().st_size}
     assert found["config"] == translator.model.config.model_dump(mode="json")
     assert found["parity"]["ids"] == "equal" and found["parity"]["sentences"] >= 100
@@ -43,10 +52,21 @@ def test_a_saved_model_tells_its_signatures(exported, translator):
         inputs, outputs = found["signatures"][name].values()
         assert names(inputs) == [t.name for t in signature.inputs]
         assert sorted(names(outputs)) == sorted(t.name for t in signature.outputs)
-    assert found["signatures"]["generate"]["inputs"][0] == {"name": "source_ids", "dtype": "int32", "shape": [None, None]}
+    assert found["signatures"]["generate"]["inputs"][0] == {
+        "name": "source_ids",
+        "dtype": "int32",
+        "shape": [None, None],
+    }
     assert found["parameters"] == translator.model.count_params()
-    assert found["parity"] == {**found["parity"], "ids": "equal", "largest_score_difference": pytest.approx(0, abs=1e-3)}
-    assert found["files"]["saved_model.pb"] == (exported / "saved_model" / "saved_model.pb").stat().st_size
+    assert found["parity"] == {
+        **found["parity"],
+        "ids": "equal",
+        "largest_score_difference": pytest.approx(0, abs=1e-3),
+    }
+    assert (
+        found["files"]["saved_model.pb"]
+        == (exported / "saved_model" / "saved_model.pb").stat().st_size
+    )
 
 
 def test_a_bundle_tells_its_configuration_and_figures(bundle, translator):
@@ -65,7 +85,9 @@ def test_what_is_none_of_ours_or_broken_is_refused(exported, tmp_path):
     ):
         (tmp_path / name).write_bytes(content)
     values = [onnx.helper.make_tensor_value_info(name, 1, [1]) for name in "xy"]
-    graph = onnx.helper.make_graph([onnx.helper.make_node("Identity", ["x"], ["y"])], "g", values[:1], values[1:])
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("Identity", ["x"], ["y"])], "g", values[:1], values[1:]
+    )
     onnx.save(onnx.helper.make_model(graph), tmp_path / "foreign.onnx")
     broken = shutil.copytree(exported / "saved_model", tmp_path / "broken")
     (broken / "saved_model.pb").write_bytes(b"nothing")
@@ -86,12 +108,22 @@ def test_what_is_none_of_ours_or_broken_is_refused(exported, tmp_path):
 
 
 def test_the_command_prints_tables_and_json_without_tensorflow(exported):
-    code = "import runpy, sys; sys.modules['tensorflow'] = sys.modules['keras'] = None; runpy.run_module('tfk_transformer')"
+    code = (
+        "import runpy, sys; sys.modules['tensorflow'] = sys.modules['keras'] = None; "
+        "runpy.run_module('tfk_transformer')"
+    )
     command = [sys.executable, "-c", code, "inspect", exported / "translate.onnx"]
-    people, machines = (subprocess.run([*command, *more], capture_output=True, text=True) for more in ((), ("--json",)))
+    people, machines = (
+        subprocess.run([*command, *more], capture_output=True, text=True)
+        for more in ((), ("--json",))
+    )
     assert people.stderr == machines.stderr == ""
     assert json.loads(machines.stdout) == inspect(exported / "translate.onnx")
-    rows = [[cell.strip() for cell in re.split("[│┃]", line)[1:-1]] for line in people.stdout.splitlines() if line[0] in "│┃"]
+    rows = [
+        [cell.strip() for cell in re.split("[│┃]", line)[1:-1]]
+        for line in people.stdout.splitlines()
+        if line[0] in "│┃"
+    ]
     assert ["input", "text", "string", "[N]", ""] in rows
     assert ["input", "length_penalty", "float32", "[]", "0.6"] in rows
     assert ["output", "scores", "float32", "[N, n_best]", ""] in rows

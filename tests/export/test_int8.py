@@ -10,11 +10,25 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 from onnx_ir import tape
-from random_translators import OPTIONS, SIZES, V, found_by, of_transformer, opened, source_ids, translator_of
+from random_translators import (
+    OPTIONS,
+    SIZES,
+    V,
+    found_by,
+    of_transformer,
+    opened,
+    source_ids,
+    translator_of,
+)
 
 from tfk_transformer.export.to_onnx.calibration import observe_rows
 from tfk_transformer.export.to_onnx.onnx_layers import int8_profile
-from tfk_transformer.export.to_onnx.onnx_matmul import CONTRIB, LARGEST_PAIR, rounded_columns, row_rounding
+from tfk_transformer.export.to_onnx.onnx_matmul import (
+    CONTRIB,
+    LARGEST_PAIR,
+    rounded_columns,
+    row_rounding,
+)
 from tfk_transformer.export.to_onnx.onnx_models import generate_graph
 from tfk_transformer.models.language_model import LanguageModel
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
@@ -25,32 +39,48 @@ import json, sys
 import numpy, onnxruntime
 path, inputs = json.load(sys.stdin)
 session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-first = session.run(None, {name: numpy.array(values, dtype) for name, (values, dtype) in inputs.items()})[0]
+arrays = {name: numpy.array(values, dtype) for name, (values, dtype) in inputs.items()}
+first = session.run(None, arrays)[0]
 print(json.dumps(first.tolist()))
 """
 
 
 def exact_sums(rows, zero, weights):
-    """What processors with VNNI compute: the products of uint8 rows less their zero, and int8 weights, added in 32 bits."""
+    """What processors with VNNI compute: the products of uint8 rows less their zero, and int8
+    weights, added in 32 bits.
+    """
     return (rows.astype("int64") - int(zero)) @ weights.astype("int64")
 
 
 def saturated_sums(rows, zero, weights):
-    """What other x86 processors compute: as `exact_sums`, but pairs of products are added in 16 bits and cut.
+    """What other x86 processors compute: as `exact_sums`, but pairs of products are added in 16
+    bits and cut.
 
-    This is the instruction VPMADDUBSW of Intel's Software Developer's Manual, volume 2: "adds the pairs of signed words and
-    writes the saturated sums". The zero is subtracted afterwards, in 32 bits.
+    This is the instruction VPMADDUBSW of Intel's Software Developer's Manual, volume 2: "adds the
+    pairs of signed words and writes the saturated sums". The zero is subtracted afterwards, in 32
+    bits.
     """
     products = rows.astype("int64")[:, :, None] * weights.astype("int64")  # (R, rows, columns)
-    pairs = np.pad(products, [(0, 0), (0, products.shape[1] % 2), (0, 0)]).reshape(len(rows), -1, 2, products.shape[2]).sum(axis=2)
-    return np.clip(pairs, -(2**15), 2**15 - 1).sum(axis=1) - int(zero) * weights.astype("int64").sum(axis=0)
+    pairs = (
+        np.pad(products, [(0, 0), (0, products.shape[1] % 2), (0, 0)])
+        .reshape(len(rows), -1, 2, products.shape[2])
+        .sum(axis=2)
+    )
+    return np.clip(pairs, -(2**15), 2**15 - 1).sum(axis=1) - int(zero) * weights.astype(
+        "int64"
+    ).sum(axis=0)
 
 
 def sums_of_onnxruntime(rows, zero, weights, path):
-    given = ir.Value(name="rows", shape=ir.Shape([None, rows.shape[1]]), type=ir.TensorType(ir.DataType.UINT8))
+    given = ir.Value(
+        name="rows", shape=ir.Shape([None, rows.shape[1]]), type=ir.TensorType(ir.DataType.UINT8)
+    )
     graph = ir.Graph([given], [], nodes=[], opset_imports={"": 18}, name="product")
     arrays = {"weights": weights, "zero": np.array(zero, "uint8")}
-    constants = [ir.Value(name=name, const_value=ir.tensor(array, name=name)) for name, array in arrays.items()]
+    constants = [
+        ir.Value(name=name, const_value=ir.tensor(array, name=name))
+        for name, array in arrays.items()
+    ]
     for constant in constants:
         graph.register_initializer(constant)
     sums = tape.Tape(graph).op("MatMulInteger", [given, *constants])
@@ -66,13 +96,17 @@ def has_vnni():
 
 def rows_and_weights(largest=127):
     random = np.random.default_rng(4)
-    return random.integers(0, 256, (5, 37)).astype("uint8"), random.integers(-largest, largest + 1, (37, 11)).astype("int8")
+    return random.integers(0, 256, (5, 37)).astype("uint8"), random.integers(
+        -largest, largest + 1, (37, 11)
+    ).astype("int8")
 
 
 def test_onnxruntime_adds_as_one_of_the_two_emulations(tmp_path):
     rows, weights = rows_and_weights()
     emulated = (exact_sums if has_vnni() else saturated_sums)(rows, 100, weights)
-    np.testing.assert_array_equal(sums_of_onnxruntime(rows, 100, weights, tmp_path / "product.onnx"), emulated)
+    np.testing.assert_array_equal(
+        sums_of_onnxruntime(rows, 100, weights, tmp_path / "product.onnx"), emulated
+    )
     assert not np.array_equal(exact_sums(rows, 100, weights), saturated_sums(rows, 100, weights))
 
 
@@ -90,9 +124,12 @@ def test_rounded_columns_have_equal_sums_on_both_kinds_of_processor(rows):
     matrix[:, 5] = 0
     matrix[:2, 6] = 1.0, 1.0  # the pair with the largest sum
     rounded, scale = rounded_columns(matrix, np.eye(rows))
-    largest = np.where(rounded > 0, 255, 0).astype("uint8").T  # the row that makes the sums of each column as large as they can be
+    # The row that makes the sums of each column as large as they can be.
+    largest = np.where(rounded > 0, 255, 0).astype("uint8").T
     for extreme in (largest, 255 - largest, np.full_like(largest, 255)):
-        np.testing.assert_array_equal(saturated_sums(extreme, 128, rounded), exact_sums(extreme, 128, rounded))
+        np.testing.assert_array_equal(
+            saturated_sums(extreme, 128, rounded), exact_sums(extreme, 128, rounded)
+        )
     assert np.abs(rounded * scale - matrix).max() <= scale.max() / 2 * 1.001
     assert not rounded[:, 5].any()
 
@@ -105,37 +142,53 @@ def test_weights_of_opposite_signs_keep_all_8_bits():
 
 def test_later_weights_make_up_for_the_rounding_of_earlier_ones():
     random = np.random.default_rng(0)
-    rows = random.normal(size=(500, 4)) @ random.normal(size=(4, 24)) + 0.1 * random.normal(size=(500, 24))  # of few directions
+    # Of few directions.
+    rows = random.normal(size=(500, 4)) @ random.normal(size=(4, 24)) + 0.1 * random.normal(
+        size=(500, 24)
+    )
     matrix = random.normal(size=(24, 13)).astype("float32")
     errors = [
         np.abs(rows @ (rounded * scale - matrix)).mean()
-        for rounded, scale in (rounded_columns(matrix, moments) for moments in (np.eye(24), rows.T @ rows))
+        for rounded, scale in (
+            rounded_columns(matrix, moments) for moments in (np.eye(24), rows.T @ rows)
+        )
     ]
     assert errors[1] < 0.5 * errors[0]
-    rounded, _ = rounded_columns(matrix, np.zeros((24, 24)))  # of a product that no sentence reaches
+    # Of a product that no sentence reaches.
+    rounded, _ = rounded_columns(matrix, np.zeros((24, 24)))
     np.testing.assert_array_equal(rounded, rounded_columns(matrix, np.eye(24))[0])
 
 
 def gptq(matrix, moments, scale):
-    """Algorithm 1 of arXiv:2210.17323 without its blocks, and with the sums of pairs that `rounded_columns` allows."""
+    """Algorithm 1 of arXiv:2210.17323 without its blocks, and with the sums of pairs that
+    `rounded_columns` allows.
+    """
     damped = moments + np.eye(len(moments)) * 0.01 * np.trace(moments) / len(moments)
     factor = np.linalg.cholesky(np.linalg.inv(damped)).T
     left, rounded = matrix / scale.astype("float64"), np.zeros(matrix.shape)
     for row in range(len(left)):
         before = rounded[row - 1] if row % 2 else 0
-        lowest, highest = np.maximum(-127, -128 - np.minimum(before, 0)), np.minimum(127, 128 - np.maximum(before, 0))
+        lowest, highest = (
+            np.maximum(-127, -128 - np.minimum(before, 0)),
+            np.minimum(127, 128 - np.maximum(before, 0)),
+        )
         rounded[row] = np.clip(np.round(left[row]), lowest, highest)
-        left[row + 1 :] -= np.outer(factor[row, row + 1 :], (left[row] - rounded[row]) / factor[row, row])
+        left[row + 1 :] -= np.outer(
+            factor[row, row + 1 :], (left[row] - rounded[row]) / factor[row, row]
+        )
     return rounded
 
 
 def test_the_numbers_are_those_of_gptq():
     random = np.random.default_rng(1)
-    rows = random.normal(size=(500, 7)) @ random.normal(size=(7, 83)) + 0.1 * random.normal(size=(500, 83))
+    rows = random.normal(size=(500, 7)) @ random.normal(size=(7, 83)) + 0.1 * random.normal(
+        size=(500, 83)
+    )
     matrix = random.normal(size=(83, 13)).astype("float32")
     rounded, scale = rounded_columns(matrix, rows.T @ rows)
     expected = gptq(matrix, rows.T @ rows, scale)
-    assert np.mean(rounded != expected) < 0.01  # where float32 and float64 round to different integers, and what follows from it
+    # Where float32 and float64 round to different integers, and what follows from it.
+    assert np.mean(rounded != expected) < 0.01
     assert np.mean(rounded != np.round(matrix / scale)) > 0.05
 
 
@@ -171,32 +224,51 @@ def test_sentences_are_observed_without_their_padding(kind, tokenizer):
     alone = [observe_rows(model, source_ids()[[row]], targets[[row]]) for row in range(5)]
     for name, found in together.items():
         low, high, moments = zip(*(sentence[name] for sentence in alone), strict=True)
-        assert (found.low, found.high) == (pytest.approx(min(low), abs=1e-4), pytest.approx(max(high), abs=1e-4))
+        assert (found.low, found.high) == (
+            pytest.approx(min(low), abs=1e-4),
+            pytest.approx(max(high), abs=1e-4),
+        )
         np.testing.assert_allclose(found.moments, sum(moments), rtol=1e-4, atol=1e-3)
 
 
 def weights_of(graph):
     """The int8 weights of every product of integers, in all loop bodies."""
-    products = [node for node in graph.all_nodes() if "Integer" in node.op_type or "Quantize" in node.op_type]
-    assert {(node.domain, node.op_type) for node in products} == {("", "QuantizeLinear"), (CONTRIB, "MatMulIntegerToFloat")}
-    return [node.inputs[1].const_value.numpy() for node in products if node.op_type == "MatMulIntegerToFloat"]
+    products = [
+        node
+        for node in graph.all_nodes()
+        if "Integer" in node.op_type or "Quantize" in node.op_type
+    ]
+    assert {(node.domain, node.op_type) for node in products} == {
+        ("", "QuantizeLinear"),
+        (CONTRIB, "MatMulIntegerToFloat"),
+    }
+    return [
+        node.inputs[1].const_value.numpy()
+        for node in products
+        if node.op_type == "MatMulIntegerToFloat"
+    ]
 
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 def test_no_product_of_a_file_can_be_cut(options, tokenizer):
     found = weights_of(int8_graph(of_transformer(tokenizer, **options)).graph)
-    assert len(found) == 4 + 2 + 2 * 6 + 1  # of an encoder layer, of the memory, of two decoder layers, of the output
+    # Of an encoder layer, of the memory, of two decoder layers, of the output.
+    assert len(found) == 4 + 2 + 2 * 6 + 1
     for weights in found:
         assert weights.dtype == np.int8
         even = np.pad(weights.astype(int), [(0, len(weights) % 2), (0, 0)])
         for sign in (1, -1):
-            assert (np.maximum(sign * even[0::2], 0) + np.maximum(sign * even[1::2], 0)).max() <= LARGEST_PAIR
+            assert (
+                np.maximum(sign * even[0::2], 0) + np.maximum(sign * even[1::2], 0)
+            ).max() <= LARGEST_PAIR
     assert LARGEST_PAIR * 255 <= 2**15 - 1
 
 
 def test_a_decoder_alone_has_ranges_too(tokenizer, tmp_path):
     sizes = {name: size for name, size in SIZES.items() if name != "encoder_layers"}
-    translator = translator_of(tokenizer, LanguageModel, **sizes, vocab_size=V, tie_embeddings="all")
+    translator = translator_of(
+        tokenizer, LanguageModel, **sizes, vocab_size=V, tie_embeddings="all"
+    )
     graph = int8_graph(translator)
     assert len(weights_of(graph.graph)) == 2 * 4 + 1
     assert np.isfinite(found_by(opened(graph, tmp_path / "int8.onnx"), {"beam_size": 1})[1]).all()
@@ -208,7 +280,9 @@ def test_a_row_does_not_depend_on_its_neighbours(beam_size, tokenizer, tmp_path)
     settings = {"beam_size": np.array(beam_size, "int32")}
     ids, scores = session.run(["ids", "scores"], {"source_ids": source_ids(), **settings})
     for row, source in enumerate(source_ids()):
-        alone, score = session.run(["ids", "scores"], {"source_ids": source[None, : np.count_nonzero(source)], **settings})
+        alone, score = session.run(
+            ["ids", "scores"], {"source_ids": source[None, : np.count_nonzero(source)], **settings}
+        )
         np.testing.assert_array_equal(alone[0, 0], ids[row, 0, : alone.shape[2]])
         np.testing.assert_allclose(score[0], scores[row], atol=1e-5)
 
@@ -231,18 +305,37 @@ def library(tmp_path_factory):
     """The library that hides instructions, see `benchmarks/processors.c`."""
     path = tmp_path_factory.mktemp("processors") / "processors.so"
     try:
-        subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", path, BENCHMARKS / "processors.c"], check=True, capture_output=True)
-        subprocess.run([sys.executable, "-c", ""], env={**os.environ, "LD_PRELOAD": str(path), "HIDE": "vnni"}, check=True)
+        subprocess.run(
+            ["cc", "-O1", "-shared", "-fPIC", "-o", path, BENCHMARKS / "processors.c"],
+            check=True,
+            capture_output=True,
+        )
+        subprocess.run(
+            [sys.executable, "-c", ""],
+            env={**os.environ, "LD_PRELOAD": str(path), "HIDE": "vnni"},
+            check=True,
+        )
     except (OSError, subprocess.CalledProcessError) as error:
-        pytest.skip(f"needs Linux on x86-64, a C compiler, and a processor that can trap CPUID: {error}")
+        pytest.skip(
+            f"needs Linux on x86-64, a C compiler, and a processor that can trap CPUID: {error}"
+        )
     return path
 
 
 def run_without(library, hidden, path, inputs):
     """The first output of an ONNX file in a process that does not find some instructions."""
-    given = json.dumps([str(path), {name: (array.tolist(), str(array.dtype)) for name, array in inputs.items()}])
+    given = json.dumps(
+        [str(path), {name: (array.tolist(), str(array.dtype)) for name, array in inputs.items()}]
+    )
     environment = {**os.environ, "LD_PRELOAD": str(library), "HIDE": hidden}
-    done = subprocess.run([sys.executable, "-c", RUN], input=given, env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", RUN],
+        input=given,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     return np.array(json.loads(done.stdout))
 
 
@@ -251,12 +344,20 @@ def test_processors_without_vnni_add_as_emulated(hidden, library, tmp_path):
     rows, weights = rows_and_weights()
     sums_of_onnxruntime(rows, 100, weights, tmp_path / "product.onnx")
     np.testing.assert_array_equal(
-        run_without(library, hidden, tmp_path / "product.onnx", {"rows": rows}), saturated_sums(rows, 100, weights)
+        run_without(library, hidden, tmp_path / "product.onnx", {"rows": rows}),
+        saturated_sums(rows, 100, weights),
     )
 
 
 @pytest.mark.parametrize("hidden", ["vnni", "avx512"])
 def test_every_processor_gives_the_same_ids(hidden, library, tokenizer, tmp_path):
     session = opened(int8_graph(of_transformer(tokenizer)), tmp_path / "int8.onnx")
-    inputs = {"source_ids": source_ids(), "beam_size": np.array(3, "int32"), "n_best": np.array(3, "int32")}
-    np.testing.assert_array_equal(run_without(library, hidden, tmp_path / "int8.onnx", inputs), session.run(["ids"], inputs)[0])
+    inputs = {
+        "source_ids": source_ids(),
+        "beam_size": np.array(3, "int32"),
+        "n_best": np.array(3, "int32"),
+    }
+    np.testing.assert_array_equal(
+        run_without(library, hidden, tmp_path / "int8.onnx", inputs),
+        session.run(["ids"], inputs)[0],
+    )

@@ -1,6 +1,8 @@
-"""Exports for CTranslate2 and in the layout of MarianMT: exact for every option that these have, and refused for the others.
+"""Exports for CTranslate2 and in the layout of MarianMT: exact for every option that these have,
+and refused for the others.
 
-tests/importing/test_transformers.py compares folders in the layout of MarianMT with the classes of transformers.
+tests/importing/test_transformers.py compares folders in the layout of MarianMT with the classes of
+transformers.
 """
 
 import json
@@ -33,11 +35,24 @@ from tfk_transformer.models.transformer import Transformer
 from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
-pytestmark = pytest.mark.filterwarnings("default::UserWarning:ctranslate2", "default::UserWarning:torch")
-SIZES = {"model_dim": 18, "num_heads": 3, "ff_dim": 13, "encoder_layers": 1, "decoder_layers": 2, "max_length": 32}
+pytestmark = pytest.mark.filterwarnings(
+    "default::UserWarning:ctranslate2", "default::UserWarning:torch"
+)
+SIZES = {
+    "model_dim": 18,
+    "num_heads": 3,
+    "ff_dim": 13,
+    "encoder_layers": 1,
+    "decoder_layers": 2,
+    "max_length": 32,
+}
 V = 37
 HELD_BY_CTRANSLATE2 = {
-    "pre, shared projections, scale": {"shared_projections": True, "attention_bias": True, "attention_scale": "key_dim"},
+    "pre, shared projections, scale": {
+        "shared_projections": True,
+        "attention_bias": True,
+        "attention_scale": "key_dim",
+    },
     "post, some biases, learned, gelu": {
         "norm": "post",
         "norm_epsilon": 1e-3,
@@ -67,13 +82,19 @@ FAMILY = {"norm": "post", "norm_epsilon": 1e-5, "positions": "sinusoidal_paper_h
 
 
 def random_translator(**options):
-    """A translator whose weights are so large that translations differ early, and that gives padding and start no probability."""
-    config = TransformerConfig(source_vocab_size=V, target_vocab_size=V, output_bias=True, **SIZES, **options)
+    """A translator whose weights are so large that translations differ early, and that gives
+    padding and start no probability.
+    """
+    config = TransformerConfig(
+        source_vocab_size=V, target_vocab_size=V, output_bias=True, **SIZES, **options
+    )
     model = Transformer(config)
     model.build()
     draw = np.random.default_rng(7)
     for name, weight in model.named_weights.items():
-        mean, deviation = (1.0, 0.2) if name.endswith("gamma") else (0.0, 0.2 if weight.ndim == 1 else 0.4)
+        mean, deviation = (
+            (1.0, 0.2) if name.endswith("gamma") else (0.0, 0.2 if weight.ndim == 1 else 0.4)
+        )
         weight.assign(draw.normal(mean, deviation, weight.shape))
     bias = draw.normal(0.0, 0.2, V)
     bias[: END_ID + 1] = [-1e9, -1e9, 0.5]
@@ -89,27 +110,42 @@ def padded(sources):
     return rows
 
 
-# Two searches each. The options of the two are also those of other cases, or compared in tests/export/test_onnx_layers.py.
-@pytest.mark.parametrize("options", with_long(HELD_BY_CTRANSLATE2, {"no final norms, halves, silu", "wide heads"}))
+# Two searches each. The options of the two are also those of other cases, or compared in
+# tests/export/test_onnx_layers.py.
+@pytest.mark.parametrize(
+    "options", with_long(HELD_BY_CTRANSLATE2, {"no final norms, halves, silu", "wide heads"})
+)
 def test_ctranslate2_finds_the_pieces_and_scores_of_the_model(options, tmp_path):
     ctranslate2 = pytest.importorskip("ctranslate2")
     translator = random_translator(**options)
     tokens = [f"token {i}" for i in range(V)]
     write_ctranslate2(translator.model, tokens, tokens, tmp_path / "model")
-    engine = ctranslate2.Translator(str(tmp_path / "model"), compute_type="float32", intra_threads=1)
+    engine = ctranslate2.Translator(
+        str(tmp_path / "model"), compute_type="float32", intra_threads=1
+    )
     draw = np.random.default_rng(5)
     sources = [draw.integers(END_ID + 1, V, draw.integers(1, 9)) for _ in range(200)]
     ids = padded(sources)
     for beam_size in (1, 4):
-        settings = SearchSettings(beam_size=beam_size, length_penalty=0, max_length_factor=1000, max_length=20)
+        settings = SearchSettings(
+            beam_size=beam_size, length_penalty=0, max_length_factor=1000, max_length=20
+        )
         ours = translator.functions.generate(ids, Limits(**settings.model_dump()))
-        limits = {"beam_size": beam_size, "length_penalty": 0, "min_decoding_length": 0, "max_decoding_length": 20}
-        found = engine.translate_batch([[tokens[i] for i in row] for row in sources], return_scores=True, **limits)
+        limits = {
+            "beam_size": beam_size,
+            "length_penalty": 0,
+            "min_decoding_length": 0,
+            "max_decoding_length": 20,
+        }
+        found = engine.translate_batch(
+            [[tokens[i] for i in row] for row in sources], return_scores=True, **limits
+        )
         rows = [[tokens[i] for i in row if i > END_ID] for row in ours.ids.numpy()[:, 0]]
         same = [result.hypotheses[0] == row for result, row in zip(found, rows, strict=True)]
         scores = np.array([result.scores[0] for result in found])
         assert len({tuple(row) for row in rows}) > 5
-        # With several beams, CTranslate2 may go on when as many hypotheses as beams are finished; see docs/performance.md.
+        # With several beams, CTranslate2 may go on when as many hypotheses as beams are finished;
+        # see docs/performance.md.
         assert all(same) if beam_size == 1 else sum(same) >= 0.99 * len(same)
         np.testing.assert_allclose(scores[same], ours.scores.numpy()[same, 0], rtol=1e-5, atol=1e-4)
 
@@ -120,30 +156,58 @@ def test_ctranslate2_searches_with_the_same_shortlist(beam_size, tmp_path):
     draw = np.random.default_rng(6)
     likely = draw.integers(0, V, (V, 3)).astype("int32")
     likely[[PAD_ID, START_ID, END_ID, V // 2]] = PAD_ID  # tokens without candidates of their own
-    shortlist = Shortlist(np.array([PAD_ID, START_ID, END_ID, UNKNOWN_ID, 9], "int32"), likely, V, sentences=1)
+    shortlist = Shortlist(
+        np.array([PAD_ID, START_ID, END_ID, UNKNOWN_ID, 9], "int32"), likely, V, sentences=1
+    )
     plain = random_translator()
     ours = Translator(plain.model, plain.source_tokenizer, shortlist=shortlist)
     tokens = [f"token{i}" for i in range(V)]
     write_ctranslate2(ours.model, tokens, tokens, tmp_path / "model", shortlist=shortlist)
-    engine = ctranslate2.Translator(str(tmp_path / "model"), compute_type="float32", intra_threads=1)
-    settings = SearchSettings(beam_size=beam_size, length_penalty=0, max_length_factor=1000, max_length=20)
-    options = {"beam_size": beam_size, "length_penalty": 0, "min_decoding_length": 0, "max_decoding_length": 20, "return_scores": True}
+    engine = ctranslate2.Translator(
+        str(tmp_path / "model"), compute_type="float32", intra_threads=1
+    )
+    settings = SearchSettings(
+        beam_size=beam_size, length_penalty=0, max_length_factor=1000, max_length=20
+    )
+    options = {
+        "beam_size": beam_size,
+        "length_penalty": 0,
+        "min_decoding_length": 0,
+        "max_decoding_length": 20,
+        "return_scores": True,
+    }
     sources = [draw.integers(END_ID + 1, V, draw.integers(1, 9)) for _ in range(200)]
     texts = [[tokens[i] for i in row] for row in sources]
-    found, whole = (engine.translate_batch(texts, use_vmap=use, max_batch_size=1, **options) for use in (True, False))
+    found, whole = (
+        engine.translate_batch(texts, use_vmap=use, max_batch_size=1, **options)
+        for use in (True, False)
+    )
     wanted = ours.functions.generate(padded(sources), Limits(**settings.model_dump()))
     rows = [[tokens[i] for i in row if i > END_ID] for row in wanted.ids.numpy()[:, 0]]
     same = [result.hypotheses[0] == row for result, row in zip(found, rows, strict=True)]
     assert all(same) if beam_size == 1 else sum(same) >= 0.99 * len(same)
     scores = np.array([result.scores[0] for result in found])
     np.testing.assert_allclose(scores[same], wanted.scores.numpy()[same, 0], rtol=1e-5, atol=1e-4)
-    assert sum(one.hypotheses != other.hypotheses for one, other in zip(found, whole, strict=True)) > 100  # the map has an effect
+    # The map has an effect.
+    assert (
+        sum(one.hypotheses != other.hypotheses for one, other in zip(found, whole, strict=True))
+        > 100
+    )
 
 
 def test_tokens_that_a_vocabulary_map_cannot_hold_are_named(tmp_path):
-    translator, shortlist = random_translator(), Shortlist(np.arange(4, dtype="int32"), np.zeros((V, 1), "int32"), V, sentences=1)
+    translator, shortlist = (
+        random_translator(),
+        Shortlist(np.arange(4, dtype="int32"), np.zeros((V, 1), "int32"), V, sentences=1),
+    )
     tokens = ["a b", *(f"token{i}" for i in range(V - 1))]
-    with pytest.raises(ValueError, match=r"shortlist: expected tokens without spaces, .* for vmap.txt, got \['a b'\]; export for"):
+    with pytest.raises(
+        ValueError,
+        match=(
+            r"shortlist: expected tokens without spaces, .* for vmap.txt, got \['a b'\]; export "
+            r"for"
+        ),
+    ):
         write_ctranslate2(translator.model, tokens, tokens, tmp_path / "model", shortlist=shortlist)
     assert not list(tmp_path.iterdir())
 
@@ -151,8 +215,16 @@ def test_tokens_that_a_vocabulary_map_cannot_hold_are_named(tmp_path):
 @pytest.mark.parametrize("tied", ["all", "target", "none"])
 def test_a_folder_of_marian_is_read_as_the_same_model(tied, tmp_path):
     """Options that the family lacks become weights: biases of zero, and a projection of keys."""
-    sides = [SubwordTokenizer.train(sentences(side, 200), 60, "bpe") for side in ("source", "target")]
-    options = {"keys_are_values": True, "attention_scale": "key_dim", "attention_bias": ["query"], "tie_embeddings": tied, **FAMILY}
+    sides = [
+        SubwordTokenizer.train(sentences(side, 200), 60, "bpe") for side in ("source", "target")
+    ]
+    options = {
+        "keys_are_values": True,
+        "attention_scale": "key_dim",
+        "attention_bias": ["query"],
+        "tie_embeddings": tied,
+        **FAMILY,
+    }
     model = of_transformer(sides[0], source_vocab_size=60, target_vocab_size=60, **options).model
     translator = Translator(model, sides[0], sides[0] if tied == "all" else sides[1])
     write_marian(translator, tmp_path / "folder")
@@ -164,50 +236,75 @@ def test_a_folder_of_marian_is_read_as_the_same_model(tied, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "options", [{"tags": TAGS, "dropped": ["▁ka", "lo", "▁ba"]}, {"separate": True, "tie_word_embeddings": False}], ids=str
+    "options",
+    [
+        {"tags": TAGS, "dropped": ["▁ka", "lo", "▁ba"]},
+        {"separate": True, "tie_word_embeddings": False},
+    ],
+    ids=str,
 )
 def test_an_imported_model_is_written_as_it_was_read(options, tmp_path):
     original = write_folder(tmp_path / "original", **options)
     translator = import_model(original)
     write_marian(translator, tmp_path / "written")
     assert_same(import_model(tmp_path / "written"), translator)
-    before, after = (safetensors.numpy.load_file(tmp_path / name / "model.safetensors") for name in ("original", "written"))
+    before, after = (
+        safetensors.numpy.load_file(tmp_path / name / "model.safetensors")
+        for name in ("original", "written")
+    )
     assert set(before) == set(after)
-    tables = {name for name in before if before[name].shape != after[name].shape}  # a start token of its own, and pieces that were lacking
+    # A start token of its own, and pieces that were lacking.
+    tables = {name for name in before if before[name].shape != after[name].shape}
     assert len(tables) == (4 if "separate" in options else 2)
     for name in set(before) - tables:
         np.testing.assert_array_equal(before[name], after[name])
-    vocabularies = [json.loads((tmp_path / name / "vocab.json").read_text()) for name in ("original", "written")]
+    vocabularies = [
+        json.loads((tmp_path / name / "vocab.json").read_text()) for name in ("original", "written")
+    ]
     assert set(vocabularies[0]) <= set(vocabularies[1])
 
 
 def assert_same(read, translator):
     """The same ids of texts, the same texts of ids, and the same logits."""
     texts = random_texts(400)
-    sides = [(read.source_tokenizer, translator.source_tokenizer), (read.target_tokenizer, translator.target_tokenizer)]
+    sides = [
+        (read.source_tokenizer, translator.source_tokenizer),
+        (read.target_tokenizer, translator.target_tokenizer),
+    ]
     for one, other in sides:
         ids = other.encode(texts)
         assert one.encode(texts) == ids and one.decode(ids) == other.decode(ids)
     draw = np.random.default_rng(3)
-    sources, targets = (draw.integers(END_ID, tokenizer.vocab_size, (7, 11)) for _, tokenizer in sides)
+    sources, targets = (
+        draw.integers(END_ID, tokenizer.vocab_size, (7, 11)) for _, tokenizer in sides
+    )
     sources[3:, 5:] = PAD_ID
     targets[:, 0] = START_ID
-    logits = [np.array(each.model({"source": sources, "target": targets})) for each in (read, translator)]
+    logits = [
+        np.array(each.model({"source": sources, "target": targets})) for each in (read, translator)
+    ]
     np.testing.assert_allclose(*logits, rtol=1e-5, atol=2e-5)
 
 
 def test_every_option_without_counterpart_is_named(tmp_path):
     translator = of_transformer(
-        SubwordTokenizer.train(sentences("source", 100), 15, "char"), key_dim=4, value_dim=7, decoder_final_norm=True
+        SubwordTokenizer.train(sentences("source", 100), 15, "char"),
+        key_dim=4,
+        value_dim=7,
+        decoder_final_norm=True,
     )
     with pytest.raises(ValueError) as error:
         export(translator, tmp_path / "out", ["ctranslate2", "huggingface"])
     assert str(error.value) == (
-        "formats: expected a model with options that exist in ctranslate2 and huggingface, got one that CTranslate2 cannot hold: "
-        "key_dim 4 beside value_dim 7 (expected equal widths), and one that MarianMT of Hugging Face cannot hold: "
+        "formats: expected a model with options that exist in ctranslate2 and huggingface, got one "
+        "that CTranslate2 cannot hold: "
+        "key_dim 4 beside value_dim 7 (expected equal widths), and one that MarianMT of Hugging "
+        "Face cannot hold: "
         "norm 'pre' (expected 'post' or 'post_dropout'); norm_epsilon 1e-06 (expected 1e-05); "
-        "positions 'sinusoidal' (expected 'sinusoidal_paper_halves'); decoder_final_norm True (expected None or False); "
-        "key_dim 4 (expected model_dim / num_heads, 6); value_dim 7 (expected model_dim / num_heads, 6). Nothing was written."
+        "positions 'sinusoidal' (expected 'sinusoidal_paper_halves'); decoder_final_norm True "
+        "(expected None or False); "
+        "key_dim 4 (expected model_dim / num_heads, 6); value_dim 7 (expected model_dim / "
+        "num_heads, 6). Nothing was written."
     )
     assert list(tmp_path.iterdir()) == []
 
@@ -219,15 +316,22 @@ def test_an_option_of_a_later_version_is_refused_unless_it_has_its_default():
     sizes = {"source_vocab_size": 9, "target_vocab_size": 9, **SIZES, **FAMILY}
     for library in (CTRANSLATE2, MARIAN):
         assert refusals(LaterConfig(**sizes), library) == []
-        assert refusals(LaterConfig(**sizes, gated=True), library) == ["gated True (expected False)"]
+        assert refusals(LaterConfig(**sizes, gated=True), library) == [
+            "gated True (expected False)"
+        ]
         (refusal,) = refusals(LanguageModelConfig(vocab_size=9), library)
         assert refusal == "architecture 'decoder' (expected 'encoder_decoder')"
 
 
 def test_tokenizers_that_the_family_cannot_have_are_refused(tmp_path):
     sides = [SubwordTokenizer.train(sentences(side, 200), 60) for side in ("source", "target")]
-    model = of_transformer(sides[0], source_vocab_size=60, target_vocab_size=60, tie_embeddings="all", **FAMILY).model
-    with pytest.raises(ValueError, match="MarianMT can hold, got tie_embeddings 'all' with tokenizers of other pieces"):
+    model = of_transformer(
+        sides[0], source_vocab_size=60, target_vocab_size=60, tie_embeddings="all", **FAMILY
+    ).model
+    with pytest.raises(
+        ValueError,
+        match="MarianMT can hold, got tie_embeddings 'all' with tokenizers of other pieces",
+    ):
         write_marian(Translator(model, *sides), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -240,7 +344,16 @@ def written(tmp_path_factory):
     original = write_folder(folder / "opus", tags=TAGS, encoder_layers=1, decoder_layers=1)
     translator = import_model(original, probes=["", *sentences("source", 100, seed=3)])
     translator.save(folder / "bundle")
-    arguments = ["export", str(folder / "bundle"), "--out", str(folder / "out"), "--format", "ctranslate2", "--format", "huggingface"]
+    arguments = [
+        "export",
+        str(folder / "bundle"),
+        "--out",
+        str(folder / "out"),
+        "--format",
+        "ctranslate2",
+        "--format",
+        "huggingface",
+    ]
     done = CliRunner().invoke(main.app, arguments)
     assert done.exit_code == 0, done.output
     return translator, done.output.splitlines(), folder / "out"
@@ -248,16 +361,23 @@ def written(tmp_path_factory):
 
 def test_the_command_writes_both_folders_and_their_figures(written):
     _, lines, out = written
-    assert lines[0] == f"{out}:" and [line.split()[0] for line in lines[1:4]] == ["ctranslate2", "huggingface", "parity.json"]
+    assert lines[0] == f"{out}:" and [line.split()[0] for line in lines[1:4]] == [
+        "ctranslate2",
+        "huggingface",
+        "parity.json",
+    ]
     figures = json.loads((out / "parity.json").read_text())
     own = figures["ctranslate2"]["same_in_beam_search"]
-    assert (
-        lines[4]
-        == f"Checked: CTranslate2: the same translations without length penalty, 100 of 100 in greedy search, {own} of 100 in beam search."
+    assert lines[4] == (
+        "Checked: CTranslate2: the same translations without length penalty, 100 of 100 in "
+        f"greedy search, {own} of 100 in beam search."
     )
-    assert lines[5].startswith("Checked: MarianMT: the same log-probabilities within ") and lines[5].endswith(" on 101 sentences.")
+    assert lines[5].startswith("Checked: MarianMT: the same log-probabilities within ") and lines[
+        5
+    ].endswith(" on 101 sentences.")
     assert len(lines) == 6  # no command runs folders of other libraries
-    # Padding has a tenth of this model's probabilities, and none there, which changes some translations of a beam search.
+    # Padding has a tenth of this model's probabilities, and none there, which changes some
+    # translations of a beam search.
     assert 80 <= own <= 100 and figures["ctranslate2"]["same_without_padding_in_beam_search"] == 100
     assert set(figures) == {"sentences", "ctranslate2", "huggingface"}
     assert figures["ctranslate2"]["largest_score_difference"] < 1e-4
@@ -271,9 +391,11 @@ def test_a_user_runs_ctranslate2_with_the_files_of_the_folder(written):
     code = f"""
 import sys, json
 sys.modules["tensorflow"] = sys.modules["tfk_transformer"] = None
-import ctranslate2, sentencepiece
+import ctranslate2
+from sentencepiece import SentencePieceProcessor
 folder = {str(out / "ctranslate2")!r}
-source, target = (sentencepiece.SentencePieceProcessor(model_file=f"{{folder}}/{{side}}.model") for side in ("source", "target"))
+source = SentencePieceProcessor(model_file=f"{{folder}}/source.model")
+target = SentencePieceProcessor(model_file=f"{{folder}}/target.model")
 pieces = [source.id_to_piece(ids) for ids in source.encode({texts!r})]
 options = {{"length_penalty": 0, "min_decoding_length": 0, "max_decoding_length": 20}}
 found = ctranslate2.Translator(folder).translate_batch(pieces, beam_size=1, **options)
@@ -283,7 +405,9 @@ print(json.dumps([target.decode(result.hypotheses[0]).strip() for result in foun
     assert done.returncode == 0, done.stderr
     ids = translator.source_tokenizer.encode(texts)
     settings = SearchSettings(beam_size=1, max_length=20, max_length_factor=1000)
-    ours = translator.functions.generate(padded(ids), Limits(**settings.model_dump())).ids.numpy()[:, 0]
+    ours = translator.functions.generate(padded(ids), Limits(**settings.model_dump())).ids.numpy()[
+        :, 0
+    ]
     assert json.loads(done.stdout) == translator.target_tokenizer.decode(ours.tolist())
 
 
@@ -294,17 +418,29 @@ def test_inspect_describes_the_folders_and_load_says_what_opens_them(written, tm
         assert (found["kind"], found["parameters"]) == (kind, translator.model.count_params())
         assert found["config"] == translator.model.config.model_dump(mode="json")
         assert found["parity"]["sentences"] >= 100 and "config.json" in found["files"]
-    with pytest.raises(ValueError, match="got .*/ctranslate2, a folder of CTranslate2, which ctranslate2.Translator opens.$"):
+    with pytest.raises(
+        ValueError,
+        match="got .*/ctranslate2, a folder of CTranslate2, which ctranslate2.Translator opens.$",
+    ):
         load(out / "ctranslate2")
     with pytest.raises(
-        ValueError, match=r"/huggingface, a folder of transformers \(marian\), of which `tfk-transformer import` makes a bundle.$"
+        ValueError,
+        match=(
+            r"/huggingface, a folder of transformers \(marian\), of which `tfk-transformer "
+            r"import` makes a bundle.$"
+        ),
     ):
         load(out / "huggingface")
     original = write_folder(tmp_path / "other")
-    with pytest.raises(ValueError, match=r"FILE: expected .*, got .*/other, a folder of transformers \(marian\)"):
+    with pytest.raises(
+        ValueError, match=r"FILE: expected .*, got .*/other, a folder of transformers \(marian\)"
+    ):
         inspect(original)
     (original / "tfk_transformer.json").write_text('{"version": "1", "parameters": "many"}')
-    with pytest.raises(ValueError, match="the description of an exported folder in .*, got one without parameters, config"):
+    with pytest.raises(
+        ValueError,
+        match="the description of an exported folder in .*, got one without parameters, config",
+    ):
         inspect(original)
 
 
@@ -314,17 +450,25 @@ def test_inspect_describes_the_folders_and_load_says_what_opens_them(written, tm
         (
             "ctranslate2",
             "write_ctranslate2",
-            "CTranslate2: expected the model's translations of at least 99% of 100 probe sentences in greedy",
+            (
+                "CTranslate2: expected the model's translations of at least 99% of 100 probe "
+                "sentences in greedy"
+            ),
         ),
         pytest.param(
             "huggingface",
             "write_marian",
-            "MarianMT: expected the model's log-probabilities of the tokens of 101 probe translations, got some",
+            (
+                "MarianMT: expected the model's log-probabilities of the tokens of 101 probe "
+                "translations, got some"
+            ),
             marks=pytest.mark.long,  # an export each
         ),
     ],
 )
-def test_a_folder_of_other_weights_is_not_written(written, tmp_path, monkeypatch, format, writer, message):
+def test_a_folder_of_other_weights_is_not_written(
+    written, tmp_path, monkeypatch, format, writer, message
+):
     translator, _, _ = written
     write = getattr(library_files, writer)
     model = type(translator.model)(translator.model.config)
@@ -343,18 +487,30 @@ def test_a_folder_of_other_weights_is_not_written(written, tmp_path, monkeypatch
 def test_a_share_of_the_translations_may_differ():
     parity.check_share("X", "beam search", [True] * 99 + [False], 1e-4)
     with pytest.raises(
-        parity.ParityError, match="X: expected .* at least 99% of 100 probe sentences in beam search, got those of 98, with"
+        parity.ParityError,
+        match=(
+            "X: expected .* at least 99% of 100 probe sentences in beam search, got those of "
+            "98, with"
+        ),
     ):
         parity.check_share("X", "beam search", [True] * 98 + [False] * 2, 1e-4)
     for difference in (0.01, np.nan):
-        with pytest.raises(parity.ParityError, match="got those of 100, with log-probabilities up to"):
+        with pytest.raises(
+            parity.ParityError, match="got those of 100, with log-probabilities up to"
+        ):
             parity.check_share("X", "beam search", [True] * 100, difference)
 
 
 def test_a_missing_package_is_named_before_any_work(tmp_path):
     (tmp_path / "config.json").write_text("{}")
-    code = "import sys; sys.modules['ctranslate2'] = sys.modules['tensorflow'] = None\nfrom tfk_transformer.cli.main import main\nmain()"
+    code = (
+        "import sys; sys.modules['ctranslate2'] = sys.modules['tensorflow'] = None\nfrom "
+        "tfk_transformer.cli.main import main\nmain()"
+    )
     arguments = ["export", str(tmp_path), "--out", str(tmp_path / "out"), "--format", "ctranslate2"]
     done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True)
-    line = 'error: ctranslate2 is not installed. Install it with: pip install "tfk-transformer[ctranslate2]"\n'
+    line = (
+        "error: ctranslate2 is not installed. Install it with: pip install "
+        '"tfk-transformer[ctranslate2]"\n'
+    )
     assert (done.returncode, done.stdout, done.stderr) == (1, "", line)

@@ -1,4 +1,6 @@
-"""M2M100 goes out as it came in; the target language's row is what training made of the start token's."""
+"""M2M100 goes out as it came in; the target language's row is what training made of the start
+token's.
+"""
 
 import json
 
@@ -32,18 +34,36 @@ def arrays_of(folder):
 @pytest.mark.long  # an import, an export and both models' searches
 def test_an_imported_model_goes_out_as_it_came(folder, translator, tmp_path):
     figures = export(translator, tmp_path / "out", ["huggingface"])
-    assert figures["huggingface"] == {"family": "M2M100", "sentences": 100, "largest_token_score_difference": 0.0}
-    written, given = tmp_path / "out" / "huggingface", json.loads((folder / "config.json").read_text())
+    assert figures["huggingface"] == {
+        "family": "M2M100",
+        "sentences": 100,
+        "largest_token_score_difference": 0.0,
+    }
+    written, given = (
+        tmp_path / "out" / "huggingface",
+        json.loads((folder / "config.json").read_text()),
+    )
     theirs, ours = arrays_of(folder), arrays_of(written)
     assert theirs.keys() == ours.keys()
     for name in theirs:
         np.testing.assert_array_equal(ours[name], theirs[name], err_msg=name)
-    assert json.loads((written / "vocab.json").read_text()) == json.loads((folder / "vocab.json").read_text())
+    assert json.loads((written / "vocab.json").read_text()) == json.loads(
+        (folder / "vocab.json").read_text()
+    )
     config = json.loads((written / "config.json").read_text())
-    assert {name: config[name] for name in set(config) & set(given)} == {name: given[name] for name in set(config) & set(given)}
+    assert {name: config[name] for name in set(config) & set(given)} == {
+        name: given[name] for name in set(config) & set(given)
+    }
     settings = json.loads((written / "generation_config.json").read_text())
-    rows = {code: len(json.loads((folder / "vocab.json").read_text())) + i for i, code in enumerate("en ha is ja cs ru zh de".split())}
-    assert settings["forced_bos_token_id"] == rows["en"] and [rows["de"]] in settings["bad_words_ids"] and settings["num_beams"] == 5
+    rows = {
+        code: len(json.loads((folder / "vocab.json").read_text())) + i
+        for i, code in enumerate("en ha is ja cs ru zh de".split())
+    }
+    assert (
+        settings["forced_bos_token_id"] == rows["en"]
+        and [rows["de"]] in settings["bad_words_ids"]
+        and settings["num_beams"] == 5
+    )
 
 
 def test_the_row_of_the_target_language_is_that_of_the_start_token(folder, translator, tmp_path):
@@ -53,19 +73,31 @@ def test_the_row_of_the_target_language_is_that_of_the_start_token(folder, trans
     table.assign(trained)
     write(translator, tmp_path / "out")
     first = len(json.loads((folder / "vocab.json").read_text()))  # "en" is the first language
-    changed = arrays_of(tmp_path / "out")["model.shared.weight"] - arrays_of(folder)["model.shared.weight"]
+    changed = (
+        arrays_of(tmp_path / "out")["model.shared.weight"]
+        - arrays_of(folder)["model.shared.weight"]
+    )
     np.testing.assert_allclose(changed[first], 0.25, atol=1e-6)
     assert not np.delete(changed, first, axis=0).any()
-    again = import_model(tmp_path / "out", **LANGUAGES).model.named_weights["source_embedding/embeddings"]
+    again = import_model(tmp_path / "out", **LANGUAGES).model.named_weights[
+        "source_embedding/embeddings"
+    ]
     np.testing.assert_array_equal(np.array(again)[START_ID], trained[START_ID])
 
 
 def test_what_the_family_lacks_is_refused(folder, translator, tmp_path):
     bias = translator.model.named_weights["output/bias"]
     bias.assign(np.array(bias) + np.float32(0.1))
-    with pytest.raises(ValueError, match=r"got an output bias other than 0, which training changed \(expected 0: freeze it"):
+    with pytest.raises(
+        ValueError,
+        match=r"got an output bias other than 0, which training changed \(expected 0: freeze it",
+    ):
         write(translator, tmp_path / "out")
-    nllb = import_model(write_nllb(tmp_path / "nllb"), source_language="deu_Latn", target_language="eng_Latn")
-    with pytest.raises(ValueError, match="one that M2M100 of Hugging Face cannot hold: tokenizers of NLLB"):
+    nllb = import_model(
+        write_nllb(tmp_path / "nllb"), source_language="deu_Latn", target_language="eng_Latn"
+    )
+    with pytest.raises(
+        ValueError, match="one that M2M100 of Hugging Face cannot hold: tokenizers of NLLB"
+    ):
         export(nllb, tmp_path / "out", ["huggingface"])
     assert not (tmp_path / "out").exists()

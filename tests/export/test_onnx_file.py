@@ -34,7 +34,9 @@ def parted(models, translator, tmp_path):
 
 def inside(graph):
     """Yield the initializers that stand in an ONNX graph itself, those of loops' bodies too."""
-    yield from (tensor for tensor in graph.initializer if tensor.data_location != onnx.TensorProto.EXTERNAL)
+    yield from (
+        tensor for tensor in graph.initializer if tensor.data_location != onnx.TensorProto.EXTERNAL
+    )
     for node in graph.node:
         for attribute in node.attribute:
             if attribute.type == onnx.AttributeProto.GRAPH:
@@ -42,21 +44,38 @@ def inside(graph):
 
 
 def test_weights_lie_beside_the_file(parted, models, translator):
-    assert sorted(path.name for path in parted.iterdir()) == sorted([*NAMES, *(f"{name}.data" for name in NAMES)])
+    assert sorted(path.name for path in parted.iterdir()) == sorted(
+        [*NAMES, *(f"{name}.data" for name in NAMES)]
+    )
     for name in NAMES:
         graph = onnx.load(parted / name, load_external_data=False).graph
-        numbers = [tensor for tensor in inside(graph) if tensor.data_type != onnx.TensorProto.STRING]
+        numbers = [
+            tensor for tensor in inside(graph) if tensor.data_type != onnx.TensorProto.STRING
+        ]
         assert max(len(tensor.raw_data) for tensor in numbers) <= SMALL
         assert (parted / f"{name}.data").stat().st_size >= 4 * translator.model.count_params()
-        assert inspect(parted / name)["files"] == {file: (parted / file).stat().st_size for file in (name, f"{name}.data")}
-    tensors = [value.const_value for model in models.values() for graph in model.graphs() for value in graph.initializers.values()]
-    assert not any(isinstance(tensor, ir.ExternalTensor) for tensor in tensors)  # the models themselves are as they were
+        assert inspect(parted / name)["files"] == {
+            file: (parted / file).stat().st_size for file in (name, f"{name}.data")
+        }
+    tensors = [
+        value.const_value
+        for model in models.values()
+        for graph in model.graphs()
+        for value in graph.initializers.values()
+    ]
+    # The models themselves are as they were.
+    assert not any(isinstance(tensor, ir.ExternalTensor) for tensor in tensors)
 
 
-def test_they_are_found_from_any_folder(parted, exported, translator, tmp_path_factory, monkeypatch):
+def test_they_are_found_from_any_folder(
+    parted, exported, translator, tmp_path_factory, monkeypatch
+):
     source = probe_ids(TEXTS, translator.source_tokenizer, 32)
     expected = OnnxTranslator(exported / "translate.onnx").translate(TEXTS, n_best=2)
-    for folder, path in ((tmp_path_factory.mktemp("elsewhere"), parted), (parted.parent, parted.name)):
+    for folder, path in (
+        (tmp_path_factory.mktemp("elsewhere"), parted),
+        (parted.parent, parted.name),
+    ):
         monkeypatch.chdir(folder)
         assert OnnxTranslator(f"{path}/translate.onnx").translate(TEXTS, n_best=2) == expected
         (ids, _) = open_session(f"{path}/generate.onnx").run(None, {"source_ids": source})
@@ -67,13 +86,27 @@ def test_a_file_in_use_is_written_again(parted, models, translator):
     """As at the end of an export, when the parity figures are known."""
     opened = OnnxTranslator(parted / "translate.onnx")
     before = opened.translate(TEXTS)
-    OnnxFiles(models, parted, translator.model.config, {"search": setting_rules(), "parity": {"ids": "equal"}}, largest=1000)
-    assert opened.translate(TEXTS) == before == OnnxTranslator(parted / "translate.onnx").translate(TEXTS)
+    OnnxFiles(
+        models,
+        parted,
+        translator.model.config,
+        {"search": setting_rules(), "parity": {"ids": "equal"}},
+        largest=1000,
+    )
+    assert (
+        opened.translate(TEXTS)
+        == before
+        == OnnxTranslator(parted / "translate.onnx").translate(TEXTS)
+    )
 
 
-def test_a_graph_is_serialized_once_and_metadata_is_put_at_the_end(models, translator, tmp_path, monkeypatch):
+def test_a_graph_is_serialized_once_and_metadata_is_put_at_the_end(
+    models, translator, tmp_path, monkeypatch
+):
     saved, save = [], ir.save
-    monkeypatch.setattr(ir, "save", lambda model, path, *more: saved.append(path.name) or save(model, path, *more))
+    monkeypatch.setattr(
+        ir, "save", lambda model, path, *more: saved.append(path.name) or save(model, path, *more)
+    )
     files = OnnxFiles(models, tmp_path, translator.model.config, {"search": setting_rules(32)})
     before = {name: (tmp_path / name).read_bytes() for name in NAMES}
     opened = OnnxTranslator(tmp_path / "translate.onnx")
@@ -88,7 +121,9 @@ def test_a_graph_is_serialized_once_and_metadata_is_put_at_the_end(models, trans
         assert metadata.count(METADATA) == 1 and len(set(metadata)) == len(metadata)
         read = read_metadata(open_session(tmp_path / name, text_operators=True), name)
         assert read["parity"] == {"ids": "equal"} == inspect(tmp_path / name)["parity"]
-        assert read["search"]["max_length"]["default"] == 32 and read["config"] == translator.model.config.model_dump(mode="json")
+        assert read["search"]["max_length"]["default"] == 32 and read[
+            "config"
+        ] == translator.model.config.model_dump(mode="json")
 
 
 @pytest.mark.parametrize("cut", [True, False])
@@ -97,19 +132,37 @@ def test_weights_that_are_missing_or_cut_are_said(parted, cut):
     data.write_bytes(data.read_bytes()[:-4]) if cut else data.unlink()
     with pytest.raises(ValueError, match="translate.onnx does not load"):
         OnnxTranslator(parted / "translate.onnx")
-    with pytest.raises(ValueError, match="expected weights of .* in translate.onnx.data beside it, got no such file or a cut one"):
+    with pytest.raises(
+        ValueError,
+        match=(
+            "expected weights of .* in translate.onnx.data beside it, got no such file or a cut one"
+        ),
+    ):
         inspect(parted / "translate.onnx")
 
 
 def test_one_process_converts_again_and_again(translator):
-    """TensorFlow names what it inlines anew in each conversion, and must not find two functions of one name."""
-    first, second = (Counter(node.op_type for node in generate_graph(translator).graph.all_nodes()) for _ in range(2))
+    """TensorFlow names what it inlines anew in each conversion, and must not find two functions of
+    one name.
+    """
+    first, second = (
+        Counter(node.op_type for node in generate_graph(translator).graph.all_nodes())
+        for _ in range(2)
+    )
     assert first == second and first["Loop"] == 2
 
 
 def test_weights_that_stand_as_in_keras_have_their_names_of_there(translator, models):
-    wanted = {name: weight.numpy() for name, weight in translator.model.named_weights.items() if "feed_forward" in name}
-    found = {name: value.const_value for graph in models["generate.onnx"].graphs() for name, value in graph.initializers.items()}
+    wanted = {
+        name: weight.numpy()
+        for name, weight in translator.model.named_weights.items()
+        if "feed_forward" in name
+    }
+    found = {
+        name: value.const_value
+        for graph in models["generate.onnx"].graphs()
+        for name, value in graph.initializers.items()
+    }
     assert len(wanted) == 16
     for name, weight in wanted.items():
         np.testing.assert_array_equal(found[name].numpy(), weight)

@@ -1,7 +1,16 @@
 import numpy as np
 import onnx_ir as ir
 import pytest
-from random_translators import OPTIONS, SIZES, V, found_by, of_transformer, opened, source_ids, translator_of
+from random_translators import (
+    OPTIONS,
+    SIZES,
+    V,
+    found_by,
+    of_transformer,
+    opened,
+    source_ids,
+    translator_of,
+)
 from tiers import with_long
 
 from tfk_transformer.config.search_settings import SearchSettings
@@ -11,7 +20,11 @@ from tfk_transformer.export.to_onnx.onnx_models import generate_graph
 from tfk_transformer.models.language_model import LanguageModel
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
-SEARCHES = ({"beam_size": 1}, {"beam_size": 3, "n_best": 3}, {"beam_size": 2, "coverage_penalty": 0.4, "no_repeat_ngram_size": 2})
+SEARCHES = (
+    {"beam_size": 1},
+    {"beam_size": 3, "n_best": 3},
+    {"beam_size": 2, "coverage_penalty": 0.4, "no_repeat_ngram_size": 2},
+)
 
 
 @pytest.fixture(scope="module")
@@ -22,11 +35,16 @@ def tokenizer():
 def assert_equal(translator, session, searches=SEARCHES):
     search = traced(translator.functions, GENERATE)
     for settings in searches:
-        expected = search(source_ids(), np.zeros((1, 0), "int32"), *SearchSettings(**settings).model_dump().values())
+        expected = search(
+            source_ids(),
+            np.zeros((1, 0), "int32"),
+            *SearchSettings(**settings).model_dump().values(),
+        )
         ids, scores = found_by(session, settings)
         np.testing.assert_array_equal(expected["ids"], ids)
         np.testing.assert_allclose(expected["scores"], scores, atol=1e-4)
-    assert len({tuple(row) for row in ids[:, 0]}) > 2  # not all alike: the output depends on the input
+    # Not all alike: the output depends on the input.
+    assert len({tuple(row) for row in ids[:, 0]}) > 2
 
 
 # A search each. The layers of "plain" and "post" are in other cases too.
@@ -45,7 +63,9 @@ def test_heads_may_be_of_any_width(tokenizer, tmp_path):
 
 def test_a_decoder_alone_too(tokenizer, tmp_path):
     sizes = {name: size for name, size in SIZES.items() if name != "encoder_layers"}
-    translator = translator_of(tokenizer, LanguageModel, **sizes, vocab_size=V, tie_embeddings="all")
+    translator = translator_of(
+        tokenizer, LanguageModel, **sizes, vocab_size=V, tie_embeddings="all"
+    )
     graph = generate_graph(translator)
     assert_equal(translator, opened(graph, tmp_path / "search.onnx"), SEARCHES[:2])
 
@@ -67,7 +87,9 @@ def loop_bodies(graph):
 def test_a_decoder_layer_has_fewer_than_35_nodes_in_the_loop(tokenizer):
     two = of_transformer(tokenizer)
     one = of_transformer(tokenizer, decoder_layers=1)
-    counts = [len(list(loop_bodies(generate_graph(translator).graph))[-1]) for translator in (two, one)]
+    counts = [
+        len(list(loop_bodies(generate_graph(translator).graph))[-1]) for translator in (two, one)
+    ]
     assert 10 < counts[0] - counts[1] < 35
 
 
@@ -75,11 +97,18 @@ def test_what_plain_searches_do_not_ask_for_stands_in_a_branch_of_its_own(tokeni
     translator = of_transformer(tokenizer)
     body = list(loop_bodies(generate_graph(translator).graph))[-1]
     (branching,) = [node for node in body if node.op_type == "If"]
-    asked, plain = (branching.attributes[name].as_graph() for name in ("then_branch", "else_branch"))
+    asked, plain = (
+        branching.attributes[name].as_graph() for name in ("then_branch", "else_branch")
+    )
     assert "Log" in {node.op_type for node in asked}  # of coverage
-    assert not {"Log", "If"} & {node.op_type for node in (*[node for node in body if node is not branching], *plain)}
+    assert not {"Log", "If"} & {
+        node.op_type for node in (*[node for node in body if node is not branching], *plain)
+    }
     # What does not change from step to step is computed before the loop.
-    assert all(any(value is not None and value.graph in (plain, body) for value in node.inputs) for node in plain)
+    assert all(
+        any(value is not None and value.graph in (plain, body) for value in node.inputs)
+        for node in plain
+    )
 
 
 def test_each_weight_stands_in_the_file_once(tokenizer):
@@ -87,12 +116,16 @@ def test_each_weight_stands_in_the_file_once(tokenizer):
     graph = generate_graph(translator).graph
     kept = [value for part in (graph, *graph.subgraphs()) for value in part.initializers.values()]
     arrays = [value.const_value for value in kept if value.const_value.dtype == ir.DataType.FLOAT]
-    positions, chosen_from = SIZES["max_length"] * SIZES["model_dim"], 3 * V  # what the search has of its own is no larger
+    # What the search has of its own is no larger.
+    positions, chosen_from = SIZES["max_length"] * SIZES["model_dim"], 3 * V
     floats = sum(array.size for array in arrays if array.size > 1)
     assert 0 <= floats - translator.model.count_params() - positions <= chosen_from
 
 
 def test_models_of_one_template_share_no_weights(tokenizer):
     first, second = of_transformer(tokenizer), of_transformer(tokenizer, norm="post")
-    graphs = [ir.to_proto(generate_graph(translator)).SerializeToString() for translator in (first, second, first)]
+    graphs = [
+        ir.to_proto(generate_graph(translator)).SerializeToString()
+        for translator in (first, second, first)
+    ]
     assert graphs[0] == graphs[2] != graphs[1]

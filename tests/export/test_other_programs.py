@@ -1,4 +1,6 @@
-"""ONNX files in programs that know nothing of this project: a plain onnxruntime session, ONNX's reference evaluator, OpenVINO."""
+"""ONNX files in programs that know nothing of this project: a plain onnxruntime session, ONNX's
+reference evaluator, OpenVINO.
+"""
 
 import json
 import re
@@ -24,26 +26,46 @@ for path in sys.argv[2:]:
     os.write(2, b"NEXT FILE\\n")  # what onnxruntime wrote of this file stands above
 """
 WARNING, ERROR = 2, 3  # onnxruntime's levels; the first is the default
-FILES = ("translate.onnx", "generate.onnx", "score.onnx", "tokenizer.onnx", "encoder.onnx", "decoder_step.onnx")
-DRAWN: dict[str, object] = {"temperature": 1.3, "seed": 7, "n_best": 2}  # OpenVINO draws other tokens, see docs/exports.md
+FILES = (
+    "translate.onnx",
+    "generate.onnx",
+    "score.onnx",
+    "tokenizer.onnx",
+    "encoder.onnx",
+    "decoder_step.onnx",
+)
+# OpenVINO draws other tokens, see docs/exports.md.
+DRAWN: dict[str, object] = {"temperature": 1.3, "seed": 7, "n_best": 2}
 SETTINGS: list[dict[str, object]] = [
     {},
     {"beam_size": 1},
     {"beam_size": 3, "n_best": 3, "length_penalty": 0.25},
-    {"coverage_penalty": 0.4, "repetition_penalty": 1.5, "no_repeat_ngram_size": 2, "min_length": 3, "max_length": 7},
+    {
+        "coverage_penalty": 0.4,
+        "repetition_penalty": 1.5,
+        "no_repeat_ngram_size": 2,
+        "min_length": 3,
+        "max_length": 7,
+    },
     {"prefix_ids": [[7, 9, 0]]},
 ]
 
 
 def opened_plainly(folder, severity):
-    """Return of each file the names of its optional inputs, and what a process that opens it writes to stderr."""
+    """Return of each file the names of its optional inputs, and what a process that opens it writes
+    to stderr.
+    """
     paths = [folder / name for name in FILES]
     command = [sys.executable, "-c", OPEN, str(severity), *paths]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     *written, after = done.stderr.split("NEXT FILE\n")
     assert after == ""
-    return dict(zip(FILES, zip(map(json.loads, done.stdout.splitlines()), written, strict=True), strict=True))
+    return dict(
+        zip(
+            FILES, zip(map(json.loads, done.stdout.splitlines()), written, strict=True), strict=True
+        )
+    )
 
 
 @pytest.fixture(scope="module")
@@ -57,9 +79,14 @@ def with_errors(exported):
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_plain_session_warns_of_each_default_and_of_nothing_else(with_warnings, with_errors, name):
+def test_a_plain_session_warns_of_each_default_and_of_nothing_else(
+    with_warnings, with_errors, name
+):
     optional, written = with_warnings[name]
-    warned = [re.findall(r"Initializer (\w+) appears in graph inputs", line) for line in written.splitlines()]
+    warned = [
+        re.findall(r"Initializer (\w+) appears in graph inputs", line)
+        for line in written.splitlines()
+    ]
     assert sorted(warned) == sorted([each] for each in optional)
     assert with_errors[name] == (optional, "")
 
@@ -67,7 +94,11 @@ def test_a_plain_session_warns_of_each_default_and_of_nothing_else(with_warnings
 @pytest.fixture(scope="module")
 def source(translator):
     """int32 ids (7, S): sentences of several lengths, a blank one and one of padding only."""
-    ids = probe_ids(["forty-two", "one hundred ninety-nine", "seven", "no number at all", "eighty", ""], translator.source_tokenizer, 32)
+    ids = probe_ids(
+        ["forty-two", "one hundred ninety-nine", "seven", "no number at all", "eighty", ""],
+        translator.source_tokenizer,
+        32,
+    )
     return np.pad(ids, [(0, 1), (0, 0)])
 
 
@@ -78,7 +109,8 @@ def session(exported):
 
 def as_inputs(source, settings):
     return {"source_ids": source} | {
-        name: np.array(value, "float32" if isinstance(value, float) else "int32") for name, value in settings.items()
+        name: np.array(value, "float32" if isinstance(value, float) else "int32")
+        for name, value in settings.items()
     }
 
 
@@ -91,10 +123,15 @@ def check(found, expected):
 @pytest.mark.parametrize("settings", [*SETTINGS, DRAWN])
 def test_the_reference_evaluator_gives_the_same_ids(exported, session, source, settings):
     inputs = as_inputs(source, settings)
-    check(ReferenceEvaluator(str(exported / "generate.onnx")).run(["ids", "scores"], inputs), session.run(["ids", "scores"], inputs))
+    check(
+        ReferenceEvaluator(str(exported / "generate.onnx")).run(["ids", "scores"], inputs),
+        session.run(["ids", "scores"], inputs),
+    )
 
 
-@pytest.mark.parametrize("prefix", [np.zeros((1, 0)), np.zeros((1, 1)), np.zeros((7, 3)), np.full((1, 1), 2)])
+@pytest.mark.parametrize(
+    "prefix", [np.zeros((1, 0)), np.zeros((1, 1)), np.zeros((7, 3)), np.full((1, 1), 2)]
+)
 def test_no_columns_padding_and_an_end_token_force_nothing(session, source, prefix):
     names = ["ids", "scores"]
     for found, expected in zip(
@@ -106,10 +143,14 @@ def test_no_columns_padding_and_an_end_token_force_nothing(session, source, pref
 
 
 def compiled(model):
-    """Return a function of inputs by name to ids and scores, with OpenVINO, whose default on some processors is bfloat16."""
+    """Return a function of inputs by name to ids and scores, with OpenVINO, whose default on some
+    processors is bfloat16.
+    """
     openvino = pytest.importorskip("openvino")
     core = openvino.Core()
-    network = core.compile_model(core.read_model(model.SerializeToString()), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    network = core.compile_model(
+        core.read_model(model.SerializeToString()), "CPU", {"INFERENCE_PRECISION_HINT": "f32"}
+    )
 
     def run(inputs):
         found = network(inputs)
@@ -120,7 +161,8 @@ def compiled(model):
 
 def test_openvino_searches_with_the_defaults(exported, session, source):
     network, run = compiled(onnx.load(exported / "generate.onnx"))
-    assert [value.any_name for value in network.inputs] == ["source_ids"]  # it reads defaults as constants
+    # It reads defaults as constants.
+    assert [value.any_name for value in network.inputs] == ["source_ids"]
     check(run({"source_ids": source}), session.run(["ids", "scores"], {"source_ids": source}))
 
 

@@ -30,7 +30,10 @@ def scored(scorer):
 def test_pickled_to_another_process_they_give_the_same(exported, start):
     """As `multiprocessing`, Beam, Ray and Spark send objects to their workers."""
     translator = OnnxTranslator(exported / "translate.onnx", threads=2)
-    scorer, streamer = OnnxScorer(exported / "score.onnx", threads=1), OnnxStreamer(exported, threads=1)
+    scorer, streamer = (
+        OnnxScorer(exported / "score.onnx", threads=1),
+        OnnxStreamer(exported, threads=1),
+    )
     with multiprocessing.get_context(start).Pool(1) as pool:
         assert pool.apply(translated, [translator]) == translated(translator)
         assert pool.apply(scored, [scorer]) == scored(scorer)
@@ -55,9 +58,11 @@ def test_a_classifier_can_be_pickled(tmp_path):
 import pickle, sys
 import tfk_transformer as tfk
 tokenizer = tfk.SubwordTokenizer.train(["one two three"] * 9, vocab_size=12)
-model = tfk.Classifier(tfk.ClassifierConfig(vocab_size=12, num_classes=2, encoder_layers=1, model_dim=8, num_heads=2))
+sizes = {"encoder_layers": 1, "model_dim": 8, "num_heads": 2}
+model = tfk.Classifier(tfk.ClassifierConfig(vocab_size=12, num_classes=2, **sizes))
 model.build()
-tfk.export(tfk.TextClassifier(model, tokenizer, ["a", "b"], probes=["one", "two three"]), sys.argv[1], ["onnx"])
+classifier = tfk.TextClassifier(model, tokenizer, ["a", "b"], probes=["one", "two three"])
+tfk.export(classifier, sys.argv[1], ["onnx"])
 classifier = tfk.OnnxClassifier(f"{sys.argv[1]}/classify.onnx")
 again = pickle.loads(pickle.dumps(classifier))
 assert again.classify(["one two"]) == classifier.classify(["one two"])
@@ -98,7 +103,9 @@ USES = ("translate", "stream", "score", "score_tokens", "load")
 
 
 def in_a_fork(path):
-    """What each call gives in a process, and then in a fork of it; a call that waits for ever ends the test with an error."""
+    """What each call gives in a process, and then in a fork of it; a call that waits for ever ends
+    the test with an error.
+    """
     done = run_program([sys.executable, "-c", IN_A_FORK, path, *USES], timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]
     return [line.split(" | ") for line in done.stdout.splitlines()]
@@ -114,7 +121,9 @@ def test_after_a_fork_tensorflow_is_refused_and_does_not_hang(bundle, exported, 
     for before, after in found:
         assert not before.startswith("RuntimeError")
         assert after.startswith("RuntimeError: TensorFlow already ran in process ")
-        assert after.endswith("start processes by 'spawn', or use OnnxTranslator, which works after a fork.")
+        assert after.endswith(
+            "start processes by 'spawn', or use OnnxTranslator, which works after a fork."
+        )
 
 
 def test_after_a_fork_an_onnx_file_gives_the_same(exported):

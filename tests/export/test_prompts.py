@@ -21,7 +21,9 @@ PROMPTS = ["abcabcabcabcab"[:length] for length in range(1, 15)]
 
 @pytest.fixture(scope="module")
 def continuer():
-    """A model that continues any prompt with x and ends. Where it may not end, it emits a before the next x."""
+    """A model that continues any prompt with x and ends. Where it may not end, it emits a before
+    the next x.
+    """
     tokenizer = SubwordTokenizer.train(["abcx cabx"] * 9, vocab_size=9, model_type="char")
     size = tokenizer.vocab_size
     ids = {piece: tokenizer.encode([piece])[0][-1] for piece in "abcx"}
@@ -43,7 +45,9 @@ def continuer():
 
 @pytest.fixture(scope="module")
 def exported(continuer, tmp_path_factory):
-    """Its files: the export itself compares the steps over prompts of unlike length with the search."""
+    """Its files: the export itself compares the steps over prompts of unlike length with the
+    search.
+    """
     path = tmp_path_factory.mktemp("export") / "prompts"
     figures = export(continuer, path, ["saved_model", "onnx_steps"])
     assert figures["onnx_steps"] == {"ids": "equal"}
@@ -51,7 +55,9 @@ def exported(continuer, tmp_path_factory):
 
 
 def test_the_model_ends_after_one_character(continuer):
-    assert [found.text for found in continuer.translate(PROMPTS, beam_size=1)] == ["x"] * len(PROMPTS)
+    assert [found.text for found in continuer.translate(PROMPTS, beam_size=1)] == ["x"] * len(
+        PROMPTS
+    )
     assert continuer.translate(PROMPTS[:1], beam_size=1, min_length=5)[0].text == "xaxax"
 
 
@@ -59,17 +65,33 @@ def test_the_model_ends_after_one_character(continuer):
 def test_prompts_of_unlike_length_are_continued_together_as_alone(continuer, exported, min_length):
     settings = SearchSettings(beam_size=1, min_length=min_length).as_arrays()
     ids = parity.probe_ids(PROMPTS, continuer.source_tokenizer, 23)
-    expected = [found.text for found in continuer.translate(PROMPTS, beam_size=1, min_length=min_length)]
-    for steps in (continuer._steps, SavedModelTranslator(exported / "saved_model").steps, OnnxStreamer(exported).steps):
-        together = np.stack(list(next_tokens(steps, ids, settings)), axis=1)  # (N, T), padding while a prompt is read
-        assert continuer.target_tokenizer.decode([row[row > 0].tolist() for row in together]) == expected
+    expected = [
+        found.text for found in continuer.translate(PROMPTS, beam_size=1, min_length=min_length)
+    ]
+    for steps in (
+        continuer._steps,
+        SavedModelTranslator(exported / "saved_model").steps,
+        OnnxStreamer(exported).steps,
+    ):
+        # (N, T), padding while a prompt is read.
+        together = np.stack(list(next_tokens(steps, ids, settings)), axis=1)
+        assert (
+            continuer.target_tokenizer.decode([row[row > 0].tolist() for row in together])
+            == expected
+        )
 
 
 def test_a_saved_model_continues_scores_and_attends_as_keras_does(continuer, exported):
     loaded = load(exported / "saved_model")
     wanted = {"token_scores": True, "attention": True, "beam_size": 3, "n_best": 2}
-    for one, other in zip(continuer.translate(PROMPTS, **wanted), loaded.translate(PROMPTS, **wanted), strict=True):
+    for one, other in zip(
+        continuer.translate(PROMPTS, **wanted), loaded.translate(PROMPTS, **wanted), strict=True
+    ):
         for expected, found in zip(one.hypotheses, other.hypotheses, strict=True):
-            assert (expected.text, expected.tokens, expected.source_tokens) == (found.text, found.tokens, found.source_tokens)
+            assert (expected.text, expected.tokens, expected.source_tokens) == (
+                found.text,
+                found.tokens,
+                found.source_tokens,
+            )
             np.testing.assert_allclose(expected.token_log_probs, found.token_log_probs, atol=1e-4)
             np.testing.assert_allclose(expected.attention, found.attention, atol=1e-5)

@@ -1,4 +1,6 @@
-"""Invalid input: the table of docs/exports.md, for Keras, SavedModel and ONNX, through classes and through bare functions."""
+"""Invalid input: the table of docs/exports.md, for Keras, SavedModel and ONNX, through classes and
+through bare functions.
+"""
 
 import json
 import re
@@ -19,7 +21,11 @@ from tfk_transformer.export.runtime.sessions import open_session
 from tfk_transformer.export.signatures import GENERATE, SCORE, TRANSLATE
 
 KINDS = ("keras", "saved_model", "onnx")
-REFUSED = (TypeError, tf.errors.InvalidArgumentError, onnxruntime.capi.onnxruntime_pybind11_state.InvalidArgument)
+REFUSED = (
+    TypeError,
+    tf.errors.InvalidArgumentError,
+    onnxruntime.capi.onnxruntime_pybind11_state.InvalidArgument,
+)
 MAX_LENGTH, VOCAB_SIZE = 32, 80
 NONE = -1e9  # the score where there is no hypothesis
 
@@ -30,12 +36,17 @@ class Functions:
     def __init__(self, kind, translator, exported):
         self.kind = kind
         if kind == "onnx":
-            self._sessions = {name: open_session(exported / f"{name}.onnx", text_operators=True) for name in ("generate", "translate")}
+            self._sessions = {
+                name: open_session(exported / f"{name}.onnx", text_operators=True)
+                for name in ("generate", "translate")
+            }
         elif kind == "saved_model":
-            self._model = read_saved_model(exported / "saved_model")  # the signatures alone do not keep it
+            # The signatures alone do not keep it.
+            self._model = read_saved_model(exported / "saved_model")
         else:
             self._traced = {
-                name: traced(translator.functions, s) for name, s in (("generate", GENERATE), ("translate", TRANSLATE), ("score", SCORE))
+                name: traced(translator.functions, s)
+                for name, s in (("generate", GENERATE), ("translate", TRANSLATE), ("score", SCORE))
             }
 
     def generate(self, source_ids, prefix_ids=((0,),), **settings):
@@ -45,18 +56,30 @@ class Functions:
     def translate(self, text, **settings):
         if self.kind == "onnx" and text.dtype.kind == "S":
             text = text.astype(f"S{text.itemsize + 1}")  # onnxruntime reads each up to a NUL
-        return self._run("translate", ("translations", "scores"), {"text": text, "prefix": np.array([""], object)}, settings)
+        return self._run(
+            "translate",
+            ("translations", "scores"),
+            {"text": text, "prefix": np.array([""], object)},
+            settings,
+        )
 
     def score(self, source, target):
-        return self._run("score", ("log_probability",), {"source": source, "target": target}, None)[0]
+        return self._run("score", ("log_probability",), {"source": source, "target": target}, None)[
+            0
+        ]
 
     def _run(self, name, outputs, inputs, settings):
         given = {} if settings is None else settings
         if self.kind == "onnx":
-            scalars = {setting: np.array(value, SETTING_DTYPES[setting]) for setting, value in given.items()}
+            scalars = {
+                setting: np.array(value, SETTING_DTYPES[setting])
+                for setting, value in given.items()
+            }
             return self._sessions[name].run(outputs, {**inputs, **scalars})
         full = {} if settings is None else {**SearchSettings().model_dump(), **given}
-        scalars = {setting: tf.constant(value, SETTING_DTYPES[setting]) for setting, value in full.items()}
+        scalars = {
+            setting: tf.constant(value, SETTING_DTYPES[setting]) for setting, value in full.items()
+        }
         tensors = {key: tf.constant(value) for key, value in inputs.items()}
         if self.kind == "saved_model":
             found = self._model.signatures[name](**tensors, **scalars)
@@ -73,7 +96,13 @@ def functions(request, translator, exported):
 @pytest.fixture(scope="module", params=KINDS)
 def opened(request, bundle, exported):
     """A translator of each kind."""
-    return open_translator({"keras": bundle, "saved_model": exported / "saved_model", "onnx": exported / "translate.onnx"}[request.param])
+    return open_translator(
+        {
+            "keras": bundle,
+            "saved_model": exported / "saved_model",
+            "onnx": exported / "translate.onnx",
+        }[request.param]
+    )
 
 
 def ids(rows, dtype="int32"):
@@ -88,7 +117,11 @@ def decoded(texts):
 def seven(translator):
     """The source ids of "seven", and the ids and score of its translation."""
     source = [*translator.source_tokenizer.encode(["seven"])[0], 2]
-    return source, [*translator.target_tokenizer.encode(["sieben"])[0], 2], translator.translate(["seven"])[0].score
+    return (
+        source,
+        [*translator.target_tokenizer.encode(["sieben"])[0], 2],
+        translator.translate(["seven"])[0].score,
+    )
 
 
 @pytest.mark.parametrize("wrong", [-1, VOCAB_SIZE, 2**31 - 1, -(2**31)])
@@ -165,7 +198,9 @@ def test_wrong_dtypes_and_ranks_of_ids_are_errors(functions, source):
         functions.generate(source)
 
 
-@pytest.mark.parametrize("text", [ids([1, 2]), np.array("seven", object), np.array([["seven"]], object)])
+@pytest.mark.parametrize(
+    "text", [ids([1, 2]), np.array("seven", object), np.array([["seven"]], object)]
+)
 def test_wrong_dtypes_and_ranks_of_texts_are_errors(functions, text):
     with pytest.raises(REFUSED):
         functions.translate(text)
@@ -178,7 +213,9 @@ def test_blank_texts_are_blank(functions):
 
 
 def test_bytes_that_are_no_utf8_are_unknown_characters(functions, translator):
-    """Each kind reads them as any character that the tokenizer does not know, and the other texts are not affected."""
+    """Each kind reads them as any character that the tokenizer does not know, and the other texts
+    are not affected.
+    """
     texts, scores = functions.translate(np.array([b"se\xffven", b"seven", b"\xc3("], "S"))
     expected = translator.translate(["se\u4e2dven", "seven", "\u4e2d("])
     assert decoded(texts) == [[e.text] for e in expected]
@@ -192,31 +229,45 @@ def test_a_text_of_10000_words_scores_nan(functions):
 
 
 def test_no_texts_at_all_give_none_and_crash_nothing(exported):
-    """In a process of its own: an operator of onnxruntime-extensions crashes where there is nothing to join."""
+    """In a process of its own: an operator of onnxruntime-extensions crashes where there is nothing
+    to join.
+    """
     code = """
 import sys, numpy as np
 from tfk_transformer.export.runtime.sessions import open_session
 session = open_session(sys.argv[1], text_operators=True)
 for n_best in (1, 3):
-    print(*(found.shape for found in session.run(None, {"text": np.array([], object), "n_best": np.array(n_best, "int32")})))
+    inputs = {"text": np.array([], object), "n_best": np.array(n_best, "int32")}
+    print(*(output.shape for output in session.run(None, inputs)))
 """
-    done = subprocess.run([sys.executable, "-c", code, exported / "translate.onnx"], capture_output=True, text=True)
-    assert (done.returncode, done.stdout.splitlines()) == (0, ["(0, 1) (0, 1)", "(0, 3) (0, 3)"]), done.stderr
+    done = subprocess.run(
+        [sys.executable, "-c", code, exported / "translate.onnx"], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout.splitlines()) == (0, ["(0, 1) (0, 1)", "(0, 3) (0, 3)"]), (
+        done.stderr
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS[:2])
 def test_no_texts_at_all_give_none(translator, exported, kind):
     functions = Functions(kind, translator, exported)
-    assert [found.shape for found in functions.translate(np.array([], "S1"), n_best=3)] == [(0, 3), (0, 3)]
+    assert [found.shape for found in functions.translate(np.array([], "S1"), n_best=3)] == [
+        (0, 3),
+        (0, 3),
+    ]
     assert functions.score(np.array([], "S1"), np.array([], "S1")).shape == (0,)
     blank = functions.score(np.array([b"", b"seven"]), np.array([b"sieben", b""]))
     assert np.isfinite(blank).all() and (blank < 0).all()
-    long = functions.score(np.array([b"one " * 10_000, b"seven"]), np.array([b"sieben", b"one " * 10_000]))
+    long = functions.score(
+        np.array([b"one " * 10_000, b"seven"]), np.array([b"sieben", b"one " * 10_000])
+    )
     assert np.isnan(long).all()
 
 
 def test_scores_of_unknown_ids_are_nan(translator):
-    found = translator.functions.score_ids(tf.constant([[4, 2], [-4, 2], [4, 2]]), tf.constant([[5, 2], [5, 2], [VOCAB_SIZE, 2]]))
+    found = translator.functions.score_ids(
+        tf.constant([[4, 2], [-4, 2], [4, 2]]), tf.constant([[5, 2], [5, 2], [VOCAB_SIZE, 2]])
+    )
     assert np.isnan(found.log_probability).tolist() == [False, True, True]
 
 
@@ -227,10 +278,26 @@ def test_scores_of_unknown_ids_are_nan(translator):
         ([b"seven"], {}, "texts: expected strings, got bytes at index 0"),
         (["seven", None], {}, "texts: expected strings, got NoneType at index 1"),
         ([["seven"]], {}, "texts: expected strings, got list at index 0"),
-        (["seven", "se\udcffven"], {}, r"texts: expected text, got the character U\+DCFF in place 3 of the one at index 1"),
-        (["se\0ven"], {}, r"texts: expected text, got the character U\+0000 in place 3 of the one at index 0"),
-        (["seven", "one " * 10_000], {}, "texts: expected at most 32 tokens each, got more in 1: number 2"),
-        (["seven"], {"beam_size": 2, "n_best": 3}, "n_best.* beam_size, got n_best 3 and beam_size 2"),
+        (
+            ["seven", "se\udcffven"],
+            {},
+            r"texts: expected text, got the character U\+DCFF in place 3 of the one at index 1",
+        ),
+        (
+            ["se\0ven"],
+            {},
+            r"texts: expected text, got the character U\+0000 in place 3 of the one at index 0",
+        ),
+        (
+            ["seven", "one " * 10_000],
+            {},
+            "texts: expected at most 32 tokens each, got more in 1: number 2",
+        ),
+        (
+            ["seven"],
+            {"beam_size": 2, "n_best": 3},
+            "n_best.* beam_size, got n_best 3 and beam_size 2",
+        ),
         (["seven"], {"beam_size": 0}, "beam_size"),
         (["seven"], {"beam_size": "4"}, "beam_size.*got '4'"),
         (["seven"], {"beam_size": 4.5}, "beam_size.*got 4.5"),
@@ -259,21 +326,63 @@ def test_the_saved_model_class_refuses_what_are_no_ids(exported, source):
     ("settings", "message"),
     [
         ({"beam_size": 81}, "beam_size: expected an integer of at least 1 and at most 80, got 81."),
-        ({"beam_size": 2**31}, "beam_size: expected an integer of at least 1 and at most 80, got 2147483648."),
-        ({"beam_size": 4.0}, "beam_size: expected an integer of at least 1 and at most 80, got 4.0."),
-        ({"beam_size": True}, "beam_size: expected an integer of at least 1 and at most 80, got True."),
+        (
+            {"beam_size": 2**31},
+            "beam_size: expected an integer of at least 1 and at most 80, got 2147483648.",
+        ),
+        (
+            {"beam_size": 4.0},
+            "beam_size: expected an integer of at least 1 and at most 80, got 4.0.",
+        ),
+        (
+            {"beam_size": True},
+            "beam_size: expected an integer of at least 1 and at most 80, got True.",
+        ),
         ({"n_best": 5}, "n_best: expected at most beam_size, got n_best 5 and beam_size 4."),
-        ({"seed": 2**31}, "seed: expected an integer of at least 0 and at most 2147483647, got 2147483648."),
-        ({"seed": 10**400}, "seed: expected an integer of at least 0 and at most 2147483647, got 1000"),
-        ({"no_repeat_ngram_size": 2**31 - 1}, "no_repeat_ngram_size: expected an integer of at least 0 and at most 32, got 2147483647."),
-        ({"min_length": 33}, "min_length: expected an integer of at least 0 and at most 32, got 33."),
-        ({"max_length": 33}, "max_length: expected an integer of at least 1 and at most 32, got 33."),
+        (
+            {"seed": 2**31},
+            "seed: expected an integer of at least 0 and at most 2147483647, got 2147483648.",
+        ),
+        (
+            {"seed": 10**400},
+            "seed: expected an integer of at least 0 and at most 2147483647, got 1000",
+        ),
+        (
+            {"no_repeat_ngram_size": 2**31 - 1},
+            (
+                "no_repeat_ngram_size: expected an integer of at least 0 and at most 32, got "
+                "2147483647."
+            ),
+        ),
+        (
+            {"min_length": 33},
+            "min_length: expected an integer of at least 0 and at most 32, got 33.",
+        ),
+        (
+            {"max_length": 33},
+            "max_length: expected an integer of at least 1 and at most 32, got 33.",
+        ),
         ({"top_k": 81}, "top_k: expected an integer of at least 0 and at most 80, got 81."),
-        ({"length_penalty": float("inf")}, "length_penalty: expected a finite number of at least 0 and at most 10, got inf."),
-        ({"length_penalty": float("nan")}, "length_penalty: expected a finite number of at least 0 and at most 10, got nan."),
-        ({"length_penalty": 10**400}, "length_penalty: expected a finite number of at least 0 and at most 10, got 1000"),
-        ({"length_penalty": "1"}, "length_penalty: expected a finite number of at least 0 and at most 10, got '1'."),
-        ({"temperature": 1e30}, "temperature: expected a finite number of at least 0 and at most 1000, got 1e+30."),
+        (
+            {"length_penalty": float("inf")},
+            "length_penalty: expected a finite number of at least 0 and at most 10, got inf.",
+        ),
+        (
+            {"length_penalty": float("nan")},
+            "length_penalty: expected a finite number of at least 0 and at most 10, got nan.",
+        ),
+        (
+            {"length_penalty": 10**400},
+            "length_penalty: expected a finite number of at least 0 and at most 10, got 1000",
+        ),
+        (
+            {"length_penalty": "1"},
+            "length_penalty: expected a finite number of at least 0 and at most 10, got '1'.",
+        ),
+        (
+            {"temperature": 1e30},
+            "temperature: expected a finite number of at least 0 and at most 1000, got 1e+30.",
+        ),
         ({"top_p": 0}, "top_p: expected a finite number of above 0 and at most 1, got 0."),
         ({"beam_sise": 2}, "unknown name 'beam_sise'. Did you mean 'beam_size'?"),
     ],
@@ -286,16 +395,32 @@ def test_settings_that_no_model_of_this_size_can_have_are_refused_alike(opened, 
         opened.stream("seven", **settings)
 
 
-EXTREMES = {"beam_size": 80, "n_best": 80, "max_length": 32, "no_repeat_ngram_size": 32, "length_penalty": 10, "coverage_penalty": 1000}
+EXTREMES = {
+    "beam_size": 80,
+    "n_best": 80,
+    "max_length": 32,
+    "no_repeat_ngram_size": 32,
+    "length_penalty": 10,
+    "coverage_penalty": 1000,
+}
 
 
 @pytest.mark.parametrize(
-    "settings", [EXTREMES, {"temperature": 1000, "top_k": 80, "seed": 2**31 - 1}, {"max_length_factor": 1000, "repetition_penalty": 1000}]
+    "settings",
+    [
+        EXTREMES,
+        {"temperature": 1000, "top_k": 80, "seed": 2**31 - 1},
+        {"max_length_factor": 1000, "repetition_penalty": 1000},
+    ],
 )
 def test_the_greatest_settings_are_possible(opened, translator, settings):
     """And give finite scores, the same everywhere."""
-    (found,), (expected,) = (model.translate(["seven"], **settings) for model in (opened, translator))
-    assert [hypothesis.text for hypothesis in found.hypotheses] == [hypothesis.text for hypothesis in expected.hypotheses]
+    (found,), (expected,) = (
+        model.translate(["seven"], **settings) for model in (opened, translator)
+    )
+    assert [hypothesis.text for hypothesis in found.hypotheses] == [
+        hypothesis.text for hypothesis in expected.hypotheses
+    ]
     assert np.isfinite([hypothesis.score for hypothesis in found.hypotheses]).all()
 
 
@@ -355,5 +480,9 @@ for path in sys.argv[1:]:
     assert len(found) == 2 * len(paths)
     # What `inspect` does not read it cannot miss: the weights of a SavedModel.
     unread = (str(tmp_path / "13"), "inspect")
-    wrong = [(path, run, said) for path, run, said in found if not said.startswith("ValueError: ") and (path, run) != unread]
+    wrong = [
+        (path, run, said)
+        for path, run, said in found
+        if not said.startswith("ValueError: ") and (path, run) != unread
+    ]
     assert wrong == []

@@ -1,4 +1,6 @@
-"""The table of the runtimes: every method of a bundle, a SavedModel and an ONNX file gives equal results or the stated refusal."""
+"""The table of the runtimes: every method of a bundle, a SavedModel and an ONNX file gives equal
+results or the stated refusal.
+"""
 
 import inspect
 import shutil
@@ -26,7 +28,10 @@ from tfk_transformer.export.to_saved_model.serving import write_serving
 SOURCES = ["forty-two", "one hundred ninety-nine", "", "seven", "Ünïcödé ﬁ ½ 中"]
 TARGETS = ["zweiundvierzig", "einhundert", "null", "sechs sieben acht", "½ ein"]
 PREFIXES = ["drei", None, "", "acht", "ein"]
-CACHED = "use_cache: expected True, got False; exported files hold only the cached decoding step. Open the bundle"
+CACHED = (
+    "use_cache: expected True, got False; exported files hold only the cached decoding step. "
+    "Open the bundle"
+)
 
 # What a user calls -> what each runtime does: "equal" to the bundle, or the beginning of the error.
 CALLS = {
@@ -34,23 +39,33 @@ CALLS = {
     "translate, greedy": lambda m: m.translate(SOURCES, beam_size=1, batch_size=2),
     "translate, n_best": lambda m: m.translate(SOURCES, beam_size=3, n_best=3, length_penalty=0.2),
     "translate, prefixes": lambda m: m.translate(SOURCES, prefixes=PREFIXES),
-    "translate, token_scores": lambda m: m.translate(SOURCES, token_scores=True, beam_size=3, n_best=2, batch_size=2),
+    "translate, token_scores": lambda m: m.translate(
+        SOURCES, token_scores=True, beam_size=3, n_best=2, batch_size=2
+    ),
     "translate, attention": lambda m: m.translate(SOURCES, attention=True, prefixes=PREFIXES),
     "translate, use_cache=False": lambda m: m.translate(SOURCES, use_cache=False),
     "stream": lambda m: ["".join(m.stream(source)) for source in SOURCES],
-    "stream, temperature": lambda m: ["".join(m.stream(source, temperature=1.5, seed=3)) for source in SOURCES],
+    "stream, temperature": lambda m: [
+        "".join(m.stream(source, temperature=1.5, seed=3)) for source in SOURCES
+    ],
     "score": lambda m: m.score(SOURCES, TARGETS, batch_size=2),
     "score_tokens": lambda m: m.score_tokens(SOURCES, TARGETS, batch_size=3),
     "score_tokens, attention": lambda m: m.score_tokens(SOURCES, TARGETS, attention=True),
     "classify": lambda m: m.classify(SOURCES),
 }
 NO_CLASSIFIER = "classify: expected a classifier, got a translator; use translate"
-ONLY_SCORES = "expected a file that translates, got one that only scores given pairs; open translate.onnx"
+ONLY_SCORES = (
+    "expected a file that translates, got one that only scores given pairs; open translate.onnx"
+)
 REFUSED = {
     ("translate, use_cache=False", "saved_model"): CACHED,
     ("translate, use_cache=False", "translate.onnx"): CACHED,
     **{("classify", kind): NO_CLASSIFIER for kind in ("bundle", "saved_model", "translate.onnx")},
-    **{(call, "score.onnx"): f"{call.split(',')[0]}: {ONLY_SCORES}" for call in CALLS if "score" not in call.split(",")[0]},
+    **{
+        (call, "score.onnx"): f"{call.split(',')[0]}: {ONLY_SCORES}"
+        for call in CALLS
+        if "score" not in call.split(",")[0]
+    },
 }
 KINDS = ("bundle", "saved_model", "translate.onnx", "score.onnx")
 
@@ -64,7 +79,11 @@ def models(bundle, exported):
 @pytest.fixture(scope="module")
 def expected(models):
     """What the bundle gives, by call."""
-    return {call: run(models["bundle"]) for call, run in CALLS.items() if (call, "bundle") not in REFUSED}
+    return {
+        call: run(models["bundle"])
+        for call, run in CALLS.items()
+        if (call, "bundle") not in REFUSED
+    }
 
 
 def assert_same(one, other):
@@ -91,7 +110,12 @@ def test_every_cell_of_the_table(models, expected, call, kind):
 
 
 def test_load_tells_the_kinds_apart(models):
-    assert [type(model) for model in models.values()] == [Translator, SavedModelTranslator, OnnxTranslator, OnnxScorer]
+    assert [type(model) for model in models.values()] == [
+        Translator,
+        SavedModelTranslator,
+        OnnxTranslator,
+        OnnxScorer,
+    ]
 
 
 @pytest.mark.parametrize("protocol", [TranslatorProtocol, ClassifierProtocol])
@@ -123,7 +147,11 @@ def test_arguments_after_the_texts_are_named(models):
 def test_a_scored_target_has_a_log_probability(models):
     for kind in KINDS:
         (found,) = models[kind].score_tokens(["seven"], ["sieben"])
-        assert found.log_probability == found.score == pytest.approx(sum(found.token_log_probs), abs=1e-4)
+        assert (
+            found.log_probability
+            == found.score
+            == pytest.approx(sum(found.token_log_probs), abs=1e-4)
+        )
         assert found.token_scores == found.token_log_probs
 
 
@@ -135,14 +163,26 @@ def test_an_onnx_file_by_itself_says_what_is_missing(exported, tmp_path):
     alone = load(tmp_path / "translate.onnx")
     assert alone.translate(["seven"])[0].text == "sieben"
     for wanted, call in (
-        ("score, score_tokens: expected score.onnx beside", lambda: alone.score(["seven"], ["sieben"])),
-        ("token_scores, attention: expected score.onnx beside", lambda: alone.translate(["seven"], token_scores=True)),
+        (
+            "score, score_tokens: expected score.onnx beside",
+            lambda: alone.score(["seven"], ["sieben"]),
+        ),
+        (
+            "token_scores, attention: expected score.onnx beside",
+            lambda: alone.translate(["seven"], token_scores=True),
+        ),
         ("stream: expected decoder_step.onnx in", lambda: alone.stream("seven")),
     ):
         with pytest.raises(ValueError, match=f"^{wanted}"):
             call()
     shutil.copy(exported / "score.onnx", tmp_path)
-    with pytest.raises(ValueError, match="^token_scores, attention: expected generate.onnx beside .*; copy it from the same export"):
+    with pytest.raises(
+        ValueError,
+        match=(
+            "^token_scores, attention: expected generate.onnx beside .*; copy it from the same "
+            "export"
+        ),
+    ):
         alone.translate(["seven"], attention=True)
 
 
@@ -150,21 +190,39 @@ def test_an_onnx_file_by_itself_says_what_is_missing(exported, tmp_path):
 
 
 def test_the_folder_of_an_export_is_refused_with_the_files_to_name(exported):
-    names = ", ".join(str(exported / name) for name in ("saved_model", "translate.onnx", "score.onnx"))
+    names = ", ".join(
+        str(exported / name) for name in ("saved_model", "translate.onnx", "score.onnx")
+    )
     with pytest.raises(ValueError) as error:
         load(exported)
-    assert str(error.value).endswith(f"got {exported}, the folder of an export; name one of its files: {names}.")
+    assert str(error.value).endswith(
+        f"got {exported}, the folder of an export; name one of its files: {names}."
+    )
 
 
 def test_what_is_no_model_is_refused(exported, bundle, tmp_path):
-    with pytest.raises(ValueError, match=r"MODEL: expected a bundle \(with config.json\), .* got .*nothing, which is not there"):
+    with pytest.raises(
+        ValueError,
+        match=(
+            r"MODEL: expected a bundle \(with config.json\), .* got .*nothing, which is not "
+            r"there"
+        ),
+    ):
         load(tmp_path / "nothing")
     with pytest.raises(ValueError, match="got a folder without any of these files"):
         load(tmp_path)
-    with pytest.raises(ValueError, match="expected a file that takes text, got .*generate.onnx, which takes ids; use translate.onnx"):
+    with pytest.raises(
+        ValueError,
+        match=(
+            "expected a file that takes text, got .*generate.onnx, which takes ids; use "
+            "translate.onnx"
+        ),
+    ):
         load(exported / "generate.onnx")
     for path in (bundle, exported / "saved_model"):
-        with pytest.raises(ValueError, match="threads: expected None for .*, which TensorFlow runs, got 2"):
+        with pytest.raises(
+            ValueError, match="threads: expected None for .*, which TensorFlow runs, got 2"
+        ):
             load(path, threads=2)
 
 
@@ -180,17 +238,32 @@ def test_a_renamed_scorer_is_still_one(exported, tmp_path):
 
 # What is imported.
 
-BLOCKED = ("tensorflow", "keras", "tensorflow_text", "tf2onnx", "onnx", "onnx_ir", "pydantic", "sacrebleu", "matplotlib")
+BLOCKED = (
+    "tensorflow",
+    "keras",
+    "tensorflow_text",
+    "tf2onnx",
+    "onnx",
+    "onnx_ir",
+    "pydantic",
+    "sacrebleu",
+    "matplotlib",
+)
 
 
 def run_without(modules, code, *arguments):
     blocks = "".join(f"sys.modules[{name!r}] = None\n" for name in modules)
-    return subprocess.run([sys.executable, "-c", f"import sys\n{blocks}{code}", *arguments], capture_output=True, text=True)
+    return subprocess.run(
+        [sys.executable, "-c", f"import sys\n{blocks}{code}", *arguments],
+        capture_output=True,
+        text=True,
+    )
 
 
 def test_onnx_files_and_the_interface_need_no_tensorflow_keras_or_pydantic(exported):
     code = """
-from tfk_transformer import Classification, Hypothesis, LoadedModel, OnnxClassifier, OnnxScorer, OnnxStreamer, Translation, load
+from tfk_transformer import Classification, Hypothesis, LoadedModel, Translation, load
+from tfk_transformer import OnnxClassifier, OnnxScorer, OnnxStreamer
 import pkgutil, importlib, tfk_transformer.inference
 for module in pkgutil.iter_modules(tfk_transformer.inference.__path__):
     if module.name != "token_scoring":
@@ -199,7 +272,9 @@ model = load(sys.argv[1], threads=1)
 print(model.translate(["seven"])[0].text, *model.stream("seven"))
 """
     done = run_without((*BLOCKED, "sentencepiece"), code, exported / "translate.onnx")
-    assert done.stdout == "sieben sieben\n" or done.stdout.replace(" ", "") == "siebensieben\n", done.stderr
+    assert done.stdout == "sieben sieben\n" or done.stdout.replace(" ", "") == "siebensieben\n", (
+        done.stderr
+    )
 
 
 def test_token_scores_of_an_onnx_file_need_sentencepiece_and_no_tensorflow(exported):
@@ -210,11 +285,20 @@ print(len(found.tokens) == len(found.token_log_probs) > 1)
 """
     assert run_without(BLOCKED, code, exported / "translate.onnx").stdout == "True\n"
     done = run_without((*BLOCKED, "sentencepiece"), code, exported / "translate.onnx")
-    assert "ImportError: scores of texts need sentencepiece: pip install sentencepiece" in done.stderr
+    assert (
+        "ImportError: scores of texts need sentencepiece: pip install sentencepiece" in done.stderr
+    )
 
 
 @pytest.mark.parametrize("kind", ["bundle", "saved_model"])
 def test_without_tensorflow_the_error_has_the_line_to_type(bundle, exported, kind):
     code = "from tfk_transformer import load\nload(sys.argv[1])"
-    done = run_without(("tensorflow", "keras", "tensorflow_text"), code, bundle if kind == "bundle" else exported / kind)
-    assert 'needs TensorFlow: pip install "tfk-transformer[tensorflow]"' in done.stderr.splitlines()[-1]
+    done = run_without(
+        ("tensorflow", "keras", "tensorflow_text"),
+        code,
+        bundle if kind == "bundle" else exported / kind,
+    )
+    assert (
+        'needs TensorFlow: pip install "tfk-transformer[tensorflow]"'
+        in done.stderr.splitlines()[-1]
+    )

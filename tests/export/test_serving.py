@@ -1,4 +1,6 @@
-"""A SavedModel on servers: folders, warm-up, the requests of docs/serving.md, and a program in C."""
+"""A SavedModel on servers: folders, warm-up, the requests of docs/serving.md, and a program in
+C.
+"""
 
 import json
 import re
@@ -15,13 +17,23 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from forked_programs import run_program
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format, wrappers_pb2
+from google.protobuf import (
+    descriptor_pb2,
+    descriptor_pool,
+    message_factory,
+    text_format,
+    wrappers_pb2,
+)
 from tensorflow_serving.apis import predict_pb2, prediction_log_pb2, prediction_service_pb2_grpc
 from tensorflow_serving.config.model_server_config_pb2 import ModelServerConfig
 
 from tfk_transformer.export.runtime.opening import open_translator
 from tfk_transformer.export.runtime.saved_model_files import read_saved_model
-from tfk_transformer.export.to_saved_model.serving import BATCHING_PARAMETERS, newest_version, write_serving
+from tfk_transformer.export.to_saved_model.serving import (
+    BATCHING_PARAMETERS,
+    newest_version,
+    write_serving,
+)
 from tfk_transformer.export.to_saved_model.warm_up import WARM_UP
 
 REPOSITORY = Path(__file__).parents[2]
@@ -48,14 +60,27 @@ def models(exported, tmp_path):
 
 def test_warm_up_requests_run_on_the_signatures_they_name(exported, signatures, translator):
     records = tf.data.TFRecordDataset(str(exported / "saved_model" / WARM_UP)).as_numpy_iterator()
-    requests = [prediction_log_pb2.PredictionLog.FromString(record).predict_log.request for record in records]
-    assert [request.model_spec.signature_name for request in requests] == ["serving_default", "serving_default", "score", "score"]
+    requests = [
+        prediction_log_pb2.PredictionLog.FromString(record).predict_log.request
+        for record in records
+    ]
+    assert [request.model_spec.signature_name for request in requests] == [
+        "serving_default",
+        "serving_default",
+        "score",
+        "score",
+    ]
     for request, size in zip(requests, (1, 8, 1, 8), strict=True):
         inputs = {name: tf.make_ndarray(tensor) for name, tensor in request.inputs.items()}
-        found = signatures[request.model_spec.signature_name](**{name: tf.constant(value) for name, value in inputs.items()})
+        found = signatures[request.model_spec.signature_name](
+            **{name: tf.constant(value) for name, value in inputs.items()}
+        )
         assert {value.shape for value in inputs.values()} == {(size,)}
         if "translation" in found:
-            expected = [translation.text for translation in translator.translate([text.decode() for text in inputs["text"]])]
+            expected = [
+                translation.text
+                for translation in translator.translate([text.decode() for text in inputs["text"]])
+            ]
             assert [text.decode() for text in found["translation"].numpy()] == expected
             assert sum(map(bool, expected)) > size / 2
         assert np.isfinite(found["score" if "score" in found else "log_probability"]).all()
@@ -66,12 +91,18 @@ def test_only_what_a_batching_server_takes_is_warmed_up(exported, signatures):
     for record in records:
         request = prediction_log_pb2.PredictionLog.FromString(record).predict_log.request
         shapes = [tensor.tensor_shape.dim for tensor in request.inputs.values()]
-        assert all(len(shape) >= 1 for shape in shapes) and len({shape[0].size for shape in shapes}) == 1
+        assert (
+            all(len(shape) >= 1 for shape in shapes)
+            and len({shape[0].size for shape in shapes}) == 1
+        )
 
 
 def test_versions_are_numbered_and_the_newest_is_opened(exported, models):
     assert newest_version(models / "numbers") == models / "numbers" / "1"
-    assert write_serving(exported / "saved_model", models, "numbers", version=9) == models / "numbers" / "9"
+    assert (
+        write_serving(exported / "saved_model", models, "numbers", version=9)
+        == models / "numbers" / "9"
+    )
     assert write_serving(exported / "saved_model", models, "numbers") == models / "numbers" / "10"
     assert sorted(path.name for path in (models / "numbers").iterdir()) == ["1", "10", "9"]
     assert (models / "numbers" / "10" / WARM_UP).is_file()
@@ -84,13 +115,19 @@ def test_versions_are_numbered_and_the_newest_is_opened(exported, models):
 def test_the_servers_configuration_names_every_model_and_keeps_what_was_written(exported, models):
     config = text_format.Parse((models / "models.config").read_text(), ModelServerConfig())
     (model,) = config.model_config_list.config
-    assert (model.name, model.base_path, model.model_platform) == ("numbers", "/models/numbers", "tensorflow")
+    assert (model.name, model.base_path, model.model_platform) == (
+        "numbers",
+        "/models/numbers",
+        "tensorflow",
+    )
     model.model_version_policy.latest.num_versions = 2
     (models / "models.config").write_text(text_format.MessageToString(config))
     (models / "batching_parameters.txt").write_text("max_batch_size { value: 8 }")
     write_serving(exported / "saved_model", models, "numbers")
     write_serving(exported / "saved_model", models, "more", mounted="/srv")
-    first, second = text_format.Parse((models / "models.config").read_text(), ModelServerConfig()).model_config_list.config
+    first, second = text_format.Parse(
+        (models / "models.config").read_text(), ModelServerConfig()
+    ).model_config_list.config
     assert first == model
     assert (second.name, second.base_path) == ("more", "/srv/more")
     assert (models / "batching_parameters.txt").read_text() == "max_batch_size { value: 8 }"
@@ -101,7 +138,10 @@ def test_bad_folders_names_and_versions_are_refused_and_leave_nothing(exported, 
     for arguments, message in (
         ((exported, models, "new"), "expected a folder with saved_model.pb"),
         ((saved_model, models, "a/b"), "name: expected letters"),
-        ((saved_model, models, "new", 0), "version: expected a new number of at least 1, got 0; .* has none"),
+        (
+            (saved_model, models, "new", 0),
+            "version: expected a new number of at least 1, got 0; .* has none",
+        ),
         ((saved_model, models, "numbers", 1), r"version: .* got 1; .* has \[1\]"),
         ((saved_model, models / "models.config", "new"), "models: expected a path inside a folder"),
     ):
@@ -110,14 +150,22 @@ def test_bad_folders_names_and_versions_are_refused_and_leave_nothing(exported, 
     (models / "models.config").write_text("models {")
     with pytest.raises(ValueError, match="models: expected a ModelServerConfig in .*models.config"):
         write_serving(saved_model, models, "new")
-    assert sorted(path.name for path in models.iterdir()) == ["batching_parameters.txt", "models.config", "numbers"]
+    assert sorted(path.name for path in models.iterdir()) == [
+        "batching_parameters.txt",
+        "models.config",
+        "numbers",
+    ]
 
 
 def test_the_batching_parameters_are_a_message_of_the_server(models):
-    """The package of the interface does not have this message; these are its fields and their numbers in the server's source."""
+    """The package of the interface does not have this message; these are its fields and their
+    numbers in the server's source.
+    """
     assert (models / "batching_parameters.txt").read_text() == BATCHING_PARAMETERS
     field = descriptor_pb2.FieldDescriptorProto
-    file = descriptor_pb2.FileDescriptorProto(name="batching.proto", package="serving", syntax="proto3")
+    file = descriptor_pb2.FileDescriptorProto(
+        name="batching.proto", package="serving", syntax="proto3"
+    )
     file.dependency.append("google/protobuf/wrappers.proto")
     message = file.message_type.add(name="BatchingParameters")
     names = ("max_batch_size", "batch_timeout_micros", "max_enqueued_batches", "num_batch_threads")
@@ -134,7 +182,9 @@ def test_the_batching_parameters_are_a_message_of_the_server(models):
 
 
 def of_rest(request, signatures):
-    """Turn a REST request into a signature and its inputs by the server's rules: every input, in the signature's type."""
+    """Turn a REST request into a signature and its inputs by the server's rules: every input, in
+    the signature's type.
+    """
     function = signatures[request.get("signature_name", "serving_default")]
     wanted = function.structured_input_signature[1]
     inputs = request.get("inputs")
@@ -142,13 +192,22 @@ def of_rest(request, signatures):
         (name,) = wanted  # instances without names need one input alone
         inputs = {name: request["instances"]}
     assert set(inputs) == set(wanted)
-    return function, {name: tf.constant(value, wanted[name].dtype) for name, value in inputs.items()}
+    return function, {
+        name: tf.constant(value, wanted[name].dtype) for name, value in inputs.items()
+    }
 
 
 def test_the_guides_json_is_what_the_signatures_take(signatures):
     requests = [json.loads(block) for block in blocks("json")]
-    assert [request.get("signature_name") for request in requests] == ["serving_default", None, "translate", "score"]
-    columns, rows, settings, score = [function(**inputs) for function, inputs in (of_rest(r, signatures) for r in requests)]
+    assert [request.get("signature_name") for request in requests] == [
+        "serving_default",
+        None,
+        "translate",
+        "score",
+    ]
+    columns, rows, settings, score = [
+        function(**inputs) for function, inputs in (of_rest(r, signatures) for r in requests)
+    ]
     for found in (columns, rows):
         assert found["translation"].numpy().tolist() == [b"zweiundvierzig", b"sieben"]
         assert found["score"].shape == [2]
@@ -158,25 +217,38 @@ def test_the_guides_json_is_what_the_signatures_take(signatures):
 
 
 class Session(prediction_service_pb2_grpc.PredictionServiceServicer):
-    """The Predict call on a SavedModel in a session, whose inputs may be left out where they have defaults."""
+    """The Predict call on a SavedModel in a session, whose inputs may be left out where they have
+    defaults.
+    """
 
     def __init__(self, folder):
         self.session = tf.compat.v1.Session(graph=tf.Graph())
-        self.signatures = tf.compat.v1.saved_model.load(self.session, ["serve"], str(folder)).signature_def
+        self.signatures = tf.compat.v1.saved_model.load(
+            self.session, ["serve"], str(folder)
+        ).signature_def
 
     def Predict(self, request, context):
         signature = self.signatures[request.model_spec.signature_name]
         missing = set(signature.inputs) - set(request.inputs) - set(signature.defaults)
         if missing:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"Missing: {sorted(missing)}")
-        feeds = {signature.inputs[name].name: tf.make_ndarray(tensor) for name, tensor in request.inputs.items()}
-        fetched = self.session.run({name: tensor.name for name, tensor in signature.outputs.items()}, feeds)
-        return predict_pb2.PredictResponse(outputs={name: tf.make_tensor_proto(value) for name, value in fetched.items()})
+        feeds = {
+            signature.inputs[name].name: tf.make_ndarray(tensor)
+            for name, tensor in request.inputs.items()
+        }
+        fetched = self.session.run(
+            {name: tensor.name for name, tensor in signature.outputs.items()}, feeds
+        )
+        return predict_pb2.PredictResponse(
+            outputs={name: tf.make_tensor_proto(value) for name, value in fetched.items()}
+        )
 
 
 def test_the_guides_grpc_client_gets_translations_with_default_settings(exported, translator):
     server = grpc.server(futures.ThreadPoolExecutor(1))
-    prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(Session(exported / "saved_model"), server)
+    prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(
+        Session(exported / "saved_model"), server
+    )
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     try:
@@ -186,8 +258,14 @@ def test_the_guides_grpc_client_gets_translations_with_default_settings(exported
     finally:
         server.stop(None)
     expected = translator.translate(["forty-two", "seven"], n_best=2)
-    assert scope["translations"] == [[h.text for h in translation.hypotheses] for translation in expected]
-    np.testing.assert_allclose(scope["scores"], [[h.score for h in translation.hypotheses] for translation in expected], atol=1e-4)
+    assert scope["translations"] == [
+        [h.text for h in translation.hypotheses] for translation in expected
+    ]
+    np.testing.assert_allclose(
+        scope["scores"],
+        [[h.score for h in translation.hypotheses] for translation in expected],
+        atol=1e-4,
+    )
 
 
 def test_the_guides_saved_model_cli_shows_and_runs(exported, tmp_path):
@@ -207,33 +285,48 @@ def test_the_guides_saved_model_cli_shows_and_runs(exported, tmp_path):
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory):
-    """The C program, compiled as its first lines describe, and the operator library that it needs."""
+    """The C program, compiled as its first lines describe, and the operator library that it
+    needs.
+    """
     if shutil.which("cc") is None:
         pytest.skip("there is no C compiler: apt-get install gcc")
     library = Path(tf.sysconfig.get_lib())
-    (command,) = [line for block in blocks("bash") for line in block.splitlines() if line.startswith("cc ")]
+    (command,) = [
+        line for block in blocks("bash") for line in block.splitlines() if line.startswith("cc ")
+    ]
     folder = tmp_path_factory.mktemp("program")
     (folder / "scripts").symlink_to(REPOSITORY / "scripts")
-    done = subprocess.run(["sh", "-ec", f"TF={shlex.quote(str(library))}; {command}"], cwd=folder, capture_output=True)
+    done = subprocess.run(
+        ["sh", "-ec", f"TF={shlex.quote(str(library))}; {command}"], cwd=folder, capture_output=True
+    )
     assert done.returncode == 0, done.stderr.decode()
     text = Path(find_spec("tensorflow_text").origin).parent
-    return [folder / "saved_model_translate", text / "python" / "ops" / "_sentencepiece_tokenizer.so"]
+    return [
+        folder / "saved_model_translate",
+        text / "python" / "ops" / "_sentencepiece_tokenizer.so",
+    ]
 
 
 def translate_in_c(program, saved_model, text: str):
     binary, operators = program
-    return subprocess.run([binary, saved_model, operators], input=text.encode(), capture_output=True)
+    return subprocess.run(
+        [binary, saved_model, operators], input=text.encode(), capture_output=True
+    )
 
 
 def test_a_program_in_c_translates_as_keras_does(program, exported, translator):
     texts = TEXTS * 9  # more than one batch, and not a whole number of them
     done = translate_in_c(program, exported / "saved_model", "\n".join(texts))
     assert done.returncode == 0, done.stderr.decode()
-    assert done.stdout.decode().split("\n")[:-1] == [translation.text for translation in translator.translate(texts)]
+    assert done.stdout.decode().split("\n")[:-1] == [
+        translation.text for translation in translator.translate(texts)
+    ]
 
 
 def test_the_program_in_c_names_lines_that_are_too_long_and_goes_on(program, exported):
-    done = translate_in_c(program, exported / "saved_model", "seven\r\n" + "one " * 10000 + "\nforty-two\n")
+    done = translate_in_c(
+        program, exported / "saved_model", "seven\r\n" + "one " * 10000 + "\nforty-two\n"
+    )
     assert (done.returncode, done.stdout.decode()) == (0, "sieben\n\nzweiundvierzig\n")
     assert "line 2: longer than the model reads" in done.stderr.decode()
 

@@ -9,7 +9,16 @@ import numpy as np
 import pytest
 from forked_programs import run_program
 from onnx.reference import ReferenceEvaluator
-from random_translators import OPTIONS, SIZES, V, found_by, of_transformer, opened, source_ids, translator_of
+from random_translators import (
+    OPTIONS,
+    SIZES,
+    V,
+    found_by,
+    of_transformer,
+    opened,
+    source_ids,
+    translator_of,
+)
 from sentencepiece import SentencePieceProcessor
 from tiers import with_long
 
@@ -62,7 +71,9 @@ def assert_equal(translator, session):
         prefix = np.array([[5], [0], [0], [3], [0]], "int32")
         whole = {name: np.array(value, SETTING_DTYPES[name]) for name, value in settings.items()}
         expected = search(source_ids(), prefix, *SearchSettings(**settings).model_dump().values())
-        ids, scores = session.run(["ids", "scores"], {"source_ids": source_ids(), "prefix_ids": prefix, **whole})
+        ids, scores = session.run(
+            ["ids", "scores"], {"source_ids": source_ids(), "prefix_ids": prefix, **whole}
+        )
         np.testing.assert_array_equal(ids, expected["ids"])
         np.testing.assert_allclose(scores, expected["scores"], atol=1e-4)
 
@@ -79,14 +90,24 @@ def test_every_kind_of_projection_gives_the_models_ids_and_scores(options, token
 
 @pytest.mark.long  # traces the search of two members
 def test_an_ensemble_too(tokenizer, tmp_path):
-    other = of_transformer(tokenizer, **{**SIZES, "model_dim": 12, "decoder_layers": 1}, output_bias=True)
-    translator = with_shortlist(Translator.ensemble([of_transformer(tokenizer), other]), a_shortlist())
+    other = of_transformer(
+        tokenizer, **{**SIZES, "model_dim": 12, "decoder_layers": 1}, output_bias=True
+    )
+    translator = with_shortlist(
+        Translator.ensemble([of_transformer(tokenizer), other]), a_shortlist()
+    )
     assert_equal(translator, opened(generate_graph(translator), tmp_path / "two.onnx"))
 
 
-@pytest.mark.parametrize("options", [OPTIONS["post"], OPTIONS["marian"]], ids=["table", "kernel_and_bias"])
-def test_8_bit_products_of_candidates_are_those_of_the_whole_vocabulary(options, tokenizer, tmp_path):
-    """With all tokens for candidates, the file gives the ids and scores of the file without a shortlist."""
+@pytest.mark.parametrize(
+    "options", [OPTIONS["post"], OPTIONS["marian"]], ids=["table", "kernel_and_bias"]
+)
+def test_8_bit_products_of_candidates_are_those_of_the_whole_vocabulary(
+    options, tokenizer, tmp_path
+):
+    """With all tokens for candidates, the file gives the ids and scores of the file without a
+    shortlist.
+    """
     translator = of_transformer(tokenizer, **options)
     everything = Shortlist(np.arange(V, dtype="int32"), np.zeros((V, 1), "int32"), V, sentences=1)
     ids = np.where(source_ids() == 0, 0, np.maximum(source_ids(), 2))
@@ -105,7 +126,11 @@ def test_parts_of_the_vocabulary_are_chosen_before_the_loops(tokenizer):
     """Otherwise each decoding step would copy them."""
     translator = with_shortlist(of_transformer(tokenizer, **OPTIONS["marian"]), a_shortlist())
     graph = generate_graph(translator).graph
-    readers = [node for node in graph.all_nodes() if any(value is not None and value.name.startswith("output/") for value in node.inputs)]
+    readers = [
+        node
+        for node in graph.all_nodes()
+        if any(value is not None and value.name.startswith("output/") for value in node.inputs)
+    ]
     assert [node.op_type for node in readers] == ["Gather", "Gather"]
     assert all(node.graph is graph for node in readers)
 
@@ -113,7 +138,11 @@ def test_parts_of_the_vocabulary_are_chosen_before_the_loops(tokenizer):
 @pytest.fixture(scope="module")
 def files(translator, recipe, tmp_path_factory):
     folder = tmp_path_factory.mktemp("shortlist") / "files"
-    formats = ["onnx", "onnx_int8", *(["ctranslate2"] if importlib.util.find_spec("ctranslate2") else [])]
+    formats = [
+        "onnx",
+        "onnx_int8",
+        *(["ctranslate2"] if importlib.util.find_spec("ctranslate2") else []),
+    ]
     export(translator, folder, formats, shortlist=recipe.data)
     return folder
 
@@ -126,24 +155,37 @@ def test_an_export_learns_a_shortlist_from_pairs(translator, files):
         assert inspect(files / name)["facts"]["shortlist"] == found["shortlist"]
     texts = ["forty-two", "one hundred ninety-nine", "seven"]
     whole = [translation.text for translation in translator.translate(texts)]
-    assert [translation.text for translation in load(files / "translate.onnx").translate(texts)] == whole
-    assert [translation.text for translation in load(files / "translate.int8.onnx").translate(texts)] == whole
+    assert [
+        translation.text for translation in load(files / "translate.onnx").translate(texts)
+    ] == whole
+    assert [
+        translation.text for translation in load(files / "translate.int8.onnx").translate(texts)
+    ] == whole
 
 
 def test_a_folder_of_ctranslate2_has_it_as_a_vocabulary_map(translator, files):
     pytest.importorskip("ctranslate2")
     found = json.loads((files / "parity.json").read_text())
-    assert found["ctranslate2"]["same_without_padding_in_beam_search"] >= 0.99 * found["ctranslate2"]["sentences"]
+    assert (
+        found["ctranslate2"]["same_without_padding_in_beam_search"]
+        >= 0.99 * found["ctranslate2"]["sentences"]
+    )
     assert inspect(files / "ctranslate2")["facts"]["shortlist"] == found["shortlist"]
     lines = (files / "ctranslate2" / "vmap.txt").read_text().splitlines()
     always, *others = (line.split("\t") for line in lines)
-    assert always[0] == "" and len(always[1].split()) == found["shortlist"]["for_every_text"] - 1  # all but padding
+    # All but padding.
+    assert always[0] == "" and len(always[1].split()) == found["shortlist"]["for_every_text"] - 1
     source = SentencePieceProcessor(model_proto=translator.source_tokenizer.model)
-    assert others and {token for token, _ in others} <= {source.id_to_piece(i) for i in range(END_ID + 1, len(source))}
+    assert others and {token for token, _ in others} <= {
+        source.id_to_piece(i) for i in range(END_ID + 1, len(source))
+    }
 
 
 def test_the_file_runs_in_other_programs(files):
-    inputs = {"source_ids": np.array([[9, 12, 2, 0], [30, 7, 21, 2]], "int32"), "beam_size": np.array(2, "int32")}
+    inputs = {
+        "source_ids": np.array([[9, 12, 2, 0], [30, 7, 21, 2]], "int32"),
+        "beam_size": np.array(2, "int32"),
+    }
     session = open_session(files / "generate.onnx")
     found = ReferenceEvaluator(str(files / "generate.onnx")).run(["ids", "scores"], inputs)
     expected = session.run(["ids", "scores"], inputs)
@@ -154,19 +196,31 @@ def test_the_file_runs_in_other_programs(files):
 def test_formats_without_a_search_of_their_own_are_refused(translator, recipe, tmp_path):
     with pytest.raises(
         ValueError,
-        match="formats: expected onnx, onnx_int8, ctranslate2, web, web_int8 with a shortlist, got saved_model, onnx_steps; ",
+        match=(
+            "formats: expected onnx, onnx_int8, ctranslate2, web, web_int8 with a shortlist, "
+            "got saved_model, onnx_steps; "
+        ),
     ):
-        export(translator, tmp_path / "out", ["onnx", "saved_model", "onnx_steps"], shortlist=recipe.data)
+        export(
+            translator,
+            tmp_path / "out",
+            ["onnx", "saved_model", "onnx_steps"],
+            shortlist=recipe.data,
+        )
     assert not list(tmp_path.iterdir())
 
 
 def test_a_translator_that_has_a_shortlist_is_exported_with_it(tokenizer, tmp_path):
     translator = with_shortlist(of_transformer(tokenizer), a_shortlist())
-    with pytest.raises(ValueError, match="with a shortlist, got saved_model; export these without it"):
+    with pytest.raises(
+        ValueError, match="with a shortlist, got saved_model; export these without it"
+    ):
         translator.export(tmp_path / "folder")
     assert not list(tmp_path.iterdir())
     export(translator, tmp_path / "files")
-    assert inspect(tmp_path / "files" / "generate.onnx")["facts"]["shortlist"]["for_every_text"] == 5
+    assert (
+        inspect(tmp_path / "files" / "generate.onnx")["facts"]["shortlist"]["for_every_text"] == 5
+    )
 
 
 def test_an_unknown_format_is_called_unknown(translator, recipe, tmp_path):
@@ -177,10 +231,20 @@ def test_an_unknown_format_is_called_unknown(translator, recipe, tmp_path):
 def test_models_that_do_not_translate_are_refused(tokenizer, tmp_path):
     sizes = {name: size for name, size in SIZES.items() if name != "encoder_layers"}
     continuer = translator_of(tokenizer, LanguageModel, **sizes, vocab_size=V)
-    with pytest.raises(ValueError, match="shortlist: expected a model that translates, got one of architecture 'decoder'"):
+    with pytest.raises(
+        ValueError,
+        match="shortlist: expected a model that translates, got one of architecture 'decoder'",
+    ):
         export(continuer, tmp_path / "out", shortlist="numbers:en-de")
-    classifier = TextClassifier(Classifier(ClassifierConfig.preset("tiny", vocab_size=V, num_classes=2)), tokenizer, ["a", "b"])
-    with pytest.raises(ValueError, match="shortlist: expected a model that translates, got one of architecture 'encoder'"):
+    classifier = TextClassifier(
+        Classifier(ClassifierConfig.preset("tiny", vocab_size=V, num_classes=2)),
+        tokenizer,
+        ["a", "b"],
+    )
+    with pytest.raises(
+        ValueError,
+        match="shortlist: expected a model that translates, got one of architecture 'encoder'",
+    ):
         export(classifier, tmp_path / "out", shortlist="numbers:en-de")
     assert not list(tmp_path.iterdir())
 
@@ -189,7 +253,12 @@ def test_models_that_do_not_translate_are_refused(tokenizer, tmp_path):
 def test_the_command_says_what_it_learned(bundle, recipe, tmp_path):
     done = tfk("export", bundle, "--out", tmp_path / "out", "--shortlist", recipe.data, "--quiet")
     assert done.returncode == 0, done.stderr
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["generate.onnx", "parity.json", "score.onnx", "translate.onnx"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "generate.onnx",
+        "parity.json",
+        "score.onnx",
+        "translate.onnx",
+    ]
     printed = " ".join(done.stdout.split())
     assert "for each source token, learned from 200 pairs." in printed
     assert "Checked: the same ids as Keras" in printed
@@ -202,7 +271,11 @@ def test_the_command_says_what_it_learned(bundle, recipe, tmp_path):
         (["--shortlist", "files:missing.txt,other.txt"], "missing.txt"),
         (
             ["--shortlist", "numbers:en-de", "-f", "saved_model"],
-            "formats: expected onnx, onnx_int8, ctranslate2, web, web_int8 with a shortlist, got saved_model;",
+            (
+                "formats: expected onnx, onnx_int8, ctranslate2, web, web_int8 with a shortlist, "
+                "got "
+                "saved_model;"
+            ),
         ),
     ],
 )

@@ -28,9 +28,17 @@ def operators(model):
     return [node.op_type for node in model.graph]
 
 
-@pytest.mark.parametrize(("starts", "ends", "left"), [((0, 0), (10**9, 10**9), 0), ((0, 1), (10**9, 10**9), 1), ((0, 0), (10**9, 3), 1)])
+@pytest.mark.parametrize(
+    ("starts", "ends", "left"),
+    [((0, 0), (10**9, 10**9), 0), ((0, 1), (10**9, 10**9), 1), ((0, 0), (10**9, 3), 1)],
+)
 def test_a_slice_that_takes_all_goes(op, starts, ends, left):
-    places = constant(op, "starts", *starts), constant(op, "ends", *ends), constant(op, "axes", 0, 1), constant(op, "steps", 1, 1)
+    places = (
+        constant(op, "starts", *starts),
+        constant(op, "ends", *ends),
+        constant(op, "axes", 0, 1),
+        constant(op, "steps", 1, 1),
+    )
     model = finished(op, op.op("Neg", [op.op("Slice", [op.graph_like.inputs[0], *places])]))
     simplify(model)
     assert operators(model) == ["Slice"] * left + ["Neg"]
@@ -46,7 +54,9 @@ def test_a_size_cast_there_and_back_stays_what_it_is(op):
 def test_what_is_computed_twice_is_computed_once(op):
     x = op.graph_like.inputs[0]
     alike = [op.op("ReduceSum", [x], {"keepdims": 0}) for _ in range(2)]
-    model = finished(op, op.op("Add", [*alike]), op.op("Neg", [op.op("ReduceSum", [x], {"keepdims": 1})]))
+    model = finished(
+        op, op.op("Add", [*alike]), op.op("Neg", [op.op("ReduceSum", [x], {"keepdims": 1})])
+    )
     share(model.graph)
     assert sorted(operators(model)) == ["Add", "Neg", "ReduceSum", "ReduceSum"]
     (add,) = [node for node in model.graph if node.op_type == "Add"]
@@ -55,15 +65,27 @@ def test_what_is_computed_twice_is_computed_once(op):
 
 def test_what_a_loop_does_not_change_leaves_it(op):
     """x is added n times after it has been negated, in the loop, each time anew."""
-    x, body = op.graph_like.inputs[0], tape.Tape(ir.Graph([], [], nodes=[], opset_imports={"": 18}, name="body"))
-    iteration = ir.Value(name="iteration", type=ir.TensorType(ir.DataType.INT64), shape=ir.Shape(()))
+    x, body = (
+        op.graph_like.inputs[0],
+        tape.Tape(ir.Graph([], [], nodes=[], opset_imports={"": 18}, name="body")),
+    )
+    iteration = ir.Value(
+        name="iteration", type=ir.TensorType(ir.DataType.INT64), shape=ir.Shape(())
+    )
     going, total = (
-        ir.Value(name=name, type=ir.TensorType(kind)) for name, kind in (("going", ir.DataType.BOOL), ("total", ir.DataType.FLOAT))
+        ir.Value(name=name, type=ir.TensorType(kind))
+        for name, kind in (("going", ir.DataType.BOOL), ("total", ir.DataType.FLOAT))
     )
     body.graph_like.inputs.extend([iteration, going, total])
-    body.graph_like.outputs.extend([body.op("Identity", [going]), body.op("Add", [total, body.op("Neg", [x])])])
+    body.graph_like.outputs.extend(
+        [body.op("Identity", [going]), body.op("Add", [total, body.op("Neg", [x])])]
+    )
     count = op.initializer(ir.tensor(np.array(3)), name="count")
     loop = op.op("Loop", [count, None, x], {"body": body.graph_like})
     model = optimize(finished(op, loop))
     assert operators(model) == ["Neg", "Loop"]
-    assert [node.op_type for node in loop.producer().attributes["body"].as_graph() if node.op_type != "Identity"] == ["Add"]
+    assert [
+        node.op_type
+        for node in loop.producer().attributes["body"].as_graph()
+        if node.op_type != "Identity"
+    ] == ["Add"]

@@ -81,7 +81,11 @@ def test_a_file_with_other_metadata_is_refused_with_one_line(tmp_path, change, m
     path = with_metadata(SAVED, tmp_path / "translate.onnx", change)
     with pytest.raises(ValueError, match=message) as refused:
         load(path)
-    assert str(refused.value).startswith("ONNX: ") and str(path) in str(refused.value) and len(str(refused.value)) < 400
+    assert (
+        str(refused.value).startswith("ONNX: ")
+        and str(path) in str(refused.value)
+        and len(str(refused.value)) < 400
+    )
     if "search' in" not in message:
         with pytest.raises(ValueError, match=message):
             inspect(path)
@@ -93,7 +97,11 @@ def test_an_unknown_entry_is_let_pass(tmp_path):
     assert inspect(path)["facts"]["new"] == {"a": [1]}
 
 
-@pytest.mark.parametrize("value", [None, "", "not base 64!", "bm8gbW9kZWw="], ids=["none", "empty", "not base 64", "not SentencePiece"])
+@pytest.mark.parametrize(
+    "value",
+    [None, "", "not base 64!", "bm8gbW9kZWw="],
+    ids=["none", "empty", "not base 64", "not SentencePiece"],
+)
 @pytest.mark.parametrize("name", ["source_tokenizer", "target_tokenizer"])
 def test_a_scorer_without_its_tokenizers_says_so(exported, tmp_path, name, value):
     model = onnx.load(exported / "score.onnx")
@@ -103,6 +111,10 @@ def test_a_scorer_without_its_tokenizers_says_so(exported, tmp_path, name, value
     else:
         entry.value = value
     onnx.save(model, tmp_path / "score.onnx")
-    expected = "SentencePiece" if value == "bm8gbW9kZWw=" else f"expected a SentencePiece model in base 64 as '{name}' in the metadata of "
+    expected = (
+        "SentencePiece"
+        if value == "bm8gbW9kZWw="
+        else f"expected a SentencePiece model in base 64 as '{name}' in the metadata of "
+    )
     with pytest.raises(ValueError, match=expected):
         OnnxScorer(tmp_path / "score.onnx").score(["one"], ["eins"])

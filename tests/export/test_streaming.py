@@ -22,14 +22,30 @@ from tfk_transformer.inference.streaming import joined, next_tokens
 from tfk_transformer.models.transformer import Transformer
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
-TEXTS = ["forty-two", "one hundred ninety-nine", "", "  ", "seven", "no number at all", "Ünïcödé ﬁ ½ 中"]
+TEXTS = [
+    "forty-two",
+    "one hundred ninety-nine",
+    "",
+    "  ",
+    "seven",
+    "no number at all",
+    "Ünïcödé ﬁ ½ 中",
+]
 SETTINGS = [
     {},
     {"max_length": 2},
     {"max_length_factor": 0.1, "min_length": 20},
     {"repetition_penalty": 1.5, "no_repeat_ngram_size": 2, "min_length": 7},
     {"temperature": 1.5, "seed": 7},
-    {"temperature": 2.0, "top_k": 20, "top_p": 0.9, "seed": 3, "min_length": 9, "repetition_penalty": 1.2, "beam_size": 1},
+    {
+        "temperature": 2.0,
+        "top_k": 20,
+        "top_p": 0.9,
+        "seed": 3,
+        "min_length": 9,
+        "repetition_penalty": 1.2,
+        "beam_size": 1,
+    },
 ]
 KINDS = ["bundle", "saved_model", "translate.onnx"]
 
@@ -37,13 +53,17 @@ KINDS = ["bundle", "saved_model", "translate.onnx"]
 @pytest.fixture(scope="module")
 def opened(bundle, exported):
     """All three kinds, opened from their paths."""
-    return {kind: open_translator(bundle if kind == "bundle" else exported / kind) for kind in KINDS}
+    return {
+        kind: open_translator(bundle if kind == "bundle" else exported / kind) for kind in KINDS
+    }
 
 
 @pytest.mark.parametrize("settings", SETTINGS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_streamed_is_what_is_translated(opened, kind, settings):
-    expected = [found.text for found in opened["bundle"].translate(TEXTS, **{"beam_size": 1, **settings})]
+    expected = [
+        found.text for found in opened["bundle"].translate(TEXTS, **{"beam_size": 1, **settings})
+    ]
     assert ["".join(opened[kind].stream(text, **settings)) for text in TEXTS] == expected
 
 
@@ -67,9 +87,17 @@ def test_streams_do_not_disturb_each_other(opened):
 @pytest.mark.parametrize(
     ("text", "settings", "message"),
     [
-        ("one " * 10000, {}, "text: expected at most 32 tokens, got .* in 'one one .*…'; split it into sentences"),
+        (
+            "one " * 10000,
+            {},
+            "text: expected at most 32 tokens, got .* in 'one one .*…'; split it into sentences",
+        ),
         (["one"], {}, "text: expected a string, got list; a stream translates one text"),
-        ("one", {"beam_size": 4}, "beam_size: expected 1, got 4; what was streamed cannot be taken back"),
+        (
+            "one",
+            {"beam_size": 4},
+            "beam_size: expected 1, got 4; what was streamed cannot be taken back",
+        ),
         ("one", {"top_p": 2.0}, "top_p"),
         ("one", {"beamsize": 1}, "beamsize"),
     ],
@@ -81,10 +109,17 @@ def test_bad_requests_are_refused_before_the_first_token(opened, kind, text, set
 
 def test_files_without_steps_say_so(exported, translator, tmp_path):
     (tmp_path / "translate.onnx").write_bytes((exported / "translate.onnx").read_bytes())
-    with pytest.raises(ValueError, match="expected decoder_step.onnx in .*; export the bundle with the format onnx_steps"):
+    with pytest.raises(
+        ValueError,
+        match="expected decoder_step.onnx in .*; export the bundle with the format onnx_steps",
+    ):
         OnnxTranslator(tmp_path / "translate.onnx").stream("one")
-    write_saved_model(translator, translator.functions, tmp_path / "saved_model", {"translate": TRANSLATE})
-    with pytest.raises(ValueError, match=r"expected the signature 'decoder_step', got \['translate'\]"):
+    write_saved_model(
+        translator, translator.functions, tmp_path / "saved_model", {"translate": TRANSLATE}
+    )
+    with pytest.raises(
+        ValueError, match=r"expected the signature 'decoder_step', got \['translate'\]"
+    ):
         SavedModelTranslator(tmp_path / "saved_model").stream("one")
 
 
@@ -108,10 +143,19 @@ def test_a_tokenizer_with_byte_fallback_streams_what_it_decodes():
     ids = {"pad_id": 0, "bos_id": 1, "eos_id": 2, "unk_id": 3}
     texts = iter(["one two three four five six"] * 9)
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=texts, model_writer=model, vocab_size=290, byte_fallback=True, hard_vocab_limit=False, minloglevel=2, **ids
+        sentence_iterator=texts,
+        model_writer=model,
+        vocab_size=290,
+        byte_fallback=True,
+        hard_vocab_limit=False,
+        minloglevel=2,
+        **ids,
     )
     tokenizer = SubwordTokenizer(model.getvalue())
-    rows = tokenizer.encode(["one € two", "中文 ½", "six"]) + np.random.default_rng(0).integers(4, tokenizer.vocab_size, (50, 9)).tolist()
+    rows = (
+        tokenizer.encode(["one € two", "中文 ½", "six"])
+        + np.random.default_rng(0).integers(4, tokenizer.vocab_size, (50, 9)).tolist()
+    )
     assert len(rows[1]) > 6
     assert ["".join(joined(row, tokenizer.pieces())) for row in rows] == tokenizer.decode(rows)
 
@@ -124,8 +168,8 @@ def test_a_stream_needs_three_files_and_neither_tensorflow_nor_keras(exported, t
         (tmp_path / name).write_bytes((exported / name).read_bytes())
     code = """
 import sys
-for name in ("tensorflow", "keras", "tensorflow_text", "tf2onnx", "onnx", "pydantic", "sentencepiece"):
-    sys.modules[name] = None
+missing = "tensorflow keras tensorflow_text tf2onnx onnx pydantic sentencepiece".split()
+sys.modules.update(dict.fromkeys(missing))
 from tfk_transformer import OnnxStreamer
 print(*OnnxStreamer(sys.argv[1], threads=1).stream("forty-two"), sep="|")
 """
@@ -133,7 +177,9 @@ print(*OnnxStreamer(sys.argv[1], threads=1).stream("forty-two"), sep="|")
     assert done.stdout.replace("|", "") == "zweiundvierzig\n" and "|" in done.stdout, done.stderr
 
 
-def test_steps_have_standard_operators_alone_and_hand_on_nothing_but_the_cache(exported, translator):
+def test_steps_have_standard_operators_alone_and_hand_on_nothing_but_the_cache(
+    exported, translator
+):
     config, sizes = translator.model.config, 0
     for name in ("encoder.onnx", "decoder_step.onnx"):
         model = onnx.load(exported / name)
@@ -141,40 +187,65 @@ def test_steps_have_standard_operators_alone_and_hand_on_nothing_but_the_cache(e
         assert {entry.domain for entry in model.opset_import} == {""}
         sizes += sum(int(np.prod(tensor.dims)) for tensor in model.graph.initializer)
     outputs = [value.name for value in model.graph.output]
-    cache = [f"next_cache_{layer}_{part}" for layer in range(config.decoder_layers) for part in ("key", "value")]
+    cache = [
+        f"next_cache_{layer}_{part}"
+        for layer in range(config.decoder_layers)
+        for part in ("key", "value")
+    ]
     assert outputs == ["logits", "next_token", "log_prob", *cache]
     # Each weight once, but for the table that reads tokens on both sides; positions are no weights.
     shared = config.target_vocab_size * config.model_dim
-    assert sizes < translator.model.count_params() + shared + 2 * config.max_length * config.model_dim + 1000
+    assert (
+        sizes
+        < translator.model.count_params() + shared + 2 * config.max_length * config.model_dim + 1000
+    )
 
 
 def test_rows_of_unlike_lengths_say_what_each_says_alone(opened, translator):
-    ids = parity.probe_ids(["forty-two", "one hundred ninety-nine", "", "seven"], translator.source_tokenizer, 32)
+    ids = parity.probe_ids(
+        ["forty-two", "one hundred ninety-nine", "", "seven"], translator.source_tokenizer, 32
+    )
     settings = SearchSettings(beam_size=1).as_arrays()
     together = np.stack(list(next_tokens(opened["saved_model"].steps, ids, settings)), axis=1)
-    assert translator.target_tokenizer.decode(together) == ["zweiundvierzig", "einhundertneunundneunzig", "", "sieben"]
+    assert translator.target_tokenizer.decode(together) == [
+        "zweiundvierzig",
+        "einhundertneunundneunzig",
+        "",
+        "sieben",
+    ]
 
 
 def test_metadata_has_what_a_host_needs(exported, translator):
     metadata = OnnxStreamer(exported).metadata
     assert metadata["pieces"] == translator.target_tokenizer.pieces()
-    assert metadata["parity"]["ids"] == "equal" and metadata["parity"]["settings"] == [{"beam_size": 1}]
+    assert metadata["parity"]["ids"] == "equal" and metadata["parity"]["settings"] == [
+        {"beam_size": 1}
+    ]
     assert json.loads((exported / "parity.json").read_text())["onnx_steps"] == {"ids": "equal"}
 
 
 def test_the_documented_loop_streams(exported, tmp_path):
     text = (Path(__file__).parents[2] / "docs" / "streaming.md").read_text(encoding="utf-8")
-    (code,) = [code for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "import onnxruntime" in code]
+    (code,) = [
+        code
+        for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+        if "import onnxruntime" in code
+    ]
     assert len(code.strip().splitlines()) <= 30 and "tfk_transformer import" not in code
     code = code.replace("numbers-files", str(exported))
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path
+    )
     assert done.stdout.strip() == "zweiundvierzig", done.stderr
 
 
 def test_tokens_that_differ_are_refused():
     rows = np.array([[4, 5, 2], [6, 2, 0]])
     parity.check_tokens("x", rows, np.array([[0, 4, 5, 2], [6, 2, 0, 0]]))
-    with pytest.raises(parity.ParityError, match="x: expected the model's translations of 2 probe sentences, got 1 with other ids"):
+    with pytest.raises(
+        parity.ParityError,
+        match="x: expected the model's translations of 2 probe sentences, got 1 with other ids",
+    ):
         parity.check_tokens("x", rows, np.array([[4, 5, 5], [6, 2, 0]]))
 
 
@@ -184,7 +255,13 @@ def test_tokens_that_differ_are_refused():
 @pytest.mark.parametrize(
     "options",
     [
-        {"keys_are_values": True, "shared_projections": True, "positions": "learned", "norm": "post", "source_prefix": (7, 9)},
+        {
+            "keys_are_values": True,
+            "shared_projections": True,
+            "positions": "learned",
+            "norm": "post",
+            "source_prefix": (7, 9),
+        },
         pytest.param(
             {
                 "key_dim": 3,
@@ -200,8 +277,17 @@ def test_tokens_that_differ_are_refused():
 )
 def test_models_of_other_options_are_streamed_from_onnx(translator, tmp_path, options):
     size = translator.source_tokenizer.vocab_size
-    sizes = {"model_dim": 14, "num_heads": 2, "ff_dim": 13, "encoder_layers": 1, "decoder_layers": 2, "max_length": 32}
-    model = Transformer(TransformerConfig(source_vocab_size=size, target_vocab_size=size, **sizes, **options))
+    sizes = {
+        "model_dim": 14,
+        "num_heads": 2,
+        "ff_dim": 13,
+        "encoder_layers": 1,
+        "decoder_layers": 2,
+        "max_length": 32,
+    }
+    model = Transformer(
+        TransformerConfig(source_vocab_size=size, target_vocab_size=size, **sizes, **options)
+    )
     model.build()
     random = np.random.default_rng(3)
     model.set_weights([random.normal(size=weight.shape) * 0.7 for weight in model.get_weights()])

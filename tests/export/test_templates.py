@@ -18,7 +18,9 @@ FOLDER = Path(expansion.__file__).parent
 LONG = {"search_blocks.onnx", "search_shortlist.onnx", "search_continuation.onnx"}
 
 
-@pytest.mark.parametrize("template", with_long({template.file_name: template for template in building.TEMPLATES}, LONG))
+@pytest.mark.parametrize(
+    "template", with_long({template.file_name: template for template in building.TEMPLATES}, LONG)
+)
 def test_a_template_is_what_the_code_converts_to(template, tmp_path):
     built = building.build(template, tmp_path)
     equal = built.read_bytes() == (FOLDER / template.file_name).read_bytes()

@@ -27,13 +27,17 @@ SMALL = {"model_dim": 8, "ff_dim": 8, "num_heads": 2, "max_length": 30}
 
 def write_pairs(folder, count=60):
     for side in ("source", "target"):
-        (folder / side).write_text("".join(f"{text}\n" for text in sentences(side, count)), encoding="utf-8")
+        (folder / side).write_text(
+            "".join(f"{text}\n" for text in sentences(side, count)), encoding="utf-8"
+        )
     return f"files:{folder / 'source'},{folder / 'target'}"
 
 
 def imported(folder, **options):
     """Import a random folder; return the bundle."""
-    import_model(write_folder(folder / "opus", encoder_layers=1, decoder_layers=1, **options)).save(folder / "start")
+    import_model(write_folder(folder / "opus", encoder_layers=1, decoder_layers=1, **options)).save(
+        folder / "start"
+    )
     return folder / "start"
 
 
@@ -67,15 +71,23 @@ def test_an_imported_model_learns_new_pairs_and_keeps_what_is_frozen(tmp_path, t
     losses = json.loads((out / "history.json").read_text())["loss"]
     assert losses[1] < losses[0] < 10
     weights, others = before.model.named_weights, after.model.named_weights
-    frozen = {name for name in weights if name.startswith(("encoder/", "decoder/layer_0/self_attention/"))} | {"output/bias"}
-    assert {name for name, weight in weights.items() if np.array_equal(weight, others[name])} == frozen
+    frozen = {
+        name for name in weights if name.startswith(("encoder/", "decoder/layer_0/self_attention/"))
+    } | {"output/bias"}
+    assert {
+        name for name, weight in weights.items() if np.array_equal(weight, others[name])
+    } == frozen
     silent = np.asarray(others["output/bias"]) == -1e9
     assert silent[1] and silent.sum() < 9
     assert after.origin == before.origin and after.origin["family"] == "MarianMT"
     assert said[0] == f"start: {start}"
-    sizes = [sum(int(np.prod(weight.shape)) for weight in some) for some in ([weights[name] for name in frozen], weights.values())]
+    sizes = [
+        sum(int(np.prod(weight.shape)) for weight in some)
+        for some in ([weights[name] for name in frozen], weights.values())
+    ]
     assert said[2] == (
-        f"frozen: 25 of 44 weights, {sizes[0]:,} of {sizes[1]:,} parameters: encoder, decoder/layer_0/self_attention, "
+        f"frozen: 25 of 44 weights, {sizes[0]:,} of {sizes[1]:,} parameters: encoder, "
+        "decoder/layer_0/self_attention, "
         "output/bias, since some tokens are never predicted"
     )
     assert not [line for line in said if line.startswith("note:")]
@@ -85,60 +97,112 @@ def test_an_imported_model_learns_new_pairs_and_keeps_what_is_frozen(tmp_path, t
 def test_a_tiny_learning_rate_keeps_the_translations(tmp_path):
     """The sides have vocabularies of their own, and dropout is given anew."""
     start, texts = imported(tmp_path, separate=True), sentences("source", 4, seed=4)
-    recipe = Recipe(data=write_pairs(tmp_path), start=str(start), epochs=1, learning_rate=1e-12, dropout=0.4, max_length=40)
+    recipe = Recipe(
+        data=write_pairs(tmp_path),
+        start=str(start),
+        epochs=1,
+        learning_rate=1e-12,
+        dropout=0.4,
+        max_length=40,
+    )
     after = train(recipe, tmp_path / "out", say=lambda line: None)
     short = {"max_length": 12}
     assert after.translate(texts, **short) == Translator.load(start).translate(texts, **short)
     assert after.model.config == Translator.load(start).model.config.replace(dropout=0.4)
     assert after.source_tokenizer.vocab_size != after.target_tokenizer.vocab_size
-    assert Recipe.read(tmp_path / "out" / "recipe.toml") == recipe.replace(separate_vocabularies=True)
+    assert Recipe.read(tmp_path / "out" / "recipe.toml") == recipe.replace(
+        separate_vocabularies=True
+    )
 
 
 def test_an_own_model_continues_and_the_default_learning_rate_is_noted(tmp_path):
     """A bundle with its own recipe and new data."""
     own, said = Recipe.read(OWN / "recipe.toml"), []
     data = ",".join(str(OWN.parent / f"{language}.txt") for language in ("en", "de"))
-    given = {name: getattr(own, name) for name in own.model_fields_set - {"learning_rate", "validation_data"}}
+    given = {
+        name: getattr(own, name)
+        for name in own.model_fields_set - {"learning_rate", "validation_data"}
+    }
     recipe = Recipe(**{**given, "data": f"files:{data}", "start": str(OWN), "epochs": 1})
     after = train(recipe, tmp_path / "out", say=said.append)
-    assert [line for line in said if line.startswith("note: the learning rate is 0.001, which suits new models")]
+    assert [
+        line
+        for line in said
+        if line.startswith("note: the learning rate is 0.001, which suits new models")
+    ]
     assert not [line for line in said if line.startswith("frozen")]
     assert not any(
-        np.array_equal(one, other) for one, other in zip(Translator.load(OWN).model.get_weights(), after.model.get_weights(), strict=True)
+        np.array_equal(one, other)
+        for one, other in zip(
+            Translator.load(OWN).model.get_weights(), after.model.get_weights(), strict=True
+        )
     )
     assert (
-        json.loads((tmp_path / "out" / "history.json").read_text())["loss"][0] < json.loads((OWN / "history.json").read_text())["loss"][0]
+        json.loads((tmp_path / "out" / "history.json").read_text())["loss"][0]
+        < json.loads((OWN / "history.json").read_text())["loss"][0]
     )
 
 
 def test_a_language_model_continues(tmp_path):
     data = write_pairs(tmp_path)
-    tokenizer = SubwordTokenizer.train(sentences("source", 60) + sentences("target", 60), vocab_size=90)
-    model = LanguageModel(LanguageModelConfig(vocab_size=tokenizer.vocab_size, decoder_layers=1, output_bias=True, **SMALL))
+    tokenizer = SubwordTokenizer.train(
+        sentences("source", 60) + sentences("target", 60), vocab_size=90
+    )
+    model = LanguageModel(
+        LanguageModelConfig(
+            vocab_size=tokenizer.vocab_size, decoder_layers=1, output_bias=True, **SMALL
+        )
+    )
     model.build()
     Translator(model, tokenizer).save(tmp_path / "start")
-    recipe = Recipe(data=data, start=str(tmp_path / "start"), freeze=("embeddings",), epochs=1, learning_rate=1e-2, warmup_steps=1)
+    recipe = Recipe(
+        data=data,
+        start=str(tmp_path / "start"),
+        freeze=("embeddings",),
+        epochs=1,
+        learning_rate=1e-2,
+        warmup_steps=1,
+    )
     after = train(recipe, tmp_path / "out", say=lambda line: None)
     assert isinstance(after.model, LanguageModel)
     one, other = model.named_weights, after.model.named_weights
-    assert [name for name in one if np.array_equal(one[name], other[name])] == ["target_embedding/embeddings"]
+    assert [name for name in one if np.array_equal(one[name], other[name])] == [
+        "target_embedding/embeddings"
+    ]
 
 
 def test_a_classifier_continues_and_refuses_labels_that_it_does_not_know(tmp_path):
     sides = {side: sentences(side, 30) for side in ("source", "target")}
     tokenizer = SubwordTokenizer.train(sides["source"] + sides["target"], vocab_size=90)
-    model = Classifier(ClassifierConfig(vocab_size=tokenizer.vocab_size, num_classes=3, encoder_layers=1, **SMALL))
+    model = Classifier(
+        ClassifierConfig(vocab_size=tokenizer.vocab_size, num_classes=3, encoder_layers=1, **SMALL)
+    )
     model.build()
     TextClassifier(model, tokenizer, ["other", "source", "target"]).save(tmp_path / "start")
-    (tmp_path / "texts").write_text("".join(f"{text}\n" for texts in sides.values() for text in texts), encoding="utf-8")
-    (tmp_path / "labels").write_text("".join(f"{side}\n" for side, texts in sides.items() for _ in texts))
-    recipe = Recipe(data=f"files:{tmp_path / 'texts'},{tmp_path / 'labels'}", start=str(tmp_path / "start"), epochs=5, learning_rate=1e-2)
+    (tmp_path / "texts").write_text(
+        "".join(f"{text}\n" for texts in sides.values() for text in texts), encoding="utf-8"
+    )
+    (tmp_path / "labels").write_text(
+        "".join(f"{side}\n" for side, texts in sides.items() for _ in texts)
+    )
+    recipe = Recipe(
+        data=f"files:{tmp_path / 'texts'},{tmp_path / 'labels'}",
+        start=str(tmp_path / "start"),
+        epochs=5,
+        learning_rate=1e-2,
+    )
     after = train(recipe.replace(warmup_steps=1), tmp_path / "out", say=lambda line: None)
     assert after.labels == ["other", "source", "target"]
     losses = json.loads((tmp_path / "out" / "history.json").read_text())["loss"]
     assert losses[-1] < losses[0]
     (tmp_path / "labels").write_text((tmp_path / "labels").read_text().replace("target", "targets"))
-    with pytest.raises(ValueError, match=r"a label that the model has \(other, source, target\), got 'targets'. Did you mean 'target'"):
+    with pytest.raises(
+        ValueError,
+        match=(
+            r"a label that the model has \(other, source, target\), got 'targets'. Did you mean "
+            r"'target'"
+        ),
+    ):
         train(recipe, tmp_path / "again", say=lambda line: None)
     assert not (tmp_path / "again.training").exists()
 
@@ -151,8 +215,17 @@ def test_a_cache_has_the_tokenizers_of_the_bundle(tmp_path):
     (tmp_path / "source").unlink()  # the texts are no longer read
     train(recipe, tmp_path / "two", say=lambda line: None, cache=cache)
     new = Recipe(data=recipe.data, max_length=47, separate_vocabularies=True)
-    with pytest.raises(ValueError, match=f"cache: {cache} was made with the vocabularies of {start}; name another folder"):
+    with pytest.raises(
+        ValueError,
+        match=f"cache: {cache} was made with the vocabularies of {start}; name another folder",
+    ):
         DataCache(cache, new)
     shutil.copy(start / "source.model", cache / "target.model")
-    with pytest.raises(ValueError, match=f"cache: expected the tokenizers of the bundle that training starts from in {cache}, got others"):
+    with pytest.raises(
+        ValueError,
+        match=(
+            "cache: expected the tokenizers of the bundle that training starts from in "
+            f"{cache}, got others"
+        ),
+    ):
         train(recipe, tmp_path / "three", say=lambda line: None, cache=cache)

@@ -3,8 +3,17 @@ import pytest
 
 from tfk_transformer.fine_tuning.freezing import frozen_names
 
-NAMES = """source_embedding/embeddings source_positions/table encoder/layer_0/attention/query encoder/layer_0/ff_residual/norm/gamma
-encoder/layer_1/attention/query decoder/layer_0/self_attention/query decoder/final_norm/beta output/kernel output/bias""".split()
+NAMES = """
+source_embedding/embeddings
+source_positions/table
+encoder/layer_0/attention/query
+encoder/layer_0/ff_residual/norm/gamma
+encoder/layer_1/attention/query
+decoder/layer_0/self_attention/query
+decoder/final_norm/beta
+output/kernel
+output/bias
+""".split()
 WEIGHTS = {name: np.zeros(3, "float32") for name in NAMES}
 
 
@@ -34,11 +43,19 @@ def test_every_unknown_name_is_answered_with_the_nearest():
     with pytest.raises(ValueError) as error:
         frozen_names(["encodr", "encoder", "encoder/layer_3", "embedings", "§"], WEIGHTS)
     assert str(error.value) == (
-        "freeze: expected names of weights, such as encoder or encoder/layer_0, got 'encodr'. Did you mean 'encoder'?; "
-        "'encoder/layer_3'. Did you mean 'encoder/layer_1'?; 'embedings'. Did you mean 'embeddings'?; '§'."
+        "freeze: expected names of weights, such as encoder or encoder/layer_0, got 'encodr'. Did "
+        "you mean 'encoder'?; "
+        "'encoder/layer_3'. Did you mean 'encoder/layer_1'?; 'embedings'. Did you mean "
+        "'embeddings'?; '§'."
     )
 
 
 def test_something_must_be_left_to_train():
-    with pytest.raises(ValueError, match=r"^freeze: expected at least one weight to train, got none: all 9 are frozen; freeze fewer.$"):
+    with pytest.raises(
+        ValueError,
+        match=(
+            r"^freeze: expected at least one weight to train, got none: all 9 are frozen; "
+            r"freeze fewer.$"
+        ),
+    ):
         frozen_names(["*"], WEIGHTS)

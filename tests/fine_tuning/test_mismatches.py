@@ -13,7 +13,8 @@ from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 from tfk_transformer.training.recipe import Recipe
 
-OWN = Path(__file__).parents[1] / "saved_files" / "bundle"  # max_length 24, 60 pieces, the preset "tiny" with smaller sizes
+# max_length 24, 60 pieces, the preset "tiny" with smaller sizes.
+OWN = Path(__file__).parents[1] / "saved_files" / "bundle"
 DATA = "files:a,b"
 
 
@@ -26,10 +27,18 @@ def refused(start, **given):
 
 def test_values_that_are_not_given_are_those_of_the_bundle():
     adopted = Start(OWN).adopt(Recipe(data=DATA, start=str(OWN), epochs=3))
-    assert (adopted.architecture, adopted.separate_vocabularies, adopted.max_length, adopted.epochs) == ("encoder_decoder", False, 24, 3)
+    assert (
+        adopted.architecture,
+        adopted.separate_vocabularies,
+        adopted.max_length,
+        adopted.epochs,
+    ) == ("encoder_decoder", False, 24, 3)
     assert Start(OWN).adopt(Recipe(data=DATA, start="x", batch_tokens=20)).max_length == 20
     text = adopted.to_toml()
-    assert not any(f"\n{name} = " in text for name in ("preset", "options", "tokenizer", "vocab_size", "byte_fallback"))
+    assert not any(
+        f"\n{name} = " in text
+        for name in ("preset", "options", "tokenizer", "vocab_size", "byte_fallback")
+    )
 
 
 def test_the_recipe_of_the_bundle_fits_it_and_so_does_what_was_adopted(tmp_path):
@@ -54,9 +63,12 @@ def test_everything_that_does_not_fit_is_named_at_once():
         options={"norm": "post", "num_heads": 2, "attention_bias": False, "nrom": 1},
     )
     assert message == (
-        f"start: expected values that fit the model in {OWN}, got architecture 'decoder' for 'encoder_decoder', "
-        "tokenizer 'char' for 'unigram', vocab_size 61 for 60, max_length 25 for at most 24, model_dim 512 for 16, ff_dim 2048 for 24, "
-        "encoder_layers 6 for 1, decoder_layers 6 for 1, norm 'post' for 'pre', unknown option 'nrom'. Did you mean 'norm'?; "
+        f"start: expected values that fit the model in {OWN}, got architecture 'decoder' for "
+        "'encoder_decoder', "
+        "tokenizer 'char' for 'unigram', vocab_size 61 for 60, max_length 25 for at most 24, "
+        "model_dim 512 for 16, ff_dim 2048 for 24, "
+        "encoder_layers 6 for 1, decoder_layers 6 for 1, norm 'post' for 'pre', unknown option "
+        "'nrom'. Did you mean 'norm'?; "
         "leave out what the bundle decides, or train a new model."
     )
 
@@ -66,16 +78,27 @@ def test_options_are_compared_by_what_they_mean(tmp_path):
     start = Start(tmp_path / "bundle")
     options = {"attention_bias": True, "ff_dim": 29, "key_dim": 2, "dropout": 0.3}
     dropout = options.pop("dropout")
-    adopted = start.adopt(Recipe(data=DATA, start="x", options={**options, "attention_dropout": 0.5}, dropout=dropout, max_length=40))
+    adopted = start.adopt(
+        Recipe(
+            data=DATA,
+            start="x",
+            options={**options, "attention_dropout": 0.5},
+            dropout=dropout,
+            max_length=40,
+        )
+    )
     assert (adopted.max_length, adopted.separate_vocabularies) == (40, True)
     config = start.model(adopted, "float32").config
     assert config == start.config.replace(dropout=0.3, attention_dropout=0.5)
     assert config.max_length == 47
     sizes = sorted((start.config.source_vocab_size, start.config.target_vocab_size))
-    assert f"got vocab_size 80 for {sizes[0]} and {sizes[1]}, separate_vocabularies False for True;" in refused(
-        start, vocab_size=80, separate_vocabularies=False
+    assert (
+        f"got vocab_size 80 for {sizes[0]} and {sizes[1]}, separate_vocabularies False for True;"
+        in refused(start, vocab_size=80, separate_vocabularies=False)
     )
-    adopted = start.adopt(Recipe(data=DATA, start="x", vocab_size=sizes[0], separate_vocabularies=True))
+    adopted = start.adopt(
+        Recipe(data=DATA, start="x", vocab_size=sizes[0], separate_vocabularies=True)
+    )
     assert adopted.vocab_size == sizes[0]
 
 
@@ -91,29 +114,64 @@ def test_a_vocabulary_that_became_smaller_than_its_recipe_asked_for_fits_that_re
 def test_an_ensemble_is_refused(tmp_path):
     member = Translator.load(OWN)
     Translator.ensemble([member, member]).save(tmp_path / "both")
-    with pytest.raises(ValueError, match=r"start: expected a single model, got an ensemble of 2 in .*/both, whose members are trained one"):
+    with pytest.raises(
+        ValueError,
+        match=(
+            r"start: expected a single model, got an ensemble of 2 in .*/both, whose members "
+            r"are trained one"
+        ),
+    ):
         Start(tmp_path / "both")
 
 
-@pytest.mark.parametrize(("kind", "byte_fallback"), [("unigram", True), ("bpe", False), ("char", False)])
+@pytest.mark.parametrize(
+    ("kind", "byte_fallback"), [("unigram", True), ("bpe", False), ("char", False)]
+)
 def test_a_tokenizer_knows_how_it_was_made(kind, byte_fallback):
     texts = ["der Bär", "die Bären", "das Bärchen"]
-    tokenizer = SubwordTokenizer.train(texts, vocab_size=300 if byte_fallback else 18, model_type=kind, byte_fallback=byte_fallback)
+    tokenizer = SubwordTokenizer.train(
+        texts, vocab_size=300 if byte_fallback else 18, model_type=kind, byte_fallback=byte_fallback
+    )
     assert (tokenizer.model_type, tokenizer.byte_fallback) == (kind, byte_fallback)
 
 
 def test_the_command_prints_a_recipe_that_fits(tmp_path):
-    done = CliRunner().invoke(app, ["train", "--from", str(OWN), "--data", DATA, "--freeze", "encoder", "--freeze", "b*", "--print-config"])
+    done = CliRunner().invoke(
+        app,
+        [
+            "train",
+            "--from",
+            str(OWN),
+            "--data",
+            DATA,
+            "--freeze",
+            "encoder",
+            "--freeze",
+            "b*",
+            "--print-config",
+        ],
+    )
     assert done.exit_code == 0, done.output
     (tmp_path / "a.toml").write_text(done.output)
     recipe = Recipe.read(tmp_path / "a.toml")
     assert recipe == Recipe(data=DATA, start=str(OWN), freeze=("encoder", "b*"), max_length=24)
-    done = CliRunner().invoke(app, ["train", "--from", str(OWN), "--data", DATA, "--vocab-size", "99", "--print-config"])
-    assert str(done.exception).startswith(f"start: expected values that fit the model in {OWN}, got vocab_size 99 for 60; ")
-    done = CliRunner().invoke(app, ["train", "--from", str(tmp_path), "--data", DATA, "--out", str(tmp_path / "out")])
-    assert str(done.exception) == f"bundle: expected a folder that `train` wrote, got {tmp_path} without config.json."
+    done = CliRunner().invoke(
+        app, ["train", "--from", str(OWN), "--data", DATA, "--vocab-size", "99", "--print-config"]
+    )
+    assert str(done.exception).startswith(
+        f"start: expected values that fit the model in {OWN}, got vocab_size 99 for 60; "
+    )
+    done = CliRunner().invoke(
+        app, ["train", "--from", str(tmp_path), "--data", DATA, "--out", str(tmp_path / "out")]
+    )
+    assert (
+        str(done.exception)
+        == f"bundle: expected a folder that `train` wrote, got {tmp_path} without config.json."
+    )
 
 
 def test_new_weights_are_not_frozen():
-    with pytest.raises(ValueError, match=r"Recipe: freeze needs start \(--from\), since new weights are random"):
+    with pytest.raises(
+        ValueError, match=r"Recipe: freeze needs start \(--from\), since new weights are random"
+    ):
         Recipe(data=DATA, freeze=("encoder",))

@@ -20,7 +20,9 @@ SCRIPT = st.integers(0, 2**32 - 1)
 
 
 def scripted_step(table):
-    """A "model" whose logits depend on the sentence, the position and only the last token: table (B, T, V, V)."""
+    """A "model" whose logits depend on the sentence, the position and only the last token: table
+    (B, T, V, V).
+    """
 
     def step(beams, cache, memory):
         (rows,) = memory  # which sentences are still in the batch
@@ -37,7 +39,15 @@ def no_source(sentences):
 
 def limits(beam_size=1, n_best=1, **settings):
     """Return the settings of a search, without the limits that `SearchSettings` has."""
-    return Limits(**{**SearchSettings().model_dump(), "beam_size": beam_size, "n_best": n_best, "length_penalty": 0.0, **settings})
+    return Limits(
+        **{
+            **SearchSettings().model_dump(),
+            "beam_size": beam_size,
+            "n_best": n_best,
+            "length_penalty": 0.0,
+            **settings,
+        }
+    )
 
 
 @tf.function(
@@ -64,14 +74,19 @@ def searched(table, beam_size, n_best=1, length_penalty=0.0, max_length=4, prefi
 
 
 def all_hypotheses(table, length_penalty, max_length, prefix=()):
-    """Every sequence that ends, or is cut at max_length, with its score, best first; table (T, V, V).
+    """Every sequence that ends, or is cut at max_length, with its score, best first; table (T, V,
+    V).
 
-    All begin with the prefix, which counts neither in the log-probability nor in the length that is penalised.
+    All begin with the prefix, which counts neither in the log-probability nor in the length that is
+    penalised.
     """
-    log_probs = table.astype("float64") - np.log(np.exp(table.astype("float64")).sum(-1, keepdims=True))
+    log_probs = table.astype("float64") - np.log(
+        np.exp(table.astype("float64")).sum(-1, keepdims=True)
+    )
     found = []
     for length in range(1, max_length + 1):
-        for tokens in itertools.product(range(END_ID, VOCAB), repeat=length):  # padding and start are never chosen
+        # Padding and start are never chosen.
+        for tokens in itertools.product(range(END_ID, VOCAB), repeat=length):
             if END_ID in tokens[:-1] or (length < max_length and tokens[-1] != END_ID):
                 continue
             if length <= len(prefix) or tokens[: len(prefix)] != tuple(prefix):
@@ -83,7 +98,11 @@ def all_hypotheses(table, length_penalty, max_length, prefix=()):
 
 
 def random_table(seed, sentences=1, max_length=4):
-    return np.random.default_rng(seed).normal(size=(sentences, max_length, VOCAB, VOCAB), scale=2).astype("float32")
+    return (
+        np.random.default_rng(seed)
+        .normal(size=(sentences, max_length, VOCAB, VOCAB), scale=2)
+        .astype("float32")
+    )
 
 
 def nowhere_to_end(sentences=1):
@@ -132,7 +151,9 @@ def test_a_beam_that_covers_everything_equals_exhaustive_search(seed, length_pen
     found = searched(table, beam_size=VOCAB**4, n_best=n_best, length_penalty=length_penalty)
     expected = all_hypotheses(table[0], length_penalty, 4)[:n_best]
     np.testing.assert_allclose(found.scores[0], [score for score, _ in expected], atol=1e-5)
-    assert [tuple(row) for row in found.ids.numpy()[0]] == [tokens + (0,) * (4 - len(tokens)) for _, tokens in expected]
+    assert [tuple(row) for row in found.ids.numpy()[0]] == [
+        tokens + (0,) * (4 - len(tokens)) for _, tokens in expected
+    ]
 
 
 @pytest.mark.parametrize("length_penalty", [0.0, 0.6])
@@ -141,7 +162,9 @@ def test_with_a_prefix_it_equals_exhaustive_search_from_there(prefix, length_pen
     table = random_table(7)
     found = searched(table, VOCAB**4, 7, length_penalty, prefix=tf.constant([prefix]))
     expected = all_hypotheses(table[0], length_penalty, 4, prefix)[:7]
-    np.testing.assert_allclose(found.scores.numpy()[0, : len(expected)], [score for score, _ in expected], atol=1e-5)
+    np.testing.assert_allclose(
+        found.scores.numpy()[0, : len(expected)], [score for score, _ in expected], atol=1e-5
+    )
     ids = [tuple(row) for row in found.ids.numpy()[0]]
     assert ids[: len(expected)] == [tokens + (0,) * (4 - len(tokens)) for _, tokens in expected]
 
@@ -149,7 +172,10 @@ def test_with_a_prefix_it_equals_exhaustive_search_from_there(prefix, length_pen
 @settings(max_examples=10, deadline=None)
 @given(SCRIPT, st.integers(1, 3))
 def test_prefixes_of_unlike_lengths_go_together(seed, beam_size):
-    table, prefixes = random_table(seed, sentences=3), tf.constant([[3, 4, 3], [4, 0, 0], [0, 0, 0]])
+    table, prefixes = (
+        random_table(seed, sentences=3),
+        tf.constant([[3, 4, 3], [4, 0, 0], [0, 0, 0]]),
+    )
     together = searched(table, beam_size, beam_size, 0.6, prefix=prefixes)
     for sentence in range(3):
         rows = slice(sentence, sentence + 1)
@@ -157,7 +183,9 @@ def test_prefixes_of_unlike_lengths_go_together(seed, beam_size):
         length = alone.ids.shape[2]
         np.testing.assert_array_equal(together.ids[sentence, :, :length], alone.ids[0])
         np.testing.assert_allclose(together.scores[sentence], alone.scores[0], atol=1e-5)
-    np.testing.assert_allclose(together.scores[2], searched(table, beam_size, beam_size, 0.6).scores[2], atol=1e-5)
+    np.testing.assert_allclose(
+        together.scores[2], searched(table, beam_size, beam_size, 0.6).scores[2], atol=1e-5
+    )
 
 
 def test_padding_and_start_are_never_said():
@@ -173,7 +201,9 @@ def test_padding_and_start_are_never_said():
 def test_scores_are_the_log_probabilities_of_the_ids(seed, beam_size, length_penalty, max_length):
     table = random_table(seed)
     found = searched(table, beam_size, beam_size, length_penalty, max_length)
-    scores = {tokens: score for score, tokens in all_hypotheses(table[0], length_penalty, max_length)}
+    scores = {
+        tokens: score for score, tokens in all_hypotheses(table[0], length_penalty, max_length)
+    }
     for row, score in zip(found.ids.numpy()[0], found.scores.numpy()[0], strict=True):
         if score > IMPOSSIBLE / 2:
             tokens = tuple(row[: list(row).index(END_ID) + 1]) if END_ID in row else tuple(row)
@@ -201,7 +231,11 @@ def test_a_sentence_gives_alone_what_it_gives_in_a_batch(seed, beam_size):
 def test_nothing_shorter_than_the_least_length_is_found(min_length):
     table = random_table(11)
     found = searched(table, VOCAB**4, 7, 0.6, min_length=min_length)
-    expected = [(score, tokens) for score, tokens in all_hypotheses(table[0], 0.6, 4) if len(tokens) >= min_length][:7]
+    expected = [
+        (score, tokens)
+        for score, tokens in all_hypotheses(table[0], 0.6, 4)
+        if len(tokens) >= min_length
+    ][:7]
     np.testing.assert_allclose(found.scores[0], [score for score, _ in expected], atol=1e-5)
 
 
@@ -252,7 +286,11 @@ def test_repeated_tokens_lose_by_the_repetition_penalty(seed):
 
 def test_coverage_counts_what_each_source_token_got():
     """Exhaustive search, with attention that depends on the last token."""
-    table, attention = random_table(13), np.random.default_rng(3).dirichlet(np.ones(3), size=VOCAB).astype("float32")  # (V, S)
+    # (V, S)
+    table, attention = (
+        random_table(13),
+        np.random.default_rng(3).dirichlet(np.ones(3), size=VOCAB).astype("float32"),
+    )
     real = np.array([[True, True, False]])
 
     def step(beams, cache, memory):
@@ -260,7 +298,9 @@ def test_coverage_counts_what_each_source_token_got():
         return scripted._replace(attention=tf.gather(attention, beams.ids[:, :, -1]))
 
     wanted = limits(VOCAB**4, 7, coverage_penalty=0.3)
-    found = beam_search(step, [], Source((tf.range(1),), tf.constant(real)), tf.constant([4]), wanted)
+    found = beam_search(
+        step, [], Source((tf.range(1),), tf.constant(real)), tf.constant([4]), wanted
+    )
     expected = []
     for score, tokens in all_hypotheses(table[0], 0.0, 4):
         got = np.sum([attention[last] for last in (1, *tokens[:-1])], axis=0)
@@ -273,7 +313,14 @@ def test_coverage_counts_what_each_source_token_got():
 
 def drawn_first(table, chains, **settings):
     """Draw this many hypotheses, and return the first token of each."""
-    found = searched(table, chains, chains, max_length=1, temperature=settings.pop("temperature", 1.0), **settings)
+    found = searched(
+        table,
+        chains,
+        chains,
+        max_length=1,
+        temperature=settings.pop("temperature", 1.0),
+        **settings,
+    )
     return found.ids.numpy()[0, :, 0]
 
 
@@ -282,7 +329,9 @@ def test_tokens_are_drawn_as_often_as_they_are_probable(temperature):
     table, chains = random_table(5, max_length=1), 4001
     logits = table[0, 0, 1, END_ID:] / temperature
     expected = np.exp(logits) / np.exp(logits).sum()
-    counts = np.bincount(drawn_first(table, chains, temperature=temperature), minlength=VOCAB)[END_ID:]
+    counts = np.bincount(drawn_first(table, chains, temperature=temperature), minlength=VOCAB)[
+        END_ID:
+    ]
     deviation = (counts - chains * expected) / np.sqrt(chains * expected * (1 - expected))
     assert np.abs(deviation).max() < 4
 
@@ -307,7 +356,9 @@ def test_successive_draws_do_not_depend_on_each_other():
 @pytest.mark.parametrize("settings", [{"top_k": 1}, {"top_p": 1e-6}, {"temperature": 1e-3}])
 def test_a_draw_among_one_is_greedy(settings):
     table = random_table(5)
-    np.testing.assert_array_equal(searched(table, 1, **{"temperature": 1.0, **settings}).ids, searched(table, 1).ids)
+    np.testing.assert_array_equal(
+        searched(table, 1, **{"temperature": 1.0, **settings}).ids, searched(table, 1).ids
+    )
 
 
 def test_only_the_best_tokens_are_drawn():
@@ -361,7 +412,10 @@ def test_a_hypothesis_cut_at_max_length_has_no_end_token():
 def test_each_sentence_has_a_greatest_length_of_its_own():
     table = nowhere_to_end(3)
     table[..., 4] = 9.0
-    np.testing.assert_array_equal(searched(table, 2, max_length=[2, 4, 1]).ids[:, 0], [[4, 4, 0, 0], [4, 4, 4, 4], [4, 0, 0, 0]])
+    np.testing.assert_array_equal(
+        searched(table, 2, max_length=[2, 4, 1]).ids[:, 0],
+        [[4, 4, 0, 0], [4, 4, 4, 4], [4, 0, 0, 0]],
+    )
 
 
 def test_the_greatest_length_follows_the_source():
@@ -396,17 +450,22 @@ def test_scores_of_cached_steps_are_those_of_the_full_pass_where_beams_replace_e
     step, first_cache, memory = model.start_search(source)
     read = Source(memory, source != 0)
     found = beam_search(step, first_cache(2), read, tf.constant([6, 6]), limits(beams, beams))
-    # The first step keeps as many first tokens as there are beams. Fewer are left: some beams were replaced by branches of others.
+    # The first step keeps as many first tokens as there are beams. Fewer are left: some beams were
+    # replaced by branches of others.
     assert all(len(set(ids[:, 0])) < beams for ids in found.ids.numpy())
     for sentence, beam in itertools.product(range(2), range(beams)):
         ids = found.ids.numpy()[sentence, beam]
         length = list(ids).index(END_ID) + 1 if END_ID in ids else len(ids)
         target = np.concatenate([[1], ids[: length - 1]])[None].astype("int32")
-        log_probs = tf.nn.log_softmax(model({"source": source[sentence : sentence + 1], "target": target}))[0]
+        log_probs = tf.nn.log_softmax(
+            model({"source": source[sentence : sentence + 1], "target": target})
+        )[0]
         total = sum(float(log_probs[t, ids[t]]) for t in range(length))
         assert found.scores.numpy()[sentence, beam] == pytest.approx(total, abs=1e-4)
 
 
 def test_settings_refuse_more_results_than_beams():
-    with pytest.raises(ValueError, match="n_best must not exceed beam_size, got n_best 5 and beam_size 4"):
+    with pytest.raises(
+        ValueError, match="n_best must not exceed beam_size, got n_best 5 and beam_size 4"
+    ):
         SearchSettings(n_best=5)

@@ -1,4 +1,6 @@
-"""Searches with a shortlist: the same as a search over the whole vocabulary in which every other token is impossible."""
+"""Searches with a shortlist: the same as a search over the whole vocabulary in which every other
+token is impossible.
+"""
 
 import numpy as np
 import pytest
@@ -23,9 +25,14 @@ WIDE = 200  # tokens of a vocabulary of several blocks
 
 def shortlist_of(source_vocab, target_vocab, common=4, likely=3, seed=0):
     random = np.random.default_rng(seed)
-    always = np.union1d(np.arange(END_ID + 1), random.choice(np.arange(3, target_vocab), common, replace=False))
+    always = np.union1d(
+        np.arange(END_ID + 1), random.choice(np.arange(3, target_vocab), common, replace=False)
+    )
     return Shortlist(
-        always.astype("int32"), random.integers(0, target_vocab, (source_vocab, likely)).astype("int32"), target_vocab, sentences=1
+        always.astype("int32"),
+        random.integers(0, target_vocab, (source_vocab, likely)).astype("int32"),
+        target_vocab,
+        sentences=1,
     )
 
 
@@ -39,7 +46,9 @@ def own_candidates(shortlist, row):
 def test_each_sentence_sees_its_own_candidates(seed, batch, length):
     shortlist = shortlist_of(50, WIDE, seed=seed)
     source = np.random.default_rng(seed).integers(0, 50, (batch, length)).astype("int32")
-    tokens, places, hidden = (part.numpy() for part in find_candidates(shortlist, tf.constant(source)))
+    tokens, places, hidden = (
+        part.numpy() for part in find_candidates(shortlist, tf.constant(source))
+    )
     assert len(tokens) % BLOCK == 0
     np.testing.assert_array_equal(tokens[: END_ID + 1], range(END_ID + 1))
     visible = [tokens[row[0] == 0].tolist() for row in hidden]
@@ -56,7 +65,13 @@ def test_each_sentence_sees_its_own_candidates(seed, batch, length):
 SEARCHES = (
     {"beam_size": 1},
     {"beam_size": 4, "n_best": 4, "length_penalty": 0.7},
-    {"beam_size": 3, "n_best": 2, "min_length": 3, "repetition_penalty": 1.4, "no_repeat_ngram_size": 2},
+    {
+        "beam_size": 3,
+        "n_best": 2,
+        "min_length": 3,
+        "repetition_penalty": 1.4,
+        "no_repeat_ngram_size": 2,
+    },
     {"beam_size": 2, "n_best": 2, "temperature": 1.3, "top_k": 9, "seed": 11},
 )
 
@@ -99,7 +114,9 @@ def searches():
 
 @pytest.mark.parametrize("chosen", SEARCHES)
 @pytest.mark.parametrize("seed", range(3))
-def test_the_search_is_that_of_a_vocabulary_in_which_all_other_tokens_are_impossible(searches, chosen, seed):
+def test_the_search_is_that_of_a_vocabulary_in_which_all_other_tokens_are_impossible(
+    searches, chosen, seed
+):
     random = np.random.default_rng(seed)
     shortlist = shortlist_of(50, WIDE, seed=seed)
     source = random.integers(0, 50, (4, 3)).astype("int32")
@@ -143,7 +160,10 @@ def test_a_copy_in_float32_keeps_the_shortlist(tokenizer):
     model.build()
     shortlist = shortlist_of(V, V)
     copy = Translator(model, tokenizer, shortlist=shortlist).in_float32()
-    assert copy.model.compute_dtype == "float32" and copy.shortlist is copy.functions.shortlist is shortlist
+    assert (
+        copy.model.compute_dtype == "float32"
+        and copy.shortlist is copy.functions.shortlist is shortlist
+    )
 
 
 @pytest.mark.parametrize(
@@ -154,7 +174,10 @@ def test_a_translation_does_not_depend_on_its_batch(tokenizer, use_cache):
     one = of_transformer(tokenizer)
     shortlist = shortlist_of(V, V, common=3, likely=1)
     members = [one.model, of_transformer(tokenizer, **{**SIZES, "model_dim": 12}).model]
-    for translator in (with_shortlist(one, shortlist), with_shortlist(Translator(Ensemble(members), tokenizer), shortlist)):
+    for translator in (
+        with_shortlist(one, shortlist),
+        with_shortlist(Translator(Ensemble(members), tokenizer), shortlist),
+    ):
         search = traced_generate(translator.functions, use_cache)
         limits, nothing = setting_tensors(beam_size=3, n_best=3), tf.zeros([1, 0], tf.int32)
         together = search(tf.constant(source_ids()), limits, nothing)
@@ -163,4 +186,6 @@ def test_a_translation_does_not_depend_on_its_batch(tokenizer, use_cache):
             length = alone.ids.shape[2]
             np.testing.assert_array_equal(together.ids[number, :, :length], alone.ids[0])
             np.testing.assert_allclose(together.scores[number], alone.scores[0], atol=1e-5)
-            assert set(alone.ids.numpy().ravel()) - {PAD_ID} <= own_candidates(shortlist, row[row != 0])
+            assert set(alone.ids.numpy().ravel()) - {PAD_ID} <= own_candidates(
+                shortlist, row[row != 0]
+            )

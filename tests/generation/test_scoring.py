@@ -1,4 +1,6 @@
-"""Log-probabilities of tokens, attention and forced prefixes, compared with hand-computed values and with the full pass."""
+"""Log-probabilities of tokens, attention and forced prefixes, compared with hand-computed values
+and with the full pass.
+"""
 
 import functools
 
@@ -11,12 +13,23 @@ from traced_search import setting_tensors, traced_generate
 from tfk_transformer.config.model_options import LanguageModelConfig, TransformerConfig
 from tfk_transformer.constants import END_ID
 from tfk_transformer.generation.scoring import join, without_end
-from tfk_transformer.generation.translation_functions import ContinuationFunctions, TranslationFunctions
+from tfk_transformer.generation.translation_functions import (
+    ContinuationFunctions,
+    TranslationFunctions,
+)
 from tfk_transformer.models.language_model import LanguageModel
 from tfk_transformer.models.transformer import Transformer
 
 # Each size is a prime of its own, so that swapped axes cannot pass.
-SIZES = {"model_dim": 11, "num_heads": 3, "key_dim": 13, "value_dim": 17, "ff_dim": 19, "decoder_layers": 2, "max_length": 23}
+SIZES = {
+    "model_dim": 11,
+    "num_heads": 3,
+    "key_dim": 13,
+    "value_dim": 17,
+    "ff_dim": 19,
+    "decoder_layers": 2,
+    "max_length": 23,
+}
 SOURCE = np.array([[5, 9, 4, 7, 2], [6, 2, 0, 0, 0], [8, 4, 2, 0, 0]], "int32")
 TARGET = np.array([[4, 2, 0, 0], [7, 8, 5, 2], [9, 9, 6, 0]], "int32")  # the last one was cut
 
@@ -31,19 +44,25 @@ def sharp(model):
 
 @pytest.fixture(scope="module")
 def graph():
-    config = TransformerConfig(source_vocab_size=10, target_vocab_size=10, encoder_layers=1, **SIZES)
+    config = TransformerConfig(
+        source_vocab_size=10, target_vocab_size=10, encoder_layers=1, **SIZES
+    )
     return TranslationFunctions(sharp(Transformer(config)), None, None)
 
 
 @pytest.fixture(scope="module")
 def continuation():
-    return ContinuationFunctions(sharp(LanguageModel(LanguageModelConfig(vocab_size=10, **SIZES))), None, None)
+    return ContinuationFunctions(
+        sharp(LanguageModel(LanguageModelConfig(vocab_size=10, **SIZES))), None, None
+    )
 
 
 def log_probs_of(logits, labels):
     """Return the log-probability (T,) of each label from logits (T, V), in float64."""
     logits = np.array(logits, "float64")
-    return [row[label] - np.log(np.sum(np.exp(row))) for row, label in zip(logits, labels, strict=True)]
+    return [
+        row[label] - np.log(np.sum(np.exp(row))) for row, label in zip(logits, labels, strict=True)
+    ]
 
 
 def real(row):
@@ -61,7 +80,9 @@ def test_tokens_score_what_the_full_pass_gives_them_alone(graph):
         np.testing.assert_allclose(scores.log_probability[row], sum(expected), atol=1e-5)
         for layer, weights in enumerate(graph.model.attention_maps(inputs).cross):
             found = scores.attention[row, layer]
-            np.testing.assert_allclose(found[:, : len(target), : len(source)], weights[0], atol=1e-5)
+            np.testing.assert_allclose(
+                found[:, : len(target), : len(source)], weights[0], atol=1e-5
+            )
             np.testing.assert_array_equal(found[:, len(target) :], 0.0)
             np.testing.assert_array_equal(found[:, :, len(source) :], 0.0)
 
@@ -76,7 +97,9 @@ def test_continuations_score_what_the_full_pass_gives_them_alone(continuation):
         np.testing.assert_array_equal(scores.token_log_probs[row, len(target) :], 0.0)
         for layer, weights in enumerate(continuation.model.decode(inputs).self_weights):
             found = scores.attention[row, layer]
-            np.testing.assert_allclose(found[:, : len(target), : inputs.shape[1]], weights[0, :, given:], atol=1e-5)
+            np.testing.assert_allclose(
+                found[:, : len(target), : inputs.shape[1]], weights[0, :, given:], atol=1e-5
+            )
             np.testing.assert_array_equal(found[:, :, inputs.shape[1] :], 0.0)
 
 
@@ -84,24 +107,41 @@ def test_continuations_score_what_the_full_pass_gives_them_alone(continuation):
 def test_pairs_that_are_too_long_are_nan_and_leave_the_others_alone(kind, request):
     graph = request.getfixturevalue(kind)
     long = np.full((1, 24), 5, "int32")
-    source = np.concatenate([np.pad(SOURCE, [(0, 0), (0, 19)]), long, np.pad(SOURCE[:1], [(0, 0), (0, 19)])])
-    target = np.concatenate([np.pad(TARGET, [(0, 0), (0, 20)]), np.pad(TARGET[:1], [(0, 0), (0, 20)]), long])
+    source = np.concatenate(
+        [np.pad(SOURCE, [(0, 0), (0, 19)]), long, np.pad(SOURCE[:1], [(0, 0), (0, 19)])]
+    )
+    target = np.concatenate(
+        [np.pad(TARGET, [(0, 0), (0, 20)]), np.pad(TARGET[:1], [(0, 0), (0, 20)]), long]
+    )
     found, alone = graph.score_ids(source, target), graph.score_ids(SOURCE, TARGET)
     assert found.token_log_probs.shape == (5, 24)
     assert found.attention.shape == (5, 2, 3, 24, 24 if kind == "graph" else 48)
     assert np.isnan(found.log_probability).tolist() == [False] * 3 + [True] * 2
     np.testing.assert_allclose(found.token_log_probs[:3, :4], alone.token_log_probs, atol=1e-5)
-    np.testing.assert_allclose(found.attention[:3, :, :, :4, : alone.attention.shape[4]], alone.attention, atol=1e-5)
+    np.testing.assert_allclose(
+        found.attention[:3, :, :, :4, : alone.attention.shape[4]], alone.attention, atol=1e-5
+    )
 
 
 def test_prompt_and_target_fit_the_model_together_or_not(continuation):
-    source, target = np.array([[*[5] * 19, 2]] * 2, "int32"), np.array([[6, 6, 6, 2, 0], [6, 6, 6, 6, 2]], "int32")
-    assert np.isnan(continuation.score_ids(source, target).log_probability).tolist() == [False, True]
+    source, target = (
+        np.array([[*[5] * 19, 2]] * 2, "int32"),
+        np.array([[6, 6, 6, 2, 0], [6, 6, 6, 6, 2]], "int32"),
+    )
+    assert np.isnan(continuation.score_ids(source, target).log_probability).tolist() == [
+        False,
+        True,
+    ]
 
 
 def test_rows_are_joined_without_padding_between_them():
-    found = join(tf.constant([[5, 6, 0], [7, 0, 0], [0, 0, 0], [4, 5, 6]]), tf.constant([[8, 0], [8, 9], [9, 0], [0, 0]]))
-    np.testing.assert_array_equal(found, [[5, 6, 8, 0, 0], [7, 8, 9, 0, 0], [9, 0, 0, 0, 0], [4, 5, 6, 0, 0]])
+    found = join(
+        tf.constant([[5, 6, 0], [7, 0, 0], [0, 0, 0], [4, 5, 6]]),
+        tf.constant([[8, 0], [8, 9], [9, 0], [0, 0]]),
+    )
+    np.testing.assert_array_equal(
+        found, [[5, 6, 8, 0, 0], [7, 8, 9, 0, 0], [9, 0, 0, 0, 0], [4, 5, 6, 0, 0]]
+    )
     np.testing.assert_array_equal(without_end(tf.constant([[5, END_ID, 0]])), [[5, 0, 0]])
 
 
@@ -123,7 +163,9 @@ def greedily(model, source, prefix, alone):
     said = list(prefix)
     while len(said) < len(prefix) + 6 and END_ID not in said[len(prefix) :]:
         given = [1, *(source[:-1] if alone else []), *said]
-        inputs = np.array([given]) if alone else {"source": source[None], "target": np.array([given])}
+        inputs = (
+            np.array([given]) if alone else {"source": source[None], "target": np.array([given])}
+        )
         said.append(END_ID + int(np.argmax(model(inputs)[0, -1, END_ID:])))
     return said
 
@@ -136,7 +178,9 @@ def test_greedy_search_goes_on_from_each_prefix(kind, request):
     graph = request.getfixturevalue(kind)
     found = searched(graph, PREFIXES, beam_size=1)
     for ids, source, prefix in zip(found.ids.numpy()[:, 0], SOURCE, PREFIXES, strict=True):
-        assert real(ids).tolist() == greedily(graph.model, real(source), [i for i in prefix if i], kind == "continuation")
+        assert real(ids).tolist() == greedily(
+            graph.model, real(source), [i for i in prefix if i], kind == "continuation"
+        )
 
 
 @pytest.mark.parametrize("kind", ["graph", "continuation"])
@@ -145,7 +189,10 @@ def test_scores_are_those_of_what_follows_the_prefix(kind, request):
     found = searched(graph, PREFIXES, beam_size=3, n_best=3)
     for place in range(3):
         log_probs = graph.score_ids(SOURCE, found.ids[:, place]).token_log_probs.numpy()
-        expected = [log_probs[row, sum(i > 0 for i in prefix) :].sum() for row, prefix in enumerate(PREFIXES)]
+        expected = [
+            log_probs[row, sum(i > 0 for i in prefix) :].sum()
+            for row, prefix in enumerate(PREFIXES)
+        ]
         np.testing.assert_allclose(found.scores[:, place], expected, atol=1e-4)
 
 
@@ -178,7 +225,10 @@ def test_a_prefix_that_leaves_no_room_is_nan_and_leaves_the_others_alone(kind, r
 
 def test_an_untrained_half_precision_model_scores_in_float32():
     keras.utils.set_random_seed(0)
-    model = Transformer(TransformerConfig(source_vocab_size=10, target_vocab_size=10, encoder_layers=1, **SIZES), dtype="mixed_bfloat16")
+    model = Transformer(
+        TransformerConfig(source_vocab_size=10, target_vocab_size=10, encoder_layers=1, **SIZES),
+        dtype="mixed_bfloat16",
+    )
     model.build()
     scores = TranslationFunctions(model, None, None).score_ids(SOURCE, TARGET)
     assert scores.token_log_probs.dtype == scores.attention.dtype == tf.float32
@@ -190,18 +240,32 @@ def test_an_untrained_half_precision_model_scores_in_float32():
 
 def test_hypotheses_tell_their_tokens_scores_and_attention(translator):
     texts, config = ["forty-two", "one hundred seven", ""], translator.model.config
-    found = translator.translate(texts, token_scores=True, attention=True, n_best=3, length_penalty=0.6)
+    found = translator.translate(
+        texts, token_scores=True, attention=True, n_best=3, length_penalty=0.6
+    )
     plain = translator.translate(texts, n_best=3, length_penalty=0.6)
-    assert [h[:2] for t in found for h in t.hypotheses] == [h[:2] for t in plain for h in t.hypotheses]
+    assert [h[:2] for t in found for h in t.hypotheses] == [
+        h[:2] for t in plain for h in t.hypotheses
+    ]
     for translation in found[:2]:
         source = translation.hypotheses[0].source_tokens
         assert "".join(source) == "▁" + translation.source.replace(" ", "▁") + "</s>"
         for hypothesis in translation.hypotheses:
             # A poor hypothesis may begin within a word.
-            assert "".join(hypothesis.tokens).removeprefix("▁") == hypothesis.text.replace(" ", "▁") + "</s>"
+            assert (
+                "".join(hypothesis.tokens).removeprefix("▁")
+                == hypothesis.text.replace(" ", "▁") + "</s>"
+            )
             length = len(hypothesis.tokens)
-            assert sum(hypothesis.token_scores) / ((5 + length) / 6) ** 0.6 == pytest.approx(hypothesis.score, abs=1e-5)
-            assert hypothesis.attention.shape == (config.decoder_layers, config.num_heads, length, len(source))
+            assert sum(hypothesis.token_scores) / ((5 + length) / 6) ** 0.6 == pytest.approx(
+                hypothesis.score, abs=1e-5
+            )
+            assert hypothesis.attention.shape == (
+                config.decoder_layers,
+                config.num_heads,
+                length,
+                len(source),
+            )
             np.testing.assert_allclose(hypothesis.attention.sum(-1), 1.0, atol=1e-5)
     (blank,) = found[2].hypotheses[:1]
     assert (blank.tokens, blank.token_scores, blank.source_tokens) == ([], [], ["</s>"])
@@ -218,7 +282,9 @@ def test_what_is_not_asked_for_is_none(translator):
 
 def test_attention_is_that_of_the_cached_steps(translator):
     """What coverage sums up is the mean of the last layer's heads."""
-    (found,) = translator.translate(["ninety-eight"], attention=True, beam_size=1, length_penalty=0.0, coverage_penalty=0.7)[0].hypotheses
+    (found,) = translator.translate(
+        ["ninety-eight"], attention=True, beam_size=1, length_penalty=0.0, coverage_penalty=0.7
+    )[0].hypotheses
     covered = np.minimum(found.attention[-1].mean(axis=0).sum(axis=0), 1.0)
     expected = translator.score(["ninety-eight"], [found.text])[0] + 0.7 * np.log(covered).sum()
     assert found.score == pytest.approx(expected, abs=1e-4)
@@ -228,28 +294,43 @@ def test_translations_begin_with_their_prefixes(translator):
     texts, prefixes = ["forty-two", "forty-two", "seven", "one hundred"], ["drei", None, "acht", ""]
     found = translator.translate(texts, prefixes=prefixes, batch_size=3)
     plain = translator.translate(texts)
-    assert [t.text.startswith(prefix or "") for t, prefix in zip(found, prefixes, strict=True)] == [True] * 4
+    assert [t.text.startswith(prefix or "") for t, prefix in zip(found, prefixes, strict=True)] == [
+        True
+    ] * 4
     assert [found[1].text, found[3].text] == [plain[1].text, plain[3].text]
     assert found[0].text != plain[0].text
 
 
 def test_prefixes_that_do_not_fit_are_refused(translator):
-    with pytest.raises(ValueError, match="prefixes: expected one, or None, for each of 2 texts, got 1"):
+    with pytest.raises(
+        ValueError, match="prefixes: expected one, or None, for each of 2 texts, got 1"
+    ):
         translator.translate(["one", "two"], prefixes=["eins"])
     with pytest.raises(ValueError, match="prefixes: expected a list of strings, got one string"):
         translator.translate(["one", "two"], prefixes="ei")
     with pytest.raises(ValueError, match="prefixes: expected strings, got int at index 1"):
         translator.translate(["one", "two"], prefixes=[None, 2])
-    with pytest.raises(ValueError, match=r"texts, prefixes: expected at most 32 tokens each, got more in 1: number 2 \('two"):
+    with pytest.raises(
+        ValueError,
+        match=r"texts, prefixes: expected at most 32 tokens each, got more in 1: number 2 \('two",
+    ):
         translator.translate(["one", "two"], prefixes=[None, "zwei " * 99])
 
 
 def test_pairs_are_scored_in_batches(translator):
-    sources, targets = ["one", "one hundred twenty-three", "", "seventeen"], ["eins", "hundert", "null", "siebzehn"]
-    whole, single = translator.score(sources, targets), translator.score(sources, targets, batch_size=1)
+    sources, targets = (
+        ["one", "one hundred twenty-three", "", "seventeen"],
+        ["eins", "hundert", "null", "siebzehn"],
+    )
+    whole, single = (
+        translator.score(sources, targets),
+        translator.score(sources, targets, batch_size=1),
+    )
     assert whole.dtype == np.float32
     np.testing.assert_allclose(whole, single, rtol=1e-6, atol=1e-5)
-    for found, target, score in zip(translator.score_tokens(sources, targets, batch_size=3), targets, whole, strict=True):
+    for found, target, score in zip(
+        translator.score_tokens(sources, targets, batch_size=3), targets, whole, strict=True
+    ):
         assert found.text == target and found.score == pytest.approx(score, rel=1e-6, abs=1e-5)
         assert sum(found.token_scores) == pytest.approx(score, rel=1e-6, abs=1e-5)
         assert "".join(found.tokens) == f"▁{target}</s>"

@@ -32,7 +32,12 @@ def test_a_term_is_tried_at_every_place_that_is_not_forced():
         Candidate("hound", 11, "A dog (old) hound"),
         Candidate("hound", 12, "A dog (old). hound"),
     ]
-    assert [one.prefix for one in candidates(["x", "y", "x"], "A dog", "A")] == ["A x", "A dog x", "A y", "A dog y"]
+    assert [one.prefix for one in candidates(["x", "y", "x"], "A dog", "A")] == [
+        "A x",
+        "A dog x",
+        "A y",
+        "A dog y",
+    ]
     assert [one.prefix for one in candidates(["狗"], "黑猫", "")] == ["狗", "黑狗", "黑猫狗"]
     assert [one.prefix for one in candidates(["hound"], "", "")] == ["hound"]
     assert candidates([], "A dog", "") == []

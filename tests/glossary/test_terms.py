@@ -4,7 +4,15 @@ import pytest
 
 from tfk_transformer.glossary.terms import Glossary
 
-TERMS = Glossary({"Hund": "hound", "Hund des Nachbarn": "neighbour's dog", "E-Mail": "message", "狗": "hound", "Bank": "bench"})
+TERMS = Glossary(
+    {
+        "Hund": "hound",
+        "Hund des Nachbarn": "neighbour's dog",
+        "E-Mail": "message",
+        "狗": "hound",
+        "Bank": "bench",
+    }
+)
 
 
 @pytest.mark.parametrize(
@@ -14,7 +22,8 @@ TERMS = Glossary({"Hund": "hound", "Hund des Nachbarn": "neighbour's dog", "E-Ma
         ("Der Hund des Nachbarn bellt, der andere Hund nicht.", ["neighbour's dog", "hound"]),
         ("Hunde und Hundehütten", []),  # whole words only
         ("Ein hund", []),
-        ("hund und Bank", ["hound", "bench"]),  # at the start, the case of the first letter may differ
+        # At the start, the case of the first letter may differ.
+        ("hund und Bank", ["hound", "bench"]),
         ("„hund und Hund“", ["hound"]),  # but only of the text's first word or mark
         ("Eine E-Mail: E-Mail.", ["message", "message"]),
         ("黑狗在跑", ["hound"]),
@@ -26,7 +35,9 @@ def test_terms_are_found_as_whole_words(text, terms):
 
 
 def test_a_file_has_a_term_and_its_translation_in_a_line(tmp_path):
-    (tmp_path / "terms.tsv").write_text("\ufeffHund\thound\n\n Bank \t bench \nHund\thound\n", encoding="utf-8")
+    (tmp_path / "terms.tsv").write_text(
+        "\ufeffHund\thound\n\n Bank \t bench \nHund\thound\n", encoding="utf-8"
+    )
     assert Glossary.read(tmp_path / "terms.tsv").terms == {"Hund": "hound", "Bank": "bench"}
 
 
@@ -47,5 +58,7 @@ def test_other_lines_are_refused(tmp_path, content, message):
 
 
 def test_blank_terms_are_refused():
-    with pytest.raises(ValueError, match="expected a term and its translation, got a blank one for 'a'"):
+    with pytest.raises(
+        ValueError, match="expected a term and its translation, got a blank one for 'a'"
+    ):
         Glossary({"a": " "})

@@ -1,4 +1,6 @@
-"""Translation with a glossary: the terms are there, other texts stay as they are, and all runtimes agree."""
+"""Translation with a glossary: the terms are there, other texts stay as they are, and all runtimes
+agree.
+"""
 
 import shutil
 
@@ -10,7 +12,14 @@ from tfk_transformer.export.runtime.opening import load
 from tfk_transformer.inference import glossary_translation
 
 TEXTS = ["forty-two", "one hundred seven", "seven", "", "ninety-nine"]
-TERMS = Glossary({"seven": "acht", "hundred": "einhundert", "forty-two": "neun zehn", "ninety-nine": "neunundneunzig"})
+TERMS = Glossary(
+    {
+        "seven": "acht",
+        "hundred": "einhundert",
+        "forty-two": "neun zehn",
+        "ninety-nine": "neunundneunzig",
+    }
+)
 
 
 @pytest.fixture(scope="module")
@@ -41,11 +50,15 @@ def test_the_place_is_the_most_probable_one(translator, found):
 def test_all_runtimes_find_the_same(exported, found, name):
     again = load(exported / name).translate(TEXTS, glossary=TERMS, beam_size=2)
     assert [one.text for one in again] == [one.text for one in found]
-    np.testing.assert_allclose([one.score for one in again], [one.score for one in found], atol=1e-4)
+    np.testing.assert_allclose(
+        [one.score for one in again], [one.score for one in found], atol=1e-4
+    )
 
 
 def test_details_and_forced_beginnings_stay(translator):
-    (one,) = translator.translate(["seven"], glossary={"seven": "acht"}, prefixes=["neun"], token_scores=True, beam_size=1)
+    (one,) = translator.translate(
+        ["seven"], glossary={"seven": "acht"}, prefixes=["neun"], token_scores=True, beam_size=1
+    )
     assert one.text.startswith("neun") and "acht" in one.text.removeprefix("neun")
     assert len(one.hypotheses[0].tokens) == len(one.hypotheses[0].token_log_probs) > 0
 
@@ -66,7 +79,10 @@ def test_several_hypotheses_are_refused(translator):
 
 
 def test_terms_that_the_vocabulary_cannot_spell_are_refused(translator):
-    with pytest.raises(ValueError, match="glossary: expected terms that the model's vocabulary can spell, got 八; remove them"):
+    with pytest.raises(
+        ValueError,
+        match="glossary: expected terms that the model's vocabulary can spell, got 八; remove them",
+    ):
         translator.translate(["seven"], glossary={"seven": "acht", "eight": "八"})
 
 

@@ -1,4 +1,6 @@
-"""Models by the names that they have on the Hugging Face hub, from a cache in the hub's own layout."""
+"""Models by the names that they have on the Hugging Face hub, from a cache in the hub's own
+layout.
+"""
 
 import os
 import subprocess
@@ -35,7 +37,9 @@ def run(home, folder, *arguments):
     """
     environment = {**os.environ, "HF_HOME": str(home), "HF_HUB_OFFLINE": "1"}
     command = [sys.executable, "-m", "tfk_transformer", *arguments]
-    return subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        command, env=environment, cwd=folder, capture_output=True, text=True, check=False
+    )
 
 
 def test_a_name_of_the_hub_is_imported_from_its_cache(home, tmp_path):
@@ -43,10 +47,17 @@ def test_a_name_of_the_hub_is_imported_from_its_cache(home, tmp_path):
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"MarianMT: {NAME}, licence: not stated")
     translator = Translator.load(tmp_path / "bundle")
-    assert {name: translator.origin[name] for name in ("name", "revision")} == {"name": NAME, "revision": REVISION}
+    assert {name: translator.origin[name] for name in ("name", "revision")} == {
+        "name": NAME,
+        "revision": REVISION,
+    }
     texts = sentences("source", 5, seed=3)
-    expected = import_model(home / "hub" / f"models--{NAME.replace('/', '--')}" / "snapshots" / REVISION)
-    assert [found.text for found in translator.translate(texts)] == [found.text for found in expected.translate(texts)]
+    expected = import_model(
+        home / "hub" / f"models--{NAME.replace('/', '--')}" / "snapshots" / REVISION
+    )
+    assert [found.text for found in translator.translate(texts)] == [
+        found.text for found in expected.translate(texts)
+    ]
 
 
 def test_weights_in_several_files_are_found_in_the_cache(home):
@@ -59,14 +70,18 @@ def test_weights_in_several_files_are_found_in_the_cache(home):
     split_weights(write_folder(folder))
     script = f"from tfk_transformer.importing.hub import located; print(located({name!r}))"
     environment = {**os.environ, "HF_HOME": str(home), "HF_HUB_OFFLINE": "1"}
-    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == str(folder)
 
 
 def test_a_name_that_is_nowhere_is_one_line(home, tmp_path):
     done = run(home, tmp_path, "import", "someone/else", "--out", "bundle")
     assert done.returncode == 1
-    assert "someone/else is no folder, and the hub does not give a model of that name" in " ".join(done.stderr.split())
+    assert "someone/else is no folder, and the hub does not give a model of that name" in " ".join(
+        done.stderr.split()
+    )
     assert list(tmp_path.iterdir()) == []
 
 

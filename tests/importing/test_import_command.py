@@ -25,9 +25,20 @@ FRONT_MATTER = "---\nlanguage:\n- de\nlicense: apache-2.0\n---\n# A model\n"
 def folder(tmp_path_factory):
     sizes = {"encoder_layers": 1, "decoder_layers": 1}  # exports take a time that grows with them
     path = tmp_path_factory.mktemp("marian") / "opus"
-    made = write_folder(path, dropped=["▁ka"], tags=[">>fra<<"], separate=True, num_beams=6, length_penalty=1.0, spread=0.2, **sizes)
+    made = write_folder(
+        path,
+        dropped=["▁ka"],
+        tags=[">>fra<<"],
+        separate=True,
+        num_beams=6,
+        length_penalty=1.0,
+        spread=0.2,
+        **sizes,
+    )
     (made / "README.md").write_text(FRONT_MATTER)
-    (made / "generation_config.json").write_text(json.dumps({"num_beams": 4, "repetition_penalty": 1.5, "do_sample": False}))
+    (made / "generation_config.json").write_text(
+        json.dumps({"num_beams": 4, "repetition_penalty": 1.5, "do_sample": False})
+    )
     return made
 
 
@@ -35,8 +46,13 @@ def folder(tmp_path_factory):
 def imported(folder, tmp_path_factory):
     """The result of the command, and its bundle."""
     out = tmp_path_factory.mktemp("imported")
-    (out / "probes.txt").write_text("".join(f"{text}\n" for text in sentences("source", 30, seed=2)), encoding="utf-8")
-    done = CliRunner().invoke(main.app, ["import", str(folder), "--out", str(out / "bundle"), "--probes", str(out / "probes.txt")])
+    (out / "probes.txt").write_text(
+        "".join(f"{text}\n" for text in sentences("source", 30, seed=2)), encoding="utf-8"
+    )
+    done = CliRunner().invoke(
+        main.app,
+        ["import", str(folder), "--out", str(out / "bundle"), "--probes", str(out / "probes.txt")],
+    )
     assert done.exit_code == 0, done.output
     return done.output, out / "bundle"
 
@@ -45,9 +61,13 @@ def test_the_command_prints_what_a_bundle_does_not_hold(imported):
     output, bundle = imported
     assert output.splitlines() == [
         "MarianMT: opus, licence: apache-2.0",
-        "search settings of the folder, which a bundle does not hold: --setting beam_size=4 --setting max_length=46",
+        (
+            "search settings of the folder, which a bundle does not hold: --setting beam_size=4 "
+            "--setting max_length=46"
+        ),
         "note: repetition_penalty 1.5 is not taken over",
-        "note: length_penalty 1.0 of the folder divides a log-probability by length ** 1.0; here, length_penalty alpha divides it by "
+        "note: length_penalty 1.0 of the folder divides a log-probability by length ** 1.0; here, "
+        "length_penalty alpha divides it by "
         "((5 + length) / 6) ** alpha: choose it anew",
         f"bundle: {bundle}",
     ]
@@ -56,20 +76,29 @@ def test_the_command_prints_what_a_bundle_does_not_hold(imported):
 def test_the_bundle_remembers_where_it_came_from(imported, tmp_path):
     _, bundle = imported
     origin = inspect(bundle)["facts"]["origin"]
-    assert {name: origin[name] for name in ("family", "name", "license")} == {"family": "MarianMT", "name": "opus", "license": "apache-2.0"}
+    assert {name: origin[name] for name in ("family", "name", "license")} == {
+        "family": "MarianMT",
+        "name": "opus",
+        "license": "apache-2.0",
+    }
     assert origin["search"] == {"beam_size": 4, "max_length": 46}
     translator = Translator.load(bundle)
     assert translator.probes == sentences("source", 30, seed=2)
     translator.save(tmp_path / "again", metrics={"bleu": 1.0})
-    assert json.loads((tmp_path / "again" / "metrics.json").read_text()) == {"bleu": 1.0, "origin": origin}
+    assert json.loads((tmp_path / "again" / "metrics.json").read_text()) == {
+        "bleu": 1.0,
+        "origin": origin,
+    }
 
 
 # Exports in three formats.
 @pytest.mark.long
 def test_every_file_of_an_export_translates_as_the_model(imported, tmp_path):
-    """The export itself compares ids and scores with the model's; here are texts that were no probes.
+    """The export itself compares ids and scores with the model's; here are texts that were no
+    probes.
 
-    The sides have vocabularies of their own, so a file that decoded with the source's would write other words.
+    The sides have vocabularies of their own, so a file that decoded with the source's would write
+    other words.
     """
     _, bundle = imported
     translator = Translator.load(bundle)
@@ -77,7 +106,9 @@ def test_every_file_of_an_export_translates_as_the_model(imported, tmp_path):
     texts = [*sentences("source", 20, seed=8), ">>fra<< kalo mi", "unbekannt: ж", "</s> ka <pad>"]
     expected = [translation.text for translation in translator.translate(texts)]
     for name in ("saved_model", "translate.onnx"):
-        assert [translation.text for translation in load(tmp_path / "files" / name).translate(texts)] == expected
+        assert [
+            translation.text for translation in load(tmp_path / "files" / name).translate(texts)
+        ] == expected
     assert len(load(tmp_path / "files" / "translate.int8.onnx").translate(texts)) == len(texts)
 
 
@@ -111,8 +142,12 @@ def test_every_missing_file_is_named(copied, tmp_path):
 def test_every_array_that_does_not_fit_is_named(copied):
     path = copied / "model.safetensors"
     arrays = safetensors.numpy.load_file(path)
-    arrays["model.encoder.layers.0.fc1.weight"] = arrays["model.encoder.layers.0.fc1.weight"].T.copy()
-    arrays["model.encoder.layernorm_embedding.weight"] = arrays.pop("model.decoder.layers.2.fc2.bias")
+    arrays["model.encoder.layers.0.fc1.weight"] = arrays[
+        "model.encoder.layers.0.fc1.weight"
+    ].T.copy()
+    arrays["model.encoder.layernorm_embedding.weight"] = arrays.pop(
+        "model.decoder.layers.2.fc2.bias"
+    )
     arrays["final_logits_bias"] = arrays["final_logits_bias"][0]
     safetensors.numpy.save_file(arrays, path)
     message = refused(copied)
@@ -129,15 +164,30 @@ def test_every_array_that_does_not_fit_is_named(copied):
     ("changes", "part"),
     [
         ({"model_type": "t5"}, "expected a model_type of marian, m2m_100, mbart in .*, got 't5'"),
-        ({"activation_function": "gelu_new", "d_model": "gone"}, "d_model: Field required; activation_function: .*'silu', got 'gelu_new'"),
-        ({"decoder_ffn_dim": 31}, "decoder_ffn_dim: expected 29, the value of encoder_ffn_dim, got 31"),
+        (
+            {"activation_function": "gelu_new", "d_model": "gone"},
+            "d_model: Field required; activation_function: .*'silu', got 'gelu_new'",
+        ),
+        (
+            {"decoder_ffn_dim": 31},
+            "decoder_ffn_dim: expected 29, the value of encoder_ffn_dim, got 31",
+        ),
         ({"normalize_before": True}, "normalize_before: Input should be False, got True"),
-        ({"static_position_embeddings": False}, "static_position_embeddings: Input should be True, got False"),
-        ({"tie_word_embeddings": False}, "tie_word_embeddings: expected True with share_encoder_decoder_embeddings, got False"),
+        (
+            {"static_position_embeddings": False},
+            "static_position_embeddings: Input should be True, got False",
+        ),
+        (
+            {"tie_word_embeddings": False},
+            "tie_word_embeddings: expected True with share_encoder_decoder_embeddings, got False",
+        ),
         ({"eos_token_id": 3}, r"the rows of config.json: </s> 3, got 0"),
         ({"encoder_layers": 10**9}, "the configuration is not that of"),
         ({"max_position_embeddings": 10**9}, "max_length 1,000,000,000"),
-        ({"encoder_attention_heads": 7, "decoder_attention_heads": 7}, "model_dim must be a multiple of num_heads"),
+        (
+            {"encoder_attention_heads": 7, "decoder_attention_heads": 7},
+            "model_dim must be a multiple of num_heads",
+        ),
     ],
     ids=str,
 )
@@ -149,7 +199,9 @@ def test_values_that_are_not_supported_are_named(copied, changes, part):
 def test_a_pickle_needs_torch(copied, monkeypatch):
     (copied / "model.safetensors").rename(copied / "pytorch_model.bin")
     monkeypatch.setitem(sys.modules, "torch", None)
-    assert "torch is not installed" in refused(copied) and "pip install torch, or use a folder with model.safetensors" in refused(copied)
+    assert "torch is not installed" in refused(
+        copied
+    ) and "pip install torch, or use a folder with model.safetensors" in refused(copied)
 
 
 def test_broken_weights_are_one_line(copied):
@@ -157,11 +209,18 @@ def test_broken_weights_are_one_line(copied):
     assert re.search("the weights in .*model.safetensors do not load", refused(copied))
 
 
-@pytest.mark.parametrize(("dtype", "step"), [("float16", 2**-10), (ml_dtypes.bfloat16, 2**-7)], ids=["float16", "bfloat16"])
+@pytest.mark.parametrize(
+    ("dtype", "step"),
+    [("float16", 2**-10), (ml_dtypes.bfloat16, 2**-7)],
+    ids=["float16", "bfloat16"],
+)
 def test_half_precision_is_read(copied, dtype, step):
     path = copied / "model.safetensors"
     whole = import_model(copied).model.get_weights()
-    safetensors.numpy.save_file({name: array.astype(dtype) for name, array in safetensors.numpy.load_file(path).items()}, path)
+    safetensors.numpy.save_file(
+        {name: array.astype(dtype) for name, array in safetensors.numpy.load_file(path).items()},
+        path,
+    )
     for one, other in zip(whole, import_model(copied).model.get_weights(), strict=True):
         np.testing.assert_allclose(one, other, rtol=step, atol=1e-6)
 
@@ -177,20 +236,33 @@ def test_weights_in_several_files_that_are_not_all_there_are_one_line(copied, tm
     index = split_weights(copied)
     parts = json.loads(index.read_text())
     (copied / "model-00002-of-00002.safetensors").rename(tmp_path / "elsewhere.safetensors")
-    assert refused(copied).endswith("expected the files that it names, got none for model-00002-of-00002.safetensors")
+    assert refused(copied).endswith(
+        "expected the files that it names, got none for model-00002-of-00002.safetensors"
+    )
     names = parts["weight_map"]
-    index.write_text(json.dumps({"weight_map": {name: "../elsewhere.safetensors" for name in names}}))
-    assert "expected the file of each array under weight_map, in the folder of this file" in refused(copied)
-    index.write_text(json.dumps({"weight_map": {name: "model-00001-of-00002.safetensors" for name in names}}))
+    index.write_text(
+        json.dumps({"weight_map": {name: "../elsewhere.safetensors" for name in names}})
+    )
+    assert (
+        "expected the file of each array under weight_map, in the folder of this file"
+        in refused(copied)
+    )
+    index.write_text(
+        json.dumps({"weight_map": {name: "model-00001-of-00002.safetensors" for name in names}})
+    )
     assert "expected the arrays that it names in their files, got none for " in refused(copied)
 
 
 def test_nothing_is_written_where_something_is_wrong(copied, tmp_path):
     changed_config(copied, decoder_layers=4)
     done = CliRunner().invoke(main.app, ["import", str(copied), "--out", str(tmp_path / "bundle")])
-    assert isinstance(done.exception, ValueError) and "no 'model.decoder.layers.3.self_attn.q_proj.weight' (22, 22)" in str(done.exception)
+    assert isinstance(
+        done.exception, ValueError
+    ) and "no 'model.decoder.layers.3.self_attn.q_proj.weight' (22, 22)" in str(done.exception)
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
-    done = CliRunner().invoke(main.app, ["import", str(tmp_path), "--out", str(tmp_path / "bundle")])
+    done = CliRunner().invoke(
+        main.app, ["import", str(tmp_path), "--out", str(tmp_path / "bundle")]
+    )
     assert f"got {tmp_path} without config.json" in str(done.exception)
     done = CliRunner().invoke(main.app, ["import", str(copied), "--out", str(copied)])
     assert "expected a new folder" in str(done.exception)

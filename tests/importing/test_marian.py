@@ -1,4 +1,6 @@
-"""Imported models of MarianMT against a reference in NumPy float64 that is written from the family's definition."""
+"""Imported models of MarianMT against a reference in NumPy float64 that is written from the
+family's definition.
+"""
 
 import json
 
@@ -13,7 +15,10 @@ from tfk_transformer.constants import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 from tfk_transformer.importing.model_import import import_model
 
 CASES = {
-    "scaled, swish, tags, pieces that the vocabulary lacks": {"tags": TAGS, "dropped": ["▁ka", "lo", "▁ba"]},
+    "scaled, swish, tags, pieces that the vocabulary lacks": {
+        "tags": TAGS,
+        "dropped": ["▁ka", "lo", "▁ba"],
+    },
     "unscaled, relu": {"scale_embedding": False, "activation_function": "relu"},
     "two vocabularies, gelu": {"separate": True, "activation_function": "gelu"},
     "two vocabularies, nothing tied": {"separate": True, "tie_word_embeddings": False},
@@ -27,20 +32,33 @@ class Case:
         self.translator = import_model(folder)
         self.config = json.loads((folder / "config.json").read_text())
         self.arrays = safetensors.numpy.load_file(folder / "model.safetensors")
-        names = ["vocab.json", "target_vocab.json" if (folder / "target_vocab.json").exists() else "vocab.json"]
+        names = [
+            "vocab.json",
+            "target_vocab.json" if (folder / "target_vocab.json").exists() else "vocab.json",
+        ]
         tokenizers = self.translator.source_tokenizer, self.translator.target_tokenizer
-        self.rows = [rows_of(tokenizer, json.loads((folder / name).read_text())) for tokenizer, name in zip(tokenizers, names, strict=True)]
+        self.rows = [
+            rows_of(tokenizer, json.loads((folder / name).read_text()))
+            for tokenizer, name in zip(tokenizers, names, strict=True)
+        ]
 
     def expected(self, source, target):
-        """The logits of a pair of rows of this project's ids, in the order of these ids; NaN where the family has no token."""
-        found = reference.logits(self.arrays, self.config, self.rows[0][source], self.rows[1][target])[:, self.rows[1]]
+        """The logits of a pair of rows of this project's ids, in the order of these ids; NaN where
+        the family has no token.
+        """
+        found = reference.logits(
+            self.arrays, self.config, self.rows[0][source], self.rows[1][target]
+        )[:, self.rows[1]]
         return np.where(only_here(self.rows[1]), np.nan, found)
 
 
 def rows_of(tokenizer, vocabulary):
     pieces = [tokenizer._processor.id_to_piece(i) for i in range(tokenizer.vocab_size)]
     special = {PAD_ID: "<pad>", START_ID: "<pad>", END_ID: "</s>", UNKNOWN_ID: "<unk>"}
-    texts = [special.get(i, piece.removeprefix("▁") if piece.startswith("▁>>") else piece) for i, piece in enumerate(pieces)]
+    texts = [
+        special.get(i, piece.removeprefix("▁") if piece.startswith("▁>>") else piece)
+        for i, piece in enumerate(pieces)
+    ]
     return np.array([vocabulary.get(text, vocabulary["<unk>"]) for text in texts])
 
 
@@ -64,7 +82,10 @@ def padded(rows):
 
 def test_logits_of_padded_batches_equal_the_reference(case):
     random = np.random.default_rng(3)
-    sizes = [tokenizer.vocab_size for tokenizer in (case.translator.source_tokenizer, case.translator.target_tokenizer)]
+    sizes = [
+        tokenizer.vocab_size
+        for tokenizer in (case.translator.source_tokenizer, case.translator.target_tokenizer)
+    ]
     sources = [[*random.integers(UNKNOWN_ID, sizes[0], length), END_ID] for length in (7, 1, 12)]
     targets = [[START_ID, *random.integers(UNKNOWN_ID, sizes[1], length)] for length in (5, 13, 2)]
     logits = np.array(case.translator.model({"source": padded(sources), "target": padded(targets)}))
@@ -78,19 +99,28 @@ def test_logits_of_padded_batches_equal_the_reference(case):
 # A search each; the logits of all cases are compared above.
 @pytest.mark.parametrize(
     "case",
-    with_long({name: name for name in CASES}, {"unscaled, relu", "two vocabularies, gelu", "two vocabularies, nothing tied"}),
+    with_long(
+        {name: name for name in CASES},
+        {"unscaled, relu", "two vocabularies, gelu", "two vocabularies, nothing tied"},
+    ),
     indirect=True,
 )
 def test_greedy_search_finds_the_tokens_of_the_reference(case):
     texts = sentences("source", 3, seed=9)
-    found = case.translator.translate(texts, beam_size=1, max_length=11, max_length_factor=1000, token_scores=True)
-    for source, translation in zip(case.translator.source_tokenizer.encode(texts), found, strict=True):
+    found = case.translator.translate(
+        texts, beam_size=1, max_length=11, max_length_factor=1000, token_scores=True
+    )
+    for source, translation in zip(
+        case.translator.source_tokenizer.encode(texts), found, strict=True
+    ):
         target = [START_ID]
         while len(target) <= 11 and target[-1] != END_ID:
             logits = case.expected([*source, END_ID], target)[-1]
             logits[PAD_ID] = np.nan
             target.append(int(np.nanargmax(logits)))
-        assert translation.hypotheses[0].tokens == case.translator.target_tokenizer.pieces_of(target[1:])
+        assert translation.hypotheses[0].tokens == case.translator.target_tokenizer.pieces_of(
+            target[1:]
+        )
 
 
 def test_the_log_probability_of_a_target_is_the_families(case):
@@ -98,9 +128,13 @@ def test_the_log_probability_of_a_target_is_the_families(case):
     source, target = sentences("source", 1, seed=5)[0], sentences("target", 1, seed=5)[0]
     (scored,) = case.translator.score_tokens([source], [target])
     ids = [*case.translator.target_tokenizer.encode([target])[0], END_ID]
-    logits = case.expected([*case.translator.source_tokenizer.encode([source])[0], END_ID], [START_ID, *ids[:-1]])
+    logits = case.expected(
+        [*case.translator.source_tokenizer.encode([source])[0], END_ID], [START_ID, *ids[:-1]]
+    )
     log_probs = logits - np.log(np.nansum(np.exp(logits), axis=1, keepdims=True))
-    np.testing.assert_allclose(scored.token_log_probs, log_probs[np.arange(len(ids)), ids], atol=1e-4)
+    np.testing.assert_allclose(
+        scored.token_log_probs, log_probs[np.arange(len(ids)), ids], atol=1e-4
+    )
 
 
 def test_tables_of_positions_in_a_file_must_be_the_families(tmp_path):
@@ -108,11 +142,22 @@ def test_tables_of_positions_in_a_file_must_be_the_families(tmp_path):
     path = folder / "model.safetensors"
     arrays, table = safetensors.numpy.load_file(path), reference.positions(47, D).astype("float32")
     names = [f"model.{stack}.embed_positions.weight" for stack in ("encoder", "decoder")]
-    safetensors.numpy.save_file({**arrays, **dict.fromkeys(names, table), "lm_head.weight": arrays["model.shared.weight"]}, path)
+    safetensors.numpy.save_file(
+        {**arrays, **dict.fromkeys(names, table), "lm_head.weight": arrays["model.shared.weight"]},
+        path,
+    )
     import_model(folder)
     safetensors.numpy.save_file({**arrays, names[1]: table[::-1].copy()}, path)
-    with pytest.raises(ValueError, match=r"expected the sinusoids of MarianMT as 'model.decoder.embed_positions.weight'"):
+    with pytest.raises(
+        ValueError,
+        match=r"expected the sinusoids of MarianMT as 'model.decoder.embed_positions.weight'",
+    ):
         import_model(folder)
-    safetensors.numpy.save_file({**arrays, "lm_head.weight": arrays["model.shared.weight"] + 1}, path)
-    with pytest.raises(ValueError, match=r"one array under the names model.shared.weight, lm_head.weight in .*, got several"):
+    safetensors.numpy.save_file(
+        {**arrays, "lm_head.weight": arrays["model.shared.weight"] + 1}, path
+    )
+    with pytest.raises(
+        ValueError,
+        match=r"one array under the names model.shared.weight, lm_head.weight in .*, got several",
+    ):
         import_model(folder)

@@ -1,4 +1,6 @@
-"""Imported files of Marian against a reference in NumPy float64 that is written from Marian's source, and against CTranslate2."""
+"""Imported files of Marian against a reference in NumPy float64 that is written from Marian's
+source, and against CTranslate2.
+"""
 
 import json
 import math
@@ -31,7 +33,11 @@ CASES = {
     },
     "two vocabularies, nothing tied": {
         "separate": True,
-        "tables": {"encoder_Wemb": ("source", D), "decoder_Wemb": ("target", D), "decoder_ff_logit_out_Wt": ("target", D)},
+        "tables": {
+            "encoder_Wemb": ("source", D),
+            "decoder_Wemb": ("target", D),
+            "decoder_ff_logit_out_Wt": ("target", D),
+        },
         **UNTIED,
     },
     "one input table, an output of an earlier version": {
@@ -47,30 +53,51 @@ class Reference:
 
     def __init__(self, path, activation):
         with np.load(path) as arrays:
-            self.arrays = {name: array.astype("float64") for name, array in arrays.items() if not name.startswith("special:")}
+            self.arrays = {
+                name: array.astype("float64")
+                for name, array in arrays.items()
+                if not name.startswith("special:")
+            }
         self.activation = activation
 
     def logits(self, source, target):
-        """The logits (T, rows) after a start of zeros and after each of the rows `target`, for the rows `source`."""
-        tables = [self.arrays.get(f"{stack}_Wemb", self.arrays.get("Wemb")) for stack in ("encoder", "decoder")]
+        """The logits (T, rows) after a start of zeros and after each of the rows `target`, for the
+        rows `source`.
+        """
+        tables = [
+            self.arrays.get(f"{stack}_Wemb", self.arrays.get("Wemb"))
+            for stack in ("encoder", "decoder")
+        ]
         memory = self.stack("encoder", LAYERS, tables[0][source])
-        output = self.stack("decoder", DECODER_LAYERS, np.vstack([np.zeros((1, D)), tables[1][target]]), memory)
-        kernel = self.arrays.get("decoder_ff_logit_out_W", self.arrays.get("decoder_ff_logit_out_Wt", tables[1]).T)
+        output = self.stack(
+            "decoder", DECODER_LAYERS, np.vstack([np.zeros((1, D)), tables[1][target]]), memory
+        )
+        kernel = self.arrays.get(
+            "decoder_ff_logit_out_W", self.arrays.get("decoder_ff_logit_out_Wt", tables[1]).T
+        )
         return output @ kernel + self.arrays["decoder_ff_logit_out_b"]
 
     def stack(self, name, layers, x, memory=None):
         x = x * math.sqrt(D) + sinusoids(len(x))
         for i in range(layers):
             layer = f"{name}_l{i + 1}"
-            x = self.normalized(f"{layer}_self_Wo", x + self.attended(f"{layer}_self", x, x, causal=memory is not None))
+            x = self.normalized(
+                f"{layer}_self_Wo",
+                x + self.attended(f"{layer}_self", x, x, causal=memory is not None),
+            )
             if memory is not None:
-                x = self.normalized(f"{layer}_context_Wo", x + self.attended(f"{layer}_context", x, memory))
+                x = self.normalized(
+                    f"{layer}_context_Wo", x + self.attended(f"{layer}_context", x, memory)
+                )
             inner = self.activation(self.projected(f"{layer}_ffn", "1", x))
             x = self.normalized(f"{layer}_ffn_ffn", x + self.projected(f"{layer}_ffn", "2", inner))
         return x
 
     def attended(self, name, x, memory, causal=False):
-        query, key, value = (self.projected(name, role, y) for role, y in zip("qkv", (x, memory, memory), strict=True))
+        query, key, value = (
+            self.projected(name, role, y)
+            for role, y in zip("qkv", (x, memory, memory), strict=True)
+        )
         outputs = []
         for own in np.split(np.arange(D), H):
             scores = query[:, own] @ key[:, own].T / math.sqrt(len(own))
@@ -90,9 +117,16 @@ class Reference:
 
 
 def sinusoids(length):
-    """Sines in the first half of the columns, cosines in the second: wavelengths from 2 pi to 2 pi * 10000, both included."""
+    """Sines in the first half of the columns, cosines in the second: wavelengths from 2 pi to 2 pi
+    * 10000, both included.
+    """
     half = D // 2
-    angles = np.array([[position * math.exp(-i * math.log(10000) / (half - 1)) for i in range(half)] for position in range(length)])
+    angles = np.array(
+        [
+            [position * math.exp(-i * math.log(10000) / (half - 1)) for i in range(half)]
+            for position in range(length)
+        ]
+    )
     return np.hstack([np.sin(angles), np.cos(angles)])
 
 
@@ -111,9 +145,15 @@ class Case:
         self.path = write_file(folder, **changes)
         self.vocab = [folder / "source.spm", folder / "target.spm"]
         self.translator = import_model(self.path, vocab=self.vocab)
-        self.reference = Reference(self.path, relu if changes.get("transformer-ffn-activation") == "relu" else swish)
-        sizes = [tokenizer.vocab_size for tokenizer in (self.translator.source_tokenizer, self.translator.target_tokenizer)]
-        self.rows = [np.array([-1, -1, *range(size - 2)]) for size in sizes]  # end and unknown are the first pieces there, too
+        self.reference = Reference(
+            self.path, relu if changes.get("transformer-ffn-activation") == "relu" else swish
+        )
+        sizes = [
+            tokenizer.vocab_size
+            for tokenizer in (self.translator.source_tokenizer, self.translator.target_tokenizer)
+        ]
+        # End and unknown are the first pieces there, too.
+        self.rows = [np.array([-1, -1, *range(size - 2)]) for size in sizes]
 
 
 @pytest.fixture(scope="module", params=CASES)
@@ -124,7 +164,11 @@ def case(request, tmp_path_factory):
 def test_logits_equal_the_reference(case):
     random = np.random.default_rng(3)
     source, target = (random.integers(UNKNOWN_ID + 1, len(rows), 9) for rows in case.rows)
-    logits = np.array(case.translator.model({"source": np.array([[*source, END_ID]]), "target": np.array([[START_ID, *target]])}))[0]
+    logits = np.array(
+        case.translator.model(
+            {"source": np.array([[*source, END_ID]]), "target": np.array([[START_ID, *target]])}
+        )
+    )[0]
     expected = case.reference.logits(case.rows[0][[*source, END_ID]], case.rows[1][target])
     np.testing.assert_allclose(logits[:, END_ID:], expected[:, case.rows[1][END_ID:]], atol=1e-4)
     assert (logits[:, [PAD_ID, START_ID]] < -9e8).all()
@@ -132,68 +176,120 @@ def test_logits_equal_the_reference(case):
 
 def test_texts_have_the_ids_of_the_file(case):
     for tokenizer, path, rows in zip(
-        (case.translator.source_tokenizer, case.translator.target_tokenizer), case.vocab, case.rows, strict=True
+        (case.translator.source_tokenizer, case.translator.target_tokenizer),
+        case.vocab,
+        case.rows,
+        strict=True,
     ):
         own = sentencepiece.SentencePieceProcessor(model_file=str(path))
-        texts = [*sentences("source", 50, seed=4), *sentences("target", 50, seed=4), "ж x </s> <unk>", "  "]
+        texts = [
+            *sentences("source", 50, seed=4),
+            *sentences("target", 50, seed=4),
+            "ж x </s> <unk>",
+            "  ",
+        ]
         assert [rows[ids].tolist() for ids in tokenizer.encode(texts)] == own.encode(texts)
 
 
 # A search each; the logits of all cases are compared above.
 @pytest.mark.parametrize(
     "case",
-    with_long({name: name for name in CASES}, {"two vocabularies, tied output, relu", "two vocabularies, nothing tied"}),
+    with_long(
+        {name: name for name in CASES},
+        {"two vocabularies, tied output, relu", "two vocabularies, nothing tied"},
+    ),
     indirect=True,
 )
 def test_greedy_search_finds_the_tokens_of_the_reference(case):
     texts = sentences("source", 2, seed=9)
-    found = case.translator.translate(texts, beam_size=1, max_length=9, max_length_factor=1000, token_scores=True)
-    for source, translation in zip(case.translator.source_tokenizer.encode(texts), found, strict=True):
+    found = case.translator.translate(
+        texts, beam_size=1, max_length=9, max_length_factor=1000, token_scores=True
+    )
+    for source, translation in zip(
+        case.translator.source_tokenizer.encode(texts), found, strict=True
+    ):
         target = []
         while len(target) < 9 and END_ID not in target:
             row = case.reference.logits(case.rows[0][[*source, END_ID]], case.rows[1][target])[-1]
             target.append(int(np.argmax(row)) + END_ID)
-        assert translation.hypotheses[0].tokens == case.translator.target_tokenizer.pieces_of(target)
+        assert translation.hypotheses[0].tokens == case.translator.target_tokenizer.pieces_of(
+            target
+        )
 
 
 @pytest.mark.long  # 200 texts with two searches of each engine
 def test_ctranslate2_finds_the_same_translations(tmp_path):
-    """CTranslate2 reads Marian's files too. It takes other sinusoids, so it is given Marian's as a table."""
+    """CTranslate2 reads Marian's files too. It takes other sinusoids, so it is given Marian's as a
+    table.
+    """
     ctranslate2 = pytest.importorskip("ctranslate2")
     pytest.importorskip("yaml")
     case = Case(tmp_path)
     with np.load(case.path) as arrays:
-        text = bytes(arrays["special:model.yml"]).rstrip(b"\0") + b"transformer-guided-alignment-layer: last\n\0"
+        text = (
+            bytes(arrays["special:model.yml"]).rstrip(b"\0")
+            + b"transformer-guided-alignment-layer: last\n\0"
+        )
         np.savez(
-            tmp_path / "peer.npz", **{**arrays, "Wpos": sinusoids(64).astype("float32"), "special:model.yml": np.frombuffer(text, "int8")}
+            tmp_path / "peer.npz",
+            **{
+                **arrays,
+                "Wpos": sinusoids(64).astype("float32"),
+                "special:model.yml": np.frombuffer(text, "int8"),
+            },
         )
     names = ["</s>", "<unk>", *map(str, range(2, 67))]
-    (tmp_path / "vocab.yml").write_text("".join(f'"{name}": {row}\n' for row, name in enumerate(names)))
-    ctranslate2.converters.MarianConverter(str(tmp_path / "peer.npz"), [str(tmp_path / "vocab.yml")] * 2).convert(str(tmp_path / "peer"))
+    (tmp_path / "vocab.yml").write_text(
+        "".join(f'"{name}": {row}\n' for row, name in enumerate(names))
+    )
+    ctranslate2.converters.MarianConverter(
+        str(tmp_path / "peer.npz"), [str(tmp_path / "vocab.yml")] * 2
+    ).convert(str(tmp_path / "peer"))
     config = tmp_path / "peer" / "config.json"  # its converter leaves out Marian's epsilon
     config.write_text(json.dumps({**json.loads(config.read_text()), "layer_norm_epsilon": 1e-6}))
     texts = sentences("source", 200, seed=6)
     limits = {"max_length": 30, "max_length_factor": 1000}
-    ours = case.translator.translate(texts, beam_size=4, length_penalty=0.0, token_scores=True, **limits)
-    sources = [[names[case.rows[0][i]] for i in ids] for ids in case.translator.source_tokenizer.encode(texts)]
+    ours = case.translator.translate(
+        texts, beam_size=4, length_penalty=0.0, token_scores=True, **limits
+    )
+    sources = [
+        [names[case.rows[0][i]] for i in ids]
+        for ids in case.translator.source_tokenizer.encode(texts)
+    ]
     peer = ctranslate2.Translator(str(tmp_path / "peer"), intra_threads=1)
     theirs = peer.translate_batch(
-        sources, beam_size=4, length_penalty=1e-6, min_decoding_length=0, max_decoding_length=30, return_scores=True
+        sources,
+        beam_size=4,
+        length_penalty=1e-6,
+        min_decoding_length=0,
+        max_decoding_length=30,
+        return_scores=True,
     )
     piece_to_id = case.translator.target_tokenizer._processor.piece_to_id
     for found, other in zip(ours, theirs, strict=True):
         best = found.hypotheses[0]
-        assert [names[case.rows[1][i]] for i in piece_to_id(best.tokens) if i != END_ID] == other.hypotheses[0]
+        assert [
+            names[case.rows[1][i]] for i in piece_to_id(best.tokens) if i != END_ID
+        ] == other.hypotheses[0]
         assert best.score == pytest.approx(other.scores[0], abs=1e-3)
 
 
 @pytest.mark.parametrize(
     ("changes", "part"),
     [
-        ({"type": "amun", "enc-depth": "x"}, "type: Input should be 'transformer', got 'amun'; enc-depth: .*valid integer"),
-        ({"transformer-decoder-autoreg": "rnn"}, "transformer-decoder-autoreg: Input should be 'self-attention', got 'rnn'"),
+        (
+            {"type": "amun", "enc-depth": "x"},
+            "type: Input should be 'transformer', got 'amun'; enc-depth: .*valid integer",
+        ),
+        (
+            {"transformer-decoder-autoreg": "rnn"},
+            "transformer-decoder-autoreg: Input should be 'self-attention', got 'rnn'",
+        ),
         ({"transformer-decoder-dim-ffn": F + 1}, f"transformer-decoder-dim-ffn: expected 0 or {F}"),
-        ({"tied-embeddings-all": "false"}, "no 'encoder_Wemb' .*no 'decoder_Wemb' .*an unexpected 'Wemb'"),
+        (
+            {"tied-embeddings-all": "false"},
+            "no 'encoder_Wemb' .*no 'decoder_Wemb' .*an unexpected 'Wemb'",
+        ),
         ({"dec-depth": DECODER_LAYERS - 1}, f"an unexpected 'decoder_l{DECODER_LAYERS}_self_Wq'"),
         ({"dim-vocabs": "[10, 10]"}, "at most 10 pieces"),
         ({"dim-emb": "[" * 3000}, "does not load"),
@@ -211,7 +307,10 @@ def test_values_that_are_not_supported_are_named(tmp_path, changes, part):
 
 def test_files_that_are_missing_or_broken_are_named(tmp_path):
     path = write_file(tmp_path)
-    for vocab, part in (([], "got 0 files"), ([tmp_path / "a", tmp_path / "b"], f"got no {tmp_path / 'a'}, {tmp_path / 'b'}")):
+    for vocab, part in (
+        ([], "got 0 files"),
+        ([tmp_path / "a", tmp_path / "b"], f"got no {tmp_path / 'a'}, {tmp_path / 'b'}"),
+    ):
         with pytest.raises(ValueError, match=re.escape(part)):
             import_model(path, vocab=vocab)
     path.write_bytes(path.read_bytes()[:1000])
@@ -219,7 +318,10 @@ def test_files_that_are_missing_or_broken_are_named(tmp_path):
         import_model(path, vocab=[tmp_path / "source.spm"])
     with path.open("wb") as file:
         np.save(file, np.zeros(3))
-    with pytest.raises(ValueError, match=r"model.npz does not load: expected an archive of arrays, got something else"):
+    with pytest.raises(
+        ValueError,
+        match=r"model.npz does not load: expected an archive of arrays, got something else",
+    ):
         import_model(path, vocab=[tmp_path / "source.spm"])
     np.savez(path, Wemb=np.zeros((3, 3), "float32"))
     with pytest.raises(ValueError, match="without 'special:model.yml'"):
@@ -228,7 +330,14 @@ def test_files_that_are_missing_or_broken_are_named(tmp_path):
 
 def test_the_command_makes_a_bundle(tmp_path):
     path = write_file(tmp_path)
-    arguments = ["import", str(path), "--vocab", str(tmp_path / "source.spm"), "--out", str(tmp_path / "bundle")]
+    arguments = [
+        "import",
+        str(path),
+        "--vocab",
+        str(tmp_path / "source.spm"),
+        "--out",
+        str(tmp_path / "bundle"),
+    ]
     done = CliRunner().invoke(main.app, arguments)
     assert done.exit_code == 0, done.output
     assert done.output.splitlines()[0] == "Marian: model.npz, licence: not stated"

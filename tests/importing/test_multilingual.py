@@ -1,4 +1,6 @@
-"""Imported models of M2M100, NLLB and mBART-50 against a reference in NumPy float64, their exports, and folders that do not fit."""
+"""Imported models of M2M100, NLLB and mBART-50 against a reference in NumPy float64, their exports,
+and folders that do not fit.
+"""
 
 import json
 
@@ -23,7 +25,11 @@ from tfk_transformer.pipelines.translator import Translator
 CASES = {
     "M2M100": (write_m2m100, {"dropped": ["▁ka", "lo"]}, ("de", "en")),
     "NLLB": (write_nllb, {"scale_embedding": False}, ("zho_Hans", "deu_Latn")),
-    "NLLB, to the same language": (write_nllb, {"activation_function": "gelu"}, ("deu_Latn", "deu_Latn")),
+    "NLLB, to the same language": (
+        write_nllb,
+        {"activation_function": "gelu"},
+        ("deu_Latn", "deu_Latn"),
+    ),
     "mBART-50": (write_mbart, {}, ("de_DE", "en_XX")),
 }
 
@@ -32,7 +38,9 @@ class Case:
     """A folder, the translator of it, and the rows of its ids in the family's table."""
 
     def __init__(self, folder, languages):
-        self.translator = import_model(folder, source_language=languages[0], target_language=languages[1])
+        self.translator = import_model(
+            folder, source_language=languages[0], target_language=languages[1]
+        )
         self.config = json.loads((folder / "config.json").read_text())
         self.arrays = safetensors.numpy.load_file(folder / "model.safetensors")
         self.languages = language_rows(folder)
@@ -41,8 +49,12 @@ class Case:
         assert self.rows[START_ID] == self.target
 
     def expected(self, source, target):
-        """The logits of a pair of rows of this project's ids, in the order of these ids; NaN for tokens that are never predicted."""
-        found = reference.logits(self.arrays, self.config, [self.source, *self.rows[source]], [2, *self.rows[target]])
+        """The logits of a pair of rows of this project's ids, in the order of these ids; NaN for
+        tokens that are never predicted.
+        """
+        found = reference.logits(
+            self.arrays, self.config, [self.source, *self.rows[source]], [2, *self.rows[target]]
+        )
         return np.where(self.never, np.nan, found[1:, self.rows])
 
     @property
@@ -55,18 +67,30 @@ class Case:
 def language_rows(folder):
     if (folder / "tokenizer.json").exists():
         added = json.loads((folder / "tokenizer.json").read_text())["added_tokens"]
-        return {token["content"]: token["id"] for token in added if token["id"] > 3 and token["content"] != "<mask>"}
+        return {
+            token["content"]: token["id"]
+            for token in added
+            if token["id"] > 3 and token["content"] != "<mask>"
+        }
     if (folder / "vocab.json").exists():
         first = len(json.loads((folder / "vocab.json").read_text()))
         return {code: first + i for i, code in enumerate("en ha is ja cs ru zh de".split())}
     first = 4 + len(pieces_of((folder / MODEL).read_bytes()))
-    return {{0: "ar_AR", 2: "de_DE", 3: "en_XX", 51: "sl_SI"}.get(i, str(i)): first + i for i in range(52)}
+    return {
+        {0: "ar_AR", 2: "de_DE", 3: "en_XX", 51: "sl_SI"}.get(i, str(i)): first + i
+        for i in range(52)
+    }
 
 
 def rows_of(translator, table):
     """Find each row of the model's table in the family's."""
     places = {row.tobytes(): i for i, row in enumerate(table)}
-    return np.array([places[row.tobytes()] for row in np.asarray(translator.model.named_weights["source_embedding/embeddings"])])
+    return np.array(
+        [
+            places[row.tobytes()]
+            for row in np.asarray(translator.model.named_weights["source_embedding/embeddings"])
+        ]
+    )
 
 
 @pytest.fixture(scope="module", params=CASES)
@@ -82,31 +106,49 @@ def test_logits_of_padded_batches_equal_the_reference(case):
     targets = [[START_ID, *random.integers(UNKNOWN_ID, size, length)] for length in (5, 13, 2)]
     logits = np.array(case.translator.model({"source": padded(sources), "target": padded(targets)}))
     for source, target, found in zip(sources, targets, logits, strict=True):
-        np.testing.assert_allclose(found[: len(target)][:, ~case.never], case.expected(source, target)[:, ~case.never], atol=1e-4)
+        np.testing.assert_allclose(
+            found[: len(target)][:, ~case.never],
+            case.expected(source, target)[:, ~case.never],
+            atol=1e-4,
+        )
         assert (found[: len(target)][:, case.never] < -9e8).all()
 
 
 # A search each; the logits of all cases are compared above.
-@pytest.mark.parametrize("case", with_long({name: name for name in CASES}, {"NLLB", "NLLB, to the same language"}), indirect=True)
+@pytest.mark.parametrize(
+    "case",
+    with_long({name: name for name in CASES}, {"NLLB", "NLLB, to the same language"}),
+    indirect=True,
+)
 def test_greedy_search_finds_the_tokens_of_the_reference(case):
     texts = sentences("source", 3, seed=9)
-    found = case.translator.translate(texts, beam_size=1, max_length=9, max_length_factor=1000, token_scores=True)
-    for source, translation in zip(case.translator.source_tokenizer.encode(texts), found, strict=True):
+    found = case.translator.translate(
+        texts, beam_size=1, max_length=9, max_length_factor=1000, token_scores=True
+    )
+    for source, translation in zip(
+        case.translator.source_tokenizer.encode(texts), found, strict=True
+    ):
         target = [START_ID]
         while len(target) <= 9 and target[-1] != END_ID:
             target.append(int(np.nanargmax(case.expected([*source, END_ID], target)[-1])))
-        assert translation.hypotheses[0].tokens == case.translator.target_tokenizer.pieces_of(target[1:])
+        assert translation.hypotheses[0].tokens == case.translator.target_tokenizer.pieces_of(
+            target[1:]
+        )
 
 
 def test_the_log_probability_of_a_target_is_the_families(case):
-    """Padding, the start token and the languages have no part of the probabilities. Attention goes to the source's own tokens."""
+    """Padding, the start token and the languages have no part of the probabilities. Attention goes
+    to the source's own tokens.
+    """
     source, target = sentences("source", 1, seed=5)[0], sentences("target", 1, seed=5)[0]
     (scored,) = case.translator.score_tokens([source], [target], attention=True)
     read = [*case.translator.source_tokenizer.encode([source])[0], END_ID]
     ids = [*case.translator.target_tokenizer.encode([target])[0], END_ID]
     logits = case.expected(read, [START_ID, *ids[:-1]])
     log_probs = logits - np.log(np.nansum(np.exp(logits), axis=1, keepdims=True))
-    np.testing.assert_allclose(scored.token_log_probs, log_probs[np.arange(len(ids)), ids], atol=1e-4)
+    np.testing.assert_allclose(
+        scored.token_log_probs, log_probs[np.arange(len(ids)), ids], atol=1e-4
+    )
     assert scored.attention.shape == (3, 11, len(ids), len(read))
     assert (scored.attention.sum(axis=-1) < 1).all()
 
@@ -122,11 +164,30 @@ def test_sources_are_as_long_as_the_positions_allow(case):
 
 
 def test_tokens_that_are_no_text_never_come_from_one(case):
-    texts = ["</s>", "<s>", "<pad>", "<unk>", "<mask>", "__de__ ka", "deu_Latn ka", "zho_Hans", "<s_>", "<row 7>", "de_DE"]
+    texts = [
+        "</s>",
+        "<s>",
+        "<pad>",
+        "<unk>",
+        "<mask>",
+        "__de__ ka",
+        "deu_Latn ka",
+        "zho_Hans",
+        "<s_>",
+        "<row 7>",
+        "de_DE",
+    ]
     ids = {i for row in case.translator.source_tokenizer.encode(texts) for i in row}
-    assert not ids & {PAD_ID, START_ID, END_ID} and not {int(case.rows[i]) for i in ids} & {0, 1, 2, *case.languages.values()}
+    assert not ids & {PAD_ID, START_ID, END_ID} and not {int(case.rows[i]) for i in ids} & {
+        0,
+        1,
+        2,
+        *case.languages.values(),
+    }
     pieces = case.translator.target_tokenizer.pieces()
-    assert not any(pieces[i] for i in np.flatnonzero(np.isin(case.rows, [0, 1, 2, *case.languages.values()])))
+    assert not any(
+        pieces[i] for i in np.flatnonzero(np.isin(case.rows, [0, 1, 2, *case.languages.values()]))
+    )
 
 
 @pytest.fixture
@@ -143,29 +204,46 @@ def refused(folder, **languages):
 
 def test_a_missing_or_unknown_language_names_those_there_are(nllb, tmp_path):
     assert refused(nllb, source_language="deu") == (
-        "source_language: expected one of the 3 languages of this folder of NLLB (deu_Latn, eng_Latn, zho_Hans), got 'deu'; "
-        "target_language: expected one of the 3 languages of this folder of NLLB (deu_Latn, eng_Latn, zho_Hans), got nothing."
+        "source_language: expected one of the 3 languages of this folder of NLLB (deu_Latn, "
+        "eng_Latn, zho_Hans), got 'deu'; "
+        "target_language: expected one of the 3 languages of this folder of NLLB (deu_Latn, "
+        "eng_Latn, zho_Hans), got nothing."
     )
     message = refused(nllb, source_language="deu_Latn", target_language="eng_Lat")
     assert (
-        message.endswith("languages of this folder of NLLB (the nearest: eng_Latn, deu_Latn), got 'eng_Lat'.") and "source" not in message
+        message.endswith(
+            "languages of this folder of NLLB (the nearest: eng_Latn, deu_Latn), got 'eng_Lat'."
+        )
+        and "source" not in message
     )
     (nllb / "tokenizer.json").write_text("{}")
     assert "expected the languages' tokens as special added_tokens in" in refused(nllb)
     marian = write_marian(tmp_path / "marian")
-    assert "expected none for a folder of MarianMT, whose models have one source language, got target_language 'de'" in refused(
-        marian, target_language="de"
-    )
+    assert (
+        "expected none for a folder of MarianMT, whose models have one source language, got "
+        "target_language 'de'"
+    ) in refused(marian, target_language="de")
 
 
 def test_folders_that_do_not_fit_are_one_line(nllb, tmp_path):
     languages = {"source_language": "deu_Latn", "target_language": "eng_Latn"}
     path, config = nllb / "model.safetensors", json.loads((nllb / "config.json").read_text())
     arrays = safetensors.numpy.load_file(path)
-    changed = {name: array for name, array in arrays.items() if name != "model.encoder.layer_norm.bias"}
-    safetensors.numpy.save_file({**changed, "model.decoder.layernorm_embedding.bias": arrays["model.decoder.layer_norm.bias"]}, path)
+    changed = {
+        name: array for name, array in arrays.items() if name != "model.encoder.layer_norm.bias"
+    }
+    safetensors.numpy.save_file(
+        {
+            **changed,
+            "model.decoder.layernorm_embedding.bias": arrays["model.decoder.layer_norm.bias"],
+        },
+        path,
+    )
     message = refused(nllb, **languages)
-    assert "no 'model.encoder.layer_norm.bias' (22,)" in message and "unexpected 'model.decoder.layernorm_embedding.bias' (22,)" in message
+    assert (
+        "no 'model.encoder.layer_norm.bias' (22,)" in message
+        and "unexpected 'model.decoder.layernorm_embedding.bias' (22,)" in message
+    )
     table = np.concatenate([np.zeros((2, D)), reference.sinusoids(47, D)]).astype("float32")
     table[0] = [0.0] * (D // 2) + [1.0] * (D // 2)
     name = "model.encoder.embed_positions.weights"
@@ -173,12 +251,21 @@ def test_folders_that_do_not_fit_are_one_line(nllb, tmp_path):
     import_model(nllb, **languages)
     safetensors.numpy.save_file({**arrays, name: table[:, ::-1].copy()}, path)
     assert f"expected the sinusoids of M2M100 as '{name}'" in refused(nllb, **languages)
-    (nllb / "config.json").write_text(json.dumps({**config, "decoder_start_token_id": 0, "tie_word_embeddings": False}))
+    (nllb / "config.json").write_text(
+        json.dumps({**config, "decoder_start_token_id": 0, "tie_word_embeddings": False})
+    )
     assert "tie_word_embeddings: Input should be True, got False" in refused(nllb, **languages)
-    (nllb / "config.json").write_text(json.dumps({**config, "decoder_start_token_id": 0, "decoder_ffn_dim": 31}))
+    (nllb / "config.json").write_text(
+        json.dumps({**config, "decoder_start_token_id": 0, "decoder_ffn_dim": 31})
+    )
     message = refused(nllb, **languages)
-    assert "decoder_ffn_dim: expected 29, the value of encoder_ffn_dim, got 31; decoder_start_token_id: expected 2, the value of" in message
-    (nllb / "config.json").write_text(json.dumps({**config, "encoder_layers": 10**9, "max_position_embeddings": 10**9}))
+    assert (
+        "decoder_ffn_dim: expected 29, the value of encoder_ffn_dim, got 31; "
+        "decoder_start_token_id: expected 2, the value of"
+    ) in message
+    (nllb / "config.json").write_text(
+        json.dumps({**config, "encoder_layers": 10**9, "max_position_embeddings": 10**9})
+    )
     message = refused(nllb, **languages)
     assert "the configuration is not that of" in message and "max_length 999,999,999" in message
     (nllb / "config.json").write_text(json.dumps(config))
@@ -189,10 +276,14 @@ def test_folders_that_do_not_fit_are_one_line(nllb, tmp_path):
 def test_only_the_tokenizer_of_mbart_50_is_read(tmp_path):
     folder = write_mbart(tmp_path / "mbart")
     languages = {"source_language": "ar_AR", "target_language": "sl_SI"}
-    assert import_model(folder, **languages).model.config.source_prefix == (language_rows(folder)["ar_AR"] + 1,)
+    assert import_model(folder, **languages).model.config.source_prefix == (
+        language_rows(folder)["ar_AR"] + 1,
+    )
     (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "MBartTokenizer"}))
     assert "expected the tokenizer_class MBart50Tokenizer in" in refused(folder, **languages)
-    (folder / "config.json").write_text(json.dumps({**json.loads((folder / "config.json").read_text()), "normalize_before": False}))
+    (folder / "config.json").write_text(
+        json.dumps({**json.loads((folder / "config.json").read_text()), "normalize_before": False})
+    )
     assert "normalize_before: Input should be True, got False" in refused(folder, **languages)
 
 
@@ -201,16 +292,27 @@ def test_only_the_tokenizer_of_mbart_50_is_read(tmp_path):
 def test_the_command_imports_and_files_of_an_export_translate_as_the_model(tmp_path):
     folder = write_m2m100(tmp_path / "m2m100", encoder_layers=1, decoder_layers=1)
     options = ["--source-language", "de", "--target-language", "en"]
-    done = CliRunner().invoke(main.app, ["import", str(folder), "--out", str(tmp_path / "bundle"), *options])
+    done = CliRunner().invoke(
+        main.app, ["import", str(folder), "--out", str(tmp_path / "bundle"), *options]
+    )
     assert done.exit_code == 0, done.output
     assert done.output.splitlines()[:2] == [
         "M2M100: m2m100, licence: not stated, from de to en",
-        "search settings of the folder, which a bundle does not hold: --setting beam_size=5 --setting max_length=38",
+        (
+            "search settings of the folder, which a bundle does not hold: --setting beam_size=5 "
+            "--setting max_length=38"
+        ),
     ]
     translator = Translator.load(tmp_path / "bundle")
-    assert (translator.origin["source_language"], translator.origin["target_language"]) == ("de", "en")
-    export(translator, tmp_path / "files", ["saved_model", "onnx"])  # the export compares steps, scores and attention, too
+    assert (translator.origin["source_language"], translator.origin["target_language"]) == (
+        "de",
+        "en",
+    )
+    # The export compares steps, scores and attention, too.
+    export(translator, tmp_path / "files", ["saved_model", "onnx"])
     texts = [*sentences("source", 20, seed=8), "__de__ ka", "unbekannt: ж", "</s> ka <pad>"]
     expected = [translation.text for translation in translator.translate(texts)]
     for name in ("saved_model", "translate.onnx"):
-        assert [translation.text for translation in load(tmp_path / "files" / name).translate(texts)] == expected
+        assert [
+            translation.text for translation in load(tmp_path / "files" / name).translate(texts)
+        ] == expected

@@ -1,4 +1,6 @@
-"""Imported models and exported folders against the classes of transformers themselves, where these are installed."""
+"""Imported models and exported folders against the classes of transformers themselves, where these
+are installed.
+"""
 
 import pathlib
 
@@ -24,7 +26,8 @@ CASES = {
     "unscaled, relu": {"scale_embedding": False, "activation_function": "relu", **LAYERS},
     "two vocabularies, gelu": {"separate": True, "activation_function": "gelu", **LAYERS},
 }
-# What is exported again: imported models, and a model of this project with options that need more than other names of arrays.
+# What is exported again: imported models, and a model of this project with options that need more
+# than other names of arrays.
 EXPORTED = {
     "exported: scaled, swish": CASES["scaled, swish"],
     "exported: two vocabularies, gelu, nothing tied": {
@@ -50,42 +53,79 @@ class Pair(Case):
         self.tokenizer = transformers.MarianTokenizer.from_pretrained(folder)
 
     def generated(self, texts, **settings):
-        """Their hypotheses by text, as rows of tokens without the start and with the end, and their log-probabilities."""
+        """Their hypotheses by text, as rows of tokens without the start and with the end, and their
+        log-probabilities.
+        """
         sources = padded([[*ids, END_ID] for ids in self.translator.source_tokenizer.encode(texts)])
-        options = {"max_length": LONGEST + 1, "forced_eos_token_id": None, "return_dict_in_generate": True, "output_scores": True}
+        options = {
+            "max_length": LONGEST + 1,
+            "forced_eos_token_id": None,
+            "return_dict_in_generate": True,
+            "output_scores": True,
+        }
         with torch.no_grad():
             found = self.model.generate(
-                torch.tensor(self.rows[0][sources]), attention_mask=torch.tensor((sources > 0).astype("int64")), **options, **settings
+                torch.tensor(self.rows[0][sources]),
+                attention_mask=torch.tensor((sources > 0).astype("int64")),
+                **options,
+                **settings,
             )
         rows = np.array_split(found.sequences.numpy()[:, 1:], len(texts))
-        scores = found.sequences_scores.numpy().reshape(len(texts), -1) if found.get("sequences_scores") is not None else rows
-        return [([until_end(row.tolist(), self.end) for row in some], these) for some, these in zip(rows, scores, strict=True)]
+        scores = (
+            found.sequences_scores.numpy().reshape(len(texts), -1)
+            if found.get("sequences_scores") is not None
+            else rows
+        )
+        return [
+            ([until_end(row.tolist(), self.end) for row in some], these)
+            for some, these in zip(rows, scores, strict=True)
+        ]
 
     def ours(self, texts, **settings):
         limits = {"max_length": LONGEST, "max_length_factor": 1000}
         for found in self.translator.translate(texts, token_scores=True, **limits, **settings):
-            ids = [[self.translator.target_tokenizer._processor.piece_to_id(piece) for piece in h.tokens] for h in found.hypotheses]
+            ids = [
+                [
+                    self.translator.target_tokenizer._processor.piece_to_id(piece)
+                    for piece in h.tokens
+                ]
+                for h in found.hypotheses
+            ]
             yield [self.rows[1][row].tolist() for row in ids], [h.score for h in found.hypotheses]
 
 
 class ExportedPair(Pair):
-    """A translator, and the family's own classes, loaded from the folder that was written of it. Their rows are its ids."""
+    """A translator, and the family's own classes, loaded from the folder that was written of it.
+    Their rows are its ids.
+    """
 
     end = END_ID
 
     def __init__(self, translator, folder):
         self.translator = translator
-        self.rows = [np.arange(tokenizer.vocab_size) for tokenizer in (translator.source_tokenizer, translator.target_tokenizer)]
+        self.rows = [
+            np.arange(tokenizer.vocab_size)
+            for tokenizer in (translator.source_tokenizer, translator.target_tokenizer)
+        ]
         write_marian(translator, folder)
         self.load(folder)
 
 
 def own_translator():
     """A translator of this project, with random weights and a byte pair encoding of both sides."""
-    tokenizer = SubwordTokenizer.train(sentences("source", 300) + sentences("target", 300), 90, "bpe")
-    options = {"keys_are_values": True, "attention_scale": "key_dim", "attention_bias": ["query", "output"], "tie_embeddings": "target"}
+    tokenizer = SubwordTokenizer.train(
+        sentences("source", 300) + sentences("target", 300), 90, "bpe"
+    )
+    options = {
+        "keys_are_values": True,
+        "attention_scale": "key_dim",
+        "attention_bias": ["query", "output"],
+        "tie_embeddings": "target",
+    }
     family = {"norm": "post_dropout", "norm_epsilon": 1e-5, "positions": "sinusoidal_paper_halves"}
-    return of_transformer(tokenizer, source_vocab_size=90, target_vocab_size=90, max_length=40, **options, **family)
+    return of_transformer(
+        tokenizer, source_vocab_size=90, target_vocab_size=90, max_length=40, **options, **family
+    )
 
 
 # Two imports and two searches each. Their options and exports are in the other cases too.
@@ -98,13 +138,19 @@ LONG = [
 
 @pytest.fixture(
     scope="module",
-    params=[pytest.param(name, marks=pytest.mark.long) if name in LONG else name for name in (*CASES, *EXPORTED)],
+    params=[
+        pytest.param(name, marks=pytest.mark.long) if name in LONG else name
+        for name in (*CASES, *EXPORTED)
+    ],
 )
 def pair(request, tmp_path_factory):
     folder, options = tmp_path_factory.mktemp("marian"), {**CASES, **EXPORTED}[request.param]
     if request.param in CASES:
         return Pair(write_folder(folder / "folder", **options))
-    return ExportedPair(import_model(write_folder(folder / "folder", **options)) if options else own_translator(), folder / "exported")
+    return ExportedPair(
+        import_model(write_folder(folder / "folder", **options)) if options else own_translator(),
+        folder / "exported",
+    )
 
 
 def until_end(row, end):
@@ -113,10 +159,17 @@ def until_end(row, end):
 
 def test_logits_of_padded_batches(pair):
     random = np.random.default_rng(3)
-    sizes = [tokenizer.vocab_size for tokenizer in (pair.translator.source_tokenizer, pair.translator.target_tokenizer)]
+    sizes = [
+        tokenizer.vocab_size
+        for tokenizer in (pair.translator.source_tokenizer, pair.translator.target_tokenizer)
+    ]
     lengths = random.integers(1, 20, 40)
-    sources = padded([[*random.integers(UNKNOWN_ID, sizes[0], length), END_ID] for length in lengths])
-    targets = padded([[START_ID, *random.integers(UNKNOWN_ID, sizes[1], length)] for length in lengths[::-1]])
+    sources = padded(
+        [[*random.integers(UNKNOWN_ID, sizes[0], length), END_ID] for length in lengths]
+    )
+    targets = padded(
+        [[START_ID, *random.integers(UNKNOWN_ID, sizes[1], length)] for length in lengths[::-1]]
+    )
     ours = np.array(pair.translator.model({"source": sources, "target": targets}))
     with torch.no_grad():
         theirs = pair.model(
@@ -140,7 +193,12 @@ def test_greedy_search(pair):
 def test_beam_search_without_length_penalty(pair):
     """Both end when as many hypotheses are finished as there are beams."""
     texts = sentences("source", 80, seed=11)
-    settings = {"num_beams": 4, "num_return_sequences": 4, "length_penalty": 0.0, "early_stopping": True}
+    settings = {
+        "num_beams": 4,
+        "num_return_sequences": 4,
+        "length_penalty": 0.0,
+        "early_stopping": True,
+    }
     theirs = pair.generated(texts, **settings)
     ours = list(pair.ours(texts, beam_size=4, n_best=4, length_penalty=0.0))
     same = sum(list(one[0]) == list(other[0]) for one, other in zip(ours, theirs, strict=True))
@@ -153,20 +211,34 @@ def test_beam_search_without_length_penalty(pair):
 
 
 def test_ids_of_texts(pair):
-    """What differs, for a reason: special tokens in a text, tags, and runs of characters that are a piece of the other side only."""
+    """What differs, for a reason: special tokens in a text, tags, and runs of characters that are a
+    piece of the other side only.
+    """
     texts = [
-        text for text in random_texts(12_000) if not any(part in text for part in ("</s>", "<unk>", "<pad>")) and not text.startswith(">>")
+        text
+        for text in random_texts(12_000)
+        if not any(part in text for part in ("</s>", "<unk>", "<pad>"))
+        and not text.startswith(">>")
     ]
-    processor, known = pair.tokenizer.spm_source, set(pieces_of(pair.tokenizer.spm_source.serialized_model_proto()))
+    processor, known = (
+        pair.tokenizer.spm_source,
+        set(pieces_of(pair.tokenizer.spm_source.serialized_model_proto())),
+    )
     theirs = pair.tokenizer(texts)["input_ids"]
     pieces = processor.encode(texts, out_type=str)
     unknown = pair.tokenizer.unk_token_id
     expected = [
-        [row if piece in known else unknown for row, piece in zip(ids, parts, strict=False)] + [pair.end]
+        [row if piece in known else unknown for row, piece in zip(ids, parts, strict=False)]
+        + [pair.end]
         for ids, parts in zip(theirs, pieces, strict=True)
     ]
-    ours = [[*pair.rows[0][ids].tolist(), pair.end] for ids in pair.translator.source_tokenizer.encode(texts)]
-    different = [text for text, one, other in zip(texts, ours, expected, strict=True) if one != other]
+    ours = [
+        [*pair.rows[0][ids].tolist(), pair.end]
+        for ids in pair.translator.source_tokenizer.encode(texts)
+    ]
+    different = [
+        text for text, one, other in zip(texts, ours, expected, strict=True) if one != other
+    ]
     tagged = [text for text in different if any(tag in processor.normalize(text) for tag in TAGS)]
     print(f"{len(texts)} texts, {len(different)} differ, {len(tagged)} of them with a tag")
     assert len(texts) >= 10_000
@@ -177,14 +249,18 @@ def test_tags(pair):
     texts = sentences("source", 100, seed=4)
     for tag in TAGS if ">>fra<<" in pair.tokenizer.get_vocab() else ():
         tagged = [f"{tag} {text}" for text in texts]
-        ours = [[*pair.rows[0][ids].tolist(), pair.end] for ids in pair.translator.source_tokenizer.encode(tagged)]
+        ours = [
+            [*pair.rows[0][ids].tolist(), pair.end]
+            for ids in pair.translator.source_tokenizer.encode(tagged)
+        ]
         assert ours == pair.tokenizer(tagged)["input_ids"]
 
 
 def test_a_pickle_of_tensors_is_read_and_one_of_code_is_not(tmp_path):
     folder = write_folder(tmp_path / "folder")
     whole = import_model(folder).model.get_weights()
-    tensors = transformers.MarianMTModel.from_pretrained(folder).state_dict()  # every name of the shared table, and the positions
+    # Every name of the shared table, and the positions.
+    tensors = transformers.MarianMTModel.from_pretrained(folder).state_dict()
     (folder / "model.safetensors").unlink()
     torch.save(tensors, folder / "pytorch_model.bin")
     for one, other in zip(whole, import_model(folder).model.get_weights(), strict=True):

@@ -1,4 +1,6 @@
-"""Imported multilingual models against the classes of transformers themselves, where these are installed."""
+"""Imported multilingual models against the classes of transformers themselves, where these are
+installed.
+"""
 
 import json
 import unicodedata
@@ -7,7 +9,15 @@ import numpy as np
 import pytest
 import sentencepiece
 from marian_folder import sentences
-from multilingual_folder import MODEL, NLLB_LANGUAGES, SPECIAL, pieces_of, write_m2m100, write_mbart, write_nllb
+from multilingual_folder import (
+    MODEL,
+    NLLB_LANGUAGES,
+    SPECIAL,
+    pieces_of,
+    write_m2m100,
+    write_mbart,
+    write_nllb,
+)
 from test_multilingual import Case, padded
 from test_vocabulary import random_texts
 
@@ -25,18 +35,37 @@ LAYERS = {"encoder_layers": 1, "decoder_layers": 2}  # a search is traced layer 
 
 
 def write_whole_nllb(folder, **options):
-    """A folder of NLLB with a whole tokenizer.json, as the hub has them: the class makes no languages from a SentencePiece model."""
+    """A folder of NLLB with a whole tokenizer.json, as the hub has them: the class makes no
+    languages from a SentencePiece model.
+    """
     made = write_nllb(folder, **options)
     (made / "tokenizer.json").unlink()
-    backend = json.loads(transformers.NllbTokenizer.from_pretrained(made).backend_tokenizer.to_str())
+    backend = json.loads(
+        transformers.NllbTokenizer.from_pretrained(made).backend_tokenizer.to_str()
+    )
     tokens = [*SPECIAL, *pieces_of((made / MODEL).read_bytes()), *NLLB_LANGUAGES, "<mask>"]
-    plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
-    backend["added_tokens"] = [{"id": tokens.index(name), "content": name, **plain} for name in [*SPECIAL, *NLLB_LANGUAGES, "<mask>"]]
+    plain = {
+        "single_word": False,
+        "lstrip": False,
+        "rstrip": False,
+        "normalized": False,
+        "special": True,
+    }
+    backend["added_tokens"] = [
+        {"id": tokens.index(name), "content": name, **plain}
+        for name in [*SPECIAL, *NLLB_LANGUAGES, "<mask>"]
+    ]
     backend["model"]["vocab"] = {token: row for row, token in enumerate(tokens)}
     backend["post_processor"] = None
     (made / "tokenizer.json").write_text(json.dumps(backend))
     (made / "tokenizer_config.json").write_text(
-        json.dumps({"tokenizer_class": "NllbTokenizer", "extra_special_tokens": NLLB_LANGUAGES, "src_lang": "deu_Latn"})
+        json.dumps(
+            {
+                "tokenizer_class": "NllbTokenizer",
+                "extra_special_tokens": NLLB_LANGUAGES,
+                "src_lang": "deu_Latn",
+            }
+        )
     )
     return made
 
@@ -51,7 +80,12 @@ def write_exported_m2m100(folder, **options):
 CASES = {
     "M2M100": (write_m2m100, "M2M100", {"dropped": ["▁ka", "lo"]}, ("de", "en")),
     "M2M100, exported": (write_exported_m2m100, "M2M100", {"dropped": ["▁ka", "lo"]}, ("de", "en")),
-    "NLLB": (write_whole_nllb, "M2M100", {"scale_embedding": False, **LAYERS}, ("zho_Hans", "deu_Latn")),
+    "NLLB": (
+        write_whole_nllb,
+        "M2M100",
+        {"scale_embedding": False, **LAYERS},
+        ("zho_Hans", "deu_Latn"),
+    ),
     "mBART-50": (write_mbart, "MBart", LAYERS, ("de_DE", "en_XX")),
 }
 
@@ -62,39 +96,67 @@ class Pair(Case):
     def __init__(self, folder, model, languages):
         super().__init__(folder, languages)
         self.folder, self.slow = folder, (folder / "vocab.json").exists()
-        self.model = getattr(transformers, f"{model}ForConditionalGeneration").from_pretrained(folder).eval()
-        self.tokenizer = transformers.AutoTokenizer.from_pretrained(folder, src_lang=languages[0], tgt_lang=languages[1])
+        self.model = (
+            getattr(transformers, f"{model}ForConditionalGeneration").from_pretrained(folder).eval()
+        )
+        self.tokenizer = transformers.AutoTokenizer.from_pretrained(
+            folder, src_lang=languages[0], tgt_lang=languages[1]
+        )
 
     def read(self, sources):
         """Their ids of padded rows of ours, and the mask."""
         rows = np.pad(self.rows[sources], [(0, 0), (1, 0)], constant_values=self.source)
-        return {"input_ids": torch.tensor(rows), "attention_mask": torch.tensor((rows != 1).astype("int64"))}
+        return {
+            "input_ids": torch.tensor(rows),
+            "attention_mask": torch.tensor((rows != 1).astype("int64")),
+        }
 
     def generated(self, texts, **settings):
-        """Their hypotheses by text, as rows of tokens after the language's and with the end, and their log-probabilities."""
+        """Their hypotheses by text, as rows of tokens after the language's and with the end, and
+        their log-probabilities.
+        """
         sources = padded([[*ids, END_ID] for ids in self.translator.source_tokenizer.encode(texts)])
         options = {
             "max_length": LONGEST + 2,
             "forced_bos_token_id": self.target,
-            "bad_words_ids": [[1], *([row] for row in self.languages.values() if row != self.target)],
+            "bad_words_ids": [
+                [1],
+                *([row] for row in self.languages.values() if row != self.target),
+            ],
             "renormalize_logits": True,
             "forced_eos_token_id": None,
             "return_dict_in_generate": True,
             "output_scores": True,
         }
-        # The target's language must come first and never again: a processor of their own does what bad_words_ids cannot.
+        # The target's language must come first and never again: a processor of their own does what
+        # bad_words_ids cannot.
         never_again = transformers.LogitsProcessorList([OnlyFirst(self.target)])
         with torch.no_grad():
-            found = self.model.generate(**self.read(sources), logits_processor=never_again, **options, **settings)
+            found = self.model.generate(
+                **self.read(sources), logits_processor=never_again, **options, **settings
+            )
         assert (found.sequences[:, :2].numpy() == [2, self.target]).all()
         rows = np.array_split(found.sequences.numpy()[:, 2:], len(texts))
-        scores = found.sequences_scores.numpy().reshape(len(texts), -1) if found.get("sequences_scores") is not None else rows
-        return [([until_end(row.tolist()) for row in some], these) for some, these in zip(rows, scores, strict=True)]
+        scores = (
+            found.sequences_scores.numpy().reshape(len(texts), -1)
+            if found.get("sequences_scores") is not None
+            else rows
+        )
+        return [
+            ([until_end(row.tolist()) for row in some], these)
+            for some, these in zip(rows, scores, strict=True)
+        ]
 
     def ours(self, texts, **settings):
         limits = {"max_length": LONGEST, "max_length_factor": 1000}
         for found in self.translator.translate(texts, token_scores=True, **limits, **settings):
-            ids = [[self.translator.target_tokenizer._processor.piece_to_id(piece) for piece in h.tokens] for h in found.hypotheses]
+            ids = [
+                [
+                    self.translator.target_tokenizer._processor.piece_to_id(piece)
+                    for piece in h.tokens
+                ]
+                for h in found.hypotheses
+            ]
             yield [self.rows[row].tolist() for row in ids], [h.score for h in found.hypotheses]
 
 
@@ -113,7 +175,9 @@ class OnlyFirst(transformers.LogitsProcessor):
 @pytest.fixture(scope="module", params=CASES)
 def pair(request, tmp_path_factory):
     write, model, options, languages = CASES[request.param]
-    return Pair(write(tmp_path_factory.mktemp("multilingual") / "folder", **options), model, languages)
+    return Pair(
+        write(tmp_path_factory.mktemp("multilingual") / "folder", **options), model, languages
+    )
 
 
 def until_end(row, end=2):
@@ -124,11 +188,15 @@ def test_logits_of_padded_batches(pair):
     random = np.random.default_rng(3)
     size, lengths = pair.translator.source_tokenizer.vocab_size, random.integers(1, 20, 40)
     sources = padded([[*random.integers(UNKNOWN_ID, size, length), END_ID] for length in lengths])
-    targets = padded([[START_ID, *random.integers(UNKNOWN_ID, size, length)] for length in lengths[::-1]])
+    targets = padded(
+        [[START_ID, *random.integers(UNKNOWN_ID, size, length)] for length in lengths[::-1]]
+    )
     ours = np.array(pair.translator.model({"source": sources, "target": targets}))
     started = np.pad(pair.rows[targets], [(0, 0), (1, 0)], constant_values=2)
     with torch.no_grad():
-        theirs = pair.model(**pair.read(sources), decoder_input_ids=torch.tensor(started)).logits.numpy()[:, 1:, pair.rows]
+        theirs = pair.model(
+            **pair.read(sources), decoder_input_ids=torch.tensor(started)
+        ).logits.numpy()[:, 1:, pair.rows]
     real = (targets > 0)[:, :, None] & ~pair.never
     difference = np.abs(ours - theirs)[real].max()
     print(f"largest difference of a logit: {difference:.2g}")
@@ -144,7 +212,12 @@ def test_greedy_search(pair):
 def test_beam_search_without_length_penalty(pair):
     """Both end when as many hypotheses are finished as there are beams."""
     texts = sentences("source", 80, seed=11)
-    settings = {"num_beams": 4, "num_return_sequences": 4, "length_penalty": 0.0, "early_stopping": True}
+    settings = {
+        "num_beams": 4,
+        "num_return_sequences": 4,
+        "length_penalty": 0.0,
+        "early_stopping": True,
+    }
     theirs = pair.generated(texts, **settings)
     ours = list(pair.ours(texts, beam_size=4, n_best=4, length_penalty=0.0))
     same = sum(list(one[0]) == list(other[0]) for one, other in zip(ours, theirs, strict=True))
@@ -157,17 +230,28 @@ def test_beam_search_without_length_penalty(pair):
 
 
 def written_otherwise(text):
-    """Whether a text has blanks or marks that the library tokenizers normalizes in another way than SentencePiece, see docs/models.md."""
+    """Whether a text has blanks or marks that the library tokenizers normalizes in another way than
+    SentencePiece, see docs/models.md.
+    """
     return text != " ".join(text.split()) or "▁" in text or any(map(unicodedata.combining, text))
 
 
 def test_ids_of_texts(pair):
-    """All are those of SentencePiece, which the models were trained with. Left out are special tokens, which are text here."""
+    """All are those of SentencePiece, which the models were trained with. Left out are special
+    tokens, which are text here.
+    """
     names = ["</s>", "<unk>", "<pad>", "<s>", "<mask>"]
     texts = [text for text in random_texts(12_500) if not any(name in text for name in names)]
     assert len(texts) >= 10_000
-    ours = [[pair.source, *pair.rows[ids].tolist(), 2] for ids in pair.translator.source_tokenizer.encode(texts)]
-    different = [text for text, one, other in zip(texts, ours, pair.tokenizer(texts)["input_ids"], strict=True) if one != other]
+    ours = [
+        [pair.source, *pair.rows[ids].tolist(), 2]
+        for ids in pair.translator.source_tokenizer.encode(texts)
+    ]
+    different = [
+        text
+        for text, one, other in zip(texts, ours, pair.tokenizer(texts)["input_ids"], strict=True)
+        if one != other
+    ]
     print(f"{len(texts)} texts, {len(different)} differ")
     if pair.slow:
         assert not different
@@ -176,17 +260,26 @@ def test_ids_of_texts(pair):
         expected = [[row + 1 if row else 3 for row in rows] for rows in processor.encode(texts)]
         assert [rows[1:-1] for rows in ours] == expected
         assert [text for text in different if not written_otherwise(text)] == []
-        assert sum(map(written_otherwise, texts)) < 0.6 * len(texts)  # many hostile texts are compared with the class, too
+        # Many hostile texts are compared with the class, too.
+        assert sum(map(written_otherwise, texts)) < 0.6 * len(texts)
 
 
 def test_a_folder_that_the_classes_save_is_read(pair, tmp_path):
-    """The classes of NLLB and mBART-50 save no SentencePiece model, so that of the first folder has to be added."""
+    """The classes of NLLB and mBART-50 save no SentencePiece model, so that of the first folder has
+    to be added.
+    """
     pair.model.save_pretrained(tmp_path)
     pair.tokenizer.save_pretrained(tmp_path)
     (tmp_path / MODEL).write_bytes((pair.folder / MODEL).read_bytes())
     origin = pair.translator.origin
-    again = import_model(tmp_path, source_language=origin["source_language"], target_language=origin["target_language"])
-    for one, other in zip(pair.translator.model.get_weights(), again.model.get_weights(), strict=True):
+    again = import_model(
+        tmp_path,
+        source_language=origin["source_language"],
+        target_language=origin["target_language"],
+    )
+    for one, other in zip(
+        pair.translator.model.get_weights(), again.model.get_weights(), strict=True
+    ):
         np.testing.assert_array_equal(one, other)
     assert again.source_tokenizer.model == pair.translator.source_tokenizer.model
     assert again.model.config == pair.translator.model.config

@@ -5,20 +5,40 @@ import json
 import numpy as np
 import pytest
 import sentencepiece
-from marian_folder import TAGS, pieces_of, random_texts, sentences, trained, vocabulary, write_folder
+from marian_folder import (
+    TAGS,
+    pieces_of,
+    random_texts,
+    sentences,
+    trained,
+    vocabulary,
+    write_folder,
+)
 
 from tfk_transformer.constants import END_ID, PAD_ID, START_ID, UNKNOWN_ID
-from tfk_transformer.importing.vocabulary import Special, arranged, parsed_model, sentencepiece_model, text_pieces
+from tfk_transformer.importing.vocabulary import (
+    Special,
+    arranged,
+    parsed_model,
+    sentencepiece_model,
+    text_pieces,
+)
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
 DROPPED = ["▁ka", "lo", "m", "ß"]
 
 
 def family_ids(model, pieces, texts):
-    """The rows of texts as the family numbers them: a piece that its vocabulary lacks is the unknown one."""
+    """The rows of texts as the family numbers them: a piece that its vocabulary lacks is the
+    unknown one.
+    """
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-    known = set(pieces_of(model))  # without, a whole run of unknown characters could be a piece of the other side
-    return [[pieces.get(piece, 1) if piece in known else 1 for piece in row] for row in processor.encode(texts, out_type=str)]
+    # Without, a whole run of unknown characters could be a piece of the other side.
+    known = set(pieces_of(model))
+    return [
+        [pieces.get(piece, 1) if piece in known else 1 for piece in row]
+        for row in processor.encode(texts, out_type=str)
+    ]
 
 
 def imported(model, pieces, tags=()):
@@ -45,12 +65,17 @@ def test_texts_have_the_familys_ids(options):
     pieces = vocabulary([source, trained("target")], DROPPED, tags)
     tokenizer, made = imported(source, pieces, tags)
     processor = sentencepiece.SentencePieceProcessor(model_proto=source)
-    texts = [text for text in random_texts(10_050) if not any(tag in processor.normalize(text) for tag in TAGS)]
+    texts = [
+        text
+        for text in random_texts(10_050)
+        if not any(tag in processor.normalize(text) for tag in TAGS)
+    ]
     assert len(texts) >= 10_000
     ours = [made.rows[ids].tolist() for ids in tokenizer.encode(texts)]
     assert ours == family_ids(source, pieces, texts)
     found = {row for ids in ours for row in ids}
-    assert {1} < found and not found & {0, len(pieces) - 1}  # unknown pieces, and no special token from any text
+    # Unknown pieces, and no special token from any text.
+    assert {1} < found and not found & {0, len(pieces) - 1}
 
 
 def test_tags_are_tokens_at_the_start():
@@ -60,15 +85,20 @@ def test_tags_are_tokens_at_the_start():
     texts = sentences("source", 200)
     for tag in TAGS:
         plain = tokenizer.encode(texts)
-        assert tokenizer.encode([f"{tag} {text}" for text in texts]) == [[list(made.rows).index(pieces[tag]), *ids] for ids in plain]
-    assert UNKNOWN_ID in tokenizer.encode([">>xyz<< ka"])[0]  # no token of this vocabulary: it is text
+        assert tokenizer.encode([f"{tag} {text}" for text in texts]) == [
+            [list(made.rows).index(pieces[tag]), *ids] for ids in plain
+        ]
+    # No token of this vocabulary: it is text.
+    assert UNKNOWN_ID in tokenizer.encode([">>xyz<< ka"])[0]
 
 
 def test_a_normalizer_that_lowers_case_keeps_tags():
     source = trained("source", normalization_rule_name="nmt_nfkc_cf")
     pieces = vocabulary([source], tags=TAGS)
     tokenizer, made = imported(source, pieces, TAGS)
-    assert [made.rows[ids[0]] for ids in tokenizer.encode([f"{tag} Ka" for tag in TAGS])] == [pieces[tag] for tag in TAGS]
+    assert [made.rows[ids[0]] for ids in tokenizer.encode([f"{tag} Ka" for tag in TAGS])] == [
+        pieces[tag] for tag in TAGS
+    ]
 
 
 def test_special_tokens_and_order():
@@ -81,9 +111,15 @@ def test_special_tokens_and_order():
 
 
 def test_a_start_token_that_is_a_token_of_its_own_keeps_its_place():
-    made = arranged({"</s>": 0, "<unk>": 1, "go": 2, "<pad>": 3}, 4, Special(pad=3, start=2, end=0, unknown=1))
+    made = arranged(
+        {"</s>": 0, "<unk>": 1, "go": 2, "<pad>": 3}, 4, Special(pad=3, start=2, end=0, unknown=1)
+    )
     assert made.rows[[PAD_ID, START_ID, END_ID, UNKNOWN_ID]].tolist() == [3, 2, 0, 1]
-    assert (made.pieces[4:], made.rows[4:].tolist(), made.silent.tolist()) == (("go",), [2], [False, True, False, False, False])
+    assert (made.pieces[4:], made.rows[4:].tolist(), made.silent.tolist()) == (
+        ("go",),
+        [2],
+        [False, True, False, False, False],
+    )
 
 
 @pytest.mark.parametrize(
@@ -99,7 +135,9 @@ def test_a_start_token_that_is_a_token_of_its_own_keeps_its_place():
     ids=str,
 )
 def test_rows_must_be_in_the_tables(pieces, got):
-    with pytest.raises(ValueError, match=f"expected a row of its own below 4 for each piece, got {got}"):
+    with pytest.raises(
+        ValueError, match=f"expected a row of its own below 4 for each piece, got {got}"
+    ):
         arranged(pieces, 4, Special(3, 3, 0, 1))
 
 
@@ -107,25 +145,47 @@ def test_a_model_that_sentencepiece_refuses_is_named():
     proto = parsed_model(trained("source"), "source.spm")
     proto.pieces[9].piece = ""
     with pytest.raises(
-        ValueError, match="a SentencePiece model in source.spm, got one that SentencePiece refuses .*piece must not be empty"
+        ValueError,
+        match=(
+            "a SentencePiece model in source.spm, got one that SentencePiece refuses .*piece "
+            "must not be empty"
+        ),
     ):
         parsed_model(proto.SerializeToString(), "source.spm")
 
 
-@pytest.mark.parametrize(("model", "got"), [(b"", "something else"), (b"\x00words", "something else"), (None, "one of another type")])
+@pytest.mark.parametrize(
+    ("model", "got"),
+    [(b"", "something else"), (b"\x00words", "something else"), (None, "one of another type")],
+)
 def test_models_of_words_are_refused(model, got):
-    with pytest.raises(ValueError, match=f"expected a SentencePiece model of type unigram, bpe or char in source.spm, got {got}"):
-        parsed_model(trained("source", model_type="word", hard_vocab_limit=False) if model is None else model, "source.spm")
+    with pytest.raises(
+        ValueError,
+        match=(
+            f"expected a SentencePiece model of type unigram, bpe or char in source.spm, got {got}"
+        ),
+    ):
+        parsed_model(
+            trained("source", model_type="word", hard_vocab_limit=False)
+            if model is None
+            else model,
+            "source.spm",
+        )
 
 
 def test_language_tokens_need_a_unigram_model():
     source = trained("source", model_type="bpe")
-    with pytest.raises(ValueError, match="type unigram for a vocabulary with language tokens, got another, and >>fra<<"):
+    with pytest.raises(
+        ValueError,
+        match="type unigram for a vocabulary with language tokens, got another, and >>fra<<",
+    ):
         imported(source, vocabulary([source], tags=TAGS), TAGS)
 
 
 def test_translations_are_decoded_as_the_family_decodes_them(tmp_path):
-    """Pieces of the source are text in a translation, too; the family's decoder has them as they are."""
+    """Pieces of the source are text in a translation, too; the family's decoder has them as they
+    are.
+    """
     folder = write_folder(tmp_path / "folder", tags=TAGS)
     pieces = json.loads((folder / "vocab.json").read_text())
     texts = {row: piece for piece, row in pieces.items()}
@@ -137,6 +197,8 @@ def test_translations_are_decoded_as_the_family_decodes_them(tmp_path):
     random = np.random.default_rng(5)
     for _ in range(500):
         ids = random.integers(UNKNOWN_ID + 1, tokenizer.vocab_size, random.integers(1, 12)).tolist()
-        expected = processor.decode_pieces([texts[made.rows[i]] for i in ids]).replace("▁", " ").strip()
+        expected = (
+            processor.decode_pieces([texts[made.rows[i]] for i in ids]).replace("▁", " ").strip()
+        )
         assert tokenizer.decode([ids]) == [expected]
         assert "".join(tokenizer.pieces()[i] for i in ids).strip() == expected

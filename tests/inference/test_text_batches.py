@@ -21,7 +21,10 @@ def test_strings_are_accepted(texts):
 
 
 def test_a_lone_string_is_refused():
-    with pytest.raises(ValueError, match=re.escape("texts: expected a list of strings, got one string; write ['eins'].")):
+    with pytest.raises(
+        ValueError,
+        match=re.escape("texts: expected a list of strings, got one string; write ['eins']."),
+    ):
         check_texts("eins")
 
 
@@ -30,7 +33,9 @@ def test_a_lone_long_string_is_shown_by_its_beginning():
         check_texts("a" * 21)
 
 
-@pytest.mark.parametrize(("other", "kind"), [(b"zwei", "bytes"), (None, "NoneType"), (2, "int"), (["zwei"], "list")])
+@pytest.mark.parametrize(
+    ("other", "kind"), [(b"zwei", "bytes"), (None, "NoneType"), (2, "int"), (["zwei"], "list")]
+)
 def test_what_is_no_string_is_refused(other, kind):
     with pytest.raises(ValueError, match=f"^texts: expected strings, got {kind} at index 1.$"):
         check_texts(["eins", other, 3])
@@ -61,14 +66,20 @@ def test_texts_of_like_length_run_together_and_come_back_in_order(batch_size, ba
 
 
 def test_of_long_texts_fewer_run_together():
-    seen, texts = [], ["a" * length for length in (LONG // 2, 3 * LONG, 1, LONG + 1, 9 * LONG, LONG, LONG)]
-    in_batches(texts, 4, lambda batch: (seen.append([len(text) for text in batch]), (batch, batch))[1])
+    seen, texts = (
+        [],
+        ["a" * length for length in (LONG // 2, 3 * LONG, 1, LONG + 1, 9 * LONG, LONG, LONG)],
+    )
+    in_batches(
+        texts, 4, lambda batch: (seen.append([len(text) for text in batch]), (batch, batch))[1]
+    )
     assert seen == [[9 * LONG], [3 * LONG], [LONG + 1], [1, LONG // 2, LONG, LONG]]
 
 
 @pytest.mark.parametrize("at_once", [2, 3])
 def test_batches_run_side_by_side(at_once):
-    together = threading.Barrier(at_once, timeout=60)  # breaks, an error, unless so many wait at it at the same time
+    # Breaks, an error, unless so many wait at it at the same time.
+    together = threading.Barrier(at_once, timeout=60)
 
     def run(batch):
         together.wait()
@@ -98,7 +109,10 @@ def test_a_run_that_loses_a_row_is_an_error():
 
 
 def test_rows_become_translations():
-    rows = [(np.array([b"sch\xc3\xb6n", b"gut"], object), np.array([-0.5, -0.75], "float32")), (["two", "2"], [-0.25, -1.5])]
+    rows = [
+        (np.array([b"sch\xc3\xb6n", b"gut"], object), np.array([-0.5, -0.75], "float32")),
+        (["two", "2"], [-0.25, -1.5]),
+    ]
     assert to_translations(["nice", "zwei"], rows, 7) == [
         Translation("nice", [Hypothesis("schön", -0.5), Hypothesis("gut", -0.75)]),
         Translation("zwei", [Hypothesis("two", -0.25), Hypothesis("2", -1.5)]),
@@ -106,7 +120,9 @@ def test_rows_become_translations():
 
 
 def test_scores_are_plain_numbers():
-    (translation,) = to_translations(["a"], [(np.array(["b"], object), np.array([-0.5], "float32"))], 7)
+    (translation,) = to_translations(
+        ["a"], [(np.array(["b"], object), np.array([-0.5], "float32"))], 7
+    )
     assert (type(translation.score), type(translation.text)) == (float, str)
 
 
@@ -125,7 +141,8 @@ def test_texts_that_were_too_long_are_named():
     texts = ["ja", "sehr " * 11, "nein", "zu lang"]
     rows = [([""], [score]) for score in (-0.5, NAN, -0.5, NAN)]
     problem = (
-        "texts: expected at most 7 tokens each, got more in 2: number 2 ('sehr sehr sehr sehr sehr sehr …', 11 words), "
+        "texts: expected at most 7 tokens each, got more in 2: number 2 ('sehr sehr sehr sehr sehr "
+        "sehr …', 11 words), "
         "number 4 ('zu lang…', 2 words); split them into sentences."
     )
     with pytest.raises(ValueError, match=f"^{re.escape(problem)}$"):
@@ -133,5 +150,8 @@ def test_texts_that_were_too_long_are_named():
 
 
 def test_only_three_of_many_are_named():
-    with pytest.raises(ValueError, match=r"got more in 5: number 1 .*, number 2 .*, number 3 \('c…', 1 words\); split"):
+    with pytest.raises(
+        ValueError,
+        match=r"got more in 5: number 1 .*, number 2 .*, number 3 \('c…', 1 words\); split",
+    ):
         to_translations(list("abcde"), [([""], [NAN])] * 5, 7)

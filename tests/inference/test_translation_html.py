@@ -8,7 +8,11 @@ from tfk_transformer.inference.results import Hypothesis, Translation
 
 def elements(translation):
     page = html5lib.parse(translation._repr_html_(), namespaceHTMLElements=False)
-    return [["".join(cell.itertext()) for cell in row] for row in page.iter("tr")], list(page.iter("span")), list(page.iter("style"))
+    return (
+        [["".join(cell.itertext()) for cell in row] for row in page.iter("tr")],
+        list(page.iter("span")),
+        list(page.iter("style")),
+    )
 
 
 def test_every_hypothesis_has_its_score_and_nothing_is_markup():
@@ -23,13 +27,26 @@ def test_every_hypothesis_has_its_score_and_nothing_is_markup():
 
 
 def test_words_that_belong_together_have_one_colour():
-    weights = np.array([[0.7, 0.1, 0.1, 0.1], [0.1, 0.2, 0.6, 0.1], [0.0, 0.8, 0.1, 0.1], [0.1, 0.1, 0.1, 0.7]], "float32")
+    weights = np.array(
+        [[0.7, 0.1, 0.1, 0.1], [0.1, 0.2, 0.6, 0.1], [0.0, 0.8, 0.1, 0.1], [0.1, 0.1, 0.1, 0.7]],
+        "float32",
+    )
     pieces = ["▁le", "▁<chien>", "▁rouge", "</s>"]
-    best = Hypothesis("le <chien> rouge", -1.0, pieces, None, np.stack([weights, weights])[None], ["▁the", "▁red", "▁dog", "</s>"])
+    best = Hypothesis(
+        "le <chien> rouge",
+        -1.0,
+        pieces,
+        None,
+        np.stack([weights, weights])[None],
+        ["▁the", "▁red", "▁dog", "</s>"],
+    )
     rows, words, styles = elements(Translation("the red dog", [best]))
     assert [row[1] for row in rows] == ["the red dog", "le <chien> rouge"]
     colours = {(word.get("class")[0], word.text): word.get("style").split(";")[0] for word in words}
-    assert colours["s", "the"] == colours["t", "le"] and colours["s", "red"] == colours["t", "rouge"] != colours["t", "le"]
+    assert (
+        colours["s", "the"] == colours["t", "le"]
+        and colours["s", "red"] == colours["t", "rouge"] != colours["t", "le"]
+    )
     assert colours["s", "dog"] == colours["t", "chien"] == colours["t", "<"]
     hints = {word.text: word.get("title") for word in words if word.get("title")}
     assert hints["rouge"] == "red 0.80, dog 0.10, the 0.00"
@@ -39,4 +56,7 @@ def test_words_that_belong_together_have_one_colour():
 
 def test_a_blank_translation_is_shown():
     blank = Hypothesis("", 0.0, ["</s>"], None, np.ones((1, 1, 1, 1), "float32"), ["</s>"])
-    assert elements(Translation("", [blank]))[0] == [["source", "", ""], ["translation", "", "0.000"]]
+    assert elements(Translation("", [blank]))[0] == [
+        ["source", "", ""],
+        ["translation", "", "0.000"],
+    ]

@@ -36,7 +36,9 @@ def reference(attention, query, context, mask):
         probabilities.append(exponentials / exponentials.sum(-1, keepdims=True))
         outputs.append(probabilities[-1] @ parts["value"])
     joined = np.concatenate(outputs, axis=-1) @ weight["output"]
-    return joined + (weight["output_bias"] if attention.use_bias else 0.0), np.stack(probabilities, axis=1)
+    return joined + (weight["output_bias"] if attention.use_bias else 0.0), np.stack(
+        probabilities, axis=1
+    )
 
 
 @pytest.mark.parametrize("use_bias", [False, True])
@@ -93,13 +95,19 @@ def values_as_keys(**options):
 
 
 def test_where_keys_are_values_queries_are_scored_against_the_values():
-    attention, plain, x = values_as_keys(use_bias=True), MultiHeadAttention(H, V, use_bias=True), inputs(B, T, D)
+    attention, plain, x = (
+        values_as_keys(use_bias=True),
+        MultiHeadAttention(H, V, use_bias=True),
+        inputs(B, T, D),
+    )
     plain.build((B, T, D))
     mine = {w.name: np.array(w) for w in attention.weights}
     assert not any(name.startswith("key") for name in mine)
     plain.set_weights([mine[w.name.replace("key", "value")] for w in plain.weights])
     np.testing.assert_allclose(attention(x).output, plain(x).output, atol=1e-6)
-    np.testing.assert_allclose(attention(x, inputs(B, S, D)).weights, plain(x, inputs(B, S, D)).weights, atol=1e-6)
+    np.testing.assert_allclose(
+        attention(x, inputs(B, S, D)).weights, plain(x, inputs(B, S, D)).weights, atol=1e-6
+    )
 
 
 def test_shared_projections_read_a_slice_a_head():
@@ -107,13 +115,20 @@ def test_shared_projections_read_a_slice_a_head():
     attention = MultiHeadAttention(H, K, V, shared_projections=True, use_bias=True)
     attention.build((B, T, H * width))
     weight = {w.name: np.array(w, "float64") for w in attention.weights}
-    assert [weight[role].shape for role in ("query", "key", "value")] == [(1, width, K), (1, width, K), (1, width, V)]
+    assert [weight[role].shape for role in ("query", "key", "value")] == [
+        (1, width, K),
+        (1, width, K),
+        (1, width, V),
+    ]
     x = inputs(B, T, H * width)
     output, weights = attention(x)
     slices = x.astype("float64").reshape(B, T, H, width)
     heads = []
     for h in range(H):
-        query, key, value = (slices[:, :, h] @ weight[role][0] + weight[f"{role}_bias"][0] for role in ("query", "key", "value"))
+        query, key, value = (
+            slices[:, :, h] @ weight[role][0] + weight[f"{role}_bias"][0]
+            for role in ("query", "key", "value")
+        )
         exponentials = np.exp(query @ key.swapaxes(-1, -2) / np.sqrt(K))
         shares = exponentials / exponentials.sum(-1, keepdims=True)
         np.testing.assert_allclose(weights[:, h], shares, atol=1e-6)
@@ -141,33 +156,49 @@ def test_initial_weights_have_the_variance_of_glorot_for_one_matrix():
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16", "mixed_float16"])
 def test_a_fully_masked_row_is_finite_and_even_whatever_the_dtype(dtype):
     attention = layer(dtype=dtype)
-    output, weights = attention(inputs(B, T, D), inputs(B, S, D), attention_mask=np.full((B, 1, 1, S), -1e9, "float32"))
+    output, weights = attention(
+        inputs(B, T, D), inputs(B, S, D), attention_mask=np.full((B, 1, 1, S), -1e9, "float32")
+    )
     assert np.isfinite(np.array(ops.cast(output, "float32"))).all()
     assert keras.backend.standardize_dtype(weights.dtype) == "float32"
     np.testing.assert_allclose(weights, np.full((B, H, T, S), 1 / S), atol=1e-6)
 
 
 def test_mixed_precision_computes_in_the_compute_dtype():
-    assert keras.backend.standardize_dtype(layer(dtype="mixed_bfloat16")(inputs(B, T, D)).output.dtype) == "bfloat16"
+    assert (
+        keras.backend.standardize_dtype(layer(dtype="mixed_bfloat16")(inputs(B, T, D)).output.dtype)
+        == "bfloat16"
+    )
 
 
 def test_dropout_drops_weights_and_doubles_the_others_while_training():
-    """With the unit matrix as values and as output projection, the output is the weights themselves."""
+    """With the unit matrix as values and as output projection, the output is the weights
+    themselves.
+    """
     attention = MultiHeadAttention(1, K, S, dropout=0.5)
     attention.build((None, None, S))
     attention.output_weight.assign(np.eye(S))
-    context = KeyValue(inputs(101, 1, S, K), np.broadcast_to(np.eye(S, dtype="float32"), (101, 1, S, S)))
+    context = KeyValue(
+        inputs(101, 1, S, K), np.broadcast_to(np.eye(S, dtype="float32"), (101, 1, S, S))
+    )
     query = inputs(101, 1, T, K, seed=2)
-    still, dropped = (attention.attend(query, context, training=training) for training in (False, True))
+    still, dropped = (
+        attention.attend(query, context, training=training) for training in (False, True)
+    )
     np.testing.assert_allclose(still.output, still.weights[:, 0], atol=1e-6)
     np.testing.assert_array_equal(dropped.weights, still.weights)
     kept = np.array(dropped.output) != 0
     assert 0.45 < kept.mean() < 0.55
-    np.testing.assert_allclose(np.array(dropped.output)[kept], 2 * np.array(still.weights[:, 0])[kept], rtol=1e-5)
+    np.testing.assert_allclose(
+        np.array(dropped.output)[kept], 2 * np.array(still.weights[:, 0])[kept], rtol=1e-5
+    )
 
 
 def test_a_cache_grows_in_time():
-    older, newer = KeyValue(inputs(B, H, 2, K), inputs(B, H, 2, V)), KeyValue(inputs(B, H, 1, K), inputs(B, H, 1, V))
+    older, newer = (
+        KeyValue(inputs(B, H, 2, K), inputs(B, H, 2, V)),
+        KeyValue(inputs(B, H, 1, K), inputs(B, H, 1, V)),
+    )
     grown = older.append(newer)
     np.testing.assert_array_equal(grown.key, np.concatenate([older.key, newer.key], axis=2))
     np.testing.assert_array_equal(grown.value, np.concatenate([older.value, newer.value], axis=2))
@@ -175,7 +206,13 @@ def test_a_cache_grows_in_time():
 
 @pytest.mark.parametrize("masked", [False, True])
 def test_contract(masked):
-    weights = {"query": (H, D, K), "query_bias": (H, 1, K), "key": (H, D, K), "value": (H, D, V), "output": (H * V, D)}
+    weights = {
+        "query": (H, D, K),
+        "query_bias": (H, 1, K),
+        "key": (H, D, K),
+        "value": (H, D, V),
+        "output": (H * V, D),
+    }
     run_layer_test(
         MultiHeadAttention,
         {"num_heads": H, "key_dim": K, "value_dim": V, "use_bias": ["query"], "scale": "key_dim"},
@@ -186,7 +223,14 @@ def test_contract(masked):
     )
 
 
-@pytest.mark.parametrize("options", [{"dropout": 0.1, "output_dropout": 0.2}, {"keys_are_values": True}, {"shared_projections": True}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"dropout": 0.1, "output_dropout": 0.2},
+        {"keys_are_values": True},
+        {"shared_projections": True},
+    ],
+)
 def test_config_makes_the_same_layer(options):
     made = assert_config_makes_the_same(MultiHeadAttention(H, V, V, use_bias=True, **options))
     assert made.use_bias == ["query", "key", "value", "output"]

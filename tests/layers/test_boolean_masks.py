@@ -1,4 +1,6 @@
-"""A boolean mask means in every layer what it means in Keras: True marks a position that may be attended to."""
+"""A boolean mask means in every layer what it means in Keras: True marks a position that may be
+attended to.
+"""
 
 import keras
 import numpy as np
@@ -30,7 +32,9 @@ def with_random_weights(layer):
 
 
 def test_attention_equals_that_of_keras():
-    """The same weights in `keras.layers.MultiHeadAttention`, whose kernels are (D, H, K) and (H, V, D)."""
+    """The same weights in `keras.layers.MultiHeadAttention`, whose kernels are (D, H, K) and (H, V,
+    D).
+    """
     ours = with_random_weights(MultiHeadAttention(H, K, 17))
     theirs = keras.layers.MultiHeadAttention(H, K, 17, use_bias=False)
     query, context = inputs(B, T, D), inputs(B, S, D, seed=2)
@@ -44,16 +48,24 @@ def test_attention_equals_that_of_keras():
         np.testing.assert_allclose(attended.output, output, atol=1e-5)
         np.testing.assert_allclose(attended.weights, shares, atol=1e-6)
         hidden = np.broadcast_to(~mask if mask.ndim == 3 else ~mask[None], (B, T, S))[:, None]
-        np.testing.assert_array_equal(np.where(hidden, attended.weights, 0.0), np.zeros((B, H, T, S)))
+        np.testing.assert_array_equal(
+            np.where(hidden, attended.weights, 0.0), np.zeros((B, H, T, S))
+        )
 
 
-@pytest.mark.parametrize("mask", [VISIBLE, VISIBLE[:, None]], ids=["without a head axis", "with a head axis"])
+@pytest.mark.parametrize(
+    "mask", [VISIBLE, VISIBLE[:, None]], ids=["without a head axis", "with a head axis"]
+)
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16", "mixed_float16"])
 def test_attention_to_a_context(mask, dtype):
     layer = with_random_weights(MultiHeadAttention(H, K, dtype=dtype))
-    one, other = (layer(inputs(B, T, D), inputs(B, S, D, seed=2), attention_mask=m) for m in (mask, ADDITIVE))
+    one, other = (
+        layer(inputs(B, T, D), inputs(B, S, D, seed=2), attention_mask=m) for m in (mask, ADDITIVE)
+    )
     for found, expected in zip(one, other, strict=True):
-        np.testing.assert_array_equal(keras.ops.cast(found, "float32"), keras.ops.cast(expected, "float32"))
+        np.testing.assert_array_equal(
+            keras.ops.cast(found, "float32"), keras.ops.cast(expected, "float32")
+        )
 
 
 SQUARE = np.tril(np.ones((B, T, T), bool))
@@ -69,7 +81,9 @@ SQUARE[1, 2, 0] = False
         (Decoder, {"num_layers": 2, "cross_attention": False}),
     ],
 )
-@pytest.mark.parametrize("head_axis", [False, True], ids=["without a head axis", "with a head axis"])
+@pytest.mark.parametrize(
+    "head_axis", [False, True], ids=["without a head axis", "with a head axis"]
+)
 def test_self_attention(kind, arguments, head_axis):
     layer, x = with_random_weights(kind(OPTIONS, **arguments)), inputs(B, T, D)
     found = layer(x, attention_mask=SQUARE[:, None] if head_axis else SQUARE)
@@ -77,43 +91,67 @@ def test_self_attention(kind, arguments, head_axis):
     np.testing.assert_array_equal(found.output, expected.output)
     weights = keras.tree.flatten(found[1])
     for layer_weights in weights:
-        np.testing.assert_array_equal(np.where(SQUARE[:, None], 0.0, layer_weights), np.zeros((B, H, T, T)))
+        np.testing.assert_array_equal(
+            np.where(SQUARE[:, None], 0.0, layer_weights), np.zeros((B, H, T, T))
+        )
     assert np.abs(np.asarray(found.output) - np.asarray(layer(x).output)).max() > 1e-2
 
 
 def test_cross_attention():
     decoder = with_random_weights(Decoder(OPTIONS, 2))
     layer, x, encoded = decoder.layers[0], inputs(B, T, D), inputs(B, S, D, seed=2)
-    for call in (lambda mask: decoder(x, encoded, SQUARE, mask), lambda mask: layer(x, decoder.project_memory(encoded)[0], SQUARE, mask)):
+    for call in (
+        lambda mask: decoder(x, encoded, SQUARE, mask),
+        lambda mask: layer(x, decoder.project_memory(encoded)[0], SQUARE, mask),
+    ):
         found, expected = call(VISIBLE), call(ADDITIVE)
         np.testing.assert_array_equal(found.output, expected.output)
         for weights in keras.tree.flatten(found.cross_weights):
-            np.testing.assert_array_equal(np.where(VISIBLE[:, None], 0.0, weights), np.zeros((B, H, T, S)))
+            np.testing.assert_array_equal(
+                np.where(VISIBLE[:, None], 0.0, weights), np.zeros((B, H, T, S))
+            )
 
 
 def test_decoding_steps():
-    decoder, x, encoded = with_random_weights(Decoder(OPTIONS, 2)), inputs(B, T, D), inputs(B, S, D, seed=2)
+    decoder, x, encoded = (
+        with_random_weights(Decoder(OPTIONS, 2)),
+        inputs(B, T, D),
+        inputs(B, S, D, seed=2),
+    )
     mask = VISIBLE[:, :1]  # the same for every position
-    full = decoder(x, encoded, attention_mask=np.tril(np.ones((T, T), bool)), cross_attention_mask=mask)
+    full = decoder(
+        x, encoded, attention_mask=np.tril(np.ones((T, T), bool)), cross_attention_mask=mask
+    )
     cache, memory = decoder.empty_cache(B), decoder.project_memory(encoded)
     for t in range(T):
         output, cache, _ = decoder.step(x[:, t : t + 1], cache, memory, cross_attention_mask=mask)
         np.testing.assert_allclose(output[:, 0], full.output[:, t], atol=1e-5)
-    np.testing.assert_allclose(full.output, decoder(x, encoded, causal_mask(T), ADDITIVE[:, :, :1]).output, atol=1e-6)
+    np.testing.assert_allclose(
+        full.output, decoder(x, encoded, causal_mask(T), ADDITIVE[:, :, :1]).output, atol=1e-6
+    )
 
 
 def test_booleans_become_zero_and_minus_1e9():
     expected = np.array([[0, -1e9], [0, 0]], "float32")
     mask = np.array([[True, False], [True, True]])
     np.testing.assert_array_equal(as_additive(mask), expected)
-    np.testing.assert_array_equal(as_additive(np.stack([mask] * 3)), np.stack([expected] * 3)[:, None])
+    np.testing.assert_array_equal(
+        as_additive(np.stack([mask] * 3)), np.stack([expected] * 3)[:, None]
+    )
     np.testing.assert_array_equal(as_additive(mask[None, None]), expected[None, None])
 
 
 @pytest.mark.parametrize("dtype", ["int32", "uint8"])
 def test_a_mask_of_integers_is_refused(dtype):
-    message = rf"attention_mask: expected booleans \(True for a visible position\) or floats .* got {dtype}; .* with astype\(bool\)."
-    layers = [MultiHeadAttention(H, K), EncoderLayer(OPTIONS), Decoder(OPTIONS, 1, cross_attention=False)]
+    message = (
+        r"attention_mask: expected booleans \(True for a visible position\) or floats .* "
+        rf"got {dtype}; .* with astype\(bool\)."
+    )
+    layers = [
+        MultiHeadAttention(H, K),
+        EncoderLayer(OPTIONS),
+        Decoder(OPTIONS, 1, cross_attention=False),
+    ]
     for layer in layers:
         with pytest.raises(ValueError, match=message):
             layer(inputs(B, T, D), attention_mask=SQUARE.astype(dtype))

@@ -16,7 +16,8 @@ def drawn(rate, times=1, **options):
 @pytest.mark.parametrize("rate", [0.004, 0.1, 0.3, 0.5, 0.9, 0.996])
 def test_elements_are_dropped_at_the_rate_and_the_rest_scaled(rate):
     found = np.concatenate(drawn(rate, times=20, seed=1))
-    error = (rate * (1 - rate) / found.size) ** 0.5 + 1 / 256 / 20**0.5  # of the draws, and of rounding rate * 256
+    # Of the draws, and of rounding rate * 256.
+    error = (rate * (1 - rate) / found.size) ** 0.5 + 1 / 256 / 20**0.5
     assert abs((found == 0).mean() - rate) < 5 * error
     np.testing.assert_allclose(found[found != 0], 1 / (1 - rate), rtol=1e-6)
 
@@ -32,7 +33,9 @@ def test_every_place_and_every_call_is_drawn_anew():
     first, second = drawn(0.5, times=2, seed=1)
     assert (first != second).mean() == pytest.approx(0.5, abs=0.02)
     for axis in range(3):
-        np.testing.assert_allclose((first == 0).mean(axis=tuple({0, 1, 2} - {axis})), 0.5, atol=0.08)
+        np.testing.assert_allclose(
+            (first == 0).mean(axis=tuple({0, 1, 2} - {axis})), 0.5, atol=0.08
+        )
     assert np.corrcoef(first.ravel()[:-1], first.ravel()[1:])[0, 1] == pytest.approx(0, abs=0.02)
 
 
@@ -59,7 +62,10 @@ def test_the_gradient_is_what_was_kept():
 def test_lengths_may_vary_in_a_graph():
     tf = pytest.importorskip("tensorflow")
     layer = Dropout(0.5, dtype="mixed_bfloat16")
-    call = tf.function(lambda x: layer(x, training=True), input_signature=[tf.TensorSpec([None, None, 3], tf.bfloat16)])
+    call = tf.function(
+        lambda x: layer(x, training=True),
+        input_signature=[tf.TensorSpec([None, None, 3], tf.bfloat16)],
+    )
     for length in (0, 1, 5):
         assert call(tf.ones((2, length, 3), tf.bfloat16)).shape == (2, length, 3)
 

@@ -47,14 +47,21 @@ def test_encoder_layer_is_attention_then_feed_forward(norm):
 
 def test_encoder_ends_with_a_norm_only_where_layers_do_not():
     def is_normal(norm, final_norm=None):
-        output = np.array(built(Encoder(CONFIG.replace(norm=norm), 2, final_norm))(inputs(B, S, D)).output)
-        return np.allclose(output.mean(-1), 0, atol=1e-5) and np.allclose(output.std(-1), 1, atol=1e-2)
+        output = np.array(
+            built(Encoder(CONFIG.replace(norm=norm), 2, final_norm))(inputs(B, S, D)).output
+        )
+        return np.allclose(output.mean(-1), 0, atol=1e-5) and np.allclose(
+            output.std(-1), 1, atol=1e-2
+        )
 
     assert is_normal("pre") and is_normal("post")
     assert not is_normal("pre", final_norm=False)
 
 
-@pytest.mark.parametrize(("norm", "final_norm"), [("pre", None), ("pre", False), ("post", None), ("post_dropout", None), ("post", True)])
+@pytest.mark.parametrize(
+    ("norm", "final_norm"),
+    [("pre", None), ("pre", False), ("post", None), ("post_dropout", None), ("post", True)],
+)
 def test_each_stack_has_a_final_norm_or_none(norm, final_norm):
     has_one = norm == "pre" if final_norm is None else final_norm
     for stack in (Encoder, Decoder):
@@ -77,7 +84,9 @@ def test_a_decoder_can_stand_alone():
 def test_stacks_return_the_weights_of_every_layer():
     encoded = built(Encoder(CONFIG, CONFIG.encoder_layers))(inputs(B, S, D))
     assert [tuple(w.shape) for w in encoded.weights] == [(B, 11, S, S)] * 2
-    decoded = built(Decoder(CONFIG, CONFIG.decoder_layers))(inputs(B, T, D), encoded.output, attention_mask=causal_mask(T))
+    decoded = built(Decoder(CONFIG, CONFIG.decoder_layers))(
+        inputs(B, T, D), encoded.output, attention_mask=causal_mask(T)
+    )
     assert [tuple(w.shape) for w in decoded.self_weights] == [(B, 11, T, T)] * 3
     assert [tuple(w.shape) for w in decoded.cross_weights] == [(B, 11, T, S)] * 3
     np.testing.assert_array_equal(np.triu(decoded.self_weights[0][0, 0], 1), 0.0)
@@ -92,7 +101,9 @@ def test_decoder_steps_equal_the_full_pass(norm):
     full, full_weights = np.array(decoded.output), decoded.cross_weights
     cache, memory = decoder.empty_cache(B), decoder.project_memory(encoded)
     for t in range(T):
-        output, cache, cross_weights = decoder.step(x[:, t : t + 1], cache, memory, cross_attention_mask=mask)
+        output, cache, cross_weights = decoder.step(
+            x[:, t : t + 1], cache, memory, cross_attention_mask=mask
+        )
         np.testing.assert_allclose(cross_weights[2][:, :, 0], full_weights[2][:, :, t], atol=1e-5)
         np.testing.assert_allclose(output[:, 0], full[:, t], atol=1e-5)
     assert tuple(cache[0].key.shape) == (B, 11, T, 13)
@@ -111,24 +122,54 @@ def test_beams_of_a_sentence_do_not_see_each_other():
     for beam in range(beams):
         alone = decoder.step(x[:, beam : beam + 1], decoder.empty_cache(B), memory)
         np.testing.assert_allclose(first.output[:, beam : beam + 1], alone.output, atol=1e-5)
-        past = decoder.step(x[:, parents[beam] : parents[beam] + 1], decoder.empty_cache(B), memory).cache
-        np.testing.assert_allclose(second[:, beam : beam + 1], decoder.step(x[:, beam : beam + 1] + 1, past, memory).output, atol=1e-5)
+        past = decoder.step(
+            x[:, parents[beam] : parents[beam] + 1], decoder.empty_cache(B), memory
+        ).cache
+        np.testing.assert_allclose(
+            second[:, beam : beam + 1],
+            decoder.step(x[:, beam : beam + 1] + 1, past, memory).output,
+            atol=1e-5,
+        )
 
 
 def layer_weights(*attentions):
     """The shape of each weight of a layer, by its path."""
-    shapes = {"query": (11, D, 13), "query_bias": (11, 1, 13), "key": (11, D, 13), "value": (11, D, 17), "output": (11 * 17, D)}
-    found = {f"{attention}/{role}": shape for attention in attentions for role, shape in shapes.items()}
+    shapes = {
+        "query": (11, D, 13),
+        "query_bias": (11, 1, 13),
+        "key": (11, D, 13),
+        "value": (11, D, 17),
+        "output": (11 * 17, D),
+    }
+    found = {
+        f"{attention}/{role}": shape for attention in attentions for role, shape in shapes.items()
+    }
     residuals = [
-        attention.replace("attention", "residual") if attentions != ("attention",) else "attention_residual" for attention in attentions
+        attention.replace("attention", "residual")
+        if attentions != ("attention",)
+        else "attention_residual"
+        for attention in attentions
     ]
-    found |= {f"{residual}/norm/{name}": (D,) for residual in (*residuals, "ff_residual") for name in ("gamma", "beta")}
-    feed_forward = {"inner/kernel": (D, 37), "inner/bias": (37,), "outer/kernel": (37, D), "outer/bias": (D,)}
+    found |= {
+        f"{residual}/norm/{name}": (D,)
+        for residual in (*residuals, "ff_residual")
+        for name in ("gamma", "beta")
+    }
+    feed_forward = {
+        "inner/kernel": (D, 37),
+        "inner/bias": (37,),
+        "outer/kernel": (37, D),
+        "outer/bias": (D,),
+    }
     return found | {f"feed_forward/{name}": shape for name, shape in feed_forward.items()}
 
 
 def stack_weights(layers, *attentions):
-    each = {f"layer_{i}/{name}": shape for i in range(layers) for name, shape in layer_weights(*attentions).items()}
+    each = {
+        f"layer_{i}/{name}": shape
+        for i in range(layers)
+        for name, shape in layer_weights(*attentions).items()
+    }
     return each | {"final_norm/gamma": (D,), "final_norm/beta": (D,)}
 
 
@@ -141,8 +182,18 @@ CROSS = ("self_attention", "cross_attention")
         (EncoderLayer, {}, layer_weights("attention"), {}),
         (Encoder, {"num_layers": 2, "final_norm": True}, stack_weights(2, "attention"), {}),
         (DecoderLayer, {"cross_attention": False}, layer_weights("self_attention"), {}),
-        (Decoder, {"num_layers": 2, "final_norm": True, "cross_attention": False}, stack_weights(2, "self_attention"), {}),
-        (Decoder, {"num_layers": 2, "final_norm": True}, stack_weights(2, *CROSS), {"encoded": inputs(B, S, D, seed=2)}),
+        (
+            Decoder,
+            {"num_layers": 2, "final_norm": True, "cross_attention": False},
+            stack_weights(2, "self_attention"),
+            {},
+        ),
+        (
+            Decoder,
+            {"num_layers": 2, "final_norm": True},
+            stack_weights(2, *CROSS),
+            {"encoded": inputs(B, S, D, seed=2)},
+        ),
     ],
     ids=["encoder layer", "encoder", "decoder layer", "decoder", "decoder with cross-attention"],
 )
@@ -151,7 +202,14 @@ def test_contract(kind, arguments, weights, more):
     if more:
         masks["cross_attention_mask"] = inputs(B, T, S, seed=5) > 0
     options = CONFIG.layer_options(attention_bias=["query"], norm="post")
-    run_layer_test(kind, {"options": options, **arguments}, {"x": inputs(B, T, D), **more}, (B, T, D), weights, masks)
+    run_layer_test(
+        kind,
+        {"options": options, **arguments},
+        {"x": inputs(B, T, D), **more},
+        (B, T, D),
+        weights,
+        masks,
+    )
 
 
 def test_a_layer_keeps_the_options_of_layers_and_no_others():

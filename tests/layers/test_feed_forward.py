@@ -21,8 +21,12 @@ def layer(**options):
 
 
 def reference(feed_forward, x):
-    inner_kernel, inner_bias, outer_kernel, outer_bias = (w.astype("float64") for w in feed_forward.get_weights())
-    return np.maximum(x.astype("float64") @ inner_kernel + inner_bias, 0) @ outer_kernel + outer_bias
+    inner_kernel, inner_bias, outer_kernel, outer_bias = (
+        w.astype("float64") for w in feed_forward.get_weights()
+    )
+    return (
+        np.maximum(x.astype("float64") @ inner_kernel + inner_bias, 0) @ outer_kernel + outer_bias
+    )
 
 
 def test_output_equals_the_formula_in_float64():
@@ -35,17 +39,27 @@ def test_output_equals_the_formula_in_float64():
 def test_another_activation_takes_the_place_of_relu():
     feed_forward, x = layer(activation="tanh"), inputs(B, T, D)
     inner_kernel, inner_bias, outer_kernel, outer_bias = feed_forward.get_weights()
-    np.testing.assert_allclose(feed_forward(x), np.tanh(x @ inner_kernel + inner_bias) @ outer_kernel + outer_bias, atol=1e-5)
+    np.testing.assert_allclose(
+        feed_forward(x),
+        np.tanh(x @ inner_kernel + inner_bias) @ outer_kernel + outer_bias,
+        atol=1e-5,
+    )
 
 
 def test_weights_are_two_matrices_with_biases():
     weights = {"/".join(w.path.split("/")[-2:]): tuple(w.shape) for w in layer().weights}
-    assert weights == {"inner/kernel": (D, F), "inner/bias": (F,), "outer/kernel": (F, D), "outer/bias": (D,)}
+    assert weights == {
+        "inner/kernel": (D, F),
+        "inner/bias": (F,),
+        "outer/kernel": (F, D),
+        "outer/bias": (D,),
+    }
 
 
 def test_dropout_stands_between_the_two_products():
     feed_forward, x = layer(dropout=0.5), np.abs(inputs(B, 101, D)) + 1
-    # With these weights the block gives x + 3; half of the inner values are dropped, the others doubled.
+    # With these weights the block gives x + 3; half of the inner values are dropped, the others
+    # doubled.
     feed_forward.set_weights([np.eye(D, F), np.zeros(F), np.eye(F, D), np.full(D, 3.0)])
     np.testing.assert_allclose(feed_forward(x, training=False), x + 3, atol=1e-5)
     output = np.array(feed_forward(x, training=True))
@@ -54,23 +68,43 @@ def test_dropout_stands_between_the_two_products():
     np.testing.assert_allclose(output[~dropped], 2 * x[~dropped] + 3, atol=1e-5)
 
 
-@pytest.mark.parametrize(("policy", "dtype"), [("mixed_bfloat16", "bfloat16"), ("mixed_float16", "float16")])
+@pytest.mark.parametrize(
+    ("policy", "dtype"), [("mixed_bfloat16", "bfloat16"), ("mixed_float16", "float16")]
+)
 def test_mixed_precision_computes_in_the_compute_dtype(policy, dtype):
     feed_forward, x = layer(dtype=policy), inputs(B, T, D)
     output = feed_forward(x)
     assert keras.backend.standardize_dtype(output.dtype) == dtype
-    assert {part.compute_dtype for part in (feed_forward.inner, feed_forward.inner_dropout, feed_forward.outer)} == {dtype}
+    assert {
+        part.compute_dtype
+        for part in (feed_forward.inner, feed_forward.inner_dropout, feed_forward.outer)
+    } == {dtype}
     assert {w.dtype for w in feed_forward.weights} == {"float32"}
-    np.testing.assert_allclose(keras.ops.cast(output, "float32"), reference(feed_forward, x), rtol=0.05, atol=0.15)
+    np.testing.assert_allclose(
+        keras.ops.cast(output, "float32"), reference(feed_forward, x), rtol=0.05, atol=0.15
+    )
 
 
 def test_lengths_may_be_unknown():
     sequence, feed_forward = keras.Input((None, D)), layer()
     model = keras.Model(sequence, feed_forward(sequence))
     assert model.output_shape == (None, None, D)
-    np.testing.assert_allclose(model(inputs(B, T, D)), reference(feed_forward, inputs(B, T, D)), atol=1e-5)
+    np.testing.assert_allclose(
+        model(inputs(B, T, D)), reference(feed_forward, inputs(B, T, D)), atol=1e-5
+    )
 
 
 def test_contract():
-    weights = {"inner/kernel": (D, F), "inner/bias": (F,), "outer/kernel": (F, D), "outer/bias": (D,)}
-    run_layer_test(FeedForward, {"ff_dim": F, "dropout": 0.1, "activation": "gelu"}, {"x": inputs(B, T, D)}, (B, T, D), weights)
+    weights = {
+        "inner/kernel": (D, F),
+        "inner/bias": (F,),
+        "outer/kernel": (F, D),
+        "outer/bias": (D,),
+    }
+    run_layer_test(
+        FeedForward,
+        {"ff_dim": F, "dropout": 0.1, "activation": "gelu"},
+        {"x": inputs(B, T, D)},
+        (B, T, D),
+        weights,
+    )

@@ -9,7 +9,10 @@ from tfk_transformer.layers.layer_norm import LayerNorm
 def layers(dtype="float32"):
     """Return ours and Keras's with the same random weights."""
     random = np.random.default_rng(0)
-    both = LayerNorm(epsilon=1e-5, dtype=dtype), keras.layers.LayerNormalization(epsilon=1e-5, dtype=dtype)
+    both = (
+        LayerNorm(epsilon=1e-5, dtype=dtype),
+        keras.layers.LayerNormalization(epsilon=1e-5, dtype=dtype),
+    )
     weights = [random.normal(1, 0.3, 24), random.normal(0, 0.3, 24)]
     for layer in both:
         layer.build((None, None, 24))
@@ -29,9 +32,16 @@ def test_it_is_the_layer_norm_of_keras_with_its_gradients(dtype, tolerance):
             tape.watch(x)
             y = layer(x, training=True)
         assert y.dtype == x.dtype
-        results.append([y, *tape.gradient(y, [x, *(weight.value for weight in layer.weights)], upstream)])
+        results.append(
+            [y, *tape.gradient(y, [x, *(weight.value for weight in layer.weights)], upstream)]
+        )
     for ours, theirs in zip(*results, strict=True):
-        np.testing.assert_allclose(tf.cast(ours, tf.float32), tf.cast(theirs, tf.float32), atol=tolerance * 10, rtol=tolerance)
+        np.testing.assert_allclose(
+            tf.cast(ours, tf.float32),
+            tf.cast(theirs, tf.float32),
+            atol=tolerance * 10,
+            rtol=tolerance,
+        )
 
 
 def test_training_and_use_give_the_same():
@@ -42,7 +52,11 @@ def test_training_and_use_give_the_same():
 
 def test_equal_elements_give_the_shift():
     layer, _ = layers()
-    np.testing.assert_allclose(layer(np.full((1, 1, 24), 7.0, "float32"), training=True)[0, 0], layer.get_weights()[1], atol=1e-6)
+    np.testing.assert_allclose(
+        layer(np.full((1, 1, 24), 7.0, "float32"), training=True)[0, 0],
+        layer.get_weights()[1],
+        atol=1e-6,
+    )
 
 
 def test_half_precision_does_not_overflow():
@@ -53,4 +67,6 @@ def test_half_precision_does_not_overflow():
 
 def test_contract():
     x = np.random.default_rng(3).normal(size=(2, 3, 5)).astype("float32")
-    run_layer_test(LayerNorm, {"epsilon": 0.5}, {"inputs": x}, (2, 3, 5), {"gamma": (5,), "beta": (5,)})
+    run_layer_test(
+        LayerNorm, {"epsilon": 0.5}, {"inputs": x}, (2, 3, 5), {"gamma": (5,), "beta": (5,)}
+    )

@@ -6,7 +6,9 @@ from tfk_transformer.layers.masks import additive_mask, causal_mask, own_mask, p
 
 def test_padding_mask_hides_zeros_with_minus_1e9():
     mask = ops.convert_to_numpy(padding_mask(np.array([[7, 5, 0], [6, 0, 0]])))
-    np.testing.assert_array_equal(mask, np.array([[[[0, 0, -1e9]]], [[[0, -1e9, -1e9]]]], "float32"))
+    np.testing.assert_array_equal(
+        mask, np.array([[[[0, 0, -1e9]]], [[[0, -1e9, -1e9]]]], "float32")
+    )
     assert mask.dtype == np.float32
 
 
@@ -26,7 +28,11 @@ def test_causal_mask_lets_a_query_see_itself_and_the_past():
 def test_causal_mask_is_a_band_part_in_a_tensorflow_graph():
     import tensorflow as tf
 
-    graph = tf.function(causal_mask, input_signature=[tf.TensorSpec([], tf.int32)]).get_concrete_function().graph
+    graph = (
+        tf.function(causal_mask, input_signature=[tf.TensorSpec([], tf.int32)])
+        .get_concrete_function()
+        .graph
+    )
     assert "MatrixBandPart" in {operation.type for operation in graph.get_operations()}
 
 

@@ -52,9 +52,14 @@ def test_sinusoids_by_hand():
 
 
 def halves(length, model_dim):
-    """tensor2tensor's formula, number by number: the last of its frequencies is 1 / 10000, the paper's is above that."""
+    """tensor2tensor's formula, number by number: the last of its frequencies is 1 / 10000, the
+    paper's is above that.
+    """
     pairs = model_dim // 2
-    waves = [[p / math.exp(i * math.log(10000) / (pairs - 1)) for i in range(pairs)] for p in range(length)]
+    waves = [
+        [p / math.exp(i * math.log(10000) / (pairs - 1)) for i in range(pairs)]
+        for p in range(length)
+    ]
     return np.array([[*map(math.sin, row), *map(math.cos, row)] for row in waves])
 
 
@@ -67,7 +72,9 @@ def test_odd_widths_end_with_a_sine_or_a_zero():
     table[:, :4] = reference(7, 5)[:, :4]
     table[:, 4] = [math.sin(p / 10000**0.8) for p in range(7)]
     np.testing.assert_allclose(sinusoids(7, 5), table, atol=1e-6)
-    np.testing.assert_allclose(sinusoids(7, 5, halves=True), np.pad(halves(7, 4), [(0, 0), (0, 1)]), atol=1e-6)
+    np.testing.assert_allclose(
+        sinusoids(7, 5, halves=True), np.pad(halves(7, 4), [(0, 0), (0, 1)]), atol=1e-6
+    )
 
 
 def test_embeddings_can_be_scaled_and_dropped_out():
@@ -76,7 +83,10 @@ def test_embeddings_can_be_scaled_and_dropped_out():
     np.testing.assert_allclose(scaled(x), x * D**0.5 + reference(T, D), atol=1e-5)
     np.testing.assert_allclose(scaled.at(x, 2), x * D**0.5 + reference(T, D)[2], atol=1e-5)
     wide = inputs(101, T, D)
-    whole, dropped = layer("sinusoidal", dropout=0.5)(wide), np.array(layer("sinusoidal", dropout=0.5)(wide, training=True))
+    whole, dropped = (
+        layer("sinusoidal", dropout=0.5)(wide),
+        np.array(layer("sinusoidal", dropout=0.5)(wide, training=True)),
+    )
     assert 0.4 < np.mean(dropped == 0) < 0.6
     np.testing.assert_allclose(dropped[dropped != 0], 2 * np.array(whole)[dropped != 0], rtol=1e-5)
 
@@ -87,13 +97,19 @@ def test_paper_halves_have_the_frequencies_of_the_paper(width):
     sines, cosines = -(-width // 2), width // 2
     angles = [[p / 10000 ** (2 * i / width) for i in range(sines)] for p in range(257)]
     expected = [[*map(math.sin, row), *map(math.cos, row[:cosines])] for row in angles]
-    np.testing.assert_allclose(position_table("sinusoidal_paper_halves", 257, width), expected, atol=1e-6)
+    np.testing.assert_allclose(
+        position_table("sinusoidal_paper_halves", 257, width), expected, atol=1e-6
+    )
 
 
 def test_positions_may_begin_later():
     x = inputs(B, T, D)
-    np.testing.assert_allclose(layer("sinusoidal", offset=2)(x), x + reference(T + 2, D)[2:], atol=1e-6)
-    np.testing.assert_allclose(layer("sinusoidal_halves", offset=2).at(x, 3), x + halves(6, D)[5], atol=1e-6)
+    np.testing.assert_allclose(
+        layer("sinusoidal", offset=2)(x), x + reference(T + 2, D)[2:], atol=1e-6
+    )
+    np.testing.assert_allclose(
+        layer("sinusoidal_halves", offset=2).at(x, 3), x + halves(6, D)[5], atol=1e-6
+    )
 
 
 def test_the_sum_can_be_normalized():
@@ -147,7 +163,10 @@ def test_one_position_is_the_row_of_the_full_call(kind, dtype):
         sequence = np.zeros((B, LONGEST, D), "float32")
         sequence[:, position] = keras.ops.cast(x[:, 2], "float32")
         row = positions(keras.ops.cast(sequence, positions.compute_dtype))[:, position]
-        np.testing.assert_array_equal(keras.ops.cast(positions.at(x, position)[:, 2], "float32"), keras.ops.cast(row, "float32"))
+        np.testing.assert_array_equal(
+            keras.ops.cast(positions.at(x, position)[:, 2], "float32"),
+            keras.ops.cast(row, "float32"),
+        )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -164,7 +183,9 @@ def test_output_has_the_dtype_of_the_embedding(kind):
 
 
 def test_a_learned_table_alone_is_a_weight():
-    assert [(w.name, tuple(w.shape), w.trainable) for w in layer("learned").weights] == [("table", (LONGEST, D), True)]
+    assert [(w.name, tuple(w.shape), w.trainable) for w in layer("learned").weights] == [
+        ("table", (LONGEST, D), True)
+    ]
     assert layer("sinusoidal").weights == layer("sinusoidal_halves").weights == []
 
 
@@ -178,7 +199,13 @@ def test_a_learned_table_starts_as_small_as_an_embedding():
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_longer_sequence_is_refused(kind):
     positions = layer(kind)
-    with pytest.raises(ValueError, match="sequence length: expected at most max_length=11 tokens, got 12; shorten it or raise max_length."):
+    with pytest.raises(
+        ValueError,
+        match=(
+            "sequence length: expected at most max_length=11 tokens, got 12; shorten it or "
+            "raise max_length."
+        ),
+    ):
         positions(inputs(B, LONGEST + 1, D))
 
 
@@ -194,7 +221,10 @@ NORM = {"table": (LONGEST + 2, D), "norm/gamma": (D,), "norm/beta": (D,)}
 
 @pytest.mark.parametrize(
     ("kind", "options", "weights"),
-    [("sinusoidal_halves", {"offset": 2}, {}), ("learned", {"norm": True, "epsilon": 1e-5, "prefix": 2}, NORM)],
+    [
+        ("sinusoidal_halves", {"offset": 2}, {}),
+        ("learned", {"norm": True, "epsilon": 1e-5, "prefix": 2}, NORM),
+    ],
 )
 def test_contract(kind, options, weights):
     arguments = {"kind": kind, "max_length": LONGEST, "scale": True, "dropout": 0.1, **options}

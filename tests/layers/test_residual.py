@@ -36,21 +36,33 @@ def sublayer(x):
 def test_pre_norm_equals_the_formula():
     residual, x = layer("pre"), inputs(B, T, D)
     np.testing.assert_allclose(residual.enter(x), normalized(residual, x), atol=1e-5)
-    np.testing.assert_allclose(residual(x, sublayer(residual.enter(x))), x + sublayer(normalized(residual, x)), atol=1e-5)
+    np.testing.assert_allclose(
+        residual(x, sublayer(residual.enter(x))), x + sublayer(normalized(residual, x)), atol=1e-5
+    )
 
 
 def test_post_norm_equals_the_formula():
     residual, x = layer("post"), inputs(B, T, D)
     np.testing.assert_array_equal(residual.enter(x), x)
-    np.testing.assert_allclose(residual(x, sublayer(residual.enter(x))), normalized(residual, x + sublayer(x)), atol=1e-5)
+    np.testing.assert_allclose(
+        residual(x, sublayer(residual.enter(x))), normalized(residual, x + sublayer(x)), atol=1e-5
+    )
 
 
 def test_dropout_can_come_after_the_norm():
-    residual, x, y = layer("post_dropout", dropout=0.5), inputs(B, 101, D), inputs(B, 101, D, seed=2)
-    np.testing.assert_allclose(residual(x, y, training=False), normalized(residual, x + y), atol=1e-5)
+    residual, x, y = (
+        layer("post_dropout", dropout=0.5),
+        inputs(B, 101, D),
+        inputs(B, 101, D, seed=2),
+    )
+    np.testing.assert_allclose(
+        residual(x, y, training=False), normalized(residual, x + y), atol=1e-5
+    )
     output = np.array(residual(x, y, training=True))
     assert 0.4 < np.mean(output == 0) < 0.6
-    np.testing.assert_allclose(output[output != 0], 2 * normalized(residual, x + y)[output != 0], atol=1e-4)
+    np.testing.assert_allclose(
+        output[output != 0], 2 * normalized(residual, x + y)[output != 0], atol=1e-4
+    )
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
@@ -58,7 +70,10 @@ def test_entering_may_come_before_building(norm):
     residual, x = Residual(norm), inputs(B, T, D)
     joined = residual(x, residual.enter(x))
     assert tuple(joined.shape) == (B, T, D)
-    assert [w.path.split("/")[-2:] for w in residual.weights] == [["norm", "gamma"], ["norm", "beta"]]
+    assert [w.path.split("/")[-2:] for w in residual.weights] == [
+        ["norm", "gamma"],
+        ["norm", "beta"],
+    ]
 
 
 def test_dropout_takes_from_the_sublayer_alone():
@@ -76,7 +91,10 @@ def test_dropout_comes_before_a_post_norm():
     output = np.array(residual(x, y, training=True))
     # Each of the D elements was dropped or doubled: one of 2^D ways gives the output.
     ways = np.array(list(itertools.product([0.0, 2.0], repeat=D)))
-    differences = np.stack([np.abs(output - normalized(residual, x + way * y)).max(-1) for way in ways])  # (2^D, B, T)
+    # (2^D, B, T)
+    differences = np.stack(
+        [np.abs(output - normalized(residual, x + way * y)).max(-1) for way in ways]
+    )
     assert differences.min(axis=0).max() < 1e-4
     assert 0.9 < ways[differences.argmin(axis=0)].mean() < 1.1
 

@@ -27,10 +27,16 @@ def test_logits_are_products_with_the_kernel(use_bias):
     layer, x = VocabularyProjection(V, use_bias=use_bias), inputs(B, T, D)
     layer.build((None, None, D))
     layer.set_weights([inputs(D, V, seed=2), inputs(V, seed=3)][: 1 + use_bias])
-    np.testing.assert_allclose(layer(x), x @ inputs(D, V, seed=2) + use_bias * inputs(V, seed=3), atol=1e-5)
+    np.testing.assert_allclose(
+        layer(x), x @ inputs(D, V, seed=2) + use_bias * inputs(V, seed=3), atol=1e-5
+    )
 
 
 def test_a_tied_projection_uses_the_embedding_table():
-    layer, x, table = assert_config_makes_the_same(VocabularyProjection(V, tied=True)), inputs(B, T, D), inputs(V, D, seed=2)
+    layer, x, table = (
+        assert_config_makes_the_same(VocabularyProjection(V, tied=True)),
+        inputs(B, T, D),
+        inputs(V, D, seed=2),
+    )
     np.testing.assert_allclose(layer(x, table), x @ table.T, atol=1e-5)
     assert layer.weights == []

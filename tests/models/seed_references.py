@@ -1,7 +1,9 @@
-"""Five descriptions of the Transformer computed from their formulas, in NumPy float64, one sentence and one head at a time.
+"""Five descriptions of the Transformer computed from their formulas, in NumPy float64, one sentence
+and one head at a time.
 
-The letters are those of `tfk_transformer/config/layer_options.py`. Nothing here uses the library's layers: the tests compare the two.
-There is no batch axis: x is (T, D). A mask is added to the scores: 0 for a visible token and -1e9 for a hidden one.
+The letters are those of `tfk_transformer/config/layer_options.py`. Nothing here uses the library's
+layers: the tests compare the two. There is no batch axis: x is (T, D). A mask is added to the
+scores: 0 for a visible token and -1e9 for a hidden one.
 """
 
 from collections.abc import Callable
@@ -14,21 +16,25 @@ HIDDEN = -1e9
 
 
 class Reference(NamedTuple):
-    """What a description computes on a batch; the weights of attention are lists with one array a layer."""
+    """What a description computes on a batch; the weights of attention are lists with one array a
+    layer.
+    """
 
     encoder_output: np.ndarray  # (B, S, D)
     encoder_weights: list[np.ndarray]  # (B, H, S, S)
     decoder_weights: list[np.ndarray]  # (B, H, T, T)
     cross_weights: list[np.ndarray]  # (B, H, T, S)
     decoder_output: np.ndarray  # (B, T, D)
-    output: np.ndarray  # (B, T, Vt): logits, or probabilities where the description ends in a softmax
+    # (B, T, Vt): logits, or probabilities where the description ends in a softmax.
+    output: np.ndarray
 
 
 class Parts(NamedTuple):
     """In what the descriptions differ."""
 
     embed: Callable  # (side, ids (T,)) -> (T, D)
-    attend: Callable  # (weights, x (T, D), context (S, D), mask) -> output (T, D), attention (H, T, S)
+    # (weights, x (T, D), context (S, D), mask) -> output (T, D), attention (H, T, S)
+    attend: Callable
     residual: Callable  # (x (T, D), sublayer, norm weights) -> (T, D)
     finish: Callable  # (side, x (T, D)) -> (T, D), after a whole stack
     project: Callable  # (y (T, D)) -> (T, Vt)
@@ -38,15 +44,20 @@ class Parts(NamedTuple):
 
 
 def yet_another_explanation(weights, source, target):
-    """Compute "Yet another explanation and implementation of the transformer model": x + sub(norm(x)), biases everywhere."""
+    """Compute "Yet another explanation and implementation of the transformer model": x +
+    sub(norm(x)), biases everywhere.
+    """
     return run(weights, yet_another_parts(weights), source, target)
 
 
 def yet_another_decoder(weights, rows):
-    """Compute the decoder that its collection trains alone, on ids (B, T): every layer without the second attention; logits."""
+    """Compute the decoder that its collection trains alone, on ids (B, T): every layer without the
+    second attention; logits.
+    """
     parts, logits = yet_another_parts(weights), []
     for ids in rows:
-        y, mask = parts.embed("target", ids), hide(ids != 0)[None] + hide(np.tri(len(ids)))  # (T, D), (T, T)
+        # (T, D), (T, T)
+        y, mask = parts.embed("target", ids), hide(ids != 0)[None] + hide(np.tri(len(ids)))
         for w in layers(weights, "decoder"):
             y, _ = attention_sublayer(parts, w, "self_attention", "self_residual", y, None, mask)
             y = feed_forward_sublayer(parts, w, y)
@@ -55,9 +66,11 @@ def yet_another_decoder(weights, rows):
 
 
 def yet_another_classifier(weights, rows):
-    """Compute the encoder that its collection trains to classify ids (B, S): the mean of its outputs, then a linear layer; logits.
+    """Compute the encoder that its collection trains to classify ids (B, S): the mean of its
+    outputs, then a linear layer; logits.
 
-    The collection's mean counts padding too, and so depends on the other sentences of a batch; ours is over the tokens.
+    The collection's mean counts padding too, and so depends on the other sentences of a batch; ours
+    is over the tokens.
     """
     parts, logits = yet_another_parts(weights), []
     for ids in rows:
@@ -70,7 +83,9 @@ def yet_another_parts(weights):
     """Return the parts of that description."""
     norm = partial(layer_norm, epsilon=1e-5)
     return Parts(
-        embed=lambda side, ids: embeddings(weights, side, ids) + weights[f"{side}_positions/table"][: len(ids)],
+        embed=lambda side, ids: (
+            embeddings(weights, side, ids) + weights[f"{side}_positions/table"][: len(ids)]
+        ),
         attend=biased_attention,
         residual=lambda x, sublayer, w: x + sublayer(norm(x, w)),
         finish=lambda side, x: norm(x, scope(weights, f"{side}/final_norm")),
@@ -79,9 +94,11 @@ def yet_another_parts(weights):
 
 
 def from_zero(weights, source, target):
-    """Compute the Transformer "made from zero" whose values are its keys, with a mask that is added, not multiplied.
+    """Compute the Transformer "made from zero" whose values are its keys, with a mask that is
+    added, not multiplied.
 
-    Its formulas read softmax(S)^T V; transposed, the weights of a row would not sum to 1. We take softmax(S) V.
+    Its formulas read softmax(S)^T V; transposed, the weights of a row would not sum to 1. We take
+    softmax(S) V.
     """
     norm = partial(layer_norm, epsilon=1e-5)
     parts = Parts(
@@ -95,12 +112,16 @@ def from_zero(weights, source, target):
 
 
 def step_by_step(weights, source, target, halves=False):
-    """Compute the step-by-step description's first form, norm(x + sub(x)); `halves` takes the positions of tensor2tensor."""
+    """Compute the step-by-step description's first form, norm(x + sub(x)); `halves` takes the
+    positions of tensor2tensor.
+    """
     return run(weights, step_by_step_parts(weights, halves), source, target)
 
 
 def step_by_step_pre(weights, source, target, halves=False):
-    """Compute its second form, x + sub(norm(x)); such a stack needs a norm at its end, of which it says nothing."""
+    """Compute its second form, x + sub(norm(x)); such a stack needs a norm at its end, of which it
+    says nothing.
+    """
     norm = partial(layer_norm, epsilon=1e-6)
     parts = step_by_step_parts(weights, halves)._replace(
         residual=lambda x, sublayer, w: x + sublayer(norm(x, w)),
@@ -122,13 +143,17 @@ def step_by_step_parts(weights, halves):
 
 
 def transformer_details(weights, source, target, source_mask=None, look_ahead=True):
-    """Compute "Transformer Details": scores over d_k, masks that are added; what it leaves out is the paper's.
+    """Compute "Transformer Details": scores over d_k, masks that are added; what it leaves out is
+    the paper's.
 
-    `source_mask` is its P (B, S), 1 for a token that is seen, made from ids if missing; without `look_ahead`, its L hides nothing.
+    `source_mask` is its P (B, S), 1 for a token that is seen, made from ids if missing; without
+    `look_ahead`, its L hides nothing.
     """
     norm = partial(layer_norm, epsilon=1e-6)
     parts = Parts(
-        embed=lambda side, ids: embeddings(weights, side, ids, scaled=True) + positions(weights, ids),
+        embed=lambda side, ids: (
+            embeddings(weights, side, ids, scaled=True) + positions(weights, ids)
+        ),
         attend=details_attention,
         residual=lambda x, sublayer, w: norm(x + sublayer(x), w),
         finish=lambda side, x: x,
@@ -138,10 +163,14 @@ def transformer_details(weights, source, target, source_mask=None, look_ahead=Tr
 
 
 def from_scratch_pytorch(weights, source, target):
-    """Compute "Implementing Transformers From Scratch Using Pytorch", as its text and pictures have it where its code errs."""
+    """Compute "Implementing Transformers From Scratch Using Pytorch", as its text and pictures have
+    it where its code errs.
+    """
     norm = partial(layer_norm, epsilon=1e-5)
     parts = Parts(
-        embed=lambda side, ids: embeddings(weights, side, ids, scaled=True) + positions(weights, ids),
+        embed=lambda side, ids: (
+            embeddings(weights, side, ids, scaled=True) + positions(weights, ids)
+        ),
         attend=sliced_attention,
         residual=lambda x, sublayer, w: norm(x + sublayer(x), w),
         finish=lambda side, x: x,
@@ -166,7 +195,9 @@ def biased_attention(w, x, context, mask):
 
 
 def keyless_attention(w, x, context, mask):
-    """Attend with S = Q V^T / sqrt(l) and softmax(S) V: what is compared with the query is the value itself."""
+    """Attend with S = Q V^T / sqrt(l) and softmax(S) V: what is compared with the query is the
+    value itself.
+    """
     heads = []
     for h in range(len(w["query"])):
         q = x @ w["query"][h] + w["query_bias"][h]
@@ -197,11 +228,19 @@ def details_attention(w, x, context, mask):
 
 
 def sliced_attention(w, x, context, mask):
-    """Attend with heads that each read a slice of the input, all through the same three matrices."""
+    """Attend with heads that each read a slice of the input, all through the same three
+    matrices.
+    """
     heads, num_heads = [], x.shape[1] // w["query"].shape[1]
-    for x_slice, context_slice in zip(np.split(x, num_heads, axis=1), np.split(context, num_heads, axis=1), strict=True):
+    for x_slice, context_slice in zip(
+        np.split(x, num_heads, axis=1), np.split(context, num_heads, axis=1), strict=True
+    ):
         # (T, D/H) and (S, D/H)
-        q, k, v = x_slice @ w["query"][0], context_slice @ w["key"][0], context_slice @ w["value"][0]
+        q, k, v = (
+            x_slice @ w["query"][0],
+            context_slice @ w["key"][0],
+            context_slice @ w["value"][0],
+        )
         heads.append(averaged(q @ k.T / np.sqrt(k.shape[1]) + mask, v))
     joined, attention = join(heads)
     return joined @ w["output"] + w["output_bias"], attention
@@ -214,7 +253,9 @@ def averaged(scores, v):
 
 
 def join(heads):
-    """Put the heads' outputs side by side: (T, H*V), and their weights one behind the other: (H, T, S)."""
+    """Put the heads' outputs side by side: (T, H*V), and their weights one behind the other: (H, T,
+    S).
+    """
     outputs, attention = zip(*heads, strict=True)
     return np.concatenate(outputs, axis=1), np.stack(attention)
 
@@ -231,12 +272,17 @@ def softmax(scores, axis=-1):
 def layer_norm(x, w, epsilon):
     """Give every row of x mean 0 and variance 1, then scale and shift its columns."""
     centred = x - x.mean(-1, keepdims=True)
-    return w["gamma"] * centred / np.sqrt((centred**2).mean(-1, keepdims=True) + epsilon) + w["beta"]
+    return (
+        w["gamma"] * centred / np.sqrt((centred**2).mean(-1, keepdims=True) + epsilon) + w["beta"]
+    )
 
 
 def feed_forward(x, w):
     """Compute max(0, x W1 + b1) W2 + b2."""
-    return np.maximum(0.0, x @ w["inner/kernel"] + w["inner/bias"]) @ w["outer/kernel"] + w["outer/bias"]
+    return (
+        np.maximum(0.0, x @ w["inner/kernel"] + w["inner/bias"]) @ w["outer/kernel"]
+        + w["outer/bias"]
+    )
 
 
 def embeddings(weights, side, ids, scaled=False):
@@ -252,7 +298,9 @@ def positions(weights, ids, halves=False):
 
 
 def paper_sinusoids(length, width):
-    """Return sin(pos / 10000^(2i/D)) in column 2i and cos(pos / 10000^(2i/D)) in column 2i + 1: (length, D)."""
+    """Return sin(pos / 10000^(2i/D)) in column 2i and cos(pos / 10000^(2i/D)) in column 2i + 1:
+    (length, D).
+    """
     table = np.zeros((length, width))
     for pos in range(length):
         for column in range(width):
@@ -262,7 +310,9 @@ def paper_sinusoids(length, width):
 
 
 def halved_sinusoids(length, width):
-    """Return tensor2tensor's: every sine, then every cosine, of frequencies 10000^(-i / (D/2 - 1)); an odd last column is 0."""
+    """Return tensor2tensor's: every sine, then every cosine, of frequencies 10000^(-i / (D/2 - 1));
+    an odd last column is 0.
+    """
     table, count = np.zeros((length, width)), width // 2
     for pos in range(length):
         for i in range(count):
@@ -277,7 +327,10 @@ def halved_sinusoids(length, width):
 def run(weights, parts, source, target, source_mask=None, look_ahead=True):
     """Compute every sentence pair of a batch and stack what comes out."""
     seen = source != 0 if source_mask is None else source_mask
-    pairs = [sentence_pair(weights, parts, *pair, look_ahead) for pair in zip(source, target, seen, strict=True)]
+    pairs = [
+        sentence_pair(weights, parts, *pair, look_ahead)
+        for pair in zip(source, target, seen, strict=True)
+    ]
     return Reference(*(stacked(field) for field in zip(*pairs, strict=True)))
 
 
@@ -295,7 +348,9 @@ def sentence_pair(weights, parts, source, target, source_seen, look_ahead):
     if look_ahead:
         target_mask = target_mask + hide(np.tri(len(target)))  # (T, T)
     memory, encoder_weights = encode(weights, parts, source, source_mask)
-    y, decoder_weights, cross_weights = decode(weights, parts, target, target_mask, memory, source_mask)
+    y, decoder_weights, cross_weights = decode(
+        weights, parts, target, target_mask, memory, source_mask
+    )
     return Reference(memory, encoder_weights, decoder_weights, cross_weights, y, parts.project(y))
 
 
@@ -308,18 +363,26 @@ def encode(weights, parts, source, mask):
     """Return the encoder's output (S, D) and its attention a layer, (H, S, S)."""
     x, attentions = parts.embed("source", source), []
     for w in layers(weights, "encoder"):
-        x, attention = attention_sublayer(parts, w, "attention", "attention_residual", x, None, mask)
+        x, attention = attention_sublayer(
+            parts, w, "attention", "attention_residual", x, None, mask
+        )
         x = feed_forward_sublayer(parts, w, x)
         attentions.append(attention)
     return parts.finish("encoder", x), attentions
 
 
 def decode(weights, parts, target, target_mask, memory, source_mask):
-    """Return the decoder's output (T, D) and its two attentions a layer, (H, T, T) and (H, T, S)."""
+    """Return the decoder's output (T, D) and its two attentions a layer, (H, T, T) and (H, T,
+    S).
+    """
     y, self_attentions, cross_attentions = parts.embed("target", target), [], []
     for w in layers(weights, "decoder"):
-        y, self_attention = attention_sublayer(parts, w, "self_attention", "self_residual", y, None, target_mask)
-        y, cross_attention = attention_sublayer(parts, w, "cross_attention", "cross_residual", y, memory, source_mask)
+        y, self_attention = attention_sublayer(
+            parts, w, "self_attention", "self_residual", y, None, target_mask
+        )
+        y, cross_attention = attention_sublayer(
+            parts, w, "cross_attention", "cross_residual", y, memory, source_mask
+        )
         y = feed_forward_sublayer(parts, w, y)
         self_attentions.append(self_attention)
         cross_attentions.append(cross_attention)
@@ -327,11 +390,15 @@ def decode(weights, parts, target, target_mask, memory, source_mask):
 
 
 def attention_sublayer(parts, w, name, residual, x, context, mask):
-    """Attend to the context, or without one to what the sublayer itself is given, inside the residual connection."""
+    """Attend to the context, or without one to what the sublayer itself is given, inside the
+    residual connection.
+    """
     attentions = []
 
     def sublayer(given):
-        output, attention = parts.attend(scope(w, name), given, given if context is None else context, mask)
+        output, attention = parts.attend(
+            scope(w, name), given, given if context is None else context, mask
+        )
         attentions.append(attention)
         return output
 
@@ -340,18 +407,28 @@ def attention_sublayer(parts, w, name, residual, x, context, mask):
 
 def feed_forward_sublayer(parts, w, x):
     """Apply the feed-forward network inside the residual connection."""
-    return parts.residual(x, partial(feed_forward, w=scope(w, "feed_forward")), scope(w, "ff_residual/norm"))
+    return parts.residual(
+        x, partial(feed_forward, w=scope(w, "feed_forward")), scope(w, "ff_residual/norm")
+    )
 
 
 def layers(weights, side):
     """Return the weights of every layer of a side, first layer first."""
-    numbers = {int(name.split("/")[1].removeprefix("layer_")) for name in weights if name.startswith(f"{side}/layer_")}
+    numbers = {
+        int(name.split("/")[1].removeprefix("layer_"))
+        for name in weights
+        if name.startswith(f"{side}/layer_")
+    }
     return [scope(weights, f"{side}/layer_{number}") for number in sorted(numbers)]
 
 
 def scope(weights, prefix):
     """Return the weights below a prefix, by the rest of their names."""
-    return {name.removeprefix(f"{prefix}/"): array for name, array in weights.items() if name.startswith(f"{prefix}/")}
+    return {
+        name.removeprefix(f"{prefix}/"): array
+        for name, array in weights.items()
+        if name.startswith(f"{prefix}/")
+    }
 
 
 # Their loss.

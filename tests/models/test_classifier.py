@@ -9,13 +9,29 @@ from tfk_transformer.models.registry import config_from_json, make_model
 
 # Each size is a prime of its own, or has one as its factor, so that swapped axes cannot pass.
 B, S, D, F, H, K, V, C, VOCAB = 2, 5, 22, 37, 11, 13, 17, 3, 29
-SIZES = {"model_dim": D, "ff_dim": F, "num_heads": H, "key_dim": K, "value_dim": V, "encoder_layers": 2}
-OPTIONS = [{}, {"norm": "post", "attention_bias": True}, {"positions": "learned", "scale_embeddings": False}]
+SIZES = {
+    "model_dim": D,
+    "ff_dim": F,
+    "num_heads": H,
+    "key_dim": K,
+    "value_dim": V,
+    "encoder_layers": 2,
+}
+OPTIONS = [
+    {},
+    {"norm": "post", "attention_bias": True},
+    {"positions": "learned", "scale_embeddings": False},
+]
 
 
 def built(dtype="float32", **options):
     keras.utils.set_random_seed(0)
-    return make_model(ClassifierConfig(**{"vocab_size": VOCAB, "num_classes": C, "max_length": 19, **SIZES, **options}), dtype=dtype)
+    return make_model(
+        ClassifierConfig(
+            **{"vocab_size": VOCAB, "num_classes": C, "max_length": 19, **SIZES, **options}
+        ),
+        dtype=dtype,
+    )
 
 
 def ids(*shape, seed=0):
@@ -48,7 +64,9 @@ def test_rows_of_padding_change_no_other_row_and_have_the_bias_alone():
 def test_logits_are_the_mean_of_the_real_tokens_projected():
     model, source = built(), with_padding()
     embedded = model.source_positions(model.source_embedding(source))
-    encoded = np.array(model.encoder(embedded, attention_mask=padding_mask(source)).output, "float64")
+    encoded = np.array(
+        model.encoder(embedded, attention_mask=padding_mask(source)).output, "float64"
+    )
     means = np.stack([encoded[0].sum(axis=0) / S, encoded[1, :3].sum(axis=0) / 3])
     expected = means @ np.array(model.head.kernel) + np.array(model.head.bias)
     np.testing.assert_allclose(model(source), expected, atol=1e-5)
@@ -65,7 +83,10 @@ def test_a_mask_can_be_given_instead_of_padding(dtype):
 
 def test_other_inputs_are_refused():
     model, source = built(), with_padding()
-    with pytest.raises(ValueError, match="inputs: expected source, source_mask, got 'sourcemask'. Did you mean 'source_mask'?"):
+    with pytest.raises(
+        ValueError,
+        match="inputs: expected source, source_mask, got 'sourcemask'. Did you mean 'source_mask'?",
+    ):
         model({"source": source, "sourcemask": source})
     with pytest.raises(ValueError, match="inputs: expected source, got none named source."):
         model({"source_mask": source})
@@ -86,7 +107,9 @@ def test_symbolic_call_gives_the_shape():
 
 
 def rows_and_order(rows=256):
-    """Rows of tokens, padded, and whether each begins with a larger token than it ends with: no bag of tokens knows."""
+    """Rows of tokens, padded, and whether each begins with a larger token than it ends with: no bag
+    of tokens knows.
+    """
     random = np.random.default_rng(0)
     source, larger = np.zeros((rows, S), "int32"), np.zeros(rows, "int32")
     for row in range(rows):
@@ -95,15 +118,24 @@ def rows_and_order(rows=256):
     return source, larger
 
 
-@pytest.mark.parametrize("dtype", ["float32", pytest.param("mixed_bfloat16", marks=pytest.mark.long)])  # a training each
+# A training each.
+@pytest.mark.parametrize(
+    "dtype", ["float32", pytest.param("mixed_bfloat16", marks=pytest.mark.long)]
+)
 def test_fit_learns_whether_the_first_token_is_larger_than_the_last(dtype):
-    model, (source, larger) = built(dtype, num_classes=2, vocab_size=11, dropout=0.0, encoder_layers=1), rows_and_order()
+    model, (source, larger) = (
+        built(dtype, num_classes=2, vocab_size=11, dropout=0.0, encoder_layers=1),
+        rows_and_order(),
+    )
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(keras.optimizers.Adam(5e-3), loss, metrics=["accuracy"], jit_compile=False)
     history = model.fit(source, larger, batch_size=64, epochs=40, verbose=0).history
     assert np.isfinite(history["loss"]).all()
     assert history["accuracy"][-1] > 0.95
-    assert keras.backend.standardize_dtype(model(source).dtype) == keras.DTypePolicy(dtype).compute_dtype
+    assert (
+        keras.backend.standardize_dtype(model(source).dtype)
+        == keras.DTypePolicy(dtype).compute_dtype
+    )
 
 
 def test_saved_as_keras_it_loads_with_the_same_logits(tmp_path):
@@ -125,7 +157,9 @@ def test_weights_are_brought_over_by_name():
     model, source = built(), with_padding()
     arrays = {name: np.array(weight) for name, weight in model.named_weights.items()}
     assert arrays["head/kernel"].shape == (D, C)
-    np.testing.assert_array_equal(Classifier.from_weights(arrays, model.config)(source), model(source))
+    np.testing.assert_array_equal(
+        Classifier.from_weights(arrays, model.config)(source), model(source)
+    )
 
 
 def test_presets_have_the_options_that_a_classifier_knows():

@@ -12,24 +12,48 @@ from tfk_transformer.models.transformer import Transformer
 
 # Each size is a prime of its own, so that swapped axes cannot pass.
 B, S, T, V, M = 2, 5, 7, 29, 3
-FIRST = {"model_dim": 11, "num_heads": 3, "key_dim": 13, "value_dim": 17, "ff_dim": 19, "encoder_layers": 1, "decoder_layers": 2}
-SECOND = {"model_dim": 22, "num_heads": 2, "ff_dim": 23, "encoder_layers": 2, "decoder_layers": 1, "positions": "learned", "norm": "post"}
+FIRST = {
+    "model_dim": 11,
+    "num_heads": 3,
+    "key_dim": 13,
+    "value_dim": 17,
+    "ff_dim": 19,
+    "encoder_layers": 1,
+    "decoder_layers": 2,
+}
+SECOND = {
+    "model_dim": 22,
+    "num_heads": 2,
+    "ff_dim": 23,
+    "encoder_layers": 2,
+    "decoder_layers": 1,
+    "positions": "learned",
+    "norm": "post",
+}
 
 
 def config_of(**options):
-    return TransformerConfig(**{"source_vocab_size": 31, "target_vocab_size": V, "max_length": 37, **options})
+    return TransformerConfig(
+        **{"source_vocab_size": 31, "target_vocab_size": V, "max_length": 37, **options}
+    )
 
 
 def member_of(seed, **options):
     model = make_model(config_of(**options))
     random = np.random.default_rng(seed)
-    model.set_weights([weight + random.normal(scale=0.3, size=weight.shape) for weight in model.get_weights()])
+    model.set_weights(
+        [weight + random.normal(scale=0.3, size=weight.shape) for weight in model.get_weights()]
+    )
     return model
 
 
 @pytest.fixture(scope="module")
 def members():
-    return [member_of(1, **FIRST), member_of(2, **SECOND, max_length=17), member_of(3, **FIRST, tie_embeddings="target")]
+    return [
+        member_of(1, **FIRST),
+        member_of(2, **SECOND, max_length=17),
+        member_of(3, **FIRST, tie_embeddings="target"),
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -53,21 +77,29 @@ def log_softmax(logits):
 def test_log_probabilities_are_the_means_of_the_members(ensemble, members):
     expected = np.mean([log_softmax(member(inputs())) for member in members], axis=0)
     found = ensemble(inputs())
-    assert tuple(found.shape) == (B, T, V) and keras.backend.standardize_dtype(found.dtype) == "float32"
+    assert (
+        tuple(found.shape) == (B, T, V)
+        and keras.backend.standardize_dtype(found.dtype) == "float32"
+    )
     np.testing.assert_allclose(found, expected, atol=1e-5)
     assert np.exp(expected).sum(axis=-1).max() < 0.99  # the means are not normalized again
 
 
 def test_an_ensemble_of_one_model_is_that_model(members):
     for count in (1, 2):
-        np.testing.assert_allclose(Ensemble(members[:1] * count)(inputs()), log_softmax(members[0](inputs())), atol=1e-5)
+        np.testing.assert_allclose(
+            Ensemble(members[:1] * count)(inputs()), log_softmax(members[0](inputs())), atol=1e-5
+        )
 
 
 @pytest.mark.parametrize("use_cache", [True, False])
 def test_steps_equal_the_full_pass_with_and_without_a_cache(ensemble, members, use_cache):
     given = inputs()
     full = ensemble.logits(ensemble.decode(given).output)
-    attention = np.mean([np.mean(member.decode(given).cross_weights[-1], axis=1) for member in members], axis=0)  # (B, T, S)
+    # (B, T, S)
+    attention = np.mean(
+        [np.mean(member.decode(given).cross_weights[-1], axis=1) for member in members], axis=0
+    )
     step, first_cache, memory = ensemble.start_search(given["source"], use_cache)
     cache = first_cache(B)
     for t in range(T):
@@ -79,7 +111,10 @@ def test_steps_equal_the_full_pass_with_and_without_a_cache(ensemble, members, u
 
 
 def test_padding_changes_nothing(ensemble):
-    plain, padded = inputs(), {name: np.pad(ids, [(0, 0), (0, 3)]) for name, ids in inputs().items()}
+    plain, padded = (
+        inputs(),
+        {name: np.pad(ids, [(0, 0), (0, 3)]) for name, ids in inputs().items()},
+    )
     np.testing.assert_allclose(np.array(ensemble(padded))[:, :T], ensemble(plain), atol=1e-5)
 
 
@@ -89,11 +124,17 @@ def test_a_saved_model_is_the_same(ensemble, tmp_path):
     assert loaded.config == ensemble.config
     np.testing.assert_array_equal(loaded(inputs()), ensemble(inputs()))
     arrays = {name: np.array(weight) for name, weight in ensemble.named_weights.items()}
-    np.testing.assert_array_equal(Ensemble.from_weights(arrays, ensemble.config)(inputs()), ensemble(inputs()))
+    np.testing.assert_array_equal(
+        Ensemble.from_weights(arrays, ensemble.config)(inputs()), ensemble(inputs())
+    )
 
 
 def test_weights_are_copies_with_the_names_of_the_members(ensemble, members):
-    assert len(ensemble.weights) == len(ensemble.named_weights) == sum(len(member.weights) for member in members)
+    assert (
+        len(ensemble.weights)
+        == len(ensemble.named_weights)
+        == sum(len(member.weights) for member in members)
+    )
     for prefix, own in ensemble.named_members().items():
         given = members[int(prefix[len("member_") : -1])].named_weights
         assert list(own.named_weights) == list(given)
@@ -111,7 +152,9 @@ def test_the_configuration_is_that_of_the_members(ensemble, members):
 
 
 def test_it_computes_in_the_dtype_of_its_first_member():
-    ensemble = Ensemble([Transformer(config_of(**FIRST), dtype="mixed_bfloat16"), member_of(5, **FIRST)])
+    ensemble = Ensemble(
+        [Transformer(config_of(**FIRST), dtype="mixed_bfloat16"), member_of(5, **FIRST)]
+    )
     assert [member.compute_dtype for member in (ensemble, *ensemble.members)] == ["bfloat16"] * 3
     assert keras.backend.standardize_dtype(ensemble(inputs()).dtype) == "float32"
     assert Ensemble(ensemble.config).compute_dtype == "float32"
@@ -133,11 +176,27 @@ def test_it_can_be_fitted():
     ("given", "problem"),
     [
         ([], "members: expected at least one Transformer, got none"),
-        ("tiny", r"members: expected a list of Transformers, got members\[0\] of type str; only encoder-decoder models"),
-        ([Transformer(config_of(**FIRST)), LanguageModel], r"got members\[1\] of type \w+; only encoder-decoder models can be members"),
         (
-            [Transformer(config_of(**FIRST)), Transformer(config_of(**FIRST, source_vocab_size=41))],
-            r"members: expected source_vocab_size 31 in all, got 41 in members\[1\]; use models of one tokenizer",
+            "tiny",
+            (
+                r"members: expected a list of Transformers, got members\[0\] of type str; only "
+                r"encoder-decoder models"
+            ),
+        ),
+        (
+            [Transformer(config_of(**FIRST)), LanguageModel],
+            r"got members\[1\] of type \w+; only encoder-decoder models can be members",
+        ),
+        (
+            [
+                Transformer(config_of(**FIRST)),
+                Transformer(config_of(**FIRST, source_vocab_size=41)),
+            ],
+            (
+                r"members: expected source_vocab_size 31 in all, got 41 in members\[1\]; use "
+                r"models "
+                r"of one tokenizer"
+            ),
         ),
         (
             [Transformer(config_of(**FIRST)), Transformer(config_of(**FIRST, target_prefix=(2,)))],
@@ -161,8 +220,14 @@ def test_an_ensemble_is_no_member(ensemble):
     [
         ({"members": []}, "members: Tuple should have at least 1 item"),
         ({"max_length": 36}, "max_length: expected 37, the least of the members', got 36"),
-        ({"target_vocab_size": 7}, r"members: expected target_vocab_size 7 in all, got 29 in members\[0\]"),
-        ({"members": [{"architecture": "ensemble"}]}, "members.0: TransformerConfig: architecture: Input should be 'encoder_decoder'"),
+        (
+            {"target_vocab_size": 7},
+            r"members: expected target_vocab_size 7 in all, got 29 in members\[0\]",
+        ),
+        (
+            {"members": [{"architecture": "ensemble"}]},
+            "members.0: TransformerConfig: architecture: Input should be 'encoder_decoder'",
+        ),
         ({"model_dim": 11}, "unknown key 'model_dim'"),
     ],
 )

@@ -1,11 +1,17 @@
-"""Inputs that models refuse, each with one sentence that names the argument, the expected and the received value."""
+"""Inputs that models refuse, each with one sentence that names the argument, the expected and the
+received value.
+"""
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfk_transformer.config.model_options import ClassifierConfig, LanguageModelConfig, TransformerConfig
+from tfk_transformer.config.model_options import (
+    ClassifierConfig,
+    LanguageModelConfig,
+    TransformerConfig,
+)
 from tfk_transformer.losses import LabelSmoothedCrossentropy
 from tfk_transformer.metrics import Perplexity, TokenAccuracy
 from tfk_transformer.models.classifier import Classifier
@@ -30,9 +36,15 @@ INPUTS = {"source": SOURCE, "target": TARGET}
 
 @pytest.fixture(scope="module")
 def transformer():
-    model = make_model(TransformerConfig(source_vocab_size=SOURCES, target_vocab_size=TARGETS, encoder_layers=1, **DECODER))
+    model = make_model(
+        TransformerConfig(
+            source_vocab_size=SOURCES, target_vocab_size=TARGETS, encoder_layers=1, **DECODER
+        )
+    )
     metrics = [TokenAccuracy(), Perplexity()]
-    model.compile("sgd", LabelSmoothedCrossentropy(0.1), metrics=metrics, run_eagerly=False, jit_compile=False)
+    model.compile(
+        "sgd", LabelSmoothedCrossentropy(0.1), metrics=metrics, run_eagerly=False, jit_compile=False
+    )
     return model
 
 
@@ -43,12 +55,17 @@ def language_model():
 
 @pytest.fixture(scope="module")
 def classifier():
-    return make_model(ClassifierConfig(vocab_size=SOURCES, num_classes=2, encoder_layers=1, **SIZES))
+    return make_model(
+        ClassifierConfig(vocab_size=SOURCES, num_classes=2, encoder_layers=1, **SIZES)
+    )
 
 
 OF_TWO = r'inputs: expected a dictionary \{"source": ids, "target": ids\}, got a '
 RANK = r"source: expected ids of shape \(batch, length\), got shape "
-FLOAT = r"source: expected integer ids, got float32; convert them, for instance with ids.astype\('int32'\)."
+FLOAT = (
+    r"source: expected integer ids, got float32; convert them, for instance with "
+    r"ids.astype\('int32'\)."
+)
 VOCABULARY = "; the vocabulary of the configuration has 29 tokens, and padding is 0."
 REFUSED = [
     ([SOURCE, TARGET], OF_TWO + "list of 2; give each array its name."),
@@ -57,16 +74,37 @@ REFUSED = [
     ({"source": SOURCE}, "inputs: expected source, target, got none named target."),
     ({**INPUTS, "mask": SOURCE}, "inputs: expected source, target, source_mask, got 'mask'."),
     ({**INPUTS, "source": SOURCE[0]}, RANK + r"\(5,\); add a batch axis: ids\[None, :\]."),
-    ({**INPUTS, "source": SOURCE[..., None]}, RANK + r"\(3, 5, 1\); pass ids, not one-hot vectors or embeddings."),
-    ({**INPUTS, "source": SOURCE.tolist()}, r"source: expected an array or tensor of ids \(batch, length\), got a list of 3; "),
+    (
+        {**INPUTS, "source": SOURCE[..., None]},
+        RANK + r"\(3, 5, 1\); pass ids, not one-hot vectors or embeddings.",
+    ),
+    (
+        {**INPUTS, "source": SOURCE.tolist()},
+        r"source: expected an array or tensor of ids \(batch, length\), got a list of 3; ",
+    ),
     ({**INPUTS, "source": SOURCE.astype("float32")}, FLOAT),
     ({**INPUTS, "source": SOURCE > 5}, "source: expected integer ids, got bool; "),
-    ({**INPUTS, "source": np.where(SOURCE == SOURCE.max(), -1, SOURCE)}, "source: expected ids from 0 to 28, got -1" + VOCABULARY),
-    ({**INPUTS, "source": np.full((B, S), 29)}, "source: expected ids from 0 to 28, got 29" + VOCABULARY),
+    (
+        {**INPUTS, "source": np.where(SOURCE == SOURCE.max(), -1, SOURCE)},
+        "source: expected ids from 0 to 28, got -1" + VOCABULARY,
+    ),
+    (
+        {**INPUTS, "source": np.full((B, S), 29)},
+        "source: expected ids from 0 to 28, got 29" + VOCABULARY,
+    ),
     ({**INPUTS, "target": np.full((B, T), 31)}, "target: expected ids from 0 to 30, got 31; "),
-    ({**INPUTS, "target": TARGET[:2]}, "inputs: expected as many rows in target as in source, got 2 and 3."),
-    ({**INPUTS, "source_mask": SOURCE[:, :4] > 0}, r"source_mask: expected the shape of source, \(3, 5\), got \(3, 4\)."),
-    ({**INPUTS, "source_mask": SOURCE[0] > 0}, r"source_mask: expected the shape of source, \(3, 5\), got \(5,\)."),
+    (
+        {**INPUTS, "target": TARGET[:2]},
+        "inputs: expected as many rows in target as in source, got 2 and 3.",
+    ),
+    (
+        {**INPUTS, "source_mask": SOURCE[:, :4] > 0},
+        r"source_mask: expected the shape of source, \(3, 5\), got \(3, 4\).",
+    ),
+    (
+        {**INPUTS, "source_mask": SOURCE[0] > 0},
+        r"source_mask: expected the shape of source, \(3, 5\), got \(5,\).",
+    ),
 ]
 
 
@@ -84,7 +122,10 @@ def test_a_call_and_the_doors_of_training_refuse_the_same(inputs, message, trans
         ((SOURCE, TARGET), OF_TWO + "tuple of 2; "),
         ({**INPUTS, "source": SOURCE[..., None]}, RANK + r"\(3, 5, 1\); "),
         ({**INPUTS, "source": SOURCE.astype("float32")}, FLOAT),
-        ({**INPUTS, "target": TARGET[:2]}, "inputs: expected as many rows in target as in source, got 2 and 3."),
+        (
+            {**INPUTS, "target": TARGET[:2]},
+            "inputs: expected as many rows in target as in source, got 2 and 3.",
+        ),
     ],
 )
 def test_batches_of_a_data_set_are_checked_when_the_step_is_traced(inputs, message, transformer):
@@ -92,15 +133,25 @@ def test_batches_of_a_data_set_are_checked_when_the_step_is_traced(inputs, messa
         transformer.predict(tf.data.Dataset.from_tensors((inputs,)), verbose=0)
 
 
-LABELS = r"labels: expected ids of shape \(None, 7\) for predictions of shape \(None, 7, 31\), got shape "
+LABELS = (
+    r"labels: expected ids of shape \(None, 7\) for predictions of shape \(None, 7, 31\), "
+    r"got shape "
+)
 
 
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        (keras.utils.to_categorical(TARGET, TARGETS), LABELS + r"\(None, 7, 31\); pass ids, not one-hot vectors."),
+        (
+            keras.utils.to_categorical(TARGET, TARGETS),
+            LABELS + r"\(None, 7, 31\); pass ids, not one-hot vectors.",
+        ),
         (TARGET[:, 1:], LABELS + r"\(None, 6\); pass one id for each prediction."),
-        (TARGET[:, 0], LABELS.replace("None, 7, 31", "None, 7, 31") + r"\(None(, 1)?,?\); pass one id for each prediction."),
+        (
+            TARGET[:, 0],
+            LABELS.replace("None, 7, 31", "None, 7, 31")
+            + r"\(None(, 1)?,?\); pass one id for each prediction.",
+        ),
     ],
     ids=["one-hot", "too short", "of one token"],
 )
@@ -113,14 +164,26 @@ def test_labels_that_are_not_ids_are_refused(labels, message, transformer):
 @pytest.mark.parametrize("kind", [LabelSmoothedCrossentropy, TokenAccuracy, Perplexity])
 def test_loss_and_metrics_refuse_one_hot_labels(kind):
     labels, logits = np.eye(TARGETS, dtype="float32")[TARGET], np.zeros((B, T, TARGETS), "float32")
-    with pytest.raises(ValueError, match=r"^labels: expected ids of shape \(3, 7\) for predictions .*, got shape \(3, 7, 31\); pass ids"):
+    with pytest.raises(
+        ValueError,
+        match=(
+            r"^labels: expected ids of shape \(3, 7\) for predictions .*, got shape \(3, 7, "
+            r"31\); pass ids"
+        ),
+    ):
         kind()(labels, logits)
 
 
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [
-        (INPUTS, r"inputs: expected an array or tensor of ids \(batch, length\), got a dictionary; pass the array of ids itself."),
+        (
+            INPUTS,
+            (
+                r"inputs: expected an array or tensor of ids \(batch, length\), got a dictionary; "
+                r"pass the array of ids itself."
+            ),
+        ),
         (SOURCE[0], r"inputs: expected ids of shape \(batch, length\), got shape \(5,\)"),
         (SOURCE.astype("float32"), "inputs: expected integer ids, got float32; "),
         (SOURCE - 29, "inputs: expected ids from 0 to 28, got -2[0-9]; "),
@@ -135,11 +198,17 @@ def test_a_language_model_refuses_the_same(inputs, message, language_model):
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [
-        ([SOURCE, SOURCE], r"source: expected an array or tensor of ids \(batch, length\), got a list of 2; "),
+        (
+            [SOURCE, SOURCE],
+            r"source: expected an array or tensor of ids \(batch, length\), got a list of 2; ",
+        ),
         (SOURCE[0], RANK + r"\(5,\)"),
         ({"source": SOURCE.astype("float32")}, FLOAT),
         (SOURCE - 29, "source: expected ids from 0 to 28, got -2[0-9]; "),
-        ({"source": SOURCE, "source_mask": SOURCE[:2]}, r"source_mask: expected the shape of source, \(3, 5\), got \(2, 5\)."),
+        (
+            {"source": SOURCE, "source_mask": SOURCE[:2]},
+            r"source_mask: expected the shape of source, \(3, 5\), got \(2, 5\).",
+        ),
     ],
 )
 def test_a_classifier_refuses_the_same(inputs, message, classifier):
@@ -154,11 +223,13 @@ def test_a_classifier_refuses_the_same(inputs, message, classifier):
         (
             lambda: Transformer("tiny"),
             "expected a TransformerConfig, got 'tiny'; "
-            r'make one with TransformerConfig.preset\("tiny", source_vocab_size=..., target_vocab_size=...\)\.',
+            r'make one with TransformerConfig.preset\("tiny", source_vocab_size=..., '
+            r"target_vocab_size=...\)\.",
         ),
         (
             lambda: LanguageModel("base"),
-            "expected a LanguageModelConfig, got 'base'; " r'make one with LanguageModelConfig.preset\("base", vocab_size=...\)\.',
+            "expected a LanguageModelConfig, got 'base'; "
+            r'make one with LanguageModelConfig.preset\("base", vocab_size=...\)\.',
         ),
         (
             lambda: Classifier(LanguageModelConfig(vocab_size=SOURCES)),
@@ -182,12 +253,17 @@ def test_every_type_of_integers_and_every_edge_of_the_vocabulary_is_accepted(dty
 def test_values_are_checked_in_eager_tensors_and_not_inside_functions():
     with pytest.raises(ValueError, match="^inputs: expected ids from 0 to 28, got -3; "):
         check_ids("inputs", tf.constant([[-3, 4]]), SOURCES)
-    traced = tf.function(lambda x: check_ids("inputs", x, SOURCES) or x, input_signature=[tf.TensorSpec([None, None], tf.int32)])
+    traced = tf.function(
+        lambda x: check_ids("inputs", x, SOURCES) or x,
+        input_signature=[tf.TensorSpec([None, None], tf.int32)],
+    )
     np.testing.assert_array_equal(traced(tf.constant([[-3, 4]])), [[-3, 4]])
 
 
 def test_unknown_shapes_are_accepted():
-    @tf.function(input_signature=[tf.TensorSpec(None, tf.int32), tf.TensorSpec([None, None], tf.int32)])
+    @tf.function(
+        input_signature=[tf.TensorSpec(None, tf.int32), tf.TensorSpec([None, None], tf.int32)]
+    )
     def check(source, target):
         check_ids("source", source, SOURCES)
         check_same_rows({"source": source, "target": target})
@@ -199,7 +275,9 @@ def test_unknown_shapes_are_accepted():
 @pytest.mark.parametrize(
     "config",
     [
-        TransformerConfig(source_vocab_size=SOURCES, target_vocab_size=TARGETS, encoder_layers=1, **DECODER),
+        TransformerConfig(
+            source_vocab_size=SOURCES, target_vocab_size=TARGETS, encoder_layers=1, **DECODER
+        ),
         LanguageModelConfig(vocab_size=SOURCES, **DECODER),
         ClassifierConfig(vocab_size=SOURCES, num_classes=2, encoder_layers=1, **SIZES),
     ],
@@ -207,11 +285,17 @@ def test_unknown_shapes_are_accepted():
 )
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
 def test_a_summary_builds_the_model_and_knows_every_shape(config, dtype):
-    kind = {"encoder_decoder": Transformer, "decoder": LanguageModel, "encoder": Classifier}[config.architecture]
+    kind = {"encoder_decoder": Transformer, "decoder": LanguageModel, "encoder": Classifier}[
+        config.architecture
+    ]
     model, built, lines = kind(config, dtype=dtype), make_model(config), []
     model.summary(print_fn=lambda line, line_break=False: lines.append(line), line_length=120)
     text = "\n".join(lines)
     assert f"Total params: {built.count_params():,} " in text
     assert "?" not in text and "(None, None, 8)" in text
-    width = {"encoder_decoder": "(None, None, 31)", "decoder": "(None, None, 29)", "encoder": "(None, 2)"}[config.architecture]
+    width = {
+        "encoder_decoder": "(None, None, 31)",
+        "decoder": "(None, None, 29)",
+        "encoder": "(None, 2)",
+    }[config.architecture]
     assert width in text

@@ -1,4 +1,6 @@
-"""The loss joined with the projection to the vocabulary, as `fit` computes it; see `TokenModel.compute_loss`."""
+"""The loss joined with the projection to the vocabulary, as `fit` computes it; see
+`TokenModel.compute_loss`.
+"""
 
 import keras
 import numpy as np
@@ -30,7 +32,11 @@ def make(kind, dtype="float32", tie_embeddings="all", seed=3, **options):
     if kind is LanguageModel:
         config = LanguageModelConfig(vocab_size=VOCAB_SIZE, **SIZES, **options)
     else:
-        sizes = {"source_vocab_size": VOCAB_SIZE, "target_vocab_size": VOCAB_SIZE, "encoder_layers": 1}
+        sizes = {
+            "source_vocab_size": VOCAB_SIZE,
+            "target_vocab_size": VOCAB_SIZE,
+            "encoder_layers": 1,
+        }
         config = TransformerConfig(**sizes, **SIZES, **options)
     model = kind(config, dtype=dtype)
     model.build()
@@ -55,14 +61,33 @@ class Apart(LabelSmoothedCrossentropy):
     """The same loss of another class, which is not joined with the projection."""
 
 
-def fitted(model, towers=1, from_logits=True, weights=None, consistency=0.0, kind=LabelSmoothedCrossentropy, **compiling):
+def fitted(
+    model,
+    towers=1,
+    from_logits=True,
+    weights=None,
+    consistency=0.0,
+    kind=LabelSmoothedCrossentropy,
+    **compiling,
+):
     loss = kind(0.1, from_logits, consistency)
     optimizer = keras.optimizers.SGD(1.0, global_clipnorm=0.5)
-    model.compile(optimizer, loss, metrics=[TokenAccuracy(), Perplexity(from_logits)], **{"jit_compile": False, **compiling})
+    model.compile(
+        optimizer,
+        loss,
+        metrics=[TokenAccuracy(), Perplexity(from_logits)],
+        **{"jit_compile": False, **compiling},
+    )
     fit_in_towers(model, towers)
     batches = [batch(seed) for seed in range(3)]
-    inputs = [ids if isinstance(model, LanguageModel) else {"source": ids, "target": ids} for ids in batches]
-    logs = [model.fit(x, y, sample_weight=weights, batch_size=8, verbose=0).history for x, y in zip(inputs, batches, strict=True)]
+    inputs = [
+        ids if isinstance(model, LanguageModel) else {"source": ids, "target": ids}
+        for ids in batches
+    ]
+    logs = [
+        model.fit(x, y, sample_weight=weights, batch_size=8, verbose=0).history
+        for x, y in zip(inputs, batches, strict=True)
+    ]
     return model.get_weights(), {name: [log[name][0] for log in logs] for name in logs[0]}
 
 
@@ -107,8 +132,9 @@ def test_each_tower_has_it(learned_apart, joined):
 
 
 def test_in_half_precision_it_is_as_near_to_float32(joined):
-    # The accuracy too is compared. With seed 3 the two best logits of two tokens are 0.0015 and 0.0036 apart, and bfloat16 moves them
-    # by 0.01 to 0.02, so that they may change places. With seed 4 none are nearer than 0.019, and none change places.
+    # The accuracy too is compared. With seed 3 the two best logits of two tokens are 0.0015 and
+    # 0.0036 apart, and bfloat16 moves them by 0.01 to 0.02, so that they may change places. With
+    # seed 4 none are nearer than 0.019, and none change places.
     exact = fitted(make(Transformer, seed=4))
     half = fitted(make(Transformer, dtype="mixed_bfloat16", seed=4))
     assert joined == [0.1, 0.1]

@@ -14,11 +14,28 @@ from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
 # Each size is a prime of its own, so that swapped axes cannot pass.
 B, T, D, H, K, V, F = 2, 7, 11, 3, 13, 17, 19
-OPTIONS = [{}, {"norm": "post", "attention_bias": True, "positions": "learned", "tie_embeddings": "all", "output_bias": True}]
+OPTIONS = [
+    {},
+    {
+        "norm": "post",
+        "attention_bias": True,
+        "positions": "learned",
+        "tie_embeddings": "all",
+        "output_bias": True,
+    },
+]
 
 
 def built(**options):
-    sizes = {"model_dim": D, "num_heads": H, "key_dim": K, "value_dim": V, "ff_dim": F, "decoder_layers": 2, "max_length": 23}
+    sizes = {
+        "model_dim": D,
+        "num_heads": H,
+        "key_dim": K,
+        "value_dim": V,
+        "ff_dim": F,
+        "decoder_layers": 2,
+        "max_length": 23,
+    }
     keras.utils.set_random_seed(0)
     model = LanguageModel(LanguageModelConfig(**{"vocab_size": 29, **sizes, **options}))
     model.build()
@@ -47,7 +64,9 @@ def test_steps_equal_the_full_pass_with_and_without_a_cache(options, use_cache):
 def test_the_future_changes_nothing_and_padding_is_the_future(options):
     model, rows = built(**options), ids(B, T)
     plain = np.array(model(rows))
-    np.testing.assert_allclose(np.array(model(np.pad(rows, [(0, 0), (0, 5)])))[:, :T], plain, atol=1e-5)
+    np.testing.assert_allclose(
+        np.array(model(np.pad(rows, [(0, 0), (0, 5)])))[:, :T], plain, atol=1e-5
+    )
 
 
 def test_it_is_a_decoder_whose_layers_have_no_cross_attention():
@@ -55,12 +74,16 @@ def test_it_is_a_decoder_whose_layers_have_no_cross_attention():
     assert not any("cross" in name or "source" in name for name in model.named_weights)
     decoded = model.decode(rows)
     assert [tuple(weights.shape) for weights in decoded.self_weights] == [(B, H, T, T)] * 2
-    np.testing.assert_array_equal(np.array(decoded.self_weights[1])[:, :, np.array(causal_mask(T))[0, 0] < 0], 0.0)
+    np.testing.assert_array_equal(
+        np.array(decoded.self_weights[1])[:, :, np.array(causal_mask(T))[0, 0] < 0], 0.0
+    )
 
 
 def test_probabilities_are_the_softmax_of_the_logits():
     rows = ids(B, T)
-    np.testing.assert_allclose(built(output="probabilities")(rows), keras.ops.softmax(built()(rows)), atol=1e-6)
+    np.testing.assert_allclose(
+        built(output="probabilities")(rows), keras.ops.softmax(built()(rows)), atol=1e-6
+    )
 
 
 def test_saved_as_keras_it_loads_with_the_same_logits(tmp_path):
@@ -73,7 +96,9 @@ def test_saved_as_keras_it_loads_with_the_same_logits(tmp_path):
 
 def test_weights_are_brought_over_by_name():
     model, rows = built(), ids(B, T)
-    other = LanguageModel.from_weights({name: np.array(weight) for name, weight in model.named_weights.items()}, model.config)
+    other = LanguageModel.from_weights(
+        {name: np.array(weight) for name, weight in model.named_weights.items()}, model.config
+    )
     np.testing.assert_array_equal(other(rows), model(rows))
 
 
@@ -108,7 +133,9 @@ def test_prompts_of_unlike_lengths_are_continued_together_as_alone(continuer):
         for prompt, found in zip(PROMPTS, together, strict=True):
             alone = continuer.translate([prompt], max_length=6, **settings)[0]
             assert [h.text for h in found.hypotheses] == [h.text for h in alone.hypotheses]
-            np.testing.assert_allclose([h.score for h in found.hypotheses], [h.score for h in alone.hypotheses], atol=1e-4)
+            np.testing.assert_allclose(
+                [h.score for h in found.hypotheses], [h.score for h in alone.hypotheses], atol=1e-4
+            )
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +148,8 @@ def test_greedy_search_follows_the_most_probable_token(continuer, generate):
         row = [1, *continuer.source_tokenizer.encode([prompt])[0]]
         given = len(row)
         while len(row) < given + 6 and row[-1] != 2:
-            row.append(2 + int(np.argmax(continuer.model(np.array([row]))[0, -1, 2:])))  # padding and start are never chosen
+            # Padding and start are never chosen.
+            row.append(2 + int(np.argmax(continuer.model(np.array([row]))[0, -1, 2:])))
         prompt_ids = np.array([[*row[1:given], 2]], "int32")
         found = generate(prompt_ids, setting_tensors(max_length=6, beam_size=1))
         assert [i for i in found.ids.numpy()[0, 0] if i] == row[given:]
@@ -129,7 +157,11 @@ def test_greedy_search_follows_the_most_probable_token(continuer, generate):
 
 def test_a_continuation_scores_what_the_model_gives_it_after_the_prompt(continuer):
     (found,) = continuer.translate(["ab"], beam_size=3, max_length=20, length_penalty=0.0)
-    np.testing.assert_allclose(continuer.score(["ab"], [found.text]), [reference_score(continuer, "ab", found.text)], atol=1e-4)
+    np.testing.assert_allclose(
+        continuer.score(["ab"], [found.text]),
+        [reference_score(continuer, "ab", found.text)],
+        atol=1e-4,
+    )
 
 
 def reference_score(continuer, prompt, continuation):
@@ -142,12 +174,17 @@ def reference_score(continuer, prompt, continuation):
 
 def test_scores_of_unlike_pairs_are_those_of_each_alone(continuer):
     prompts, continuations = ["ab", "bbaabba"], ["abab", "b"]
-    expected = [reference_score(continuer, *pair) for pair in zip(prompts, continuations, strict=True)]
+    expected = [
+        reference_score(continuer, *pair) for pair in zip(prompts, continuations, strict=True)
+    ]
     np.testing.assert_allclose(continuer.score(prompts, continuations), expected, atol=1e-4)
 
 
 def test_the_whole_prefix_and_the_last_query_give_the_same_text(continuer):
-    cached, whole = (continuer.translate(PROMPTS, max_length=6, use_cache=use_cache) for use_cache in (True, False))
+    cached, whole = (
+        continuer.translate(PROMPTS, max_length=6, use_cache=use_cache)
+        for use_cache in (True, False)
+    )
     assert [t.text for t in cached] == [t.text for t in whole]
 
 
@@ -179,28 +216,50 @@ def test_exported_it_gives_the_same_continuations(continuer, tmp_path):
     assert figures["ids"] == "equal"
     for name in ("saved_model", "translate.onnx"):
         for prefixes in (None, ["ba", None, "bb", "a"]):
-            found = open_translator(tmp_path / "export" / name).translate(PROMPTS, max_length=6, prefixes=prefixes)
-            assert [t.text for t in found] == [t.text for t in continuer.translate(PROMPTS, max_length=6, prefixes=prefixes)]
-    for settings in ({"max_length": 6}, {"min_length": 4, "no_repeat_ngram_size": 2}, {"temperature": 1.5, "seed": 5, "min_length": 3}):
+            found = open_translator(tmp_path / "export" / name).translate(
+                PROMPTS, max_length=6, prefixes=prefixes
+            )
+            assert [t.text for t in found] == [
+                t.text for t in continuer.translate(PROMPTS, max_length=6, prefixes=prefixes)
+            ]
+    for settings in (
+        {"max_length": 6},
+        {"min_length": 4, "no_repeat_ngram_size": 2},
+        {"temperature": 1.5, "seed": 5, "min_length": 3},
+    ):
         expected = [t.text for t in continuer.translate(PROMPTS, beam_size=1, **settings)]
-        for opened in (continuer, *(open_translator(tmp_path / "export" / name) for name in ("saved_model", "translate.onnx"))):
+        for opened in (
+            continuer,
+            *(
+                open_translator(tmp_path / "export" / name)
+                for name in ("saved_model", "translate.onnx")
+            ),
+        ):
             assert ["".join(opened.stream(prompt, **settings)) for prompt in PROMPTS] == expected
     assert not (tmp_path / "export" / "encoder.onnx").exists()
     continuations = ["ba", "a b", "", "bab"]
     expected = continuer.score_tokens(PROMPTS, continuations, attention=True)
     for one, other in zip(
-        expected, OnnxScorer(tmp_path / "export" / "score.onnx").score_tokens(PROMPTS, continuations, attention=True), strict=True
+        expected,
+        OnnxScorer(tmp_path / "export" / "score.onnx").score_tokens(
+            PROMPTS, continuations, attention=True
+        ),
+        strict=True,
     ):
         assert (one.tokens, one.source_tokens) == (other.tokens, other.source_tokens)
         np.testing.assert_allclose(one.token_scores, other.token_scores, atol=1e-4)
         np.testing.assert_allclose(one.attention, other.attention, atol=1e-5)
     np.testing.assert_allclose(
-        SavedModelTranslator(tmp_path / "export" / "saved_model").score(PROMPTS, continuations), [h.score for h in expected], atol=1e-4
+        SavedModelTranslator(tmp_path / "export" / "saved_model").score(PROMPTS, continuations),
+        [h.score for h in expected],
+        atol=1e-4,
     )
 
 
 def test_a_continuation_tells_what_its_tokens_attended_to(continuer):
-    (found,) = continuer.translate(["ab"], max_length=6, token_scores=True, attention=True)[0].hypotheses
+    (found,) = continuer.translate(["ab"], max_length=6, token_scores=True, attention=True)[
+        0
+    ].hypotheses
     assert found.source_tokens == ["<s>", "▁", "a", "b", *found.tokens[:-1]]
     assert found.attention.shape == (2, H, len(found.tokens), 3 + len(found.tokens))
     np.testing.assert_allclose(found.attention.sum(-1), 1.0, atol=1e-5)

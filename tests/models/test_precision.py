@@ -1,4 +1,6 @@
-"""`dtype = "auto"` computes in bfloat16 where that is faster, and a training run can move to a machine where it is not."""
+"""`dtype = "auto"` computes in bfloat16 where that is faster, and a training run can move to a
+machine where it is not.
+"""
 
 import os
 import signal
@@ -44,7 +46,10 @@ def test_auto_depends_on_the_processor(machine, flags, expected):
     slow = expected == "float32"
     assert bool(precision_line("mixed_bfloat16")) == slow
     assert precision_line("float32") is precision_line("mixed_float16") is None
-    assert {dtype_policy(name) for name in ("float32", "mixed_float16")} == {"float32", "mixed_float16"}
+    assert {dtype_policy(name) for name in ("float32", "mixed_float16")} == {
+        "float32",
+        "mixed_float16",
+    }
 
 
 def test_a_system_that_does_not_tell_computes_in_float32(tmp_path):
@@ -68,7 +73,9 @@ def test_auto_of_each_backend_on_this_machine(backend):
     assert done.stdout == ("mixed_bfloat16\n" if has and backend != "jax" else "float32\n")
 
 
-@pytest.mark.parametrize(("capability", "major"), [("8.0", 8), ("12.0", 12), ("7.5", 7), ("gfx90a", 0)])
+@pytest.mark.parametrize(
+    ("capability", "major"), [("8.0", 8), ("12.0", 12), ("7.5", 7), ("gfx90a", 0)]
+)
 def test_the_capability_of_a_gpu(capability, major):
     assert precision._major(capability) == major
 
@@ -92,7 +99,12 @@ def test_a_training_continues_on_another_kind_of_machine(machine, recipe, tmp_pa
     machine("fma avx2")
     train(short, out, resume=True, callbacks=[Interrupts()], say=said.append)
     assert policies == ["mixed_bfloat16"] * 3 + ["float32"] * 2
-    assert [line for line in said if line.startswith("precision")] == ["precision: mixed_bfloat16", "precision: float32"]
+    assert [line for line in said if line.startswith("precision")] == [
+        "precision: mixed_bfloat16",
+        "precision: float32",
+    ]
     assert 'dtype = "auto"' in (out / "recipe.toml").read_text()
-    losses = [float(line.split("loss ")[1].split(",")[0]) for line in said if line.startswith("epoch ")]
+    losses = [
+        float(line.split("loss ")[1].split(",")[0]) for line in said if line.startswith("epoch ")
+    ]
     assert len(losses) == 4 and losses == sorted(losses, reverse=True)

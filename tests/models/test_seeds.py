@@ -1,4 +1,6 @@
-"""The five presets of published descriptions, compared with their formulas in NumPy, and the errors in those descriptions."""
+"""The five presets of published descriptions, compared with their formulas in NumPy, and the errors
+in those descriptions.
+"""
 
 import functools
 import re
@@ -44,7 +46,8 @@ CASES = {
     "step_by_step_pre": ("step_by_step", {"norm": "pre"}),
     "step_by_step_halves": ("step_by_step", {"positions": "sinusoidal_halves"}),
     "transformer_details": ("transformer_details", {}),
-    "from_scratch_pytorch": ("from_scratch_pytorch", {"model_dim": H * D}),  # each head reads a slice, D wide
+    # Each head reads a slice, D wide.
+    "from_scratch_pytorch": ("from_scratch_pytorch", {"model_dim": H * D}),
 }
 every_case = pytest.mark.parametrize("name", CASES)
 
@@ -62,13 +65,20 @@ INPUTS = {"source": SOURCE, "target": TARGET}
 
 
 def draw(path, shape):
-    """Draw a weight that keeps values near 1 in size; the path is the seed, so the order of weights is free."""
+    """Draw a weight that keeps values near 1 in size; the path is the seed, so the order of weights
+    is free.
+    """
     noise = np.random.default_rng(list(path.encode())).normal(size=shape)
     name = path.split("/")[-1]
     if name in ("embeddings", "table"):
         return 0.5 * noise * np.where(np.arange(shape[0]) % 2, 0.04, 1.0)[:, None]
-    # Small rows above, and a small input of the second layers' last norm below: there the norm's epsilon shows.
-    size = 0.05 if re.search("layer_1/(attention_residual|cross_residual|feed_forward/outer)", path) else 1.0
+    # Small rows above, and a small input of the second layers' last norm below: there the norm's
+    # epsilon shows.
+    size = (
+        0.05
+        if re.search("layer_1/(attention_residual|cross_residual|feed_forward/outer)", path)
+        else 1.0
+    )
     if name == "gamma":
         return size * (1 + 0.2 * noise)
     return size * noise * (0.3 if name == "beta" or name.endswith("bias") else shape[-2] ** -0.5)
@@ -103,7 +113,9 @@ def attention_maps(name):
 
 def assert_same_rows(ours, theirs, ids):
     """Compare what stands at real tokens; the axis of the sequence comes second."""
-    np.testing.assert_allclose(np.array(ours)[ids != 0], np.array(theirs)[ids != 0], rtol=0, atol=1e-5)
+    np.testing.assert_allclose(
+        np.array(ours)[ids != 0], np.array(theirs)[ids != 0], rtol=0, atol=1e-5
+    )
 
 
 def by_token(attention, axis):
@@ -117,7 +129,9 @@ def test_the_encoders_output_is_the_formulas(name):
 
 @every_case
 @pytest.mark.parametrize(
-    ("part", "ids"), [("encoder", SOURCE), ("decoder", TARGET), ("cross", TARGET)], ids=["encoder", "decoder", "cross"]
+    ("part", "ids"),
+    [("encoder", SOURCE), ("decoder", TARGET), ("cross", TARGET)],
+    ids=["encoder", "decoder", "cross"],
 )
 def test_every_head_of_every_layer_attends_as_the_formula(name, part, ids):
     theirs = getattr(expected(name), f"{part}_weights")
@@ -148,15 +162,20 @@ def test_logits_or_probabilities_are_the_formulas(name):
 def test_a_future_token_changes_no_earlier_output(name):
     target = TARGET.copy()
     target[:, 3] = target[:, 3] % (TARGET_VOCAB_SIZE - 1) + 1
-    plain, changed = (np.array(built(name)({"source": SOURCE, "target": ids})) for ids in (TARGET, target))
+    plain, changed = (
+        np.array(built(name)({"source": SOURCE, "target": ids})) for ids in (TARGET, target)
+    )
     np.testing.assert_allclose(changed[:, :3], plain[:, :3], rtol=0, atol=1e-6)
     assert np.abs(changed[:, 3] - plain[:, 3]).max() > 1e-3
 
 
 @every_case
 def test_a_sentence_of_padding_alone_is_finite_and_changes_no_other(name):
-    # "Yet another explanation" hides with minus infinity, of which the softmax of a row without any token makes NaN.
-    padded = np.array(built(name)({key: np.pad(ids, [(0, 1), (0, 0)]) for key, ids in INPUTS.items()}))
+    # "Yet another explanation" hides with minus infinity, of which the softmax of a row without any
+    # token makes NaN.
+    padded = np.array(
+        built(name)({key: np.pad(ids, [(0, 1), (0, 0)]) for key, ids in INPUTS.items()})
+    )
     assert np.isfinite(padded).all()
     np.testing.assert_allclose(padded[:B], built(name)(INPUTS), rtol=0, atol=1e-6)
 
@@ -165,15 +184,24 @@ def test_a_sentence_of_padding_alone_is_finite_and_changes_no_other(name):
     ("architecture", "own_sizes", "reference", "rows"),
     [
         ("decoder", {"vocab_size": TARGET_VOCAB_SIZE}, yet_another_decoder, TARGET),
-        ("encoder", {"vocab_size": SOURCE_VOCAB_SIZE, "num_classes": 37}, yet_another_classifier, SOURCE),
+        (
+            "encoder",
+            {"vocab_size": SOURCE_VOCAB_SIZE, "num_classes": 37},
+            yet_another_classifier,
+            SOURCE,
+        ),
     ],
 )
-def test_the_decoder_alone_and_the_classifier_of_the_first_collection_are_the_formulas(architecture, own_sizes, reference, rows):
+def test_the_decoder_alone_and_the_classifier_of_the_first_collection_are_the_formulas(
+    architecture, own_sizes, reference, rows
+):
     config = CONFIGS[architecture]
     sizes = {name: size for name, size in SIZES.items() if name in config.model_fields}
     model = make_model(config.preset("yet_another_explanation", **sizes, **own_sizes))
     model.set_weights([draw(short_path(weight), weight.shape) for weight in model.weights])
-    theirs = reference({short_path(weight): np.array(weight, "float64") for weight in model.weights}, rows)
+    theirs = reference(
+        {short_path(weight): np.array(weight, "float64") for weight in model.weights}, rows
+    )
     real = rows != 0 if architecture == "decoder" else slice(None)
     np.testing.assert_allclose(np.array(model(rows))[real], theirs[real], rtol=0, atol=1e-5)
 
@@ -183,11 +211,16 @@ def test_the_decoder_alone_and_the_classifier_of_the_first_collection_are_the_fo
 
 def gradients_of(model):
     """Return the gradient of the training loss by path."""
-    crossentropy = LabelSmoothedCrossentropy(0.0, from_logits=model.config.output != "probabilities")
+    crossentropy = LabelSmoothedCrossentropy(
+        0.0, from_logits=model.config.output != "probabilities"
+    )
     with tf.GradientTape() as tape:
         value = crossentropy(LABELS, model(INPUTS))
     gradients = tape.gradient(value, [weight.value for weight in model.trainable_weights])
-    return {short_path(w): np.array(tf.convert_to_tensor(g)) for w, g in zip(model.trainable_weights, gradients, strict=True)}
+    return {
+        short_path(w): np.array(tf.convert_to_tensor(g))
+        for w, g in zip(model.trainable_weights, gradients, strict=True)
+    }
 
 
 def slope(name, weights, path, index, step=1e-6):
@@ -201,7 +234,9 @@ def slope(name, weights, path, index, step=1e-6):
 
 
 def rows_in_use(path, shape):
-    """Return the first indices that the inputs touch: of a vocabulary, the ids; of a table of positions, the longest sentence."""
+    """Return the first indices that the inputs touch: of a vocabulary, the ids; of a table of
+    positions, the longest sentence.
+    """
     side = SOURCE if path.startswith("source") else TARGET
     if path.endswith("embeddings"):
         return np.unique(side[side != 0])
@@ -222,7 +257,13 @@ def sampled(weights, count=6):
         for _ in range(count):
             path = str(random.choice(paths))
             shape = weights[path].shape
-            yield path, (int(random.choice(rows_in_use(path, shape))), *(int(random.integers(size)) for size in shape[1:]))
+            yield (
+                path,
+                (
+                    int(random.choice(rows_in_use(path, shape))),
+                    *(int(random.integers(size)) for size in shape[1:]),
+                ),
+            )
 
 
 @every_case
@@ -231,11 +272,16 @@ def test_gradients_of_every_kind_of_weight_are_the_formulas(name):
     elements = list(sampled(weights))
     ours = np.array([gradients[path][index] for path, index in elements])
     theirs = np.array([slope(name, weights, path, index) for path, index in elements])
-    # The difference quotient is good to about 1e-9, so what remains is float32: gradients are sums of a few dozen terms below 1,
-    # each off by 1e-7 of itself. A key bias has the gradient 0, for a softmax does not change when all scores of a row move alike.
+    # The difference quotient is good to about 1e-9, so what remains is float32: gradients are sums
+    # of a few dozen terms below 1, each off by 1e-7 of itself. A key bias has the gradient 0, for a
+    # softmax does not change when all scores of a row move alike.
     wrong = ~np.isclose(ours, theirs, rtol=1e-3, atol=1e-6)
     assert [(*elements[i], ours[i], theirs[i]) for i in np.flatnonzero(wrong)] == []
-    alive = {kind_of(path) for (path, _), value in zip(elements, theirs, strict=True) if abs(value) > 1e-5}
+    alive = {
+        kind_of(path)
+        for (path, _), value in zip(elements, theirs, strict=True)
+        if abs(value) > 1e-5
+    }
     assert {kind for kind in map(kind_of, weights) if not kind.endswith("key_bias")} == alive
 
 
@@ -251,8 +297,12 @@ def test_a_given_mask_that_marks_the_same_tokens_changes_nothing(name):
 def test_a_given_mask_can_hide_one_more_token():
     seen = (SOURCE != 0).astype("int32")
     seen[0, 2] = 0
-    hidden = transformer_details(weights_of("transformer_details"), SOURCE, TARGET, source_mask=seen)
-    assert_same_rows(built("transformer_details")({**INPUTS, "source_mask": seen}), hidden.output, TARGET)
+    hidden = transformer_details(
+        weights_of("transformer_details"), SOURCE, TARGET, source_mask=seen
+    )
+    assert_same_rows(
+        built("transformer_details")({**INPUTS, "source_mask": seen}), hidden.output, TARGET
+    )
     assert np.abs(hidden.output - expected("transformer_details").output)[0].max() > 0.01
 
 
@@ -260,8 +310,9 @@ def test_a_given_mask_can_hide_one_more_token():
 
 
 def test_a_mask_multiplied_before_the_softmax_lets_the_future_through():
-    # "From zero" hides with softmax(M S / sqrt(l)): a hidden score becomes 0, and exp(0) = 1 is a share like any other.
-    # Here every score of the first token is 0, so its output is a third of each value, the last one included.
+    # "From zero" hides with softmax(M S / sqrt(l)): a hidden score becomes 0, and exp(0) = 1 is a
+    # share like any other. Here every score of the first token is 0, so its output is a third of
+    # each value, the last one included.
     def first_output(x):
         return (softmax(np.tri(3) * (x @ x.T) / np.sqrt(2)) @ x)[0]
 
@@ -272,8 +323,9 @@ def test_a_mask_multiplied_before_the_softmax_lets_the_future_through():
 
 
 def test_a_transposed_softmax_looks_at_the_future_alone():
-    # "From zero" normalises rows and then takes softmax(S)^T V: the weights of one output are a column, and do not sum to 1;
-    # under the mask that hides later columns they are those of the token itself and all later ones.
+    # "From zero" normalises rows and then takes softmax(S)^T V: the weights of one output are a
+    # column, and do not sum to 1; under the mask that hides later columns they are those of the
+    # token itself and all later ones.
     scores = np.random.default_rng(0).normal(size=(4, 4)) + (1 - np.tri(4)) * -1e9
     transposed = softmax(scores).T
     assert np.abs(transposed.sum(-1) - 1).min() > 0.1
@@ -282,7 +334,8 @@ def test_a_transposed_softmax_looks_at_the_future_alone():
 
 
 def test_heads_joined_without_transposing_are_scrambled():
-    # "Yet another explanation", section 2.2, views (B, H, S, K) as (B, S, H*K); its listing in section 4 transposes first.
+    # "Yet another explanation", section 2.2, views (B, H, S, K) as (B, S, H*K); its listing in
+    # section 4 transposes first.
     heads = np.arange(B * H * S * K).reshape(B, H, S, K)
     joined = np.concatenate([heads[:, h] for h in range(H)], axis=-1)  # (B, S, H*K)
     np.testing.assert_array_equal(heads.transpose(0, 2, 1, 3).reshape(B, S, H * K), joined)
@@ -290,7 +343,9 @@ def test_heads_joined_without_transposing_are_scrambled():
 
 
 def doubled_sinusoids(length, width):
-    """Compute the table of "From scratch using Pytorch", whose i already counts columns and is doubled all the same."""
+    """Compute the table of "From scratch using Pytorch", whose i already counts columns and is
+    doubled all the same.
+    """
     pos, table = np.arange(length), np.zeros((length, width))
     for i in range(0, width, 2):
         table[:, i] = np.sin(pos / 10000 ** (2 * i / width))
@@ -299,7 +354,9 @@ def doubled_sinusoids(length, width):
 
 
 def test_doubled_exponents_make_another_table():
-    difference = np.abs(doubled_sinusoids(MAX_LENGTH, 10) - paper_sinusoids(MAX_LENGTH, 10)).max(axis=0)
+    difference = np.abs(doubled_sinusoids(MAX_LENGTH, 10) - paper_sinusoids(MAX_LENGTH, 10)).max(
+        axis=0
+    )
     assert difference[0] == 0
     assert difference[1:].min() > 1e-4
 
@@ -307,22 +364,39 @@ def test_doubled_exponents_make_another_table():
 def test_decoding_from_the_last_token_alone_forgets_the_others():
     # The loop of "From scratch using Pytorch" feeds each new token alone, always at position 0.
     weights, reference = weights_of("from_scratch_pytorch"), REFERENCES["from_scratch_pytorch"]
-    whole, alone = (reference(weights, SOURCE[:1], ids).output[0, -1] for ids in (TARGET[:1], TARGET[:1, -1:]))
+    whole, alone = (
+        reference(weights, SOURCE[:1], ids).output[0, -1] for ids in (TARGET[:1], TARGET[:1, -1:])
+    )
     assert np.abs(whole - alone).max() > 0.02
 
 
 def test_a_softmax_over_the_batch_always_says_token_0():
-    # PyTorch's softmax without `dim` takes axis 0 of three: of a batch of one, every "probability" is 1, hence the printed zeros.
+    # PyTorch's softmax without `dim` takes axis 0 of three: of a batch of one, every "probability"
+    # is 1, hence the printed zeros.
     output = softmax(np.log(expected("from_scratch_pytorch").output[:1]), axis=0)
     np.testing.assert_array_equal(output, 1.0)
     np.testing.assert_array_equal(output.argmax(-1), 0)
 
 
-@pytest.mark.parametrize(("decoder_layers", "lowest", "highest"), [(1, 0.0, 1e-12), (2, 0.01, np.inf), (3, 0.01, np.inf)])
-def test_the_look_ahead_mask_matters_at_inference_from_the_second_layer_on(decoder_layers, lowest, highest):
-    # "Transformer Details", section 1.5, says it does not, for only the last row is used. True of one layer; in a stack, earlier
-    # rows are the next layer's keys and values, and without the mask they have seen tokens that came after them.
-    dropped = tuple(f"decoder/layer_{layer}/" for layer in range(decoder_layers, SIZES["decoder_layers"]))
-    weights = {path: array for path, array in weights_of("transformer_details").items() if not path.startswith(dropped)}
-    masked, open_ = (transformer_details(weights, SOURCE[:1], TARGET[:1], look_ahead=look).output[0, -1] for look in (True, False))
+@pytest.mark.parametrize(
+    ("decoder_layers", "lowest", "highest"), [(1, 0.0, 1e-12), (2, 0.01, np.inf), (3, 0.01, np.inf)]
+)
+def test_the_look_ahead_mask_matters_at_inference_from_the_second_layer_on(
+    decoder_layers, lowest, highest
+):
+    # "Transformer Details", section 1.5, says it does not, for only the last row is used. True of
+    # one layer; in a stack, earlier rows are the next layer's keys and values, and without the mask
+    # they have seen tokens that came after them.
+    dropped = tuple(
+        f"decoder/layer_{layer}/" for layer in range(decoder_layers, SIZES["decoder_layers"])
+    )
+    weights = {
+        path: array
+        for path, array in weights_of("transformer_details").items()
+        if not path.startswith(dropped)
+    }
+    masked, open_ = (
+        transformer_details(weights, SOURCE[:1], TARGET[:1], look_ahead=look).output[0, -1]
+        for look in (True, False)
+    )
     assert lowest <= np.abs(masked - open_).max() <= highest

@@ -13,24 +13,67 @@ from tfk_transformer.models.transformer import Transformer
 from tfk_transformer.schedules import InverseSquareRoot
 
 B, S, T, D = 2, 5, 7, 22
-SMALL = {"model_dim": D, "ff_dim": 37, "num_heads": 11, "key_dim": 13, "value_dim": 17, "encoder_layers": 2, "decoder_layers": 2}
+SMALL = {
+    "model_dim": D,
+    "ff_dim": 37,
+    "num_heads": 11,
+    "key_dim": 13,
+    "value_dim": 17,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+}
 OPTIONS = [
     {},
     {"norm": "post", "attention_bias": True},
     {"positions": "learned", "tie_embeddings": "target"},
-    {"positions": "sinusoidal_halves", "tie_embeddings": "all", "target_vocab_size": 29, "output_bias": True},
+    {
+        "positions": "sinusoidal_halves",
+        "tie_embeddings": "all",
+        "target_vocab_size": 29,
+        "output_bias": True,
+    },
     {"keys_are_values": True, "key_dim": 17, "norm": "post_dropout", "scale_embeddings": False},
-    {"positions": "sinusoidal_paper_halves", "norm": "post", "norm_epsilon": 1e-5, "ff_activation": "silu"},
-    {"shared_projections": True, "attention_bias": ["output"], "attention_scale": "key_dim", "decoder_final_norm": False},
-    {"positions": "sinusoidal_halves", "position_offset": 2, "source_prefix": (23,), "target_prefix": (2,), "decoder_layers": 1},
-    {"positions": "learned", "embedding_norm": True, "source_prefix": (7, 5), "target_prefix": (2, 11, 5)},
+    {
+        "positions": "sinusoidal_paper_halves",
+        "norm": "post",
+        "norm_epsilon": 1e-5,
+        "ff_activation": "silu",
+    },
+    {
+        "shared_projections": True,
+        "attention_bias": ["output"],
+        "attention_scale": "key_dim",
+        "decoder_final_norm": False,
+    },
+    {
+        "positions": "sinusoidal_halves",
+        "position_offset": 2,
+        "source_prefix": (23,),
+        "target_prefix": (2,),
+        "decoder_layers": 1,
+    },
+    {
+        "positions": "learned",
+        "embedding_norm": True,
+        "source_prefix": (7, 5),
+        "target_prefix": (2, 11, 5),
+    },
 ]
 
 
 def built(dtype="float32", **options):
     keras.utils.set_random_seed(0)
     model = Transformer(
-        TransformerConfig(**{"source_vocab_size": 29, "target_vocab_size": 31, "max_length": 19, **SMALL, **options}), dtype=dtype
+        TransformerConfig(
+            **{
+                "source_vocab_size": 29,
+                "target_vocab_size": 31,
+                "max_length": 19,
+                **SMALL,
+                **options,
+            }
+        ),
+        dtype=dtype,
     )
     model.build()
     return model
@@ -51,7 +94,8 @@ def test_every_cached_step_equals_the_full_pass(options):
     model, source, target = built(**options), source_with_padding(), ids(B, T, seed=1)
     full = np.array(model({"source": source, "target": target}))
     assert full.shape == (B, T, model.config.target_vocab_size)
-    maps = np.mean(model.attention_maps({"source": source, "target": target}).cross[-1], axis=1)  # (B, T, S)
+    # (B, T, S)
+    maps = np.mean(model.attention_maps({"source": source, "target": target}).cross[-1], axis=1)
     memory, cache = model.remember(source), model.decoder.empty_cache(B)
     for t in range(T):
         logits, cache, attention = model.step(target[:, t : t + 1], t, cache, memory)
@@ -76,14 +120,20 @@ def test_every_step_over_the_whole_prefix_equals_the_full_pass(options):
 def test_padding_further_changes_no_logit(options):
     model, source, target = built(**options), source_with_padding(), ids(B, T, seed=1)
     plain = np.array(model({"source": source, "target": target}))
-    padded = model({"source": np.pad(source, [(0, 0), (0, 6)]), "target": np.pad(target, [(0, 0), (0, 4)])})
+    padded = model(
+        {"source": np.pad(source, [(0, 0), (0, 6)]), "target": np.pad(target, [(0, 0), (0, 4)])}
+    )
     np.testing.assert_allclose(padded[:, :T], plain, atol=1e-5)
 
 
 def test_rows_of_padding_change_no_other_row():
     model, source, target = built(), source_with_padding(), ids(B, T, seed=1)
     plain = np.array(model({"source": source, "target": target}))
-    more = np.array(model({"source": np.pad(source, [(0, 3), (0, 0)]), "target": np.pad(target, [(0, 3), (0, 0)])}))
+    more = np.array(
+        model(
+            {"source": np.pad(source, [(0, 3), (0, 0)]), "target": np.pad(target, [(0, 3), (0, 0)])}
+        )
+    )
     np.testing.assert_allclose(more[:B], plain, atol=1e-5)
     assert np.isfinite(more).all()
 
@@ -114,10 +164,14 @@ def test_tied_embeddings_are_one_weight(tie, tables):
 
 def test_parameters_of_the_base_preset_are_the_papers():
     # Table 3 says 65 million, for one vocabulary of about 37,000 shared by all embeddings.
-    config = TransformerConfig.preset("base", source_vocab_size=37000, target_vocab_size=37000, tie_embeddings="all", norm="post")
+    config = TransformerConfig.preset(
+        "base", source_vocab_size=37000, target_vocab_size=37000, tie_embeddings="all", norm="post"
+    )
     model = Transformer(config)
     model.build()
-    layers = 6 * (4 * 512 * 512 + 2 * 512 * 2048 + 512 + 2048 + 4 * 512) + 6 * (8 * 512 * 512 + 2 * 512 * 2048 + 512 + 2048 + 6 * 512)
+    layers = 6 * (4 * 512 * 512 + 2 * 512 * 2048 + 512 + 2048 + 4 * 512) + 6 * (
+        8 * 512 * 512 + 2 * 512 * 2048 + 512 + 2048 + 6 * 512
+    )
     assert model.count_params() == 37000 * 512 + layers
     assert model.count_params() / 1e6 == pytest.approx(65, abs=3)
 
@@ -135,14 +189,24 @@ def test_a_padding_mask_can_be_given_and_is_not_lost():
     padded = np.where(mask, source, 0)
     np.testing.assert_allclose(hidden, model({"source": padded, "target": target}), atol=1e-5)
     assert np.abs(hidden - np.array(model({"source": source, "target": target})))[1].max() > 1e-3
-    with pytest.raises(ValueError, match="inputs: expected source, target, source_mask, got 'sourcemask'. Did you mean 'source_mask'?"):
+    with pytest.raises(
+        ValueError,
+        match=(
+            "inputs: expected source, target, source_mask, got 'sourcemask'. Did you mean "
+            "'source_mask'?"
+        ),
+    ):
         model({"source": source, "target": target, "sourcemask": mask})
 
 
 def test_attention_dropout_can_be_the_encoders_alone():
     model = built(attention_dropout=0.3, decoder_attention_dropout=0.0, dropout=0.0)
     assert model.encoder.layers[0].attention.dropout == 0.3
-    assert model.decoder.layers[0].self_attention.dropout == model.decoder.layers[1].cross_attention.dropout == 0.0
+    assert (
+        model.decoder.layers[0].self_attention.dropout
+        == model.decoder.layers[1].cross_attention.dropout
+        == 0.0
+    )
 
 
 def test_weights_are_brought_over_by_name():
@@ -157,12 +221,16 @@ def test_weights_that_do_not_fit_are_all_reported_at_once():
     model = built()
     arrays = {name: np.array(weight) for name, weight in model.named_weights.items()}
     arrays["output/kernal"] = arrays.pop("output/kernel")
-    arrays["decoder/layer_1/cross_attention/key"] = arrays["decoder/layer_1/cross_attention/key"].transpose(1, 0, 2)
+    arrays["decoder/layer_1/cross_attention/key"] = arrays[
+        "decoder/layer_1/cross_attention/key"
+    ].transpose(1, 0, 2)
     with pytest.raises(ValueError) as caught:
         Transformer.from_weights(arrays, model.config)
     assert str(caught.value) == (
-        "weights: expected the 67 arrays of this configuration, got 'decoder/layer_1/cross_attention/key' of shape (22, 11, 13) for "
-        "(11, 22, 13); no 'output/kernel' (22, 31); an unexpected 'output/kernal' (22, 31). Did you mean 'output/kernel'?"
+        "weights: expected the 67 arrays of this configuration, got "
+        "'decoder/layer_1/cross_attention/key' of shape (22, 11, 13) for "
+        "(11, 22, 13); no 'output/kernel' (22, 31); an unexpected 'output/kernal' (22, 31). Did "
+        "you mean 'output/kernel'?"
     )
 
 
@@ -191,8 +259,16 @@ def test_fit_learns_to_copy_in_every_dtype(dtype):
         jit_compile=False,
     )
     source = np.random.default_rng(0).integers(4, 11, (64, 3)).astype("int32")
-    target = np.concatenate([np.full((64, 1), 1, "int32"), source, np.full((64, 1), 2, "int32")], axis=1)
-    history = model.fit({"source": source, "target": target[:, :-1]}, target[:, 1:], batch_size=32, epochs=40, verbose=0).history
+    target = np.concatenate(
+        [np.full((64, 1), 1, "int32"), source, np.full((64, 1), 2, "int32")], axis=1
+    )
+    history = model.fit(
+        {"source": source, "target": target[:, :-1]},
+        target[:, 1:],
+        batch_size=32,
+        epochs=40,
+        verbose=0,
+    ).history
     assert np.isfinite(history["loss"]).all()
     assert history["accuracy"][-1] > 0.9
     logits = model({"source": source, "target": target[:, :-1]})
@@ -200,7 +276,10 @@ def test_fit_learns_to_copy_in_every_dtype(dtype):
 
 
 def test_saved_as_keras_it_loads_with_the_same_logits(tmp_path):
-    model, inputs = built(dropout=0.3, norm="post"), {"source": source_with_padding(), "target": ids(B, T)}
+    model, inputs = (
+        built(dropout=0.3, norm="post"),
+        {"source": source_with_padding(), "target": ids(B, T)},
+    )
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     assert loaded.config == model.config
@@ -217,7 +296,9 @@ def test_weights_alone_load_into_a_new_model(tmp_path):
 
 
 def test_symbolic_call_gives_the_shape():
-    spec = built()({"source": keras.Input((S,), dtype="int32"), "target": keras.Input((T,), dtype="int32")})
+    spec = built()(
+        {"source": keras.Input((S,), dtype="int32"), "target": keras.Input((T,), dtype="int32")}
+    )
     assert spec.shape == (None, T, 31)
 
 
@@ -226,12 +307,15 @@ def test_gradients_reach_every_weight():
 
     model = built(attention_bias=True, positions="learned")
     with tf.GradientTape() as tape:
-        loss = ops.mean(ops.square(model({"source": ids(B, S), "target": ids(B, T)}, training=True)))
+        loss = ops.mean(
+            ops.square(model({"source": ids(B, S), "target": ids(B, T)}, training=True))
+        )
     gradients = tape.gradient(loss, [weight.value for weight in model.trainable_weights])
     silent = [
         w.path
         for w, g in zip(model.trainable_weights, gradients, strict=True)
         if g is None or not np.any(np.array(tf.convert_to_tensor(g)))
     ]
-    # A softmax does not change when every key moves alike, so key biases have no gradient but rounding.
+    # A softmax does not change when every key moves alike, so key biases have no gradient but
+    # rounding.
     assert [path for path in silent if not path.endswith("key_bias")] == []

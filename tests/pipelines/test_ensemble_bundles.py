@@ -13,8 +13,22 @@ from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
 TEXTS = ["ab ba", "", "cd dc aab", "bba"]
-OTHER = {"model_dim": 22, "num_heads": 2, "decoder_layers": 1, "max_length": 13, "positions": "learned", "tie_embeddings": "all"}
-ALL_SETTINGS = {"beam_size": 3, "n_best": 3, "coverage_penalty": 0.4, "repetition_penalty": 1.5, "no_repeat_ngram_size": 2, "min_length": 3}
+OTHER = {
+    "model_dim": 22,
+    "num_heads": 2,
+    "decoder_layers": 1,
+    "max_length": 13,
+    "positions": "learned",
+    "tie_embeddings": "all",
+}
+ALL_SETTINGS = {
+    "beam_size": 3,
+    "n_best": 3,
+    "coverage_penalty": 0.4,
+    "repetition_penalty": 1.5,
+    "no_repeat_ngram_size": 2,
+    "min_length": 3,
+}
 DRAWN = {"beam_size": 2, "n_best": 2, "temperature": 1.3, "top_k": 7, "seed": 5}
 
 
@@ -48,7 +62,10 @@ def found_by(translator, **settings):
 
 
 def assert_same(one, other, **settings):
-    (texts, scores), (other_texts, other_scores) = found_by(one, **settings), found_by(other, **settings)
+    (texts, scores), (other_texts, other_scores) = (
+        found_by(one, **settings),
+        found_by(other, **settings),
+    )
     assert texts == other_texts
     np.testing.assert_allclose(scores, other_scores, atol=1e-4)
 
@@ -62,10 +79,18 @@ def test_a_model_with_itself_translates_as_the_model(members):
 
 def test_scores_are_the_means_of_the_members(ensemble, members):
     pairs = ["ab ba", "cd dc", "ab"], ["cd aab", "ab", "bba cd"]
-    np.testing.assert_allclose(ensemble.score(*pairs), np.mean([member.score(*pairs) for member in members], axis=0), atol=1e-4)
-    for found in ensemble.translate(TEXTS, beam_size=3, n_best=3, length_penalty=0, token_scores=True):
+    np.testing.assert_allclose(
+        ensemble.score(*pairs),
+        np.mean([member.score(*pairs) for member in members], axis=0),
+        atol=1e-4,
+    )
+    for found in ensemble.translate(
+        TEXTS, beam_size=3, n_best=3, length_penalty=0, token_scores=True
+    ):
         for hypothesis in found.hypotheses:
-            assert hypothesis.score == pytest.approx(float(np.sum(hypothesis.token_log_probs)), abs=1e-4)
+            assert hypothesis.score == pytest.approx(
+                float(np.sum(hypothesis.token_log_probs)), abs=1e-4
+            )
 
 
 @pytest.mark.long  # traces two searches
@@ -80,13 +105,19 @@ def test_the_cache_changes_nothing(ensemble):
 @pytest.mark.long  # a search with two models
 def test_a_stream_is_the_greedy_translation(ensemble):
     for settings in ({}, {"repetition_penalty": 1.7, "no_repeat_ngram_size": 2}):
-        for text, translation in zip(TEXTS, ensemble.translate(TEXTS, beam_size=1, **settings), strict=True):
+        for text, translation in zip(
+            TEXTS, ensemble.translate(TEXTS, beam_size=1, **settings), strict=True
+        ):
             assert "".join(ensemble.stream(text, **settings)) == translation.text
 
 
 def test_attention_is_the_mean_of_the_members(ensemble, members):
-    found, *others = [each.score_tokens(["ab ba"], ["cd aab"], attention=True)[0].attention for each in (ensemble, *members)]
-    expected = np.mean([other[-1].mean(axis=0) for other in others], axis=0)  # (T, S), of the last layers
+    found, *others = [
+        each.score_tokens(["ab ba"], ["cd aab"], attention=True)[0].attention
+        for each in (ensemble, *members)
+    ]
+    # (T, S), of the last layers.
+    expected = np.mean([other[-1].mean(axis=0) for other in others], axis=0)
     np.testing.assert_allclose(found, expected[None, None], atol=1e-5)
 
 
@@ -94,7 +125,10 @@ def test_a_bundle_comes_back(ensemble, bundle):
     loaded, described = load(bundle), inspect(bundle)
     assert loaded.probes == ["ab", "cd ba"] and loaded.max_length == OTHER["max_length"]
     assert_same(loaded, ensemble, beam_size=3)
-    assert described["config"]["architecture"] == "ensemble" and described["parameters"] == ensemble.model.count_params()
+    assert (
+        described["config"]["architecture"] == "ensemble"
+        and described["parameters"] == ensemble.model.count_params()
+    )
     assert described["settings"]["max_length"]["maximum"] == OTHER["max_length"]
 
 
@@ -110,21 +144,34 @@ def test_more_members_than_the_weights_have_are_refused(bundle):
         with pytest.raises(ValueError, match="^bundle: ") as refused:
             load(bundle)
         assert problem in str(refused.value)
-    assert "a table of source_vocab_size by model_dim would have 132,270" in str(refused.value)  # of all members together
+    # Of all members together.
+    assert "a table of source_vocab_size by model_dim would have 132,270" in str(refused.value)
 
 
 def test_other_tokenizers_are_refused(members):
     other = SubwordTokenizer.train(["ba ab bba aab baba dc cd"] * 30, V)
-    for source, target, side in ((other, members[0].target_tokenizer, "source"), (members[0].source_tokenizer, other, "target")):
+    for source, target, side in (
+        (other, members[0].target_tokenizer, "source"),
+        (members[0].source_tokenizer, other, "target"),
+    ):
         wrong = Translator(members[1].model, source, target)
-        with pytest.raises(ValueError, match=rf"members: expected the {side}_tokenizer of members\[0\] in all, .* in members\[2\]; use"):
+        with pytest.raises(
+            ValueError,
+            match=(
+                rf"members: expected the {side}_tokenizer of members\[0\] in all, .* in "
+                r"members\[2\]; use"
+            ),
+        ):
             Translator.ensemble([*members, wrong])
 
 
 def test_only_transformers_are_members(members, tokenizer):
     sizes = {name: size for name, size in SIZES.items() if name != "encoder_layers"}
     decoder = translator_of(tokenizer, LanguageModel, **sizes, vocab_size=V)
-    with pytest.raises(ValueError, match=r"got members\[1\] of type LanguageModel; only encoder-decoder models can be members"):
+    with pytest.raises(
+        ValueError,
+        match=r"got members\[1\] of type LanguageModel; only encoder-decoder models can be members",
+    ):
         Translator.ensemble([members[0], decoder])
     with pytest.raises(ValueError, match="members: expected at least one Transformer, got none"):
         Translator.ensemble([])

@@ -33,18 +33,34 @@ from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
 LANGUAGES = ["de", "en"]
 MAX_LENGTH = 32
-TEXTS = ["zweiundvierzig", "one hundred ninety-nine", "", "sieben", " \n", "seven", "no number at all", "Ünïcödé ﬁ ½ 中"]
+TEXTS = [
+    "zweiundvierzig",
+    "one hundred ninety-nine",
+    "",
+    "sieben",
+    " \n",
+    "seven",
+    "no number at all",
+    "Ünïcödé ﬁ ½ 中",
+]
 
 
 @pytest.fixture(scope="module")
 def classifier():
     """One trained in seconds to tell the language of a number below 300."""
     keras.utils.set_random_seed(0)
-    texts, languages = zip(*[(spell(n, language), i) for n in range(300) for i, language in enumerate(LANGUAGES)], strict=True)
+    texts, languages = zip(
+        *[(spell(n, language), i) for n in range(300) for i, language in enumerate(LANGUAGES)],
+        strict=True,
+    )
     tokenizer = SubwordTokenizer.train(texts, vocab_size=80)
     sizes = {"vocab_size": tokenizer.vocab_size, "num_classes": 2, "max_length": MAX_LENGTH}
     model = Classifier(ClassifierConfig.preset("tiny", model_dim=32, ff_dim=64, **sizes))
-    model.compile(keras.optimizers.Adam(3e-3), keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
+    model.compile(
+        keras.optimizers.Adam(3e-3),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        jit_compile=False,
+    )
     model.fit(tokenizer.graph_encode(texts), np.array(languages), epochs=4, verbose=0)
     return TextClassifier(model, tokenizer, LANGUAGES, probes=texts[::5])
 
@@ -72,21 +88,39 @@ def signatures(files):
 
 def closely(found: list[Classification]) -> list:
     """Classifications, to be compared up to rounding."""
-    return [(c.source, c.label, pytest.approx(c.probability, abs=1e-5), pytest.approx(c.probabilities, abs=1e-5)) for c in found]
+    return [
+        (
+            c.source,
+            c.label,
+            pytest.approx(c.probability, abs=1e-5),
+            pytest.approx(c.probabilities, abs=1e-5),
+        )
+        for c in found
+    ]
 
 
 def test_it_tells_the_language(classifier):
     found = classifier.classify([spell(n, language) for n in range(300) for language in LANGUAGES])
-    assert np.mean([c.label == language for c, language in zip(found, LANGUAGES * 300, strict=True)]) > 0.98
+    assert (
+        np.mean([c.label == language for c, language in zip(found, LANGUAGES * 300, strict=True)])
+        > 0.98
+    )
 
 
 def test_probabilities_are_the_softmax_of_the_models_logits(classifier):
     (found,) = classifier.classify(["zweiundvierzig"])
-    logits = np.array(classifier.model(np.array([[*classifier.tokenizer.encode(["zweiundvierzig"])[0], 2]])), "float64")[0]
+    logits = np.array(
+        classifier.model(np.array([[*classifier.tokenizer.encode(["zweiundvierzig"])[0], 2]])),
+        "float64",
+    )[0]
     expected = np.exp(logits) / np.exp(logits).sum()
     assert list(found.probabilities) == LANGUAGES
     np.testing.assert_allclose(list(found.probabilities.values()), expected, atol=1e-6)
-    assert (found.source, found.label, found.probability) == ("zweiundvierzig", "de", found.probabilities["de"])
+    assert (found.source, found.label, found.probability) == (
+        "zweiundvierzig",
+        "de",
+        found.probabilities["de"],
+    )
 
 
 def test_results_do_not_depend_on_the_batch(classifier):
@@ -97,7 +131,9 @@ def test_results_do_not_depend_on_the_batch(classifier):
 
 
 def test_blank_text_has_no_label(classifier):
-    assert classifier.classify(["", " \n"]) == [Classification(text, "", 0.0, {"de": 0.0, "en": 0.0}) for text in ("", " \n")]
+    assert classifier.classify(["", " \n"]) == [
+        Classification(text, "", 0.0, {"de": 0.0, "en": 0.0}) for text in ("", " \n")
+    ]
 
 
 @pytest.mark.parametrize("kind", ["bundle", "ONNX"])
@@ -106,7 +142,10 @@ def test_bad_texts_are_refused(classifier, files, kind):
     for texts, message in (
         ("seven", r"texts: expected a list of strings, got one string; write \['seven'\]"),
         (["seven", 7], "texts: expected strings, got int at index 1"),
-        (["two", "one " * 999], r"at most 32 tokens each, got more in 1: number 2 \('one one .*', 999 words\)"),
+        (
+            ["two", "one " * 999],
+            r"at most 32 tokens each, got more in 1: number 2 \('one one .*', 999 words\)",
+        ),
     ):
         with pytest.raises(ValueError, match=message):
             reader.classify(texts)
@@ -118,7 +157,11 @@ def test_text_that_is_too_long_spoils_no_other_in_the_graph(classifier):
     found = classifier._classify(tf.constant(["zweiundvierzig", "one " * 99, ""]))
     assert found.label.numpy().tolist() == [b"de", b"", b""]
     (alone,) = classifier.classify(["zweiundvierzig"])
-    np.testing.assert_allclose(found.probabilities, [list(alone.probabilities.values()), [np.nan] * 2, [0.0] * 2], atol=1e-6)
+    np.testing.assert_allclose(
+        found.probabilities,
+        [list(alone.probabilities.values()), [np.nan] * 2, [0.0] * 2],
+        atol=1e-6,
+    )
     np.testing.assert_allclose(found.probability, [alone.probability, np.nan, 0.0], atol=1e-6)
 
 
@@ -136,7 +179,15 @@ def test_saved_and_loaded_it_gives_the_same(classifier, saved):
         np.testing.assert_array_equal(one, other)
     assert (loaded.labels, loaded.probes) == (LANGUAGES, classifier.probes)
     assert loaded.classify(TEXTS) == closely(classifier.classify(TEXTS))
-    names = ["config.json", "history.json", "labels.json", "metrics.json", "model.safetensors", "probes.txt", "source.model"]
+    names = [
+        "config.json",
+        "history.json",
+        "labels.json",
+        "metrics.json",
+        "model.safetensors",
+        "probes.txt",
+        "source.model",
+    ]
     assert sorted(path.name for path in saved.iterdir()) == names
     assert json.loads((saved / "history.json").read_text()) == {"loss": [0.5, 0.25]}
     assert json.loads((saved / "metrics.json").read_text()) == {"accuracy": 1.0}
@@ -150,27 +201,47 @@ def test_labels_of_any_script_and_probes_of_several_lines_are_kept(classifier, t
     assert classifier.tokenizer.encode(loaded.probes) == classifier.tokenizer.encode(probes)
 
 
-@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "source.model", "labels.json"])
+@pytest.mark.parametrize(
+    "name", ["config.json", "model.safetensors", "source.model", "labels.json"]
+)
 def test_a_bundle_without_a_file_or_with_half_of_it_is_refused(saved, tmp_path, name):
     copy = shutil.copytree(saved, tmp_path / "copy")
     (copy / name).write_bytes((copy / name).read_bytes()[:9])
     with pytest.raises(ValueError, match="expected JSON|do not load|SentencePiece"):
         TextClassifier.load(copy)
     (copy / name).unlink()
-    with pytest.raises(ValueError, match=f"expected a folder that `train` or `TextClassifier.save` wrote, got .*copy without {name}"):
+    with pytest.raises(
+        ValueError,
+        match=(
+            "expected a folder that `train` or `TextClassifier.save` wrote, got .*copy without "
+            f"{name}"
+        ),
+    ):
         TextClassifier.load(copy)
 
 
 def test_each_bundle_names_who_reads_it(saved, tmp_path):
     with pytest.raises(
-        ValueError, match="that Translator reads, got .*languages, which is for TextClassifier; open it with TextClassifier.load"
+        ValueError,
+        match=(
+            "that Translator reads, got .*languages, which is for TextClassifier; open it with "
+            "TextClassifier.load"
+        ),
     ):
         Translator.load(saved)
     tokenizer = SubwordTokenizer.train(["one two three"] * 9, vocab_size=12)
-    model = Transformer(TransformerConfig.preset("tiny", source_vocab_size=12, target_vocab_size=12))
+    model = Transformer(
+        TransformerConfig.preset("tiny", source_vocab_size=12, target_vocab_size=12)
+    )
     model.build()
     Translator(model, tokenizer).save(tmp_path / "numbers")
-    with pytest.raises(ValueError, match="that TextClassifier reads, got .*numbers, which is for Translator; open it with Translator.load"):
+    with pytest.raises(
+        ValueError,
+        match=(
+            "that TextClassifier reads, got .*numbers, which is for Translator; open it with "
+            "Translator.load"
+        ),
+    ):
         TextClassifier.load(tmp_path / "numbers")
 
 
@@ -192,9 +263,13 @@ def test_bad_labels_are_refused(classifier, labels, message):
 
 def test_model_and_tokenizer_must_fit(classifier):
     other = SubwordTokenizer.train(["one two three"] * 9, vocab_size=12)
-    with pytest.raises(ValueError, match=f"tokenizer: expected {classifier.tokenizer.vocab_size} pieces, .* got 12"):
+    with pytest.raises(
+        ValueError, match=f"tokenizer: expected {classifier.tokenizer.vocab_size} pieces, .* got 12"
+    ):
         TextClassifier(classifier.model, other, LANGUAGES)
-    model = Transformer(TransformerConfig.preset("tiny", source_vocab_size=12, target_vocab_size=12))
+    model = Transformer(
+        TransformerConfig.preset("tiny", source_vocab_size=12, target_vocab_size=12)
+    )
     with pytest.raises(ValueError, match="model: expected a Classifier, got a Transformer"):
         TextClassifier(model, other, LANGUAGES)
 
@@ -208,7 +283,10 @@ def test_keras_and_onnx_give_the_same(classifier, files):
 def test_a_server_warms_up_what_takes_text(files, signatures):
     records = tf.data.TFRecordDataset(str(files / "saved_model" / WARM_UP)).as_numpy_iterator()
     requests = [PredictionLog.FromString(record).predict_log.request for record in records]
-    assert {request.model_spec.signature_name for request in requests} == {"serving_default", "classify"}
+    assert {request.model_spec.signature_name for request in requests} == {
+        "serving_default",
+        "classify",
+    }
     for request in requests:
         texts = tf.make_ndarray(request.inputs["text"])
         found = signatures[request.model_spec.signature_name](text=tf.constant(texts))
@@ -218,15 +296,26 @@ def test_a_server_warms_up_what_takes_text(files, signatures):
 def test_keras_and_the_saved_model_give_the_same(classifier, signatures):
     found = signatures["serving_default"](text=tf.constant([*TEXTS, "one " * 99]))
     expected = classifier.classify(TEXTS)
-    assert [label.decode() for label in found["label"].numpy()] == [*(c.label for c in expected), ""]
-    np.testing.assert_allclose(found["probability"], [*(c.probability for c in expected), np.nan], atol=1e-5)
+    assert [label.decode() for label in found["label"].numpy()] == [
+        *(c.label for c in expected),
+        "",
+    ]
+    np.testing.assert_allclose(
+        found["probability"], [*(c.probability for c in expected), np.nan], atol=1e-5
+    )
 
 
 def test_ids_give_the_same_probabilities_everywhere(classifier, files, signatures):
     ids = parity.probe_ids(TEXTS, classifier.tokenizer, MAX_LENGTH)
     expected = [list(c.probabilities.values()) for c in classifier.classify(TEXTS)]
-    np.testing.assert_allclose(signatures["probabilities"](source_ids=tf.constant(ids))["probabilities"], expected, atol=1e-5)
-    (found,) = open_session(files / "probabilities.onnx").run(["probabilities"], {"source_ids": ids})
+    np.testing.assert_allclose(
+        signatures["probabilities"](source_ids=tf.constant(ids))["probabilities"],
+        expected,
+        atol=1e-5,
+    )
+    (found,) = open_session(files / "probabilities.onnx").run(
+        ["probabilities"], {"source_ids": ids}
+    )
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
@@ -234,7 +323,9 @@ def test_ids_give_the_same_probabilities_everywhere(classifier, files, signature
 def test_texts_that_are_too_long_spoil_no_other_in_the_onnx_file(files):
     session = open_session(files / "classify.onnx", text_operators=True)
     outputs = ["label", "probability", "probabilities"]
-    label, probability, probabilities = session.run(outputs, {"text": np.array(["zweiundvierzig", "one " * 99, ""], object)})
+    label, probability, probabilities = session.run(
+        outputs, {"text": np.array(["zweiundvierzig", "one " * 99, ""], object)}
+    )
     assert label.tolist() == ["de", "", ""]
     np.testing.assert_array_equal(np.isnan(probability), [False, True, False])
     np.testing.assert_array_equal(probabilities[1:], [[np.nan] * 2, [0.0] * 2])
@@ -250,12 +341,25 @@ def test_probabilities_has_standard_operators_alone(files):
 def test_a_half_precision_model_of_many_classes_is_exported_in_float32(classifier, tmp_path):
     """Its weights are those of chance, so that no probability is near 0 or 1."""
     keras.utils.set_random_seed(1)
-    sizes = {"vocab_size": classifier.tokenizer.vocab_size, "num_classes": 5, "model_dim": 22, "num_heads": 11, "ff_dim": 37}
-    model = Classifier(ClassifierConfig(**sizes, encoder_layers=1, max_length=31, positions="learned"), dtype="mixed_bfloat16")
+    sizes = {
+        "vocab_size": classifier.tokenizer.vocab_size,
+        "num_classes": 5,
+        "model_dim": 22,
+        "num_heads": 11,
+        "ff_dim": 37,
+    }
+    model = Classifier(
+        ClassifierConfig(**sizes, encoder_layers=1, max_length=31, positions="learned"),
+        dtype="mixed_bfloat16",
+    )
     model.build()
     half = TextClassifier(model, classifier.tokenizer, list("abcde"))
     figures = export(half, tmp_path / "out", ["onnx"])
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["classify.onnx", "parity.json", "probabilities.onnx"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "classify.onnx",
+        "parity.json",
+        "probabilities.onnx",
+    ]
     assert figures["sentences"] == 100 and figures["onnx"]["largest_probability_difference"] < 1e-5
     found = OnnxClassifier(tmp_path / "out" / "classify.onnx").classify(TEXTS)
     assert len({c.label for c in found}) > 2
@@ -283,7 +387,13 @@ def test_an_artefact_that_differs_is_not_written(classifier, tmp_path, monkeypat
 
     write = classifier_files.write_saved_model
     monkeypatch.setattr(classifier_files, "write_saved_model", write_another)
-    with pytest.raises(parity.ParityError, match="SavedModel: expected the model's labels, got 120 of 120 .*'de' became 'en'; nothing was"):
+    with pytest.raises(
+        parity.ParityError,
+        match=(
+            "SavedModel: expected the model's labels, got 120 of 120 .*'de' became 'en'; "
+            "nothing was"
+        ),
+    ):
         export(classifier, tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
 
@@ -292,7 +402,9 @@ def test_parity_compares_probabilities():
     expected = np.array([[0.25, 0.75], [np.nan, np.nan]])
     assert parity.check_probabilities("x", expected, expected + 5e-5) == pytest.approx(5e-5)
     for other in (expected + 0.01, np.nan_to_num(expected), expected * np.nan):
-        with pytest.raises(parity.ParityError, match="x: expected the model's probabilities of 2 probe texts"):
+        with pytest.raises(
+            parity.ParityError, match="x: expected the model's probabilities of 2 probe texts"
+        ):
             parity.check_probabilities("x", expected, other)
 
 
@@ -323,42 +435,76 @@ import sys
 for name in ("tensorflow", "keras", "tensorflow_text", "tf2onnx", "onnx", "pydantic"):
     sys.modules[name] = None
 from tfk_transformer import OnnxClassifier
-print([found.label for found in OnnxClassifier(sys.argv[1]).classify(["zweiundvierzig", "forty-two"])])
+results = OnnxClassifier(sys.argv[1]).classify(["zweiundvierzig", "forty-two"])
+print([result.label for result in results])
 """
 
 
 @pytest.mark.parametrize(
     ("code", "name", "printed"),
-    [(SAVED_MODEL, "saved_model", "[b'de', b'en'] [b'de', b'en'] 32"), (ONNX, "classify.onnx", "['de', 'en']")],
+    [
+        (SAVED_MODEL, "saved_model", "[b'de', b'en'] [b'de', b'en'] 32"),
+        (ONNX, "classify.onnx", "['de', 'en']"),
+    ],
     ids=["SavedModel", "ONNX"],
 )
 def test_an_artefact_runs_alone_in_a_fresh_process(files, code, name, printed):
-    done = subprocess.run([sys.executable, "-c", code, files / name], capture_output=True, text=True, cwd=Path(__file__).parent)
+    done = subprocess.run(
+        [sys.executable, "-c", code, files / name],
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parent,
+    )
     assert done.stdout == f"{printed}\n", done.stderr
 
 
 @pytest.mark.parametrize("kind", ["bundle", "saved_model", "classify.onnx"])
 def test_every_runtime_classifies_alike_and_refuses_to_translate(classifier, saved, files, kind):
     model = load(saved if kind == "bundle" else files / kind)
-    assert type(model) is {"bundle": TextClassifier, "saved_model": SavedModelClassifier, "classify.onnx": OnnxClassifier}[kind]
+    assert (
+        type(model)
+        is {
+            "bundle": TextClassifier,
+            "saved_model": SavedModelClassifier,
+            "classify.onnx": OnnxClassifier,
+        }[kind]
+    )
     assert model.labels == LANGUAGES
     assert model.classify(TEXTS, batch_size=3) == closely(classifier.classify(TEXTS))
-    with pytest.raises(ValueError, match=f"texts: expected at most {MAX_LENGTH} tokens each, got more in 1: number 2"):
+    with pytest.raises(
+        ValueError,
+        match=f"texts: expected at most {MAX_LENGTH} tokens each, got more in 1: number 2",
+    ):
         model.classify(["seven", "one " * 99])
     pairs = (TEXTS, TEXTS)
-    for method, given in (("translate", (TEXTS,)), ("stream", ("seven",)), ("score", pairs), ("score_tokens", pairs)):
-        with pytest.raises(ValueError, match=f"^{method}: expected a translator, got a classifier; use classify.$"):
+    for method, given in (
+        ("translate", (TEXTS,)),
+        ("stream", ("seven",)),
+        ("score", pairs),
+        ("score_tokens", pairs),
+    ):
+        with pytest.raises(
+            ValueError, match=f"^{method}: expected a translator, got a classifier; use classify.$"
+        ):
             getattr(model, method)(*given)
 
 
 def test_a_translator_s_saved_model_is_no_classifier_s(classifier, tmp_path):
     size = classifier.tokenizer.vocab_size
-    model = Transformer(TransformerConfig.preset("tiny", source_vocab_size=size, target_vocab_size=size))
+    model = Transformer(
+        TransformerConfig.preset("tiny", source_vocab_size=size, target_vocab_size=size)
+    )
     model.build()
     translator = Translator(model, classifier.tokenizer)
-    write_saved_model(translator, translator.functions, tmp_path / "numbers", {"translate": TRANSLATE})
+    write_saved_model(
+        translator, translator.functions, tmp_path / "numbers", {"translate": TRANSLATE}
+    )
     with pytest.raises(
-        ValueError, match="expected the signature 'classify', got .*; it is a translator's; open it with SavedModelTranslator"
+        ValueError,
+        match=(
+            "expected the signature 'classify', got .*; it is a translator's; open it with "
+            "SavedModelTranslator"
+        ),
     ):
         SavedModelClassifier(tmp_path / "numbers")
 
@@ -368,11 +514,18 @@ def test_files_of_the_other_kind_are_refused(saved, files):
         (saved, "open it with TextClassifier.load"),
         (
             files / "classify.onnx",
-            "that OnnxTranslator reads, got .*classify.onnx, which is for OnnxClassifier; open it with OnnxClassifier",
+            (
+                "that OnnxTranslator reads, got .*classify.onnx, which is for OnnxClassifier; open "
+                "it "
+                "with OnnxClassifier"
+            ),
         ),
         (
             files / "saved_model",
-            r"signature 'translate', got \['classify', 'probabilities', 'serving_default'\] in .*; it is a classifier's",
+            (
+                r"signature 'translate', got \['classify', 'probabilities', 'serving_default'\] in "
+                r".*; it is a classifier's"
+            ),
         ),
     ):
         with pytest.raises(ValueError, match=message):
@@ -387,11 +540,23 @@ def test_translate_on_a_classifiers_bundle_is_one_line_of_error(saved):
     command = [sys.executable, "-m", "tfk_transformer", "translate", saved, "seven"]
     done = run_program(command)
     assert done.returncode == 1 and done.stdout == ""
-    assert done.stderr.splitlines()[-1].startswith("error: translate: expected a translator, got a classifier; use classify.")
+    assert done.stderr.splitlines()[-1].startswith(
+        "error: translate: expected a translator, got a classifier; use classify."
+    )
 
 
 def test_the_command_line_exports_it(saved, tmp_path):
-    command = [sys.executable, "-m", "tfk_transformer", "export", saved, "--out", tmp_path / "out", "--format", "onnx"]
+    command = [
+        sys.executable,
+        "-m",
+        "tfk_transformer",
+        "export",
+        saved,
+        "--out",
+        tmp_path / "out",
+        "--format",
+        "onnx",
+    ]
     done = run_program(command)
     assert done.returncode == 0, done.stderr
     checked, run = done.stdout.splitlines()[-2:]
@@ -401,7 +566,10 @@ def test_the_command_line_exports_it(saved, tmp_path):
 
 
 def test_a_classifier_is_no_translator(classifier):
-    with pytest.raises(ValueError, match="model: expected a Transformer, an Ensemble or a LanguageModel, got a Classifier"):
+    with pytest.raises(
+        ValueError,
+        match="model: expected a Transformer, an Ensemble or a LanguageModel, got a Classifier",
+    ):
         Translator(classifier.model, classifier.tokenizer)
 
 
@@ -424,7 +592,11 @@ def test_ids_that_the_vocabulary_does_not_have_give_nan(signatures, files, class
 def test_no_texts_give_no_labels_and_crash_nothing(signatures, files):
     """ONNX in a process of its own."""
     found = signatures["classify"](text=tf.constant([], tf.string))
-    assert (found["label"].shape, found["probability"].shape, found["probabilities"].shape) == ((0,), (0,), (0, 2))
+    assert (found["label"].shape, found["probability"].shape, found["probabilities"].shape) == (
+        (0,),
+        (0,),
+        (0, 2),
+    )
     code = """
 import sys, numpy as np
 from tfk_transformer.export.runtime.sessions import open_session

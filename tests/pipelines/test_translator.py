@@ -14,7 +14,11 @@ from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
 def test_it_translates_what_it_was_trained_on(translator):
     texts = ["forty-two", "seven", "one hundred ninety-nine"]
-    assert [t.text for t in translator.translate(texts)] == ["zweiundvierzig", "sieben", "einhundertneunundneunzig"]
+    assert [t.text for t in translator.translate(texts)] == [
+        "zweiundvierzig",
+        "sieben",
+        "einhundertneunundneunzig",
+    ]
 
 
 @pytest.mark.long  # traces two searches
@@ -41,10 +45,15 @@ def test_the_whole_prefix_and_the_last_query_give_the_same_translations(translat
 
     texts = [spell(number, "en") for number in range(0, 200, 7)]
     for settings in ({"beam_size": 1}, {"beam_size": 3, "n_best": 3}):
-        cached, whole = (translator.translate(texts, use_cache=use_cache, **settings) for use_cache in (True, False))
+        cached, whole = (
+            translator.translate(texts, use_cache=use_cache, **settings)
+            for use_cache in (True, False)
+        )
         for one, other in zip(cached, whole, strict=True):
             assert [h.text for h in one.hypotheses] == [h.text for h in other.hypotheses]
-            np.testing.assert_allclose([h.score for h in one.hypotheses], [h.score for h in other.hypotheses], atol=1e-4)
+            np.testing.assert_allclose(
+                [h.score for h in one.hypotheses], [h.score for h in other.hypotheses], atol=1e-4
+            )
 
 
 def test_n_best_gives_different_hypotheses_best_first(translator):
@@ -55,25 +64,34 @@ def test_n_best_gives_different_hypotheses_best_first(translator):
 
 def test_the_score_of_a_translation_is_what_scoring_it_gives(translator):
     found = translator.translate(["eighty-one"], length_penalty=0.0)[0]
-    np.testing.assert_allclose(found.score, translator.score(["eighty-one"], [found.text])[0], atol=1e-4)
+    np.testing.assert_allclose(
+        found.score, translator.score(["eighty-one"], [found.text])[0], atol=1e-4
+    )
 
 
 def test_pairs_that_cannot_be_scored_are_refused(translator):
     with pytest.raises(ValueError, match="targets: expected one for each of 2 sources, got 1"):
         translator.score(["one", "two"], ["eins"])
-    for sources, targets in ((["one", "two " * 99], ["eins", "zwei"]), (["one", "two"], ["eins", "zwei " * 99])):
+    for sources, targets in (
+        (["one", "two " * 99], ["eins", "zwei"]),
+        (["one", "two"], ["eins", "zwei " * 99]),
+    ):
         with pytest.raises(ValueError, match="at most 32 tokens a side, got more in pair number 2"):
             translator.score(sources, targets)
 
 
 def test_a_pair_that_is_too_long_spoils_no_other_score(translator):
-    scores = translator._scoring()(tf.constant(["seven", "one " * 99]), tf.constant(["sieben", "eins"]))[0].numpy()
+    scores = translator._scoring()(
+        tf.constant(["seven", "one " * 99]), tf.constant(["sieben", "eins"])
+    )[0].numpy()
     np.testing.assert_allclose(scores[0], translator.score(["seven"], ["sieben"])[0], atol=1e-5)
     assert np.isnan(scores[1])
 
 
 def test_the_score_graph_is_the_full_masked_pass(translator):
-    operations = {op.type for op in translator._scoring().get_concrete_function().graph.get_operations()}
+    operations = {
+        op.type for op in translator._scoring().get_concrete_function().graph.get_operations()
+    }
     assert "MatrixBandPart" in operations
 
 
@@ -82,13 +100,18 @@ def test_blank_text_gives_blank_text(translator):
 
 
 def test_text_that_is_too_long_is_named(translator):
-    with pytest.raises(ValueError, match=r"at most 32 tokens each, got more in 1: number 2 \('one one .*', 10000 words\)"):
+    with pytest.raises(
+        ValueError,
+        match=r"at most 32 tokens each, got more in 1: number 2 \('one one .*', 10000 words\)",
+    ):
         translator.translate(["two", "one " * 10000])
 
 
 def test_a_source_that_is_too_long_spoils_no_other_in_the_graph(translator):
     settings = SearchSettings(max_length=32).model_dump().values()
-    found = translator._translation()(tf.constant(["forty-two", "one " * 99]), tf.constant([""]), *settings)
+    found = translator._translation()(
+        tf.constant(["forty-two", "one " * 99]), tf.constant([""]), *settings
+    )
     assert found.texts.numpy().tolist() == [[b"zweiundvierzig"], [b""]]
     assert np.isnan(found.scores.numpy()).tolist() == [[False], [True]]
 
@@ -115,16 +138,28 @@ def test_saved_and_loaded_it_gives_the_same(translator, tmp_path):
     assert loaded.translate(["eleven"]) == translator.translate(["eleven"])
 
 
-@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "source.model", "target.model"])
+@pytest.mark.parametrize(
+    "name", ["config.json", "model.safetensors", "source.model", "target.model"]
+)
 def test_a_bundle_without_a_file_is_refused(bundle, tmp_path, name):
     copy = shutil.copytree(bundle, tmp_path / "copy")
     (copy / name).unlink()
-    with pytest.raises(ValueError, match=f"expected a folder that `train` or `Translator.save` wrote, got .*copy without {name}"):
+    with pytest.raises(
+        ValueError,
+        match=(
+            f"expected a folder that `train` or `Translator.save` wrote, got .*copy without {name}"
+        ),
+    ):
         Translator.load(copy)
 
 
 @pytest.mark.parametrize(
-    ("name", "message"), [("config.json", "expected JSON"), ("model.safetensors", "do not load"), ("source.model", "SentencePiece")]
+    ("name", "message"),
+    [
+        ("config.json", "expected JSON"),
+        ("model.safetensors", "do not load"),
+        ("source.model", "SentencePiece"),
+    ],
 )
 def test_a_truncated_file_is_named(bundle, tmp_path, name, message):
     copy = shutil.copytree(bundle, tmp_path / "copy")
@@ -135,7 +170,11 @@ def test_a_truncated_file_is_named(bundle, tmp_path, name, message):
 
 def test_tokenizer_and_model_must_fit():
     tokenizer = SubwordTokenizer.train(["one two three"] * 9, vocab_size=12)
-    model = Transformer(TransformerConfig.preset("tiny", source_vocab_size=tokenizer.vocab_size, target_vocab_size=99))
+    model = Transformer(
+        TransformerConfig.preset(
+            "tiny", source_vocab_size=tokenizer.vocab_size, target_vocab_size=99
+        )
+    )
     with pytest.raises(ValueError, match="target_tokenizer: expected 99 pieces"):
         Translator(model, tokenizer)
 
@@ -143,7 +182,12 @@ def test_tokenizer_and_model_must_fit():
 @pytest.mark.parametrize(
     ("beam_size", "layers"),
     # Searches in a graph and step by step.
-    [(1, 1), pytest.param(1, 2, marks=pytest.mark.long), pytest.param(3, 1, marks=pytest.mark.long), (3, 2)],
+    [
+        (1, 1),
+        pytest.param(1, 2, marks=pytest.mark.long),
+        pytest.param(3, 1, marks=pytest.mark.long),
+        (3, 2),
+    ],
 )
 def test_the_graph_of_a_search_gives_what_its_steps_give_one_by_one(translator, layers, beam_size):
     """TensorFlow's optimizer once gave nothing for a decoder of a single layer."""
@@ -157,6 +201,8 @@ def test_the_graph_of_a_search_gives_what_its_steps_give_one_by_one(translator, 
     source = one.source_tokenizer.graph_encode(np.array(texts))
     from tfk_transformer.generation.beam_search import Limits
 
-    eager = one.functions.generate(source, Limits(*SearchSettings(beam_size=beam_size, max_length=7).as_arrays().values()))
+    eager = one.functions.generate(
+        source, Limits(*SearchSettings(beam_size=beam_size, max_length=7).as_arrays().values())
+    )
     assert [t.text for t in found] == one.target_tokenizer.decode(eager.ids[:, 0].numpy())
     np.testing.assert_allclose([t.score for t in found], eager.scores[:, 0], rtol=1e-5)

@@ -10,7 +10,11 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from tfk_transformer.config.model_options import ClassifierConfig, LanguageModelConfig, TransformerConfig
+from tfk_transformer.config.model_options import (
+    ClassifierConfig,
+    LanguageModelConfig,
+    TransformerConfig,
+)
 from tfk_transformer.models.registry import make_model
 from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.pipelines.weights import WEIGHTS, check_sizes, read_weights, write_weights
@@ -19,15 +23,29 @@ SAVED = Path(__file__).parents[1] / "saved_files" / "bundle"
 SIZES = {"model_dim": 6, "num_heads": 2, "ff_dim": 5, "max_length": 11}
 DECODER = {"decoder_layers": 2, **SIZES}
 CONFIGS = {
-    "encoder_decoder": TransformerConfig(source_vocab_size=13, target_vocab_size=17, encoder_layers=3, **DECODER),
-    "tied": TransformerConfig(source_vocab_size=13, target_vocab_size=13, encoder_layers=1, tie_embeddings="all", **DECODER),
+    "encoder_decoder": TransformerConfig(
+        source_vocab_size=13, target_vocab_size=17, encoder_layers=3, **DECODER
+    ),
+    "tied": TransformerConfig(
+        source_vocab_size=13,
+        target_vocab_size=13,
+        encoder_layers=1,
+        tie_embeddings="all",
+        **DECODER,
+    ),
     "options": TransformerConfig(
-        source_vocab_size=13, target_vocab_size=17, encoder_layers=1, positions="learned", attention_bias=True, output_bias=True,
-        shared_projections=True, **DECODER,
+        source_vocab_size=13,
+        target_vocab_size=17,
+        encoder_layers=1,
+        positions="learned",
+        attention_bias=True,
+        output_bias=True,
+        shared_projections=True,
+        **DECODER,
     ),
     "decoder": LanguageModelConfig(vocab_size=19, **DECODER),
     "encoder": ClassifierConfig(vocab_size=19, num_classes=3, encoder_layers=2, **SIZES),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
@@ -46,7 +64,10 @@ def test_the_file_is_read_by_the_library_alone(tmp_path):
     write_weights(model, tmp_path / WEIGHTS)
     arrays = safetensors.numpy.load_file(tmp_path / WEIGHTS)
     assert sorted(arrays) == sorted(model.named_weights)
-    np.testing.assert_array_equal(arrays["encoder/layer_2/attention/query"], model.named_weights["encoder/layer_2/attention/query"])
+    np.testing.assert_array_equal(
+        arrays["encoder/layer_2/attention/query"],
+        model.named_weights["encoder/layer_2/attention/query"],
+    )
 
 
 @pytest.fixture
@@ -65,20 +86,40 @@ def changed(bundle, **values):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"source_vocab_size": 10**7, "target_vocab_size": 10**7}, "a table of source_vocab_size by model_dim would have 160,000,000"),
-        ({"target_vocab_size": 10**9, "tie_embeddings": "none"}, "a table of target_vocab_size by model_dim would have 16,000,000,000"),
+        (
+            {"source_vocab_size": 10**7, "target_vocab_size": 10**7},
+            "a table of source_vocab_size by model_dim would have 160,000,000",
+        ),
+        (
+            {"target_vocab_size": 10**9, "tie_embeddings": "none"},
+            "a table of target_vocab_size by model_dim would have 16,000,000,000",
+        ),
         ({"model_dim": 10**6}, "the feed-forward of all layers would have 48,000,000"),
-        ({"num_heads": 10**6, "key_dim": 8, "value_dim": 8}, "the query of all layers would have 256,000,000"),
-        ({"value_dim": 10**9, "key_dim": 8}, "the attention output of all layers would have 64,000,000,000"),
+        (
+            {"num_heads": 10**6, "key_dim": 8, "value_dim": 8},
+            "the query of all layers would have 256,000,000",
+        ),
+        (
+            {"value_dim": 10**9, "key_dim": 8},
+            "the attention output of all layers would have 64,000,000,000",
+        ),
         ({"ff_dim": 10**7}, "the feed-forward of all layers would have 320,000,000"),
         ({"encoder_layers": 2000}, "there are 2,001 layers and 35 arrays"),
         ({"decoder_layers": 10**6}, "there are 1,000,001 layers and 35 arrays"),
-        ({"max_length": 10**7}, "the positions of max_length 10,000,000 would have 160,000,000 numbers"),
-        ({"max_length": 10**9, "positions": "learned"}, "a table of max_length by model_dim would have 16,000,000,000"),
+        (
+            {"max_length": 10**7},
+            "the positions of max_length 10,000,000 would have 160,000,000 numbers",
+        ),
+        (
+            {"max_length": 10**9, "positions": "learned"},
+            "a table of max_length by model_dim would have 16,000,000,000",
+        ),
     ],
 )
 def test_sizes_that_the_weights_do_not_have_are_refused(bundle, values, message):
-    with pytest.raises(ValueError, match=r"^bundle: the configuration is not that of .*, which has 5,872 weights: ") as refused:
+    with pytest.raises(
+        ValueError, match=r"^bundle: the configuration is not that of .*, which has 5,872 weights: "
+    ) as refused:
         Translator.load(changed(bundle, **values))
     assert message in str(refused.value) and "\n" not in str(refused.value)
 
@@ -87,12 +128,17 @@ def test_sizes_that_the_weights_do_not_have_are_refused(bundle, values, message)
     ("values", "message"),
     [
         ({"encoder_layers": 2}, "no 'encoder/layer_1/attention/query' (2, 16, 8)"),
-        ({"ff_dim": 23}, "'encoder/layer_0/feed_forward/inner/kernel' of shape (16, 24) for (16, 23)"),
+        (
+            {"ff_dim": 23},
+            "'encoder/layer_0/feed_forward/inner/kernel' of shape (16, 24) for (16, 23)",
+        ),
         ({"norm": "post"}, "an unexpected 'encoder/final_norm/gamma' (16,)"),
     ],
 )
 def test_a_plausible_configuration_of_other_weights_is_refused_by_name(bundle, values, message):
-    with pytest.raises(ValueError, match="^bundle: expected the weights of its configuration in ") as refused:
+    with pytest.raises(
+        ValueError, match="^bundle: expected the weights of its configuration in "
+    ) as refused:
         Translator.load(changed(bundle, **values))
     assert message in str(refused.value)
 
@@ -102,7 +148,9 @@ def test_arrays_of_another_type_are_refused(bundle, dtype):
     arrays = safetensors.numpy.load_file(bundle / WEIGHTS)
     name = sorted(arrays)[0]
     safetensors.numpy.save_file({**arrays, name: arrays[name].astype(dtype)}, bundle / WEIGHTS)
-    with pytest.raises(ValueError, match=f"do not load: expected arrays of F32, got .* for '{name}'"):
+    with pytest.raises(
+        ValueError, match=f"do not load: expected arrays of F32, got .* for '{name}'"
+    ):
         Translator.load(bundle)
 
 
@@ -113,20 +161,29 @@ def test_arrays_of_another_type_are_refused(bundle, dtype):
         (10**12).to_bytes(8, "little"),
         (2).to_bytes(8, "little") + b"{}",
         (2).to_bytes(8, "little") + b"[]",
-        (90).to_bytes(8, "little") + b'{"x":{"dtype":"F32","shape":[4000000000,4000000000],"data_offsets":[0,4]}}'.ljust(90) + b"0000",
+        (90).to_bytes(8, "little")
+        + b'{"x":{"dtype":"F32","shape":[4000000000,4000000000],"data_offsets":[0,4]}}'.ljust(90)
+        + b"0000",
     ],
     ids=["length", "longer than the file", "no arrays", "a list", "a shape without its bytes"],
 )
 def test_a_header_that_lies_is_refused(bundle, header):
     (bundle / WEIGHTS).write_bytes(header)
-    with pytest.raises(ValueError, match=r"^bundle: (the weights in .* do not load: |the configuration is not that of )"):
+    with pytest.raises(
+        ValueError,
+        match=r"^bundle: (the weights in .* do not load: |the configuration is not that of )",
+    ):
         Translator.load(bundle)
 
 
 def test_weights_that_do_not_fit_into_memory_are_refused_before_they_are_read(tmp_path):
-    """The process may take 800 MB more. The file has 400 MB of zeros, and its model would take three times as much."""
+    """The process may take 800 MB more. The file has 400 MB of zeros, and its model would take
+    three times as much.
+    """
     width = 10**4
-    header = json.dumps({"x": {"dtype": "F32", "shape": [width, width], "data_offsets": [0, 4 * width * width]}}).encode()
+    header = json.dumps(
+        {"x": {"dtype": "F32", "shape": [width, width], "data_offsets": [0, 4 * width * width]}}
+    ).encode()
     with (tmp_path / WEIGHTS).open("wb") as file:
         file.write(len(header).to_bytes(8, "little") + header)
         file.truncate(8 + len(header) + 4 * width * width)
@@ -135,7 +192,8 @@ import resource, sys
 from pathlib import Path
 from tfk_transformer.config.model_options import ClassifierConfig
 from tfk_transformer.pipelines.weights import read_weights
-config = ClassifierConfig(vocab_size=10**4, num_classes=2, encoder_layers=1, model_dim=10**4, num_heads=1, ff_dim=1)
+sizes = {"vocab_size": 10**4, "model_dim": 10**4, "num_heads": 1, "ff_dim": 1}
+config = ClassifierConfig(num_classes=2, encoder_layers=1, **sizes)
 used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + 800 * 10**6, resource.RLIM_INFINITY))
 try:
@@ -143,10 +201,13 @@ try:
 except ValueError as error:
     print(error)
 """
-    done = subprocess.run([sys.executable, "-c", code, tmp_path / WEIGHTS], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code, tmp_path / WEIGHTS], capture_output=True, text=True
+    )
     assert (
-        "bundle: expected enough memory for 100,000,000 weights and positions up to max_length 256, 1.3 GB, got 0.8 GB free" in done.stdout
-    ), done
+        "bundle: expected enough memory for 100,000,000 weights and positions up to max_length "
+        "256, 1.3 GB, got 0.8 GB free"
+    ) in done.stdout, done
 
 
 @pytest.mark.long  # two processes
@@ -160,8 +221,9 @@ from tfk_transformer.pipelines.translator import Translator
 random = np.random.default_rng(7)
 path = Path(sys.argv[1])
 whole = path.read_bytes()
-for place in random.integers(0, min(len(whole), 9000), 40):
-    path.write_bytes(whole[:place] + bytes([whole[place] ^ (1 << random.integers(8))]) + whole[place + 1:])
+for index in random.integers(0, min(len(whole), 9000), 40):
+    flipped = bytes([whole[index] ^ (1 << random.integers(8))])
+    path.write_bytes(whole[:index] + flipped + whole[index + 1:])
     try:
         Translator.load(path.parent)
     except ValueError as error:
@@ -178,4 +240,8 @@ def test_the_check_knows_every_part_of_a_large_model():
     """Of a model as large as its weights nothing is refused: each part is at most the whole."""
     config = TransformerConfig.preset("base", source_vocab_size=8000, target_vocab_size=8000)
     model = make_model(config)
-    check_sizes(config, {name: tuple(weight.shape) for name, weight in model.named_weights.items()}, Path("weights"))
+    check_sizes(
+        config,
+        {name: tuple(weight.shape) for name, weight in model.named_weights.items()},
+        Path("weights"),
+    )

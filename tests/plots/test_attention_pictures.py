@@ -12,7 +12,19 @@ from tfk_transformer.inference.results import Hypothesis, Translation
 from tfk_transformer.plots import alignment, attention_map
 from tfk_transformer.plots.fonts import fonts_for
 
-WORDS = ["▁the", "▁internationalization", "s", "▁,", "▁", "$", "▁مرحبا", "▁dog", "▁unexpected", "ly", "</s>"]
+WORDS = [
+    "▁the",
+    "▁internationalization",
+    "s",
+    "▁,",
+    "▁",
+    "$",
+    "▁مرحبا",
+    "▁dog",
+    "▁unexpected",
+    "ly",
+    "</s>",
+]
 NOWHERE = "\U00012f90"  # of the Cypro-Minoan syllabary
 
 
@@ -25,7 +37,10 @@ def weights_of(*shape):
 
 
 def overlap(one, other):
-    return min(one.x1, other.x1) - max(one.x0, other.x0) > 0 and min(one.y1, other.y1) - max(one.y0, other.y0) > 0
+    return (
+        min(one.x1, other.x1) - max(one.x0, other.x0) > 0
+        and min(one.y1, other.y1) - max(one.y0, other.y0) > 0
+    )
 
 
 def check_texts(figure, texts):
@@ -35,9 +50,15 @@ def check_texts(figure, texts):
     texts = [text for text in texts if text.get_text()]
     width, height = figure.bbox.size
     for text, box in zip(texts, boxes, strict=True):
-        assert -1 < box.x0 and box.x1 < width + 1 and -1 < box.y0 and box.y1 < height + 1, text.get_text()
+        assert -1 < box.x0 and box.x1 < width + 1 and -1 < box.y0 and box.y1 < height + 1, (
+            text.get_text()
+        )
     pairs = itertools.combinations(zip(texts, boxes, strict=True), 2)
-    assert [(one.get_text(), other.get_text()) for (one, box), (other, beside) in pairs if overlap(box, beside)] == []
+    assert [
+        (one.get_text(), other.get_text())
+        for (one, box), (other, beside) in pairs
+        if overlap(box, beside)
+    ] == []
 
 
 def test_attention_map_has_a_panel_a_head():
@@ -48,7 +69,13 @@ def test_attention_map_has_a_panel_a_head():
     np.testing.assert_array_equal(panels[4].images[0].get_array(), weights[4])
     assert [label.get_text() for label in panels[0].get_xticklabels()] == ["ein", "Hund", "</s>"]
     assert [label.get_text() for label in panels[0].get_yticklabels()] == ["a", "dog"]
-    assert [panel.get_title() for panel in panels] == ["head 1", "head 2", "head 3", "head 4", "head 5"]
+    assert [panel.get_title() for panel in panels] == [
+        "head 1",
+        "head 2",
+        "head 3",
+        "head 4",
+        "head 5",
+    ]
     assert (panels[0].get_xlabel(), panels[0].get_ylabel(), bar.get_ylabel()) == (
         "token attended to",
         "token predicted",
@@ -66,11 +93,17 @@ def test_all_panels_have_the_same_colours_whose_lightness_rises_with_the_weight(
 
 @pytest.mark.parametrize(("count", "heads"), [(3, 4), (25, 2), (60, 1)])
 def test_tokens_are_legible_in_any_number(count, heads):
-    figure = attention_map(weights_of(heads, count - 1, count), tokens(count), tokens(count - 1), title="layer 2 of 2")
+    figure = attention_map(
+        weights_of(heads, count - 1, count), tokens(count), tokens(count - 1), title="layer 2 of 2"
+    )
     *panels, bar = figure.axes
-    labels = [label for panel in panels for label in [*panel.get_xticklabels(), *panel.get_yticklabels()]]
+    labels = [
+        label for panel in panels for label in [*panel.get_xticklabels(), *panel.get_yticklabels()]
+    ]
     assert {label.get_fontsize() for label in labels} == {8}
-    names = [part for panel in panels for part in (panel.title, panel.xaxis.label, panel.yaxis.label)]
+    names = [
+        part for panel in panels for part in (panel.title, panel.xaxis.label, panel.yaxis.label)
+    ]
     others = [bar.yaxis.label, *bar.get_yticklabels()[1:-1], figure._suptitle]
     check_texts(figure, [*labels, *names, *others])
 
@@ -78,7 +111,10 @@ def test_tokens_are_legible_in_any_number(count, heads):
 def test_a_single_map_is_drawn_on_given_axes():
     own = Figure().subplots()
     weights = weights_of(3, 5)
-    assert attention_map(weights, tokens(5), tokens(3), axes=own, labels=("read", "written")) is own.figure
+    assert (
+        attention_map(weights, tokens(5), tokens(3), axes=own, labels=("read", "written"))
+        is own.figure
+    )
     np.testing.assert_array_equal(own.images[0].get_array(), weights)
     assert (own.get_xlabel(), own.get_ylabel(), own.get_title()) == ("read", "written", "")
     with pytest.raises(ValueError, match="axes: expected one for each of 2 heads, got 1"):
@@ -86,22 +122,36 @@ def test_a_single_map_is_drawn_on_given_axes():
 
 
 def test_attention_map_refuses_tokens_that_do_not_fit():
-    with pytest.raises(ValueError, match=r"weights: expected shape \(heads, 1, 3\) for the tokens, got \(5, 2, 3\)"):
+    with pytest.raises(
+        ValueError, match=r"weights: expected shape \(heads, 1, 3\) for the tokens, got \(5, 2, 3\)"
+    ):
         attention_map(np.ones((5, 2, 3)), ["a", "b", "c"], ["d"])
 
 
 def test_pieces_lose_the_mark_of_a_blank_and_nothing_else():
     given = ["▁", "▁a▁b", "$x$", "\n", "</s>", "▁" + "x" * 30]
     axes = attention_map(weights_of(1, 1, len(given)), given, ["t"]).axes[0]
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["␣", "a b", "$x$", "�", "</s>", "x" * 23 + "…"]
+    assert [label.get_text() for label in axes.get_xticklabels()] == [
+        "␣",
+        "a b",
+        "$x$",
+        "�",
+        "</s>",
+        "x" * 23 + "…",
+    ]
     assert not any(label.get_parse_math() for label in axes.get_xticklabels())
 
 
 def test_a_font_is_chosen_for_characters_that_the_first_one_lacks():
-    """Letters of mathematics stand for Chinese: every matplotlib brings a font for them, but not DejaVu Sans."""
+    """Letters of mathematics stand for Chinese: every matplotlib brings a font for them, but not
+    DejaVu Sans.
+    """
     first, *others = fonts_for(["a", "𝓐"])
     assert others
-    has = [ord("𝓐") in font_manager.get_font(font_manager.findfont(name)).get_charmap() for name in (first, others[0])]
+    has = [
+        ord("𝓐") in font_manager.get_font(font_manager.findfont(name)).get_charmap()
+        for name in (first, others[0])
+    ]
     assert has == [False, True]
     figure = attention_map(weights_of(1, 1, 2), ["a", "𝓐"], ["t"])
     assert figure.axes[0].get_xticklabels()[1].get_fontfamily() == [first, *others]
@@ -109,7 +159,10 @@ def test_a_font_is_chosen_for_characters_that_the_first_one_lacks():
 
 
 def test_characters_without_a_font_are_named_with_the_cure():
-    with pytest.warns(UserWarning, match=f"fonts: .* '{NOWHERE}', found none, so the picture shows boxes; install one"):
+    with pytest.warns(
+        UserWarning,
+        match=f"fonts: .* '{NOWHERE}', found none, so the picture shows boxes; install one",
+    ):
         figure = attention_map(weights_of(1, 1, 2), ["a", NOWHERE], ["t"])
     figure.savefig(io.BytesIO())  # matplotlib's own warning would be an error here
 
@@ -117,15 +170,31 @@ def test_characters_without_a_font_are_named_with_the_cure():
 def translation(source, target, weights):
     """A translation word by word, with one layer and one head."""
     pieces = [[*(f"▁{word}" for word in text.split()), "</s>"] for text in (source, target)]
-    return Translation(source, [Hypothesis(target, -1.0, pieces[1], None, np.array(weights, "float32")[None, None], pieces[0])])
+    return Translation(
+        source,
+        [
+            Hypothesis(
+                target, -1.0, pieces[1], None, np.array(weights, "float32")[None, None], pieces[0]
+            )
+        ],
+    )
 
 
 def test_alignment_draws_a_line_for_each_link():
     found = translation(
-        "the red dog", "le chien rouge", [[0.7, 0.1, 0.1, 0.1], [0.1, 0.2, 0.6, 0.1], [0.0, 0.8, 0.1, 0.1], [0.1, 0.1, 0.1, 0.7]]
+        "the red dog",
+        "le chien rouge",
+        [[0.7, 0.1, 0.1, 0.1], [0.1, 0.2, 0.6, 0.1], [0.0, 0.8, 0.1, 0.1], [0.1, 0.1, 0.1, 0.7]],
     )
     axes = alignment(found).axes[0]
-    assert [text.get_text().strip() for text in axes.texts] == ["the", "red", "dog", "le", "chien", "rouge"]
+    assert [text.get_text().strip() for text in axes.texts] == [
+        "the",
+        "red",
+        "dog",
+        "le",
+        "chien",
+        "rouge",
+    ]
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["source", "translation"]
     lines = {tuple(line.get_ydata()): line for line in axes.lines}
     assert set(lines) == {(0, 0), (1, 2), (2, 1)}
@@ -137,7 +206,10 @@ def test_a_link_of_one_way_is_dashed():
     found = translation("a b", "x", [[0.3, 0.6, 0.1], [0.1, 0.1, 0.8]])
     own = Figure().subplots()
     assert alignment(found, axes=own) is own.figure
-    assert {(*line.get_ydata(), line.get_linestyle()) for line in own.lines} == {(0.0, 0.5, ":"), (1.0, 0.5, "-")}
+    assert {(*line.get_ydata(), line.get_linestyle()) for line in own.lines} == {
+        (0.0, 0.5, ":"),
+        (1.0, 0.5, "-"),
+    }
 
 
 @pytest.mark.parametrize("count", [3, 25, 60])
@@ -148,5 +220,8 @@ def test_words_of_an_alignment_do_not_touch(count):
 
 
 def test_a_translation_without_attention_has_no_alignment():
-    with pytest.raises(ValueError, match="translation: expected one with attention, got none; translate with attention=True"):
+    with pytest.raises(
+        ValueError,
+        match="translation: expected one with attention, got none; translate with attention=True",
+    ):
         alignment(Translation("a", [Hypothesis("b", -1.0)]))

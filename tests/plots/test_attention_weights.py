@@ -1,4 +1,6 @@
-"""The attention of a sentence from each kind of model, and the page that shows it, read back in a browser."""
+"""The attention of a sentence from each kind of model, and the page that shows it, read back in a
+browser.
+"""
 
 import base64
 import json
@@ -32,7 +34,9 @@ def test_a_bundle_gives_every_kind(found, translator):
     assert found.score == translator.translate([SOURCE], attention=True)[0].score
     config = translator.model.config
     source, target = found.encoder.rows, found.cross.rows
-    assert "".join(source) == "▁one▁hundred▁seventy-eight</s>" and "".join(target) == f"▁{TARGET}</s>"
+    assert (
+        "".join(source) == "▁one▁hundred▁seventy-eight</s>" and "".join(target) == f"▁{TARGET}</s>"
+    )
     assert found.cross.columns == found.encoder.columns == source
     assert found.decoder.columns == ["<s>", *target[:-1]] and found.decoder.rows == target
     for _, maps in found.kinds():
@@ -42,8 +46,13 @@ def test_a_bundle_gives_every_kind(found, translator):
 
 
 def test_the_weights_are_those_of_the_model(found, translator):
-    ids = [translator.source_tokenizer.encode([SOURCE])[0] + [2], [START_ID, *translator.target_tokenizer.encode([TARGET])[0]]]
-    maps = translator.model.attention_maps({"source": np.array(ids[:1]), "target": np.array(ids[1:])})
+    ids = [
+        translator.source_tokenizer.encode([SOURCE])[0] + [2],
+        [START_ID, *translator.target_tokenizer.encode([TARGET])[0]],
+    ]
+    maps = translator.model.attention_maps(
+        {"source": np.array(ids[:1]), "target": np.array(ids[1:])}
+    )
     for name in ("encoder", "decoder", "cross"):
         expected = np.stack([np.asarray(layer)[0] for layer in getattr(maps, name)])
         np.testing.assert_allclose(getattr(found, name).weights, expected, atol=1e-5)
@@ -54,22 +63,42 @@ def test_files_give_the_attention_to_the_source(found, exported, file):
     model = tfk.OnnxScorer(exported / file) if file == "score.onnx" else tfk.load(exported / file)
     other = attention_of(model, SOURCE, TARGET)
     np.testing.assert_allclose(other.cross.weights, found.cross.weights, atol=1e-5)
-    assert (other.cross.rows, other.cross.columns, other.score) == (found.cross.rows, found.cross.columns, None)
-    assert (other.encoder, other.decoder) == (None, None) and "a bundle shows that of encoder and decoder" in other.missing
+    assert (other.cross.rows, other.cross.columns, other.score) == (
+        found.cross.rows,
+        found.cross.columns,
+        None,
+    )
+    assert (other.encoder, other.decoder) == (
+        None,
+        None,
+    ) and "a bundle shows that of encoder and decoder" in other.missing
 
 
 def test_a_decoder_only_model_has_one_kind(translator):
     sizes = {"model_dim": 6, "ff_dim": 7, "num_heads": 3, "decoder_layers": 1, "max_length": 40}
-    model = translator_of(translator.source_tokenizer, LanguageModel, vocab_size=translator.source_tokenizer.vocab_size, **sizes)
+    model = translator_of(
+        translator.source_tokenizer,
+        LanguageModel,
+        vocab_size=translator.source_tokenizer.vocab_size,
+        **sizes,
+    )
     other = attention_of(model, "one", "two")
-    assert (other.cross, other.encoder) == (None, None) and other.missing == "A decoder-only model has no encoder."
-    assert other.decoder.columns[:2] == ["<s>", "▁one"] and other.decoder.weights.shape[:2] == (1, 3)
+    assert (other.cross, other.encoder) == (
+        None,
+        None,
+    ) and other.missing == "A decoder-only model has no encoder."
+    assert other.decoder.columns[:2] == ["<s>", "▁one"] and other.decoder.weights.shape[:2] == (
+        1,
+        3,
+    )
 
 
 @pytest.mark.long  # a search with two models
 def test_an_ensemble_has_a_mean(translator):
     other = attention_of(Translator.ensemble([translator, translator]), SOURCE, TARGET)
-    assert [name for name, _ in other.kinds()] == ["cross"] and "An ensemble has only the mean attention" in other.missing
+    assert [name for name, _ in other.kinds()] == [
+        "cross"
+    ] and "An ensemble has only the mean attention" in other.missing
 
 
 def test_a_blank_text_is_refused(translator):
@@ -81,10 +110,17 @@ def test_a_figure_has_the_chosen_heads(found):
     def shown(**chosen):
         figure = attention_figure(found, **chosen)
         *panels, _ = figure.axes
-        return figure._suptitle.get_text(), [panel.get_title() for panel in panels], [panel.images[0].get_array() for panel in panels]
+        return (
+            figure._suptitle.get_text(),
+            [panel.get_title() for panel in panels],
+            [panel.images[0].get_array() for panel in panels],
+        )
 
     title, heads, images = shown()
-    assert (title, heads) == ("decoder to source: layer 2 of 2", ["head 1", "head 2", "head 3", "head 4"])
+    assert (title, heads) == (
+        "decoder to source: layer 2 of 2",
+        ["head 1", "head 2", "head 3", "head 4"],
+    )
     np.testing.assert_array_equal(images, found.cross.weights[1])
     title, heads, images = shown(kind="encoder", layer=1, head=-1)
     assert (title, heads) == ("encoder, source to source: layer 1 of 2", ["head 4"])
@@ -92,13 +128,18 @@ def test_a_figure_has_the_chosen_heads(found):
     title, heads, images = shown(mean=True)
     assert (title, heads) == ("decoder to source: mean of 2 layers", ["mean of all heads"])
     np.testing.assert_allclose(images[0], found.cross.weights.mean(axis=(0, 1)))
-    np.testing.assert_allclose(shown(layer=-2, mean=True)[2][0], found.cross.weights[0].mean(axis=0))
+    np.testing.assert_allclose(
+        shown(layer=-2, mean=True)[2][0], found.cross.weights[0].mean(axis=0)
+    )
 
 
 @pytest.mark.parametrize(
     ("chosen", "message"),
     [
-        ({"layer": 3}, "layer: expected a number from 1 to 2, or from -1 to -2 for the last ones, got 3"),
+        (
+            {"layer": 3},
+            "layer: expected a number from 1 to 2, or from -1 to -2 for the last ones, got 3",
+        ),
         ({"head": 0}, "head: expected a number from 1 to 4"),
         ({"head": 1, "mean": True}, "head: expected none with the mean of all heads, got 1"),
     ],
@@ -114,7 +155,9 @@ def test_a_kind_that_a_file_does_not_have_is_refused(found):
 
 
 def made():
-    """Weights of two layers and three heads, whose sizes all differ, with text that could be markup."""
+    """Weights of two layers and three heads, whose sizes all differ, with text that could be
+    markup.
+    """
     rows, columns = ["▁</script>", "▁&amp;", "مرحبا", "</s>"], ["▁<b>", "中文", "▁c", "▁d", "</s>"]
     random = np.random.default_rng(0)
     cross = HeadMaps(random.dirichlet(np.ones(5), (2, 3, 4)).astype("float32"), rows, columns)
@@ -124,17 +167,32 @@ def made():
 
 def test_the_page_holds_all_weights():
     weights, page = made(), attention_page(made())
-    data = json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', page)[1])
-    assert (data["source"], data["translation"], data["score"], data["missing"]) == ("a </script> b", "<i>c</i>", -0.125, "Why not.")
-    assert [kind["title"] for kind in data["kinds"]] == ["decoder to source", "encoder, source to source"]
+    data = json.loads(
+        re.search(r'<script type="application/json" id="data">(.*?)</script>', page)[1]
+    )
+    assert (data["source"], data["translation"], data["score"], data["missing"]) == (
+        "a </script> b",
+        "<i>c</i>",
+        -0.125,
+        "Why not.",
+    )
+    assert [kind["title"] for kind in data["kinds"]] == [
+        "decoder to source",
+        "encoder, source to source",
+    ]
     assert data["kinds"][0]["rows"] == ["</script>", "&amp;", "مرحبا", "</s>"]
     for kind, (_, maps) in zip(data["kinds"], weights.kinds(), strict=True):
-        stored = np.frombuffer(base64.b64decode(kind["weights"]), "uint8").reshape(maps.weights.shape) / 255
+        stored = (
+            np.frombuffer(base64.b64decode(kind["weights"]), "uint8").reshape(maps.weights.shape)
+            / 255
+        )
         np.testing.assert_allclose(stored, maps.weights, atol=0.5 / 255 + 1e-6)
     assert "http" not in re.sub(r"http-equiv", "", page)  # no other host
 
 
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+BROWSER = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
 
 
 @pytest.mark.skipif(not BROWSER, reason="Chromium is not installed")
@@ -142,16 +200,33 @@ def test_a_browser_shows_the_tokens_and_weights(tmp_path):
     import html5lib
 
     weights = made()
-    # The second head of the first layer is chosen as a user would, and an arrow key reads the cell beside the first one.
+    # The second head of the first layer is chosen as a user would, and an arrow key reads the cell
+    # beside the first one.
     steps = """<script>
       document.querySelector('[aria-label="layer 1, head 2"]').click();
       document.querySelector("td[tabindex='0']").focus();
-      document.activeElement.dispatchEvent(new KeyboardEvent("keydown", { key: "ArrowRight", bubbles: true }));
+      const right = new KeyboardEvent("keydown", { key: "ArrowRight", bubbles: true });
+      document.activeElement.dispatchEvent(right);
     </script>"""
-    (tmp_path / "page.html").write_text(attention_page(weights).replace("</body>", f"{steps}</body>"), encoding="utf-8")
-    command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", f"--user-data-dir={tmp_path / 'user'}"]
+    (tmp_path / "page.html").write_text(
+        attention_page(weights).replace("</body>", f"{steps}</body>"), encoding="utf-8"
+    )
+    command = [
+        BROWSER,
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--no-first-run",
+        f"--user-data-dir={tmp_path / 'user'}",
+    ]
     command += ["--disable-dev-shm-usage", "--dump-dom", f"file://{tmp_path / 'page.html'}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env={**os.environ, "HOME": str(tmp_path)})
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "HOME": str(tmp_path)},
+    )
     page = html5lib.parse(done.stdout, namespaceHTMLElements=False)
     by_id = {element.get("id"): element for element in page.iter() if element.get("id")}
 
@@ -164,5 +239,9 @@ def test_a_browser_shows_the_tokens_and_weights(tmp_path):
     np.testing.assert_allclose(np.reshape(shown, (4, 5)), weights.cross.weights[0, 1], atol=0.008)
     assert by_id["map-name"].text == "decoder to source: layer 1, head 2"
     assert by_id["reading"].text == f"</script> attends to 中文: {shown[1]:.2f}"
-    assert (by_id["source"].text, by_id["translation"].text, by_id["score"].text) == ("a </script> b", "<i>c</i>", "-0.125")
+    assert (by_id["source"].text, by_id["translation"].text, by_id["score"].text) == (
+        "a </script> b",
+        "<i>c</i>",
+        "-0.125",
+    )
     assert len(by_id["overview"].findall(".//button")) == 6

@@ -11,7 +11,11 @@ import pytest
 from matplotlib.figure import Figure
 
 from tfk_transformer import plots
-from tfk_transformer.config.model_options import ClassifierConfig, LanguageModelConfig, TransformerConfig
+from tfk_transformer.config.model_options import (
+    ClassifierConfig,
+    LanguageModelConfig,
+    TransformerConfig,
+)
 from tfk_transformer.layers.position_encoding import sinusoids
 from tfk_transformer.models.classifier import Classifier
 from tfk_transformer.models.ensemble import Ensemble
@@ -27,26 +31,36 @@ def legend(axes):
 
 
 def test_training_curve_draws_both_losses():
-    axes = plots.training_curve({"loss": [3.0, 2.0], "val_loss": [3.5, 2.5], "accuracy": [0.1, 0.2]}).axes[0]
+    axes = plots.training_curve(
+        {"loss": [3.0, 2.0], "val_loss": [3.5, 2.5], "accuracy": [0.1, 0.2]}
+    ).axes[0]
     assert [line.get_label() for line in axes.lines] == ["training", "validation"]
     np.testing.assert_array_equal(axes.lines[1].get_xydata(), [[1, 3.5], [2, 2.5]])
 
 
 def test_training_curve_draws_bleu_where_it_was_measured():
-    figure = plots.training_curve({"loss": [3.0, 2.0, 1.5, 1.2], "val_bleu": [None, 20.0, None, 31.0]})
+    figure = plots.training_curve(
+        {"loss": [3.0, 2.0, 1.5, 1.2], "val_bleu": [None, 20.0, None, 31.0]}
+    )
     right = figure.axes[1]
     np.testing.assert_array_equal(right.lines[0].get_xydata(), [[2, 20.0], [4, 31.0]])
     assert legend(figure.axes[0]) == ["training", "BLEU"]
 
 
 def test_several_runs_are_on_one_picture():
-    runs = {"one": {"loss": [3.0, 2.0], "val_loss": [3.5, 2.5]}, "two": {"loss": [4.0], "val_bleu": [17.0]}}
+    runs = {
+        "one": {"loss": [3.0, 2.0], "val_loss": [3.5, 2.5]},
+        "two": {"loss": [4.0], "val_bleu": [17.0]},
+    }
     losses, bleu = plots.training_curves(runs).axes
     assert legend(losses) == ["one, training", "one, validation", "two, training"]
     assert [line.get_ydata().tolist() for line in losses.lines] == [[3.0, 2.0], [3.5, 2.5], [4.0]]
     assert losses.lines[0].get_color() == losses.lines[1].get_color() != losses.lines[2].get_color()
     assert (legend(bleu), bleu.lines[0].get_ydata().tolist()) == (["two"], [17.0])
-    assert (losses.get_ylabel(), bleu.get_ylabel()) == ("loss (nats a token)", "BLEU of the validation split")
+    assert (losses.get_ylabel(), bleu.get_ylabel()) == (
+        "loss (nats a token)",
+        "BLEU of the validation split",
+    )
 
 
 def test_runs_are_drawn_on_given_axes():
@@ -60,13 +74,23 @@ def test_runs_are_drawn_on_given_axes():
 
 
 def test_learning_rates_are_those_of_the_schedule():
-    axes = plots.learning_rates({"paper": InverseSquareRoot(0.5, 4), "flat": lambda step: 0.25}, 100).axes[0]
+    axes = plots.learning_rates(
+        {"paper": InverseSquareRoot(0.5, 4), "flat": lambda step: 0.25}, 100
+    ).axes[0]
     steps, rates = axes.lines[0].get_data()
     np.testing.assert_array_equal(steps, np.arange(1, 101))
-    np.testing.assert_allclose(rates, [0.5 * min(step / 4, (4 / step) ** 0.5) for step in steps], rtol=1e-6)
+    np.testing.assert_allclose(
+        rates, [0.5 * min(step / 4, (4 / step) ** 0.5) for step in steps], rtol=1e-6
+    )
     assert set(axes.lines[1].get_ydata()) == {0.25}
-    assert (axes.get_xlabel(), axes.get_ylabel(), legend(axes)) == ("training step", "learning rate", ["paper", "flat"])
-    with pytest.raises(ValueError, match="expected at least one schedule and one step, got 1 and 0"):
+    assert (axes.get_xlabel(), axes.get_ylabel(), legend(axes)) == (
+        "training step",
+        "learning rate",
+        ["paper", "flat"],
+    )
+    with pytest.raises(
+        ValueError, match="expected at least one schedule and one step, got 1 and 0"
+    ):
         plots.learning_rates({"flat": lambda step: 1.0}, 0)
 
 
@@ -74,14 +98,22 @@ def test_position_encodings_are_the_table():
     own = Figure().subplots()
     plots.position_encodings(sinusoids(11, 6), axes=own, title="positions")
     np.testing.assert_array_equal(own.images[0].get_array(), sinusoids(11, 6))
-    assert (own.get_xlabel(), own.get_ylabel(), own.get_title()) == ("dimension of the embedding", "position in the sequence", "positions")
+    assert (own.get_xlabel(), own.get_ylabel(), own.get_title()) == (
+        "dimension of the embedding",
+        "position in the sequence",
+        "positions",
+    )
     assert own.figure.axes[1].get_ylabel() == "value"
     with pytest.raises(ValueError, match=r"table: expected shape \(positions, width\), got \(3,\)"):
         plots.position_encodings(np.ones(3))
 
 
 def test_the_positions_of_a_model_are_its_own():
-    learned = Transformer(TransformerConfig(source_vocab_size=11, target_vocab_size=13, positions="learned", max_length=5, **SIZES))
+    learned = Transformer(
+        TransformerConfig(
+            source_vocab_size=11, target_vocab_size=13, positions="learned", max_length=5, **SIZES
+        )
+    )
     learned.build()
     table, title = plots.positions_of(learned, 100)
     np.testing.assert_array_equal(table, np.asarray(learned.target_positions.table))
@@ -92,7 +124,9 @@ def test_the_positions_of_a_model_are_its_own():
 
 
 def boxes(figure):
-    """The texts of a drawing of a model, by name; a name that occurs again has its values in their order."""
+    """The texts of a drawing of a model, by name; a name that occurs again has its values in their
+    order.
+    """
     texts = [text.get_text() for text in figure.axes[0].texts if text.get_text()]
     pairs = {}
     for name, value in zip(texts[::2], texts[1::2], strict=True):
@@ -101,16 +135,27 @@ def boxes(figure):
 
 
 def test_the_layers_of_a_transformer_have_shapes_and_parameters():
-    options = {"source_vocab_size": 11, "target_vocab_size": 13, "tie_embeddings": "target", "encoder_layers": 3, "decoder_layers": 1}
+    options = {
+        "source_vocab_size": 11,
+        "target_vocab_size": 13,
+        "tie_embeddings": "target",
+        "encoder_layers": 3,
+        "decoder_layers": 1,
+    }
     model = Transformer(TransformerConfig(**SIZES, **options))
     figure = plots.model_layers(model)
     found = boxes(figure)
     assert figure.axes[0].get_title() == f"Transformer: {model.count_params():,} parameters"
     assert found["source tokens"] + found["target tokens"] == ["(B, S)", "(B, T)"]
-    assert found["encoder layers 1 to 3, each"] + found["decoder layer 1"] == ["(B, S, 6)", "(B, T, 6)"]
+    assert found["encoder layers 1 to 3, each"] + found["decoder layer 1"] == [
+        "(B, S, 6)",
+        "(B, T, 6)",
+    ]
     assert found["logits of the vocabulary"] + found["tied to the embedding"] == ["(B, T, 13)", "0"]
     # Four projections of 6 by 6; 6 by 7 and back with biases; gamma and beta of each norm.
-    assert found["self-attention, 3 heads"] == ["144", "144"] and found["cross-attention, 3 heads"] == ["144"]
+    assert found["self-attention, 3 heads"] == ["144", "144"] and found[
+        "cross-attention, 3 heads"
+    ] == ["144"]
     assert found["feed-forward, 7 wide"] == [str(6 * 7 + 7 + 7 * 6 + 6)] * 2
     assert found["norms"] == ["24", "36"]
     encoder, decoder = (int(number) for number in found["together"])
@@ -119,25 +164,46 @@ def test_the_layers_of_a_transformer_have_shapes_and_parameters():
 
 
 def test_other_models_have_the_columns_that_they_have():
-    language = plots.model_layers(LanguageModel(LanguageModelConfig(vocab_size=11, decoder_layers=2, **SIZES)))
-    assert list(boxes(language))[:2] == ["tokens", "embedding"] and "cross-attention, 3 heads" not in boxes(language)
-    classifier = boxes(plots.model_layers(Classifier(ClassifierConfig(vocab_size=11, num_classes=5, encoder_layers=1, **SIZES))))
+    language = plots.model_layers(
+        LanguageModel(LanguageModelConfig(vocab_size=11, decoder_layers=2, **SIZES))
+    )
+    assert list(boxes(language))[:2] == [
+        "tokens",
+        "embedding",
+    ] and "cross-attention, 3 heads" not in boxes(language)
+    classifier = boxes(
+        plots.model_layers(
+            Classifier(ClassifierConfig(vocab_size=11, num_classes=5, encoder_layers=1, **SIZES))
+        )
+    )
     assert classifier["classes"] == ["(B, 5)"] and classifier["parameters"][-1] == "35"
     config = TransformerConfig(
-        source_vocab_size=11, target_vocab_size=13, encoder_layers=1, decoder_layers=1, tie_embeddings="none", **SIZES
+        source_vocab_size=11,
+        target_vocab_size=13,
+        encoder_layers=1,
+        decoder_layers=1,
+        tie_embeddings="none",
+        **SIZES,
     )
     ensemble = boxes(plots.model_layers(Ensemble([Transformer(config), Transformer(config)])))
     assert {"member 0 source tokens", "member 1 target tokens"} <= set(ensemble)
 
 
 def test_nothing_of_a_drawing_is_cut_off():
-    model = Transformer(TransformerConfig.preset("tiny", source_vocab_size=8000, target_vocab_size=8000))
+    model = Transformer(
+        TransformerConfig.preset("tiny", source_vocab_size=8000, target_vocab_size=8000)
+    )
     figure = plots.model_layers(model)
     figure.draw_without_rendering()
     whole = figure.bbox
     for text in [*figure.axes[0].texts, figure.axes[0].title]:
         inside = text.get_window_extent()
-        assert whole.x0 <= inside.x0 and inside.x1 <= whole.x1 and whole.y0 <= inside.y0 and inside.y1 <= whole.y1, text.get_text()
+        assert (
+            whole.x0 <= inside.x0
+            and inside.x1 <= whole.x1
+            and whole.y0 <= inside.y0
+            and inside.y1 <= whole.y1
+        ), text.get_text()
 
 
 def test_a_notebook_shows_a_figure_that_pyplot_did_not_make():
@@ -169,6 +235,12 @@ setuptools.setup = lambda **given: print(json.dumps(given["package_data"]))
 runpy.run_path("setup.py")
 """
     repository = Path(__file__).parents[2]
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=repository)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=repository
+    )
     files = json.loads(done.stdout)["tfk_transformer.plots"]
-    assert files == [path.name for path in (repository / "tfk_transformer" / "plots").iterdir() if re.search(r"\.(?!py)", path.name)]
+    assert files == [
+        path.name
+        for path in (repository / "tfk_transformer" / "plots").iterdir()
+        if re.search(r"\.(?!py)", path.name)
+    ]

@@ -22,12 +22,16 @@ def test_the_share_of_exact_translations_is_counted(translator):
 # Two trainings by the command, in processes of their own.
 @pytest.mark.long
 def test_each_seed_is_trained_by_the_command_and_counted(recipe, tmp_path):
-    """The recipe has the numbers below 200, so it knows those of two digits and nearly none of six."""
+    """The recipe has the numbers below 200, so it knows those of two digits and nearly none of
+    six.
+    """
     (tmp_path / "small.toml").write_text(recipe.replace(epochs=15).to_toml())
     command = [sys.executable, BENCHMARK, "--seeds", "2", "--recipe", tmp_path / "small.toml"]
     done = run_program(command)
     assert done.returncode == 0, done.stderr
-    rows = re.findall(r"^(\d) (\d+) s ([\d.]+) % ([\d.]+) % ([\d.]+) % ([\d.]+) %$", done.stdout, re.MULTILINE)
+    rows = re.findall(
+        r"^(\d) (\d+) s ([\d.]+) % ([\d.]+) % ([\d.]+) % ([\d.]+) %$", done.stdout, re.MULTILINE
+    )
     assert [row[0] for row in rows] == ["0", "1"] and rows[0][2:] != rows[1][2:]
     for _, seconds, *shares in rows:
         below_100, below_1000, _, uniform = map(float, shares)

@@ -1,4 +1,6 @@
-"""Memory use does not grow with the number of pairs, from texts and from the cache; measured in separate processes."""
+"""Memory use does not grow with the number of pairs, from texts and from the cache; measured in
+separate processes.
+"""
 
 import subprocess
 import sys
@@ -13,7 +15,18 @@ SLACK = 6  # MB
 
 
 def start(way, cache):
-    command = [sys.executable, BENCHMARK, "--way", way, "--pairs", str(PAIRS), "--buffer", str(BUFFER), "--cache", cache]
+    command = [
+        sys.executable,
+        BENCHMARK,
+        "--way",
+        way,
+        "--pairs",
+        str(PAIRS),
+        "--buffer",
+        str(BUFFER),
+        "--cache",
+        cache,
+    ]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 

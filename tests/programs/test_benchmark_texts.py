@@ -17,7 +17,12 @@ def run(exported):
     """Run a benchmark with the exported ONNX file, and return what it prints."""
 
     def start(name, *options):
-        command = [sys.executable, REPOSITORY / "benchmarks" / name, exported / "translate.onnx", *options]
+        command = [
+            sys.executable,
+            REPOSITORY / "benchmarks" / name,
+            exported / "translate.onnx",
+            *options,
+        ]
         done = run_program(command)
         assert done.returncode == 0, done.stderr
         return done.stdout
@@ -37,10 +42,16 @@ def test_lines_of_documents_are_translated_as_alone(run, recipe):
 
 def test_the_glossary_keeps_every_term(run, tmp_path):
     numbers = [tens + ones for tens in (20, 30, 40, 50) for ones in range(1, 10)]
-    german = [f"{spell(n % 10, 'de')} und {spell(n - n % 10, 'de')}" for n in numbers]  # in words of their own, unlike the model's
-    for name, lines in (("en", [spell(n, "en").replace("-", " ") for n in numbers]), ("de", german)):
+    # In words of their own, unlike the model's.
+    german = [f"{spell(n % 10, 'de')} und {spell(n - n % 10, 'de')}" for n in numbers]
+    for name, lines in (
+        ("en", [spell(n, "en").replace("-", " ") for n in numbers]),
+        ("de", german),
+    ):
         for split in ("train", "test"):
             (tmp_path / f"{name}.{split}.txt").write_text("\n".join(lines))
-    printed = run("glossary.py", "--data", f"folder:{tmp_path}:en-de", "--beam-size", "1", "--sentences", "12")
+    printed = run(
+        "glossary.py", "--data", f"folder:{tmp_path}:en-de", "--beam-size", "1", "--sentences", "12"
+    )
     kept = dict(re.findall(r"│ (without|with) +│ +([\d.]+)%", printed))
     assert float(kept["without"]) < float(kept["with"]) == 100

@@ -1,4 +1,6 @@
-"""The parts of benchmarks/training.py; those that need JAX, PyTorch or keras-hub skip where these are not installed."""
+"""The parts of benchmarks/training.py; those that need JAX, PyTorch or keras-hub skip where these
+are not installed.
+"""
 
 import importlib.util
 import json
@@ -23,8 +25,11 @@ from trainers.report import Report  # noqa: E402
 from trainers.task import Batch, Sizes, Task, read_task, write_task  # noqa: E402
 from trainers.trial import Case, Measured, Options, Timed, measure  # noqa: E402
 
-SIZES = Sizes(model_dim=8, ff_dim=12, num_heads=2, encoder_layers=1, decoder_layers=2, vocab_size=23)
-# 23 embeddings of 8; four, and eight in a decoder layer, projections of 8 by 8; feed-forward with biases; norms of 16 weights.
+SIZES = Sizes(
+    model_dim=8, ff_dim=12, num_heads=2, encoder_layers=1, decoder_layers=2, vocab_size=23
+)
+# 23 embeddings of 8; four, and eight in a decoder layer, projections of 8 by 8; feed-forward with
+# biases; norms of 16 weights.
 PARAMETERS = 23 * 8 + (4 + 2 * 8) * 64 + 3 * (2 * 8 * 12 + 12 + 8) + (2 + 2 * 3 + 2) * 16
 OPTIONS = Options(threads=1, rounds=2, product_size=64)
 
@@ -36,7 +41,11 @@ def rows(*lengths, width):
 
 def batch(source, labels, width):
     labels = rows(*labels, width=width)
-    return Batch(rows(*source, width=width), np.concatenate([np.ones_like(labels[:, :1]), labels[:, :-1]], axis=1), labels)
+    return Batch(
+        rows(*source, width=width),
+        np.concatenate([np.ones_like(labels[:, :1]), labels[:, :-1]], axis=1),
+        labels,
+    )
 
 
 BATCHES = [batch((3, 5), (2, 4), 5), batch((7, 2, 1), (6, 6, 1), 8)]
@@ -47,22 +56,33 @@ def case(dtype="float32"):
 
 
 def measure_one(module, options, tmp_path, dtype="float32"):
-    found = measure(case(dtype), [EngineSpec("it", module, Path(), options)], OPTIONS, tmp_path / "task", pytest.fail)
+    found = measure(
+        case(dtype),
+        [EngineSpec("it", module, Path(), options)],
+        OPTIONS,
+        tmp_path / "task",
+        pytest.fail,
+    )
     return found.engines["it"]
 
 
 def check(timed, parameters=PARAMETERS):
-    """It has the model's size, starts near the loss of guessing and learns, and all its figures are there."""
+    """It has the model's size, starts near the loss of guessing and learns, and all its figures are
+    there.
+    """
     assert timed.parameters == parameters and timed.loss < 3.6 and timed.device_megabytes is None
     assert len(timed.seconds) == len(timed.rates) == 2 and min(timed.seconds + timed.rates) > 0
     assert timed.first_seconds > 0 and timed.peak_megabytes > 50
 
 
 def test_flops_are_six_for_every_weight_a_token_meets_and_attention():
-    sizes = Sizes(model_dim=2, ff_dim=3, num_heads=1, encoder_layers=1, decoder_layers=2, vocab_size=5)
+    sizes = Sizes(
+        model_dim=2, ff_dim=3, num_heads=1, encoder_layers=1, decoder_layers=2, vocab_size=5
+    )
     pair = batch((3,), (2,), 6)
     source = 3 * ((4 * 4 + 2 * 6) + 2 * 8)  # its own layer; keys and values for two decoder layers
-    target = 2 * (2 * (4 * 4 + 2 * 4 + 2 * 6) + 2 * 5)  # self-attention, query and output of the other, feed-forward; the vocabulary
+    # Self-attention, query and output of the other, feed-forward; the vocabulary.
+    target = 2 * (2 * (4 * 4 + 2 * 4 + 2 * 6) + 2 * 5)
     attention = 2 * 2 * 9 + 2 * (2 * 2 * 4 + 2 * 2 * 6)
     assert model_flops(sizes, [pair]) == 6 * (source + target + attention)
     assert model_flops(sizes, [pair, pair]) == 2 * model_flops(sizes, [pair])
@@ -77,7 +97,9 @@ def test_padding_is_no_work():
 
 
 def test_memory_is_weights_with_their_moments_and_what_the_backward_pass_reads():
-    sizes = Sizes(model_dim=2, ff_dim=3, num_heads=1, encoder_layers=1, decoder_layers=2, vocab_size=5)
+    sizes = Sizes(
+        model_dim=2, ff_dim=3, num_heads=1, encoder_layers=1, decoder_layers=2, vocab_size=5
+    )
     assert weights(SIZES) == PARAMETERS
     kept = Batch(np.zeros((7, 11)), np.zeros((7, 13)), np.zeros((7, 13)))
     source, target = 77, 91
@@ -85,7 +107,10 @@ def test_memory_is_weights_with_their_moments_and_what_the_backward_pass_reads()
     wide = source * (2 * 2 + 11) + target * 2 * (3 * 2 + 13 + 11) + target * 3 * 5
     choices = source * 2 * 2 + target * 2 * 3 * 2
     assert training_bytes(sizes, kept) == 16 * weights(sizes) + 4 * (numbers + wide) + choices
-    assert training_bytes(sizes, kept, "bfloat16") == 18 * weights(sizes) + 2 * numbers + 4 * wide + choices
+    assert (
+        training_bytes(sizes, kept, "bfloat16")
+        == 18 * weights(sizes) + 2 * numbers + 4 * wide + choices
+    )
 
 
 PLAN = """
@@ -96,7 +121,8 @@ engine = Engine(sys.argv[2], 1, "jax", "xla")
 import jax
 model, batch = engine.model, engine._batches[0]
 model.optimizer.build(model.trainable_variables)
-variables = model.trainable_variables, model.non_trainable_variables, model.optimizer.variables, model.metrics_variables
+trained, others = model.trainable_variables, model.non_trainable_variables
+variables = trained, others, model.optimizer.variables, model.metrics_variables
 state = tuple([variable.value for variable in some] for some in variables)
 data = {"source": batch.source, "target": batch.target}, batch.labels
 compiled = jax.jit(model.train_step, donate_argnums=0).lower(state, data).compile()
@@ -109,10 +135,14 @@ print(plan.argument_size_in_bytes + plan.temp_size_in_bytes, compiled.cost_analy
 @pytest.mark.long
 def test_flops_and_memory_are_near_those_of_xla(tmp_path):
     pytest.importorskip("jax")
-    sizes = Sizes(model_dim=64, ff_dim=256, num_heads=2, encoder_layers=2, decoder_layers=2, vocab_size=500)
+    sizes = Sizes(
+        model_dim=64, ff_dim=256, num_heads=2, encoder_layers=2, decoder_layers=2, vocab_size=500
+    )
     full = batch((16,) * 64, (16,) * 64, 16)
     write_task(Task(sizes, [full]), tmp_path / "task")
-    run = subprocess.run([sys.executable, "-c", PLAN, BENCHMARKS, tmp_path / "task"], capture_output=True, text=True)
+    run = subprocess.run(
+        [sys.executable, "-c", PLAN, BENCHMARKS, tmp_path / "task"], capture_output=True, text=True
+    )
     assert run.returncode == 0, run.stderr[-2000:]
     planned, flops = map(float, run.stdout.split())
     assert 1.0 < planned / training_bytes(sizes, full) < 1.4  # XLA also counts what a moment needs
@@ -135,7 +165,10 @@ def test_random_batches_are_full_and_have_the_stated_lengths():
     assert len(batches) == 60 and 13 < np.median(lengths) < 17 and lengths.max() <= 40
     for b in batches:
         length = b.source.shape[1]
-        assert length % 4 == 0 and b.source.shape == b.target.shape == b.labels.shape == (512 // length, length)
+        assert length % 4 == 0 and b.source.shape == b.target.shape == b.labels.shape == (
+            512 // length,
+            length,
+        )
         check_rows(b, 50)
 
 
@@ -157,7 +190,10 @@ def test_real_batches_are_the_projects_own(tmp_path, vocab_size):
         check_rows(b, vocab_size)
     assert (max(b.source.max() for b in epoch.batches) > 1000) == (vocab_size > 1000)
     assert epoch.first_seconds > epoch.seconds > 0
-    assert epoch.line().startswith(f"An epoch has {len(epoch.batches)} batches; padding is {padding_share(epoch.batches):.1%} of their")
+    assert epoch.line().startswith(
+        f"An epoch has {len(epoch.batches)} batches; padding is "
+        f"{padding_share(epoch.batches):.1%} of their"
+    )
 
 
 def test_the_chosen_batches_are_spread_over_all_lengths():
@@ -166,14 +202,16 @@ def test_the_chosen_batches_are_spread_over_all_lengths():
     assert sorted(b.labels.shape[1] for b in spread(batches, 99)) == list(range(3, 23))
 
 
-# XLA compiles a program for each shape of a batch. The whole program below measures `fit` with TensorFlow.
+# XLA compiles a program for each shape of a batch. The whole program below measures `fit` with
+# TensorFlow.
 @pytest.mark.long
 def test_our_fit_in_a_process_of_its_own(tmp_path):
     pytest.importorskip("jax")
     check(measure_one("keras_model", ("jax", "xla"), tmp_path, "bfloat16"))
 
 
-@pytest.mark.parametrize("dtype", ["float32", pytest.param("bfloat16", marks=pytest.mark.long)])  # a process
+# A process.
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("bfloat16", marks=pytest.mark.long)])
 def test_torch_trains_a_model_of_the_same_size(tmp_path, dtype):
     pytest.importorskip("torch")
     check(measure_one("torch_steps", ("eager",), tmp_path, dtype))
@@ -186,10 +224,14 @@ def test_torch_gives_our_logits(tmp_path):
 
     ours = Engine.make_model(None, case().task, "float32")
     theirs = Seq2Seq(SIZES, 0.1, 8).eval()
-    theirs.load_state_dict({name: torch.from_numpy(array) for name, array in torch_weights(ours).items()})
+    theirs.load_state_dict(
+        {name: torch.from_numpy(array) for name, array in torch_weights(ours).items()}
+    )
     for b in BATCHES:
         expected = np.array(ours({"source": b.source, "target": b.target}))
-        found = theirs(*(torch.from_numpy(ids).long() for ids in (b.source, b.target))).detach().numpy()
+        found = (
+            theirs(*(torch.from_numpy(ids).long() for ids in (b.source, b.target))).detach().numpy()
+        )
         real = b.labels != 0
         np.testing.assert_allclose(found[real], expected[real], atol=1e-4)
 
@@ -203,15 +245,23 @@ def torch_weights(model):
         return names[name].transpose(0, 2, 1).reshape(-1, SIZES.model_dim)
 
     def norm(theirs, ours):
-        found[f"{theirs}.weight"], found[f"{theirs}.bias"] = names[f"{ours}/gamma"], names[f"{ours}/beta"]
+        found[f"{theirs}.weight"], found[f"{theirs}.bias"] = (
+            names[f"{ours}/gamma"],
+            names[f"{ours}/beta"],
+        )
 
     def attention(theirs, ours):
-        found[f"{theirs}.in_proj_weight"] = np.concatenate([matrix(f"{ours}/{role}") for role in ("query", "key", "value")])
+        found[f"{theirs}.in_proj_weight"] = np.concatenate(
+            [matrix(f"{ours}/{role}") for role in ("query", "key", "value")]
+        )
         found[f"{theirs}.out_proj.weight"] = names[f"{ours}/output"].T
 
     kinds = {
         "encoder": [("attention", "attention_residual", "self_attn")],
-        "decoder": [("self_attention", "self_residual", "self_attn"), ("cross_attention", "cross_residual", "multihead_attn")],
+        "decoder": [
+            ("self_attention", "self_residual", "self_attn"),
+            ("cross_attention", "cross_residual", "multihead_attn"),
+        ],
     }
     for stack, attentions in kinds.items():
         norm(f"transformer.{stack}.norm", f"{stack}/final_norm")
@@ -234,7 +284,10 @@ def test_keras_hub_hides_padding_and_the_future(tmp_path):
     model = Engine.make_model(None, case().task, "float32")
     source, target, _ = BATCHES[0]
     expected = np.array(model({"source": source, "target": target}))
-    wide = {"source": np.pad(source, [(0, 0), (0, 4)]), "target": np.where(np.arange(5) == 4, 9, target)}
+    wide = {
+        "source": np.pad(source, [(0, 0), (0, 4)]),
+        "target": np.where(np.arange(5) == 4, 9, target),
+    }
     found = np.array(model(wide))
     np.testing.assert_allclose(found[:, :4], expected[:, :4], atol=1e-5)
     assert np.abs(found[:, 4] - expected[:, 4]).max() > 1e-3
@@ -243,28 +296,53 @@ def test_keras_hub_hides_padding_and_the_future(tmp_path):
 def test_keras_hub_trains_the_same_model_with_biases(tmp_path):
     if importlib.util.find_spec("keras_hub") is None:
         pytest.skip("keras-hub is not installed: pip install -e .[bench]")
-    check(measure_one("keras_hub_model", ("tensorflow", "plain"), tmp_path), PARAMETERS + (4 + 2 * 8) * 8)
+    check(
+        measure_one("keras_hub_model", ("tensorflow", "plain"), tmp_path),
+        PARAMETERS + (4 + 2 * 8) * 8,
+    )
 
 
 def test_kerass_own_loss_is_the_same():
     pytest.importorskip("keras_hub")
     from trainers.keras_hub_model import Engine
 
-    task, logits = case().task, np.random.default_rng(0).normal(size=(*BATCHES[0].labels.shape, SIZES.vocab_size)).astype("float32")
+    task, logits = (
+        case().task,
+        np.random.default_rng(0)
+        .normal(size=(*BATCHES[0].labels.shape, SIZES.vocab_size))
+        .astype("float32"),
+    )
     engine = Engine.__new__(Engine)
     engine._loss = "keras"
     theirs = engine.make_loss(task)(BATCHES[0].labels, logits)
     engine._loss = "ours"
-    assert float(theirs) == pytest.approx(float(engine.make_loss(task)(BATCHES[0].labels, logits)), rel=1e-5)
+    assert float(theirs) == pytest.approx(
+        float(engine.make_loss(task)(BATCHES[0].labels, logits)), rel=1e-5
+    )
 
 
 def test_what_is_not_installed_is_left_out_and_said(tmp_path):
     venv.create(tmp_path / "bare", with_pip=False)  # Python, and nothing else
-    spec = EngineSpec("PyTorch eager", "torch_steps", Path(), ("eager",), str(tmp_path / "bare" / "bin" / "python"))
+    spec = EngineSpec(
+        "PyTorch eager",
+        "torch_steps",
+        Path(),
+        ("eager",),
+        str(tmp_path / "bare" / "bin" / "python"),
+    )
     said = []
     with pytest.raises(ValueError, match="engines: expected at least one that runs here, got none"):
-        measure(case(), [spec, spec._replace(name="other")], OPTIONS._replace(at_once=1), tmp_path / "task", said.append)
-    assert said == [f"Left out: {name}: ModuleNotFoundError: No module named 'numpy'" for name in ("PyTorch eager", "other")]
+        measure(
+            case(),
+            [spec, spec._replace(name="other")],
+            OPTIONS._replace(at_once=1),
+            tmp_path / "task",
+            said.append,
+        )
+    assert said == [
+        f"Left out: {name}: ModuleNotFoundError: No module named 'numpy'"
+        for name in ("PyTorch eager", "other")
+    ]
 
 
 def timed(seconds, rates, device=None):
@@ -281,32 +359,95 @@ def test_speeds_ratios_and_shares(tmp_path):
     report = Report(["one condition"], [measured])
     assert measured.machine_rate() == 4e9  # of the fastest library, by its median
     assert report.speeds()[1:] == [
-        # Medians 3, 6 and 4 s; the rounds' ratios to the compiled one 2, 1, 3 and 0.5, 2/3, 1.5; 6 GFLOP of 4 GFLOP/s are 1.5 s.
+        # Medians 3, 6 and 4 s; the rounds' ratios to the compiled one 2, 1, 3 and 0.5, 2/3, 1.5; 6
+        # GFLOP of 4 GFLOP/s are 1.5 s.
         ["small", "8,000", "4,096", "fit", "200", "2.00", "", "1.5", "100", "50.0%", "12.5%"],
-        ["small", "8,000", "4,096", "PyTorch eager", "100", "0.67", "", "3", "100", "25.0%", "12.5%"],
-        ["small", "8,000", "4,096", "PyTorch compiled", "150", "1.00", "", "2", "100 + 7", "37.5%", "12.5%"],
+        [
+            "small",
+            "8,000",
+            "4,096",
+            "PyTorch eager",
+            "100",
+            "0.67",
+            "",
+            "3",
+            "100",
+            "25.0%",
+            "12.5%",
+        ],
+        [
+            "small",
+            "8,000",
+            "4,096",
+            "PyTorch compiled",
+            "150",
+            "1.00",
+            "",
+            "2",
+            "100 + 7",
+            "37.5%",
+            "12.5%",
+        ],
     ]
-    assert report.needs()[2] == ["small", "8,000", "4,096", "PyTorch eager", "v1", "1,234", "9.0", "4", "3.250"]
+    assert report.needs()[2] == [
+        "small",
+        "8,000",
+        "4,096",
+        "PyTorch eager",
+        "v1",
+        "1,234",
+        "9.0",
+        "4",
+        "3.250",
+    ]
     report.write_json(tmp_path / "tables.json")
     content = json.loads((tmp_path / "tables.json").read_text())
     assert [row["ratio_to_PyTorch"] for row in content["rows"]] == [2.0, 6 / 9, 1.0]
     assert [row["share_of_products"] for row in content["rows"]] == [0.5, 0.25, 0.375]
     assert content["rows"][0]["ratio_to_keras-hub"] is None
     report.write_markdown(tmp_path / "tables.md")
-    assert "| small | 8,000 | 4,096 | fit | 200 | 2.00 |  | 1.5 | 100 | 50.0% | 12.5% |" in (tmp_path / "tables.md").read_text()
+    assert (
+        "| small | 8,000 | 4,096 | fit | 200 | 2.00 |  | 1.5 | 100 | 50.0% | 12.5% |"
+        in (tmp_path / "tables.md").read_text()
+    )
 
 
 # The whole program: an epoch of real pairs, and an engine in a process of its own.
 @pytest.mark.long
 def test_the_script_measures_real_pairs_and_says_what_its_input_costs(tmp_path, capsys):
     spec = write_number_files(tmp_path, range(60))
-    small = ("--batch-tokens", "64", "--max-length", "32", "--vocabulary", "80", "--steps", "2", "--repeats", "1", "--product-size", "64")
-    left = [word for name in ("fit, TensorFlow ", "fit, JAX", "keras-hub", "our loss", "PyTorch") for word in ("--without", name)]
+    small = (
+        "--batch-tokens",
+        "64",
+        "--max-length",
+        "32",
+        "--vocabulary",
+        "80",
+        "--steps",
+        "2",
+        "--repeats",
+        "1",
+        "--product-size",
+        "64",
+    )
+    left = [
+        word
+        for name in ("fit, TensorFlow ", "fit, JAX", "keras-hub", "our loss", "PyTorch")
+        for word in ("--without", name)
+    ]
     training.main(["--data", spec, *small, *left, "--json", str(tmp_path / "out.json")])
     content = json.loads((tmp_path / "out.json").read_text())
     (row,) = content["rows"]
-    assert (row["engine"], row["model"], row["steps"], row["ratio_to_PyTorch"]) == ("fit, TensorFlow", "small", 2, None)
-    assert any("padding is" in line and "of a step of 'fit, TensorFlow'" in line for line in content["conditions"])
+    assert (row["engine"], row["model"], row["steps"], row["ratio_to_PyTorch"]) == (
+        "fit, TensorFlow",
+        "small",
+        2,
+        None,
+    )
+    assert any(
+        "padding is" in line and "of a step of 'fit, TensorFlow'" in line
+        for line in content["conditions"]
+    )
     assert "fit, TensorFlow" in (out := capsys.readouterr().out) and "share of products" in out
 
 
@@ -314,4 +455,6 @@ def test_the_script_ends_with_one_line_where_it_cannot_run():
     command = [sys.executable, BENCHMARKS / "training.py", "--random", "--batch-tokens", "64"]
     done = run_program(command)
     assert done.returncode == 1 and done.stdout == ""
-    assert done.stderr == "training.py: --batch-tokens: expected at least --max-length 128, got 64.\n"
+    assert (
+        done.stderr == "training.py: --batch-tokens: expected at least --max-length 128, got 64.\n"
+    )

@@ -15,8 +15,14 @@ BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "weight_gradients.py"
 @pytest.mark.long
 def test_both_ways_are_timed():
     command = [sys.executable, BENCHMARK, "--positions", "20", "--repeats", "1"]
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2"})
+    done = subprocess.run(
+        command, capture_output=True, text=True, env={**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2"}
+    )
     assert done.returncode == 0, done.stderr
     rows = re.findall(r"([\d,]+) × ([\d,]+) +│ ([\d.]+) +│ ([\d.]+) +│ [\d.]+ ×", done.stdout)
-    assert len(rows) == 9 and rows[-1][:2] == ("32,768", "512") and all(float(row[2]) > 0 < float(row[3]) for row in rows)
+    assert (
+        len(rows) == 9
+        and rows[-1][:2] == ("32,768", "512")
+        and all(float(row[2]) > 0 < float(row[3]) for row in rows)
+    )
     assert "20 positions. Limit of oneDNN: AVX2. Processor:" in done.stdout

@@ -1,4 +1,6 @@
-"""generate.onnx in Node, over ids, with the program that users get. tests/web has the tests over text, in Node and in a browser."""
+"""generate.onnx in Node, over ids, with the program that users get. tests/web has the tests over
+text, in Node and in a browser.
+"""
 
 import json
 import re
@@ -20,14 +22,23 @@ SETTINGS = [
     {},
     {"beam_size": 1},
     {"beam_size": 3, "n_best": 3, "length_penalty": 0.25},
-    {"n_best": 2, "coverage_penalty": 0.4, "repetition_penalty": 1.5, "no_repeat_ngram_size": 2, "min_length": 3, "max_length": 7},
+    {
+        "n_best": 2,
+        "coverage_penalty": 0.4,
+        "repetition_penalty": 1.5,
+        "no_repeat_ngram_size": 2,
+        "min_length": 3,
+        "max_length": 7,
+    },
     {"n_best": 4, "temperature": 1.3, "top_k": 20, "top_p": 0.9, "seed": 7},
 ]
 INSTALL = f"npm ci --ignore-scripts --prefix {SCRIPTS.name}"
 
 
 def needs_package(name):
-    return pytest.mark.skipif(not (SCRIPTS / "node_modules" / name).is_dir(), reason=f"{name} is not installed: {INSTALL}")
+    return pytest.mark.skipif(
+        not (SCRIPTS / "node_modules" / name).is_dir(), reason=f"{name} is not installed: {INSTALL}"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -38,29 +49,42 @@ def rows(translator):
 
 @pytest.fixture(scope="module")
 def expected(translator):
-    """What Keras makes of the rows under each of SETTINGS: a list of (ids, score) for each row, padding left out."""
+    """What Keras makes of the rows under each of SETTINGS: a list of (ids, score) for each row,
+    padding left out.
+    """
     generate = traced(translator.functions, GENERATE)
     source = probe_ids(TEXTS, translator.source_tokenizer, 32)
     results = []
     for settings in SETTINGS:
-        found = generate(source, np.zeros((1, 0), "int32"), *SearchSettings(**settings).model_dump().values())
+        found = generate(
+            source, np.zeros((1, 0), "int32"), *SearchSettings(**settings).model_dump().values()
+        )
         ids, scores = found["ids"].numpy(), found["scores"].numpy()
         results.append(
-            [[(row[row > 0].tolist(), score) for row, score in zip(*pair, strict=True)] for pair in zip(ids, scores, strict=True)]
+            [
+                [(row[row > 0].tolist(), score) for row, score in zip(*pair, strict=True)]
+                for pair in zip(ids, scores, strict=True)
+            ]
         )
     return results
 
 
 def check(found, expected):
     """Compare rows of (ids, score) pairs: every id, and scores to 1e-4."""
-    assert [[ids for ids, _ in row] for row in found] == [[ids for ids, _ in row] for row in expected]
+    assert [[ids for ids, _ in row] for row in found] == [
+        [ids for ids, _ in row] for row in expected
+    ]
     flat, wanted = ([score for row in rows for _, score in row] for rows in (found, expected))
     np.testing.assert_allclose(flat, wanted, atol=1e-4)
 
 
 def node(path, rows, settings):
-    words = [",".join(map(str, row)) for row in rows] + [f"{name}={value}" for name, value in settings.items()]
-    return subprocess.run(["node", SCRIPTS / "onnx_generate.mjs", path, *words], capture_output=True, text=True)
+    words = [",".join(map(str, row)) for row in rows] + [
+        f"{name}={value}" for name, value in settings.items()
+    ]
+    return subprocess.run(
+        ["node", SCRIPTS / "onnx_generate.mjs", path, *words], capture_output=True, text=True
+    )
 
 
 @pytest.mark.skipif(not shutil.which("node"), reason="Node is not installed")
@@ -70,12 +94,18 @@ class TestNode:
     def test_it_gives_the_ids_and_scores_of_keras(self, exported, rows, expected, number):
         done = node(exported / "generate.onnx", rows, SETTINGS[number])
         assert (done.returncode, done.stderr) == (0, "")
-        found = [[(hypothesis["ids"], hypothesis["score"]) for hypothesis in json.loads(line)] for line in done.stdout.splitlines()]
+        found = [
+            [(hypothesis["ids"], hypothesis["score"]) for hypothesis in json.loads(line)]
+            for line in done.stdout.splitlines()
+        ]
         check(found, expected[number])
 
     @pytest.mark.parametrize(
         ("rows", "settings", "message"),
-        [([[4, 2]], {"beams": 2}, "settings: expected some of beam_size, .*, got beams"), ([["a"]], {}, "expected numbers, got NaN")],
+        [
+            ([[4, 2]], {"beams": 2}, "settings: expected some of beam_size, .*, got beams"),
+            ([["a"]], {}, "expected numbers, got NaN"),
+        ],
     )
     def test_wrong_input_is_said(self, exported, rows, settings, message):
         done = node(exported / "generate.onnx", rows, settings)

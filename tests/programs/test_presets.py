@@ -1,4 +1,6 @@
-"""Each document's model can be saved and exported in every form: .keras, bundle, SavedModel, ONNX."""
+"""Each document's model can be saved and exported in every form: .keras, bundle, SavedModel,
+ONNX.
+"""
 
 import keras
 import numpy as np
@@ -12,11 +14,24 @@ from tfk_transformer.models.transformer import Transformer
 from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
-SMALL = {"model_dim": 22, "num_heads": 2, "ff_dim": 37, "encoder_layers": 2, "decoder_layers": 2, "max_length": 41, "dropout": 0.0}
+SMALL = {
+    "model_dim": 22,
+    "num_heads": 2,
+    "ff_dim": 37,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "max_length": 41,
+    "dropout": 0.0,
+}
 PRESETS = {
     "yet_another_explanation": {"key_dim": 13, "value_dim": 17},
     "from_zero": {"key_dim": 22, "value_dim": 22},
-    "step_by_step": {"key_dim": 13, "value_dim": 17, "norm": "pre", "positions": "sinusoidal_halves"},
+    "step_by_step": {
+        "key_dim": 13,
+        "value_dim": 17,
+        "norm": "pre",
+        "positions": "sinusoidal_halves",
+    },
     "transformer_details": {"key_dim": 13, "value_dim": 17},
     "from_scratch_pytorch": {"key_dim": 13, "value_dim": 17},
 }
@@ -24,7 +39,9 @@ PRESETS = {
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    return SubwordTokenizer.train([spell(n, language) for n in range(300) for language in ("en", "de")], 90)
+    return SubwordTokenizer.train(
+        [spell(n, language) for n in range(300) for language in ("en", "de")], 90
+    )
 
 
 def random_translator(preset, tokenizer):
@@ -34,7 +51,9 @@ def random_translator(preset, tokenizer):
     model = Transformer(TransformerConfig.preset(preset, **{**SMALL, **sizes, **PRESETS[preset]}))
     model.build()
     random = np.random.default_rng(0)
-    model.set_weights([weight + random.normal(size=weight.shape) * 0.3 for weight in model.get_weights()])
+    model.set_weights(
+        [weight + random.normal(size=weight.shape) * 0.3 for weight in model.get_weights()]
+    )
     return Translator(model, tokenizer, probes=[spell(n, "en") for n in range(120)])
 
 
@@ -45,25 +64,39 @@ def test_a_documents_model_comes_out_the_same_everywhere(preset, tokenizer, tmp_
     translator = random_translator(preset, tokenizer)
     expected = translator.translate(translator.probes, max_length=20)
     assert len({translation.text for translation in expected}) > 5
-    figures = export(translator, tmp_path / "export")  # refuses to write unless every id is the model's
+    # Refuses to write unless every id is the model's.
+    figures = export(translator, tmp_path / "export")
     assert figures["ids"] == "equal" and figures["sentences"] == 120
     translator.save(tmp_path / "bundle")
     translator.model.save(tmp_path / "model.keras")
     ids = np.random.default_rng(1).integers(4, tokenizer.vocab_size, size=(2, 5, 7))
     inputs = {"source": ids[0], "target": ids[1]}
     logits = np.asarray(translator.model(inputs))
-    for loaded in (Translator.load(tmp_path / "bundle").model, keras.saving.load_model(tmp_path / "model.keras")):
+    for loaded in (
+        Translator.load(tmp_path / "bundle").model,
+        keras.saving.load_model(tmp_path / "model.keras"),
+    ):
         np.testing.assert_array_equal(np.asarray(loaded(inputs)), logits)
     whole = translator.translate(translator.probes, max_length=20, use_cache=False)
-    assert [translation.text for translation in whole] == [translation.text for translation in expected]
+    assert [translation.text for translation in whole] == [
+        translation.text for translation in expected
+    ]
 
 
 @pytest.mark.parametrize(
     ("preset", "sizes", "parameters"),
     [
         # What the first document's collection prints for its Multi30k model.
-        ("yet_another_explanation", {"source_vocab_size": 10_000, "target_vocab_size": 8_200, "max_length": 50}, 26_201_096),
-        ("from_scratch_pytorch", {"source_vocab_size": 11, "target_vocab_size": 11, "max_length": 12}, 30_193_163),
+        (
+            "yet_another_explanation",
+            {"source_vocab_size": 10_000, "target_vocab_size": 8_200, "max_length": 50},
+            26_201_096,
+        ),
+        (
+            "from_scratch_pytorch",
+            {"source_vocab_size": 11, "target_vocab_size": 11, "max_length": 12},
+            30_193_163,
+        ),
     ],
 )
 def test_a_model_has_as_many_parameters_as_its_document_says_or_lists(preset, sizes, parameters):
@@ -73,5 +106,7 @@ def test_a_model_has_as_many_parameters_as_its_document_says_or_lists(preset, si
 def test_the_first_collections_classifier_has_its_parameters():
     # It prints 492,900, and misses its position table of 100 x 32 in that.
     sizes = {"model_dim": 32, "ff_dim": 128, "num_heads": 1, "encoder_layers": 1, "max_length": 100}
-    config = ClassifierConfig.preset("yet_another_explanation", vocab_size=15_000, num_classes=4, **sizes)
+    config = ClassifierConfig.preset(
+        "yet_another_explanation", vocab_size=15_000, num_classes=4, **sizes
+    )
     assert make_model(config).count_params() == 492_900 + 100 * 32

@@ -21,13 +21,21 @@ def run(script, *arguments, cwd=None):
 
 
 def test_onnx_translate_needs_nothing_of_this_package(exported, tmp_path):
-    command = [sys.executable, SCRIPTS / "onnx_translate.py", exported / "translate.onnx", "forty-two", "seven"]
+    command = [
+        sys.executable,
+        SCRIPTS / "onnx_translate.py",
+        exported / "translate.onnx",
+        "forty-two",
+        "seven",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
     assert [line.split("\t")[-1] for line in lines[::3]] == ["forty-two", "seven"]
     assert [line.split("\t")[1] for line in lines[1::3]] == ["zweiundvierzig", "sieben"]
-    assert "tfk_transformer" not in re.findall(r"^(?:from|import) (\w+)", (SCRIPTS / "onnx_translate.py").read_text(), re.MULTILINE)
+    assert "tfk_transformer" not in re.findall(
+        r"^(?:from|import) (\w+)", (SCRIPTS / "onnx_translate.py").read_text(), re.MULTILINE
+    )
 
 
 # Keras, a SavedModel and ONNX each search for all texts, several times.
@@ -44,9 +52,14 @@ def test_the_comparison_finds_every_hypothesis_equal(bundle, exported):
     data = made_once("some_numbers", lambda folder: write_number_files(folder, range(110)))
     arguments = [bundle, exported, "--data", number_files_spec(data)]
     output = run(SCRIPTS.parent / "benchmarks" / "equality.py", *arguments)
-    rows = re.findall(r"│ (greedy|beam 4, 4 best|drawn) +│ (saved_model|translate.onnx) +│ (\d+) of (\d+) ", output)
+    rows = re.findall(
+        r"│ (greedy|beam 4, 4 best|drawn) +│ (saved_model|translate.onnx) +│ (\d+) of (\d+) ",
+        output,
+    )
     assert [row[:2] for row in rows] == [
-        (search, file) for search in ("greedy", "beam 4, 4 best", "drawn") for file in ("saved_model", "translate.onnx")
+        (search, file)
+        for search in ("greedy", "beam 4, 4 best", "drawn")
+        for file in ("saved_model", "translate.onnx")
     ]
     assert all(same == of and int(of) > 100 for *_, same, of in rows)
 
@@ -63,15 +76,24 @@ def test_keras_fit_in_plain_keras_leaves_a_bundle(tmp_path):
 # Trains for 100 steps of 2,048 tokens, and exports.
 @pytest.mark.long
 def test_the_readmes_python_runs(tmp_path):
-    """Its one Python example, word for word except for the length of the training: from text pairs to a file that translates."""
-    (code,) = re.findall(r"```python\n(.*?)```", (SCRIPTS.parent / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    """Its one Python example, word for word except for the length of the training: from text pairs
+    to a file that translates.
+    """
+    (code,) = re.findall(
+        r"```python\n(.*?)```",
+        (SCRIPTS.parent / "README.md").read_text(encoding="utf-8"),
+        re.DOTALL,
+    )
     assert "epochs=6" in code
     code += 'print(translator.translate(["forty-two"])[0].text)\n'
-    (tmp_path / "readme.py").write_text(code.replace("epochs=6", "epochs=1, steps_per_epoch=100"), encoding="utf-8")
+    (tmp_path / "readme.py").write_text(
+        code.replace("epochs=6", "epochs=1, steps_per_epoch=100"), encoding="utf-8"
+    )
     output = run(tmp_path / "readme.py", cwd=tmp_path)
     assert (tmp_path / "numbers" / "config.json").is_file()
     assert (tmp_path / "numbers-files" / "translate.onnx").is_file()
-    # After 100 steps a translation is poor, on some processors even empty; the file's is the model's all the same.
+    # After 100 steps a translation is poor, on some processors even empty; the file's is the
+    # model's all the same.
     by_the_file, by_the_model = output.split("\n")[-3:-1]
     assert by_the_file == by_the_model
 

@@ -1,4 +1,6 @@
-"""The lock files belong to pyproject.toml and constraints.txt, and the table of licences to what is installed."""
+"""The lock files belong to pyproject.toml and constraints.txt, and the table of licences to what is
+installed.
+"""
 
 import re
 import sys
@@ -18,16 +20,25 @@ PINNED = r"(?m)^([\w.-]+)==([\w.]+)(?: ;.*?)?(?: \\)?$"
 
 
 def pins(path: str) -> dict[str, str]:
-    return {canonicalize_name(name): version for name, version in re.findall(PINNED, (REPOSITORY / path).read_text())}
+    return {
+        canonicalize_name(name): version
+        for name, version in re.findall(PINNED, (REPOSITORY / path).read_text())
+    }
 
 
 def dependencies(*extras: str) -> set[str]:
     """The packages that pyproject.toml asks for, with those of extras within extras."""
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
     found = set()
-    for text in project["dependencies"] + [text for extra in extras for text in project["optional-dependencies"][extra]]:
+    for text in project["dependencies"] + [
+        text for extra in extras for text in project["optional-dependencies"][extra]
+    ]:
         requirement = Requirement(text)
-        found |= dependencies(*requirement.extras) if requirement.name == "tfk-transformer" else {canonicalize_name(requirement.name)}
+        found |= (
+            dependencies(*requirement.extras)
+            if requirement.name == "tfk-transformer"
+            else {canonicalize_name(requirement.name)}
+        )
     return found
 
 
@@ -35,7 +46,11 @@ def dependencies(*extras: str) -> set[str]:
 def test_a_lock_has_every_dependency_at_the_version_of_the_constraints(lock, extras):
     locked, constrained = pins(f"locks/{lock}.txt"), pins("constraints.txt")
     assert dependencies(*extras) <= set(locked), "run scripts/lock"
-    different = {name: version for name, version in locked.items() if constrained.get(name, version) != version}
+    different = {
+        name: version
+        for name, version in locked.items()
+        if constrained.get(name, version) != version
+    }
     assert different == {}, "run scripts/lock"
 
 
@@ -43,8 +58,12 @@ def test_the_lock_of_apache_beam_has_other_versions_only_where_it_must():
     """Its environment is not .venv. docs/dependencies.md names the packages."""
     locked, constrained = pins("locks/beam.txt"), pins("constraints.txt")
     assert dependencies("beam") | {"pandas", "pyspark", "ray"} <= set(locked), "run scripts/lock"
-    different = {name for name, version in locked.items() if constrained.get(name, version) != version}
-    assert different == {"pillow", "protobuf", "pyarrow", "python-dateutil"}, "run scripts/lock, and correct docs/dependencies.md"
+    different = {
+        name for name, version in locked.items() if constrained.get(name, version) != version
+    }
+    assert different == {"pillow", "protobuf", "pyarrow", "python-dateutil"}, (
+        "run scripts/lock, and correct docs/dependencies.md"
+    )
 
 
 @pytest.mark.parametrize("lock", ["light", "tensorflow", "tools", "beam"])
@@ -60,12 +79,28 @@ def package(licence: str, name: str = "some", megabytes: float = 10.0) -> licens
 
 
 def test_licences_of_other_families_are_refused():
-    good = [package("MIT"), package("Apache-2.0 OR BSD-2-Clause"), package("LGPL", name="num2words")]
+    good = [
+        package("MIT"),
+        package("Apache-2.0 OR BSD-2-Clause"),
+        package("LGPL", name="num2words"),
+    ]
     assert licenses.refused(good) == []
-    bad = [package("GPL-3.0-only"), package("MIT AND SSPL-1.0"), package("LGPL"), package("none declared")]
+    bad = [
+        package("GPL-3.0-only"),
+        package("MIT AND SSPL-1.0"),
+        package("LGPL"),
+        package("none declared"),
+    ]
     lines = licenses.refused(bad)
     assert len(lines) == 4
-    assert re.match("some: expected licences of 0BSD, Apache-2.0, .*, got GPL-3.0-only; replace it, or add an exception", lines[0])
+    assert re.match(
+        (
+            "some: expected licences of 0BSD, Apache-2.0, .*, got GPL-3.0-only; replace it, or add "
+            "an "
+            "exception"
+        ),
+        lines[0],
+    )
 
 
 def test_a_table_with_another_licence_package_or_size_is_stale():
@@ -75,12 +110,21 @@ def test_a_table_with_another_licence_package_or_size_is_stale():
     ours = [package("MIT"), package("ISC", name="other")]
     assert licenses.check(ours, page(*ours)) == []
     assert licenses.check(ours, page(package("MIT", megabytes=9.0), ours[1])) == []
-    for written in ([ours[0]], [*ours, package("MIT", name="third")], [package("ISC"), ours[1]], [package("MIT", megabytes=7.0), ours[1]]):
+    for written in (
+        [ours[0]],
+        [*ours, package("MIT", name="third")],
+        [package("ISC"), ours[1]],
+        [package("MIT", megabytes=7.0), ours[1]],
+    ):
         (line,) = licenses.check(ours, page(*written))
         assert "run scripts/licenses.py" in line
 
 
 def test_the_table_belongs_to_this_environment():
     packages = licenses.installed()
-    assert {each.name for each in packages if each.install == "light"} >= {"numpy", "onnxruntime", "sentencepiece"}
+    assert {each.name for each in packages if each.install == "light"} >= {
+        "numpy",
+        "onnxruntime",
+        "sentencepiece",
+    }
     assert licenses.check(packages, licenses.PAGE.read_text(encoding="utf-8")) == []

@@ -44,7 +44,9 @@ class Server:
         self.log = log
         with log.open("w") as output:
             variables = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **dict(environment)}
-            self.process = subprocess.Popen([*map(str, command)], stdout=output, stderr=subprocess.STDOUT, env=variables)
+            self.process = subprocess.Popen(
+                [*map(str, command)], stdout=output, stderr=subprocess.STDOUT, env=variables
+            )
         while not (lines := self.lines()) and self.process.poll() is None:
             time.sleep(0.05)
         assert lines and lines[0]["event"] == "listening", log.read_text()
@@ -55,14 +57,20 @@ class Server:
         """The log, whose lines are all JSON."""
         text = self.log.read_text()
         try:
-            return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+            return [
+                json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")
+            ]
         except ValueError:
             raise AssertionError(text) from None
 
     def requests(self):
-        """The log's lines of the requests so far. A line is written after its answer, and before the next request is read."""
+        """The log's lines of the requests so far. A line is written after its answer, and before
+        the next request is read.
+        """
         self.send(LIVE)
-        return [line for line in self.lines() if line["event"] == "request" and line["path"] != LIVE]
+        return [
+            line for line in self.lines() if line["event"] == "request" and line["path"] != LIVE
+        ]
 
     def send(self, path, body=None, method=None, headers=None, timeout=60):
         """Send a request, and return its answer."""
@@ -74,7 +82,9 @@ class Server:
         connection.close()
         with contextlib.suppress(ValueError):
             content = json.loads(content, parse_constant=refuse)
-        return Answer(response.status, content, {name.lower(): value for name, value in response.getheaders()})
+        return Answer(
+            response.status, content, {name.lower(): value for name, value in response.getheaders()}
+        )
 
     def send_raw(self, data):
         """Send bytes, and return the status."""

@@ -25,9 +25,13 @@ class Model:
 
 
 def run_with(clients, **options):
-    """Run coroutines that are given a batcher and its model, and return the batches of the model."""
+    """Run coroutines that are given a batcher and its model, and return the batches of the
+    model.
+    """
     model = Model()
-    batcher = Batcher(model.run, **{"workers": 1, "max_batch": 8, "max_delay": DELAY, "max_queue": 100, **options})
+    batcher = Batcher(
+        model.run, **{"workers": 1, "max_batch": 8, "max_delay": DELAY, "max_queue": 100, **options}
+    )
     try:
         asyncio.run(clients(batcher, model))
     finally:
@@ -66,7 +70,9 @@ def test_clients_that_were_answered_join_those_who_waited_meanwhile():
 
 
 def test_texts_of_other_settings_wait_no_longer_because_a_batch_has_ended():
-    """The greedy text has waited long enough when the first batch ends, and runs before a full batch that comes then."""
+    """The greedy text has waited long enough when the first batch ends, and runs before a full
+    batch that comes then.
+    """
 
     async def clients(batcher, model):
         model.may_run.clear()
@@ -79,7 +85,11 @@ def test_texts_of_other_settings_wait_no_longer_because_a_batch_has_ended():
         assert await batcher.submit(TRANSLATE, ["d", "e"], ["", ""], 60) == ["D", "E"]
         assert await greedy == ["C"]
 
-    assert run_with(clients, max_batch=2) == [(TRANSLATE, ["a", "b"]), (GREEDY, ["c"]), (TRANSLATE, ["d", "e"])]
+    assert run_with(clients, max_batch=2) == [
+        (TRANSLATE, ["a", "b"]),
+        (GREEDY, ["c"]),
+        (TRANSLATE, ["d", "e"]),
+    ]
 
 
 def test_a_text_waits_for_others_once_and_no_longer():

@@ -1,4 +1,6 @@
-"""The Dockerfile and the Kubernetes example: their syntax, and that the options, paths and names in them exist."""
+"""The Dockerfile and the Kubernetes example: their syntax, and that the options, paths and names in
+them exist.
+"""
 
 import json
 import re
@@ -14,12 +16,26 @@ FOLDER = Path(__file__).parents[2] / "scripts" / "serving"
 
 def test_the_dockerfile_runs_the_command_as_an_ordinary_user():
     text = (FOLDER / "Dockerfile").read_text()
-    lines = [line for line in text.replace("\\\n", " ").splitlines() if line and not line.startswith("#")]
+    lines = [
+        line for line in text.replace("\\\n", " ").splitlines() if line and not line.startswith("#")
+    ]
     steps = [line.split(maxsplit=1) for line in lines]
-    assert {name for name, _ in steps} <= {"FROM", "COPY", "RUN", "USER", "EXPOSE", "STOPSIGNAL", "HEALTHCHECK", "ENTRYPOINT", "CMD"}
+    assert {name for name, _ in steps} <= {
+        "FROM",
+        "COPY",
+        "RUN",
+        "USER",
+        "EXPOSE",
+        "STOPSIGNAL",
+        "HEALTHCHECK",
+        "ENTRYPOINT",
+        "CMD",
+    }
     values = dict(steps)
     assert values["USER"] == "10001"
-    assert json.loads(values["ENTRYPOINT"])[:2] == ["tfk-transformer", "serve"] and json.loads(values["CMD"]) == ["/model/translate.onnx"]
+    assert json.loads(values["ENTRYPOINT"])[:2] == ["tfk-transformer", "serve"] and json.loads(
+        values["CMD"]
+    ) == ["/model/translate.onnx"]
     program = json.loads(values["HEALTHCHECK"].partition("CMD ")[2])[2]
     compile(program, "HEALTHCHECK", "exec")
     assert re.search(r":8501(/v2/health/ready)", program)[1] in OPEN
@@ -30,7 +46,9 @@ def test_the_options_of_both_are_those_of_the_command():
 
     known = {option for parameter in _imported("serve").params for option in parameter.opts}
     for name in ("Dockerfile", "kubernetes.yaml"):
-        text = re.sub(r"(?m)^ *#.*|^.*(?:pip install|useradd|HEALTHCHECK).*$", "", (FOLDER / name).read_text())
+        text = re.sub(
+            r"(?m)^ *#.*|^.*(?:pip install|useradd|HEALTHCHECK).*$", "", (FOLDER / name).read_text()
+        )
         assert set(re.findall(r'"(--[\w-]+)"', text)) <= known
 
 
@@ -38,7 +56,11 @@ def test_the_kubernetes_example_probes_paths_that_need_no_key(server):
     deployment, service = yaml.safe_load_all((FOLDER / "kubernetes.yaml").read_text())
     assert (deployment["kind"], service["kind"]) == ("Deployment", "Service")
     pod = deployment["spec"]["template"]
-    assert pod["metadata"]["labels"] == deployment["spec"]["selector"]["matchLabels"] == service["spec"]["selector"]
+    assert (
+        pod["metadata"]["labels"]
+        == deployment["spec"]["selector"]["matchLabels"]
+        == service["spec"]["selector"]
+    )
     (container,) = pod["spec"]["containers"]
     (port,), (outside,) = container["ports"], service["spec"]["ports"]
     assert outside["targetPort"] == port["name"] and port["containerPort"] == 8501
@@ -48,5 +70,7 @@ def test_the_kubernetes_example_probes_paths_that_need_no_key(server):
     assert pod["spec"]["securityContext"]["runAsNonRoot"]
     assert [variable["name"] for variable in container["env"]] == [API_KEY]
     options = dict(zip(container["args"][1::2], container["args"][2::2], strict=True))
-    assert pod["spec"]["terminationGracePeriodSeconds"] > float(options["--drain-delay"]) + float(options["--timeout"])
+    assert pod["spec"]["terminationGracePeriodSeconds"] > float(options["--drain-delay"]) + float(
+        options["--timeout"]
+    )
     assert float(options["--drain-delay"]) >= container["readinessProbe"]["periodSeconds"]

@@ -20,13 +20,18 @@ def test_sixteen_clients_lose_no_request_and_share_batches(serve):
         found = list(threads.map(twenty, range(16)))
     for client, answers in enumerate(found):
         for number, answer in enumerate(answers):
-            assert (answer.status, answer.content["outputs"]["translation"]) == (200, [TEXTS[texts[(client + number) % 4]]])
+            assert (answer.status, answer.content["outputs"]["translation"]) == (
+                200,
+                [TEXTS[texts[(client + number) % 4]]],
+            )
     assert server.metric("tfk_batch_texts_sum") == 320
     assert server.metric("tfk_batch_texts_count") < 160
 
 
 def test_a_bad_text_fails_only_its_own_request(serve):
-    """All wait for one batch: good texts, one that is too long, one whose settings the model refuses, and one of other settings."""
+    """All wait for one batch: good texts, one that is too long, one whose settings the model
+    refuses, and one of other settings.
+    """
     server = serve("--max-delay", 3000)
     languages = {"source": "en", "target": "de"}
     infer = {"inputs": [{"name": "text", "shape": [1], "datatype": "BYTES", "data": ["seven"]}]}
@@ -38,18 +43,27 @@ def test_a_bad_text_fails_only_its_own_request(serve):
         ("/v2/models/numbers/infer", {**infer, "parameters": {"beam_size": 1}}),
     ]
     with ThreadPoolExecutor(len(requests)) as threads:
-        good, long, several, refused, greedy = threads.map(lambda request: server.send(*request), requests)
+        good, long, several, refused, greedy = threads.map(
+            lambda request: server.send(*request), requests
+        )
     assert (good.status, good.content) == (200, {"translatedText": "zweiundvierzig"})
     assert (long.status, several.status, refused.status, greedy.status) == (422, 200, 422, 200)
     assert several.content == {"translatedText": ["sieben", "neun"]}
-    assert "too" not in long.content["error"] and "number 1: expected at most 32 tokens" in long.content["error"]
+    assert (
+        "too" not in long.content["error"]
+        and "number 1: expected at most 32 tokens" in long.content["error"]
+    )
     assert "max_length: expected an integer" in refused.content["error"]
     assert server.metric("tfk_batch_texts_sum") == 6 and server.metric("tfk_batch_texts_count") == 3
 
 
 def test_sigterm_answers_what_was_accepted_refuses_the_rest_and_exits_0(serve):
-    """The server cannot end before it has the second half of a body, whose text completes a batch of those that wait."""
-    server = serve("--max-delay", 10_000, "--max-batch", 9, "--body-timeout", 60, "--drain-delay", 0)
+    """The server cannot end before it has the second half of a body, whose text completes a batch
+    of those that wait.
+    """
+    server = serve(
+        "--max-delay", 10_000, "--max-batch", 9, "--body-timeout", 60, "--drain-delay", 0
+    )
     body = json.dumps({"inputs": {"text": ["seven"]}}).encode()
     half = http.client.HTTPConnection("127.0.0.1", server.port)
     half.putrequest("POST", PREDICT)
@@ -57,7 +71,8 @@ def test_sigterm_answers_what_was_accepted_refuses_the_rest_and_exits_0(serve):
     half.endheaders(body[:5])
     with ThreadPoolExecutor(8) as threads:
         accepted = [threads.submit(server.predict, text) for text in list(TEXTS) * 2]
-        server.wait_until(lambda: server.metric("tfk_requests_in_flight") == 9)  # without that for the metric
+        # Without that for the metric.
+        server.wait_until(lambda: server.metric("tfk_requests_in_flight") == 9)
         kept = http.client.HTTPConnection("127.0.0.1", server.port)
         kept.request("GET", READY)
         assert json.loads(kept.getresponse().read()) == {"ready": True}
@@ -66,14 +81,22 @@ def test_sigterm_answers_what_was_accepted_refuses_the_rest_and_exits_0(serve):
         assert (ready.status, ready.content) == (503, {"ready": False})
         assert server.send(LIVE).status == 200
         late = server.predict("seven")
-        assert (late.status, late.headers["retry-after"], late.headers["connection"]) == (503, "1", "close")
-        assert late.content["error"].endswith("got one that is shutting down; send the request again.")
+        assert (late.status, late.headers["retry-after"], late.headers["connection"]) == (
+            503,
+            "1",
+            "close",
+        )
+        assert late.content["error"].endswith(
+            "got one that is shutting down; send the request again."
+        )
         half.send(body[5:])
         assert json.loads(half.getresponse().read())["outputs"]["translation"] == ["sieben"]
         answers = [request.result() for request in accepted]
         half.close()
         kept.close()
-    assert [answer.content["outputs"]["translation"] for answer in answers] == [[text] for text in list(TEXTS.values()) * 2]
+    assert [answer.content["outputs"]["translation"] for answer in answers] == [
+        [text] for text in list(TEXTS.values()) * 2
+    ]
     assert server.process.wait(60) == 0
     assert server.lines()[-1]["event"] == "stopped"
 
@@ -92,4 +115,7 @@ def test_a_server_that_was_killed_starts_again_at_the_same_port(serve):
     first.process.kill()
     assert first.process.wait(60) == -signal.SIGKILL
     second = serve("--port", first.port)
-    assert (second.port, second.predict("seven").content["outputs"]["translation"]) == (first.port, ["sieben"])
+    assert (second.port, second.predict("seven").content["outputs"]["translation"]) == (
+        first.port,
+        ["sieben"],
+    )

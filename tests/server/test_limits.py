@@ -10,7 +10,11 @@ from pathlib import Path
 
 import pytest
 
-PREDICT, INFER, STREAM = "/v1/models/numbers:predict", "/v2/models/numbers/infer", "/v2/models/numbers/generate_stream"
+PREDICT, INFER, STREAM = (
+    "/v1/models/numbers:predict",
+    "/v2/models/numbers/infer",
+    "/v2/models/numbers/generate_stream",
+)
 GUIDE = (Path(__file__).parents[2] / "docs" / "serving.md").read_text(encoding="utf-8")
 SETTINGS = {"text": ["forty-two"], "n_best": 1}
 
@@ -18,7 +22,18 @@ SETTINGS = {"text": ["forty-two"], "n_best": 1}
 @pytest.fixture(scope="module")
 def small(serve):
     """A server with small limits."""
-    limits = ("--max-body", 2000, "--max-texts", 3, "--max-characters", 50, "--max-beam-size", 4, "--body-timeout", 3)
+    limits = (
+        "--max-body",
+        2000,
+        "--max-texts",
+        3,
+        "--max-characters",
+        50,
+        "--max-beam-size",
+        4,
+        "--body-timeout",
+        3,
+    )
     return serve(*limits, "--setting", "n_best=2", "--beam-size", 3)
 
 
@@ -35,17 +50,35 @@ def error_of(answer):
         (b'{"inputs": "\xff"}', "body: expected JSON"),
         ("[" * 100_000, "body: expected JSON, got another text .recursion limit"),
         ([], "body: expected the form that /docs shows, got another"),
-        ({}, 'body: expected either "inputs" or "instances", got neither or both; send one of them.'),
+        (
+            {},
+            'body: expected either "inputs" or "instances", got neither or both; send one of them.',
+        ),
         ({"inputs": ["a"], "instances": ["a"]}, "got neither or both"),
-        ({"signature_name": "translat", "inputs": ["a"]}, "signature_name: expected one of .*score.*, got another; correct the name."),
-        ({"signature_name": ["score"], "inputs": ["a"]}, "signature_name: Input should be a valid string"),
+        (
+            {"signature_name": "translat", "inputs": ["a"]},
+            "signature_name: expected one of .*score.*, got another; correct the name.",
+        ),
+        (
+            {"signature_name": ["score"], "inputs": ["a"]},
+            "signature_name: Input should be a valid string",
+        ),
         ({"inputs": {}}, "inputs: expected text by name"),
         ({"inputs": {"text": ["a"], "texts": ["b"]}}, "inputs: expected text by name"),
         ({"inputs": "seven"}, "body: expected the form"),
         ({"instances": 3}, "instances: Input should be a valid array"),
-        ({"signature_name": "score", "instances": ["a"]}, "inputs: expected source, target by name"),
-        ({"signature_name": "score", "inputs": {"source": ["a"], "target": []}}, "target: expected a list of 1 texts, got another value"),
-        ({"inputs": {"text": "seven"}}, "text: expected a list of texts, got another value; correct this input."),
+        (
+            {"signature_name": "score", "instances": ["a"]},
+            "inputs: expected source, target by name",
+        ),
+        (
+            {"signature_name": "score", "inputs": {"source": ["a"], "target": []}},
+            "target: expected a list of 1 texts, got another value",
+        ),
+        (
+            {"inputs": {"text": "seven"}},
+            "text: expected a list of texts, got another value; correct this input.",
+        ),
         ({"inputs": {"text": [["seven"]]}}, "text: expected a list of texts"),
         ({"inputs": {"text": [1]}}, "text: expected a list of texts"),
         ({"inputs": {"text": [None]}}, "text: expected a list of texts"),
@@ -53,12 +86,30 @@ def error_of(answer):
         ('{"inputs": {"text": ["\\ud800"]}}', "body: expected JSON|texts: expected text"),
         ({"inputs": {"text": ["a\0"]}}, r"texts: expected text, got the character U\+0000"),
         ({"signature_name": "translate", "inputs": {**SETTINGS, "n_best": 10**30}}, "n_best"),
-        ({"signature_name": "translate", "inputs": {**SETTINGS, "n_best": 1.5}}, "n_best: Input should be a valid integer"),
-        ({"signature_name": "translate", "inputs": {**SETTINGS, "n_best": True}}, "n_best: Input should be a valid integer"),
-        ({"signature_name": "translate", "inputs": {**SETTINGS, "n_best": 5}}, "n_best must not exceed beam_size"),
-        ({"signature_name": "translate", "inputs": {**SETTINGS, "beam_size": 17}}, "beam_size: expected at most 16, got 17; choose"),
-        ({"signature_name": "translate", "inputs": {**SETTINGS, "max_length": 256}}, "max_length: .* at most 32, got 256"),
-        ({"signature_name": "translate", "inputs": {**SETTINGS, "prefix": ["a", "b", "c"]}}, "prefix: expected a list of 1 texts"),
+        (
+            {"signature_name": "translate", "inputs": {**SETTINGS, "n_best": 1.5}},
+            "n_best: Input should be a valid integer",
+        ),
+        (
+            {"signature_name": "translate", "inputs": {**SETTINGS, "n_best": True}},
+            "n_best: Input should be a valid integer",
+        ),
+        (
+            {"signature_name": "translate", "inputs": {**SETTINGS, "n_best": 5}},
+            "n_best must not exceed beam_size",
+        ),
+        (
+            {"signature_name": "translate", "inputs": {**SETTINGS, "beam_size": 17}},
+            "beam_size: expected at most 16, got 17; choose",
+        ),
+        (
+            {"signature_name": "translate", "inputs": {**SETTINGS, "max_length": 256}},
+            "max_length: .* at most 32, got 256",
+        ),
+        (
+            {"signature_name": "translate", "inputs": {**SETTINGS, "prefix": ["a", "b", "c"]}},
+            "prefix: expected a list of 1 texts",
+        ),
     ],
 )
 def test_invalid_predict_requests_have_status_400_and_the_remedy(server, body, message):
@@ -70,11 +121,18 @@ def test_invalid_predict_requests_have_status_400_and_the_remedy(server, body, m
 def test_a_body_that_is_too_large_is_refused(small):
     body = json.dumps({"instances": ["one " * 500]})
     answer = small.send(PREDICT, body)
-    assert (answer.status, error_of(answer)) == (413, "body: expected at most 2000 bytes, got more; send fewer texts at a time.")
+    assert (answer.status, error_of(answer)) == (
+        413,
+        "body: expected at most 2000 bytes, got more; send fewer texts at a time.",
+    )
     head = f"POST {PREDICT} HTTP/1.1\r\nHost: localhost\r\n".encode()
     assert small.send_raw(head + b"Content-Length: 99999999999\r\n\r\n") == 413
-    chunks = b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in (body[:1000].encode(), body[1000:].encode()))
-    assert small.send_raw(head + b"Transfer-Encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n") == 413
+    chunks = b"".join(
+        b"%x\r\n%s\r\n" % (len(part), part) for part in (body[:1000].encode(), body[1000:].encode())
+    )
+    assert (
+        small.send_raw(head + b"Transfer-Encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n") == 413
+    )
     assert small.send_raw(head + b"Content-Length: -1\r\n\r\n") == 400
     assert small.send_raw(b"POST\r\n\r\n") == 400
     assert small.send_raw(f"BREW {PREDICT} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()) == 400
@@ -82,12 +140,20 @@ def test_a_body_that_is_too_large_is_refused(small):
 
 def test_a_client_that_sends_twice_the_largest_body_reads_the_refusal(server):
     answer = server.send(PREDICT, {"instances": ["one " * 500_000]})
-    assert (answer.status, error_of(answer)) == (413, "body: expected at most 1048576 bytes, got more; send fewer texts at a time.")
+    assert (answer.status, error_of(answer)) == (
+        413,
+        "body: expected at most 1048576 bytes, got more; send fewer texts at a time.",
+    )
 
 
 def test_a_body_that_stops_arriving_is_refused_and_keeps_nobody_waiting(small):
     with socket.create_connection(("127.0.0.1", small.port)) as half:
-        half.sendall(f'POST {PREDICT} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 30\r\n\r\n{{"instances"'.encode())
+        half.sendall(
+            (
+                f"POST {PREDICT} HTTP/1.1\r\nHost: localhost\r\nContent-Length: "
+                f'30\r\n\r\n{{"instances"'
+            ).encode()
+        )
         assert small.predict("nine").content["outputs"]["translation"] == ["neun"]
         half.settimeout(60)
         assert half.recv(100).startswith(b"HTTP/1.1 408")
@@ -96,11 +162,27 @@ def test_a_body_that_stops_arriving_is_refused_and_keeps_nobody_waiting(small):
 @pytest.mark.parametrize(
     ("path", "body", "message"),
     [
-        ("/translate", {"q": ["one"] * 4}, "texts: expected at most 3, got 4; send several requests."),
-        ("/translate", {"q": "o" * 51}, "texts: expected at most 50 characters each, got 51; split them into sentences."),
-        ("/translate", {"q": "seven", "alternatives": 9}, "alternatives: expected a number from 0 to 3, got 9; correct it."),
+        (
+            "/translate",
+            {"q": ["one"] * 4},
+            "texts: expected at most 3, got 4; send several requests.",
+        ),
+        (
+            "/translate",
+            {"q": "o" * 51},
+            "texts: expected at most 50 characters each, got 51; split them into sentences.",
+        ),
+        (
+            "/translate",
+            {"q": "seven", "alternatives": 9},
+            "alternatives: expected a number from 0 to 3, got 9; correct it.",
+        ),
         (STREAM, {"text_input": "o" * 51}, "texts: expected at most 50 characters each, .*"),
-        (STREAM, {"text_input": "one", "parameters": {"beam_size": 5}}, "beam_size: expected at most 4, got 5; choose a smaller one."),
+        (
+            STREAM,
+            {"text_input": "one", "parameters": {"beam_size": 5}},
+            "beam_size: expected at most 4, got 5; choose a smaller one.",
+        ),
     ],
 )
 def test_the_limits_of_texts_have_status_422(small, path, body, message):
@@ -111,15 +193,30 @@ def test_the_limits_of_texts_have_status_422(small, path, body, message):
 
 def test_the_settings_of_the_server_hold_where_a_request_gives_none(small, translator):
     (expected,) = translator.translate(["seven"], n_best=2, beam_size=3)
-    outputs = small.send(PREDICT, {"signature_name": "translate", "inputs": {"text": ["seven"]}}).content["outputs"]
+    outputs = small.send(
+        PREDICT, {"signature_name": "translate", "inputs": {"text": ["seven"]}}
+    ).content["outputs"]
     assert outputs["translations"] == [[h.text for h in expected.hypotheses]]
-    assert b"text_output" in small.send(STREAM, {"text_input": "seven"}).content  # greedy all the same
+    # Greedy all the same.
+    assert b"text_output" in small.send(STREAM, {"text_input": "seven"}).content
 
 
-@pytest.mark.parametrize("path", ["/", "/v1/models/others", "/v1/models/a/b:predict", f"{PREDICT}/", "/v2/models/others/infer", "/docs/x"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/",
+        "/v1/models/others",
+        "/v1/models/a/b:predict",
+        f"{PREDICT}/",
+        "/v2/models/others/infer",
+        "/docs/x",
+    ],
+)
 def test_an_unknown_path_is_refused_and_not_logged(server, path):
     answer = server.send(f"{path}?q=secret", {"instances": ["seven"]})
-    assert answer.status == 404 and error_of(answer).startswith("path: expected one of those that /openapi.json lists, got another;")
+    assert answer.status == 404 and error_of(answer).startswith(
+        "path: expected one of those that /openapi.json lists, got another;"
+    )
     assert server.requests()[-1]["path"] == "(unknown)" and "secret" not in server.log.read_text()
 
 
@@ -127,7 +224,11 @@ def test_an_unknown_path_is_refused_and_not_logged(server, path):
 def test_another_method_is_refused(server, method):
     answer = server.send(PREDICT, method=method)
     assert (answer.status, answer.headers["allow"]) == (405, "POST")
-    assert method == "HEAD" or error_of(answer) == "method: expected one that the header Allow names, got another; correct it."
+    assert (
+        method == "HEAD"
+        or error_of(answer)
+        == "method: expected one that the header Allow names, got another; correct it."
+    )
 
 
 def malformed(random, valid):
@@ -143,7 +244,22 @@ def malformed(random, valid):
         text[start:start] = text[start : start + random.randrange(1, 20)]
     else:  # another value
         key = random.choice(list(valid))
-        values = [None, -1, 1e300, True, "", [], {}, [[]], [None], {"a": 1}, "\0", "x" * 3000, [{}] * 5, [1, "a"]]
+        values = [
+            None,
+            -1,
+            1e300,
+            True,
+            "",
+            [],
+            {},
+            [[]],
+            [None],
+            {"a": 1},
+            "\0",
+            "x" * 3000,
+            [{}] * 5,
+            [1, "a"],
+        ]
         text = json.dumps({**valid, key: random.choice(values)}).encode()
     return bytes(text)
 
@@ -152,10 +268,24 @@ def test_a_thousand_malformed_requests_are_answered_without_an_error_of_the_serv
     choose = random.Random(7)
     tensor = {"name": "text", "shape": [1], "datatype": "BYTES", "data": ["seven"]}
     valid = {
-        PREDICT: {"signature_name": "translate", "inputs": {"text": ["seven"], "beam_size": 2, "n_best": 1}},
+        PREDICT: {
+            "signature_name": "translate",
+            "inputs": {"text": ["seven"], "beam_size": 2, "n_best": 1},
+        },
         f"{PREDICT}?": {"instances": [{"text": "seven"}]},
-        "/translate": {"q": ["seven"], "source": "en", "target": "de", "format": "text", "alternatives": 1},
-        INFER: {"id": "1", "inputs": [tensor], "outputs": [{"name": "score"}], "parameters": {"beam_size": 2, "n_best": 1}},
+        "/translate": {
+            "q": ["seven"],
+            "source": "en",
+            "target": "de",
+            "format": "text",
+            "alternatives": 1,
+        },
+        INFER: {
+            "id": "1",
+            "inputs": [tensor],
+            "outputs": [{"name": "score"}],
+            "parameters": {"beam_size": 2, "n_best": 1},
+        },
         STREAM: {"text_input": "seven", "parameters": {"max_length": 5}},
     }
     requests = [(path, malformed(choose, valid[path])) for path in valid for _ in range(200)]
@@ -167,17 +297,39 @@ def test_a_thousand_malformed_requests_are_answered_without_an_error_of_the_serv
 
 
 def test_a_full_queue_and_a_late_answer_are_refused(serve):
-    """Two requests of sixteen slow searches: the second waits, a third finds the queue full, and both wait too long."""
-    server = serve("--max-queue", 16, "--max-texts", 16, "--max-batch", 16, "--timeout", 0.3, "--max-delay", 10_000, "--max-streams", 1)
+    """Two requests of sixteen slow searches: the second waits, a third finds the queue full, and
+    both wait too long.
+    """
+    server = serve(
+        "--max-queue",
+        16,
+        "--max-texts",
+        16,
+        "--max-batch",
+        16,
+        "--timeout",
+        0.3,
+        "--max-delay",
+        10_000,
+        "--max-streams",
+        1,
+    )
     with ThreadPoolExecutor(2) as threads:
         waits = threads.submit(server.predict, *["one"] * 10)
-        server.wait_until(lambda: server.metric("tfk_queue_texts") > 0)  # they wait there also when their request is refused
+        # They wait there also when their request is refused.
+        server.wait_until(lambda: server.metric("tfk_queue_texts") > 0)
         full = server.predict(*["one"] * 10)
         assert (full.status, full.headers["retry-after"]) == (429, "1")
-        assert error_of(full) == "queue: expected at most 16 texts, got 10 that wait and 10 more; try again later."
+        assert (
+            error_of(full)
+            == "queue: expected at most 16 texts, got 10 that wait and 10 more; try again later."
+        )
         late = waits.result()
         assert late.status == 504 and late.headers["retry-after"] == "5"
-        assert error_of(late) == "time: expected an answer within 0.3 s, got none; send fewer or shorter texts, or try again later."
+        assert error_of(late) == (
+            "time: expected an answer within 0.3 s, got none; send fewer or shorter texts, or "
+            "try again later."
+        )
 
 
 def test_streams_are_limited_and_end_with_their_clients(serve):
@@ -186,7 +338,11 @@ def test_streams_are_limited_and_end_with_their_clients(serve):
 
     def stream():
         start.wait()
-        statuses.append(server.send(STREAM, {"text_input": "one hundred ninety-nine", "parameters": {"min_length": 30}}).status)
+        statuses.append(
+            server.send(
+                STREAM, {"text_input": "one hundred ninety-nine", "parameters": {"min_length": 30}}
+            ).status
+        )
 
     threads = [threading.Thread(target=stream) for _ in range(6)]
     for thread in threads:
@@ -197,7 +353,9 @@ def test_streams_are_limited_and_end_with_their_clients(serve):
     for _ in range(5):  # clients that leave
         with socket.create_connection(("127.0.0.1", server.port)) as connection:
             body = b'{"text_input": "one hundred ninety-nine", "parameters": {"min_length": 30}}'
-            head = f"POST {STREAM} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
+            head = (
+                f"POST {STREAM} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
+            )
             connection.sendall(head.encode() + body)
     server.wait_until(lambda: server.send(STREAM, {"text_input": "seven"}).status == 200)
 
@@ -211,7 +369,10 @@ def test_requests_need_the_api_key(serve, tmp_path, source):
         server = serve(environment={"TFK_TRANSFORMER_API_KEY": "s3cret-key"})
     refused = server.predict("seven")
     assert (refused.status, refused.headers["www-authenticate"]) == (401, "Bearer")
-    assert error_of(refused) == "API key: expected the server's, got none or another; send the header Authorization: Bearer KEY."
+    assert error_of(refused) == (
+        "API key: expected the server's, got none or another; send the header Authorization: "
+        "Bearer KEY."
+    )
     for wrong in (
         {"Authorization": "Bearer s3cret-kez"},
         {"Authorization": "Basic s3cret-key"},
@@ -219,12 +380,21 @@ def test_requests_need_the_api_key(serve, tmp_path, source):
         {"X-API-Key": "\xe9"},
     ):
         assert server.predict("seven", headers=wrong).status == 401
-    for right in ({"Authorization": "Bearer s3cret-key"}, {"authorization": "bearer s3cret-key"}, {"X-API-Key": "s3cret-key"}):
+    for right in (
+        {"Authorization": "Bearer s3cret-key"},
+        {"authorization": "bearer s3cret-key"},
+        {"X-API-Key": "s3cret-key"},
+    ):
         assert server.predict("seven", headers=right).status == 200
     languages = {"q": "seven", "source": "en", "target": "de"}
     assert server.send("/translate", languages).status == 401
-    assert server.send("/translate", {**languages, "api_key": "s3cret-key"}).content == {"translatedText": "sieben"}
-    assert {path: server.send(path).status for path in ("/v2/health/live", "/v2/health/ready", "/docs", "/metrics", "/languages")} == {
+    assert server.send("/translate", {**languages, "api_key": "s3cret-key"}).content == {
+        "translatedText": "sieben"
+    }
+    assert {
+        path: server.send(path).status
+        for path in ("/v2/health/live", "/v2/health/ready", "/docs", "/metrics", "/languages")
+    } == {
         "/v2/health/live": 200,
         "/v2/health/ready": 200,
         "/docs": 200,
@@ -245,7 +415,9 @@ def test_the_log_has_a_line_for_each_request_and_no_texts(server):
         "status": 200,
         "texts": 3,
     }
-    assert good["milliseconds"] > 0 and re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+00:00", good["time"])
+    assert good["milliseconds"] > 0 and re.fullmatch(
+        r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+00:00", good["time"]
+    )
     assert (bad["path"], bad["status"]) == ("/translate", 422)
     for text in ("forty", "seven", "one one", "sieben"):
         assert text not in server.log.read_text()
@@ -256,4 +428,7 @@ def test_metrics_count_requests_texts_and_batches(server):
     server.predict("seven", "nine")
     assert server.metric("tfk_texts_total") == before["tfk_texts_total"] + 2
     assert server.metric("tfk_batch_texts_sum") == before["tfk_batch_texts_sum"] + 2
-    assert f'tfk_requests_total{{method="POST",path="{PREDICT}",status="200"}}'.encode() in server.send("/metrics").content
+    assert (
+        f'tfk_requests_total{{method="POST",path="{PREDICT}",status="200"}}'.encode()
+        in server.send("/metrics").content
+    )

@@ -23,16 +23,28 @@ def test_the_page_names_every_path(server):
     for path, methods in page["paths"].items():
         for operation in methods.values():
             assert operation["summary"] and operation["description"], path
-    body = page["paths"][f"{model}/infer"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    body = page["paths"][f"{model}/infer"]["post"]["requestBody"]["content"]["application/json"][
+        "schema"
+    ]
     assert body["properties"]["inputs"]["items"] == {"$ref": "#/components/schemas/InputTensor"}
-    assert page["components"]["schemas"]["InputTensor"]["required"] == ["name", "shape", "datatype", "data"]
+    assert page["components"]["schemas"]["InputTensor"]["required"] == [
+        "name",
+        "shape",
+        "datatype",
+        "data",
+    ]
 
 
 def test_answers_are_those_of_the_page(server, tmp_path):
-    """Schemathesis sends requests that fit the page and others, and checks status, type and form of the answers."""
+    """Schemathesis sends requests that fit the page and others, and checks status, type and form of
+    the answers.
+    """
     pytest.importorskip("schemathesis")
     run = "from schemathesis.cli import schemathesis; schemathesis()"
-    checks = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance,unsupported_method"
+    checks = (
+        "not_a_server_error,status_code_conformance,content_type_conformance,"
+        "response_schema_conformance,unsupported_method"
+    )
     options = [
         "--checks",
         checks,

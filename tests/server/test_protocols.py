@@ -22,7 +22,8 @@ def any_server(request, serve, server):
 
 def test_the_requests_of_the_page_are_answered_as_they_stand_there(any_server, translator):
     blocks = re.findall(r"```json\n(.*?)```", GUIDE, re.DOTALL)[:4]
-    blocks = [block.replace('"max_length": 256', '"max_length": 32') for block in blocks]  # the most that this model writes
+    # The most that this model writes.
+    blocks = [block.replace('"max_length": 256', '"max_length": 32') for block in blocks]
     columns, rows, settings, score = [any_server.send(PREDICT, block) for block in blocks]
     assert {answer.status for answer in (columns, rows, settings, score)} == {200}
     expected = translator.translate(["forty-two", "seven"], n_best=2)
@@ -30,10 +31,14 @@ def test_the_requests_of_the_page_are_answered_as_they_stand_there(any_server, t
     assert outputs["translation"] == [t.text for t in expected] == ["zweiundvierzig", "sieben"]
     assert outputs["score"] == pytest.approx([t.score for t in expected], abs=1e-4)
     assert [row["translation"] for row in rows.content["predictions"]] == outputs["translation"]
-    assert [row["score"] for row in rows.content["predictions"]] == pytest.approx(outputs["score"], abs=1e-5)
+    assert [row["score"] for row in rows.content["predictions"]] == pytest.approx(
+        outputs["score"], abs=1e-5
+    )
     hypotheses = settings.content["outputs"]
     assert hypotheses["translations"] == [[h.text for h in t.hypotheses] for t in expected]
-    assert hypotheses["scores"] == [pytest.approx([h.score for h in t.hypotheses], abs=1e-4) for t in expected]
+    assert hypotheses["scores"] == [
+        pytest.approx([h.score for h in t.hypotheses], abs=1e-4) for t in expected
+    ]
     (pair,) = translator.score_tokens(["forty-two"], ["zweiundvierzig"])
     scored = score.content["outputs"]
     assert scored["log_probability"] == [pytest.approx(pair.log_probability, abs=1e-4)]
@@ -50,41 +55,81 @@ def test_the_commands_of_the_page_work_as_they_stand_there(serve):
     server = serve(*options)
     (requests,) = [block for block in blocks if "curl --no-buffer" in block]
     done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", requests.replace(":8501", f":{server.port}").replace("curl ", "curl --silent --fail ")],
+        [
+            "bash",
+            "-euo",
+            "pipefail",
+            "-c",
+            requests.replace(":8501", f":{server.port}").replace("curl ", "curl --silent --fail "),
+        ],
         capture_output=True,
         text=True,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert '{"translatedText":["zweiundvierzig","sieben"]}{"predictions":[{"translation":"zweiundvierzig"' in done.stdout
+    assert (
+        '{"translatedText":["zweiundvierzig","sieben"]}{"predictions":[{"translation":"zweiundvierzig"'
+        in done.stdout
+    )
     assert '"data":["zweiundvierzig","sieben"]' in done.stdout and "data: {" in done.stdout
 
 
 def test_rows_may_name_their_inputs(server):
-    answer = server.send(PREDICT, {"signature_name": "score", "instances": [{"source": "seven", "target": t} for t in ("sieben", "neun")]})
+    answer = server.send(
+        PREDICT,
+        {
+            "signature_name": "score",
+            "instances": [{"source": "seven", "target": t} for t in ("sieben", "neun")],
+        },
+    )
     good, bad = answer.content["predictions"]
-    assert set(good) == {"log_probability", "tokens", "token_log_probs"} and good["log_probability"] > bad["log_probability"]
-    assert server.send(PREDICT, {"instances": [{"text": "seven"}]}).content["predictions"][0]["translation"] == "sieben"
-    assert server.send(PREDICT, {"instances": [{"b64": "c2V2ZW4="}]}).content["predictions"][0]["translation"] == "sieben"
+    assert (
+        set(good) == {"log_probability", "tokens", "token_log_probs"}
+        and good["log_probability"] > bad["log_probability"]
+    )
+    assert (
+        server.send(PREDICT, {"instances": [{"text": "seven"}]}).content["predictions"][0][
+            "translation"
+        ]
+        == "sieben"
+    )
+    assert (
+        server.send(PREDICT, {"instances": [{"b64": "c2V2ZW4="}]}).content["predictions"][0][
+            "translation"
+        ]
+        == "sieben"
+    )
 
 
 def test_settings_may_be_left_out_and_a_prefix_is_one_or_one_for_each(server, translator):
     inputs = {"text": ["seven", "forty-two"], "prefix": ["neun"], "beam_size": 2}
-    outputs = server.send(PREDICT, {"signature_name": "translate", "inputs": inputs}).content["outputs"]
+    outputs = server.send(PREDICT, {"signature_name": "translate", "inputs": inputs}).content[
+        "outputs"
+    ]
     expected = translator.translate(["seven", "forty-two"], prefixes=["neun", "neun"], beam_size=2)
     assert outputs["translations"] == [[t.text] for t in expected]
     inputs |= {"prefix": ["", "neun"]}
-    outputs = server.send(PREDICT, {"signature_name": "translate", "inputs": inputs}).content["outputs"]
+    outputs = server.send(PREDICT, {"signature_name": "translate", "inputs": inputs}).content[
+        "outputs"
+    ]
     assert outputs["translations"] == [["sieben"], [expected[1].text]]
 
 
 def test_a_text_that_is_too_long_has_the_score_nan_as_a_string(any_server):
     answer = any_server.predict("seven", "one " * 500)
     assert answer.content["outputs"]["translation"] == ["sieben", ""]
-    assert answer.content["outputs"]["score"][1] == "NaN" and answer.content["outputs"]["score"][0] < 0
+    assert (
+        answer.content["outputs"]["score"][1] == "NaN" and answer.content["outputs"]["score"][0] < 0
+    )
 
 
 def test_the_client_of_savedmodels_translates(server):
-    command = [sys.executable, REPOSITORY / "scripts" / "saved_model_client.py", server.url + PREDICT, "seven", "one " * 500]
+    command = [
+        sys.executable,
+        REPOSITORY / "scripts" / "saved_model_client.py",
+        server.url + PREDICT,
+        "seven",
+        "one " * 500,
+    ]
     done = subprocess.run(command, capture_output=True, text=True)
     assert [line.split("\t")[1] for line in done.stdout.splitlines()] == ["sieben", ""], done.stderr
     assert done.stdout.splitlines()[1] == "nan\t"
@@ -92,25 +137,46 @@ def test_the_client_of_savedmodels_translates(server):
 
 def test_status_and_metadata_have_the_form_of_tensorflow_serving(server, serve, exported):
     for path in ("/v1/models/numbers", "/v1/models/numbers/versions/1"):
-        status = {"version": "1", "state": "AVAILABLE", "status": {"error_code": "OK", "error_message": ""}}
+        status = {
+            "version": "1",
+            "state": "AVAILABLE",
+            "status": {"error_code": "OK", "error_message": ""},
+        }
         assert server.send(path).content == {"model_version_status": [status]}
     metadata = server.send("/v1/models/numbers/metadata").content
     assert metadata["model_spec"] == {"name": "numbers", "signature_name": "", "version": "1"}
     found = metadata["metadata"]["signature_def"]["signature_def"]
     assert set(found) == {"serving_default", "translate", "score"}
     shape = {"dim": [{"size": "-1", "name": ""}], "unknown_rank": False}
-    assert found["serving_default"]["inputs"]["text"] == {"dtype": "DT_STRING", "tensor_shape": shape, "name": "serving_default_text:0"}
-    assert found["translate"]["inputs"]["beam_size"]["tensor_shape"] == {"dim": [], "unknown_rank": False}
-    assert server.send("/v1/models/numbers/versions/1:predict", {"instances": ["seven"]}).status == 200
+    assert found["serving_default"]["inputs"]["text"] == {
+        "dtype": "DT_STRING",
+        "tensor_shape": shape,
+        "name": "serving_default_text:0",
+    }
+    assert found["translate"]["inputs"]["beam_size"]["tensor_shape"] == {
+        "dim": [],
+        "unknown_rank": False,
+    }
+    assert (
+        server.send("/v1/models/numbers/versions/1:predict", {"instances": ["seven"]}).status == 200
+    )
 
 
 def test_libretranslate_translates_one_text_and_several(server, translator):
     languages = {"source": "en", "target": "de"}
-    assert server.send("/translate", {"q": "seven", **languages, "format": "text"}).content == {"translatedText": "sieben"}
-    assert server.send("/translate", {"q": ["seven", ""], **languages}).content == {"translatedText": ["sieben", ""]}
-    assert server.send("/translate", {"q": "seven", "source": "auto", "target": "de"}).content == {"translatedText": "sieben"}
+    assert server.send("/translate", {"q": "seven", **languages, "format": "text"}).content == {
+        "translatedText": "sieben"
+    }
+    assert server.send("/translate", {"q": ["seven", ""], **languages}).content == {
+        "translatedText": ["sieben", ""]
+    }
+    assert server.send("/translate", {"q": "seven", "source": "auto", "target": "de"}).content == {
+        "translatedText": "sieben"
+    }
     form = {"Content-Type": "application/x-www-form-urlencoded"}
-    assert server.send("/translate", "q=forty-two&source=en&target=de", headers=form).content == {"translatedText": "zweiundvierzig"}
+    assert server.send("/translate", "q=forty-two&source=en&target=de", headers=form).content == {
+        "translatedText": "zweiundvierzig"
+    }
     expected = [h.text for h in translator.translate(["seven"], n_best=3)[0].hypotheses]
     answer = server.send("/translate", {"q": "seven", **languages, "alternatives": 2})
     assert answer.content == {"translatedText": expected[0], "alternatives": expected[1:]}
@@ -123,11 +189,20 @@ def test_libretranslate_translates_one_text_and_several(server, translator):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"source": "fr"}, "source: expected en, the model's language, got another; GET /languages lists them."),
+        (
+            {"source": "fr"},
+            "source: expected en, the model's language, got another; GET /languages lists them.",
+        ),
         ({"target": "fr"}, "target: expected de, .*"),
-        ({"format": "html"}, "format: expected text, got another; remove the markup and send text."),
+        (
+            {"format": "html"},
+            "format: expected text, got another; remove the markup and send text.",
+        ),
         ({"alternatives": -1}, "alternatives: expected a number from 0 to 15, got -1; correct it."),
-        ({"q": ["one " * 500, "seven"]}, "texts: number 1: expected at most 32 tokens, got more .*; split it into sentences."),
+        (
+            {"q": ["one " * 500, "seven"]},
+            "texts: number 1: expected at most 32 tokens, got more .*; split it into sentences.",
+        ),
     ],
 )
 def test_libretranslate_refuses_with_the_remedy(server, change, message):
@@ -144,7 +219,10 @@ def test_open_inference_describes_server_and_model(server):
     model = server.send("/v2/models/numbers").content
     assert (model["name"], model["versions"]) == ("numbers", ["1"])
     assert [tensor["name"] for tensor in model["inputs"]] == ["text", "prefix"]
-    assert [(tensor["name"], tensor["datatype"]) for tensor in model["outputs"]] == [("translation", "BYTES"), ("score", "FP32")]
+    assert [(tensor["name"], tensor["datatype"]) for tensor in model["outputs"]] == [
+        ("translation", "BYTES"),
+        ("score", "FP32"),
+    ]
 
 
 def test_open_inference_translates_tensors(server, translator):
@@ -152,10 +230,19 @@ def test_open_inference_translates_tensors(server, translator):
     answer = server.send("/v2/models/numbers/infer", {"id": "7", "inputs": [tensor]}).content
     assert (answer["model_name"], answer["model_version"], answer["id"]) == ("numbers", "1", "7")
     text, score = answer["outputs"]
-    assert text == {"name": "translation", "datatype": "BYTES", "shape": [2], "data": ["zweiundvierzig", "sieben"]}
+    assert text == {
+        "name": "translation",
+        "datatype": "BYTES",
+        "shape": [2],
+        "data": ["zweiundvierzig", "sieben"],
+    }
     assert (score["datatype"], score["shape"]) == ("FP32", [2])
     nested = {**tensor, "shape": [2, 1], "data": [["forty-two"], ["seven"]]}
-    request = {"inputs": [nested], "outputs": [{"name": "translation"}], "parameters": {"n_best": 2, "beam_size": 3}}
+    request = {
+        "inputs": [nested],
+        "outputs": [{"name": "translation"}],
+        "parameters": {"n_best": 2, "beam_size": 3},
+    }
     (text,) = server.send("/v2/models/numbers/infer", request).content["outputs"]
     expected = translator.translate(["forty-two", "seven"], n_best=2, beam_size=3)
     assert text["shape"] == [2, 2]
@@ -165,11 +252,30 @@ def test_open_inference_translates_tensors(server, translator):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"shape": [3]}, r"text: expected the shape \[N\] or \[N, 1\] and N texts, got others; correct shape or data."),
+        (
+            {"shape": [3]},
+            (
+                r"text: expected the shape \[N\] or \[N, 1\] and N texts, got others; correct "
+                r"shape "
+                r"or data."
+            ),
+        ),
         ({"shape": []}, "text: expected the shape .*"),
-        ({"datatype": "FP32"}, "body: expected the form that /docs shows, got another .inputs.0.datatype: Input should be 'BYTES'.*"),
+        (
+            {"datatype": "FP32"},
+            (
+                "body: expected the form that /docs shows, got another .inputs.0.datatype: Input "
+                "should be 'BYTES'.*"
+            ),
+        ),
         ({"name": "texts"}, "body: .*inputs.0.name: Input should be 'text' or 'prefix'.*"),
-        ({"name": "prefix"}, "inputs: expected text, and perhaps prefix with as many items, got others; correct them."),
+        (
+            {"name": "prefix"},
+            (
+                "inputs: expected text, and perhaps prefix with as many items, got others; correct "
+                "them."
+            ),
+        ),
         ({"data": [1]}, "body: .*inputs.0.data.0.*"),
         ({"data": ["one " * 500]}, "texts: number 1: expected at most 32 tokens, .*"),
     ],
@@ -191,15 +297,26 @@ def test_a_text_is_streamed_as_events(any_server, translator):
     assert len(parts) > 1 and {part["model_name"] for part in parts} == {"numbers"}
     (expected,) = translator.translate([text], beam_size=1)
     assert "".join(part["text_output"] for part in parts) == expected.text
-    assert any_server.send("/v2/models/numbers/generate", {"text_input": "seven"}).content["text_output"] == "sieben"
+    assert (
+        any_server.send("/v2/models/numbers/generate", {"text_input": "seven"}).content[
+            "text_output"
+        ]
+        == "sieben"
+    )
     assert any_server.send("/v2/models/numbers/generate_stream", {"text_input": ""}).content == b""
 
 
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ({"text_input": "one " * 500}, "text: expected at most 32 tokens, got .*; split it into sentences."),
-        ({"text_input": "seven", "parameters": {"beam_size": 2}}, "beam_size: expected 1, got 2; .*"),
+        (
+            {"text_input": "one " * 500},
+            "text: expected at most 32 tokens, got .*; split it into sentences.",
+        ),
+        (
+            {"text_input": "seven", "parameters": {"beam_size": 2}},
+            "beam_size: expected 1, got 2; .*",
+        ),
         ({"text_input": "seven", "parameters": {"beams": 2}}, ".*unknown key 'beams'.*"),
         ({"text_input": "a\0b"}, "texts: expected text, got the character U.0000 .*"),
     ],

@@ -8,7 +8,13 @@ import pytest
 from tfk_transformer.text_files.compression import compressed, count_lines, opened, text_suffix
 from tfk_transformer.text_files.lines import Source
 from tfk_transformer.text_files.output_file import OutputFile, unfinished_run
-from tfk_transformer.text_files.records import JsonObjects, TableRows, Texts, input_records, output_records
+from tfk_transformer.text_files.records import (
+    JsonObjects,
+    TableRows,
+    Texts,
+    input_records,
+    output_records,
+)
 from tfk_transformer.text_files.unfinished import Unfinished, content_digest
 
 DATA = "one\n\ntwo\r\nU+2028:\u2028.\nlast".encode()
@@ -17,7 +23,10 @@ RUN = {"model": "m", "on_error": "blank"}
 
 
 def written(path, data=DATA):
-    path.write_bytes(compressed(data[:7], path.suffix if path.suffix != ".txt" else "") + compressed(data[7:], _kind(path)))
+    path.write_bytes(
+        compressed(data[:7], path.suffix if path.suffix != ".txt" else "")
+        + compressed(data[7:], _kind(path))
+    )
     return path
 
 
@@ -41,12 +50,19 @@ def test_a_cut_or_corrupt_file_is_no_short_file(tmp_path, name):
     whole = path.read_bytes()
     for data in (whole[:-3], b"plain text\n"):
         path.write_bytes(data)
-        with pytest.raises(ValueError, match=f"{name}: expected a complete .* file, got a corrupt or cut one"):
+        with pytest.raises(
+            ValueError, match=f"{name}: expected a complete .* file, got a corrupt or cut one"
+        ):
             list(Source(path, Texts()))
 
 
 def test_the_kind_of_lines_is_before_the_compression(tmp_path):
-    assert [text_suffix(tmp_path / name) for name in ("a.TSV.gz", "a.jsonl", "b.de.zst", "gz")] == [".tsv", ".jsonl", ".de", ""]
+    assert [text_suffix(tmp_path / name) for name in ("a.TSV.gz", "a.jsonl", "b.de.zst", "gz")] == [
+        ".tsv",
+        ".jsonl",
+        ".de",
+        "",
+    ]
 
 
 def test_a_byte_order_mark_belongs_to_no_text(tmp_path):
@@ -55,12 +71,24 @@ def test_a_byte_order_mark_belongs_to_no_text(tmp_path):
 
 
 def test_rows_have_literal_quotes_and_stay_as_they_are(tmp_path):
-    (tmp_path / "a.tsv").write_bytes(b'id\ten\tnote\n1\tsay "one\t"\n2\ttwo\n3\t\xff\tx\n4\tfour\tx\r\n')
+    (tmp_path / "a.tsv").write_bytes(
+        b'id\ten\tnote\n1\tsay "one\t"\n2\ttwo\n3\t\xff\tx\n4\tfour\tx\r\n'
+    )
     rows = input_records(tmp_path / "a.tsv", "en", "translation")
     assert isinstance(rows, TableRows)
     found = list(Source(tmp_path / "a.tsv", rows))
-    assert [(line.number, line.texts) for line in found] == [(2, ('say "one',)), (3, ()), (4, ()), (5, ("four",))]
-    assert [line.reason[:30] for line in found] == ["", "expected 3 columns, as in the ", "expected UTF-8, got byte 0xff ", ""]
+    assert [(line.number, line.texts) for line in found] == [
+        (2, ('say "one',)),
+        (3, ()),
+        (4, ()),
+        (5, ("four",)),
+    ]
+    assert [line.reason[:30] for line in found] == [
+        "",
+        "expected 3 columns, as in the ",
+        "expected UTF-8, got byte 0xff ",
+        "",
+    ]
     assert rows.output_header == "id\ten\tnote\ttranslation"
     assert rows.result_line(found[0].record, "a\tb\nc", "") == '1\tsay "one\t"\ta b c'
     assert rows.result_line(found[3].record, None, "too long") == "4\tfour\tx\t"
@@ -71,14 +99,21 @@ def test_a_column_has_a_number_where_it_has_no_name(tmp_path):
     (tmp_path / "a.tsv").write_text("1\tone\n2\n")
     rows = TableRows("2", "translation")
     first, second = Source(tmp_path / "a.tsv", rows)
-    assert (first.texts, second.reason, rows.output_header) == (("one",), "expected a column 2, got 1 in this line.", None)
+    assert (first.texts, second.reason, rows.output_header) == (
+        ("one",),
+        "expected a column 2, got 1 in this line.",
+        None,
+    )
 
 
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
         (("de", "translation"), "--field: expected one of the columns id, en, got de."),
-        (("en", "id"), "--output-field: expected a new column, got id, which is there; give another name."),
+        (
+            ("en", "id"),
+            "--output-field: expected a new column, got id, which is there; give another name.",
+        ),
     ],
 )
 def test_columns_must_fit(tmp_path, rows, message):
@@ -93,7 +128,10 @@ def test_objects_keep_their_text(tmp_path):
     given = '{"n": 1.50, "n": 2e3,  "text":"a\\u00e4\\n" } '
     objects = JsonObjects("text", "translation")
     assert objects.text(given) == "aä\n"
-    assert objects.result_line(given, 'b"ö', "") == '{"n": 1.50, "n": 2e3,  "text":"a\\u00e4\\n", "translation": "b\\"ö"}'
+    assert (
+        objects.result_line(given, 'b"ö', "")
+        == '{"n": 1.50, "n": 2e3,  "text":"a\\u00e4\\n", "translation": "b\\"ö"}'
+    )
     assert json.loads(objects.result_line(given, None, "too long"))["translation"] is None
     assert objects.result_line(None, None, "f:1: bad") == '{"error": "f:1: bad"}'
 
@@ -107,7 +145,10 @@ def test_objects_keep_their_text(tmp_path):
         ('["text"]', "expected a JSON object, got another value, of type list"),
         ("{}", "expected a string in text, got nothing"),
         ('{"text": 1}', "expected a string in text, got int"),
-        ('{"text": "a", "translation": "b"}', "expected an object without translation, got one with it; choose another name"),
+        (
+            '{"text": "a", "translation": "b"}',
+            "expected an object without translation, got one with it; choose another name",
+        ),
     ],
 )
 def test_a_line_that_is_no_object_with_the_text_is_bad(line, reason):
@@ -119,14 +160,35 @@ def test_a_line_that_is_no_object_with_the_text_is_bad(line, reason):
 def test_names_of_files_choose_their_lines(tmp_path):
     table, objects, texts = tmp_path / "a.tsv.gz", tmp_path / "a.jsonl", tmp_path / "a.en.zst"
     rows = input_records(table, "1", "translation")
-    assert output_records(rows, table, None) is rows and output_records(rows, table, tmp_path / "b.tsv") is rows
-    assert type(output_records(rows, table, texts)) is Texts and type(input_records(texts, None, "x")) is Texts
+    assert (
+        output_records(rows, table, None) is rows
+        and output_records(rows, table, tmp_path / "b.tsv") is rows
+    )
+    assert (
+        type(output_records(rows, table, texts)) is Texts
+        and type(input_records(texts, None, "x")) is Texts
+    )
     for call, message in (
-        (lambda: output_records(rows, table, objects), "--output: expected .jsonl only for an --input with this end"),
-        (lambda: output_records(Texts(), None, table), "--output: expected .tsv only for an --input with this end"),
-        (lambda: input_records(objects, None, "x"), "--field: expected the name of the value with the texts, since --input is"),
-        (lambda: input_records(texts, "1", "x"), "--field: expected an --input with the end .tsv or .jsonl"),
-        (lambda: input_records(table, "0", "x"), "--field: expected a column's name, or its number from 1, got 0"),
+        (
+            lambda: output_records(rows, table, objects),
+            "--output: expected .jsonl only for an --input with this end",
+        ),
+        (
+            lambda: output_records(Texts(), None, table),
+            "--output: expected .tsv only for an --input with this end",
+        ),
+        (
+            lambda: input_records(objects, None, "x"),
+            "--field: expected the name of the value with the texts, since --input is",
+        ),
+        (
+            lambda: input_records(texts, "1", "x"),
+            "--field: expected an --input with the end .tsv or .jsonl",
+        ),
+        (
+            lambda: input_records(table, "0", "x"),
+            "--field: expected a column's name, or its number from 1, got 0",
+        ),
     ):
         with pytest.raises(ValueError) as error:
             call()
@@ -167,7 +229,10 @@ def test_what_was_not_committed_is_cut_off(tmp_path, name):
 def test_an_output_without_lines_is_a_valid_file(tmp_path):
     with OutputFile(tmp_path / "out.gz"):
         pass
-    assert gzip.decompress((tmp_path / "out.gz").read_bytes()) == b"" and (tmp_path / "out.gz").stat().st_size
+    assert (
+        gzip.decompress((tmp_path / "out.gz").read_bytes()) == b""
+        and (tmp_path / "out.gz").stat().st_size
+    )
 
 
 def test_a_run_that_was_killed_after_the_renaming_is_complete(tmp_path):
@@ -181,7 +246,13 @@ def test_a_shorter_file_than_was_committed_is_refused(tmp_path):
     path = tmp_path / "out.txt"
     part(path, ["a"], 1)
     (tmp_path / "out.txt.partial").write_text("a")
-    with pytest.raises(ValueError, match="out.txt.partial: expected at least 2 bytes of the unfinished run, got 1; --force starts anew."):
+    with pytest.raises(
+        ValueError,
+        match=(
+            "out.txt.partial: expected at least 2 bytes of the unfinished run, got 1; --force "
+            "starts anew."
+        ),
+    ):
         OutputFile(path, RUN, unfinished_run(path)).__enter__()
     (tmp_path / "out.txt.partial.json").write_text("{}")
     with pytest.raises(ValueError, match="expected the record of an unfinished run, got none"):
@@ -204,7 +275,10 @@ def test_after_an_error_the_neighbour_keeps_the_finished_lines(tmp_path, error):
         with (tmp_path / "file.partial").open("ab") as file:
             file.write(b"zw")  # as after a full disk
         raise error
-    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"file": "old", "file.partial": "eins\n"}
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
+        "file": "old",
+        "file.partial": "eins\n",
+    }
 
 
 def test_the_lines_of_an_earlier_run_stay_until_there_are_new_ones(tmp_path):
@@ -225,7 +299,13 @@ def test_the_lines_of_an_earlier_run_stay_until_there_are_new_ones(tmp_path):
 def test_only_the_same_run_continues():
     done = Unfinished({**RUN, "settings": {"beam_size": 1}})
     done.check_run({**RUN, "settings": {"beam_size": 1}})
-    with pytest.raises(ValueError, match='got model "n", was "m", settings {"beam_size": 4}, was {"beam_size": 1}; give the same, or'):
+    with pytest.raises(
+        ValueError,
+        match=(
+            'got model "n", was "m", settings {"beam_size": 4}, was {"beam_size": 1}; give the '
+            "same, or"
+        ),
+    ):
         done.check_run({**RUN, "model": "n", "settings": {"beam_size": 4}})
     with pytest.raises(ValueError, match="on_error"):
         done.check_run({**done.run, "on_error": "skip"})

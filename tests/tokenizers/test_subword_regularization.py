@@ -9,7 +9,13 @@ import sentencepiece
 from tfk_transformer.tokenizers.subword_regularization import SubwordSampler
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
-TEXTS = ["zwei Bären laufen über die Straße", "ein Bär läuft", "Häuser und Straßen", "grüne Gärten", "laufende Bären"] * 20
+TEXTS = [
+    "zwei Bären laufen über die Straße",
+    "ein Bär läuft",
+    "Häuser und Straßen",
+    "grüne Gärten",
+    "laufende Bären",
+] * 20
 
 
 @pytest.fixture(scope="module")
@@ -29,14 +35,19 @@ def test_a_seed_decides_what_is_drawn(tokenizer):
 
 def test_what_is_drawn_is_the_same_in_every_process(tokenizer, tmp_path):
     tokenizer.save(tmp_path / "model")
-    code = f"from tfk_transformer import SubwordTokenizer as T; print(T.load({str(tmp_path / 'model')!r}).encode({TEXTS}, 0.2, 3))"
+    code = (
+        "from tfk_transformer import SubwordTokenizer as T; "
+        f"print(T.load({str(tmp_path / 'model')!r}).encode({TEXTS}, 0.2, 3))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout == f"{tokenizer.encode(TEXTS, 0.2, 3)}\n", done.stderr
 
 
 def test_drawn_pieces_spell_the_same_text(tokenizer):
     texts = ["  ein\u00a0Bär,  zwei Häuser ", "Straße 日本 ½", "", "ein"]
-    assert tokenizer.decode(tokenizer.encode(texts, 0.1, 0)) == tokenizer.decode(tokenizer.encode(texts))
+    assert tokenizer.decode(tokenizer.encode(texts, 0.1, 0)) == tokenizer.decode(
+        tokenizer.encode(texts)
+    )
 
 
 def test_ways_come_as_often_as_their_probability_raised_to_the_power_says(tokenizer):
@@ -45,7 +56,9 @@ def test_ways_come_as_often_as_their_probability_raised_to_the_power_says(tokeni
     ways = processor.nbest_encode_as_ids(word, 500)
     assert 3 < len(ways) <= 64
     weights = np.exp(power * np.array([sum(map(processor.get_score, way)) for way in ways]))
-    found = collections.Counter(map(tuple, SubwordSampler(processor, power).encode([word] * count, 0)))
+    found = collections.Counter(
+        map(tuple, SubwordSampler(processor, power).encode([word] * count, 0))
+    )
     shares = np.array([found[tuple(way)] / count for way in ways])
     np.testing.assert_allclose(shares, weights / weights.sum(), atol=0.015)
 
@@ -56,5 +69,11 @@ def test_a_great_power_leaves_the_best_way(tokenizer):
 
 def test_other_models_are_refused():
     bpe = SubwordTokenizer.train(TEXTS, 60, "bpe")
-    with pytest.raises(ValueError, match="sampling: expected a model of type 'unigram', got another, and sampling 0.1; set it to 0."):
+    with pytest.raises(
+        ValueError,
+        match=(
+            "sampling: expected a model of type 'unigram', got another, and sampling 0.1; set "
+            "it to 0."
+        ),
+    ):
         bpe.encode(["ein"], 0.1)

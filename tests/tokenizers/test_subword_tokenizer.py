@@ -37,7 +37,10 @@ def random_rows(tokenizer, lowest, seed=1, rows=101, length=13):
 
 
 def test_the_vocabulary_has_the_size_asked_for():
-    assert [SubwordTokenizer.train(TEXTS, size, "bpe").vocab_size for size in (67, 113)] == [67, 113]
+    assert [SubwordTokenizer.train(TEXTS, size, "bpe").vocab_size for size in (67, 113)] == [
+        67,
+        113,
+    ]
 
 
 def test_a_unigram_vocabulary_has_at_most_the_size_asked_for():
@@ -52,7 +55,10 @@ def test_every_text_is_learned_from():
 
 
 def test_special_ids_come_first(tokenizer):
-    names = [sentencepiece.SentencePieceProcessor(model_proto=tokenizer.model).id_to_piece(i) for i in range(4)]
+    names = [
+        sentencepiece.SentencePieceProcessor(model_proto=tokenizer.model).id_to_piece(i)
+        for i in range(4)
+    ]
     assert names == ["<pad>", "<s>", "</s>", "<unk>"]
 
 
@@ -98,9 +104,14 @@ def test_decode_ends_at_the_first_end_start_or_padding(tokenizer):
     first, second = tokenizer.encode(["Der Bär", "am Tisch."])
     length = len(first) + len(second) + 3
     rows = [
-        [*first, special, *second, 2] + [0] * (length - len(first) - len(second) - 2) for special in (2, 0, 1)
+        [*first, special, *second, 2] + [0] * (length - len(first) - len(second) - 2)
+        for special in (2, 0, 1)
     ]  # something stands behind each end
-    rows += [[2, *first, *[0] * (length - len(first) - 1)], [0] * length, [*first] + [0] * (length - len(first))]
+    rows += [
+        [2, *first, *[0] * (length - len(first) - 1)],
+        [0] * length,
+        [*first] + [0] * (length - len(first)),
+    ]
     expected = ["Der Bär", "Der Bär", "Der Bär", "", "", "Der Bär"]
     assert tokenizer.decode(rows) == expected
     assert decoded(rows, tokenizer) == expected
@@ -125,7 +136,9 @@ def test_joined_pieces_are_the_decoded_text(tokenizer):
     assert pieces[:4] == ["", "", "", " ⁇ "]
     rows = random_rows(tokenizer, 3)
     assert (rows == 3).any()
-    assert ["".join(pieces[i] for i in row).strip(string.whitespace) for row in rows] == tokenizer.decode(rows)
+    assert [
+        "".join(pieces[i] for i in row).strip(string.whitespace) for row in rows
+    ] == tokenizer.decode(rows)
 
 
 def test_blanks_of_unicode_are_text_wherever_they_stand():
@@ -150,25 +163,36 @@ def test_a_saved_model_is_the_same(tokenizer, tmp_path):
 
 
 def test_no_text_is_an_error():
-    with pytest.raises(ValueError, match="^texts: expected sentences to learn a vocabulary from, got none.$"):
+    with pytest.raises(
+        ValueError, match="^texts: expected sentences to learn a vocabulary from, got none.$"
+    ):
         SubwordTokenizer.train(iter([]))
 
 
 @pytest.mark.parametrize(
-    ("size", "kind", "said"), [(5000, "bpe", "Vocabulary size too high"), (5, "unigram", "smaller than required_chars")]
+    ("size", "kind", "said"),
+    [(5000, "bpe", "Vocabulary size too high"), (5, "unigram", "smaller than required_chars")],
 )
 def test_a_vocabulary_that_does_not_suit_the_texts_is_an_error(size, kind, said):
-    with pytest.raises(ValueError, match=f"^vocab_size: {size} does not suit these texts; SentencePiece reports: .*{said}"):
+    with pytest.raises(
+        ValueError,
+        match=f"^vocab_size: {size} does not suit these texts; SentencePiece reports: .*{said}",
+    ):
         SubwordTokenizer.train(TEXTS, size, kind)
 
 
 def test_an_unknown_model_type_is_an_error():
-    with pytest.raises(ValueError, match="^model_type: expected one of unigram, bpe, char, got 'word'.$"):
+    with pytest.raises(
+        ValueError, match="^model_type: expected one of unigram, bpe, char, got 'word'.$"
+    ):
         SubwordTokenizer.train(TEXTS, 80, "word")
 
 
 def test_bytes_that_are_no_model_are_refused(tokenizer):
-    with pytest.raises(ValueError, match="^tokenizer model: expected a SentencePiece model, got 7 bytes that are not one "):
+    with pytest.raises(
+        ValueError,
+        match="^tokenizer model: expected a SentencePiece model, got 7 bytes that are not one ",
+    ):
         SubwordTokenizer(b"garbage")
 
 
@@ -179,7 +203,12 @@ def test_an_empty_model_is_refused():
 
 def test_a_model_with_other_special_ids_is_refused():
     model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(TEXTS), model_writer=model, vocab_size=60, minloglevel=2)
-    message = r"^tokenizer model: expected ids 0, 1, 2, 3 for pad, start, end, unknown, got \(-1, 1, 2, 0\); train it with "
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(TEXTS), model_writer=model, vocab_size=60, minloglevel=2
+    )
+    message = (
+        r"^tokenizer model: expected ids 0, 1, 2, 3 for pad, start, end, unknown, got \(-1, "
+        r"1, 2, 0\); train it with "
+    )
     with pytest.raises(ValueError, match=message):
         SubwordTokenizer(model.getvalue())

@@ -1,4 +1,5 @@
-"""Lower training steps and forward passes for CUDA and TPU, and write what the lowered modules contain as JSON.
+"""Lower training steps and forward passes for CUDA and TPU, and write what the lowered modules
+contain as JSON.
 
 KERAS_BACKEND=jax python tests/training/lowered_steps.py FILE
 
@@ -30,7 +31,11 @@ LAYERS = {
     "decoder": {"decoder_layers": 1},
     "encoder": {"encoder_layers": 1},
 }
-CASES = [*((preset, "encoder_decoder") for preset in PRESETS), ("small", "decoder"), ("small", "encoder")]
+CASES = [
+    *((preset, "encoder_decoder") for preset in PRESETS),
+    ("small", "decoder"),
+    ("small", "encoder"),
+]
 
 
 def facts() -> dict[str, dict]:
@@ -53,7 +58,12 @@ def _of_model(preset: str, architecture: str, dtype: str) -> dict[str, dict]:
         "encoder": (ids[0], _ids(BATCH)),
     }[architecture]
     model = _model(recipe, *data)
-    variables = (model.trainable_variables, model.non_trainable_variables, model.optimizer.variables, model.metrics_variables)
+    variables = (
+        model.trainable_variables,
+        model.non_trainable_variables,
+        model.optimizer.variables,
+        model.metrics_variables,
+    )
     state = tuple([jax.ShapeDtypeStruct(v.shape, v.dtype) for v in some] for some in variables)
     model.make_train_function()
 
@@ -64,7 +74,10 @@ def _of_model(preset: str, architecture: str, dtype: str) -> dict[str, dict]:
         return model.stateless_call(*state[:2], data[0], training=False)[0]
 
     step, passed = (_lower(function, state, data) for function in (train, forward))
-    return {"train": {**_content(step), "keeps_state": _same(step, state)}, "forward": _content(passed)}
+    return {
+        "train": {**_content(step), "keeps_state": _same(step, state)},
+        "forward": _content(passed),
+    }
 
 
 def _model(recipe: Recipe, inputs, labels) -> keras.Model:
@@ -92,7 +105,9 @@ def _lower(function, *arguments) -> jax.export.Exported:
 
 
 def _same(step: jax.export.Exported, state) -> bool:
-    """Return whether the state after a training step has the shapes and types of the state before."""
+    """Return whether the state after a training step has the shapes and types of the state
+    before.
+    """
     after = jax.tree.unflatten(step.out_tree, step.out_avals)[1]
     return jax.tree.map(_shape, after) == jax.tree.map(_shape, state)
 
@@ -124,5 +139,9 @@ def _refusal(function, *arguments) -> str:
 if __name__ == "__main__":
     gc.disable()  # The collector takes a sixth of the time, and finds little.
     matrix = jax.ShapeDtypeStruct((3, 3), "float32")
-    content = {"facts": facts(), "inverse": _content(_lower(jnp.linalg.inv, matrix)), "eigenvalues": _refusal(jnp.linalg.eigvals, matrix)}
+    content = {
+        "facts": facts(),
+        "inverse": _content(_lower(jnp.linalg.inv, matrix)),
+        "eigenvalues": _refusal(jnp.linalg.eigvals, matrix),
+    }
     Path(sys.argv[1]).write_text(json.dumps(content))

@@ -21,9 +21,17 @@ def small(tmp_path):
     """A recipe of short epochs."""
     data = write_number_files(tmp_path, range(200))
     return Recipe(
-        data=data, validation_data=data, preset="tiny", options=SMALL, vocab_size=60, max_length=32, batch_tokens=512, epochs=3,
-        epoch_steps=4, warmup_steps=4,
-    )  # fmt: skip
+        data=data,
+        validation_data=data,
+        preset="tiny",
+        options=SMALL,
+        vocab_size=60,
+        max_length=32,
+        batch_tokens=512,
+        epochs=3,
+        epoch_steps=4,
+        warmup_steps=4,
+    )
 
 
 def history_of(out):
@@ -38,14 +46,19 @@ def test_bleu_is_measured_every_so_many_epochs_and_decides_what_is_averaged(smal
     assert [value is None for value in bleu] == [True, False, True, False]
     best = 2 if bleu[1] >= bleu[3] else 4
     assert json.loads((out / "metrics.json").read_text())["averaged_epochs"] == [best]
-    line = r"epoch 2/4: loss \d\.\d{3}, validation \d\.\d{3}, BLEU \d+\.\d\d, [\d,]+ tokens/s, learning rate [\d.e-]+, \d+ s, .* left"
+    line = (
+        r"epoch 2/4: loss \d\.\d{3}, validation \d\.\d{3}, BLEU \d+\.\d\d, [\d,]+ tokens/s, "
+        r"learning rate [\d.e-]+, \d+ s, .* left"
+    )
     assert any(re.fullmatch(line, text) for text in said), said
     assert re.fullmatch(rf"4 epochs in .*, best bleu \d+\.\d{{3}} after epoch {best}", said[-1])
 
 
 def test_a_training_stops_where_nothing_gets_better(small, tmp_path):
     out = tmp_path / "bundle"
-    still = small.replace(epochs=9, patience=2, learning_rate=1e-20, optimizer="sgd", average_of="best")
+    still = small.replace(
+        epochs=9, patience=2, learning_rate=1e-20, optimizer="sgd", average_of="best"
+    )
     train(still, out, say=lambda line: None)
     losses = history_of(out)["val_loss"]
     assert losses == [losses[0]] * 3
@@ -53,13 +66,20 @@ def test_a_training_stops_where_nothing_gets_better(small, tmp_path):
 
 
 def test_a_training_ends_when_its_time_is_over(small, tmp_path):
-    train(small.replace(epochs=50, minutes=1e-6, validation_data=None), tmp_path / "bundle", say=lambda line: None)
+    train(
+        small.replace(epochs=50, minutes=1e-6, validation_data=None),
+        tmp_path / "bundle",
+        say=lambda line: None,
+    )
     assert history_of(tmp_path / "bundle")["epoch"] == [1]
 
 
 def test_what_is_chosen_by_needs_a_validation_split(small, tmp_path):
     alone = small.replace(validation_data=None, evaluate_every=1, patience=2)
-    message = "validation_data: expected pairs for evaluate_every, patience, got none; files:.* has no validation split."
+    message = (
+        "validation_data: expected pairs for evaluate_every, patience, got none; files:.* "
+        "has no validation split."
+    )
     with pytest.raises(ValueError, match=message):
         train(alone, tmp_path / "bundle", say=lambda line: None)
 
@@ -88,27 +108,44 @@ class StepWeights(keras.callbacks.Callback):
 
 def test_the_bundle_has_the_mean_of_the_last_epochs(small, tmp_path):
     weights = Weights()
-    translator = train(small.replace(average=2, validation_data=None), tmp_path / "bundle", callbacks=[weights], say=lambda line: None)
-    for mine, first, second in zip(translator.model.get_weights(), *weights.epochs[-2:], strict=True):
+    translator = train(
+        small.replace(average=2, validation_data=None),
+        tmp_path / "bundle",
+        callbacks=[weights],
+        say=lambda line: None,
+    )
+    for mine, first, second in zip(
+        translator.model.get_weights(), *weights.epochs[-2:], strict=True
+    ):
         np.testing.assert_allclose(mine, (first + second) / 2, rtol=1e-6, atol=1e-7)
 
 
-@pytest.mark.parametrize("dtype", [pytest.param("float32", marks=pytest.mark.long), "mixed_float16"])  # a training each
+# A training each.
+@pytest.mark.parametrize(
+    "dtype", [pytest.param("float32", marks=pytest.mark.long), "mixed_float16"]
+)
 def test_the_bundle_has_the_moving_average_where_there_is_one(small, tmp_path, dtype):
     short = small.replace(ema=0.5, epochs=1, dtype=dtype, validation_data=None)
     weights = StepWeights()
     translator = train(short, tmp_path / "bundle", callbacks=[weights], say=lambda line: None)
     averages = weights.steps[0]  # Keras starts with the first weights themselves
     for step in weights.steps[1:]:
-        averages = [0.5 * average + 0.5 * weight for average, weight in zip(averages, step, strict=True)]
-    changes = [np.abs(last - average).max() for last, average in zip(weights.steps[-1], averages, strict=True)]
+        averages = [
+            0.5 * average + 0.5 * weight for average, weight in zip(averages, step, strict=True)
+        ]
+    changes = [
+        np.abs(last - average).max()
+        for last, average in zip(weights.steps[-1], averages, strict=True)
+    ]
     assert max(changes) > 5e-4  # far more than the tolerance below
     for mine, average in zip(translator.model.get_weights(), averages, strict=True):
         np.testing.assert_allclose(mine, average, rtol=1e-5, atol=1e-7)
 
 
 def test_a_model_is_smoothed_for_a_while():
-    model = keras.Sequential([keras.layers.Input((1,)), keras.layers.Dense(1, use_bias=False, kernel_initializer="ones")])
+    model = keras.Sequential(
+        [keras.layers.Input((1,)), keras.layers.Dense(1, use_bias=False, kernel_initializer="ones")]
+    )
     model.compile(keras.optimizers.SGD(1.0, use_ema=True, ema_momentum=0.5), "mse")
     model.optimizer.build(model.trainable_variables)
     for slope in (1.0, 2.0):
@@ -124,13 +161,22 @@ def test_tensorboard_gets_figures_and_translations(small, tmp_path):
     import tensorflow as tf
     from tensorflow.core.util import event_pb2
 
-    train(small.replace(tensorboard=True, evaluate_every=1, epochs=2), tmp_path / "bundle", say=lambda line: None)
+    train(
+        small.replace(tensorboard=True, evaluate_every=1, epochs=2),
+        tmp_path / "bundle",
+        say=lambda line: None,
+    )
     found = {}
     for path in (tmp_path / "bundle.tensorboard").rglob("events*"):
         for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
             for value in event_pb2.Event.FromString(record).summary.value:
                 found.setdefault(f"{path.parent.name}/{value.tag}", []).append(value)
-    assert {"train/epoch_loss", "validation/epoch_loss", "validation/epoch_bleu", "train/epoch_learning_rate"} <= set(found), sorted(found)
+    assert {
+        "train/epoch_loss",
+        "validation/epoch_loss",
+        "validation/epoch_bleu",
+        "train/epoch_learning_rate",
+    } <= set(found), sorted(found)
     assert len(found["validation/epoch_bleu"]) == 2
     assert "→" in found["validation/translations"][0].tensor.string_val[0].decode()
 
@@ -138,14 +184,27 @@ def test_tensorboard_gets_figures_and_translations(small, tmp_path):
 def test_the_bar_shows_where_an_epoch_is(small, tmp_path):
     output = io.StringIO()
     console = Console(file=output, force_terminal=True, width=140)
-    train(small.replace(epochs=2, validation_data=None), tmp_path / "bundle", callbacks=[Bar(2, 4, 100, console)], say=lambda line: None)
+    train(
+        small.replace(epochs=2, validation_data=None),
+        tmp_path / "bundle",
+        callbacks=[Bar(2, 4, 100, console)],
+        say=lambda line: None,
+    )
     text = re.sub(r"\x1b\[[^a-zA-Z]*[a-zA-Z]", "", output.getvalue())
-    assert re.search(r"epoch 2/2 .* 4/4 loss \d\.\d{3} +[\d,]+ tokens/s +learning rate 0\.\d+", text), text[-500:]
+    assert re.search(
+        r"epoch 2/2 .* 4/4 loss \d\.\d{3} +[\d,]+ tokens/s +learning rate 0\.\d+", text
+    ), text[-500:]
 
 
 @pytest.mark.long  # a training
 def test_vocabularies_may_be_separate_and_spell_unknown_characters_as_bytes(small, tmp_path):
-    chosen = small.replace(separate_vocabularies=True, byte_fallback=True, vocab_size=300, epochs=1, validation_data=None)
+    chosen = small.replace(
+        separate_vocabularies=True,
+        byte_fallback=True,
+        vocab_size=300,
+        epochs=1,
+        validation_data=None,
+    )
     translator = train(chosen, tmp_path / "bundle", say=lambda line: None)
     assert translator.source_tokenizer is not translator.target_tokenizer
     assert translator.model.config.tie_embeddings == "target"
@@ -156,6 +215,8 @@ def test_vocabularies_may_be_separate_and_spell_unknown_characters_as_bytes(smal
     assert Translator.load(tmp_path / "bundle").translate(["one日"])[0].source == "one日"
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(7.4, "7 s"), (61, "1 min 1 s"), (7265, "2 h 1 min")])
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(7.4, "7 s"), (61, "1 min 1 s"), (7265, "2 h 1 min")]
+)
 def test_times_are_said_as_people_say_them(seconds, text):
     assert duration(seconds) == text

@@ -13,8 +13,12 @@ from tfk_transformer.training.trainer import train
 
 
 def write_files(folder, name, numbers):
-    """Write number words in three languages with the name of the language as label; return the spec."""
-    rows = [(spell(number, language), language) for number in numbers for language in ("en", "de", "fr")]
+    """Write number words in three languages with the name of the language as label; return the
+    spec.
+    """
+    rows = [
+        (spell(number, language), language) for number in numbers for language in ("en", "de", "fr")
+    ]
     texts, labels = (folder / f"{name}.{kind}.txt" for kind in ("texts", "labels"))
     texts.write_text("".join(f"{text}\n" for text, _ in rows), encoding="utf-8")
     labels.write_text("".join(f"{label} \n" for _, label in rows), encoding="utf-8")
@@ -51,14 +55,30 @@ def test_a_classifier_learns_labels_from_files(trained):
     classifier, _, _ = trained
     assert isinstance(classifier, TextClassifier)
     assert classifier.labels == ["de", "en", "fr"]
-    texts = [spell(number, language) for number in range(230, 330) for language in ("en", "de", "fr")]
+    texts = [
+        spell(number, language) for number in range(230, 330) for language in ("en", "de", "fr")
+    ]
     found = [classification.label for classification in classifier.classify(texts)]
-    assert np.mean([label == wanted for label, wanted in zip(found, ["en", "de", "fr"] * 100, strict=True)]) > 0.9
+    assert (
+        np.mean(
+            [label == wanted for label, wanted in zip(found, ["en", "de", "fr"] * 100, strict=True)]
+        )
+        > 0.9
+    )
 
 
 def test_the_bundle_is_that_of_a_classifier_with_the_records_of_training(trained, recipe):
     classifier, out, lines = trained
-    names = ["config.json", "curve.png", "history.json", "labels.json", "metrics.json", "model.safetensors", "probes.txt", "recipe.toml"]
+    names = [
+        "config.json",
+        "curve.png",
+        "history.json",
+        "labels.json",
+        "metrics.json",
+        "model.safetensors",
+        "probes.txt",
+        "recipe.toml",
+    ]
     assert sorted(path.name for path in out.iterdir()) == [*names, "source.model"]
     assert Recipe.read(out / "recipe.toml") == recipe
     history = json.loads((out / "history.json").read_text())
@@ -67,7 +87,9 @@ def test_the_bundle_is_that_of_a_classifier_with_the_records_of_training(trained
     assert json.loads((out / "metrics.json").read_text())["averaged_epochs"] == [3, 4]
     assert TextClassifier.load(out).classify(["drei"]) == classifier.classify(["drei"])
     assert lines[0].endswith(" subwords, 3 labels")
-    assert lines[1].startswith("train: 600 texts, ") and lines[2].startswith("validation: 90 texts, ")
+    assert lines[1].startswith("train: 600 texts, ") and lines[2].startswith(
+        "validation: 90 texts, "
+    )
     assert f"accuracy {history['val_accuracy'][0]:.1%}, " in lines[3]
 
 
@@ -87,13 +109,18 @@ def test_a_label_that_the_training_split_lacks_is_an_error(recipe, tmp_path):
     (tmp_path / "texts").write_text("one\n")
     (tmp_path / "labels").write_text("eng\n")
     other = recipe.replace(validation_data=f"files:{tmp_path / 'texts'},{tmp_path / 'labels'}")
-    with pytest.raises(ValueError, match=r"expected a label that the model has \(de, en, fr\), got 'eng'. Did you mean 'en'\?"):
+    with pytest.raises(
+        ValueError,
+        match=r"expected a label that the model has \(de, en, fr\), got 'eng'. Did you mean 'en'\?",
+    ):
         train(other, tmp_path / "bundle", say=lambda line: None)
     assert not (tmp_path / "bundle.training").exists()
 
 
 def test_one_label_is_an_error():
-    with pytest.raises(ValueError, match="data: expected at least two different labels, one per text, got en."):
+    with pytest.raises(
+        ValueError, match="data: expected at least two different labels, one per text, got en."
+    ):
         Labels.of(["en", " en", "en "])
 
 
@@ -101,10 +128,22 @@ def test_one_label_is_an_error():
     ("options", "message"),
     [
         ({"label_smoothing": 0.1}, "label_smoothing must be 0 with architecture 'encoder'"),
-        ({"evaluate_every": 1}, "evaluate_every must be 0 with architecture 'encoder', which does not translate"),
+        (
+            {"evaluate_every": 1},
+            "evaluate_every must be 0 with architecture 'encoder', which does not translate",
+        ),
         ({"consistency": 1.0}, "consistency must be 0 with architecture 'encoder'"),
-        ({"separate_vocabularies": True}, "separate_vocabularies needs architecture 'encoder_decoder'"),
-        ({"options": {"num_classes": 3}}, "expected only options of the model, got num_classes, which the recipe or the data decides"),
+        (
+            {"separate_vocabularies": True},
+            "separate_vocabularies needs architecture 'encoder_decoder'",
+        ),
+        (
+            {"options": {"num_classes": 3}},
+            (
+                "expected only options of the model, got num_classes, which the recipe or the data "
+                "decides"
+            ),
+        ),
         ({"options": {"decoder_layers": 3}}, "unknown key 'decoder_layers'"),
     ],
 )

@@ -14,26 +14,48 @@ from tfk_transformer.training.recipe import Recipe
 def recipe(tmp_path):
     random = np.random.default_rng(3)
     for side in "ab":
-        texts = (" ".join(random.choice(["der", "die", "Bär", "grün"], random.integers(1, 9))) for _ in range(157))
+        texts = (
+            " ".join(random.choice(["der", "die", "Bär", "grün"], random.integers(1, 9)))
+            for _ in range(157)
+        )
         (tmp_path / side).write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
-    return Recipe(data=f"files:{tmp_path / 'a'},{tmp_path / 'b'}", vocab_size=31, tokenizer="char", max_length=29, batch_tokens=173)
+    return Recipe(
+        data=f"files:{tmp_path / 'a'},{tmp_path / 'b'}",
+        vocab_size=31,
+        tokenizer="char",
+        max_length=29,
+        batch_tokens=173,
+    )
 
 
 def batches_of(recipe, cache, source=None, kind=TokenBatches, **more):
     tokenizer = cache.tokenizers()[0] if cache.is_complete else learned(recipe)
     ids = cache.ids("train")
     return kind(
-        source or cache.source(recipe.data), "train", tokenizer, tokenizer, 173, 29, shuffle=True, seed=5, cache=ids, **more
+        source or cache.source(recipe.data),
+        "train",
+        tokenizer,
+        tokenizer,
+        173,
+        29,
+        shuffle=True,
+        seed=5,
+        cache=ids,
+        **more,
     ), tokenizer
 
 
 def learned(recipe):
-    return SubwordTokenizer.train((text for pair in load(recipe.data).pairs("train") for text in pair[:2]), 31, "char")
+    return SubwordTokenizer.train(
+        (text for pair in load(recipe.data).pairs("train") for text in pair[:2]), 31, "char"
+    )
 
 
 @pytest.fixture
 def whole(recipe, tmp_path):
-    """A cache as a training leaves it, and the batches that the training saw; the texts are gone."""
+    """A cache as a training leaves it, and the batches that the training saw; the texts are
+    gone.
+    """
     cache = DataCache(tmp_path / "cache", recipe)
     batches, tokenizer = batches_of(recipe, cache)
     seen = [*batches.batches(0), *batches.batches(1)]
@@ -75,10 +97,15 @@ def test_a_keras_dataset_reads_the_cache_epoch_after_epoch(recipe, whole):
 
 
 @pytest.mark.parametrize("kind", [TokenBatches, JoinedBatches])
-def test_the_shares_of_all_processes_are_the_batches_with_rows_for_every_device(recipe, tmp_path, kind):
+def test_the_shares_of_all_processes_are_the_batches_with_rows_for_every_device(
+    recipe, tmp_path, kind
+):
     cache = DataCache(None, recipe)
     shares = [Share(0, 1, 6), *(Share(process, 3, 6) for process in range(3))]
-    whole, *parts = ([labels for _, labels in batches_of(recipe, cache, kind=kind, share=share)[0].batches(0)] for share in shares)
+    whole, *parts = (
+        [labels for _, labels in batches_of(recipe, cache, kind=kind, share=share)[0].batches(0)]
+        for share in shares
+    )
     assert {len(labels) % 6 for labels in whole} == {0}
     for labels, *rows in zip(whole, *parts, strict=True):
         assert len({part.shape for part in rows}) == 1
@@ -104,18 +131,30 @@ def test_probes_with_line_breaks_come_back_one_by_one(recipe, tmp_path):
 
 def test_a_cache_of_another_recipe_is_refused(recipe, whole, tmp_path):
     with pytest.raises(
-        ValueError, match=r"cache: .*cache was made with max_length=29, vocab_size=31; name another folder, or remove this one\."
+        ValueError,
+        match=(
+            r"cache: .*cache was made with max_length=29, vocab_size=31; name another folder, "
+            r"or remove this one\."
+        ),
     ):
         DataCache(tmp_path / "cache", recipe.replace(vocab_size=37, max_length=23))
 
 
 def test_texts_are_read_where_bleu_is_measured(recipe, whole, tmp_path):
     recipe = recipe.replace(evaluate_every=1)
-    with pytest.raises(ValueError, match="two parallel text files, got: .*a: not found; .*b: not found"):
+    with pytest.raises(
+        ValueError, match="two parallel text files, got: .*a: not found; .*b: not found"
+    ):
         DataCache(tmp_path / "cache", recipe).source(recipe.data)
     assert isinstance(whole[0].source(recipe.data), CachedSource)
 
 
 def test_texts_that_are_not_there_are_not_pretended(recipe, whole):
-    with pytest.raises(ValueError, match="cache: expected that only ids are read, got a request for the texts of files:.*, split 'train'"):
+    with pytest.raises(
+        ValueError,
+        match=(
+            "cache: expected that only ids are read, got a request for the texts of files:.*, "
+            "split 'train'"
+        ),
+    ):
         list(whole[0].source(recipe.data).pairs("train"))

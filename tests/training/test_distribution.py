@@ -1,4 +1,6 @@
-"""Several devices and several processes train as one does. Every run is the real command in separate processes."""
+"""Several devices and several processes train as one does. Every run is the real command in
+separate processes.
+"""
 
 import importlib.util
 import ipaddress
@@ -19,7 +21,9 @@ import pytest
 
 from tfk_transformer.training import distribution
 
-needs_jax = pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="JAX is not installed: pip install -e .[jax]")
+needs_jax = pytest.mark.skipif(
+    importlib.util.find_spec("jax") is None, reason="JAX is not installed: pip install -e .[jax]"
+)
 # TensorFlow is not there.
 COMMAND = """
 import sys
@@ -32,29 +36,66 @@ main()
 EPOCHS, SENT_AFTER, TIMEOUT = 6, 2, 240
 FAST_COMPILATION = "--xla_backend_optimization_level=0"
 COORDINATOR = "127.0.0.1"
-# One length alone, or XLA compiles for long; no dropout, whose draws depend on how many rows fill a batch up.
+# One length alone, or XLA compiles for long; no dropout, whose draws depend on how many rows fill a
+# batch up.
 OPTIONS = (
-    "--preset tiny --option encoder_layers=1 --option decoder_layers=1 --option model_dim=16 --option ff_dim=24 --dropout 0 "
-    "--tokenizer char --vocab-size 40 --max-length 8 --batch-tokens 83 --learning-rate 3e-3 --warmup-steps 20 "
+    "--preset tiny --option encoder_layers=1 --option decoder_layers=1 --option model_dim=16 "
+    "--option ff_dim=24 --dropout 0 "
+    "--tokenizer char --vocab-size 40 --max-length 8 --batch-tokens 83 --learning-rate 3e-3 "
+    "--warmup-steps 20 "
     f"--ema 0.9 --average 2 --epoch-steps 25 --epochs {EPOCHS}"
 ).split()
 
 
 class Run:
-    """A training: one process, or several that meet; after an epoch, one of them may be sent a signal."""
+    """A training: one process, or several that meet; after an epoch, one of them may be sent a
+    signal.
+    """
 
-    def __init__(self, folder: Path, out: str, *more: str, processes: int = 1, to: int = 0, sent=None, slurm=False, last=(), **environment):
+    def __init__(
+        self,
+        folder: Path,
+        out: str,
+        *more: str,
+        processes: int = 1,
+        to: int = 0,
+        sent=None,
+        slurm=False,
+        last=(),
+        **environment,
+    ):
         self.out = folder / out
-        data = [f"{folder}/{split}.{side}" for split in ("train", "validation") for side in ("a", "b")]
-        specs = ["--data", f"files:{data[0]},{data[1]}", "--validation-data", f"files:{data[2]},{data[3]}"]
-        arguments = ["train", *specs, *OPTIONS, "--out", str(self.out), *more, *(["--distributed"] if processes > 1 else [])]
+        data = [
+            f"{folder}/{split}.{side}" for split in ("train", "validation") for side in ("a", "b")
+        ]
+        specs = [
+            "--data",
+            f"files:{data[0]},{data[1]}",
+            "--validation-data",
+            f"files:{data[2]},{data[3]}",
+        ]
+        arguments = [
+            "train",
+            *specs,
+            *OPTIONS,
+            "--out",
+            str(self.out),
+            *more,
+            *(["--distributed"] if processes > 1 else []),
+        ]
         shared = {**os.environ, "KERAS_BACKEND": "jax", "PYTHONUNBUFFERED": "1"}
         shared |= compiled_once(folder / "compiled") | environment
         variables_of_each = (slurm_variables if slurm else own_variables)(processes)
         self.port = int(variables_of_each[0].get(distribution.ADDRESS, ":0").rpartition(":")[2])
         self.processes = [
             subprocess.Popen(
-                [sys.executable, "-c", COMMAND, *arguments, *(last if number == processes - 1 else ())],
+                [
+                    sys.executable,
+                    "-c",
+                    COMMAND,
+                    *arguments,
+                    *(last if number == processes - 1 else ()),
+                ],
                 env={**shared, **variables},
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -79,9 +120,14 @@ class Run:
     def wait(self) -> list[tuple[int, str, str]]:
         """Return status, output and errors of each."""
         self.listener.join(TIMEOUT)
-        texts = [[own_lines(text) for text in process.communicate(timeout=TIMEOUT)] for process in self.processes]
+        texts = [
+            [own_lines(text) for text in process.communicate(timeout=TIMEOUT)]
+            for process in self.processes
+        ]
         texts[0][0] = own_lines("".join(self.lines))
-        return [(process.returncode, *both) for process, both in zip(self.processes, texts, strict=True)]
+        return [
+            (process.returncode, *both) for process, both in zip(self.processes, texts, strict=True)
+        ]
 
     def end(self) -> None:
         """Leave nothing running."""
@@ -123,15 +169,25 @@ def own_variables(processes: int) -> list[dict]:
     """Name the processes as the documentation says; nothing where there is one."""
     if processes == 1:
         return [{}]
-    shared = {distribution.ADDRESS: f"{COORDINATOR}:{free_port()}", distribution.COUNT: str(processes)}
+    shared = {
+        distribution.ADDRESS: f"{COORDINATOR}:{free_port()}",
+        distribution.COUNT: str(processes),
+    }
     return [{**shared, distribution.NUMBER: str(number)} for number in range(processes)]
 
 
 def slurm_variables(processes: int) -> list[dict]:
     """Name them as Slurm does on a node; JAX makes the port of the job's number."""
-    shared = {"SLURM_JOB_ID": str(random.randrange(4096)), distribution.SLURM: "127.0.0.1", "SLURM_STEP_NUM_NODES": "1"}
+    shared = {
+        "SLURM_JOB_ID": str(random.randrange(4096)),
+        distribution.SLURM: "127.0.0.1",
+        "SLURM_STEP_NUM_NODES": "1",
+    }
     shared["SLURM_NTASKS"] = str(processes)
-    return [{**shared, "SLURM_PROCID": str(number), "SLURM_LOCALID": str(number)} for number in range(processes)]
+    return [
+        {**shared, "SLURM_PROCID": str(number), "SLURM_LOCALID": str(number)}
+        for number in range(processes)
+    ]
 
 
 def free_port() -> int:
@@ -141,9 +197,13 @@ def free_port() -> int:
 
 
 def listening_sockets(pid: int) -> set[tuple[str, int]]:
-    """Return the addresses and ports at which a process accepts TCP connections, as Linux lists them."""
+    """Return the addresses and ports at which a process accepts TCP connections, as Linux lists
+    them.
+    """
     links = (
-        [os.readlink(path) for path in Path(f"/proc/{pid}/fd").iterdir() if path.is_symlink()] if Path("/proc/net/tcp").is_file() else []
+        [os.readlink(path) for path in Path(f"/proc/{pid}/fd").iterdir() if path.is_symlink()]
+        if Path("/proc/net/tcp").is_file()
+        else []
     )
     own = {match[1] for link in links if (match := re.fullmatch(r"socket:\[(\d+)\]", link))}
     found = set()
@@ -239,7 +299,10 @@ def test_two_processes_whose_first_is_killed_say_so_and_resume_to_the_losses_of_
 
 @pytest.mark.long  # reads what the training of the test above did
 @needs_jax
-@pytest.mark.skipif(not Path("/proc/net/tcp").is_file(), reason="/proc/net/tcp, where Linux lists sockets, is missing")
+@pytest.mark.skipif(
+    not Path("/proc/net/tcp").is_file(),
+    reason="/proc/net/tcp, where Linux lists sockets, is missing",
+)
 def test_the_coordinator_listens_only_at_the_address_that_it_was_given(two):
     """By default JAX's coordinator listens at `::`, every address of the machine."""
     two.wait()
@@ -284,7 +347,10 @@ def test_processes_with_different_recipes_refuse_to_train(start):
     run = start("different", processes=2, last=("--learning-rate", "1e-3"))
     (first, _, errors), (second, _, more_errors) = run.wait()
     assert (first, second) == (1, 1)
-    assert "got something else: another process reports what differs; start all with the same" in errors
+    assert (
+        "got something else: another process reports what differs; start all with the same"
+        in errors
+    )
     assert "got something else: process 1 differs in recipe; start all with the same" in more_errors
     assert not run.out.exists()
 
@@ -298,7 +364,9 @@ def test_two_devices_of_one_process_train_from_the_cache_alone_to_the_losses_of_
     devices,
 ):
     """The texts are elsewhere by now."""
-    moved = [path.rename(path.with_suffix(".moved" + path.suffix)) for path in folder.glob("*.[ab]")]
+    moved = [
+        path.rename(path.with_suffix(".moved" + path.suffix)) for path in folder.glob("*.[ab]")
+    ]
     try:
         chosen = [*cache_of(folder, "one"), "--devices", str(devices)]
         flags = f"{FAST_COMPILATION} --xla_force_host_platform_device_count=2"
@@ -312,11 +380,27 @@ def test_two_devices_of_one_process_train_from_the_cache_alone_to_the_losses_of_
 @pytest.mark.parametrize(
     ("variables", "message"),
     [
-        ({}, "distributed: expected .*JOB_ADDRESSES, .* in the environment, or Slurm's variables, got no KERAS_.*ADDRESSES"),
+        (
+            {},
+            (
+                "distributed: expected .*JOB_ADDRESSES, .* in the environment, or Slurm's "
+                "variables, "
+                "got no KERAS_.*ADDRESSES"
+            ),
+        ),
         ({"ADDRESS": "a:1", "NUMBER": "0"}, "got no KERAS_DISTRIBUTION_NUM_PROCESSES."),
-        ({"ADDRESS": "host", "COUNT": "2", "NUMBER": "0"}, "KERAS_DISTRIBUTION_JOB_ADDRESSES: expected HOST:PORT of process 0, got 'host'"),
-        ({"ADDRESS": "a:1", "COUNT": "two", "NUMBER": "0"}, "NUM_PROCESSES: expected how many processes there are, got 'two'"),
-        ({"ADDRESS": "a:1,b:1", "COUNT": "2", "NUMBER": "2"}, "PROCESS_ID: expected a number from 0 to 1, got '2'"),
+        (
+            {"ADDRESS": "host", "COUNT": "2", "NUMBER": "0"},
+            "KERAS_DISTRIBUTION_JOB_ADDRESSES: expected HOST:PORT of process 0, got 'host'",
+        ),
+        (
+            {"ADDRESS": "a:1", "COUNT": "two", "NUMBER": "0"},
+            "NUM_PROCESSES: expected how many processes there are, got 'two'",
+        ),
+        (
+            {"ADDRESS": "a:1,b:1", "COUNT": "2", "NUMBER": "2"},
+            "PROCESS_ID: expected a number from 0 to 1, got '2'",
+        ),
     ],
 )
 def test_what_the_environment_lacks_is_said(monkeypatch, variables, message):
@@ -328,10 +412,15 @@ def test_what_the_environment_lacks_is_said(monkeypatch, variables, message):
         distribution.meeting_point()
 
 
-needs_ipv6 = pytest.mark.skipif(not distribution._can_listen("::1"), reason="this machine has no IPv6")
+needs_ipv6 = pytest.mark.skipif(
+    not distribution._can_listen("::1"), reason="this machine has no IPv6"
+)
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1:7", "localhost:7", "0.0.0.0:7", pytest.param("[::1]:7", marks=needs_ipv6)])
+@pytest.mark.parametrize(
+    "address",
+    ["127.0.0.1:7", "localhost:7", "0.0.0.0:7", pytest.param("[::1]:7", marks=needs_ipv6)],
+)
 def test_process_0_listens_where_the_others_connect(monkeypatch, address):
     monkeypatch.delenv(distribution.BIND, raising=False)
     assert distribution.listening_address(address) == address
@@ -347,8 +436,10 @@ def test_jax_s_own_variable_names_another_address(monkeypatch):
     [
         (
             "192.0.2.1:7",  # an address of RFC 5737, which no machine has
-            r"_JOB_ADDRESSES: expected an address of process 0, got '192\.0\.2\.1' \(192\.0\.2\.1\); "
-            r"give the address .*, or set JAX_COORDINATOR_BIND_ADDRESS=\[::\]:7 there to listen on every interface",
+            r"_JOB_ADDRESSES: expected an address of process 0, got '192\.0\.2\.1' "
+            r"\(192\.0\.2\.1\); "
+            r"give the address .*, or set JAX_COORDINATOR_BIND_ADDRESS=\[::\]:7 there to listen on "
+            r"every interface",
         ),
         ("nowhere.invalid:7", r"got 'nowhere\.invalid' \(unknown host\)"),
     ],
@@ -360,10 +451,16 @@ def test_process_0_cannot_listen_at_the_address_of_another_machine(monkeypatch, 
 
 
 def test_a_name_that_is_a_loopback_address_on_process_0_is_refused(monkeypatch):
-    """As the own name of a machine whose /etc/hosts gives it 127.0.1.1. The C library reads 127.1 as a short form of 127.0.0.1."""
+    """As the own name of a machine whose /etc/hosts gives it 127.0.1.1. The C library reads 127.1
+    as a short form of 127.0.0.1.
+    """
     monkeypatch.delenv(distribution.BIND, raising=False)
     with pytest.raises(
-        ValueError, match=r"expected a name that other machines reach, got '127\.1', which is 127\.0\.0\.1 on process 0; give"
+        ValueError,
+        match=(
+            r"expected a name that other machines reach, got '127\.1', which is 127\.0\.0\.1 on "
+            r"process 0; give"
+        ),
     ):
         distribution.listening_address("127.1:7")
 
@@ -377,10 +474,15 @@ def test_several_processes_need_jax_and_all_their_devices():
     import keras
 
     backend = keras.backend.backend()
-    with pytest.raises(ValueError, match=f"distributed: expected the JAX backend, got {backend}; set KERAS_BACKEND=jax"):
+    with pytest.raises(
+        ValueError,
+        match=f"distributed: expected the JAX backend, got {backend}; set KERAS_BACKEND=jax",
+    ):
         distribution.gather(distributed=True)
 
 
 def test_more_devices_than_there_are_is_an_error():
-    with pytest.raises(ValueError, match=r"devices: expected from 1 to 1, as there is 1 of kind cpu, got 2\."):
+    with pytest.raises(
+        ValueError, match=r"devices: expected from 1 to 1, as there is 1 of kind cpu, got 2\."
+    ):
         distribution.gather(2)

@@ -1,6 +1,11 @@
 from tfk_transformer.training.history import History
 
-ROWS = [{"val_loss": 3.0}, {"val_loss": 1.5, "val_bleu": 20.0}, {"val_loss": 1.5}, {"val_loss": 2.0, "val_bleu": 31.0}]
+ROWS = [
+    {"val_loss": 3.0},
+    {"val_loss": 1.5, "val_bleu": 20.0},
+    {"val_loss": 1.5},
+    {"val_loss": 2.0, "val_bleu": 31.0},
+]
 
 
 def test_epochs_are_ranked_by_loss_the_less_the_better_and_by_bleu_the_more():
@@ -24,4 +29,7 @@ def test_a_training_is_stale_when_so_many_epochs_follow_the_best():
 
 
 def test_columns_keep_their_places_where_an_epoch_was_not_measured():
-    assert History("val_loss", ROWS).columns() == {"val_loss": [3.0, 1.5, 1.5, 2.0], "val_bleu": [None, 20.0, None, 31.0]}
+    assert History("val_loss", ROWS).columns() == {
+        "val_loss": [3.0, 1.5, 1.5, 2.0],
+        "val_bleu": [None, 20.0, None, 31.0],
+    }

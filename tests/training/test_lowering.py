@@ -1,8 +1,10 @@
-"""The JAX training step and the forward pass of every preset lower for CUDA and TPU, which needs neither of them.
+"""The JAX training step and the forward pass of every preset lower for CUDA and TPU, which needs
+neither of them.
 
-A lowered module is what XLA receives on such a device. The test shows that every operation has a form there, and in which type the
-matrix products are computed. It does not show that XLA compiles the module, nor how fast it is. Models have one layer of each kind:
-the layers of a preset are alike.
+A lowered module is what XLA receives on such a device. The test shows that every operation has a
+form there, and in which type the matrix products are computed. It does not show that XLA compiles
+the module, nor how fast it is. Models have one layer of each kind: the layers of a preset are
+alike.
 """
 
 import importlib.util
@@ -16,23 +18,42 @@ import pytest
 
 from tfk_transformer.config.presets import PRESETS
 
-pytestmark = pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="JAX is not installed: pip install -e .[jax]")
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("jax") is None, reason="JAX is not installed: pip install -e .[jax]"
+)
 SCRIPT = Path(__file__).parent / "lowered_steps.py"
 MODELS = [*(f"{preset} encoder_decoder" for preset in PRESETS), "small decoder", "small encoder"]
-STEPS = [f"{model} {dtype} {kind}" for model in MODELS for dtype in ("float32", "mixed_bfloat16") for kind in ("train", "forward")]
-ATTENTIONS = {"encoder_decoder": ("11x11", "13x13", "13x11"), "decoder": ("13x13",), "encoder": ("11x11",)}  # lengths in the script
+STEPS = [
+    f"{model} {dtype} {kind}"
+    for model in MODELS
+    for dtype in ("float32", "mixed_bfloat16")
+    for kind in ("train", "forward")
+]
+# Lengths in the script.
+ATTENTIONS = {
+    "encoder_decoder": ("11x11", "13x13", "13x11"),
+    "decoder": ("13x13",),
+    "encoder": ("11x11",),
+}
 
 
 @pytest.fixture(scope="module")
 def lowered(tmp_path_factory):
     file = tmp_path_factory.mktemp("lowered") / "facts.json"
-    run = subprocess.run([sys.executable, SCRIPT, file], capture_output=True, text=True, env={**os.environ, "KERAS_BACKEND": "jax"})
+    run = subprocess.run(
+        [sys.executable, SCRIPT, file],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "KERAS_BACKEND": "jax"},
+    )
     assert run.returncode == 0, run.stderr[-4000:]
     return json.loads(file.read_text())
 
 
 def is_matrix(shape):
-    """Whether a shape such as "77x128xf32" is no row or column: sums written as products with a vector stay in float32."""
+    """Whether a shape such as "77x128xf32" is no row or column: sums written as products with a
+    vector stay in float32.
+    """
     return "1" not in shape.split("x")[:-1]
 
 
@@ -50,7 +71,9 @@ def test_a_step_lowers_for_gpus_and_tpus(lowered, step):
     assert types(matrices) == {"bf16" if dtype == "mixed_bfloat16" else "f32"}
     assert content["keeps_state"] if kind == "train" else matrices == content["products"]
     heads = PRESETS[preset]["num_heads"]
-    assert {f"7x{heads}x{lengths}xf32" for lengths in ATTENTIONS[architecture]} <= set(content["exponentials"])
+    assert {f"7x{heads}x{lengths}xf32" for lengths in ATTENTIONS[architecture]} <= set(
+        content["exponentials"]
+    )
     assert types([content["exponentials"]]) == {"f32"}
 
 

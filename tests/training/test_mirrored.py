@@ -21,19 +21,24 @@ from pathlib import Path
 
 folder, data = Path(sys.argv[1]), sys.argv[2]
 recipe = Recipe(
-    data=data, preset="tiny", tokenizer="char", vocab_size=40, max_length=48, batch_tokens=530, epochs=4, dropout=0.0,
-    learning_rate=3e-3, warmup_steps=4, clip_norm=0.1, validation_data=data, average=2,
+    data=data, preset="tiny", tokenizer="char", vocab_size=40, max_length=48, batch_tokens=530,
+    epochs=4, dropout=0.0, learning_rate=3e-3, warmup_steps=4, clip_norm=0.1,
+    validation_data=data, average=2,
     options={"encoder_layers": 1, "decoder_layers": 1, "model_dim": 16, "ff_dim": 24},
 )
-fitted = [train(recipe, folder / f"on {devices}", devices=devices, say=lambda line: None) for devices in (1, None)]
-np.savez(folder / "weights", *(weight for translator in fitted for weight in translator.model.get_weights()))
+weights = []
+for devices in (1, None):
+    out = folder / f"on {devices}"
+    fitted = train(recipe, out, devices=devices, say=lambda line: None)
+    weights += fitted.model.get_weights()
+np.savez(folder / "weights", *weights)
 try:
     gather(3)
 except ValueError as error:
     print(error)
 from tfk_transformer import LabelSmoothedCrossentropy
 with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
-    model = type(fitted[0].model)(fitted[0].model.config)
+    model = type(fitted.model)(fitted.model.config)
     model.compile("sgd", LabelSmoothedCrossentropy(), jit_compile=False)
 ids, floats = np.ones((4, 3), "int32"), np.ones((4, 3), "float32")
 for source in ids, floats:
@@ -56,7 +61,9 @@ def trained(tmp_path_factory):
 
 
 def test_two_devices_give_the_weights_of_one(trained):
-    """The loss is the mean over the tokens of the whole batch, and the gradients of all devices are clipped together."""
+    """The loss is the mean over the tokens of the whole batch, and the gradients of all devices are
+    clipped together.
+    """
     with np.load(trained[0] / "weights.npz") as arrays:
         weights = [arrays[name] for name in arrays.files]
     one, two = weights[: len(weights) // 2], weights[len(weights) // 2 :]
@@ -65,18 +72,29 @@ def test_two_devices_give_the_weights_of_one(trained):
 
 
 def test_two_devices_learn_and_report_the_losses_of_one(trained):
-    histories = [json.loads((trained[0] / f"on {devices}" / "history.json").read_text()) for devices in (1, None)]
+    histories = [
+        json.loads((trained[0] / f"on {devices}" / "history.json").read_text())
+        for devices in (1, None)
+    ]
     for name in ("loss", "val_loss", "accuracy", "perplexity"):
         np.testing.assert_allclose(histories[1][name], histories[0][name], rtol=1e-4)
     assert histories[1]["loss"][-1] < 0.9 * histories[1]["loss"][0]
 
 
 def test_more_devices_than_there_are_is_an_error(trained):
-    assert trained[1].splitlines()[0] == "devices: expected from 1 to 2, as there are 2 of kind cpu, got 3."
+    assert (
+        trained[1].splitlines()[0]
+        == "devices: expected from 1 to 2, as there are 2 of kind cpu, got 3."
+    )
 
 
 def test_a_step_on_several_devices_refuses_floats_for_ids(trained):
-    """Keras builds the model with the mean of the devices' ids, which are floats, and only that is let pass."""
+    """Keras builds the model with the mean of the devices' ids, which are floats, and only that is
+    let pass.
+    """
     _, of_ids, of_floats = trained[1].splitlines()
     assert of_ids == "1"
-    assert of_floats == "source: expected integer ids, got float32; convert them, for instance with ids.astype('int32')."
+    assert of_floats == (
+        "source: expected integer ids, got float32; convert them, for instance with "
+        "ids.astype('int32')."
+    )

@@ -21,26 +21,54 @@ def test_a_shipped_recipe_reads_and_comes_back_from_what_it_prints(path, tmp_pat
 
 
 def test_every_value_is_printed_with_what_it_means():
-    recipe = Recipe(data="numbers:en-de", options={"norm": "post", "num_heads": 2}, profile=(2, 5), tensorboard=True, ema=0.99)
+    recipe = Recipe(
+        data="numbers:en-de",
+        options={"norm": "post", "num_heads": 2},
+        profile=(2, 5),
+        tensorboard=True,
+        ema=0.99,
+    )
     text = recipe.to_toml()
-    assert 'options = {norm = "post", num_heads = 2} # options of the model that differ from the preset\'s, by name' in text
+    assert (
+        'options = {norm = "post", num_heads = 2} # options of the model that differ from the '
+        "preset's, by name"
+    ) in text
     assert "profile = [2, 5] # first and last batch" in text
     assert "# Subwords\n" in text
     assert "minutes" not in text  # None has no TOML
 
 
 def test_the_command_line_comes_before_the_file(tmp_path):
-    (tmp_path / "a.toml").write_text('data = "numbers:en-de"\nepochs = 3\noptions = {norm = "post", num_heads = 2}\n')
+    (tmp_path / "a.toml").write_text(
+        'data = "numbers:en-de"\nepochs = 3\noptions = {norm = "post", num_heads = 2}\n'
+    )
     recipe = read_recipe(tmp_path / "a.toml", {"epochs": 7, "options": ["norm=pre", "ff_dim=64"]})
-    assert (recipe.data, recipe.epochs, recipe.options) == ("numbers:en-de", 7, {"norm": "pre", "num_heads": 2, "ff_dim": 64})
+    assert (recipe.data, recipe.epochs, recipe.options) == (
+        "numbers:en-de",
+        7,
+        {"norm": "pre", "num_heads": 2, "ff_dim": 64},
+    )
 
 
 def test_print_config_prints_a_recipe_that_can_be_read(tmp_path):
-    arguments = ["train", "--data", "numbers:en-de", "--tensorboard", "--profile", "2", "5", "--subword-sampling", "0.25", "--print-config"]
+    arguments = [
+        "train",
+        "--data",
+        "numbers:en-de",
+        "--tensorboard",
+        "--profile",
+        "2",
+        "5",
+        "--subword-sampling",
+        "0.25",
+        "--print-config",
+    ]
     done = CliRunner().invoke(app, arguments)
     assert done.exit_code == 0, done.output
     (tmp_path / "a.toml").write_text(done.output)
-    assert Recipe.read(tmp_path / "a.toml") == Recipe(data="numbers:en-de", tensorboard=True, profile=(2, 5), subword_sampling=0.25)
+    assert Recipe.read(tmp_path / "a.toml") == Recipe(
+        data="numbers:en-de", tensorboard=True, profile=(2, 5), subword_sampling=0.25
+    )
 
 
 @pytest.mark.parametrize(
@@ -51,7 +79,10 @@ def test_print_config_prints_a_recipe_that_can_be_read(tmp_path):
         ('data = "x"\nepoch = 3', "unknown key 'epoch'. Did you mean 'epochs'?"),
         ('data = "x"\nmonitor = "bleu"', "monitor='bleu' needs evaluate_every"),
         ('data = "x"\nweight_decay = 0.1', "weight_decay needs optimizer 'adamw' or 'lion'"),
-        ('data = "x"\ntokenizer = "char"\nbyte_fallback = true\nsubword_sampling = 0.1', "byte_fallback needs .*; subword_sampling needs"),
+        (
+            'data = "x"\ntokenizer = "char"\nbyte_fallback = true\nsubword_sampling = 0.1',
+            "byte_fallback needs .*; subword_sampling needs",
+        ),
         (
             'data = "x"\nseparate_vocabularies = true\narchitecture = "decoder"',
             "separate_vocabularies needs architecture 'encoder_decoder'",
@@ -61,7 +92,10 @@ def test_print_config_prints_a_recipe_that_can_be_read(tmp_path):
             'data = "x"\nconsistency = 2.5\noptions = { output = "probabilities" }',
             "consistency: expected 0 for a model whose output is 'probabilities', got 2.5",
         ),
-        ('data = "x"\ntokenizer = "bpe"\nsubword_sampling = 0.1', "subword_sampling needs tokenizer 'unigram'"),
+        (
+            'data = "x"\ntokenizer = "bpe"\nsubword_sampling = 0.1',
+            "subword_sampling needs tokenizer 'unigram'",
+        ),
     ],
 )
 def test_a_recipe_that_says_nonsense_is_refused(tmp_path, text, message):
@@ -71,7 +105,9 @@ def test_a_recipe_that_says_nonsense_is_refused(tmp_path, text, message):
 
 
 def test_a_missing_file_is_said(tmp_path):
-    with pytest.raises(ValueError, match="recipe: expected a TOML file, got .*none.toml, which is not there."):
+    with pytest.raises(
+        ValueError, match="recipe: expected a TOML file, got .*none.toml, which is not there."
+    ):
         Recipe.read(tmp_path / "none.toml")
 
 
@@ -93,24 +129,40 @@ def test_the_rate_rises_and_falls():
     np.testing.assert_allclose(cosine[4:], 0.25 * (1 + np.cos(np.pi * np.arange(8) / 8)), rtol=1e-5)
     constant = rates(12, epochs=1, schedule="constant", warmup_steps=4, learning_rate=0.5)
     np.testing.assert_allclose(constant, [0, 0.125, 0.25, 0.375, *[0.5] * 8])
-    np.testing.assert_allclose(rates(9, epochs=1, warmup_steps=4)[[0, 3, 8]], [0.25e-3, 1e-3, 1e-3 * (4 / 9) ** 0.5], rtol=1e-6)
+    np.testing.assert_allclose(
+        rates(9, epochs=1, warmup_steps=4)[[0, 3, 8]],
+        [0.25e-3, 1e-3, 1e-3 * (4 / 9) ** 0.5],
+        rtol=1e-6,
+    )
 
 
 def test_a_warm_up_counts_updates_where_several_batches_make_one():
     alone = rates(12, epochs=1, schedule="cosine", warmup_steps=4, learning_rate=0.5)
-    several = rates(24, epochs=1, schedule="cosine", warmup_steps=4, learning_rate=0.5, accumulate=2)
+    several = rates(
+        24, epochs=1, schedule="cosine", warmup_steps=4, learning_rate=0.5, accumulate=2
+    )
     np.testing.assert_allclose(several[::2], alone, rtol=1e-6)
 
 
 def test_a_warm_up_longer_than_the_training_is_refused():
-    with pytest.raises(ValueError, match="warmup_steps: expected fewer than the 12 updates of this training, got 1,000."):
+    with pytest.raises(
+        ValueError,
+        match="warmup_steps: expected fewer than the 12 updates of this training, got 1,000.",
+    ):
         rates(12, epochs=1, schedule="cosine")
 
 
 @pytest.mark.parametrize("name", ["adam", "adamw", "lion", "adafactor", "sgd"])
 def test_optimizers_are_keras_own(name):
     decay = {"weight_decay": 0.01} if name in ("adamw", "lion") else {}
-    optimizer = make_optimizer(Recipe(data="numbers:en-de", optimizer=name, ema=0.9, accumulate=3, clip_norm=0.5, **decay), 10)
+    optimizer = make_optimizer(
+        Recipe(data="numbers:en-de", optimizer=name, ema=0.9, accumulate=3, clip_norm=0.5, **decay),
+        10,
+    )
     assert type(optimizer).__name__.lower() == name
-    assert (optimizer.global_clipnorm, optimizer.ema_momentum, optimizer.gradient_accumulation_steps) == (0.5, 0.9, 3)
+    assert (
+        optimizer.global_clipnorm,
+        optimizer.ema_momentum,
+        optimizer.gradient_accumulation_steps,
+    ) == (0.5, 0.9, 3)
     assert optimizer.weight_decay == (0.01 if decay else None)

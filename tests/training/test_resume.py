@@ -1,4 +1,6 @@
-"""A training run that is killed, or that meets a full disk or a loss of NaN, loses nothing that was saved."""
+"""A training run that is killed, or that meets a full disk or a loss of NaN, loses nothing that was
+saved.
+"""
 
 import json
 import multiprocessing
@@ -45,8 +47,8 @@ class Killer(keras.callbacks.Callback):
     """End the process by SIGKILL at a certain point.
 
     Args:
-        point: ("step" or "test", epoch, batch), or ("save", file, "open" or "rename"): when a file whose name begins so is
-            opened for writing, or put in place.
+        point: ("step" or "test", epoch, batch), or ("save", file, "open" or "rename"): when a file
+            whose name begins so is opened for writing, or put in place.
     """
 
     def __init__(self, point):
@@ -85,59 +87,101 @@ def run_training(out, settings, resume, point):
 
 
 def draw_points() -> list[tuple]:
-    """Ten points: in steps, in evaluations, in saves; a training killed at one begins the same epoch again, and comes to the next."""
+    """Ten points: in steps, in evaluations, in saves; a training killed at one begins the same
+    epoch again, and comes to the next.
+    """
     draw = random.Random(7)
     steps = [("step", epoch, draw.randrange(STEPS)) for epoch in range(EPOCHS)]
     tests = [("test", epoch, draw.randrange(TEST_STEPS)) for epoch in range(EPOCHS)]
     # The first file of that kind that a process writes is of the epoch that it began with.
-    saves = [("save", name, moment) for name in ("weights", "state") for moment in ("open", "rename")]
-    return [steps[0], tests[0], saves[0], saves[3], steps[1], saves[2], steps[2], tests[2], steps[3], saves[1]]
+    saves = [
+        ("save", name, moment) for name in ("weights", "state") for moment in ("open", "rename")
+    ]
+    return [
+        steps[0],
+        tests[0],
+        saves[0],
+        saves[3],
+        steps[1],
+        saves[2],
+        steps[2],
+        tests[2],
+        steps[3],
+        saves[1],
+    ]
 
 
 @pytest.fixture(scope="module")
 def processes():
     """Processes that begin with TensorFlow imported, which takes longer than the trainings."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tfk_transformer.training.trainer", "tensorflow", "tensorflow_text"])
+    context.set_forkserver_preload(
+        ["tfk_transformer.training.trainer", "tensorflow", "tensorflow_text"]
+    )
     return context
 
 
 # A whole training, and one that is killed and resumed ten times.
 @pytest.mark.long
-def test_a_training_killed_at_ten_points_ends_with_the_weights_of_one_that_never_was(processes, tmp_path):
+def test_a_training_killed_at_ten_points_ends_with_the_weights_of_one_that_never_was(
+    processes, tmp_path
+):
     (tmp_path / "data").mkdir()
     data = write_number_files(tmp_path / "data", range(300))
     settings = {**SETTINGS, "data": data, "validation_data": data}
 
     def run(out, point=None, resume=False):
-        process = processes.Process(target=run_training, args=(tmp_path / out, settings, resume, point))
+        process = processes.Process(
+            target=run_training, args=(tmp_path / out, settings, resume, point)
+        )
         process.start()
         process.join(300)
         return process.exitcode
 
     assert run("whole") == 0
     for point in draw_points():
-        assert run("broken", point, resume=(tmp_path / "broken.training").exists()) == -signal.SIGKILL, point
+        assert (
+            run("broken", point, resume=(tmp_path / "broken.training").exists()) == -signal.SIGKILL
+        ), point
     assert run("broken", resume=True) == 0
     whole, broken = (Translator.load(tmp_path / name) for name in ("whole", "broken"))
     for one, other in zip(whole.model.get_weights(), broken.model.get_weights(), strict=True):
         np.testing.assert_array_equal(one, other)
-    histories = [json.loads((tmp_path / name / "history.json").read_text()) for name in ("whole", "broken")]
+    histories = [
+        json.loads((tmp_path / name / "history.json").read_text()) for name in ("whole", "broken")
+    ]
     assert histories[0]["loss"] == histories[1]["loss"]
     assert histories[0]["val_loss"] == histories[1]["val_loss"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["broken", "data", "whole"]
 
 
 def test_a_fine_tuning_that_was_killed_goes_on_without_its_bundle(processes, tmp_path):
-    """It ends with the weights of one that never was killed; another bundle in the place of the first is refused."""
+    """It ends with the weights of one that never was killed; another bundle in the place of the
+    first is refused.
+    """
     saved = Path(__file__).parents[1] / "saved_files"
     data = f"files:{saved / 'en.txt'},{saved / 'de.txt'}"
-    settings = {"data": data, "start": str(tmp_path / "start"), "freeze": ("encoder",), "dropout": 0.3, "epochs": 3, "average": 2}
-    settings |= {"epoch_steps": 3, "warmup_steps": 1, "learning_rate": 1e-2, "deterministic": True, "batch_tokens": 256}
+    settings = {
+        "data": data,
+        "start": str(tmp_path / "start"),
+        "freeze": ("encoder",),
+        "dropout": 0.3,
+        "epochs": 3,
+        "average": 2,
+    }
+    settings |= {
+        "epoch_steps": 3,
+        "warmup_steps": 1,
+        "learning_rate": 1e-2,
+        "deterministic": True,
+        "batch_tokens": 256,
+    }
     shutil.copytree(saved / "bundle", tmp_path / "start")
 
     def run(out, point=None, resume=False):
-        process = processes.Process(target=run_training, args=(tmp_path / out, settings, resume, point))
+        process = processes.Process(
+            target=run_training, args=(tmp_path / out, settings, resume, point)
+        )
         process.start()
         process.join(300)
         return process.exitcode
@@ -147,16 +191,28 @@ def test_a_fine_tuning_that_was_killed_goes_on_without_its_bundle(processes, tmp
     others = tmp_path / "whole" / "model.safetensors"
     shutil.copy(others, tmp_path / "start" / "model.safetensors")
     with pytest.raises(
-        ValueError, match="resume: expected in .*start the bundle that .*broken.training was started from, got another model.safetensors"
+        ValueError,
+        match=(
+            "resume: expected in .*start the bundle that .*broken.training was started from, "
+            "got another model.safetensors"
+        ),
     ):
         train(Recipe(**settings), tmp_path / "broken", resume=True)
     (tmp_path / "other").symlink_to(saved / "bundle")
-    with pytest.raises(ValueError, match="resume: expected the recipe that .* was started with, which had .*start='.*/start'"):
-        train(Recipe(**{**settings, "start": str(tmp_path / "other")}), tmp_path / "broken", resume=True)
+    with pytest.raises(
+        ValueError,
+        match="resume: expected the recipe that .* was started with, which had .*start='.*/start'",
+    ):
+        train(
+            Recipe(**{**settings, "start": str(tmp_path / "other")}),
+            tmp_path / "broken",
+            resume=True,
+        )
     shutil.rmtree(tmp_path / "start")
     assert run("broken", resume=True) == 0
     start, whole, broken = (
-        Translator.load(path).model.named_weights for path in (saved / "bundle", tmp_path / "whole", tmp_path / "broken")
+        Translator.load(path).model.named_weights
+        for path in (saved / "bundle", tmp_path / "whole", tmp_path / "broken")
     )
     for name, weight in whole.items():
         np.testing.assert_array_equal(weight, broken[name])
@@ -192,9 +248,13 @@ UNDECIDED = {"average_of": "best", "monitor": "bleu", "evaluate_every": EPOCHS}
         pytest.param(UNDECIDED, id="the best, none of them known", marks=pytest.mark.long),
     ],
 )
-def test_a_loss_that_is_no_number_ends_the_training_with_the_last_good_bundle(small, tmp_path, choice):
+def test_a_loss_that_is_no_number_ends_the_training_with_the_last_good_bundle(
+    small, tmp_path, choice
+):
     small, out = small.replace(**choice), tmp_path / "bundle"
-    with pytest.raises(FloatingPointError, match="the loss became nan in epoch 3, at update 5, learning rate 0.00") as caught:
+    with pytest.raises(
+        FloatingPointError, match="the loss became nan in epoch 3, at update 5, learning rate 0.00"
+    ) as caught:
         train(small, out, callbacks=[Spoils()], say=lambda line: None)
     assert str(caught.value).endswith(f"; {out} holds the model as it was after epoch 2")
     assert all(np.isfinite(weight).all() for weight in Translator.load(out).model.get_weights())
@@ -204,7 +264,10 @@ def test_a_loss_that_is_no_number_ends_the_training_with_the_last_good_bundle(sm
 
 def test_a_wild_learning_rate_is_named_in_the_first_epoch(small, tmp_path):
     wild = small.replace(learning_rate=1e38, optimizer="sgd", clip_norm=0.0, ema=None, accumulate=1)
-    with pytest.raises(FloatingPointError, match=r"in epoch 1, at update \d, learning rate .*e\+37; there is no earlier model"):
+    with pytest.raises(
+        FloatingPointError,
+        match=r"in epoch 1, at update \d, learning rate .*e\+37; there is no earlier model",
+    ):
         train(wild, tmp_path / "bundle", say=lambda line: None)
 
 
@@ -231,7 +294,13 @@ def test_a_full_disk_leaves_the_last_good_bundle_and_state(small, small_disk, mo
     plain = {"validation_data": None, "ema": None, "accumulate": 1}
     small, out = small.replace(**plain), small_disk / "bundle"
     fills = Fills(small_disk)
-    with pytest.raises(ValueError, match="no space left on the disk; what was saved before is as it was. Free some, and --resume."):
+    with pytest.raises(
+        ValueError,
+        match=(
+            "no space left on the disk; what was saved before is as it was. Free some, and "
+            "--resume."
+        ),
+    ):
         train(small, out, callbacks=[fills], say=lambda line: None)
     assert np.isfinite(Translator.load(out).score(["one"], ["eins"])).all()
     assert len(json.loads((out / "history.json").read_text())["loss"]) == 2
@@ -244,18 +313,25 @@ def test_a_full_disk_leaves_the_last_good_bundle_and_state(small, small_disk, mo
 def test_a_state_of_another_model_is_refused(small, tmp_path):
     from tfk_transformer.models.registry import make_model
 
-    first, second = (make_model(small.replace(options={**TINY, "model_dim": width}).config(60)) for width in (8, 16))
+    first, second = (
+        make_model(small.replace(options={**TINY, "model_dim": width}).config(60))
+        for width in (8, 16)
+    )
     for model in (first, second):
         model.compile("adam", "mse")
         model.optimizer.build(model.trainable_variables)
     checkpoints = Checkpoints(tmp_path)
     checkpoints.save(first, {"rows": [1]})
     assert checkpoints.restore(first) == {"rows": [1]}
-    with pytest.raises(ValueError, match="expected the state of this model in .*state.npz, got that of another"):
+    with pytest.raises(
+        ValueError, match="expected the state of this model in .*state.npz, got that of another"
+    ):
         checkpoints.restore(second)
 
 
-@pytest.mark.parametrize("content", [b"", b"no archive", "half", "a list"], ids=["empty", "text", "half", "other values"])
+@pytest.mark.parametrize(
+    "content", [b"", b"no archive", "half", "a list"], ids=["empty", "text", "half", "other values"]
+)
 def test_a_broken_state_is_said_to_be_so(tmp_path, content):
     checkpoints = Checkpoints(tmp_path)
     model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(2)])
@@ -267,5 +343,8 @@ def test_a_broken_state_is_said_to_be_so(tmp_path, content):
         np.savez(path, **{"0": np.array([None], object), "about": np.array("[")})
     else:
         path.write_bytes(path.read_bytes()[:900] if content == "half" else content)
-    with pytest.raises(ValueError, match=r"^resume: the state in .*state.npz does not load: .*; remove it to start anew"):
+    with pytest.raises(
+        ValueError,
+        match=r"^resume: the state in .*state.npz does not load: .*; remove it to start anew",
+    ):
         checkpoints.restore(model)

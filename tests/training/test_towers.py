@@ -22,7 +22,14 @@ from tfk_transformer.training.towers import MATMUL, fit_in_towers, register_matm
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 CONFIG = TransformerConfig(
-    source_vocab_size=20, target_vocab_size=20, model_dim=8, ff_dim=8, num_heads=2, encoder_layers=1, decoder_layers=1, dropout=0.0
+    source_vocab_size=20,
+    target_vocab_size=20,
+    model_dim=8,
+    ff_dim=8,
+    num_heads=2,
+    encoder_layers=1,
+    decoder_layers=1,
+    dropout=0.0,
 )
 
 
@@ -85,7 +92,8 @@ def plain():
     return fitted(1, BATCHES)
 
 
-@pytest.fixture(scope="module", params=[2, pytest.param(3, marks=pytest.mark.long)])  # traces a step
+# Traces a step.
+@pytest.fixture(scope="module", params=[2, pytest.param(3, marks=pytest.mark.long)])
 def parted(request):
     """What several towers learn."""
     return fitted(request.param, BATCHES)
@@ -157,12 +165,19 @@ def test_a_model_that_runs_eagerly_is_refused():
         model.fit(*batch(4, 0), verbose=0)
 
 
-@pytest.mark.parametrize("across", [(False, False), (True, False), (False, True), (True, True)], ids=str)
+@pytest.mark.parametrize(
+    "across", [(False, False), (True, False), (False, True), (True, True)], ids=str
+)
 @pytest.mark.parametrize("width", [8, 1024])
 def test_gradients_of_products_stay_the_same(width, across):
     random = np.random.default_rng(0)
-    shapes = [shape[::-1] if turned else shape for shape, turned in zip([(5, 1024), (1024, width)], across, strict=True)]
-    *factors, upstream = (tf.constant(random.normal(size=shape), "float32") for shape in [*shapes, (5, width)])
+    shapes = [
+        shape[::-1] if turned else shape
+        for shape, turned in zip([(5, 1024), (1024, width)], across, strict=True)
+    ]
+    *factors, upstream = (
+        tf.constant(random.normal(size=shape), "float32") for shape in [*shapes, (5, width)]
+    )
     register_matmul_gradient()
 
     @tf.function
@@ -182,15 +197,27 @@ def test_no_gradient_of_weights_reads_columns_a_page_apart():
     model.optimizer.build(model.trainable_variables)
     fit_in_towers(model, 2)
     graph = tf.function(model.train_step).get_concrete_function(batch(4, 0)).graph
-    read = [operation.inputs for operation in graph.get_operations() if operation.type == "MatMul" and operation.get_attr("transpose_a")]
+    read = [
+        operation.inputs
+        for operation in graph.get_operations()
+        if operation.type == "MatMul" and operation.get_attr("transpose_a")
+    ]
     widths = {rows.shape[1] for factors in read for rows in factors}
     assert 1040 in widths and 1024 not in widths
 
 
 def threads_after(code, **environment):
-    """Return towers and threads that another process has after `code`; TensorFlow has not started in it."""
-    script = f"{code}\nimport json\nfrom tfk_transformer.training.towers import share_processors\ntowers = share_processors()\n"
-    script += "import tensorflow as tf\nt = tf.config.threading\nwithin, between = t.get_intra_op_parallelism_threads(), "
+    """Return towers and threads that another process has after `code`; TensorFlow has not started
+    in it.
+    """
+    script = (
+        f"{code}\nimport json\nfrom tfk_transformer.training.towers import "
+        "share_processors\ntowers = share_processors()\n"
+    )
+    script += (
+        "import tensorflow as tf\nt = tf.config.threading\nwithin, between = "
+        "t.get_intra_op_parallelism_threads(), "
+    )
     script += "t.get_inter_op_parallelism_threads()\nprint(json.dumps([towers, within, between]))"
     run = run_program([sys.executable, "-c", script], env={**os.environ, **environment})
     assert run.returncode == 0, run.stderr
@@ -213,7 +240,8 @@ TWO = "import os\nos.sched_getaffinity = lambda process: {0, 1}\nimport tensorfl
         (TWO + "tf.zeros(1)", [0, 0]),
         (
             TWO + "cpu = tf.config.list_physical_devices('CPU')[0]\n"
-            "tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)",
+            "tf.config.set_logical_device_configuration(cpu, "
+            "[tf.config.LogicalDeviceConfiguration()] * 2)",
             [0, 0],
         ),
     ],
@@ -224,7 +252,9 @@ def test_threads_stay_as_they_are(code, threads):
 
 
 def without_allocator():
-    """Return the environment without the variables that a training of another test in this process has set."""
+    """Return the environment without the variables that a training of another test in this process
+    has set.
+    """
     return {name: value for name, value in os.environ.items() if not name.startswith("TF_CPU_")}
 
 
@@ -257,7 +287,10 @@ for measure in (kept, pages_mapped, chosen_before):
 """
 
 
-@pytest.mark.skipif(shutil.which("cc") is None or platform.machine() != "x86_64", reason="needs a C compiler and x86-64")
+@pytest.mark.skipif(
+    shutil.which("cc") is None or platform.machine() != "x86_64",
+    reason="needs a C compiler and x86-64",
+)
 @pytest.mark.parametrize(("given", "expected"), [(None, True), ("0", False)])
 def test_tensorflow_multiplies_with_onednn_on_processors_without_vnni(given, expected):
     code = """
@@ -266,11 +299,15 @@ load_backend()
 from tensorflow.python.util import _pywrap_util_port
 print(_pywrap_util_port.IsMklEnabled())
 """
-    environment = {name: value for name, value in os.environ.items() if name != "TF_ENABLE_ONEDNN_OPTS"}
+    environment = {
+        name: value for name, value in os.environ.items() if name != "TF_ENABLE_ONEDNN_OPTS"
+    }
     environment |= {"TF_ENABLE_ONEDNN_OPTS": given} if given else {}
     without = [sys.executable, str(BENCHMARKS / "without.py"), "avx512"]
     loads, plain = (
-        subprocess.run([*without, sys.executable, "-c", lines], capture_output=True, text=True, env=environment)
+        subprocess.run(
+            [*without, sys.executable, "-c", lines], capture_output=True, text=True, env=environment
+        )
         for lines in (code, code.replace("load_backend()", "import tensorflow"))
     )
     if loads.returncode == 99:
@@ -282,15 +319,21 @@ print(_pywrap_util_port.IsMklEnabled())
 @pytest.mark.long
 @pytest.mark.skipif(sys.platform == "win32", reason="counts pages as Unix does")
 def test_memory_of_tensors_is_kept():
-    environment = {**without_allocator(), "TF_ENABLE_ONEDNN_OPTS": "0"}  # oneDNN's operations have an allocator of their own
-    run = subprocess.run([sys.executable, "-c", PAGES], capture_output=True, text=True, check=True, env=environment)
+    # oneDNN's operations have an allocator of their own.
+    environment = {**without_allocator(), "TF_ENABLE_ONEDNN_OPTS": "0"}
+    run = subprocess.run(
+        [sys.executable, "-c", PAGES], capture_output=True, text=True, check=True, env=environment
+    )
     kept, given_back, chosen_before = map(int, run.stdout.splitlines())
     assert kept < given_back / 5
     assert chosen_before > kept * 5
 
 
 def test_the_limit_of_kept_memory_is_the_machines():
-    code = "from tfk_transformer import share_processors\nshare_processors()\nimport os\nprint(os.environ['TF_CPU_BFC_MEM_LIMIT_IN_MB'])"
+    code = (
+        "from tfk_transformer import share_processors\nshare_processors()\nimport "
+        "os\nprint(os.environ['TF_CPU_BFC_MEM_LIMIT_IN_MB'])"
+    )
     run = run_program([sys.executable, "-c", code], env=without_allocator())
     total = re.search(r"MemTotal: *(\d+) kB", Path("/proc/meminfo").read_text())
     assert int(run.stdout) == int(total[1]) // 1024
@@ -303,9 +346,16 @@ def test_other_backends_stay_as_they_are():
 
 @pytest.mark.parametrize(
     ("processors", "wanted"),
-    [pytest.param(1, True, marks=pytest.mark.long), (2, True), pytest.param(2, False, marks=pytest.mark.long)],  # a training each
+    # A training each.
+    [
+        pytest.param(1, True, marks=pytest.mark.long),
+        (2, True),
+        pytest.param(2, False, marks=pytest.mark.long),
+    ],
 )
-def test_train_uses_them_where_there_are_processors_and_they_are_wanted(tmp_path, processors, wanted):
+def test_train_uses_them_where_there_are_processors_and_they_are_wanted(
+    tmp_path, processors, wanted
+):
     data = write_number_files(tmp_path, range(60))
     script = f"""
 import os
@@ -316,7 +366,8 @@ class Tells(keras.callbacks.Callback):
     def on_train_begin(self, logs=None):
         print("towers", isinstance(self.model.train_step, functools.partial))
 sizes = {{"model_dim": 8, "ff_dim": 8, "num_heads": 2, "encoder_layers": 1, "decoder_layers": 1}}
-recipe = Recipe(data={data!r}, vocab_size=60, options=sizes, batch_tokens=256, max_length=64, epochs=1, warmup_steps=2)
+lengths = {{"vocab_size": 60, "batch_tokens": 256, "max_length": 64}}
+recipe = Recipe(data={data!r}, options=sizes, epochs=1, warmup_steps=2, **lengths)
 train(recipe, {str(tmp_path / "bundle")!r}, callbacks=[Tells()], towers={wanted})
 """
     run = run_program([sys.executable, "-c", script])

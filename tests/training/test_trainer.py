@@ -36,7 +36,10 @@ def test_training_learns_and_leaves_a_whole_bundle(bundle, recipe, translator):
     history = json.loads((bundle / "history.json").read_text())
     assert len(history["loss"]) == recipe.epochs
     assert history["loss"][-1] < 0.1 < 3 < history["loss"][0]
-    assert json.loads((bundle / "metrics.json").read_text())["parameters"] == translator.model.count_params()
+    assert (
+        json.loads((bundle / "metrics.json").read_text())["parameters"]
+        == translator.model.count_params()
+    )
     assert not bundle.with_name("numbers.training").exists()
 
 
@@ -53,12 +56,17 @@ class Interrupts(keras.callbacks.Callback):
             signal.raise_signal(signal.SIGINT)
 
 
-def test_an_interrupted_training_leaves_a_bundle_and_resumes_after_its_last_whole_epoch(recipe, tmp_path):
+def test_an_interrupted_training_leaves_a_bundle_and_resumes_after_its_last_whole_epoch(
+    recipe, tmp_path
+):
     short = recipe.replace(epochs=4, average=2, options=SHALLOW, validation_data=None)
     out, said = tmp_path / "bundle", []
     with pytest.raises(KeyboardInterrupt):
         train(short, out, callbacks=[Interrupts()], say=said.append)
-    assert said[-1] == f"stopped by SIGINT: {out} holds the model so far; run the same command with --resume to continue"
+    assert said[-1] == (
+        f"stopped by SIGINT: {out} holds the model so far; run the same command with --resume "
+        "to continue"
+    )
     assert np.isfinite(Translator.load(out).score(["one"], ["eins"])).all()
     assert json.loads((out / "history.json").read_text())["epoch"] == [1, 2]
     with pytest.raises(ValueError, match="holds an unfinished training; resume it, or remove it"):
@@ -95,7 +103,9 @@ def test_a_decoder_alone_learns_to_continue_prompts(recipe, tmp_path):
 
 
 def test_nothing_to_resume_is_said(recipe, tmp_path):
-    with pytest.raises(ValueError, match="resume: expected an unfinished training in .*bundle.training, got none"):
+    with pytest.raises(
+        ValueError, match="resume: expected an unfinished training in .*bundle.training, got none"
+    ):
         train(recipe, tmp_path / "bundle", resume=True)
 
 
@@ -103,7 +113,10 @@ def test_broken_data_leaves_nothing_behind(recipe, tmp_path):
     (tmp_path / "a.txt").write_text("one\ntwo\n")
     (tmp_path / "b.txt").write_text("eins\n")
     with pytest.raises(ValueError, match="unequal line counts"):
-        train(recipe.replace(data=f"files:{tmp_path / 'a.txt'},{tmp_path / 'b.txt'}"), tmp_path / "bundle")
+        train(
+            recipe.replace(data=f"files:{tmp_path / 'a.txt'},{tmp_path / 'b.txt'}"),
+            tmp_path / "bundle",
+        )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt", "b.txt"]
 
 
@@ -128,16 +141,24 @@ def test_a_warm_up_longer_than_the_training_run_is_noted(recipe, tmp_path):
     train(short.replace(warmup_steps=2), tmp_path / "as long", say=said.append)
     train(short.replace(warmup_steps=1), tmp_path / "shorter", say=said.append)
     (note,) = [line for line in said if line.startswith("note:")]
-    assert note.startswith("note: the learning rate rises for 2 updates (warmup_steps), and the 2 epochs have 2; ")
+    assert note.startswith(
+        "note: the learning rate rises for 2 updates (warmup_steps), and the 2 epochs have 2; "
+    )
 
 
 @pytest.mark.long  # a training
-def test_a_consistent_training_compares_the_two_readings_of_each_batch(recipe, tmp_path, monkeypatch):
+def test_a_consistent_training_compares_the_two_readings_of_each_batch(
+    recipe, tmp_path, monkeypatch
+):
     compared = []
-    monkeypatch.setattr(losses, "divergence", lambda logits: compared.append(logits) or original(logits))
+    monkeypatch.setattr(
+        losses, "divergence", lambda logits: compared.append(logits) or original(logits)
+    )
     original = divergence
     train(
-        recipe.replace(consistency=2.5, dropout=0.3, epochs=3, options=SHALLOW, validation_data=None),
+        recipe.replace(
+            consistency=2.5, dropout=0.3, epochs=3, options=SHALLOW, validation_data=None
+        ),
         tmp_path / "bundle",
     )
     assert compared
@@ -163,18 +184,37 @@ def test_xla_trains_to_the_same_loss(recipe, translator):
         batches = TokenBatches(data, "train", tokenizer, tokenizer, batch_tokens=512, max_length=16)
         model = Transformer(translator.model.config.replace(**SHALLOW))
         model.build()
-        model.compile(keras.optimizers.SGD(0.1), LabelSmoothedCrossentropy(), jit_compile=jit_compile)
+        model.compile(
+            keras.optimizers.SGD(0.1), LabelSmoothedCrossentropy(), jit_compile=jit_compile
+        )
         model.optimizer.build(model.trainable_variables)  # otherwise the step is traced twice
-        losses.append(model.fit(batches.dataset(), epochs=2, verbose=0, shuffle=False).history["loss"])
+        losses.append(
+            model.fit(batches.dataset(), epochs=2, verbose=0, shuffle=False).history["loss"]
+        )
     np.testing.assert_allclose(losses[1], losses[0], rtol=1e-4)
     assert losses[0][1] < losses[0][0]
 
 
 def test_a_recipe_names_the_model_by_preset_and_differences():
-    config = Recipe(data="numbers:en-de", preset="tiny", options={"norm": "post", "num_heads": 8}, dropout=0.3).config(29)
-    assert (config.model_dim, config.norm, config.num_heads, config.dropout, config.max_length) == (128, "post", 8, 0.3, 256)
-    assert (config.source_vocab_size, config.target_vocab_size, config.tie_embeddings) == (29, 29, "all")
-    assert Recipe(data="numbers:en-de", preset="transformer_details").config(29).tie_embeddings == "none"
+    config = Recipe(
+        data="numbers:en-de", preset="tiny", options={"norm": "post", "num_heads": 8}, dropout=0.3
+    ).config(29)
+    assert (config.model_dim, config.norm, config.num_heads, config.dropout, config.max_length) == (
+        128,
+        "post",
+        8,
+        0.3,
+        256,
+    )
+    assert (config.source_vocab_size, config.target_vocab_size, config.tie_embeddings) == (
+        29,
+        29,
+        "all",
+    )
+    assert (
+        Recipe(data="numbers:en-de", preset="transformer_details").config(29).tie_embeddings
+        == "none"
+    )
 
 
 @pytest.mark.parametrize(
@@ -185,7 +225,11 @@ def test_a_recipe_names_the_model_by_preset_and_differences():
         ({"options": {"nrom": "post"}}, "unknown key 'nrom'. Did you mean 'norm'?"),
         (
             {"options": {"max_length": 9}},
-            "options: expected only options of the model, got max_length, which the recipe or the data decides",
+            (
+                "options: expected only options of the model, got max_length, which the recipe or "
+                "the "
+                "data decides"
+            ),
         ),
         ({"lerning_rate": 1.0}, "unknown key 'lerning_rate'. Did you mean 'learning_rate'?"),
     ],

@@ -1,4 +1,6 @@
-"""The TensorFlow training step compiles under XLA as a whole, as `train` uses it on a GPU. Here XLA compiles for the CPU."""
+"""The TensorFlow training step compiles under XLA as a whole, as `train` uses it on a GPU. Here XLA
+compiles for the CPU.
+"""
 
 import re
 from types import SimpleNamespace
@@ -27,7 +29,9 @@ def make(architecture="encoder_decoder", dtype="float32", dropout=0.1, xla=True)
     """Return the model that `train` makes, with its metrics built, and a batch."""
     options = {**WIDTHS, **LAYERS[architecture]}
     training = {"dtype": dtype, "dropout": dropout, "learning_rate": 0.02, "warmup_steps": 2}
-    recipe = Recipe(data="numbers:en-de", preset="tiny", architecture=architecture, options=options, **training)
+    recipe = Recipe(
+        data="numbers:en-de", preset="tiny", architecture=architecture, options=options, **training
+    )
     keras.utils.set_random_seed(3)
     tokenizer = SimpleNamespace(vocab_size=VOCAB_SIZE)
     model = compiled_model(recipe, (tokenizer, tokenizer), 100, Team())
@@ -37,9 +41,15 @@ def make(architecture="encoder_decoder", dtype="float32", dropout=0.1, xla=True)
 
 def batch(architecture):
     random = np.random.default_rng(5)
-    source, target = (random.integers(3, VOCAB_SIZE, (7, length)).astype("int32") for length in (11, 13))
+    source, target = (
+        random.integers(3, VOCAB_SIZE, (7, length)).astype("int32") for length in (11, 13)
+    )
     source[:, 9:] = target[:5, 8:] = 0
-    inputs = {"encoder_decoder": {"source": source, "target": target}, "decoder": target, "encoder": source}
+    inputs = {
+        "encoder_decoder": {"source": source, "target": target},
+        "decoder": target,
+        "encoder": source,
+    }
     return inputs[architecture], source[:, 0] if architecture == "encoder" else target
 
 
@@ -47,19 +57,26 @@ def hlo(model, inputs, labels):
     """Return the program that XLA gets for a training step."""
     model.compute_metrics(inputs, labels, model(inputs))  # makes the variables of the metrics
     step = tf.function(model.train_step, jit_compile=True)
-    return step.experimental_get_compiler_ir(tf.nest.map_structure(tf.constant, (inputs, labels)))(stage="hlo")
+    return step.experimental_get_compiler_ir(tf.nest.map_structure(tf.constant, (inputs, labels)))(
+        stage="hlo"
+    )
 
 
 # XLA gets the program of a step each.
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
-@pytest.mark.parametrize("architecture", with_long({name: name for name in LAYERS}, {"encoder", "decoder"}))
+@pytest.mark.parametrize(
+    "architecture", with_long({name: name for name in LAYERS}, {"encoder", "decoder"})
+)
 def test_a_training_step_is_one_program(architecture, dtype):
     model, data = make(architecture, dtype)
     program = hlo(model, *data)
     products = re.findall(r"= (\w+)\[([\d,]*)\]\S* dot\(", program)
     # Sums that are written as products with a vector stay in float32.
-    assert {kind for kind, shape in products if "1" not in shape.split(",")} == {"bf16" if dtype == "mixed_bfloat16" else "f32"}
-    assert re.findall(r" (?:custom-call|infeed|outfeed|send|recv)\(.*", program) == []  # nothing is computed elsewhere
+    assert {kind for kind, shape in products if "1" not in shape.split(",")} == {
+        "bf16" if dtype == "mixed_bfloat16" else "f32"
+    }
+    # Nothing is computed elsewhere.
+    assert re.findall(r" (?:custom-call|infeed|outfeed|send|recv)\(.*", program) == []
 
 
 @pytest.mark.parametrize(
@@ -74,7 +91,11 @@ def test_fit_learns_the_same_under_xla(architecture, dtype, tolerance):
     logs = []
     for xla in (False, True):
         model, data = make(architecture, dtype, dropout=0.0, xla=xla)
-        logs.append(model.fit(tf.data.Dataset.from_tensors(data), epochs=4, shuffle=False, verbose=0).history)
+        logs.append(
+            model.fit(
+                tf.data.Dataset.from_tensors(data), epochs=4, shuffle=False, verbose=0
+            ).history
+        )
     assert set(logs[0]) == {"loss", "accuracy", "perplexity"}
     assert logs[1]["loss"][-1] < logs[1]["loss"][0] - 0.3
     for name in ("loss", "perplexity"):
@@ -85,7 +106,9 @@ class Python(TokenAccuracy):
     """A metric with an operation that XLA does not have."""
 
     def _values(self, y_true, y_pred):
-        return tf.numpy_function(lambda values: values, [super()._values(y_true, y_pred)], tf.float32)
+        return tf.numpy_function(
+            lambda values: values, [super()._values(y_true, y_pred)], tf.float32
+        )
 
 
 def test_an_operation_that_xla_does_not_have_is_an_error():

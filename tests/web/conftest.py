@@ -22,8 +22,15 @@ def export_of_web(translator):
 
 def write_web(translator, folder):
     """Export to `numbers` in a new folder, and write the figures beside it."""
-    origin = {"name": "numbers", "license": "apache-2.0", "source_language": "en", "target_language": "de"}
-    described = Translator(translator.model, translator.source_tokenizer, probes=translator.probes, origin=origin)
+    origin = {
+        "name": "numbers",
+        "license": "apache-2.0",
+        "source_language": "en",
+        "target_language": "de",
+    }
+    described = Translator(
+        translator.model, translator.source_tokenizer, probes=translator.probes, origin=origin
+    )
     described.metrics = {"val_accuracy": 0.875, "epoch": 25}
     folder.mkdir()
     figures = export(described, folder / "numbers", ["web", "web_int8"], NODE_MODULES)

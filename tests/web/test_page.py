@@ -1,4 +1,6 @@
-"""The page in Chromium: `visit.mjs` types, chooses and reads as a person does, and the tests compare what it saw with Python."""
+"""The page in Chromium: `visit.mjs` types, chooses and reads as a person does, and the tests
+compare what it saw with Python.
+"""
 
 import http.server
 import json
@@ -22,7 +24,10 @@ from tfk_transformer.plots import attention_of, attention_page
 SHOWN = ["forty-two", "one hundred ninety-nine"]
 DOWN = "/-down"  # asks the server to answer nothing any more
 SERVICE_WORKER = "/service-worker.js"
-ISOLATION = {"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Embedder-Policy": "require-corp"}
+ISOLATION = {
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Embedder-Policy": "require-corp",
+}
 PHONE = 360
 
 
@@ -73,7 +78,9 @@ def serve(web):
 
 
 def browser():
-    return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    return next(
+        filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+    )
 
 
 @pytest.fixture(scope="module")
@@ -83,12 +90,16 @@ def texts():
 
 @pytest.fixture(scope="module")
 def seen(web, serve, texts, translator, tmp_path_factory):
-    """What one visit of the page saw. Pictures of it are kept where TFK_TRANSFORMER_PICTURES says."""
+    """What one visit of the page saw. Pictures of it are kept where TFK_TRANSFORMER_PICTURES
+    says.
+    """
     pictures = os.environ.get("TFK_TRANSFORMER_PICTURES")
     if pictures:
         Path(pictures).mkdir(parents=True, exist_ok=True)
     home = tmp_path_factory.mktemp("browser")
-    (home / "explorer.html").write_text(attention_page(attention_of(translator, SHOWN[0])), encoding="utf-8")
+    (home / "explorer.html").write_text(
+        attention_page(attention_of(translator, SHOWN[0])), encoding="utf-8"
+    )
     held = threading.Event()
     task = {
         "program": browser(),
@@ -126,14 +137,20 @@ pytestmark = [
 def test_it_translates_200_sentences_as_python(seen, translator, texts):
     expected = translator.translate(texts, beam_size=1)
     assert [line[0][0] for line in seen["greedy"]] == [translation.text for translation in expected]
-    np.testing.assert_allclose([line[0][1] for line in seen["greedy"]], [each.score for each in expected], atol=2e-4)
+    np.testing.assert_allclose(
+        [line[0][1] for line in seen["greedy"]], [each.score for each in expected], atol=2e-4
+    )
 
 
 def test_the_n_best_and_their_scores_are_those_of_python(seen, translator):
     expected = translator.translate(SHOWN, n_best=3)
-    assert [[text for text, _ in line] for line in seen["best"]] == [[each.text for each in line.hypotheses] for line in expected]
+    assert [[text for text, _ in line] for line in seen["best"]] == [
+        [each.text for each in line.hypotheses] for line in expected
+    ]
     scores = [[each.score for each in line.hypotheses] for line in expected]
-    np.testing.assert_allclose([[score for _, score in line] for line in seen["best"]], scores, atol=2e-4)
+    np.testing.assert_allclose(
+        [[score for _, score in line] for line in seen["best"]], scores, atol=2e-4
+    )
     assert re.fullmatch(r"\d+ ms for 2 sentences, on one thread", seen["time"])
 
 
@@ -143,7 +160,11 @@ def test_attention_of_every_layer_and_head_is_that_of_python(seen, translator):
     assert len(seen["attention"]) == layers * (heads + 1)
     for name, found in seen["attention"].items():
         layer, head = name.split()
-        expected = best.attention[int(layer)].mean(axis=0) if head == "mean" else best.attention[int(layer), int(head)]
+        expected = (
+            best.attention[int(layer)].mean(axis=0)
+            if head == "mean"
+            else best.attention[int(layer), int(head)]
+        )
         weights = np.array(found["weights"])
         np.testing.assert_allclose(weights, expected, atol=2e-4)
         np.testing.assert_allclose(weights.sum(axis=1), 1, atol=5e-5 * weights.shape[1])
@@ -153,12 +174,20 @@ def test_attention_of_every_layer_and_head_is_that_of_python(seen, translator):
     def readable(pieces):
         return ["end" if piece == "</s>" else piece.replace("▁", "") or "␣" for piece in pieces]
 
-    assert (found["rows"], found["columns"]) == (readable(best.tokens), readable(best.source_tokens))
+    assert (found["rows"], found["columns"]) == (
+        readable(best.tokens),
+        readable(best.source_tokens),
+    )
 
 
 def test_the_alignment_has_the_words_of_the_translation(seen, translator):
-    assert " ".join(word for word, _ in seen["alignment"]) == translator.translate(SHOWN[:1])[0].text
-    assert all(re.fullmatch(r"\S+ \d+ %", link) and link.split()[0] in SHOWN[0].split() for _, link in seen["alignment"])
+    assert (
+        " ".join(word for word, _ in seen["alignment"]) == translator.translate(SHOWN[:1])[0].text
+    )
+    assert all(
+        re.fullmatch(r"\S+ \d+ %", link) and link.split()[0] in SHOWN[0].split()
+        for _, link in seen["alignment"]
+    )
     assert seen["pressed"] == [seen["alignment"][0][0]]
 
 
@@ -169,7 +198,12 @@ def test_settings_begin_with_the_defaults_of_python(seen):
 
 def test_the_card_tells_what_the_model_is(seen, translator):
     assert seen["card"]["parameters"] == f"{translator.model.count_params():,}"
-    known = {"origin": "numbers", "licence": "apache-2.0", "languages": "English → German", "validation accuracy": "0.875"}
+    known = {
+        "origin": "numbers",
+        "licence": "apache-2.0",
+        "languages": "English → German",
+        "validation accuracy": "0.875",
+    }
     assert {**seen["card"], **known, "weights": "32-bit floats"} == seen["card"]
     assert "epoch" not in seen["card"]
 

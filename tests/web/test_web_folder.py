@@ -24,7 +24,9 @@ def test_the_folders_hold_all_that_they_run(export_of_web):
             [search, "score.onnx", "model.json", "source.model"]
         )
         for module in (path / folder).glob("*.*js"):
-            for imported in re.findall(r'(?:from|import\(?|importScripts\(|Worker\()\s*"([^":]+)"', module.read_text()):
+            for imported in re.findall(
+                r'(?:from|import\(?|importScripts\(|Worker\()\s*"([^":]+)"', module.read_text()
+            ):
                 assert (path / folder / imported).is_file(), (module.name, imported)
 
 
@@ -33,8 +35,13 @@ def test_the_description_is_that_of_the_model(export_of_web, translator):
     assert described["settings"] == setting_rules(32, translator.target_tokenizer.vocab_size)
     assert described["config"] == translator.model.config.model_dump(mode="json")
     assert (described["parameters"], described["int8"]) == (translator.model.count_params(), False)
-    assert described["bytes"] == {name: (export_of_web[0] / "web" / name).stat().st_size for name in described["bytes"]}
-    assert json.loads((export_of_web[0] / "web_int8" / "model" / "model.json").read_text())["int8"] is True
+    assert described["bytes"] == {
+        name: (export_of_web[0] / "web" / name).stat().st_size for name in described["bytes"]
+    }
+    assert (
+        json.loads((export_of_web[0] / "web_int8" / "model" / "model.json").read_text())["int8"]
+        is True
+    )
 
 
 def test_inspect_shows_the_description(export_of_web, translator, tmp_path):
@@ -42,20 +49,36 @@ def test_inspect_shows_the_description(export_of_web, translator, tmp_path):
     for name in ("web", "web_int8"):
         found = inspect(path / name)
         assert (found["kind"], found["parameters"]) == ("web", translator.model.count_params())
-        assert found["facts"]["int8"] is (name == "web_int8") and found["facts"]["files of the model"]["score"] == "model/score.onnx"
+        assert (
+            found["facts"]["int8"] is (name == "web_int8")
+            and found["facts"]["files of the model"]["score"] == "model/score.onnx"
+        )
         assert found["config"] == translator.model.config.model_dump(mode="json")
-        assert found["files"]["model/score.onnx"] == (path / name / "model" / "score.onnx").stat().st_size
+        assert (
+            found["files"]["model/score.onnx"]
+            == (path / name / "model" / "score.onnx").stat().st_size
+        )
         assert found["parity"]["in_node"] == figures[name]["in_node"]
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "model.json").write_text('{"version": "1", "parameters": 3}')
     with pytest.raises(
-        ValueError, match="^FILE: expected the description of an exported folder in .*model.json, got one without int8, files, config"
+        ValueError,
+        match=(
+            "^FILE: expected the description of an exported folder in .*model.json, got one "
+            "without int8, files, config"
+        ),
     ):
         inspect(tmp_path)
 
 
 def test_a_page_is_no_model_of_the_other_runtimes(export_of_web):
-    with pytest.raises(ValueError, match="^MODEL: expected a bundle .*, got .*/web, a page, which browsers open and which translates in"):
+    with pytest.raises(
+        ValueError,
+        match=(
+            "^MODEL: expected a bundle .*, got .*/web, a page, which browsers open and which "
+            "translates in"
+        ),
+    ):
         load(export_of_web[0] / "web")
 
 
@@ -77,22 +100,32 @@ def test_a_page_may_have_a_shortlist(translator, recipe, tmp_path):
     figures = export(translator, tmp_path / "out", ["web", "web_int8"], NODE_MODULES, recipe.data)
     assert figures["shortlist"]["learned_from_pairs"] == 200
     described = json.loads((tmp_path / "out" / "web_int8" / "model" / "model.json").read_text())
-    assert described["shortlist"] == inspect(tmp_path / "out" / "web")["facts"]["shortlist"] == figures["shortlist"]
+    assert (
+        described["shortlist"]
+        == inspect(tmp_path / "out" / "web")["facts"]["shortlist"]
+        == figures["shortlist"]
+    )
     if shutil.which("node"):
         assert figures["web"]["in_node"]["texts"] == "equal"
 
 
 def test_types_name_every_setting():
-    (settings,) = re.findall(r"interface Settings \{(.*?)\n\}", (PAGE / "translate.d.mts").read_text(), re.DOTALL)
+    (settings,) = re.findall(
+        r"interface Settings \{(.*?)\n\}", (PAGE / "translate.d.mts").read_text(), re.DOTALL
+    )
     assert re.findall(r"(?m)^  (\w+)\?: number;$", settings) == list(SearchSettings.model_fields)
 
 
-def test_npm_packages_that_are_missing_are_named_with_the_command_that_installs_them(translator, tmp_path):
+def test_npm_packages_that_are_missing_are_named_with_the_command_that_installs_them(
+    translator, tmp_path
+):
     (tmp_path / "onnxruntime-web").mkdir()
     (tmp_path / "onnxruntime-web" / "package.json").write_text('{"version": "1.2.3"}')
     message = (
-        "^node_modules: expected the npm packages onnxruntime-web 1.30.0 and sentencepiece-js 1.1.0, got onnxruntime-web 1.2.3 and "
-        "sentencepiece-js missing in .*; install them with: npm install --ignore-scripts onnxruntime-web@1.30.0 sentencepiece-js@1.1.0; "
+        "^node_modules: expected the npm packages onnxruntime-web 1.30.0 and sentencepiece-js "
+        "1.1.0, got onnxruntime-web 1.2.3 and "
+        "sentencepiece-js missing in .*; install them with: npm install --ignore-scripts "
+        "onnxruntime-web@1.30.0 sentencepiece-js@1.1.0; "
     )
     with pytest.raises(ValueError, match=message):
         export(translator, tmp_path / "out", ["web"], tmp_path)
@@ -101,7 +134,9 @@ def test_npm_packages_that_are_missing_are_named_with_the_command_that_installs_
 
 def test_the_versions_are_those_of_the_lock():
     lock = json.loads((SCRIPTS / "package-lock.json").read_text())["packages"]
-    assert {name: lock[f"node_modules/{name}"]["version"] for name in npm_packages.VERSIONS} == npm_packages.VERSIONS
+    assert {
+        name: lock[f"node_modules/{name}"]["version"] for name in npm_packages.VERSIONS
+    } == npm_packages.VERSIONS
 
 
 @needs("onnxruntime-web", "sentencepiece-js")
@@ -113,15 +148,29 @@ def test_the_packages_are_found_by_their_folder():
 def test_a_folder_that_translates_otherwise_in_node_is_refused(export_of_web, tmp_path):
     folder = shutil.copytree(export_of_web[0] / "web", tmp_path / "web")
     texts, translations = ["seven", "eighty"], ["sieben", "achtzig"]
-    assert web_files.check_in_node(folder, texts, translations, exact=True) == {"sentences": 2, "texts": "equal"}
-    message = "^web in Node: expected the model's translations, got 1 of 2 that differ, 'eighty' for one: 'acht' became 'achtzig'"
+    assert web_files.check_in_node(folder, texts, translations, exact=True) == {
+        "sentences": 2,
+        "texts": "equal",
+    }
+    message = (
+        "^web in Node: expected the model's translations, got 1 of 2 that differ, 'eighty' "
+        "for one: 'acht' became 'achtzig'"
+    )
     with pytest.raises(parity.ParityError, match=message):
         web_files.check_in_node(folder, texts, ["sieben", "acht"], exact=True)
-    with pytest.raises(parity.ParityError, match="^web_int8 in Node: expected a BLEU over characters of 90 .* of 2 probe sentences, got "):
+    with pytest.raises(
+        parity.ParityError,
+        match=(
+            "^web_int8 in Node: expected a BLEU over characters of 90 .* of 2 probe sentences, got "
+        ),
+    ):
         web_files.check_in_node(folder, texts, translations[::-1], exact=False)
     (folder / "runtime" / "sentencepiece.mjs").unlink()
     with pytest.raises(
         ValueError,
-        match="^web: expected a folder that runs in Node, got one that does not: Error .*: Cannot find module .*sentencepiece.mjs",
+        match=(
+            "^web: expected a folder that runs in Node, got one that does not: Error .*: Cannot "
+            "find module .*sentencepiece.mjs"
+        ),
     ):
         web_files.check_in_node(folder, texts, translations, exact=True)

@@ -16,7 +16,9 @@ def missing_packages(*names):
 
 def needs(*packages):
     missing = missing_packages(*packages)
-    return pytest.mark.skipif(bool(missing), reason=f"{', '.join(missing)} not installed: {INSTALL}")
+    return pytest.mark.skipif(
+        bool(missing), reason=f"{', '.join(missing)} not installed: {INSTALL}"
+    )
 
 
 def needs_node():

@@ -17,58 +17,114 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def command(
     context: typer.Context,
-    model: Annotated[Path, typer.Option(help="An ONNX file that takes text. It has the same path on every worker.")],
-    input: Annotated[str, typer.Option(metavar="PATTERN", help="Files of JSON lines, plain or compressed, as in 'in/*.jsonl'.")],
+    model: Annotated[
+        Path,
+        typer.Option(help="An ONNX file that takes text. It has the same path on every worker."),
+    ],
+    input: Annotated[
+        str,
+        typer.Option(
+            metavar="PATTERN", help="Files of JSON lines, plain or compressed, as in 'in/*.jsonl'."
+        ),
+    ],
     output: Annotated[
-        str, typer.Option(metavar="FOLDER", help="The folder for translations-*.jsonl, and for bad-lines-*.jsonl if there are bad lines.")
+        str,
+        typer.Option(
+            metavar="FOLDER",
+            help=(
+                "The folder for translations-*.jsonl, and for bad-lines-*.jsonl if there are bad "
+                "lines."
+            ),
+        ),
     ],
     runner: Annotated[
-        str, typer.Option(help="Beam's runner: FnApiRunner on this machine, FlinkRunner, SparkRunner and others.")
+        str,
+        typer.Option(
+            help="Beam's runner: FnApiRunner on this machine, FlinkRunner, SparkRunner and others."
+        ),
     ] = "FnApiRunner",
     field: Annotated[str, typer.Option(help="The name of the value with the text.")] = "text",
-    output_field: Annotated[str, typer.Option(help="The name of the new value for the translation.")] = "translation",
-    score_field: Annotated[str, typer.Option(help="The name of the new value for its score.")] = "score",
+    output_field: Annotated[
+        str, typer.Option(help="The name of the new value for the translation.")
+    ] = "translation",
+    score_field: Annotated[
+        str, typer.Option(help="The name of the new value for its score.")
+    ] = "score",
     beam_size: Annotated[
-        int | None, typer.Option(help=f"The hypotheses kept per sentence; 1 is greedy search. Default: {DEFAULT_BEAM}.")
+        int | None,
+        typer.Option(
+            help=f"The hypotheses kept per sentence; 1 is greedy search. Default: {DEFAULT_BEAM}."
+        ),
     ] = None,
     setting: Settings = None,
     share_model: Annotated[
-        bool, typer.Option("--share-model", help="Open the model once per machine, not once per process: less memory, slower.")
+        bool,
+        typer.Option(
+            "--share-model",
+            help="Open the model once per machine, not once per process: less memory, slower.",
+        ),
     ] = False,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="Threads of each open model. Default: 1, or the processors with --share-model.")
+        int | None,
+        typer.Option(
+            min=1,
+            help="Threads of each open model. Default: 1, or the processors with --share-model.",
+        ),
     ] = None,
-    texts: Annotated[int, typer.Option(min=1, help="Texts that are collected and sorted by length before they are translated.")] = 1024,
+    texts: Annotated[
+        int,
+        typer.Option(
+            min=1, help="Texts that are collected and sorted by length before they are translated."
+        ),
+    ] = 1024,
 ) -> None:
-    """Translate the texts in JSON lines with Apache Beam: each line comes out with its translation and score. Their order changes.
+    """Translate the texts in JSON lines with Apache Beam: each line comes out with its translation
+    and score. Their order changes.
 
-    A line that cannot be processed does not stop the run. It goes to bad-lines-*.jsonl with its file and the reason.
+    A line that cannot be processed does not stop the run. It goes to bad-lines-*.jsonl with its
+    file and the reason.
 
-    All other options are Beam's, such as --direct_num_workers 2 --direct_running_mode multi_processing.
+    All other options are Beam's, such as --direct_num_workers 2 --direct_running_mode
+    multi_processing.
     """
     if stray := _stray(context.args):
-        raise ValueError(f"--input: expected one pattern, got also {stray[0]}; write the pattern in quotes, so that the shell leaves it.")
+        raise ValueError(
+            f"--input: expected one pattern, got also {stray[0]}; write the pattern in quotes, so "
+            "that the shell leaves it."
+        )
     if score_field == output_field:
-        raise ValueError(f"--score-field: expected another name than --output-field, got {score_field}; give another name.")
+        raise ValueError(
+            f"--score-field: expected another name than --output-field, got {score_field}; give "
+            "another name."
+        )
     from tfk_transformer.beam.model_handler import TranslationHandler
     from tfk_transformer.beam.running import run
 
     settings = search_settings(setting, beam_size)
     records = JsonObjects(field, output_field, score_field)
     check_hypotheses(settings, records)
-    OnnxTranslator(model, threads=1).translate([""], **settings)  # an error in the settings appears here, before any work
+    # An error in the settings appears here, before any work.
+    OnnxTranslator(model, threads=1).translate([""], **settings)
     handler = TranslationHandler(model, shared=share_model, threads=threads, texts=texts)
     run([f"--runner={runner}", *context.args], input, output, handler, settings, records)
 
 
 def _stray(given: list[str]) -> list[str]:
-    """Return the arguments that are no options and no values of options, such as the files of a pattern that the shell has replaced."""
+    """Return the arguments that are no options and no values of options, such as the files of a
+    pattern that the shell has replaced.
+    """
     pairs = zip(["", *given], given, strict=False)
-    return [each for before, each in pairs if not each.startswith("-") and (not before.startswith("--") or "=" in before)]
+    return [
+        each
+        for before, each in pairs
+        if not each.startswith("-") and (not before.startswith("--") or "=" in before)
+    ]
 
 
 def main() -> None:
-    """Run the command. An invalid input prints one line to standard error and exits with status 1."""
+    """Run the command. An invalid input prints one line to standard error and exits with status
+    1.
+    """
     try:
         app(prog_name="python -m tfk_transformer.beam")
     except EXPECTED as error:

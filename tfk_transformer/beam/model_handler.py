@@ -16,7 +16,8 @@ TEXTS = 1024  # that the translator receives together, and sorts by length
 
 
 class BatchTranslator:
-    """A translator with one method, which other processes can call. What they call it through reads every attribute that it offers.
+    """A translator with one method, which other processes can call. What they call it through reads
+    every attribute that it offers.
 
     Args:
         path: the ONNX file.
@@ -26,30 +27,46 @@ class BatchTranslator:
     def __init__(self, path: Path, threads: int | None) -> None:
         self._translator = OnnxTranslator(path, threads)
 
-    def translate(self, texts: Sequence[str], settings: dict[str, Any]) -> list[Translation | Refusal]:
+    def translate(
+        self, texts: Sequence[str], settings: dict[str, Any]
+    ) -> list[Translation | Refusal]:
         """Return a `Translation` for each text, or a `Refusal` if the model cannot process it."""
-        results, refusals = results_and_refusals(lambda waiting: self._translator.translate(waiting, **settings), texts)
-        return [results[number] if number in results else refusals[number] for number in range(len(texts))]
+        results, refusals = results_and_refusals(
+            lambda waiting: self._translator.translate(waiting, **settings), texts
+        )
+        return [
+            results[number] if number in results else refusals[number]
+            for number in range(len(texts))
+        ]
 
 
 class TranslationHandler(ModelHandler[str, PredictionResult, BatchTranslator]):
     """Translate texts with an ONNX file in `RunInference`.
 
-    The inference of each text is a `Translation`, or a `Refusal` if the model cannot process the text; the other texts of its batch
-    are translated. The `inference_args` of `RunInference` are the arguments of `OnnxTranslator.translate`: search settings,
-    `batch_size` and `glossary`.
+    The inference of each text is a `Translation`, or a `Refusal` if the model cannot process the
+    text; the other texts of its batch are translated. The `inference_args` of `RunInference` are
+    the arguments of `OnnxTranslator.translate`: search settings, `batch_size` and `glossary`.
 
     Args:
         path: the file, which has the same path on every worker.
-        shared: whether the processes of a machine share one model. Default: every process opens its own.
-        threads: the number of threads of a model. Default: 1, or the number of processors if the model is shared.
+        shared: whether the processes of a machine share one model. Default: every process opens its
+            own.
+        threads: the number of threads of a model. Default: 1, or the number of processors if the
+            model is shared.
         texts: texts that are collected before they are translated, in batches of similar length.
 
     Raises:
         ValueError: if `texts` is less than 1.
     """
 
-    def __init__(self, path: str | PathLike[str], *, shared: bool = False, threads: int | None = None, texts: int = TEXTS) -> None:
+    def __init__(
+        self,
+        path: str | PathLike[str],
+        *,
+        shared: bool = False,
+        threads: int | None = None,
+        texts: int = TEXTS,
+    ) -> None:
         if texts < 1:
             raise ValueError(f"texts: expected at least 1, got {texts}.")
         super().__init__(min_batch_size=texts, max_batch_size=texts, large_model=shared)
@@ -61,7 +78,10 @@ class TranslationHandler(ModelHandler[str, PredictionResult, BatchTranslator]):
         return BatchTranslator(self._path, self._threads)
 
     def run_inference(
-        self, batch: Sequence[str], model: BatchTranslator, inference_args: dict[str, Any] | None = None
+        self,
+        batch: Sequence[str],
+        model: BatchTranslator,
+        inference_args: dict[str, Any] | None = None,
     ) -> Iterable[PredictionResult]:
         """Translate texts."""
         return map(PredictionResult, batch, model.translate(batch, inference_args or {}))

@@ -1,4 +1,6 @@
-"""The pipeline: JSON lines in, the same lines with translations out, and the lines that cannot be processed beside them."""
+"""The pipeline: JSON lines in, the same lines with translations out, and the lines that cannot be
+processed beside them.
+"""
 
 import codecs
 import json
@@ -8,7 +10,12 @@ from typing import Any, NamedTuple
 import apache_beam as beam
 from apache_beam.coders import BytesCoder
 from apache_beam.metrics import Metrics
-from apache_beam.ml.inference.base import KeyedModelHandler, ModelHandler, PredictionResult, RunInference
+from apache_beam.ml.inference.base import (
+    KeyedModelHandler,
+    ModelHandler,
+    PredictionResult,
+    RunInference,
+)
 
 from tfk_transformer.beam.model_handler import NAMESPACE
 from tfk_transformer.inference.text_batches import check_texts
@@ -16,7 +23,8 @@ from tfk_transformer.inference.text_errors import Refusal, TextError
 from tfk_transformer.text_files.lines import decoded
 from tfk_transformer.text_files.records import JsonObjects
 
-TRANSLATIONS, BAD_LINES = "translations", "bad-lines"  # the names of the output files begin with these
+# The names of the output files begin with these.
+TRANSLATIONS, BAD_LINES = "translations", "bad-lines"
 BAD = "bad"  # the output of a step for lines that cannot be processed
 
 
@@ -39,18 +47,26 @@ def translate_json_lines(
         records: what a line is, with two output fields: the translation and its score.
 
     Returns:
-        the lines with their translations and scores, and a JSON object with file, line and reason for each line that cannot be processed.
+        the lines with their translations and scores, and a JSON object with file, line and reason
+        for each line that cannot be processed.
     """
     read = lines | "Read texts" >> beam.ParDo(_ReadText(records)).with_outputs(BAD, main="texts")
     inference = RunInference(KeyedModelHandler(handler), inference_args=settings)
     # A runner gives the lines of a file to one worker, unless they are shuffled.
     results = read.texts | "Distribute" >> beam.Reshuffle() | "Translate" >> inference
-    written = results | "Write lines" >> beam.ParDo(_WriteLine(records)).with_outputs(BAD, main="lines")
+    written = results | "Write lines" >> beam.ParDo(_WriteLine(records)).with_outputs(
+        BAD, main="lines"
+    )
     return written.lines, (read[BAD], written[BAD]) | "Bad lines" >> beam.Flatten()
 
 
 def add_files(
-    pipeline: beam.Pipeline, source: str, output: str, handler: ModelHandler, settings: dict[str, Any], records: JsonObjects
+    pipeline: beam.Pipeline,
+    source: str,
+    output: str,
+    handler: ModelHandler,
+    settings: dict[str, Any],
+    records: JsonObjects,
 ) -> None:
     """Add to a pipeline the translation of files, see `translate_json_lines`.
 
@@ -66,7 +82,9 @@ def add_files(
     good, bad = translate_json_lines(lines, handler, settings, records)
     for found, name in ((good, TRANSLATIONS), (bad, BAD_LINES)):
         path = beam.io.filesystems.FileSystems.join(output, name)
-        found | f"Write {name}" >> beam.io.WriteToText(path, file_name_suffix=".jsonl", skip_if_empty=True)
+        found | f"Write {name}" >> beam.io.WriteToText(
+            path, file_name_suffix=".jsonl", skip_if_empty=True
+        )
 
 
 class _ReadText(beam.DoFn):
@@ -78,9 +96,11 @@ class _ReadText(beam.DoFn):
     def process(self, element: tuple[str, bytes]) -> Iterator[Any]:
         file, data = element
         try:
-            line = decoded(data.removeprefix(codecs.BOM_UTF8))  # which may begin a file; no JSON begins with it
+            # Which may begin a file; no JSON begins with it.
+            line = decoded(data.removeprefix(codecs.BOM_UTF8))
             text = self._records.text(line)
-            check_texts([text])  # what cannot be encoded as UTF-8 cannot be sent to another worker either
+            # What cannot be encoded as UTF-8 cannot be sent to another worker either.
+            check_texts([text])
         except TextError as error:
             yield _bad(Record(file, line), error.reasons[0])
         except ValueError as error:
@@ -90,12 +110,15 @@ class _ReadText(beam.DoFn):
 
 
 class _WriteLine(beam.DoFn):
-    """Yield each line with its translation and score, and to `BAD` each line whose text the model refused."""
+    """Yield each line with its translation and score, and to `BAD` each line whose text the model
+    refused.
+    """
 
     def __init__(self, records: JsonObjects) -> None:
         self._records = records
         self._texts, self._sources, self._targets = (
-            Metrics.counter(NAMESPACE, name) for name in ("texts", "source_characters", "target_characters")
+            Metrics.counter(NAMESPACE, name)
+            for name in ("texts", "source_characters", "target_characters")
         )
 
     def process(self, element: tuple[Record, PredictionResult]) -> Iterator[Any]:
@@ -112,4 +135,6 @@ class _WriteLine(beam.DoFn):
 
 def _bad(record: Record, reason: str) -> beam.pvalue.TaggedOutput:
     Metrics.counter(NAMESPACE, "bad_lines").inc()
-    return beam.pvalue.TaggedOutput(BAD, json.dumps({**record._asdict(), "reason": reason}, ensure_ascii=False))
+    return beam.pvalue.TaggedOutput(
+        BAD, json.dumps({**record._asdict(), "reason": reason}, ensure_ascii=False)
+    )

@@ -17,8 +17,16 @@ from tfk_transformer.text_files.records import JsonObjects
 LOCAL_RUNNER = "FnApiRunner"  # Beam's runner in this process, or in processes of this machine
 
 
-def run(options: Sequence[str], source: str, output: str, handler: ModelHandler, settings: dict[str, Any], records: JsonObjects) -> None:
-    """Run the pipeline of `add_files` to its end, and print to standard error how many texts it translated.
+def run(
+    options: Sequence[str],
+    source: str,
+    output: str,
+    handler: ModelHandler,
+    settings: dict[str, Any],
+    records: JsonObjects,
+) -> None:
+    """Run the pipeline of `add_files` to its end, and print to standard error how many texts it
+    translated.
 
     Args:
         options: Beam's options, as on a command line.
@@ -29,12 +37,20 @@ def run(options: Sequence[str], source: str, output: str, handler: ModelHandler,
         records: what a line is.
 
     Raises:
-        ValueError: if no file has such a name, the folder has files of an earlier run, or an option is unknown.
+        ValueError: if no file has such a name, the folder has files of an earlier run, or an option
+            is unknown.
     """
     if not _files(source):
         raise ValueError(f"--input: expected the names of files, got {source}, which matches none.")
-    if old := [path for name in (TRANSLATIONS, BAD_LINES) for path in _files(FileSystems.join(output, f"{name}-*"))]:
-        raise ValueError(f"--output: expected a folder without files of an earlier run, got {output} with {old[0]}; name another folder.")
+    if old := [
+        path
+        for name in (TRANSLATIONS, BAD_LINES)
+        for path in _files(FileSystems.join(output, f"{name}-*"))
+    ]:
+        raise ValueError(
+            f"--output: expected a folder without files of an earlier run, got {output} with "
+            f"{old[0]}; name another folder."
+        )
     pipeline = beam.Pipeline(options=_checked_options(options))
     add_files(pipeline, source, output, handler, settings, records)
     result = pipeline.run()
@@ -43,13 +59,16 @@ def run(options: Sequence[str], source: str, output: str, handler: ModelHandler,
 
 
 def _checked_options(given: Sequence[str]) -> PipelineOptions:
-    """Return Beam's options. Beam itself ignores what it does not know, since a job server may have further options."""
+    """Return Beam's options. Beam itself ignores what it does not know, since a job server may have
+    further options.
+    """
     options = PipelineOptions(list(given))
     known = options.get_all_options()
     unknown = set(options.get_all_options(retain_unknown_options=True)) - set(known)
     if unknown and known["runner"] == LOCAL_RUNNER:
         raise ValueError(
-            f"options: expected those of --help and of {LOCAL_RUNNER}, got --{', --'.join(sorted(unknown))}; correct the name."
+            f"options: expected those of --help and of {LOCAL_RUNNER}, got "
+            f"--{', --'.join(sorted(unknown))}; correct the name."
         )
     return options
 
@@ -60,7 +79,9 @@ def _files(pattern: str) -> list[str]:
 
 def _counters(result: PipelineResult) -> dict[str, int]:
     """Return the sums of this library's counters by name; nothing if the runner has no metrics."""
-    found = result.metrics().query(beam.metrics.MetricsFilter().with_namespace(NAMESPACE))["counters"]
+    found = result.metrics().query(beam.metrics.MetricsFilter().with_namespace(NAMESPACE))[
+        "counters"
+    ]
     sums: dict[str, int] = {}
     for counter in found:
         name = counter.key.metric.name

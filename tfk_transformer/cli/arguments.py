@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 DEFAULT_BEAM = 4  # of `SearchSettings`, which takes longer to import than most commands take to run
 SETTINGS = (
-    "length_penalty, coverage_penalty, min_length, max_length, max_length_factor, temperature, top_k, top_p, seed, repetition_penalty, "
+    "length_penalty, coverage_penalty, min_length, max_length, max_length_factor, temperature, "
+    "top_k, top_p, seed, repetition_penalty, "
     "no_repeat_ngram_size, n_best"
 )
 MODEL_HELP = "A bundle, a SavedModel folder or an .onnx file."
@@ -36,7 +37,10 @@ class BadLines(StrEnum):
 INPUT, OUTPUT, SEARCH = "Input", "Output", "Translation"
 
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help=MODEL_HELP)]
-Texts = Annotated[list[str] | None, typer.Argument(metavar="TEXT", help="Texts. Without any, the lines of --input are read.")]
+Texts = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="TEXT", help="Texts. Without any, the lines of --input are read."),
+]
 Input = Annotated[
     Path | None,
     typer.Option(
@@ -47,14 +51,18 @@ Input = Annotated[
         rich_help_panel=INPUT,
     ),
 ]
-Force = Annotated[bool, typer.Option("--force", help="Replace an --output that exists.", rich_help_panel=OUTPUT)]
+Force = Annotated[
+    bool, typer.Option("--force", help="Replace an --output that exists.", rich_help_panel=OUTPUT)
+]
 OnError = Annotated[
     BadLines,
     typer.Option(
         "--on-error",
         metavar="ACTION",
-        help="What to do with a line that is too long for the model, is not UTF-8 or has a NUL character: stop (with an error), skip "
-        "(leave it out) or blank (write a blank line in its place). skip and blank report each such line on standard error and in "
+        help="What to do with a line that is too long for the model, is not UTF-8 or has a NUL "
+        "character: stop (with an error), skip "
+        "(leave it out) or blank (write a blank line in its place). skip and blank report each "
+        "such line on standard error and in "
         "OUTPUT.errors.jsonl, and exit with status 0.",
         rich_help_panel=INPUT,
     ),
@@ -63,7 +71,10 @@ BeamSize = Annotated[
     int | None,
     typer.Option(
         metavar="N",
-        help=f"Number of hypotheses that the search keeps for each sentence; 1 is greedy search. Default: {DEFAULT_BEAM}.",
+        help=(
+            "Number of hypotheses that the search keeps for each sentence; 1 is greedy search. "
+            f"Default: {DEFAULT_BEAM}."
+        ),
         rich_help_panel=SEARCH,
     ),
 ]
@@ -81,24 +92,33 @@ Data = Annotated[
     str,
     typer.Option(
         metavar="SPEC",
-        help="Text pairs: numbers:en-de, addition:2, files:SOURCE,TARGET, folder:DIR:de-en or tfds:NAME:pt-en. Files are plain or .gz.",
+        help=(
+            "Text pairs: numbers:en-de, addition:2, files:SOURCE,TARGET, folder:DIR:de-en or "
+            "tfds:NAME:pt-en. Files are plain or .gz."
+        ),
         rich_help_panel=INPUT,
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print each step with its time to standard error.")]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Print each step with its time to standard error.")
+]
 
 
 def console(stderr: bool = False) -> "Console":
-    """Return a console that prints texts as they are; Rich is imported only when a command prints with it."""
+    """Return a console that prints texts as they are; Rich is imported only when a command prints
+    with it.
+    """
     from rich.console import Console
 
     return Console(highlight=False, soft_wrap=True, markup=False, stderr=stderr)
 
 
 def printer(quiet: bool, as_json: bool = False) -> Callable[[str], None]:
-    """Return a function that prints a line: nowhere if `quiet`, and to standard error where the result is JSON on standard output."""
+    """Return a function that prints a line: nowhere if `quiet`, and to standard error where the
+    result is JSON on standard output.
+    """
     return (lambda line: None) if quiet else console(stderr=as_json).print
 
 
@@ -108,7 +128,15 @@ def print_bundle(out: Path, as_json: bool, say: Callable[[str], None]) -> None:
         say(f"bundle: {out}")
         return
     file = out / "metrics.json"
-    print(json.dumps({"bundle": str(out), **(json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {})}, indent=2))
+    print(
+        json.dumps(
+            {
+                "bundle": str(out),
+                **(json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}),
+            },
+            indent=2,
+        )
+    )
 
 
 def named_value(text: str, option: str, example: str) -> tuple[str, Any]:
@@ -119,16 +147,23 @@ def named_value(text: str, option: str, example: str) -> tuple[str, Any]:
     """
     name, equals, value = text.partition("=")
     if not (name and equals and value):
-        raise ValueError(f"{option}: expected NAME=VALUE, as in {example}, got '{shortened(text)}'.")
+        raise ValueError(
+            f"{option}: expected NAME=VALUE, as in {example}, got '{shortened(text)}'."
+        )
     try:
         return name, json.loads(value)
     except RecursionError:
-        raise ValueError(f"{option}: expected a value for {shortened(name)}, got one with too many nested brackets.") from None
+        raise ValueError(
+            f"{option}: expected a value for {shortened(name)}, got one with too many nested "
+            "brackets."
+        ) from None
     except ValueError:  # a bare word, or a number with too many digits
         return name, value
 
 
-def search_settings(given: list[str] | None, beam_size: int | None, default_beam: int = DEFAULT_BEAM) -> dict[str, Any]:
+def search_settings(
+    given: list[str] | None, beam_size: int | None, default_beam: int = DEFAULT_BEAM
+) -> dict[str, Any]:
     """Return the search settings of a command by name; the model checks their values.
 
     Args:
@@ -142,15 +177,23 @@ def search_settings(given: list[str] | None, beam_size: int | None, default_beam
     settings = dict(named_value(text, "--setting", "length_penalty=1") for text in given or [])
     chosen = settings.get("beam_size", default_beam if beam_size is None else beam_size)
     if beam_size is not None and chosen != beam_size:
-        raise ValueError(f"beam_size: expected one value, got --beam-size {beam_size} and --setting beam_size={chosen}; give one of them.")
+        raise ValueError(
+            f"beam_size: expected one value, got --beam-size {beam_size} and --setting "
+            f"beam_size={chosen}; give one of them."
+        )
     n_best = settings.get("n_best", 1)
     if isinstance(n_best, int) and isinstance(chosen, int) and n_best > chosen >= 1:
-        raise ValueError(f"n_best: expected at most beam_size, got n_best {n_best} and beam_size {chosen}; raise --beam-size.")
+        raise ValueError(
+            f"n_best: expected at most beam_size, got n_best {n_best} and beam_size {chosen}; "
+            "raise --beam-size."
+        )
     return {**settings, "beam_size": chosen}
 
 
 def open_model(model: Path) -> "LoadedModel":
-    """Open MODEL, a bundle, a SavedModel folder or an ONNX file; only the first two load TensorFlow."""
+    """Open MODEL, a bundle, a SavedModel folder or an ONNX file; only the first two load
+    TensorFlow.
+    """
     prepare(model)
     from tfk_transformer.export.runtime.opening import load
 
@@ -160,16 +203,20 @@ def open_model(model: Path) -> "LoadedModel":
 def prepare(model: Path) -> None:
     """Load TensorFlow without its start-up notes if there is a model at `model` that needs it.
 
-    If there is none, opening `model` fails with a clear error, and TensorFlow is not needed for that.
+    If there is none, opening `model` fails with a clear error, and TensorFlow is not needed for
+    that.
     """
     from tfk_transformer.export.to_saved_model.serving import newest_version
 
-    if any((model / name).is_file() for name in ("config.json", "saved_model.pb")) or newest_version(model):
+    if any(
+        (model / name).is_file() for name in ("config.json", "saved_model.pb")
+    ) or newest_version(model):
         load_tensorflow()
 
 
 def check_settings(model: Path, settings: dict[str, Any]) -> None:
-    """Refuse invalid settings of a bundle or a SavedModel before it is loaded; an ONNX file loads fast and checks them itself.
+    """Refuse invalid settings of a bundle or a SavedModel before it is loaded; an ONNX file loads
+    fast and checks them itself.
 
     Raises:
         ValueError: if a setting is unknown or its value is invalid.
@@ -199,7 +246,9 @@ def check_bundle(bundle: Path) -> None:
         ValueError: if the folder has no configuration.
     """
     if not (bundle / "config.json").is_file():
-        raise ValueError(f"bundle: expected a folder that `train` wrote, got {bundle} without config.json.")
+        raise ValueError(
+            f"bundle: expected a folder that `train` wrote, got {bundle} without config.json."
+        )
 
 
 def check_new_folder(out: Path, name: str = "out") -> None:
@@ -213,4 +262,7 @@ def check_new_folder(out: Path, name: str = "out") -> None:
         ValueError: if the folder exists.
     """
     if out.exists():
-        raise ValueError(f"{name}: expected a new folder, got {out}, which exists; choose another name or remove it.")
+        raise ValueError(
+            f"{name}: expected a new folder, got {out}, which exists; choose another name or "
+            "remove it."
+        )

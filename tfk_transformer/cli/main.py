@@ -1,4 +1,6 @@
-"""The entry point of the command line. Commands are imported when they run, so that `--help` is quick."""
+"""The entry point of the command line. Commands are imported when they run, so that `--help` is
+quick.
+"""
 
 import errno
 import importlib
@@ -13,10 +15,11 @@ from tfk_transformer.cli.help_pages import HelpfulCommand, HelpfulGroup
 from tfk_transformer.runtime_environment import with_install_line
 
 if TYPE_CHECKING:
-    from typer._click import Command, Context  # Typer has Click inside since 0.26; only type checkers read this line
+    # Typer has Click inside since 0.26; only type checkers read this line.
+    from typer._click import Command, Context
 
-# By folder, which holds a module of each name with a function `command`, or a Typer `command` that is a group, and with EXAMPLES.
-# These lines stand in the help.
+# By folder, which holds a module of each name with a function `command`, or a Typer `command` that
+# is a group, and with EXAMPLES. These lines stand in the help.
 COMMANDS = {
     "start_commands": {
         "new": "Create a small project to start from: recipe, data, fit script.",
@@ -48,7 +51,8 @@ PANELS = {  # titles in the help
     "picture_commands": "Pictures",
 }
 MODULES = {"import": "import_model"}  # the other modules have the names of their commands
-EXPECTED = (ValueError, OSError, ImportError, FloatingPointError)  # errors whose messages are written for the user
+# Errors whose messages are written for the user.
+EXPECTED = (ValueError, OSError, ImportError, FloatingPointError)
 EXAMPLES = """
 tfk-transformer new numbers
 cd numbers
@@ -61,7 +65,9 @@ tfk-transformer translate files/translate.onnx
 class _LazyCommands(HelpfulGroup):
     """A group whose commands are placeholders with a help line until one of them is run."""
 
-    def resolve_command(self, ctx: "Context", args: list[str]) -> "tuple[str | None, Command | None, list[str]]":
+    def resolve_command(
+        self, ctx: "Context", args: list[str]
+    ) -> "tuple[str | None, Command | None, list[str]]":
         """Find the command that was named, and import it."""
         name, command, rest = super().resolve_command(ctx, args)
         return name, _imported(name) if name else command, rest
@@ -69,10 +75,13 @@ class _LazyCommands(HelpfulGroup):
 
 app = typer.Typer(
     name="tfk-transformer",
-    help="""Train encoder-decoder Transformers with Keras, export them to SavedModel and ONNX, and run all three.
-
-    `tfk-transformer COMMAND --help` explains a command. Exit status: 0 success, 1 invalid input or a failure that the message explains,
-    2 wrong usage of options, 130 interrupted by Ctrl-C.""",
+    help=(
+        "Train encoder-decoder Transformers with Keras, export them to SavedModel and ONNX, and "
+        "run all three.\n\n"
+        "`tfk-transformer COMMAND --help` explains a command. Exit status: 0 success, 1 invalid "
+        "input or a failure that the message explains, 2 wrong usage of options, 130 interrupted "
+        "by Ctrl-C."
+    ),
     epilog=EXAMPLES,
     cls=_LazyCommands,
     no_args_is_help=True,
@@ -89,7 +98,10 @@ def _imported(name: str) -> "Command":
         group = module.command
         group.info.cls, group.info.epilog = HelpfulGroup, module.EXAMPLES
         for command in group.registered_commands:
-            command.cls, command.epilog = HelpfulCommand, _examples_of(module.EXAMPLES, f"tfk-transformer {name} {command.name} ")
+            command.cls, command.epilog = (
+                HelpfulCommand,
+                _examples_of(module.EXAMPLES, f"tfk-transformer {name} {command.name} "),
+            )
         return typer.main.get_command(group)
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     alone.command(name, cls=HelpfulCommand, epilog=module.EXAMPLES)(module.command)
@@ -109,7 +121,12 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def _common(
-    version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")] = False,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
 ) -> None:
     pass
 
@@ -124,7 +141,9 @@ for _folder, _commands in COMMANDS.items():
 
 
 def main() -> None:
-    """Run the command line. An invalid input prints one line to standard error and exits with status 1."""
+    """Run the command line. An invalid input prints one line to standard error and exits with
+    status 1.
+    """
     try:
         app()
     except EXPECTED as error:

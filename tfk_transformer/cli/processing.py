@@ -8,7 +8,8 @@ from tfk_transformer.cli.arguments import BadLines
 from tfk_transformer.inference.text_errors import results_and_refusals
 from tfk_transformer.text_files.lines import Line
 
-CHUNK = 2000  # lines that are processed together, and that are written as one part of a compressed file
+# Lines that are processed together, and that are written as one part of a compressed file.
+CHUNK = 2000
 
 
 class Chunk(NamedTuple):
@@ -27,7 +28,8 @@ def processed(
     together: int = CHUNK,
     before: tuple[int, int] = (0, 0),
 ) -> Iterator[Chunk]:
-    """Yield the lines in chunks, each line with its result, or with its problem where `on_error` keeps a place for it.
+    """Yield the lines in chunks, each line with its result, or with its problem where `on_error`
+    keeps a place for it.
 
     Args:
         lines: the lines.
@@ -37,7 +39,8 @@ def processed(
         before: lines that an earlier run processed, and how many of them it could not process.
 
     Raises:
-        ValueError: if a line cannot be processed and `on_error` is `stop`, after the lines before it; if there is no line.
+        ValueError: if a line cannot be processed and `on_error` is `stop`, after the lines before
+            it; if there is no line.
     """
     count, bad = before
     for given, complete in _chunks(lines, on_error, together):
@@ -53,7 +56,9 @@ def processed(
         yield Chunk(kept, problems, count, complete)
     if bad:
         where = "left out" if on_error is BadLines.SKIP else "left blank"
-        print(f"{bad:,} of {count:,} lines could not be processed and were {where}.", file=sys.stderr)
+        print(
+            f"{bad:,} of {count:,} lines could not be processed and were {where}.", file=sys.stderr
+        )
     if not count:
         raise ValueError("input: expected a sentence a line, got nothing.")
 
@@ -63,16 +68,21 @@ def _run_once(lines: list[Line], run: Callable[..., Iterable[Any]]) -> list[Line
     done = dict(enumerate(lines))
     given = [number for number, line in done.items() if not line.reason]
     if given:
-        results, refusals = results_and_refusals(run, *zip(*(done[number].texts for number in given), strict=True))
+        results, refusals = results_and_refusals(
+            run, *zip(*(done[number].texts for number in given), strict=True)
+        )
         done |= {given[i]: done[given[i]]._replace(result=result) for i, result in results.items()}
         done |= {given[i]: done[given[i]].refused(*refusal) for i, refusal in refusals.items()}
     return list(done.values())
 
 
-def _chunks(lines: Iterable[Line], on_error: BadLines, size: int) -> Iterator[tuple[list[Line], bool]]:
+def _chunks(
+    lines: Iterable[Line], on_error: BadLines, size: int
+) -> Iterator[tuple[list[Line], bool]]:
     """Yield the lines in lists of at most `size`, and whether the list is complete.
 
-    The lines before one that stops the command, or before an error of reading, are an incomplete list.
+    The lines before one that stops the command, or before an error of reading, are an incomplete
+    list.
     """
     chunk: list[Line] = []
     try:

@@ -1,6 +1,8 @@
-"""The progress of a command on standard error, where it is a terminal. Nothing of it goes to a pipe or a file.
+"""The progress of a command on standard error, where it is a terminal. Nothing of it goes to a pipe
+or a file.
 
-The library prints nothing: it logs its steps (INFO) and the texts of each batch (DEBUG, with `done` and `total`), which are shown here.
+The library prints nothing: it logs its steps (INFO) and the texts of each batch (DEBUG, with `done`
+and `total`), which are shown here.
 """
 
 import contextlib
@@ -22,8 +24,11 @@ LIBRARY = logging.getLogger("tfk_transformer")
 
 
 @contextlib.contextmanager
-def progress_bar(input: Path | None, output: Path | None, done: int, quiet: bool) -> Iterator[Callable[[int], None]]:
-    """Show a bar with lines per second and the time left while the block runs, if standard error is a terminal.
+def progress_bar(
+    input: Path | None, output: Path | None, done: int, quiet: bool
+) -> Iterator[Callable[[int], None]]:
+    """Show a bar with lines per second and the time left while the block runs, if standard error is
+    a terminal.
 
     Lines that are printed to a terminal show the progress themselves.
 
@@ -43,11 +48,20 @@ def progress_bar(input: Path | None, output: Path | None, done: int, quiet: bool
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 
     total, begun, read = _total(input), time.monotonic(), done
-    with _bar(BarColumn(), MofNCompleteColumn(), TextColumn("lines  {task.fields[pace]} "), TimeElapsedColumn()) as bar:
+    with _bar(
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("lines  {task.fields[pace]} "),
+        TimeElapsedColumn(),
+    ) as bar:
         task = bar.add_task("", total=total, completed=done, pace="")
 
         def show(lines: int) -> None:
-            bar.update(task, completed=lines, pace=pace(lines - done, time.monotonic() - begun, total and total - lines))
+            bar.update(
+                task,
+                completed=lines,
+                pace=pace(lines - done, time.monotonic() - begun, total and total - lines),
+            )
 
         def update(lines: int) -> None:
             nonlocal read
@@ -68,7 +82,8 @@ def steps(quiet: bool, verbose: bool) -> Iterator[Callable[[str], None]]:
 
     Args:
         quiet: whether to show nothing.
-        verbose: whether to print each step, with the time since the start, wherever standard error goes.
+        verbose: whether to print each step, with the time since the start, wherever standard error
+            goes.
 
     Returns:
         A function that begins a step of the command. The steps that the library logs are shown too.
@@ -94,7 +109,12 @@ def steps(quiet: bool, verbose: bool) -> Iterator[Callable[[str], None]]:
         return
     from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TextColumn("{task.fields[count]}"), TimeElapsedColumn())
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}", markup=False),
+        TextColumn("{task.fields[count]}"),
+        TimeElapsedColumn(),
+    )
     with _bar(*columns, transient=True) as bar:
         task = bar.add_task("", total=None, count="")
 
@@ -115,7 +135,9 @@ def steps(quiet: bool, verbose: bool) -> Iterator[Callable[[str], None]]:
 
 @contextlib.contextmanager
 def _bar(*columns: "ProgressColumn", transient: bool = False) -> "Iterator[Progress]":
-    """Show a bar on the terminal of standard error, even while `load_tensorflow` holds standard error back."""
+    """Show a bar on the terminal of standard error, even while `load_tensorflow` holds standard
+    error back.
+    """
     from rich.console import Console
     from rich.progress import Progress
 
@@ -144,7 +166,8 @@ def _watched(show: Callable[[logging.LogRecord], None]) -> Iterator[None]:
     handler, level, propagate = _Passing(show), LIBRARY.level, LIBRARY.propagate
     LIBRARY.addHandler(handler)
     LIBRARY.setLevel(logging.DEBUG)
-    LIBRARY.propagate = False  # packages that an export imports add a handler to the root, which prints everything
+    # Packages that an export imports add a handler to the root, which prints everything.
+    LIBRARY.propagate = False
     try:
         yield
     finally:
@@ -154,7 +177,8 @@ def _watched(show: Callable[[logging.LogRecord], None]) -> Iterator[None]:
 
 
 def pace(lines: int, seconds: float, left: int | None) -> str:
-    """Return lines per second and the time left, as the mean of this run: "250 lines/s, 0:01:12 left".
+    """Return lines per second and the time left, as the mean of this run: "250 lines/s, 0:01:12
+    left".
 
     Args:
         lines: lines of this run.

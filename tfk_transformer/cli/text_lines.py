@@ -26,13 +26,18 @@ if TYPE_CHECKING:
 class Job(NamedTuple):
     """What a command does with lines."""
 
-    run: Callable[..., Iterable[Any]]  # maps the texts of several lines, or of each of two files, to results
-    written: Callable[[Line], Iterable[str]]  # maps a line with its result or problem to lines of the output
+    # Maps the texts of several lines, or of each of two files, to results.
+    run: Callable[..., Iterable[Any]]
+    # Maps a line with its result or problem to lines of the output.
+    written: Callable[[Line], Iterable[str]]
     records: Texts = Texts()  # what the lines of the output are
 
 
-def given_texts(text: list[str] | None, input: Path | None, records: Texts | None = None) -> Iterable[Line]:
-    """Return the texts of a command: its arguments, or else the lines of a file or of standard input.
+def given_texts(
+    text: list[str] | None, input: Path | None, records: Texts | None = None
+) -> Iterable[Line]:
+    """Return the texts of a command: its arguments, or else the lines of a file or of standard
+    input.
 
     Raises:
         ValueError: if both are given, or an argument is blank.
@@ -44,13 +49,17 @@ def given_texts(text: list[str] | None, input: Path | None, records: Texts | Non
     blank = [number for number, sentence in enumerate(text, 1) if not sentence.strip()]
     if blank:
         raise ValueError(f"TEXT: expected a sentence, got blank text as number {blank[0]}.")
-    return (Line(("TEXT",), number, (sentence,), sentence) for number, sentence in enumerate(text, 1))
+    return (
+        Line(("TEXT",), number, (sentence,), sentence) for number, sentence in enumerate(text, 1)
+    )
 
 
 def hint_at_terminal(text: list[str] | None, input: Path | None) -> None:
     """Tell a user whose terminal is read that it is, on standard error."""
     if not text and input is None and sys.stdin.isatty():
-        print("Reading one text per line from the terminal; Ctrl-D ends.", file=sys.stderr, flush=True)
+        print(
+            "Reading one text per line from the terminal; Ctrl-D ends.", file=sys.stderr, flush=True
+        )
 
 
 def line_pairs(source: Path, target: Path) -> Iterator[Line]:
@@ -59,12 +68,22 @@ def line_pairs(source: Path, target: Path) -> Iterator[Line]:
     Raises:
         ValueError: if one file has fewer lines.
     """
-    for number, (first, second) in enumerate(itertools.zip_longest(Source(source, Texts()), Source(target, Texts())), 1):
+    for number, (first, second) in enumerate(
+        itertools.zip_longest(Source(source, Texts()), Source(target, Texts())), 1
+    ):
         if first is None or second is None:
             shorter, longer = (source, target) if first is None else (target, source)
-            raise ValueError(f"{shorter}: expected a line for each of {longer}, got {number - 1} lines.")
+            raise ValueError(
+                f"{shorter}: expected a line for each of {longer}, got {number - 1} lines."
+            )
         wrong = first if first.reason else second
-        yield Line(first.files + second.files, number, first.texts + second.texts, place=wrong.place, reason=wrong.reason)
+        yield Line(
+            first.files + second.files,
+            number,
+            first.texts + second.texts,
+            place=wrong.place,
+            reason=wrong.reason,
+        )
 
 
 def translation_job(
@@ -74,12 +93,16 @@ def translation_job(
     records: Texts | None = None,
     as_json: bool = False,
 ) -> Job:
-    """Translate lines, and write one line each: the translation, or JSON; or one line per hypothesis where `n_best` asks for several."""
+    """Translate lines, and write one line each: the translation, or JSON; or one line per
+    hypothesis where `n_best` asks for several.
+    """
     check_texts([prefix or ""], "--prefix")
     kind = records or Texts()
 
     def translate(texts: list[str]) -> Sequence[Any]:
-        return translator.translate(texts, prefixes=[prefix] * len(texts) if prefix else None, **settings)
+        return translator.translate(
+            texts, prefixes=[prefix] * len(texts) if prefix else None, **settings
+        )
 
     def written(line: Line) -> Iterator[str]:
         yield kind.result_line(line.record, None if line.reason else line.result.text, line.problem)
@@ -92,12 +115,16 @@ def _translation_json(line: Line) -> Iterator[str]:
     if line.reason:
         yield _json(error=line.problem)
         return
-    hypotheses = [{"text": found.text, "score": round(found.score, 6)} for found in line.result.hypotheses]
+    hypotheses = [
+        {"text": found.text, "score": round(found.score, 6)} for found in line.result.hypotheses
+    ]
     yield _json(source=line.texts[0], translation=line.result.text, hypotheses=hypotheses)
 
 
 def _hypothesis_lines(line: Line) -> Iterator[str]:
-    """Yield NUMBER ||| TEXT ||| SCORE for each hypothesis, as Moses and Marian write n-best lists."""
+    """Yield NUMBER ||| TEXT ||| SCORE for each hypothesis, as Moses and Marian write n-best
+    lists.
+    """
     if line.reason:
         yield f"{line.number - 1} |||  ||| nan"
         return
@@ -106,14 +133,21 @@ def _hypothesis_lines(line: Line) -> Iterator[str]:
 
 
 def classification_job(classifier: "ClassifierProtocol", as_json: bool) -> Job:
-    """Classify lines, and write the label of each, or a JSON object with the probability of every label."""
+    """Classify lines, and write the label of each, or a JSON object with the probability of every
+    label.
+    """
 
     def written(line: Line) -> Iterator[str]:
         found = line.result
         if line.reason:
             yield _json(error=line.problem) if as_json else ""
         elif as_json:
-            yield _json(text=found.source, label=found.label, probability=found.probability, probabilities=found.probabilities)
+            yield _json(
+                text=found.source,
+                label=found.label,
+                probability=found.probability,
+                probabilities=found.probabilities,
+            )
         else:
             yield found.label
 
@@ -121,11 +155,17 @@ def classification_job(classifier: "ClassifierProtocol", as_json: bool) -> Job:
 
 
 def scoring_job(scorer: "TranslatorProtocol", tokens: bool) -> Job:
-    """Score pairs, and write the log-probability of each, or a JSON object with that of every token."""
+    """Score pairs, and write the log-probability of each, or a JSON object with that of every
+    token.
+    """
 
     def written(line: Line) -> Iterator[str]:
         if tokens:
-            yield _json(error=line.problem) if line.reason else _token_line(line.texts[0], line.result)
+            yield (
+                _json(error=line.problem)
+                if line.reason
+                else _token_line(line.texts[0], line.result)
+            )
         else:
             yield f"{math.nan if line.reason else line.result:.6f}"
 
@@ -171,7 +211,9 @@ def write_results(
         for chunk in processed(lines, job.run, on_error, before=(done.total, done.bad)):
             texts = [text for line in chunk.lines for text in job.written(line)]
             if not begun and (chunk.lines or chunk.bad):
-                texts[:0] = [job.records.output_header] if job.records.output_header is not None else []
+                texts[:0] = (
+                    [job.records.output_header] if job.records.output_header is not None else []
+                )
                 begun = True
             if isinstance(out, OutputFile):
                 _write_part(out, texts, chunk.bad)
@@ -205,12 +247,14 @@ def _print(texts: Iterable[str], file: TextIO) -> None:
 def opened_output(output: OutputFile | Path | None) -> Iterator[OutputFile | TextIO]:
     """Open an output.
 
-    A path becomes an `OutputFile`, unless it is a pipe or a device; None is standard output. After an error, Ctrl-C or SIGTERM, the
-    file is unchanged and a message names its neighbour with the finished lines.
+    A path becomes an `OutputFile`, unless it is a pipe or a device; None is standard output. After
+    an error, Ctrl-C or SIGTERM, the file is unchanged and a message names its neighbour with the
+    finished lines.
     """
     if output is None:
         yield sys.stdout
-    elif isinstance(output, Path) and output.exists() and not output.is_file():  # a pipe or a device
+    elif isinstance(output, Path) and output.exists() and not output.is_file():
+        # A pipe or a device.
         with output.open("w", encoding="utf-8") as file:
             yield file
     else:
@@ -227,15 +271,29 @@ def _reported(out: OutputFile) -> Iterator[None]:
             yield
     except BaseException:
         if out.done.written:
-            lines = "1 finished line" if out.done.written == 1 else f"{out.done.written:,} finished lines"
-            again = f" --resume continues after line {out.committed:,} of the input." if out.committed else ""
-            print(f"{out.partial} has the {lines}; {out.path} was not written.{again}", file=sys.stderr, flush=True)
+            lines = (
+                "1 finished line"
+                if out.done.written == 1
+                else f"{out.done.written:,} finished lines"
+            )
+            again = (
+                f" --resume continues after line {out.committed:,} of the input."
+                if out.committed
+                else ""
+            )
+            print(
+                f"{out.partial} has the {lines}; {out.path} was not written.{again}",
+                file=sys.stderr,
+                flush=True,
+            )
         raise
 
 
 @contextlib.contextmanager
 def _exit_at_sigterm() -> Iterator[None]:
-    """Let SIGTERM end the process as an exception does, with the status that a shell reports for it."""
+    """Let SIGTERM end the process as an exception does, with the status that a shell reports for
+    it.
+    """
     former = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
         yield
@@ -250,12 +308,21 @@ def check_stream(output: Path | None, prefix: str | None) -> None:
         ValueError: with the name of the first such option.
     """
     if output is not None:
-        raise ValueError("--stream: expected no --output, since a stream is printed; leave out either.")
+        raise ValueError(
+            "--stream: expected no --output, since a stream is printed; leave out either."
+        )
     if prefix is not None:
-        raise ValueError("--stream: expected no --prefix, which a stream does not support; leave out either.")
+        raise ValueError(
+            "--stream: expected no --prefix, which a stream does not support; leave out either."
+        )
 
 
-def print_streams(translator: "TranslatorProtocol", lines: Iterable[Line], settings: dict[str, Any], on_error: BadLines) -> None:
+def print_streams(
+    translator: "TranslatorProtocol",
+    lines: Iterable[Line],
+    settings: dict[str, Any],
+    on_error: BadLines,
+) -> None:
     """Print the translation of each line while it is decoded."""
 
     def start(texts: list[str]) -> list[Iterator[str]]:

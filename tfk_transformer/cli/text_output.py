@@ -28,35 +28,52 @@ def check_output(output: Path | None, force: bool) -> None:
         return
     if done := unfinished_run(output):
         raise ValueError(
-            f"--output: expected no unfinished run, got that of {output} after {done.lines:,} lines of its input; "
+            f"--output: expected no unfinished run, got that of {output} after {done.lines:,} "
+            "lines of its input; "
             "give `translate --resume` to continue it, or --force to start anew."
         )
     if output.is_file():
-        raise ValueError(f"--output: expected a new file, got {output}, which exists; give another name, or --force to replace it.")
+        raise ValueError(
+            f"--output: expected a new file, got {output}, which exists; give another name, or "
+            "--force to replace it."
+        )
 
 
 def is_resumable(input: Path | None, output: Path | None) -> bool:
     """Return whether a run goes from a file to a file, so that it can be resumed."""
-    return input is not None and input.is_file() and output is not None and (output.is_file() or not output.exists())
+    return (
+        input is not None
+        and input.is_file()
+        and output is not None
+        and (output.is_file() or not output.exists())
+    )
 
 
 def nothing_to_resume(input: Path | None, output: Path | None, resume: bool, force: bool) -> bool:
-    """Return whether a run with `resume` is complete already, and check that this run may write its output.
+    """Return whether a run with `resume` is complete already, and check that this run may write its
+    output.
 
     Raises:
         ValueError: if it may not, or the options exclude each other.
     """
     if resume and force:
-        raise ValueError("--resume: expected it without --force, which starts anew; give one of them.")
+        raise ValueError(
+            "--resume: expected it without --force, which starts anew; give one of them."
+        )
     if resume and not is_resumable(input, output):
-        raise ValueError("--resume: expected --input and --output with the names of files; give both.")
+        raise ValueError(
+            "--resume: expected --input and --output with the names of files; give both."
+        )
     if not resume or output is None:
         check_output(output, force)
         return False
     check_compression(output)
     complete = unfinished_run(output) is None and output.is_file()
     if complete:
-        print(f"{output} exists, and no run is unfinished: nothing to do. --force starts anew.", file=sys.stderr)
+        print(
+            f"{output} exists, and no run is unfinished: nothing to do. --force starts anew.",
+            file=sys.stderr,
+        )
     return complete
 
 

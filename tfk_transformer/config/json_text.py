@@ -1,4 +1,6 @@
-"""JSON from files of others: one clear error, whatever the text holds. Imports nothing heavy: runtimes without TensorFlow read it too."""
+"""JSON from files of others: one clear error, whatever the text holds. Imports nothing heavy:
+runtimes without TensorFlow read it too.
+"""
 
 import json
 from typing import Any
@@ -17,9 +19,14 @@ def parsed(text: str | bytes, what: str) -> Any:
     try:
         return json.loads(text)
     except RecursionError:
-        raise ValueError(f"{what}: expected JSON, got text with too many nested brackets.") from None
-    except ValueError as error:  # JSONDecodeError, UnicodeDecodeError, or Python's limit on the digits of an integer
-        raise ValueError(f"{what}: expected JSON, got text that breaks off or is malformed ({error}).") from None
+        raise ValueError(
+            f"{what}: expected JSON, got text with too many nested brackets."
+        ) from None
+    except ValueError as error:
+        # JSONDecodeError, UnicodeDecodeError, or Python's limit on the digits of an integer.
+        raise ValueError(
+            f"{what}: expected JSON, got text that breaks off or is malformed ({error})."
+        ) from None
 
 
 def parsed_object(text: str | bytes, what: str) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Options of encoder and decoder layers.
 
-Letters used in every docstring of this package: B batch, S source length, T target length, D model_dim, F ff_dim,
+Letters used in every docstring of this package: B batch, S source length, T target length, D
+model_dim, F ff_dim,
 H num_heads, K key_dim, V value_dim, L number of layers, M number of beams of a sentence.
 """
 
@@ -15,24 +16,51 @@ ROLES: tuple[Role, ...] = get_args(Role)
 
 
 class LayerOptions(Record):
-    """Options of one encoder or decoder layer. Sizes are counts; dropouts are probabilities in [0, 1)."""
+    """Options of one encoder or decoder layer. Sizes are counts; dropouts are probabilities in [0,
+    1).
+    """
 
     model_dim: int = Field(default=512, gt=0)
     num_heads: int = Field(default=8, gt=0)
-    key_dim: int | None = Field(default=None, gt=0, description="width of a query or key head; None: model_dim / num_heads")
-    value_dim: int | None = Field(default=None, gt=0, description="width of a value head; None: model_dim / num_heads")
-    attention_bias: tuple[Role, ...] = Field(default=(), description="projections that have a bias; True: all, False: none")
-    attention_scale: Literal["sqrt_key_dim", "key_dim"] = Field(default="sqrt_key_dim", description="divisor of the attention scores")
-    keys_are_values: bool = Field(default=False, description="the values also serve as keys; there is no key projection")
+    key_dim: int | None = Field(
+        default=None, gt=0, description="width of a query or key head; None: model_dim / num_heads"
+    )
+    value_dim: int | None = Field(
+        default=None, gt=0, description="width of a value head; None: model_dim / num_heads"
+    )
+    attention_bias: tuple[Role, ...] = Field(
+        default=(), description="projections that have a bias; True: all, False: none"
+    )
+    attention_scale: Literal["sqrt_key_dim", "key_dim"] = Field(
+        default="sqrt_key_dim", description="divisor of the attention scores"
+    )
+    keys_are_values: bool = Field(
+        default=False, description="the values also serve as keys; there is no key projection"
+    )
     shared_projections: bool = Field(
-        default=False, description="each head reads its slice of the input, and one query, key and value projection serves all heads"
+        default=False,
+        description=(
+            "each head reads its slice of the input, and one query, key and value "
+            "projection serves all heads"
+        ),
     )
-    attention_dropout: float = Field(default=0.0, ge=0, lt=1, description="on attention probabilities")
+    attention_dropout: float = Field(
+        default=0.0, ge=0, lt=1, description="on attention probabilities"
+    )
     attention_output_dropout: float = Field(
-        default=0.0, ge=0, lt=1, description="on the output of attention, before the residual connection"
+        default=0.0,
+        ge=0,
+        lt=1,
+        description="on the output of attention, before the residual connection",
     )
-    ff_dim: int | None = Field(default=None, gt=0, description="inner width of the feed-forward block; None: ff_expansion * model_dim")
-    ff_expansion: int = Field(default=4, gt=0, description="inner width as a multiple of model_dim, if ff_dim is None")
+    ff_dim: int | None = Field(
+        default=None,
+        gt=0,
+        description="inner width of the feed-forward block; None: ff_expansion * model_dim",
+    )
+    ff_expansion: int = Field(
+        default=4, gt=0, description="inner width as a multiple of model_dim, if ff_dim is None"
+    )
     ff_activation: Literal["relu", "gelu", "silu"] = "relu"
     ff_dropout: float = Field(default=0.0, ge=0, lt=1, description="inside the feed-forward block")
     norm: Literal["pre", "post", "post_dropout"] = "pre"
@@ -59,10 +87,20 @@ class LayerOptions(Record):
         problems = []
         uneven = self.model_dim % self.num_heads
         if uneven and (self.shared_projections or None in (self.key_dim, self.value_dim)):
-            cure = "with shared_projections" if self.shared_projections else "unless key_dim and value_dim are given"
-            problems.append(f"model_dim must be a multiple of num_heads {cure}, got {self.model_dim} and {self.num_heads}")
+            cure = (
+                "with shared_projections"
+                if self.shared_projections
+                else "unless key_dim and value_dim are given"
+            )
+            problems.append(
+                f"model_dim must be a multiple of num_heads {cure}, got {self.model_dim} and "
+                f"{self.num_heads}"
+            )
         if self.keys_are_values and self.query_width != self.value_width:
-            problems.append(f"keys_are_values needs key_dim and value_dim to be equal, got {self.query_width} and {self.value_width}")
+            problems.append(
+                f"keys_are_values needs key_dim and value_dim to be equal, got {self.query_width} "
+                f"and {self.value_width}"
+            )
         return problems
 
     @property
@@ -81,5 +119,9 @@ class LayerOptions(Record):
         return self.ff_dim or self.ff_expansion * self.model_dim
 
     def layer_options(self, **changes: Any) -> "LayerOptions":
-        """Return only the options of the layers of a model's configuration, with other values for some of them."""
-        return LayerOptions(**{**{name: getattr(self, name) for name in LayerOptions.model_fields}, **changes})
+        """Return only the options of the layers of a model's configuration, with other values for
+        some of them.
+        """
+        return LayerOptions(
+            **{**{name: getattr(self, name) for name in LayerOptions.model_fields}, **changes}
+        )

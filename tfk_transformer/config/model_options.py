@@ -15,17 +15,36 @@ from tfk_transformer.constants import PAD_ID, UNKNOWN_ID
 class ModelOptions(LayerOptions):
     """Options that all models have in addition to those of their layers."""
 
-    positions: Literal["sinusoidal", "sinusoidal_halves", "sinusoidal_paper_halves", "learned"] = "sinusoidal"
-    position_offset: int = Field(default=0, ge=0, description="the number of the first position of a sequence, for sinusoids")
-    scale_embeddings: bool = Field(default=True, description="whether embeddings are multiplied by sqrt(model_dim)")
-    embedding_norm: bool = Field(default=False, description="whether the sum of embeddings and positions is normalized, before dropout")
-    embedding_dropout: float | None = Field(default=None, ge=0, lt=1, description="on the sum of embeddings and positions; None: dropout")
-    max_length: int = Field(default=256, gt=1, description="longest source or target in tokens, start and end included")
+    positions: Literal["sinusoidal", "sinusoidal_halves", "sinusoidal_paper_halves", "learned"] = (
+        "sinusoidal"
+    )
+    position_offset: int = Field(
+        default=0, ge=0, description="the number of the first position of a sequence, for sinusoids"
+    )
+    scale_embeddings: bool = Field(
+        default=True, description="whether embeddings are multiplied by sqrt(model_dim)"
+    )
+    embedding_norm: bool = Field(
+        default=False,
+        description="whether the sum of embeddings and positions is normalized, before dropout",
+    )
+    embedding_dropout: float | None = Field(
+        default=None,
+        ge=0,
+        lt=1,
+        description="on the sum of embeddings and positions; None: dropout",
+    )
+    max_length: int = Field(
+        default=256, gt=1, description="longest source or target in tokens, start and end included"
+    )
 
     def _problems(self) -> list[str]:
         problems = super()._problems()
         if self.position_offset and self.positions == "learned":
-            problems.append(f"position_offset needs sinusoids, got {self.position_offset} and positions='learned'; leave unused rows out")
+            problems.append(
+                f"position_offset needs sinusoids, got {self.position_offset} and "
+                "positions='learned'; leave unused rows out"
+            )
         return problems
 
     @property
@@ -43,14 +62,18 @@ class ModelOptions(LayerOptions):
         """Return a named configuration from `presets.PRESETS`.
 
         Args:
-            name: "tiny", "small", "base" or "big" (the last two have the sizes of the paper's table 3), or a name from docs/seeds.md.
+            name: "tiny", "small", "base" or "big" (the last two have the sizes of the paper's table
+                3), or a name from docs/seeds.md.
             **overrides: values of fields. Vocabulary sizes are always required.
 
         Raises:
             ValueError: if the preset is unknown or a field is invalid.
         """
         if name not in PRESETS:
-            raise ValueError(f"preset: expected one of {', '.join(PRESETS)}, got '{name}'.{nearest(name, PRESETS)}")
+            raise ValueError(
+                f"preset: expected one of {', '.join(PRESETS)}, got "
+                f"'{name}'.{nearest(name, PRESETS)}"
+            )
         options = {key: value for key, value in PRESETS[name].items() if key in cls.model_fields}
         return cls(**{**options, **overrides})
 
@@ -59,10 +82,18 @@ class DecoderOptions(ModelOptions):
     """Options of all models that predict tokens."""
 
     decoder_layers: int = Field(default=6, gt=0)
-    decoder_final_norm: bool | None = Field(default=None, description="norm after the decoder; None: only where norm is 'pre'")
-    decoder_attention_dropout: float | None = Field(default=None, ge=0, lt=1, description="None: attention_dropout")
-    output_bias: bool = Field(default=False, description="whether the projection to the vocabulary has a bias")
-    output: Literal["logits", "probabilities"] = Field(default="logits", description="the values that a call of the model returns")
+    decoder_final_norm: bool | None = Field(
+        default=None, description="norm after the decoder; None: only where norm is 'pre'"
+    )
+    decoder_attention_dropout: float | None = Field(
+        default=None, ge=0, lt=1, description="None: attention_dropout"
+    )
+    output_bias: bool = Field(
+        default=False, description="whether the projection to the vocabulary has a bias"
+    )
+    output: Literal["logits", "probabilities"] = Field(
+        default="logits", description="the values that a call of the model returns"
+    )
 
     def decoder_options(self) -> LayerOptions:
         """Return the options of the decoder's layers."""
@@ -71,41 +102,59 @@ class DecoderOptions(ModelOptions):
 
 
 class TransformerConfig(DecoderOptions):
-    """Sizes and options of an encoder-decoder Transformer ("Attention Is All You Need", arXiv:1706.03762, section 3).
+    """Sizes and options of an encoder-decoder Transformer ("Attention Is All You Need",
+    arXiv:1706.03762, section 3).
 
-    The default norm placement differs from the paper: "pre" normalizes the input of each sublayer ("On Layer Normalization in
-    the Transformer Architecture", arXiv:2002.04745).
+    The default norm placement differs from the paper: "pre" normalizes the input of each sublayer
+    ("On Layer Normalization in the Transformer Architecture", arXiv:2002.04745).
     """
 
     architecture: Literal["encoder_decoder"] = "encoder_decoder"
     source_vocab_size: int = Field(gt=UNKNOWN_ID)
     target_vocab_size: int = Field(gt=UNKNOWN_ID)
     encoder_layers: int = Field(default=6, gt=0)
-    encoder_final_norm: bool | None = Field(default=None, description="norm after the encoder; None: only where norm is 'pre'")
+    encoder_final_norm: bool | None = Field(
+        default=None, description="norm after the encoder; None: only where norm is 'pre'"
+    )
     tie_embeddings: Literal["none", "target", "all"] = Field(
-        default="none", description="share weights: 'target' input and output; 'all' these and the source (one vocabulary)"
+        default="none",
+        description=(
+            "share weights: 'target' input and output; 'all' these and the source (one vocabulary)"
+        ),
     )
     source_prefix: tuple[int, ...] = Field(
-        default=(), description="ids that the model puts before every source, such as a language token; max_length does not count them"
+        default=(),
+        description=(
+            "ids that the model puts before every source, such as a language token; "
+            "max_length does not count them"
+        ),
     )
-    target_prefix: tuple[int, ...] = Field(default=(), description="ids that the model puts before the start token of every target")
+    target_prefix: tuple[int, ...] = Field(
+        default=(), description="ids that the model puts before the start token of every target"
+    )
 
     def _problems(self) -> list[str]:
         problems = super()._problems()
         for side in ("source", "target"):
             prefix, size = getattr(self, f"{side}_prefix"), getattr(self, f"{side}_vocab_size")
             if not all(PAD_ID < token < size for token in prefix):
-                problems.append(f"{side}_prefix needs ids from 1 to {size - 1}, those of the vocabulary without padding, got {prefix}")
+                problems.append(
+                    f"{side}_prefix needs ids from 1 to {size - 1}, those of the vocabulary "
+                    f"without padding, got {prefix}"
+                )
         if self.tie_embeddings == "all" and self.source_vocab_size != self.target_vocab_size:
             problems.append(
                 "tie_embeddings='all' needs one vocabulary on both sides, "
-                f"got source_vocab_size {self.source_vocab_size} and target_vocab_size {self.target_vocab_size}"
+                f"got source_vocab_size {self.source_vocab_size} and target_vocab_size "
+                f"{self.target_vocab_size}"
             )
         return problems
 
 
 class EnsembleConfig(Record):
-    """Configurations of several encoder-decoder Transformers that translate together; see `Ensemble`."""
+    """Configurations of several encoder-decoder Transformers that translate together; see
+    `Ensemble`.
+    """
 
     architecture: Literal["ensemble"] = "ensemble"
     members: tuple[TransformerConfig, ...] = Field(min_length=1)
@@ -123,8 +172,15 @@ class EnsembleConfig(Record):
         Raises:
             ValueError: if there is no member, or their vocabulary sizes differ.
         """
-        sizes = {name: getattr(members[0], name) if members else 0 for name in ("source_vocab_size", "target_vocab_size")}
-        return cls(members=tuple(members), **sizes, max_length=min((member.max_length for member in members), default=0))
+        sizes = {
+            name: getattr(members[0], name) if members else 0
+            for name in ("source_vocab_size", "target_vocab_size")
+        }
+        return cls(
+            members=tuple(members),
+            **sizes,
+            max_length=min((member.max_length for member in members), default=0),
+        )
 
     @model_validator(mode="after")
     def _check_together(self) -> Self:
@@ -136,10 +192,18 @@ class EnsembleConfig(Record):
         for number, member in enumerate(self.members):
             for name in ("source_vocab_size", "target_vocab_size"):
                 if (size := getattr(member, name)) != (expected := getattr(self, name)):
-                    yield f"members: expected {name} {expected} in all, got {size} in members[{number}]; use models of one tokenizer"
+                    yield (
+                        f"members: expected {name} {expected} in all, got {size} in "
+                        f"members[{number}]; use models of one tokenizer"
+                    )
             for name in ("source_prefix", "target_prefix"):
-                if (length := len(getattr(member, name))) != (expected := len(getattr(self.members[0], name))):
-                    yield f"members: expected {expected} tokens of {name} in all, got {length} in members[{number}]"
+                if (length := len(getattr(member, name))) != (
+                    expected := len(getattr(self.members[0], name))
+                ):
+                    yield (
+                        f"members: expected {expected} tokens of {name} in all, got {length} in "
+                        f"members[{number}]"
+                    )
         if self.max_length != (least := min(member.max_length for member in self.members)):
             yield f"max_length: expected {least}, the least of the members', got {self.max_length}"
 
@@ -150,7 +214,8 @@ class LanguageModelConfig(DecoderOptions):
     architecture: Literal["decoder"] = "decoder"
     vocab_size: int = Field(gt=UNKNOWN_ID)
     tie_embeddings: Literal["none", "all"] = Field(
-        default="none", description="'all': the input embedding and the output projection share weights"
+        default="none",
+        description="'all': the input embedding and the output projection share weights",
     )
 
     @property
@@ -174,7 +239,8 @@ class LanguageModelConfig(DecoderOptions):
         return ()
 
 
-TokenConfig: TypeAlias = TransformerConfig | LanguageModelConfig | EnsembleConfig  # of models that predict tokens
+# Of models that predict tokens.
+TokenConfig: TypeAlias = TransformerConfig | LanguageModelConfig | EnsembleConfig
 
 
 class ClassifierConfig(ModelOptions):
@@ -184,4 +250,6 @@ class ClassifierConfig(ModelOptions):
     vocab_size: int = Field(gt=UNKNOWN_ID)
     num_classes: int = Field(gt=1)
     encoder_layers: int = Field(default=6, gt=0)
-    encoder_final_norm: bool | None = Field(default=None, description="norm after the encoder; None: only where norm is 'pre'")
+    encoder_final_norm: bool | None = Field(
+        default=None, description="norm after the encoder; None: only where norm is 'pre'"
+    )

@@ -1,12 +1,42 @@
-"""Named options: common sizes, and the Transformers of the documents that docs/seeds.md compares."""
+"""Named options: common sizes, and the Transformers of the documents that docs/seeds.md
+compares.
+"""
 
 from typing import Any
 
 PRESETS: dict[str, dict[str, Any]] = {
-    "tiny": {"model_dim": 128, "ff_dim": 512, "num_heads": 4, "encoder_layers": 2, "decoder_layers": 2, "dropout": 0.0},
-    "small": {"model_dim": 256, "ff_dim": 1024, "num_heads": 4, "encoder_layers": 3, "decoder_layers": 3, "dropout": 0.2},
-    "base": {"model_dim": 512, "ff_dim": 2048, "num_heads": 8, "encoder_layers": 6, "decoder_layers": 6, "dropout": 0.1},
-    "big": {"model_dim": 1024, "ff_dim": 4096, "num_heads": 16, "encoder_layers": 6, "decoder_layers": 6, "dropout": 0.3},
+    "tiny": {
+        "model_dim": 128,
+        "ff_dim": 512,
+        "num_heads": 4,
+        "encoder_layers": 2,
+        "decoder_layers": 2,
+        "dropout": 0.0,
+    },
+    "small": {
+        "model_dim": 256,
+        "ff_dim": 1024,
+        "num_heads": 4,
+        "encoder_layers": 3,
+        "decoder_layers": 3,
+        "dropout": 0.2,
+    },
+    "base": {
+        "model_dim": 512,
+        "ff_dim": 2048,
+        "num_heads": 8,
+        "encoder_layers": 6,
+        "decoder_layers": 6,
+        "dropout": 0.1,
+    },
+    "big": {
+        "model_dim": 1024,
+        "ff_dim": 4096,
+        "num_heads": 16,
+        "encoder_layers": 6,
+        "decoder_layers": 6,
+        "dropout": 0.3,
+    },
     "yet_another_explanation": {
         "model_dim": 512,
         "num_heads": 8,

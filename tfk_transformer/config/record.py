@@ -16,7 +16,9 @@ MOST = 20  # problems that one message names
 
 
 class Record(BaseModel):
-    """Base of every configuration. Records are frozen, refuse unknown keys, and report all problems in one `ValueError`."""
+    """Base of every configuration. Records are frozen, refuse unknown keys, and report all problems
+    in one `ValueError`.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -24,8 +26,13 @@ class Record(BaseModel):
         try:
             super().__init__(**values)
         except ValidationError as error:
-            problems = [self._problem(item) for item in itertools.islice(error.errors(include_url=False), MOST)]
-            more = [f"and {error.error_count() - MOST:,} more"] if error.error_count() > MOST else []
+            problems = [
+                self._problem(item)
+                for item in itertools.islice(error.errors(include_url=False), MOST)
+            ]
+            more = (
+                [f"and {error.error_count() - MOST:,} more"] if error.error_count() > MOST else []
+            )
             raise ValueError(f"{type(self).__name__}: " + "; ".join([*problems, *more])) from None
 
     @classmethod
@@ -37,15 +44,24 @@ class Record(BaseModel):
             return f"unknown key '{key}'.{nearest(key, cls.model_fields)}"
         if item["type"] == "missing":
             return f"{key}: {message}"
-        hint = nearest(str(item["input"]), re.findall("'([^']*)'", item["ctx"]["expected"])) if item["type"] == "literal_error" else ""
-        return f"{key}: {message}, got {reprlib.repr(item['input'])}{hint and f'.{hint}'}" if key else message
+        hint = (
+            nearest(str(item["input"]), re.findall("'([^']*)'", item["ctx"]["expected"]))
+            if item["type"] == "literal_error"
+            else ""
+        )
+        return (
+            f"{key}: {message}, got {reprlib.repr(item['input'])}{hint and f'.{hint}'}"
+            if key
+            else message
+        )
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
         """Return the record that `to_json` wrote.
 
         Raises:
-            ValueError: if the text is not a JSON object, or an entry is unknown, missing or invalid.
+            ValueError: if the text is not a JSON object, or an entry is unknown, missing or
+                invalid.
         """
         return cls(**parsed_object(text, cls.__name__))
 
@@ -54,5 +70,7 @@ class Record(BaseModel):
         return json.dumps(self.model_dump(), indent=2, sort_keys=True) + "\n"
 
     def replace(self, **changes: Any) -> Self:
-        """Return a copy with other values for some keys. The copy is validated. Keys that were not given stay so in `model_fields_set`."""
+        """Return a copy with other values for some keys. The copy is validated. Keys that were not
+        given stay so in `model_fields_set`.
+        """
         return type(self)(**{**self.model_dump(exclude_unset=True), **changes})

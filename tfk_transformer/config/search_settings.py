@@ -12,44 +12,93 @@ MOST_BEAMS = 1000  # with which the hypotheses of one sentence of 256 tokens tak
 
 
 class SearchSettings(Record):
-    """Settings of the beam search and of sampling. Beam size and length penalty default to the paper's values (section 6.1)."""
+    """Settings of the beam search and of sampling. Beam size and length penalty default to the
+    paper's values (section 6.1).
+    """
 
-    model_config = ConfigDict(strict=True)  # the string "4" is not accepted as a number, nor does `OnnxTranslator` accept it
+    # The string "4" is not accepted as a number, nor does `OnnxTranslator` accept it.
+    model_config = ConfigDict(strict=True)
 
-    beam_size: int = Field(default=4, ge=1, le=MOST_BEAMS, description="number of open hypotheses for each sentence; 1 is greedy search")
-    n_best: int = Field(default=1, ge=1, le=MOST_BEAMS, description="number of hypotheses returned for each sentence, best first")
-    length_penalty: float = Field(default=0.6, ge=0, le=10, description="alpha of ((5 + length) / 6) ** alpha")
-    coverage_penalty: float = Field(
-        default=0.0, ge=0, le=1000, description="beta of beta * sum(log(min(total attention to a source token, 1)))"
+    beam_size: int = Field(
+        default=4,
+        ge=1,
+        le=MOST_BEAMS,
+        description="number of open hypotheses for each sentence; 1 is greedy search",
     )
-    min_length: int = Field(default=0, ge=0, le=INT32, description="shortest target in tokens, the end token included")
-    max_length: int = Field(default=256, ge=1, le=INT32, description="longest target in tokens, the end token included")
+    n_best: int = Field(
+        default=1,
+        ge=1,
+        le=MOST_BEAMS,
+        description="number of hypotheses returned for each sentence, best first",
+    )
+    length_penalty: float = Field(
+        default=0.6, ge=0, le=10, description="alpha of ((5 + length) / 6) ** alpha"
+    )
+    coverage_penalty: float = Field(
+        default=0.0,
+        ge=0,
+        le=1000,
+        description="beta of beta * sum(log(min(total attention to a source token, 1)))",
+    )
+    min_length: int = Field(
+        default=0, ge=0, le=INT32, description="shortest target in tokens, the end token included"
+    )
+    max_length: int = Field(
+        default=256, ge=1, le=INT32, description="longest target in tokens, the end token included"
+    )
     max_length_factor: float = Field(
-        default=2.0, ge=0, le=1000, description="longest target as a multiple of the number of source tokens, plus ten"
+        default=2.0,
+        ge=0,
+        le=1000,
+        description="longest target as a multiple of the number of source tokens, plus ten",
     )
     temperature: float = Field(
-        default=0.0, ge=0, le=1000, description="0: beam search; above 0: tokens are drawn from softmax(logits / temperature)"
+        default=0.0,
+        ge=0,
+        le=1000,
+        description="0: beam search; above 0: tokens are drawn from softmax(logits / temperature)",
     )
-    top_k: int = Field(default=0, ge=0, le=INT32, description="draw from this many most probable tokens; 0: from all")
+    top_k: int = Field(
+        default=0,
+        ge=0,
+        le=INT32,
+        description="draw from this many most probable tokens; 0: from all",
+    )
     top_p: float = Field(
-        default=1.0, gt=0, le=1, description="draw from the fewest most probable tokens whose probabilities add up to this"
+        default=1.0,
+        gt=0,
+        le=1,
+        description="draw from the fewest most probable tokens whose probabilities add up to this",
     )
     seed: int = Field(default=0, ge=0, le=INT32, description="seed of the random draws")
     repetition_penalty: float = Field(
-        default=1.0, gt=0, le=1000, description="above 1: tokens that a hypothesis already contains become less probable"
+        default=1.0,
+        gt=0,
+        le=1000,
+        description="above 1: tokens that a hypothesis already contains become less probable",
     )
     no_repeat_ngram_size: int = Field(
-        default=0, ge=0, le=INT32, description="no sequence of this many tokens occurs twice; 0: no such rule"
+        default=0,
+        ge=0,
+        le=INT32,
+        description="no sequence of this many tokens occurs twice; 0: no such rule",
     )
 
     def as_arrays(self) -> dict[str, np.ndarray]:
-        """Return the settings by name as inputs of exported files: scalar arrays of the types in `SETTING_DTYPES`."""
-        return {name: np.array(value, SETTING_DTYPES[name]) for name, value in self.model_dump().items()}
+        """Return the settings by name as inputs of exported files: scalar arrays of the types in
+        `SETTING_DTYPES`.
+        """
+        return {
+            name: np.array(value, SETTING_DTYPES[name]) for name, value in self.model_dump().items()
+        }
 
     @model_validator(mode="after")
     def _check_n_best(self) -> Self:
         if self.n_best > self.beam_size:
-            raise ValueError(f"n_best must not exceed beam_size, got n_best {self.n_best} and beam_size {self.beam_size}")
+            raise ValueError(
+                f"n_best must not exceed beam_size, got n_best {self.n_best} and beam_size "
+                f"{self.beam_size}"
+            )
         return self
 
 
@@ -57,7 +106,8 @@ def search_defaults(max_length: int | None = None) -> SearchSettings:
     """Return the default search settings.
 
     Args:
-        max_length: tokens that the model reads and writes at most, which the default `max_length` does not exceed; None: no limit.
+        max_length: tokens that the model reads and writes at most, which the default `max_length`
+            does not exceed; None: no limit.
     """
     defaults = SearchSettings()
     if max_length is None or max_length >= defaults.max_length:
@@ -65,12 +115,17 @@ def search_defaults(max_length: int | None = None) -> SearchSettings:
     return SearchSettings(max_length=max_length)
 
 
-def setting_rules(max_length: int | None = None, vocab_size: int | None = None) -> dict[str, dict[str, Any]]:
-    """Return the rules of each search setting, as JSON schema has them: default, type, minimum, maximum, and a description.
+def setting_rules(
+    max_length: int | None = None, vocab_size: int | None = None
+) -> dict[str, dict[str, Any]]:
+    """Return the rules of each search setting, as JSON schema has them: default, type, minimum,
+    maximum, and a description.
 
     Args:
-        max_length: tokens that the model reads and writes at most, the maximum of all lengths; None: no limit.
-        vocab_size: number of target tokens, the maximum of `beam_size`, `n_best` and `top_k`; None: no limit.
+        max_length: tokens that the model reads and writes at most, the maximum of all lengths;
+            None: no limit.
+        vocab_size: number of target tokens, the maximum of `beam_size`, `n_best` and `top_k`; None:
+            no limit.
     """
     properties = SearchSettings.model_json_schema()["properties"]
     defaults = search_defaults(max_length).model_dump()
@@ -87,4 +142,7 @@ def setting_rules(max_length: int | None = None, vocab_size: int | None = None) 
 
 
 # The types of the settings as inputs of exported files, in their order.
-SETTING_DTYPES = {name: "float32" if field.annotation is float else "int32" for name, field in SearchSettings.model_fields.items()}
+SETTING_DTYPES = {
+    name: "float32" if field.annotation is float else "int32"
+    for name, field in SearchSettings.model_fields.items()
+}

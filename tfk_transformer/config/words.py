@@ -5,7 +5,9 @@ from collections.abc import Iterable, Sequence
 
 
 def shortened(text: str, length: int = 80) -> str:
-    """Return a text for an error message, in which line breaks and the like are escaped: its end is cut off if it is long."""
+    """Return a text for an error message, in which line breaks and the like are escaped: its end is
+    cut off if it is long.
+    """
     text = text if text.isprintable() else repr(text[: length + 1])[1:-1]
     return text if len(text) <= length else f"{text[:length]}…"
 
@@ -17,7 +19,8 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def unknown_names(argument: str, unknown: Sequence[str], known: Iterable[str]) -> str:
-    """Return the message for unknown names: the nearest known one of each, or all known ones if one of them is near to none.
+    """Return the message for unknown names: the nearest known one of each, or all known ones if one
+    of them is near to none.
 
     Args:
         argument: the argument that has the names.
@@ -25,7 +28,12 @@ def unknown_names(argument: str, unknown: Sequence[str], known: Iterable[str]) -
         known: all known names.
     """
     names = list(known)
-    hints = [f"'{shortened(name)}'.{nearest(name, names)}" for name in unknown if nearest(name, names)]
+    hints = [
+        f"'{shortened(name)}'.{nearest(name, names)}" for name in unknown if nearest(name, names)
+    ]
     if unknown and len(hints) == len(unknown):
         return f"{argument}: unknown name {' Unknown name '.join(hints)}"
-    return f"{argument}: expected some of {', '.join(names)}, got {', '.join(map(shortened, unknown)) or 'none'}."
+    return (
+        f"{argument}: expected some of {', '.join(names)}, got "
+        f"{', '.join(map(shortened, unknown)) or 'none'}."
+    )

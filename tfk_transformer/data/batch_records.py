@@ -17,7 +17,9 @@ class Survey(NamedTuple):
 
     @property
     def trained_tokens(self) -> int:
-        """The number of tokens by which speed is measured: the target tokens, or the source tokens if the targets are labels."""
+        """The number of tokens by which speed is measured: the target tokens, or the source tokens
+        if the targets are labels.
+        """
         return self.target_tokens or self.source_tokens
 
     @property

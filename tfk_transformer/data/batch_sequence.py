@@ -27,7 +27,9 @@ class BatchSequence(keras.utils.PyDataset):
         return len(self.source)
 
     def __getitem__(self, place: int) -> "Batch":
-        """Return a batch as arrays; reading batches in order is fast, since each is made after the one before."""
+        """Return a batch as arrays; reading batches in order is fast, since each is made after the
+        one before.
+        """
         if place != self._place:
             self._batches, self._place = self.source.batches(self._epoch, place), place
         self._place += 1

@@ -1,4 +1,6 @@
-"""Batches of text pairs for `model.fit`, within a budget of tokens, in an order given by a seed and the number of the pass."""
+"""Batches of text pairs for `model.fit`, within a budget of tokens, in an order given by a seed and
+the number of the pass.
+"""
 
 import itertools
 import math
@@ -25,19 +27,24 @@ BUFFERED_PAIRS = 131_072
 PREDICTED_AT_ONCE = 256  # pairs whose predictions are held in RAM together
 
 Inputs: TypeAlias = dict[str, np.ndarray] | np.ndarray
-Batch: TypeAlias = tuple[Inputs, np.ndarray] | tuple[Inputs, np.ndarray, np.ndarray]  # the third part is sample weights
+# The third part is sample weights.
+Batch: TypeAlias = tuple[Inputs, np.ndarray] | tuple[Inputs, np.ndarray, np.ndarray]
 
 
 class TokenBatches:
-    """Batches of the pairs of one split for `model.fit`, grouped by length, within a budget of tokens.
+    """Batches of the pairs of one split for `model.fit`, grouped by length, within a budget of
+    tokens.
 
-    A batch is `({"source": (B, S), "target": (B, T)}, labels (B, T))`, all int32. A row of "source" has the source tokens and the
-    end token. A row of "target" has the start token and the target tokens. A row of labels has the target tokens and the end token.
-    Rows are padded with zeros on the right. Rows of zeros, which the loss does not count, fill a batch up to its shape.
+    A batch is `({"source": (B, S), "target": (B, T)}, labels (B, T))`, all int32. A row of "source"
+    has the source tokens and the end token. A row of "target" has the start token and the target
+    tokens. A row of labels has the target tokens and the end token. Rows are padded with zeros on
+    the right. Rows of zeros, which the loss does not count, fill a batch up to its shape.
 
-    The order of a pass depends only on `seed` and the number of the pass. Pairs are shuffled within a buffer of about 130,000.
+    The order of a pass depends only on `seed` and the number of the pass. Pairs are shuffled within
+    a buffer of about 130,000.
 
-    Pass `shuffle=False` to `fit`: the batches come shuffled, and Keras warns that it cannot shuffle a dataset.
+    Pass `shuffle=False` to `fit`: the batches come shuffled, and Keras warns that it cannot shuffle
+    a dataset.
 
     Args:
         data: the source of the pairs, from `datasets.load`.
@@ -45,23 +52,30 @@ class TokenBatches:
         source_tokenizer: the tokenizer of the source side.
         target_tokenizer: the tokenizer of the target side.
         batch_tokens: maximum number of tokens per batch and side, padding included.
-        max_length: pairs with a side of more tokens, start or end token included, are dropped and counted.
+        max_length: pairs with a side of more tokens, start or end token included, are dropped and
+            counted.
         shuffle: whether to shuffle the pairs, in another order in each pass.
         seed: seed of the shuffling and of the subword sampling.
-        few_shapes: whether both sides are padded to one of a dozen lengths and every batch is filled up, so that XLA compiles a
-            dozen shapes instead of hundreds. If False, batches are as long as their longest pair, which takes a third of the padding.
+        few_shapes: whether both sides are padded to one of a dozen lengths and every batch is
+            filled up, so that XLA compiles a dozen shapes instead of hundreds. If False, batches
+            are as long as their longest pair, which takes a third of the padding.
         sampling: strength of subword sampling; see `SubwordTokenizer.encode`. 0: no sampling.
-        cache: folder that keeps the ids on disk, so that later passes and training runs need neither texts nor tokenizer.
+        cache: folder that keeps the ids on disk, so that later passes and training runs need
+            neither texts nor tokenizer.
         steps: number of batches in an epoch. None: one pass over the data.
         share: the part of each batch that this process reads. None: all of it.
-        copies: how many times each row occurs in a batch, in succession; `batch_tokens` counts it once.
+        copies: how many times each row occurs in a batch, in succession; `batch_tokens` counts it
+            once.
 
     Raises:
-        ValueError: if a batch cannot hold one pair of `max_length` tokens, or the cache holds other data.
+        ValueError: if a batch cannot hold one pair of `max_length` tokens, or the cache holds other
+            data.
     """
 
-    inputs: ClassVar[tuple[str, ...]] = ("source", "target")  # names of the model's inputs; empty if it has a single one
-    layout: ClassVar[str] = "TokenBatches._length"  # in the fingerprint of caches, so it must not change
+    # Names of the model's inputs; empty if it has a single one.
+    inputs: ClassVar[tuple[str, ...]] = ("source", "target")
+    # In the fingerprint of caches, so it must not change.
+    layout: ClassVar[str] = "TokenBatches._length"
 
     def __init__(
         self,
@@ -82,7 +96,8 @@ class TokenBatches:
     ):
         if batch_tokens < max_length:
             raise ValueError(
-                f"batch_tokens: expected at least max_length={max_length}, or the longest pairs fit no batch, got {batch_tokens}."
+                f"batch_tokens: expected at least max_length={max_length}, or the longest pairs "
+                f"fit no batch, got {batch_tokens}."
             )
         self.data = data
         self.split = split
@@ -97,7 +112,16 @@ class TokenBatches:
         self.epoch = 0  # the number of the next epoch
         self.lengths = bucket_lengths(max_length)
         self._survey: Survey | None = None
-        self._encoder = PairEncoder(data, split, source_tokenizer, target_tokenizer, max_length, self._length, self.layout, sampling)
+        self._encoder = PairEncoder(
+            data,
+            split,
+            source_tokenizer,
+            target_tokenizer,
+            max_length,
+            self._length,
+            self.layout,
+            sampling,
+        )
         self._pairs = self._encoder if cache is None else PairCache(cache, self._encoder)
 
     def pairs(self, report: Report | None = None) -> Iterator[tuple[list[int], list[int]]]:
@@ -107,7 +131,8 @@ class TokenBatches:
             report: counts the dropped pairs.
 
         Returns:
-            Pairs of the source tokens with the end token (S,), and the target tokens with start and end tokens (T+1,).
+            Pairs of the source tokens with the end token (S,), and the target tokens with start and
+            end tokens (T+1,).
         """
         for sources, targets in self._encoder.chunks(report):
             yield from zip(sources, targets, strict=True)
@@ -115,8 +140,9 @@ class TokenBatches:
     def predict(self, model: "keras.Model", report: Report | None = None) -> Iterator[np.ndarray]:
         """Yield the model's prediction for each pair, in the order of the data.
 
-        Unlike `model.predict(batches.dataset())`, whose rows come in the order of the batches and with padding, the predictions
-        match the pairs of `pairs()` one by one, and have no padding. They are computed in batches of pairs of similar lengths.
+        Unlike `model.predict(batches.dataset())`, whose rows come in the order of the batches and
+        with padding, the predictions match the pairs of `pairs()` one by one, and have no padding.
+        They are computed in batches of pairs of similar lengths.
 
         Args:
             model: reads these batches.
@@ -129,7 +155,10 @@ class TokenBatches:
             ValueError: if several processes share the batches.
         """
         if self.share.processes > 1:
-            raise ValueError(f"predict: expected batches of a single process, got a share of {self.share.processes}; leave out `share`.")
+            raise ValueError(
+                "predict: expected batches of a single process, got a share of "
+                f"{self.share.processes}; leave out `share`."
+            )
         for sources, targets in self._encoder.chunks(report):
             for first in range(0, len(sources), PREDICTED_AT_ONCE):
                 part = slice(first, first + PREDICTED_AT_ONCE)
@@ -140,8 +169,11 @@ class TokenBatches:
         lengths = self._lengths(shard)
         found: dict[int, np.ndarray] = {}
         for places in self._plan(lengths, None):
-            outputs = np.asarray(model.predict_on_batch(self._batch(shard, places, *self._shape(lengths, places))[0]))
-            for place, output in zip(places.tolist(), outputs, strict=False):  # rows of padding come last
+            outputs = np.asarray(
+                model.predict_on_batch(self._batch(shard, places, *self._shape(lengths, places))[0])
+            )
+            # Rows of padding come last.
+            for place, output in zip(places.tolist(), outputs, strict=False):
                 found[place] = self._unpadded(output, int(lengths[-1][place]))
         return (found[place] for place in range(len(lengths[-1])))
 
@@ -161,12 +193,18 @@ class TokenBatches:
                 lengths = self._lengths(shard)
                 batches = self._plan(lengths, None)
                 steps += len(batches)
-                padded += sum(rows * sum(widths) for rows, widths in (self._shape(lengths, places) for places in batches))
+                padded += sum(
+                    rows * sum(widths)
+                    for rows, widths in (self._shape(lengths, places) for places in batches)
+                )
                 pairs += len(shard.sides[0])
                 tokens += self._token_counts(shard)
             if not steps:
                 why = "; ".join(report.lines()) or "it is empty"
-                raise ValueError(f"data: expected pairs in {self.data.name}, split '{self.split}', got none: {why}.")
+                raise ValueError(
+                    f"data: expected pairs in {self.data.name}, split '{self.split}', got none: "
+                    f"{why}."
+                )
             self._survey = Survey(pairs, int(tokens[0]), int(tokens[1]), steps, padded, report)
         return self._survey
 
@@ -177,8 +215,9 @@ class TokenBatches:
     def batches(self, epoch: int, first: int = 0) -> Iterator[Batch]:
         """Yield the batches of an epoch, as arrays.
 
-        If `steps` is given, an epoch starts where the one before ended, within a pass or in the next one. All passes have as many
-        batches as the first. If subwords are sampled, or the pairs fill several buffers, a pass may produce a few more or fewer
+        If `steps` is given, an epoch starts where the one before ended, within a pass or in the
+        next one. All passes have as many batches as the first. If subwords are sampled, or the
+        pairs fill several buffers, a pass may produce a few more or fewer
         batches: surplus batches are left out, and missing ones are replaced by repeating the first.
 
         Args:
@@ -189,17 +228,22 @@ class TokenBatches:
         begin, end = epoch * len(self) + first, (epoch + 1) * len(self)
         for number in range(begin // a_pass, math.ceil(end / a_pass)):
             start = number * a_pass
-            yield from itertools.islice(self._pass(number, a_pass), max(begin - start, 0), min(end - start, a_pass))
+            yield from itertools.islice(
+                self._pass(number, a_pass), max(begin - start, 0), min(end - start, a_pass)
+            )
 
     def dataset(self) -> "tf.data.Dataset":
         """Return the batches as a `tf.data.Dataset` of known cardinality.
 
-        Each iteration over it yields the next epoch, whose number is in `epoch`. Pass `shuffle=False` to `fit`: the batches come
-        shuffled, and Keras warns otherwise that it does not shuffle a dataset.
+        Each iteration over it yields the next epoch, whose number is in `epoch`. Pass
+        `shuffle=False` to `fit`: the batches come shuffled, and Keras warns otherwise that it does
+        not shuffle a dataset.
         """
         import tensorflow as tf
 
-        batches = tf.data.Dataset.from_generator(self._next_epoch, output_signature=self._signature())
+        batches = tf.data.Dataset.from_generator(
+            self._next_epoch, output_signature=self._signature()
+        )
         batches = batches.apply(tf.data.experimental.assert_cardinality(len(self)))
         return _without_autotuning(batches.prefetch(8))
 
@@ -222,7 +266,9 @@ class TokenBatches:
 
     def _pass(self, number: int, count: int) -> Iterator[Batch]:
         """Yield `count` batches of a pass, each made when it is read."""
-        return itertools.islice(itertools.chain.from_iterable(self._once(number) for _ in range(count)), count)
+        return itertools.islice(
+            itertools.chain.from_iterable(self._once(number) for _ in range(count)), count
+        )
 
     def _once(self, number: int) -> Iterator[Batch]:
         random = self._random(number)
@@ -238,8 +284,16 @@ class TokenBatches:
         def repeated(array: np.ndarray) -> np.ndarray:
             return np.repeat(array, self.copies, axis=0)
 
-        inputs = {name: repeated(ids) for name, ids in batch[0].items()} if isinstance(batch[0], dict) else repeated(batch[0])
-        return (inputs, repeated(batch[1])) if len(batch) == 2 else (inputs, repeated(batch[1]), repeated(batch[2]))
+        inputs = (
+            {name: repeated(ids) for name, ids in batch[0].items()}
+            if isinstance(batch[0], dict)
+            else repeated(batch[0])
+        )
+        return (
+            (inputs, repeated(batch[1]))
+            if len(batch) == 2
+            else (inputs, repeated(batch[1]), repeated(batch[2]))
+        )
 
     def _random(self, number: int) -> np.random.Generator:
         return np.random.default_rng((self.seed, number))
@@ -265,9 +319,13 @@ class TokenBatches:
         sources, targets = (int(side.lengths.sum()) for side in shard.sides)
         return sources, targets - len(shard.sides[1])
 
-    def _plan(self, lengths: list[np.ndarray], random: np.random.Generator | None) -> list[np.ndarray]:
+    def _plan(
+        self, lengths: list[np.ndarray], random: np.random.Generator | None
+    ) -> list[np.ndarray]:
         if self.few_shapes:
-            return plan_few_shapes(np.maximum.reduce(lengths), self.lengths, self.batch_tokens, random)
+            return plan_few_shapes(
+                np.maximum.reduce(lengths), self.lengths, self.batch_tokens, random
+            )
         return plan(lengths, self.batch_tokens, random)
 
     def _shape(self, lengths: list[np.ndarray], places: np.ndarray) -> tuple[int, list[int]]:
@@ -289,16 +347,20 @@ class TokenBatches:
         return {"source": source, "target": np.where(labels, target[:, :-1], 0)}, labels
 
     def _length(self, source: int, target: int) -> int:
-        """Return the length of the longer side, given the source with its end token and the target with start and end tokens."""
+        """Return the length of the longer side, given the source with its end token and the target
+        with start and end tokens.
+        """
         return max(source, target - 1)
 
 
 class JoinedBatches(TokenBatches):
-    """Batches for a model without an encoder: a pair is one sequence, whose prompt is the source and whose continuation is the target.
+    """Batches for a model without an encoder: a pair is one sequence, whose prompt is the source
+    and whose continuation is the target.
 
-    A batch is `(ids (B, L), labels (B, L))`, both int32. A row of ids has the start token, the source tokens and the target tokens.
-    A row of labels has zeros at the positions of the prompt, then the target tokens and the end token. Loss and metrics do not count
-    zeros, so the model does not learn to predict prompts.
+    A batch is `(ids (B, L), labels (B, L))`, both int32. A row of ids has the start token, the
+    source tokens and the target tokens. A row of labels has zeros at the positions of the prompt,
+    then the target tokens and the end token. Loss and metrics do not count zeros, so the model does
+    not learn to predict prompts.
     """
 
     inputs: ClassVar[tuple[str, ...]] = ()
@@ -322,7 +384,9 @@ class JoinedBatches(TokenBatches):
 
 
 def _without_autotuning(dataset: "tf.data.Dataset") -> "tf.data.Dataset":
-    """Turn off the autotuner of tf.data: the end of each epoch waits for the autotuner's period, which grows to a minute."""
+    """Turn off the autotuner of tf.data: the end of each epoch waits for the autotuner's period,
+    which grows to a minute.
+    """
     import tensorflow as tf
 
     options = tf.data.Options()

@@ -7,7 +7,9 @@ import numpy as np
 
 
 def bucket_lengths(max_length: int) -> list[int]:
-    """Return the lengths that sequences are padded to: 8, 10, 12, then each about a fifth longer, up to `max_length`."""
+    """Return the lengths that sequences are padded to: 8, 10, 12, then each about a fifth longer,
+    up to `max_length`.
+    """
     lengths = [min(8, max_length)]
     while lengths[-1] < max_length:
         longer = max(lengths[-1] + 2, lengths[-1] * 6 // 5)
@@ -15,7 +17,9 @@ def bucket_lengths(max_length: int) -> list[int]:
     return lengths
 
 
-def plan(sides: Sequence[np.ndarray], budget: int, random: np.random.Generator | None = None) -> list[np.ndarray]:
+def plan(
+    sides: Sequence[np.ndarray], budget: int, random: np.random.Generator | None = None
+) -> list[np.ndarray]:
     """Group pairs of similar lengths, as many in a batch as the budget allows.
 
     Args:
@@ -39,13 +43,17 @@ def plan(sides: Sequence[np.ndarray], budget: int, random: np.random.Generator |
 
 
 def plan_few_shapes(
-    lengths: np.ndarray, buckets: Sequence[int], budget: int, random: np.random.Generator | None = None
+    lengths: np.ndarray,
+    buckets: Sequence[int],
+    budget: int,
+    random: np.random.Generator | None = None,
 ) -> list[np.ndarray]:
     """Group pairs of the same bucket, `budget // bucket` in a batch.
 
     Args:
         lengths: the length of the longer side of each pair, (N,).
-        buckets: the lengths to pad to, ascending. The last must be at least the greatest of `lengths`.
+        buckets: the lengths to pad to, ascending. The last must be at least the greatest of
+            `lengths`.
         budget: maximum number of tokens per batch and side, padding included.
         random: shuffles the pairs of a bucket, and the batches. None: no shuffling.
 
@@ -58,7 +66,10 @@ def plan_few_shapes(
         places = np.flatnonzero(found == bucket)
         if random is not None:
             random.shuffle(places)
-        batches += [places[first : first + budget // length] for first in range(0, len(places), budget // length)]
+        batches += [
+            places[first : first + budget // length]
+            for first in range(0, len(places), budget // length)
+        ]
     return _mixed(batches, random)
 
 
@@ -68,9 +79,11 @@ def rounded_up(count: int, multiple: int) -> int:
 
 
 def _by_length(sides: Sequence[np.ndarray], random: np.random.Generator | None) -> np.ndarray:
-    """Return the indices of the pairs, sorted by the length of the last side, then by that of the first.
+    """Return the indices of the pairs, sorted by the length of the last side, then by that of the
+    first.
 
-    The order of the first side's lengths alternates between ascending and descending, so that no batch spans their whole range.
+    The order of the first side's lengths alternates between ascending and descending, so that no
+    batch spans their whole range.
     """
     ties = np.arange(len(sides[0])) if random is None else random.random(len(sides[0]))
     if len(sides) == 1:

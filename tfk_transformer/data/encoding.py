@@ -18,7 +18,9 @@ Ids = list[list[int]]
 
 
 class Encoder(Protocol):
-    """The encoder of one side of the pairs: a `SubwordTokenizer`, or the `Labels` of a classifier."""
+    """The encoder of one side of the pairs: a `SubwordTokenizer`, or the `Labels` of a
+    classifier.
+    """
 
     model: bytes
 
@@ -39,7 +41,13 @@ class Shard(NamedTuple):
     @classmethod
     def joined(cls, shards: Sequence["Shard"]) -> "Shard":
         """Concatenate shards."""
-        return shards[0] if len(shards) == 1 else cls(tuple(Rows.joined(sides) for sides in zip(*(s.sides for s in shards), strict=True)))
+        return (
+            shards[0]
+            if len(shards) == 1
+            else cls(
+                tuple(Rows.joined(sides) for sides in zip(*(s.sides for s in shards), strict=True))
+            )
+        )
 
 
 class PairEncoder:
@@ -51,8 +59,8 @@ class PairEncoder:
         source_tokenizer: encodes the source side.
         target_tokenizer: encodes the target side.
         max_length: longer pairs are dropped and counted.
-        length: returns the length of a pair, given the number of tokens of its source with the end token, and of its target with
-            start and end tokens.
+        length: returns the length of a pair, given the number of tokens of its source with the end
+            token, and of its target with start and end tokens.
         layout: names the function `length` in the fingerprint of a cache.
         sampling: strength of subword sampling on both sides; see `SubwordTokenizer.encode`.
     """
@@ -77,26 +85,37 @@ class PairEncoder:
         self.sampling = sampling
 
     def chunks(self, report: Report | None = None, seed: int = 0) -> Iterator[tuple[Ids, Ids]]:
-        """Yield the ids of about a thousand pairs at a time: sources with the end token, targets with start and end tokens."""
+        """Yield the ids of about a thousand pairs at a time: sources with the end token, targets
+        with start and end tokens.
+        """
         pairs = self.data.pairs(self.split, report)
         for number in itertools.count():
             if not (chunk := list(itertools.islice(pairs, ENCODED_AT_ONCE))):
                 return
             texts = ([pair.source for pair in chunk], [pair.target for pair in chunk])
-            seeds = np.random.SeedSequence((seed, number)).generate_state(2).tolist() if self.sampling else (0, 0)
+            seeds = (
+                np.random.SeedSequence((seed, number)).generate_state(2).tolist()
+                if self.sampling
+                else (0, 0)
+            )
             source_ids, target_ids = (
                 tokenizer.encode(side, self.sampling, side_seed)
                 for tokenizer, side, side_seed in zip(self.tokenizers, texts, seeds, strict=True)
             )
             sources = [[*ids, END_ID] for ids in source_ids]
             targets = [[START_ID, *ids, END_ID] for ids in target_ids]
-            fits = [self.length(len(s), len(t)) <= self.max_length for s, t in zip(sources, targets, strict=True)]
+            fits = [
+                self.length(len(s), len(t)) <= self.max_length
+                for s, t in zip(sources, targets, strict=True)
+            ]
             for pair in itertools.compress(chunk, map(operator.not_, fits)):
                 if report is not None:
                     report.drop(f"over {self.max_length} tokens", pair.where)
             yield list(itertools.compress(sources, fits)), list(itertools.compress(targets, fits))
 
-    def shards(self, report: Report | None = None, random: np.random.Generator | None = None) -> Iterator[Shard]:
+    def shards(
+        self, report: Report | None = None, random: np.random.Generator | None = None
+    ) -> Iterator[Shard]:
         """Yield all pairs in the order of the data; `random` seeds the subword sampling."""
         seed = 0 if random is None else int(random.integers(2**31))
         chunks = (shard_of(sources, targets) for sources, targets in self.chunks(report, seed))

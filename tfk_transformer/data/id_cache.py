@@ -1,4 +1,6 @@
-"""A folder that keeps the ids of a split on disk, so that later passes and training runs do not encode the texts again."""
+"""A folder that keeps the ids of a split on disk, so that later passes and training runs do not
+encode the texts again.
+"""
 
 import hashlib
 import json
@@ -21,17 +23,20 @@ class PairCache:
     """Encode the pairs of a split in the first pass, and read their ids from a folder afterwards.
 
     Args:
-        folder: the folder of the cache. The first pass writes it if it does not exist, whole or not at all.
+        folder: the folder of the cache. The first pass writes it if it does not exist, whole or not
+            at all.
         encoder: encodes the pairs.
 
     Raises:
-        ValueError: if the folder holds other data, or if `encoder` samples subwords, which gives other ids in each pass.
+        ValueError: if the folder holds other data, or if `encoder` samples subwords, which gives
+            other ids in each pass.
     """
 
     def __init__(self, folder: str | Path, encoder: PairEncoder):
         if encoder.sampling:
             raise ValueError(
-                "cache: expected the same subwords in every pass, got subword sampling; leave out the cache or set the sampling to 0."
+                "cache: expected the same subwords in every pass, got subword sampling; leave out "
+                "the cache or set the sampling to 0."
             )
         self.folder = Path(folder)
         self.encoder = encoder
@@ -39,7 +44,9 @@ class PairCache:
         if self.folder.exists():
             self._check()
 
-    def shards(self, report: Report | None = None, random: np.random.Generator | None = None) -> Iterator[Shard]:
+    def shards(
+        self, report: Report | None = None, random: np.random.Generator | None = None
+    ) -> Iterator[Shard]:
         """Yield all pairs; `random` shuffles the shards."""
         if not self.folder.exists():
             self._write()
@@ -58,17 +65,23 @@ class PairCache:
                 for number, side in enumerate(shard.sides):
                     side.save(new / f"{count:05d}.{number}")
                 count += 1
-            (new / META).write_text(json.dumps({"contents": self.contents, "shards": count, "dropped": report.to_dict()}))
+            (new / META).write_text(
+                json.dumps(
+                    {"contents": self.contents, "shards": count, "dropped": report.to_dict()}
+                )
+            )
 
     def _check(self) -> None:
         meta = self.folder / META
         if not meta.is_file():
             raise ValueError(
-                f"cache: expected a folder that a training run wrote, or a new one, got {self.folder} without {META}; name another folder."
+                "cache: expected a folder that a training run wrote, or a new one, got "
+                f"{self.folder} without {META}; name another folder."
             )
         if self._meta().get("contents") != self.contents:
             raise ValueError(
-                f"cache: {self.folder} holds other data, another split or other subwords; name another folder, or remove this one."
+                f"cache: {self.folder} holds other data, another split or other subwords; name "
+                "another folder, or remove this one."
             )
 
     def _meta(self) -> dict[str, Any]:
@@ -76,7 +89,8 @@ class PairCache:
 
 
 def fingerprint(encoder: PairEncoder) -> str:
-    """Return a hash of everything that the ids depend on: the name of the data (not its texts), the split and the tokenizers.
+    """Return a hash of everything that the ids depend on: the name of the data (not its texts), the
+    split and the tokenizers.
 
     Caches on disk hold this hash, so its input must not change from version to version.
     """

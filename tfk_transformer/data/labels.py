@@ -38,7 +38,10 @@ class Labels:
         """
         names = sorted({text.strip() for text in texts})
         if len(names) < 2:
-            raise ValueError(f"data: expected at least two different labels, one per text, got {', '.join(names) or 'none'}.")
+            raise ValueError(
+                "data: expected at least two different labels, one per text, got "
+                f"{', '.join(names) or 'none'}."
+            )
         return cls(f"{json.dumps(names, indent=2)}\n".encode())
 
     @classmethod
@@ -56,7 +59,8 @@ class Labels:
         return len(self.names)
 
     def encode(self, texts: Sequence[str], sampling: float = 0.0, seed: int = 0) -> Ids:
-        """Return the class of each label, as a sequence of one id; `sampling` and `seed` have no effect.
+        """Return the class of each label, as a sequence of one id; `sampling` and `seed` have no
+        effect.
 
         Raises:
             ValueError: for an unknown label.
@@ -64,16 +68,23 @@ class Labels:
         labels = [text.strip() for text in texts]
         for label in labels:
             if label not in self._classes:
-                known = ", ".join(self.names[:_LABELS_SHOWN]) + (", …" if self.vocab_size > _LABELS_SHOWN else "")
-                raise ValueError(f"data: expected a label that the model has ({known}), got '{label}'.{nearest(label, self.names)}")
+                known = ", ".join(self.names[:_LABELS_SHOWN]) + (
+                    ", …" if self.vocab_size > _LABELS_SHOWN else ""
+                )
+                raise ValueError(
+                    f"data: expected a label that the model has ({known}), got "
+                    f"'{label}'.{nearest(label, self.names)}"
+                )
         return [[self._classes[label]] for label in labels]
 
 
 class LabelledBatches(TokenBatches):
-    """Batches of texts with labels, for a `Classifier`: the source side of a pair is the text, and the target side is the label.
+    """Batches of texts with labels, for a `Classifier`: the source side of a pair is the text, and
+    the target side is the label.
 
-    A batch is `(ids (B, S), classes (B,), weights (B,))`: int32 tokens of the texts with the end token, int32 classes, and float32
-    sample weights, which are 1 for texts and 0 for rows of padding. The second tokenizer is a `Labels`.
+    A batch is `(ids (B, S), classes (B,), weights (B,))`: int32 tokens of the texts with the end
+    token, int32 classes, and float32 sample weights, which are 1 for texts and 0 for rows of
+    padding. The second tokenizer is a `Labels`.
     """
 
     inputs: ClassVar[tuple[str, ...]] = ()
@@ -82,7 +93,11 @@ class LabelledBatches(TokenBatches):
     def _signature(self) -> tuple["tf.TypeSpec | dict[str, tf.TypeSpec]", ...]:
         import tensorflow as tf
 
-        return tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None], tf.int32), tf.TensorSpec([None], tf.float32)
+        return (
+            tf.TensorSpec([None, None], tf.int32),
+            tf.TensorSpec([None], tf.int32),
+            tf.TensorSpec([None], tf.float32),
+        )
 
     def _length(self, source: int, target: int) -> int:
         return source

@@ -23,7 +23,9 @@ class Rows:
     def of(cls, sequences: Sequence[Sequence[int]]) -> Self:
         """Concatenate sequences."""
         lengths = np.fromiter(map(len, sequences), np.int64, len(sequences))
-        ids = np.fromiter((token for sequence in sequences for token in sequence), np.int32, int(lengths.sum()))
+        ids = np.fromiter(
+            (token for sequence in sequences for token in sequence), np.int32, int(lengths.sum())
+        )
         return cls(ids, np.cumsum(lengths))
 
     @classmethod
@@ -47,7 +49,9 @@ class Rows:
         return self.ids[self.ends[place - 1] if place else 0 : self.ends[place]]
 
     def padded(self, places: Iterable[int], shape: tuple[int, int]) -> np.ndarray:
-        """Return the sequences at `places` as int32 of `shape`, padded with zeros on the right and with rows of zeros."""
+        """Return the sequences at `places` as int32 of `shape`, padded with zeros on the right and
+        with rows of zeros.
+        """
         batch = np.zeros(shape, np.int32)
         for row, place in zip(batch, places, strict=False):
             sequence = self[place]
@@ -57,10 +61,18 @@ class Rows:
     def save(self, stem: Path) -> None:
         """Write STEM.ids.npy, with ids of 16 bits if all of them fit, and STEM.ends.npy."""
         small = not len(self.ids) or self.ids.max() <= np.iinfo(np.uint16).max
-        np.save(stem.with_name(f"{stem.name}.ids.npy"), self.ids.astype(np.uint16 if small else np.int32))
+        np.save(
+            stem.with_name(f"{stem.name}.ids.npy"),
+            self.ids.astype(np.uint16 if small else np.int32),
+        )
         np.save(stem.with_name(f"{stem.name}.ends.npy"), self.ends)
 
     @classmethod
     def load(cls, stem: Path) -> Self:
         """Open the files that `save` wrote; ids are read from disk when they are used."""
-        return cls(*(np.load(stem.with_name(f"{stem.name}.{part}.npy"), mmap_mode="r") for part in ("ids", "ends")))
+        return cls(
+            *(
+                np.load(stem.with_name(f"{stem.name}.{part}.npy"), mmap_mode="r")
+                for part in ("ids", "ends")
+            )
+        )

@@ -1,6 +1,7 @@
 """Which target tokens a source token may be translated to, learned from text pairs.
 
-A search that only chooses among the candidates of its source multiplies by a small part of the vocabulary (arXiv:1412.2007).
+A search that only chooses among the candidates of its source multiplies by a small part of the
+vocabulary (arXiv:1412.2007).
 """
 
 import itertools
@@ -23,8 +24,10 @@ MOST = 2**25  # pairs of tokens that are read: 150,000 sentences of 15 tokens
 class Shortlist(NamedTuple):
     """The candidates of each source token."""
 
-    common: np.ndarray  # int32 (C,), candidates for every source, in ascending order; with the special tokens
-    likely: np.ndarray  # int32 (source_vocab_size, L), candidates for a source token, padded; padding has none
+    # int32 (C,), candidates for every source, in ascending order; with the special tokens.
+    common: np.ndarray
+    # int32 (source_vocab_size, L), candidates for a source token, padded; padding has none.
+    likely: np.ndarray
     target_vocab_size: int
     sentences: int  # the number of text pairs that it was learned from
 
@@ -40,7 +43,10 @@ def about_shortlist(shortlist: Shortlist | None) -> dict[str, dict[str, int]]:
     """Return what exported files tell about a shortlist: nothing if there is none."""
     if shortlist is None:
         return {}
-    sizes = {"for_every_text": len(shortlist.common), "for_a_source_token": shortlist.likely.shape[1]}
+    sizes = {
+        "for_every_text": len(shortlist.common),
+        "for_a_source_token": shortlist.likely.shape[1],
+    }
     return {"shortlist": {"learned_from_pairs": shortlist.sentences, **sizes}}
 
 
@@ -62,10 +68,12 @@ def learn_shortlist(
     likely: int = LIKELY,
     most: int = MOST,
 ) -> Shortlist:
-    """Learn the candidates of each source token: the target tokens with the greatest probabilities of translation.
+    """Learn the candidates of each source token: the target tokens with the greatest probabilities
+    of translation.
 
-    The probabilities are those of IBM Model 1 (Brown et al., 1993, https://aclanthology.org/J93-2003), without the empty word: common
-    target tokens are candidates for every source anyway. The same piece, if the target vocabulary has it, is another candidate:
+    The probabilities are those of IBM Model 1 (Brown et al., 1993,
+    https://aclanthology.org/J93-2003), without the empty word: common target tokens are candidates
+    for every source anyway. The same piece, if the target vocabulary has it, is another candidate:
     names and numbers are often copied.
 
     Args:
@@ -85,22 +93,34 @@ def learn_shortlist(
     translations = _best(found, always, source_tokenizer.vocab_size, likely)
     copies = _copies(source_tokenizer, target_tokenizer)
     return Shortlist(
-        always.astype("int32"), np.column_stack([copies, translations]).astype("int32"), target_tokenizer.vocab_size, found.sentences
+        always.astype("int32"),
+        np.column_stack([copies, translations]).astype("int32"),
+        target_tokenizer.vocab_size,
+        found.sentences,
     )
 
 
-def _read(pairs: Iterable[Pair], source_tokenizer: SubwordTokenizer, target_tokenizer: SubwordTokenizer, most: int) -> _Pairs:
+def _read(
+    pairs: Iterable[Pair],
+    source_tokenizer: SubwordTokenizer,
+    target_tokenizer: SubwordTokenizer,
+    most: int,
+) -> _Pairs:
     kinds, numbers, frequency = [], [], np.zeros(target_tokenizer.vocab_size, "int64")
     read, targets, sentences = 0, 0, 0
     for source, target in _encoded(pairs, source_tokenizer, target_tokenizer):
         kinds.append((source[None, :] * target_tokenizer.vocab_size + target[:, None]).ravel())
-        numbers.append(np.repeat(np.arange(targets, targets + len(target), dtype="int32"), len(source)))
+        numbers.append(
+            np.repeat(np.arange(targets, targets + len(target), dtype="int32"), len(source))
+        )
         np.add.at(frequency, target, 1)
         read, targets, sentences = read + len(kinds[-1]), targets + len(target), sentences + 1
         if read >= most:
             break
     if not sentences:
-        raise ValueError("shortlist: expected text pairs to learn it from, got none; see docs/data.md.")
+        raise ValueError(
+            "shortlist: expected text pairs to learn it from, got none; see docs/data.md."
+        )
     joined = np.concatenate(kinds), np.concatenate(numbers)
     del kinds, numbers  # before the largest arrays are made
     found, kind = np.unique(joined[0], return_inverse=True)
@@ -120,7 +140,9 @@ def _encoded(
 
 
 def _best(found: _Pairs, always: np.ndarray, source_vocab_size: int, likely: int) -> np.ndarray:
-    """Return the most probable translations of each source token, int64 (source_vocab_size, likely), without those of `always`."""
+    """Return the most probable translations of each source token, int64 (source_vocab_size,
+    likely), without those of `always`.
+    """
     vocab_size = len(found.frequency)
     sources, targets = np.divmod(found.kinds, vocab_size)
     probabilities = _probabilities(found, sources, source_vocab_size)
@@ -136,7 +158,9 @@ def _best(found: _Pairs, always: np.ndarray, source_vocab_size: int, likely: int
 
 
 def _probabilities(found: _Pairs, sources: np.ndarray, source_vocab_size: int) -> np.ndarray:
-    """Return the probability of translating the source token of each kind to its target token, float64 (K,)."""
+    """Return the probability of translating the source token of each kind to its target token,
+    float64 (K,).
+    """
     probability = np.ones(len(found.kinds))
     for _ in range(ROUNDS):
         weight = probability[found.kind]
@@ -147,6 +171,9 @@ def _probabilities(found: _Pairs, sources: np.ndarray, source_vocab_size: int) -
 
 
 def _copies(source_tokenizer: SubwordTokenizer, target_tokenizer: SubwordTokenizer) -> np.ndarray:
-    """Return the target token of the same piece for each source token, int64 (source_vocab_size,); padding where there is none."""
-    targets = {piece: token for token, piece in enumerate(target_tokenizer.pieces()) if piece}  # control tokens have no text
+    """Return the target token of the same piece for each source token, int64 (source_vocab_size,);
+    padding where there is none.
+    """
+    # Control tokens have no text.
+    targets = {piece: token for token, piece in enumerate(target_tokenizer.pieces()) if piece}
     return np.array([targets.get(piece, PAD_ID) for piece in source_tokenizer.pieces()], "int64")

@@ -1,7 +1,9 @@
-"""Generated sums of two numbers of n digits, for a model that continues a sequence, such as "083+917=" with "1000".
+"""Generated sums of two numbers of n digits, for a model that continues a sequence, such as
+"083+917=" with "1000".
 
-Both numbers are written with n digits and their sum with n + 1 digits, so that the position of a digit determines its value.
-The problems are drawn at random without repetition: 1,000 for testing, 1,000 for validation, and up to 500,000 for training.
+Both numbers are written with n digits and their sum with n + 1 digits, so that the position of a
+digit determines its value. The problems are drawn at random without repetition: 1,000 for testing,
+1,000 for validation, and up to 500,000 for training.
 """
 
 import random
@@ -43,14 +45,18 @@ def addition_source(spec: str, rest: str) -> AdditionSource:
 
 
 def write(problem: int, digits: int) -> tuple[str, str]:
-    """Return the problem with a number, and its solution: 8309 with 2 digits is ("83+09=", "092")."""
+    """Return the problem with a number, and its solution: 8309 with 2 digits is ("83+09=",
+    "092").
+    """
     first, second = divmod(problem, 10**digits)
     return f"{first:0{digits}}+{second:0{digits}}=", f"{first + second:0{digits + 1}}"
 
 
 @lru_cache(maxsize=2)
 def problems_by_split(digits: int) -> dict[str, list[int]]:
-    """Return the problems of each split without repetition; a problem is a number of 2 * digits digits."""
+    """Return the problems of each split without repetition; a problem is a number of 2 * digits
+    digits.
+    """
     there_are = 100**digits
     drawn = _distinct(min(there_are, TRAIN_SIZE + 2 * HELD_OUT_SIZE), there_are, seed=digits)
     test, validation = drawn[:HELD_OUT_SIZE], drawn[HELD_OUT_SIZE : 2 * HELD_OUT_SIZE]
@@ -60,7 +66,8 @@ def problems_by_split(digits: int) -> dict[str, list[int]]:
 def _distinct(count: int, limit: int, seed: int) -> list[int]:
     """Draw `count` different numbers below `limit`.
 
-    Only `random()` is used, since Python guarantees the same values in all versions for no other function of the random module.
+    Only `random()` is used, since Python guarantees the same values in all versions for no other
+    function of the random module.
     """
     generator = random.Random(seed)
     found: dict[int, None] = {}

@@ -1,8 +1,9 @@
 """Number words in two languages: exact text pairs that need no download.
 
-Every function is pure. Numbers from 0 to 999,999 are drawn by their number of digits, as people type them, and in a fixed
-pseudo-random order. The train split has 60,000 pairs, 10,000 for each number of digits, so that short numbers occur repeatedly.
-The test split has 1,000 numbers from 100 on that are in no other split, 100 of them with three digits; so has the validation split.
+Every function is pure. Numbers from 0 to 999,999 are drawn by their number of digits, as people
+type them, and in a fixed pseudo-random order. The train split has 60,000 pairs, 10,000 for each
+number of digits, so that short numbers occur repeatedly. The test split has 1,000 numbers from 100
+on that are in no other split, 100 of them with three digits; so has the validation split.
 """
 
 import itertools
@@ -15,7 +16,8 @@ from tfk_transformer.datasets.optional import require
 
 LIMIT = 1_000_000
 TRAIN_SIZE = 60_000
-HELD_OUT = {1: 0, 2: 0, 3: 100, 4: 300, 5: 300, 6: 300}  # how many numbers the test split has, by number of digits
+# How many numbers the test split has, by number of digits.
+HELD_OUT = {1: 0, 2: 0, 3: 100, 4: 300, 5: 300, 6: 300}
 HELD_OUT_SIZE = sum(HELD_OUT.values())
 _ORDER_SEED = 1
 _SPLIT_SEED = 2
@@ -30,7 +32,10 @@ def check_language(code: str) -> None:
     """
     known: Mapping[str, object] = require("num2words").CONVERTER_CLASSES
     if code not in known:
-        raise ValueError(f"language: expected a code of num2words, got '{code}'.{nearest(code, known)} ({_LANGUAGES_HINT})")
+        raise ValueError(
+            f"language: expected a code of num2words, got '{code}'.{nearest(code, known)} "
+            f"({_LANGUAGES_HINT})"
+        )
 
 
 @lru_cache(
@@ -39,8 +44,8 @@ def check_language(code: str) -> None:
 def spell(number: int, language: str) -> str:
     """Return a number in words, such as "three hundred twenty-one" for 321 in "en".
 
-    English is written without the "and" and the commas of num2words, which versions of it use differently: a number must have only
-    one spelling.
+    English is written without the "and" and the commas of num2words, which versions of it use
+    differently: a number must have only one spelling.
 
     Raises:
         ValueError: if num2words cannot spell this number in this language.
@@ -51,7 +56,8 @@ def spell(number: int, language: str) -> str:
     # All exceptions: an incomplete converter of num2words may raise any of them.
     except Exception as error:
         raise ValueError(
-            f"language '{language}': num2words cannot spell {number} ({type(error).__name__}: {error}); "
+            f"language '{language}': num2words cannot spell {number} ({type(error).__name__}: "
+            f"{error}); "
             f"choose another language ({_LANGUAGES_HINT})"
         ) from error
     return text.replace(", ", " ").replace(" and ", " ") if language.startswith("en") else text
@@ -59,7 +65,9 @@ def spell(number: int, language: str) -> str:
 
 @lru_cache(maxsize=1)
 def numbers_by_split() -> dict[str, tuple[int, ...]]:
-    """Return the 60,000, 1,000 and 1,000 numbers of train, validation and test in their order; those of train with repetition."""
+    """Return the 60,000, 1,000 and 1,000 numbers of train, validation and test in their order;
+    those of train with repetition.
+    """
     order = _shuffled(range(LIMIT), _ORDER_SEED)
     train: list[int] = []
     validation: list[int] = []
@@ -68,7 +76,9 @@ def numbers_by_split() -> dict[str, tuple[int, ...]]:
         numbers = [number for number in order if len(str(number)) == digits]
         test += numbers[:held_out]
         validation += numbers[held_out : 2 * held_out]
-        train += itertools.islice(itertools.cycle(numbers[2 * held_out :]), TRAIN_SIZE // len(HELD_OUT))
+        train += itertools.islice(
+            itertools.cycle(numbers[2 * held_out :]), TRAIN_SIZE // len(HELD_OUT)
+        )
     splits = {"train": train, "validation": validation, "test": test}
     return {split: tuple(_shuffled(numbers, _SPLIT_SEED)) for split, numbers in splits.items()}
 
@@ -76,7 +86,8 @@ def numbers_by_split() -> dict[str, tuple[int, ...]]:
 def _shuffled(numbers: Sequence[int], seed: int) -> list[int]:
     """Return the numbers in a random order.
 
-    Only `random()` is used, since Python guarantees the same values in all versions for no other function of the random module.
+    Only `random()` is used, since Python guarantees the same values in all versions for no other
+    function of the random module.
     """
     generator = random.Random(seed)
     keys = [generator.random() for _ in numbers]

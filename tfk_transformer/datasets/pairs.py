@@ -33,8 +33,13 @@ class _Drops:
             self.places.append(where)
 
     def line(self, reason: str) -> str:
-        more = [f"… and {self.count - len(self.places)} more"] if self.count > len(self.places) else []
-        return f"dropped {self.count} pair{'' if self.count == 1 else 's'} {reason} ({', '.join(self.places + more)})"
+        more = (
+            [f"… and {self.count - len(self.places)} more"] if self.count > len(self.places) else []
+        )
+        return (
+            f"dropped {self.count} pair{'' if self.count == 1 else 's'} {reason} "
+            f"({', '.join(self.places + more)})"
+        )
 
 
 class Report:
@@ -61,7 +66,9 @@ class Report:
         return sum(drops.count for drops in self._drops.values())
 
     def lines(self) -> list[str]:
-        """Return one line per reason, such as "dropped 2 pairs with an empty side (de.train.txt:17, en.train.txt:40)"."""
+        """Return one line per reason, such as "dropped 2 pairs with an empty side (de.train.txt:17,
+        en.train.txt:40)".
+        """
         return [drops.line(reason) for reason, drops in self._drops.items()]
 
     def to_dict(self) -> dict[str, tuple[int, list[str]]]:
@@ -70,7 +77,9 @@ class Report:
 
     def restore(self, drops: Mapping[str, tuple[int, list[str]]]) -> None:
         """Add the counts and locations that `to_dict` returned."""
-        self._drops.update({reason: _Drops(count, places) for reason, (count, places) in drops.items()})
+        self._drops.update(
+            {reason: _Drops(count, places) for reason, (count, places) in drops.items()}
+        )
 
 
 class Source(ABC):
@@ -100,10 +109,13 @@ class Source(ABC):
         """Yield all pairs of a split, including those with an empty side."""
 
     def _check(self, split: str) -> None:  # noqa: B027 (most sources have nothing to check)
-        """Raise a ValueError that names every problem of a split's data; called before each pass."""
+        """Raise a ValueError that names every problem of a split's data; called before each
+        pass.
+        """
 
     def pairs(self, split: str, report: Report | None = None) -> Iterator[Pair]:
-        """Return an iterator over the pairs of a split. Pairs with an empty (or blank) side are dropped.
+        """Return an iterator over the pairs of a split. Pairs with an empty (or blank) side are
+        dropped.
 
         The data is read while iterating, and not held in RAM.
 
@@ -115,7 +127,10 @@ class Source(ABC):
             ValueError: at once, for an unknown split or for data that cannot be used.
         """
         if split not in self.splits:
-            raise ValueError(f"split: {self.name} has {', '.join(self.splits)}, got '{split}'.{nearest(split, self.splits)}")
+            raise ValueError(
+                f"split: {self.name} has {', '.join(self.splits)}, got "
+                f"'{split}'.{nearest(split, self.splits)}"
+            )
         self._check(split)
         return _drop_empty(self._read(split), report)
 
@@ -123,7 +138,9 @@ class Source(ABC):
 def usual_first(splits: Iterable[str]) -> tuple[str, ...]:
     """Return split names in order: train, validation, test, then the others by name."""
     names = set(splits)
-    return tuple(name for name in USUAL_SPLITS if name in names) + tuple(sorted(names.difference(USUAL_SPLITS)))
+    return tuple(name for name in USUAL_SPLITS if name in names) + tuple(
+        sorted(names.difference(USUAL_SPLITS))
+    )
 
 
 def _drop_empty(pairs: Iterable[Pair], report: Report | None) -> Iterator[Pair]:

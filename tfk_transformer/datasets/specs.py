@@ -13,15 +13,17 @@ from tfk_transformer.datasets.spelling import malformed
 def load(spec: str) -> Source:
     """Return the source of text pairs that a spec names.
 
-    - `numbers:en-de`: generated number words with 60,000 training pairs, in any two languages that num2words knows. It needs no
-      download.
+    - `numbers:en-de`: generated number words with 60,000 training pairs, in any two languages that
+      num2words knows. It needs no download.
     - `addition:2`: generated sums of two numbers with 2 to 9 digits, for a decoder-only model.
-    - `files:SOURCE,TARGET`: two parallel UTF-8 files, plain or .gz, with one sentence per line. The splits train, validation and
-      test all have the same pairs. For a classifier, the second file has one label per line.
-    - `folder:DIR:de-en`: files `de.train.txt`, `en.train.txt` and so on in a folder, plain or .gz, the layout of TFDS's
-      TranslateFolder.
-    - `tfds:NAME:pt-en`: a TFDS dataset whose features are a Translation. NAME may include a config and a version, such as
-      `ted_hrlr_translate/pt_to_en:1.0.0`. TFDS downloads it into TFDS_DATA_DIR when its splits or pairs are first used.
+    - `files:SOURCE,TARGET`: two parallel UTF-8 files, plain or .gz, with one sentence per line. The
+      splits train, validation and test all have the same pairs. For a classifier, the second file
+      has one label per line.
+    - `folder:DIR:de-en`: files `de.train.txt`, `en.train.txt` and so on in a folder, plain or .gz,
+      the layout of TFDS's TranslateFolder.
+    - `tfds:NAME:pt-en`: a TFDS dataset whose features are a Translation. NAME may include a config
+      and a version, such as `ted_hrlr_translate/pt_to_en:1.0.0`. TFDS downloads it into
+      TFDS_DATA_DIR when its splits or pairs are first used.
 
     This imports neither TensorFlow nor Keras, except for `tfds:`, and does not read the data.
 

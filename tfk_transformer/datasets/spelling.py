@@ -29,12 +29,15 @@ def language_pair(spec: str, text: str) -> tuple[str, str]:
 
 
 def name_and_languages(spec: str, text: str) -> tuple[str, str, str]:
-    """Return NAME and the two codes of "NAME:en-de"; NAME may contain colons, so the last one separates.
+    """Return NAME and the two codes of "NAME:en-de"; NAME may contain colons, so the last one
+    separates.
 
     Raises:
         ValueError: if either part is missing, or the languages are malformed.
     """
     name, colon, languages = text.rpartition(":")
     if not name:
-        raise malformed(spec, "the name is missing." if colon else "the languages are missing after a last ':'.")
+        raise malformed(
+            spec, "the name is missing." if colon else "the languages are missing after a last ':'."
+        )
     return name, *language_pair(spec, languages)

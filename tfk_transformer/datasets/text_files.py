@@ -1,7 +1,9 @@
-"""Text files with one sentence per line, plain or .gz, which are read line by line and checked before use.
+"""Text files with one sentence per line, plain or .gz, which are read line by line and checked
+before use.
 
-Only the byte "\\n" ends a line: `str.splitlines` and Python's text mode also split at characters that occur within sentences
-(U+2028, form feed, a single carriage return), which would misalign all later sentences with their translations.
+Only the byte "\\n" ends a line: `str.splitlines` and Python's text mode also split at characters
+that occur within sentences (U+2028, form feed, a single carriage return), which would misalign all
+later sentences with their translations.
 """
 
 import codecs
@@ -18,7 +20,8 @@ def lines(path: Path) -> Iterator[str]:
     """Yield the lines of a UTF-8 file, without line ends and without a byte order mark.
 
     Raises:
-        UnicodeDecodeError: (a ValueError) for bytes that are not UTF-8; `check_parallel` finds all of them beforehand.
+        UnicodeDecodeError: (a ValueError) for bytes that are not UTF-8; `check_parallel` finds all
+            of them beforehand.
         OSError: if the file cannot be read.
     """
     return (line.decode("utf-8") for line in _raw_lines(path))
@@ -28,8 +31,8 @@ def check_parallel(source: Path, target: Path) -> None:
     """Read both files once, line by line, and check them.
 
     Raises:
-        ValueError: with all problems: a missing, unreadable or empty file, corrupt gzip, text that is not UTF-8, and unequal line
-            counts.
+        ValueError: with all problems: a missing, unreadable or empty file, corrupt gzip, text that
+            is not UTF-8, and unequal line counts.
     """
     checks = [_check_file(source), _check_file(target)]
     problems = [problem for check in checks for problem in check.problems]
@@ -62,7 +65,9 @@ def _raw_lines(path: Path) -> Iterator[bytes]:
 
 @dataclass
 class _FileCheck:
-    """The result of one pass over a file; line_count is None if the file could not be read to its end."""
+    """The result of one pass over a file; line_count is None if the file could not be read to its
+    end.
+    """
 
     line_count: int | None = None
     problems: list[str] = field(default_factory=list)
@@ -70,7 +75,9 @@ class _FileCheck:
 
 @dataclass
 class _Reading:
-    """The state of a pass: the number of lines, and the number and first ten of those that are not UTF-8."""
+    """The state of a pass: the number of lines, and the number and first ten of those that are not
+    UTF-8.
+    """
 
     path: Path
     line_count: int = 0
@@ -88,8 +95,17 @@ class _Reading:
         if not self.bad_count:
             return []
         places = ", ".join(f"{self.path}:{number}" for number in self.first_bad)
-        more = f" … and {self.bad_count - len(self.first_bad)} more" if self.bad_count > len(self.first_bad) else ""
-        return [f"{self.bad_count} line{'' if self.bad_count == 1 else 's'} not UTF-8 ({places}{more}); convert with iconv"]
+        more = (
+            f" … and {self.bad_count - len(self.first_bad)} more"
+            if self.bad_count > len(self.first_bad)
+            else ""
+        )
+        return [
+            (
+                f"{self.bad_count} line{'' if self.bad_count == 1 else 's'} not UTF-8 "
+                f"({places}{more}); convert with iconv"
+            )
+        ]
 
 
 def _check_file(path: Path) -> _FileCheck:
@@ -100,8 +116,12 @@ def _check_file(path: Path) -> _FileCheck:
     try:
         reading.run()
     except (OSError, EOFError, zlib.error) as error:
-        return _FileCheck(problems=reading.problems() + [_reading_problem(path, reading.line_count, error)])
-    return _FileCheck(reading.line_count, reading.problems() if reading.line_count else [f"{path}: empty"])
+        return _FileCheck(
+            problems=reading.problems() + [_reading_problem(path, reading.line_count, error)]
+        )
+    return _FileCheck(
+        reading.line_count, reading.problems() if reading.line_count else [f"{path}: empty"]
+    )
 
 
 def _is_utf8(line: bytes) -> bool:

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 
 class TfdsSource(Source):
-    """A TFDS translation dataset, downloaded and prepared by TFDS when its splits or pairs are first asked for."""
+    """A TFDS translation dataset, downloaded and prepared by TFDS when its splits or pairs are
+    first asked for.
+    """
 
     def __init__(self, spec: str, rest: str):
         self._dataset, source, target = name_and_languages(spec, rest)
@@ -33,34 +35,47 @@ class TfdsSource(Source):
 
     def _read(self, split: str) -> Iterator[Pair]:
         tfds = require_tfds()
-        examples = tfds.as_numpy(self._builder.as_dataset(split=split, read_config=_read_config(tfds)))
+        examples = tfds.as_numpy(
+            self._builder.as_dataset(split=split, read_config=_read_config(tfds))
+        )
         for place, example in enumerate(examples, start=1):
             source, target = example[self.source_language], example[self.target_language]
-            yield Pair(source.decode("utf-8"), target.decode("utf-8"), f"{self._dataset} {split} {place}")
+            yield Pair(
+                source.decode("utf-8"), target.decode("utf-8"), f"{self._dataset} {split} {place}"
+            )
 
 
 def _open_builder(dataset: str) -> "tfds.core.DatasetBuilder":
     """Return the TFDS builder of a dataset, without downloading anything."""
     tfds = require_tfds()
     try:
-        # TFDS reads the variable only when it is imported; passing it here makes later changes effective.
+        # TFDS reads the variable only when it is imported; passing it here makes later changes
+        # effective.
         return tfds.builder(dataset, data_dir=os.environ.get("TFDS_DATA_DIR"))
     except tfds.core.DatasetNotFoundError as error:
         known = tfds.list_builders(with_community_datasets=False)
-        raise ValueError(f"tfds: no dataset '{dataset}'.{nearest(dataset.partition('/')[0], known)}") from error
+        raise ValueError(
+            f"tfds: no dataset '{dataset}'.{nearest(dataset.partition('/')[0], known)}"
+        ) from error
     except (ValueError, TypeError, AssertionError) as error:
         raise ValueError(f"tfds: '{dataset}' cannot be opened: {_one_line(error)}") from error
 
 
-def _check_languages(dataset: str, features: "tfds.features.FeatureConnector", languages: tuple[str, str]) -> None:
+def _check_languages(
+    dataset: str, features: "tfds.features.FeatureConnector", languages: tuple[str, str]
+) -> None:
     tfds = require_tfds()
     if not isinstance(features, tfds.features.Translation):
         raise ValueError(
-            f"tfds: '{dataset}' is not a translation dataset: expected tfds.features.Translation, got {type(features).__name__}."
+            f"tfds: '{dataset}' is not a translation dataset: expected tfds.features.Translation, "
+            f"got {type(features).__name__}."
         )
     missing = [language for language in languages if language not in features.languages]
     if missing:
-        raise ValueError(f"tfds: '{dataset}' has the languages {', '.join(features.languages)}, not {' and '.join(missing)}.")
+        raise ValueError(
+            f"tfds: '{dataset}' has the languages {', '.join(features.languages)}, not "
+            f"{' and '.join(missing)}."
+        )
 
 
 def _prepare(dataset: str, builder: "tfds.core.DatasetBuilder") -> None:
@@ -70,11 +85,15 @@ def _prepare(dataset: str, builder: "tfds.core.DatasetBuilder") -> None:
     try:
         builder.download_and_prepare()
     except failures as error:
-        raise ValueError(f"tfds: '{dataset}' could not be downloaded and prepared: {_one_line(error)}") from error
+        raise ValueError(
+            f"tfds: '{dataset}' could not be downloaded and prepared: {_one_line(error)}"
+        ) from error
 
 
 def _read_config(tfds: ModuleType) -> "tfds.ReadConfig":
-    """Return settings for reading in a fixed order, without a cache in RAM and without the autotuner."""
+    """Return settings for reading in a fixed order, without a cache in RAM and without the
+    autotuner.
+    """
     options = require("tensorflow").data.Options()
     # With the autotuner, the end of an iteration waits for the autotuner's period, up to a minute.
     options.autotune.enabled = False

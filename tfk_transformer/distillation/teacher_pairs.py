@@ -1,4 +1,6 @@
-"""Training pairs whose targets are teachers' translations (sequence-level distillation, arXiv:1606.07947)."""
+"""Training pairs whose targets are teachers' translations (sequence-level distillation,
+arXiv:1606.07947).
+"""
 
 import hashlib
 import json
@@ -29,8 +31,9 @@ class Search(NamedTuple):
 class TeacherPairs:
     """The folder of the original pairs of a training split, followed by those of the teachers.
 
-    Pairs are translated in parts. Each part is a file that is written in one step, so that a killed process continues with the part
-    that it had not finished. When all parts are there, they are replaced by two files of text, the data of the student.
+    Pairs are translated in parts. Each part is a file that is written in one step, so that a killed
+    process continues with the part that it had not finished. When all parts are there, they are
+    replaced by two files of text, the data of the student.
 
     Args:
         teachers: the translators, in any runtime.
@@ -40,11 +43,18 @@ class TeacherPairs:
         resume: whether to use the parts that are there.
 
     Raises:
-        ValueError: if there is no teacher, if the folder exists and `resume` is False, or if it was made of other pairs, by other
-            teachers or another search.
+        ValueError: if there is no teacher, if the folder exists and `resume` is False, or if it was
+            made of other pairs, by other teachers or another search.
     """
 
-    def __init__(self, teachers: Sequence[SupportsTranslate], data: Source, folder: Path, search: Search, resume: bool = False):
+    def __init__(
+        self,
+        teachers: Sequence[SupportsTranslate],
+        data: Source,
+        folder: Path,
+        search: Search,
+        resume: bool = False,
+    ):
         if not teachers:
             raise ValueError("teachers: expected at least one translator, got none.")
         self.teachers = teachers
@@ -57,7 +67,8 @@ class TeacherPairs:
         self._files = [folder / f"{language}.train.txt" for language in languages]
         if folder.exists() and not resume:
             raise ValueError(
-                f"out: expected no {folder}, which an earlier distillation left. Resume it, remove the folder, or train on its pairs "
+                f"out: expected no {folder}, which an earlier distillation left. Resume it, remove "
+                "the folder, or train on its pairs "
                 f"with the data {self.spec}."
             )
 
@@ -72,20 +83,27 @@ class TeacherPairs:
         self._begin(pairs)
         if all(file.is_file() for file in self._files):
             return
-        parts = {self.folder / PART.format(first // TOGETHER): pairs[first : first + TOGETHER] for first in range(0, len(pairs), TOGETHER)}
+        parts = {
+            self.folder / PART.format(first // TOGETHER): pairs[first : first + TOGETHER]
+            for first in range(0, len(pairs), TOGETHER)
+        }
         done = 0
         for part, some in parts.items():
             done += len(some)
             if not part.is_file():
                 with written_whole(part) as new:
-                    new.write_text(json.dumps(self._chosen(some), ensure_ascii=False), encoding="utf-8")
+                    new.write_text(
+                        json.dumps(self._chosen(some), ensure_ascii=False), encoding="utf-8"
+                    )
                 say(f"teachers: {done:,} pairs are translated")
         for line in report.lines():
             say(f"train: {line}")
         self._join(pairs, list(parts), say)
 
     def _begin(self, pairs: Sequence[Pair]) -> None:
-        """Make the folder; or check that what is in it was made of the same pairs in the same way."""
+        """Make the folder; or check that what is in it was made of the same pairs in the same
+        way.
+        """
         if not pairs:
             raise ValueError(f"data: expected pairs to translate, got none in {self.data.name}.")
         texts = json.dumps([pair[:2] for pair in pairs]).encode()
@@ -98,49 +116,88 @@ class TeacherPairs:
         if not file.is_file():
             self.folder.mkdir(parents=True, exist_ok=True)
             with written_whole(file) as new:
-                new.write_text(json.dumps(about, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
+                new.write_text(
+                    json.dumps(about, ensure_ascii=False, indent=2) + "\n", encoding="utf-8"
+                )
         elif (earlier := json.loads(file.read_text(encoding="utf-8"))) != about:
             changed = ", ".join(name for name in about if earlier.get(name) != about[name])
-            raise ValueError(f"resume: expected the distillation that {self.folder} was started with, got another ({changed} differ).")
+            raise ValueError(
+                f"resume: expected the distillation that {self.folder} was started with, got "
+                f"another ({changed} differ)."
+            )
 
     def _candidates(self, pairs: Sequence[Pair]) -> list[list[str]]:
-        """Return the hypotheses of all teachers for each pair; none for a source that is too long for them."""
+        """Return the hypotheses of all teachers for each pair; none for a source that is too long
+        for them.
+        """
         found: list[list[str]] = [[] for _ in pairs]
         for teacher in self.teachers:
-            for place, translation in self._translations(teacher, dict(enumerate(pair.source for pair in pairs))).items():
-                found[place] += [hypothesis.text for hypothesis in translation.hypotheses if hypothesis.text]
+            for place, translation in self._translations(
+                teacher, dict(enumerate(pair.source for pair in pairs))
+            ).items():
+                found[place] += [
+                    hypothesis.text for hypothesis in translation.hypotheses if hypothesis.text
+                ]
         return found
 
-    def _translations(self, teacher: SupportsTranslate, sources: Mapping[int, str]) -> dict[int, Translation]:
+    def _translations(
+        self, teacher: SupportsTranslate, sources: Mapping[int, str]
+    ) -> dict[int, Translation]:
         """Return the translations of those sources that a teacher can read, by number."""
         numbers, beam = list(sources), self.search.beam_size
         try:
-            found = teacher.translate(list(sources.values()), batch_size=self.search.batch_size, beam_size=beam, n_best=beam)
+            found = teacher.translate(
+                list(sources.values()),
+                batch_size=self.search.batch_size,
+                beam_size=beam,
+                n_best=beam,
+            )
             return dict(zip(numbers, found, strict=True))
         except TextError as error:
             if error.results or len(error.reasons) == len(sources):
                 return {numbers[place]: translation for place, translation in error.results.items()}
             # The teacher refused all for the sake of some.
-            readable = {number: text for place, (number, text) in enumerate(sources.items()) if place not in error.reasons}
+            readable = {
+                number: text
+                for place, (number, text) in enumerate(sources.items())
+                if place not in error.reasons
+            }
         return self._translations(teacher, readable)
 
     def _chosen(self, pairs: Sequence[Pair]) -> list[str | None]:
-        """Return, for each pair, the hypothesis that is most like its target by BLEU ("interpolation", section 3.3); None without any."""
+        """Return, for each pair, the hypothesis that is most like its target by BLEU
+        ("interpolation", section 3.3); None without any.
+        """
 
         def best(pair: Pair, texts: list[str]) -> str | None:
-            return max(texts, key=lambda text: self._bleu.sentence_score(text, [pair.target]).score, default=None)
+            return max(
+                texts,
+                key=lambda text: self._bleu.sentence_score(text, [pair.target]).score,
+                default=None,
+            )
 
         return list(map(best, pairs, self._candidates(pairs)))
 
-    def _join(self, original: Sequence[Pair], parts: Sequence[Path], say: Callable[[str], None]) -> None:
+    def _join(
+        self, original: Sequence[Pair], parts: Sequence[Path], say: Callable[[str], None]
+    ) -> None:
         """Replace the parts by the two files."""
         chosen = [text for part in parts for text in json.loads(part.read_text(encoding="utf-8"))]
-        taught = [(pair.source, text) for pair, text in zip(original, chosen, strict=True) if text is not None]
+        taught = [
+            (pair.source, text)
+            for pair, text in zip(original, chosen, strict=True)
+            if text is not None
+        ]
         same = sum(pair.target == text for pair, text in zip(original, chosen, strict=True))
-        say(f"teachers: {len(taught):,} of {len(original):,} pairs, {same:,} of them as in the data")
+        say(
+            f"teachers: {len(taught):,} of {len(original):,} pairs, {same:,} of them as in the data"
+        )
         for side, file in enumerate(self._files):
             with written_whole(file) as new:
-                new.write_text("".join(f"{_line(pair[side])}\n" for pair in [*original, *taught]), encoding="utf-8")
+                new.write_text(
+                    "".join(f"{_line(pair[side])}\n" for pair in [*original, *taught]),
+                    encoding="utf-8",
+                )
         for part in parts:
             part.unlink()
 

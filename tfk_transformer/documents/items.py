@@ -4,7 +4,8 @@ from collections.abc import Callable, Sequence
 from enum import Enum, auto
 from typing import NamedTuple
 
-STAND_IN = "Code"  # the word that a sentence splitter reads in place of something that is not translated
+# The word that a sentence splitter reads in place of something that is not translated.
+STAND_IN = "Code"
 
 
 class Kind(Enum):
@@ -13,29 +14,38 @@ class Kind(Enum):
     TEXT = auto()
     OPEN = auto()  # the beginning of an inline element, such as <b> or **
     CLOSE = auto()  # its end
-    POINT = auto()  # something inside a sentence that stays as it is, such as inline code or a placeholder
+    # Something inside a sentence that stays as it is, such as inline code or a placeholder.
+    POINT = auto()
     BREAK = auto()  # the end of a paragraph, a heading, a line of a poem, …
 
 
 class Item(NamedTuple):
-    """A part of a document. Items are in the document's order and do not overlap; what lies between them stays as it is."""
+    """A part of a document. Items are in the document's order and do not overlap; what lies between
+    them stays as it is.
+    """
 
     kind: Kind
     start: int  # the item is document[start:end]
     end: int
-    text: str = ""  # of TEXT: what a reader sees; of POINT: STAND_IN if it has the place of a word, else ""
+    # Of TEXT: what a reader sees; of POINT: STAND_IN if it has the place of a word, else "".
+    text: str = ""
     pair: int = -1  # of OPEN and CLOSE: the number that both ends of an element have
-    needs_text: bool = False  # of OPEN and CLOSE: an element without text is no element, as in Markdown's emphasis
+    # Of OPEN and CLOSE: an element without text is no element, as in Markdown's emphasis.
+    needs_text: bool = False
 
     def cut(self, start: int, end: int) -> "Item":
-        """Return the part [start:end] of the text. An item that shows other characters than it has, such as &amp;, stays whole."""
+        """Return the part [start:end] of the text. An item that shows other characters than it has,
+        such as &amp;, stays whole.
+        """
         if self.kind is not Kind.TEXT or (start <= 0 and end >= len(self.text)):
             return self
         if len(self.text) != self.end - self.start:
             return self if start <= 0 < end else self._replace(start=self.end, text="")
         start = max(start, 0)
         end = max(start, min(end, len(self.text)))
-        return self._replace(start=self.start + start, end=self.start + end, text=self.text[start:end])
+        return self._replace(
+            start=self.start + start, end=self.start + end, text=self.text[start:end]
+        )
 
 
 class Document(NamedTuple):
@@ -43,11 +53,14 @@ class Document(NamedTuple):
 
     text: str
     items: Sequence[Item]
-    escaped: Callable[[str, str], str]  # (text, the markup behind it, or "") -> what stands for the text in the format of the document
+    # (text, the markup behind it, or "") -> what stands for the text in the format of the document.
+    escaped: Callable[[str, str], str]
 
 
 def shown(items: Sequence[Item]) -> tuple[str, list[int]]:
-    """Return the text of items as a sentence splitter reads it, and for each item the place where it begins."""
+    """Return the text of items as a sentence splitter reads it, and for each item the place where
+    it begins.
+    """
     starts, length = [], 0
     for item in items:
         starts.append(length)

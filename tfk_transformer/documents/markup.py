@@ -13,7 +13,8 @@ class Node:
     first: int  # place in the text, in characters
     last: int
     opening: Item | None = None  # None in the root, and where the element begins before the part
-    closing: Item | None = None  # None in the root, in points, and where the element ends after the part
+    # None in the root, in points, and where the element ends after the part.
+    closing: Item | None = None
     anchor: str = ""  # "start" or "end" if the element begins before the part or ends after it
     before: str = " "  # of points: the character beside them in the source, " " if there is none
     after: str = " "
@@ -46,11 +47,17 @@ class Marked:
     def __init__(self, items: Sequence[Item]) -> None:
         self._characters: list[str] = []
         self._blank = False  # whether whitespace was read behind the last character
-        self._waiting: Node | None = None  # the point right before, if nothing but whitespace follows it
+        # The point right before, if nothing but whitespace follows it.
+        self._waiting: Node | None = None
         self.root = Node(0, 0)
         self._open = [self.root]
         for item in items:
-            {Kind.TEXT: self._text, Kind.POINT: self._point, Kind.OPEN: self._opening, Kind.CLOSE: self._closing}[item.kind](item)
+            {
+                Kind.TEXT: self._text,
+                Kind.POINT: self._point,
+                Kind.OPEN: self._opening,
+                Kind.CLOSE: self._closing,
+            }[item.kind](item)
         self.text = "".join(self._characters)
         for node in self._open:
             node.last = len(self.text)

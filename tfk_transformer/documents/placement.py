@@ -3,7 +3,8 @@
 from tfk_transformer.documents.alignment import Alignment
 from tfk_transformer.documents.markup import Node
 
-ORDER = {"start": 0, "end": 1, "": 2}  # elements that cross the ends of a part get their words first
+# Elements that cross the ends of a part get their words first.
+ORDER = {"start": 0, "end": 1, "": 2}
 
 
 def place(node: Node, alignment: Alignment) -> None:
@@ -46,11 +47,17 @@ def _range(child: Node, node: Node, alignment: Alignment) -> tuple[int, int]:
 
 def _words(node: Node, alignment: Alignment) -> set[int]:
     """Return the source words of a node."""
-    return {n for n, (start, end) in enumerate(alignment.source) if start < node.last and end > node.first}
+    return {
+        n
+        for n, (start, end) in enumerate(alignment.source)
+        if start < node.last and end > node.first
+    }
 
 
 def _put_in_some_word(child: Node, node: Node) -> None:
-    """Give an element that may not be empty the last free word of a node, or else move it around that word inside another element."""
+    """Give an element that may not be empty the last free word of a node, or else move it around
+    that word inside another element.
+    """
     first, last = node.place
     taken = {word for other in node.children for word in range(*other.place)}
     free = [word for word in range(first, last) if word not in taken]
@@ -64,7 +71,9 @@ def _put_in_some_word(child: Node, node: Node) -> None:
 
 
 def _gap(child: Node, node: Node, alignment: Alignment) -> int:
-    """Return the place, between target words and outside of the elements beside it, of a point or of an element with nothing but points."""
+    """Return the place, between target words and outside of the elements beside it, of a point or
+    of an element with nothing but points.
+    """
     before = sum(start < child.first for start, _ in alignment.source)
     gap = alignment.best_gap(before, *node.place)
     for other in node.children:

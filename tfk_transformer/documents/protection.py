@@ -15,7 +15,8 @@ PLACEHOLDER = re.compile(
     | \{\{[^{}\n]*\}\}                                    # {{ name }}
     | \{[^{}\s]*\}                                        # {name}, {0:.2f}
     | %\([^()\s]+\)[-+#0]*\d*(?:\.\d+)?[diouxXeEfFgGcrsa] # %(name)d
-    | (?<![\d%])%(?:\d+\$)?[-+#0]*\d*(?:\.\d+)?(?:hh|ll|[hlLzjt])?[diouxXeEfFgGcrsap@](?![^\W\d_])  # %s, %1$s, %.2f
+    | (?<![\d%])%(?:\d+\$)?[-+#0]*\d*(?:\.\d+)?           # %s, %1$s, %.2f
+      (?:hh|ll|[hlLzjt])?[diouxXeEfFgGcrsap@](?![^\W\d_])
     """,
     re.VERBOSE,
 )
@@ -29,7 +30,9 @@ def _links() -> LinkifyIt:
 
 def placeholders(text: str) -> Iterator[tuple[int, int]]:
     """Yield the places of placeholders, URLs and addresses of mail."""
-    links = [(link.index, link.last_index) for link in _links().match(text) or [] if _is_address(link)]
+    links = [
+        (link.index, link.last_index) for link in _links().match(text) or [] if _is_address(link)
+    ]
     yield from links
     for found in PLACEHOLDER.finditer(text):
         if not any(start < found.end() and found.start() < end for start, end in links):
@@ -58,7 +61,11 @@ def protected(items: Sequence[Item], spans: Iterable[tuple[int, int]]) -> tuple[
     found: list[Item] = []
     ordered = sorted(spans)
     for item, place in zip(items, starts, strict=True):
-        here = [(s - place, e - place) for s, e in ordered if s < place + len(item.text) and e > place] if item.kind is Kind.TEXT else []
+        here = (
+            [(s - place, e - place) for s, e in ordered if s < place + len(item.text) and e > place]
+            if item.kind is Kind.TEXT
+            else []
+        )
         found.extend(_with_points(item, here) if here else [item])
     return tuple(found)
 

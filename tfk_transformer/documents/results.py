@@ -16,7 +16,9 @@ class TranslatedText(NamedTuple):
 
 
 class DocumentSentence(NamedTuple):
-    """A sentence of a document, with its markup, and its translation. Places are counted in characters."""
+    """A sentence of a document, with its markup, and its translation. Places are counted in
+    characters.
+    """
 
     source_start: int  # document[source_start:source_end] is `source`
     source_end: int
@@ -24,7 +26,8 @@ class DocumentSentence(NamedTuple):
     target_end: int
     source: str
     target: str
-    score: float  # the search's score; the sum of those of its parts, if the sentence was too long for the model
+    # The search's score; the sum of those of its parts, if the sentence was too long for the model.
+    score: float
 
 
 class DocumentTranslation(NamedTuple):

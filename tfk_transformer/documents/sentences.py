@@ -35,10 +35,11 @@ def sentences(items: Sequence[Item], language: str) -> Iterator[Part]:
 
 
 def part_of(items: Sequence[Item], start: int, end: int) -> Part | None:
-    """Return the part [start:end] of the text that items show, without whitespace around it, or None if it is blank.
+    """Return the part [start:end] of the text that items show, without whitespace around it, or
+    None if it is blank.
 
-    It contains the inline elements that lie in it, and the ends of those that lie partly in it. An element that contains all of it
-    stays outside.
+    It contains the inline elements that lie in it, and the ends of those that lie partly in it. An
+    element that contains all of it stays outside.
     """
     return _part(_read(items), start, end)
 
@@ -55,7 +56,9 @@ class _Read(NamedTuple):
 def _read(items: Sequence[Item]) -> _Read:
     text, starts = shown(items)
     ends: dict[tuple[Kind, int], int] = {
-        (item.kind, item.pair): place for item, place in zip(items, starts, strict=True) if item.kind in (Kind.OPEN, Kind.CLOSE)
+        (item.kind, item.pair): place
+        for item, place in zip(items, starts, strict=True)
+        if item.kind in (Kind.OPEN, Kind.CLOSE)
     }
     return _Read(items, text, starts, ends)
 
@@ -67,12 +70,20 @@ def _part(read: _Read, start: int, end: int) -> Part | None:
     if start >= end:
         return None
     inside = [n for n, item in enumerate(items) if _belongs(item, starts[n], ends, start, end)]
-    chosen = [item.cut(start - place, end - place) for item, place in zip(items, starts, strict=True)]
-    kept = tuple(item for item in chosen[inside[0] : inside[-1] + 1] if item.kind is not Kind.TEXT or item.text)
+    chosen = [
+        item.cut(start - place, end - place) for item, place in zip(items, starts, strict=True)
+    ]
+    kept = tuple(
+        item
+        for item in chosen[inside[0] : inside[-1] + 1]
+        if item.kind is not Kind.TEXT or item.text
+    )
     return Part(kept[0].start, kept[-1].end, kept)
 
 
-def _belongs(item: Item, place: int, ends: dict[tuple[Kind, int], int], start: int, end: int) -> bool:
+def _belongs(
+    item: Item, place: int, ends: dict[tuple[Kind, int], int], start: int, end: int
+) -> bool:
     """Return whether an item at `place` of the shown text belongs to its part [start:end]."""
     if item.text:
         return place < end and place + len(item.text) > start
@@ -84,24 +95,36 @@ def _belongs(item: Item, place: int, ends: dict[tuple[Kind, int], int], start: i
 
 
 def halves(part: Part) -> list[Part]:
-    """Cut a part that is too long in two: at the clause mark that is nearest to its middle, or else between words, or anywhere.
+    """Cut a part that is too long in two: at the clause mark that is nearest to its middle, or else
+    between words, or anywhere.
 
     Returns:
         The two parts, or the part itself if it has a single character.
     """
     text, starts = shown(part.items)
-    uncut = {place + k for item, place in zip(part.items, starts, strict=True) if item.kind is Kind.POINT for k in range(1, len(item.text))}
+    uncut = {
+        place + k
+        for item, place in zip(part.items, starts, strict=True)
+        if item.kind is Kind.POINT
+        for k in range(1, len(item.text))
+    }
     first, last = len(text) - len(text.lstrip()), len(text.rstrip())  # neither half may be blank
     places = [place for place in range(first + 1, last) if place not in uncut]
     for allowed in (_ends_clause, _ends_word, _anywhere):
         if fitting := [place for place in places if allowed(text, place)]:
             middle = min(fitting, key=lambda place: abs(2 * place - len(text)))
-            return [half for half in (part_of(part.items, 0, middle), part_of(part.items, middle, len(text))) if half is not None]
+            return [
+                half
+                for half in (part_of(part.items, 0, middle), part_of(part.items, middle, len(text)))
+                if half is not None
+            ]
     return [part]
 
 
 def _ends_clause(text: str, place: int) -> bool:
-    return text[place - 1] in FULL_WIDTH_MARKS or (text[place - 1] in CLAUSE_MARKS and text[place].isspace())
+    return text[place - 1] in FULL_WIDTH_MARKS or (
+        text[place - 1] in CLAUSE_MARKS and text[place].isspace()
+    )
 
 
 def _ends_word(text: str, place: int) -> bool:

@@ -1,4 +1,6 @@
-"""A document translated: its items cut into sentences, which a function translates, and put together again."""
+"""A document translated: its items cut into sentences, which a function translates, and put
+together again.
+"""
 
 import unicodedata
 from collections import Counter
@@ -14,7 +16,8 @@ from tfk_transformer.documents.results import DocumentSentence, DocumentTranslat
 from tfk_transformer.documents.sentences import Part, halves, sentences
 from tfk_transformer.documents.writing import written
 
-# (texts, whether attention is needed) -> the translation of each text, None where the text is too long for the model.
+# (texts, whether attention is needed) -> the translation of each text, None where the text is too
+# long for the model.
 Run = Callable[[Sequence[str], bool], Sequence[TranslatedText | None]]
 
 
@@ -59,16 +62,31 @@ def _with_protection(items: Sequence[Item]) -> list[Item]:
     return found[:-1]
 
 
-def _translated(document: Document, parts: Sequence[Part], run: Run, done: dict[Part, Done]) -> dict[Part, list[Part]]:
-    """Translate parts, and return those that others replace: one that is too long, or one whose numbers did not come through."""
+def _translated(
+    document: Document, parts: Sequence[Part], run: Run, done: dict[Part, Done]
+) -> dict[Part, list[Part]]:
+    """Translate parts, and return those that others replace: one that is too long, or one whose
+    numbers did not come through.
+    """
     replaced: dict[Part, list[Part]] = {}
     marked = {part: Marked(part.items) for part in parts}
     for needs_attention in (False, True):
-        chosen = [part for part in parts if bool(marked[part]) == needs_attention and marked[part].has_words]
-        for part, found in zip(chosen, run([marked[part].text for part in chosen], needs_attention) if chosen else [], strict=True):
+        chosen = [
+            part
+            for part in parts
+            if bool(marked[part]) == needs_attention and marked[part].has_words
+        ]
+        for part, found in zip(
+            chosen,
+            run([marked[part].text for part in chosen], needs_attention) if chosen else [],
+            strict=True,
+        ):
             if found is None:
                 replaced[part] = _shorter(part)
-            elif not _has_numbers(marked[part].text, found.text) and (changed := _without_numbers(part)) != part:
+            elif (
+                not _has_numbers(marked[part].text, found.text)
+                and (changed := _without_numbers(part)) != part
+            ):
                 replaced[part] = [changed]
             else:
                 done[part] = Done(part, _written(document, part, marked[part], found), found.score)
@@ -81,13 +99,18 @@ def _translated(document: Document, parts: Sequence[Part], run: Run, done: dict[
 def _shorter(part: Part) -> list[Part]:
     found = halves(part)
     if found == [part]:
-        raise ValueError(f"text: expected sentences that the model can take, got '{shown(part.items)[0][:30]}', which is too long for it.")
+        raise ValueError(
+            "text: expected sentences that the model can take, got "
+            f"'{shown(part.items)[0][:30]}', which is too long for it."
+        )
     return found
 
 
 def _has_numbers(source: str, target: str) -> bool:
     """Return whether the target has all numbers of the source, as often."""
-    wanted, found = (Counter(text[start:end] for start, end in numbers(text)) for text in (source, target))
+    wanted, found = (
+        Counter(text[start:end] for start, end in numbers(text)) for text in (source, target)
+    )
     return wanted <= found
 
 
@@ -96,7 +119,9 @@ def _without_numbers(part: Part) -> Part:
 
 
 def _written(document: Document, part: Part, marked: Marked, found: TranslatedText) -> str:
-    """Return the translation of a part with its markup; a part with a blank translation stays as it is."""
+    """Return the translation of a part with its markup; a part with a blank translation stays as it
+    is.
+    """
     if not found.text.strip():
         return document.text[part.start : part.end]
     if not marked:
@@ -121,10 +146,22 @@ def _joined(text: str, found: Sequence[Sequence[Done]]) -> DocumentTranslation:
             length, at = length + len(gap) + len(done.text), done.part.end
         records.append((parts[0].part.start, at, start, length, sum(done.score for done in parts)))
     target = "".join([*pieces, text[at:]])
-    return DocumentTranslation(target, [DocumentSentence(*r[:4], text[r[0] : r[1]], target[r[2] : r[3]], r[4]) for r in records])
+    return DocumentTranslation(
+        target,
+        [DocumentSentence(*r[:4], text[r[0] : r[1]], target[r[2] : r[3]], r[4]) for r in records],
+    )
 
 
 def _blank_between(before: Sequence[str], after: str) -> str:
-    """Return a blank between translations whose sources, in a script without blanks, had none, unless theirs has none either."""
-    beside = [text[place] for text, place in ((before[0] if before else "", -1), (after, 0)) if text]
-    return " " if len(beside) == 2 and all(unicodedata.east_asian_width(character) not in "WF" for character in beside) else ""
+    """Return a blank between translations whose sources, in a script without blanks, had none,
+    unless theirs has none either.
+    """
+    beside = [
+        text[place] for text, place in ((before[0] if before else "", -1), (after, 0)) if text
+    ]
+    return (
+        " "
+        if len(beside) == 2
+        and all(unicodedata.east_asian_width(character) not in "WF" for character in beside)
+        else ""
+    )

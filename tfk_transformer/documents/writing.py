@@ -9,7 +9,9 @@ from tfk_transformer.documents.words import Span
 
 
 class Event(NamedTuple):
-    """A target word, the beginning or end of an element, or a point, in the order of the translation."""
+    """A target word, the beginning or end of an element, or a point, in the order of the
+    translation.
+    """
 
     kind: str  # "word", "open", "close", "point"
     markup: str = ""
@@ -17,7 +19,13 @@ class Event(NamedTuple):
     node: Node | None = None
 
 
-def written(root: Node, target: str, places: Sequence[Span], document: str, escaped: Callable[[str, str], str]) -> str:
+def written(
+    root: Node,
+    target: str,
+    places: Sequence[Span],
+    document: str,
+    escaped: Callable[[str, str], str],
+) -> str:
     """Return a translation with markup.
 
     Args:
@@ -53,7 +61,10 @@ def _events(node: Node, document: str) -> Iterator[Event]:
     here, last = node.place
     for child in node.children:
         yield from (Event("word", word=word) for word in range(here, child.place[0]))
-        opening, closing = ("" if end is None else document[end.start : end.end] for end in (child.opening, child.closing))
+        opening, closing = (
+            "" if end is None else document[end.start : end.end]
+            for end in (child.opening, child.closing)
+        )
         if child.is_point:
             yield Event("point", opening, node=child)
         else:
@@ -65,9 +76,11 @@ def _events(node: Node, document: str) -> Iterator[Event]:
 
 
 def _gap(events: Sequence[Event], target: str, start: int, end: int) -> Iterator[tuple[bool, str]]:
-    """Yield the markup between two words, which are before target[start:end] and behind it, and the blanks.
+    """Yield the markup between two words, which are before target[start:end] and behind it, and the
+    blanks.
 
-    Blanks are outside of elements. Points have blanks beside them where they have some in the source.
+    Blanks are outside of elements. Points have blanks beside them where they have some in the
+    source.
     """
     blank, left, right = target[start:end], target[:start][-1:], target[end:][:1]
     points = [n for n, event in enumerate(events) if event.kind == "point"]
@@ -76,11 +89,15 @@ def _gap(events: Sequence[Event], target: str, start: int, end: int) -> Iterator
         node = events[n].node
         assert node is not None
         if n != points[0] or _has_blank(node.before, left, right, blank):
-            spaces.add(_outside(events, n, -1, "open") if node.before == " " or n == points[0] else n)
+            spaces.add(
+                _outside(events, n, -1, "open") if node.before == " " or n == points[0] else n
+            )
         if n == points[-1] and _has_blank(node.after, right, left, blank):
             spaces.add(_outside(events, n + 1, 1, "close"))
     if blank and not spaces:
-        depths = itertools.accumulate(({"open": 1, "close": -1}.get(event.kind, 0) for event in events), initial=0)
+        depths = itertools.accumulate(
+            ({"open": 1, "close": -1}.get(event.kind, 0) for event in events), initial=0
+        )
         spaces.add(min(enumerate(depths), key=lambda pair: pair[1])[0])
     for n in range(len(events) + 1):
         if n in spaces:
@@ -106,7 +123,9 @@ def _has_blank(beside: str, near: str, far: str, blank: str) -> bool:
 
 
 def _outside(events: Sequence[Event], n: int, step: int, kind: str) -> int:
-    """Return the place before event `n`, moved over the events of a kind before it (step -1) or from it on (step 1)."""
+    """Return the place before event `n`, moved over the events of a kind before it (step -1) or
+    from it on (step 1).
+    """
     while 0 <= (beside := n - (step < 0)) < len(events) and events[beside].kind == kind:
         n += step
     return n

@@ -3,7 +3,11 @@
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from tfk_transformer.config.model_options import ClassifierConfig, LanguageModelConfig, TransformerConfig
+from tfk_transformer.config.model_options import (
+    ClassifierConfig,
+    LanguageModelConfig,
+    TransformerConfig,
+)
 from tfk_transformer.config.presets import PRESETS
 from tfk_transformer.config.words import nearest
 from tfk_transformer.data.labels import Labels
@@ -18,8 +22,11 @@ SingleConfig: TypeAlias = TransformerConfig | LanguageModelConfig | ClassifierCo
 Tokenizers: TypeAlias = tuple[SubwordTokenizer, SubwordTokenizer | Labels]
 
 
-def mismatches(recipe: "Recipe", config: SingleConfig, tokenizers: Tokenizers, own: Mapping[str, Any]) -> Iterator[str]:
-    """Describe every value that was given and is not that of the bundle. Defaults and dropout rates never differ.
+def mismatches(
+    recipe: "Recipe", config: SingleConfig, tokenizers: Tokenizers, own: Mapping[str, Any]
+) -> Iterator[str]:
+    """Describe every value that was given and is not that of the bundle. Defaults and dropout rates
+    never differ.
 
     Args:
         recipe: the recipe of the training run.
@@ -58,19 +65,37 @@ def _facts(config: SingleConfig, tokenizers: Tokenizers) -> dict[str, list[Any]]
     }
 
 
-def _other_options(config: SingleConfig, preset: Mapping[str, Any], options: Mapping[str, Any]) -> Iterator[str]:
-    """Describe the options of the model, given by a preset or by name, that are not those of the bundle."""
+def _other_options(
+    config: SingleConfig, preset: Mapping[str, Any], options: Mapping[str, Any]
+) -> Iterator[str]:
+    """Describe the options of the model, given by a preset or by name, that are not those of the
+    bundle.
+    """
     known = type(config).model_fields
-    values = {**config.model_dump(mode="json"), "ff_dim": config.ff_width, "key_dim": config.query_width, "value_dim": config.value_width}
-    for name, value in {**{name: value for name, value in preset.items() if name in known}, **options}.items():
+    values = {
+        **config.model_dump(mode="json"),
+        "ff_dim": config.ff_width,
+        "key_dim": config.query_width,
+        "value_dim": config.value_width,
+    }
+    for name, value in {
+        **{name: value for name, value in preset.items() if name in known},
+        **options,
+    }.items():
         if name not in known:
             yield f"unknown option '{name}'.{nearest(name, known)}"
-        elif not name.endswith(DROPOUT) and value != values[name] and not _means_the_same(config, name, value):
+        elif (
+            not name.endswith(DROPOUT)
+            and value != values[name]
+            and not _means_the_same(config, name, value)
+        ):
             yield f"{name} {value!r} for {values[name]!r}"
 
 
 def _means_the_same(config: SingleConfig, name: str, value: object) -> bool:
-    """Return whether a value is another way to write that of a configuration, as `attention_bias=True` is."""
+    """Return whether a value is another way to write that of a configuration, as
+    `attention_bias=True` is.
+    """
     try:
         return bool(getattr(config.replace(**{name: value}), name) == getattr(config, name))
     except ValueError:  # a value that does not suit the other options

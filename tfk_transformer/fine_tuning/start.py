@@ -1,4 +1,6 @@
-"""The bundle that a training run starts from: its tokenizers, its weights, and what it decides of a recipe."""
+"""The bundle that a training run starts from: its tokenizers, its weights, and what it decides of a
+recipe.
+"""
 
 import filecmp
 import functools
@@ -39,13 +41,15 @@ if TYPE_CHECKING:
     from tfk_transformer.training.recipe import Recipe
 
 KEPT = "start"  # the copy of the bundle in the folder of an unfinished training run
-DECIDING = (CONFIG, WEIGHTS, SOURCE_TOKENIZER, TARGET_TOKENIZER, LABELS)  # files on which training depends
+# Files on which training depends.
+DECIDING = (CONFIG, WEIGHTS, SOURCE_TOKENIZER, TARGET_TOKENIZER, LABELS)
 
 
 class Start:
     """A bundle whose training a run continues.
 
-    Making one reads configuration and tokenizers. The weights are read when they are needed, which starts TensorFlow.
+    Making one reads configuration and tokenizers. The weights are read when they are needed, which
+    starts TensorFlow.
 
     Args:
         folder: the bundle, of any kind but an ensemble.
@@ -60,12 +64,18 @@ class Start:
         config = read_config(folder, self._kind)
         if isinstance(config, EnsembleConfig):
             raise ValueError(
-                f"start: expected a single model, got an ensemble of {len(config.members)} in {folder}, whose members are trained "
-                "one by one; continue from the bundle of each, and join the results with `tfk-transformer ensemble`."
+                f"start: expected a single model, got an ensemble of {len(config.members)} in "
+                f"{folder}, whose members are trained "
+                "one by one; continue from the bundle of each, and join the results with "
+                "`tfk-transformer ensemble`."
             )
         self.config = config
         source = SubwordTokenizer.load(folder / SOURCE_TOKENIZER)
-        target = Labels.load(folder / LABELS) if self._kind == CLASSIFIER else SubwordTokenizer.load(folder / TARGET_TOKENIZER)
+        target = (
+            Labels.load(folder / LABELS)
+            if self._kind == CLASSIFIER
+            else SubwordTokenizer.load(folder / TARGET_TOKENIZER)
+        )
         self.tokenizers = (source, source if target.model == source.model else target)
 
     @property
@@ -76,7 +86,10 @@ class Start:
     @functools.cached_property
     def weights(self) -> Mapping[str, np.ndarray]:
         """The float32 weights by name."""
-        return {name: np.asarray(weight) for name, weight in read_model(self.folder, self._kind).named_weights.items()}
+        return {
+            name: np.asarray(weight)
+            for name, weight in read_model(self.folder, self._kind).named_weights.items()
+        }
 
     @property
     def fingerprint(self) -> str:
@@ -87,7 +100,8 @@ class Start:
         return digest.hexdigest()[:8]
 
     def adopt(self, recipe: "Recipe") -> "Recipe":
-        """Return a recipe with the values that the bundle decides. The result adopted again is the same.
+        """Return a recipe with the values that the bundle decides. The result adopted again is the
+        same.
 
         Raises:
             ValueError: with every value that was given and does not fit.
@@ -95,16 +109,20 @@ class Start:
         own = recipe.read_values(self.folder / RECIPE) if (self.folder / RECIPE).is_file() else {}
         if problems := list(mismatches(recipe, self.config, self.tokenizers, own)):
             raise ValueError(
-                f"start: expected values that fit the model in {self.folder}, got {', '.join(problems)}; "
+                f"start: expected values that fit the model in {self.folder}, got "
+                f"{', '.join(problems)}; "
                 "leave out what the bundle decides, or train a new model."
             )
         default_length = min(self.config.max_length, recipe.batch_tokens)
         length = recipe.max_length if "max_length" in recipe.model_fields_set else default_length
         separate = are_separate(self.config, self.tokenizers)
-        return recipe.replace(architecture=self.config.architecture, separate_vocabularies=separate, max_length=length)
+        return recipe.replace(
+            architecture=self.config.architecture, separate_vocabularies=separate, max_length=length
+        )
 
     def model(self, recipe: "Recipe", dtype: str) -> ConfiguredModel:
-        """Return a built model with the weights of the bundle, of which those are frozen that the recipe names.
+        """Return a built model with the weights of the bundle, of which those are frozen that the
+        recipe names.
 
         Args:
             recipe: the recipe of the training run.
@@ -125,7 +143,9 @@ class Start:
         return frozen_names(recipe.freeze, self.weights)
 
     def keep(self, work: Path) -> None:
-        """Copy what a resumed run needs into the folder of the unfinished training run, unless it is there."""
+        """Copy what a resumed run needs into the folder of the unfinished training run, unless it
+        is there.
+        """
         if self.folder == work / KEPT:
             return
         with written_whole(work / KEPT) as new:
@@ -159,7 +179,8 @@ def started(recipe: "Recipe", work: Path, resume: bool) -> Start | None:
         if changed or missing:
             files = ", ".join([*changed, *missing])
             raise ValueError(
-                f"resume: expected in {folder} the bundle that {work} was started from, got another {files}; "
+                f"resume: expected in {folder} the bundle that {work} was started from, got "
+                f"another {files}; "
                 "name that one, or start anew in another folder."
             )
     return Start(kept)

@@ -1,4 +1,6 @@
-"""Classification with a model as TensorFlow functions, which `TextClassifier` runs and exports contain."""
+"""Classification with a model as TensorFlow functions, which `TextClassifier` runs and exports
+contain.
+"""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -22,8 +24,9 @@ class Classified(NamedTuple):
 class ClassificationFunctions:
     """Classification of ids, and of strings with the tokenizer inside.
 
-    A blank text has the empty label, and the probabilities of all classes are 0. A text of more than `max_length` tokens, or with
-    ids outside the vocabulary, is not cut and does not affect the other rows: it has the empty label and probabilities NaN.
+    A blank text has the empty label, and the probabilities of all classes are 0. A text of more
+    than `max_length` tokens, or with ids outside the vocabulary, is not cut and does not affect the
+    other rows: it has the empty label and probabilities NaN.
 
     Args:
         model: a built model; its weights are read at run time.
@@ -31,7 +34,9 @@ class ClassificationFunctions:
         labels: the names of the classes, in the model's order.
     """
 
-    def __init__(self, model: Classifier, tokenizer: SubwordTokenizer, labels: Sequence[str]) -> None:
+    def __init__(
+        self, model: Classifier, tokenizer: SubwordTokenizer, labels: Sequence[str]
+    ) -> None:
         self.model = model
         self.tokenizer = tokenizer
         self.labels = labels

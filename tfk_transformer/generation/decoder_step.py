@@ -1,4 +1,6 @@
-"""A model's encoder and decoding step over tensors by name, as TensorFlow functions, for host programs that run the loop themselves."""
+"""A model's encoder and decoding step over tensors by name, as TensorFlow functions, for host
+programs that run the loop themselves.
+"""
 
 import itertools
 from collections.abc import Iterable, Sequence
@@ -20,7 +22,9 @@ from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
 
 class StepFunctions:
-    """The encoder and the decoding step of a built model, over the tensors of `step_tensors`; weights are read at run time."""
+    """The encoder and the decoding step of a built model, over the tensors of `step_tensors`;
+    weights are read at run time.
+    """
 
     def __init__(self, model: TokenModel) -> None:
         self.members = list(model.named_members().values())
@@ -28,7 +32,10 @@ class StepFunctions:
     def encode(self, source_ids: Tensor) -> Tensors:
         """Return the memory of int32 source ids (N, S), tokens and end token, padded."""
         memories = [member.remember(source_ids) for member in self.members]
-        return {**_by_name("memory", [memory.layers for memory in memories]), "source_mask": memories[0].mask}
+        return {
+            **_by_name("memory", [memory.layers for memory in memories]),
+            "source_mask": memories[0].mask,
+        }
 
     def decoder_step(self, target_ids: Tensor, **tensors: Tensor) -> Tensors:
         """Choose the next token of each row.
@@ -38,34 +45,50 @@ class StepFunctions:
             **tensors: the memory, the cache of T-1 positions, and the settings of `STEP_SETTINGS`.
 
         Returns:
-            float32 logits (N, vocab_size), int32 next_token (N,), its float32 log_prob (N,), and the cache of T positions. The logits of
-            an ensemble are its log-probabilities.
+            float32 logits (N, vocab_size), int32 next_token (N,), its float32 log_prob (N,), and
+            the cache of T positions. The logits of an ensemble are its log-probabilities.
         """
         last, position = target_ids[:, -1:], tf.shape(target_ids)[1] - 1
-        inputs = zip(self.members, self._layers("cache", tensors), self._memories(tensors), strict=True)
+        inputs = zip(
+            self.members, self._layers("cache", tensors), self._memories(tensors), strict=True
+        )
         steps = [member.step(last, position, cache, memory) for member, cache, memory in inputs]
         logits = [step.logits for step in steps]
         vocabulary = Vocabulary.of(self.members[0].config.target_vocab_size)
         log_prob, token = choose_one(logits, target_ids[:, None], tensors, vocabulary)
         shown = tf.cast(logits[0], tf.float32) if len(logits) == 1 else mean_log_probs(logits)
-        return {"logits": shown[:, 0], "next_token": token, "log_prob": log_prob, **_by_name("next_cache", [step.cache for step in steps])}
+        return {
+            "logits": shown[:, 0],
+            "next_token": token,
+            "log_prob": log_prob,
+            **_by_name("next_cache", [step.cache for step in steps]),
+        }
 
     def _memories(self, tensors: Tensors) -> Sequence[Memory | None]:
         """Return what each member remembers; None for a decoder-only model."""
         if "source_mask" not in tensors:
             return [None]
-        return [Memory(layers, tensors["source_mask"]) for layers in self._layers("memory", tensors)]
+        return [
+            Memory(layers, tensors["source_mask"]) for layers in self._layers("memory", tensors)
+        ]
 
     def _layers(self, name: str, tensors: Tensors) -> list[list[KeyValue]]:
         """Return the keys and values of each member's layers."""
         numbers = itertools.count()
         own = [itertools.islice(numbers, member.config.decoder_layers) for member in self.members]
-        return [[KeyValue(tensors[f"{name}_{i}_key"], tensors[f"{name}_{i}_value"]) for i in layers] for layers in own]
+        return [
+            [KeyValue(tensors[f"{name}_{i}_key"], tensors[f"{name}_{i}_value"]) for i in layers]
+            for layers in own
+        ]
 
 
 def _by_name(name: str, members: Iterable[list[KeyValue]]) -> Tensors:
     layers = enumerate(itertools.chain.from_iterable(members))
-    return {f"{name}_{i}_{part}": tensor for i, layer in layers for part, tensor in layer._asdict().items()}
+    return {
+        f"{name}_{i}_{part}": tensor
+        for i, layer in layers
+        for part, tensor in layer._asdict().items()
+    }
 
 
 def choose_one(
@@ -89,12 +112,15 @@ def choose_one(
     limits = Limits(**{**SearchSettings(beam_size=1).model_dump(), **chosen})
     too_short = tf.fill([tf.shape(ids)[0], 1], tf.shape(ids)[2] < limits.min_length)
     choices = choose(logits, ids, limits, too_short, vocabulary)
-    best = tf.argmax(choices.log_probs, axis=-1, output_type=tf.int32)  # an excluded token may stand before it
+    # An excluded token may stand before it.
+    best = tf.argmax(choices.log_probs, axis=-1, output_type=tf.int32)
     log_prob, token = (tf.gather(values, best, batch_dims=2)[:, 0] for values in choices)
     return log_prob, token
 
 
-def keras_steps(model: TokenModel, source_tokenizer: SubwordTokenizer, target_tokenizer: SubwordTokenizer) -> StepModel:
+def keras_steps(
+    model: TokenModel, source_tokenizer: SubwordTokenizer, target_tokenizer: SubwordTokenizer
+) -> StepModel:
     """Return the functions of a Keras model that streaming calls."""
     functions = StepFunctions(model)
     encode = traced(functions.encode, [tf.TensorSpec([None, None], tf.int32)])
@@ -102,8 +128,12 @@ def keras_steps(model: TokenModel, source_tokenizer: SubwordTokenizer, target_to
     return StepModel(
         tokenize=lambda text: padded_ids(source_tokenizer.encode([text])),
         encode=encode if memory_shapes(model.config) else None,
-        first_cache=lambda rows: _by_name("cache", [member.decoder.empty_cache(rows) for member in functions.members]),
-        step=lambda tensors: step({name: tf.convert_to_tensor(tensor) for name, tensor in tensors.items()}),
+        first_cache=lambda rows: _by_name(
+            "cache", [member.decoder.empty_cache(rows) for member in functions.members]
+        ),
+        step=lambda tensors: step(
+            {name: tf.convert_to_tensor(tensor) for name, tensor in tensors.items()}
+        ),
         pieces=target_tokenizer.pieces(),
         max_length=model.config.max_length,
     )
@@ -114,5 +144,7 @@ def _specs(model: TokenModel) -> dict[str, tf.TensorSpec]:
     specs = {"target_ids": tf.TensorSpec([None, None], tf.int32)}
     for name, shape in {**memory_shapes(model.config), **cache_shapes(model.config)}.items():
         dtype = "float32" if name == "source_mask" else model.compute_dtype
-        specs[name] = tf.TensorSpec([size if isinstance(size, int) else None for size in shape], dtype)
+        specs[name] = tf.TensorSpec(
+            [size if isinstance(size, int) else None for size in shape], dtype
+        )
     return {**specs, **{name: tf.TensorSpec([], SETTING_DTYPES[name]) for name in STEP_SETTINGS}}

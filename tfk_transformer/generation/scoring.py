@@ -1,4 +1,6 @@
-"""Scoring of given pairs in one full masked pass: the log-probability of each target token, and its attention weights."""
+"""Scoring of given pairs in one full masked pass: the log-probability of each target token, and its
+attention weights.
+"""
 
 from typing import NamedTuple
 
@@ -13,7 +15,9 @@ class Scores(NamedTuple):
     """The scores of the target ids (B, T) of pairs."""
 
     token_log_probs: Tensor  # float32 (B, T)
-    attention: Tensor  # float32 (B, L, H, T, S): the weights with which each token was predicted, in the decoder's layers and heads
+    # float32 (B, L, H, T, S): the weights with which each token was predicted, in the decoder's
+    # layers and heads.
+    attention: Tensor
 
     @property
     def log_probability(self) -> Tensor:
@@ -36,7 +40,8 @@ def score_translations(model: TokenModel, source: Tensor, target: Tensor) -> Sco
 def score_continuations(model: TokenModel, prompt: Tensor, target: Tensor) -> Scores:
     """Score continuations; attention is the self-attention.
 
-    It goes to P + T tokens: the start token, the prompt, and the target without its last token, with no padding between them.
+    It goes to P + T tokens: the start token, the prompt, and the target without its last token,
+    with no padding between them.
 
     Args:
         model: without an encoder.
@@ -46,9 +51,14 @@ def score_continuations(model: TokenModel, prompt: Tensor, target: Tensor) -> Sc
     rows = _after_start(join(prompt, target))[:, : model.config.max_length]  # (B, P+T)
     decoded = model.decode(rows, training=False)
     # The output at the prompt's last token predicts the target's first.
-    places = tf.minimum(count_tokens(prompt)[:, None] + tf.range(tf.shape(target)[1]), tf.shape(rows)[1] - 1)  # (B, T)
-    by_time = tf.transpose(tf.stack(decoded.self_weights, axis=1), [0, 3, 1, 2, 4])  # (B, P+T, L, H, P+T)
-    attention = tf.transpose(tf.gather(by_time, places, batch_dims=1), [0, 2, 3, 1, 4])  # (B, L, H, T, P+T)
+    # (B, T)
+    places = tf.minimum(
+        count_tokens(prompt)[:, None] + tf.range(tf.shape(target)[1]), tf.shape(rows)[1] - 1
+    )
+    # (B, P+T, L, H, P+T)
+    by_time = tf.transpose(tf.stack(decoded.self_weights, axis=1), [0, 3, 1, 2, 4])
+    # (B, L, H, T, P+T)
+    attention = tf.transpose(tf.gather(by_time, places, batch_dims=1), [0, 2, 3, 1, 4])
     return _scores(model, tf.gather(decoded.output, places, batch_dims=1), attention, target)
 
 
@@ -77,5 +87,10 @@ def join(first: Tensor, second: Tensor) -> Tensor:
     """Return rows (B, S+T) with the tokens of (B, S), then those of (B, T), then all padding."""
     length, total = tf.shape(first)[1], tf.shape(first)[1] + tf.shape(second)[1]
     given, places = count_tokens(first)[:, None], tf.range(total)[None, :]
-    both = tf.pad(tf.concat([first, second], axis=1), [[0, 0], [0, 1]])  # its last column is padding
-    return tf.gather(both, tf.where(places < given, places, tf.minimum(places - given + length, total)), batch_dims=1)
+    # Its last column is padding.
+    both = tf.pad(tf.concat([first, second], axis=1), [[0, 0], [0, 1]])
+    return tf.gather(
+        both,
+        tf.where(places < given, places, tf.minimum(places - given + length, total)),
+        batch_dims=1,
+    )

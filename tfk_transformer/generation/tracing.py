@@ -1,4 +1,6 @@
-"""The one way in which this library turns Python functions over tensors into TensorFlow functions."""
+"""The one way in which this library turns Python functions over tensors into TensorFlow
+functions.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,7 +14,8 @@ TEXTS = tf.TensorSpec([None], tf.string)  # a list of texts
 
 
 def traced(function: Callable[..., Any], specs: Sequence[Tensor]) -> Callable[..., Any]:
-    """Return the TensorFlow function of a Python function, traced once for inputs of these specs at its first call.
+    """Return the TensorFlow function of a Python function, traced once for inputs of these specs at
+    its first call.
 
     Args:
         function: a function from tensors to tensors.

@@ -1,9 +1,11 @@
 """Translations that contain given terms, by searches with forced beginnings.
 
-A term that a translation lacks is tried in every place between its words: the words before the place and the term are the forced
-beginning of another search, which finds the rest. The most probable result stays. This searches more places than grid beam search
-(Hokamp and Liu 2017) and dynamic beam allocation (Post and Vilar 2018) can keep in a beam. It needs no graph of its own, so that every
-runtime finds the same translations, and a translation that has its terms anyway stays as it is.
+A term that a translation lacks is tried in every place between its words: the words before the
+place and the term are the forced beginning of another search, which finds the rest. The most
+probable result stays. This searches more places than grid beam search (Hokamp and Liu 2017) and
+dynamic beam allocation (Post and Vilar 2018) can keep in a beam. It needs no graph of its own, so
+that every runtime finds the same translations, and a translation that has its terms anyway stays as
+it is.
 """
 
 from collections import Counter
@@ -33,15 +35,20 @@ class Best(NamedTuple, Generic[Found]):
 
 
 def missing(wanted: Sequence[str], text: str, placed: Sequence[str] = ()) -> list[str]:
-    """Return the terms that a text lacks, those that it has too rarely included. Upper and lower case are the same.
+    """Return the terms that a text lacks, those that it has too rarely included. Upper and lower
+    case are the same.
 
     Args:
         wanted: terms.
         text: a translation.
-        placed: terms that were forced into it. They count even if the search went on with further letters of their last word.
+        placed: terms that were forced into it. They count even if the search went on with further
+            letters of their last word.
     """
     forced = Counter(placed)
-    lacking = {term: count - max(_count(term, text), forced[term]) for term, count in Counter(wanted).items()}
+    lacking = {
+        term: count - max(_count(term, text), forced[term])
+        for term, count in Counter(wanted).items()
+    }
     return [term for term, count in lacking.items() for _ in range(count)]
 
 
@@ -54,7 +61,8 @@ def _count(term: str, text: str) -> int:
 
 
 def candidates(lacking: Sequence[str], text: str, forced: str) -> list[Candidate]:
-    """Return the forced beginnings with one of the terms, at every place between the words of a text that is not forced already.
+    """Return the forced beginnings with one of the terms, at every place between the words of a
+    text that is not forced already.
 
     Args:
         lacking: the terms that the text lacks.
@@ -62,14 +70,19 @@ def candidates(lacking: Sequence[str], text: str, forced: str) -> list[Candidate
         forced: its forced beginning.
     """
     starts = [start for start, _ in words(text, range(len(text))) if start >= len(forced)]
-    made = [_candidate(term, text[:start], text) for term in dict.fromkeys(lacking) for start in [*starts, len(text)]]
+    made = [
+        _candidate(term, text[:start], text)
+        for term in dict.fromkeys(lacking)
+        for start in [*starts, len(text)]
+    ]
     return list(dict.fromkeys(made))
 
 
 def _candidate(term: str, head: str, text: str) -> Candidate:
     """Return the beginning `head` of a text with a term.
 
-    At the start of a text that begins with a capital letter, the term gets one too. Before it is a blank where words have blanks.
+    At the start of a text that begins with a capital letter, the term gets one too. Before it is a
+    blank where words have blanks.
     """
     head = head.rstrip()
     if not head:

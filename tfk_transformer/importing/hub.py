@@ -6,7 +6,8 @@ from pathlib import Path
 
 NAME = re.compile(r"[\w.-]+/[\w.-]+")  # OWNER/MODEL
 FILES = ("*.json", "*.spm", "*.model", "README.md")  # of a model, besides its weights
-WEIGHTS = ("model.safetensors", "model-*.safetensors", "pytorch_model.bin", "pytorch_model-*.bin")  # the first that there are
+# The first that there are.
+WEIGHTS = ("model.safetensors", "model-*.safetensors", "pytorch_model.bin", "pytorch_model-*.bin")
 
 
 def is_name(model: str | PathLike[str]) -> bool:
@@ -15,10 +16,12 @@ def is_name(model: str | PathLike[str]) -> bool:
 
 
 def located(model: str | PathLike[str]) -> Path:
-    """Return the path of a model: the given one, or, if nothing is there and it is a name of the hub, the downloaded folder.
+    """Return the path of a model: the given one, or, if nothing is there and it is a name of the
+    hub, the downloaded folder.
 
-    Only the files that an import reads are downloaded, once; `huggingface_hub` keeps them in its cache, whose place and whether the
-    network may be used are its own settings (`HF_HOME`, `HF_HUB_OFFLINE`).
+    Only the files that an import reads are downloaded, once; `huggingface_hub` keeps them in its
+    cache, whose place and whether the network may be used are its own settings (`HF_HOME`,
+    `HF_HUB_OFFLINE`).
 
     Raises:
         ValueError: if the hub does not give the model.
@@ -31,10 +34,14 @@ def located(model: str | PathLike[str]) -> Path:
 
     try:
         for weights in WEIGHTS:
-            folder = Path(huggingface_hub.snapshot_download(str(model), allow_patterns=[*FILES, weights]))
+            folder = Path(
+                huggingface_hub.snapshot_download(str(model), allow_patterns=[*FILES, weights])
+            )
             if any(folder.glob(weights)):
                 break
     except (OSError, ValueError, HfHubHTTPError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0][:300]
-        raise ValueError(f"model: {model} is no folder, and the hub does not give a model of that name: {reason}") from None
+        raise ValueError(
+            f"model: {model} is no folder, and the hub does not give a model of that name: {reason}"
+        ) from None
     return folder

@@ -20,7 +20,8 @@ def check_languages(languages: Languages, known: Collection[str], family: str) -
     """Refuse languages that a folder does not have.
 
     Raises:
-        ValueError: naming both languages, if both are missing or unknown, with the nearest or some of those that the folder has.
+        ValueError: naming both languages, if both are missing or unknown, with the nearest or some
+            of those that the folder has.
     """
     if problems := list(_problems(languages, known, family)):
         raise ValueError("; ".join(problems) + ".")
@@ -32,9 +33,14 @@ def check_no_languages(languages: Languages, family: str) -> None:
     Raises:
         ValueError: naming every language that was given.
     """
-    if given := [f"{name}_language {language!r}" for name, language in languages._asdict().items() if language is not None]:
+    if given := [
+        f"{name}_language {language!r}"
+        for name, language in languages._asdict().items()
+        if language is not None
+    ]:
         raise ValueError(
-            f"languages: expected none for a folder of {family}, whose models have one source language, got {', '.join(given)}; "
+            f"languages: expected none for a folder of {family}, whose models have one source "
+            f"language, got {', '.join(given)}; "
             "a model for several target languages expects the language token in the text."
         )
 

@@ -1,4 +1,6 @@
-"""Vocabularies of other libraries in the order of this project's ids, and SentencePiece models that have these ids."""
+"""Vocabularies of other libraries in the order of this project's ids, and SentencePiece models that
+have these ids.
+"""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -26,14 +28,16 @@ class Special(NamedTuple):
     start: int  # the decoder's first token, in many families also the padding or the end token
     end: int
     unknown: int
-    own_start: bool = False  # whether the start token has a row that no text and no other token uses
+    # Whether the start token has a row that no text and no other token uses.
+    own_start: bool = False
 
 
 class Vocabulary(NamedTuple):
-    """The tokens of a side by this project's ids: the special ones, the family's others in their order, and pieces that it lacks.
+    """The tokens of a side by this project's ids: the special ones, the family's others in their
+    order, and pieces that it lacks.
 
-    The start token is a token of its own, which may share its row of the tables with another one. A piece that the vocabulary lacks
-    has the row of the unknown token.
+    The start token is a token of its own, which may share its row of the tables with another one. A
+    piece that the vocabulary lacks has the row of the unknown token.
     """
 
     pieces: tuple[str, ...]
@@ -57,12 +61,20 @@ def check_rows(special: Special, pad: int, end: int, path: Path) -> None:
         ValueError: with the rows that differ.
     """
     rows = {PAD: (pad, special.pad), END: (end, special.end)}
-    if wrong := [f"{name} {wanted}, got {got}" for name, (wanted, got) in rows.items() if wanted != got]:
-        raise ValueError(f"vocabulary: expected in {path} the rows of config.json: {'; '.join(wrong)}.")
+    if wrong := [
+        f"{name} {wanted}, got {got}" for name, (wanted, got) in rows.items() if wanted != got
+    ]:
+        raise ValueError(
+            f"vocabulary: expected in {path} the rows of config.json: {'; '.join(wrong)}."
+        )
 
 
 def arranged(
-    pieces: Mapping[str, int], rows: int, special: Special, lacking: Iterable[str] = (), never: Collection[int] = ()
+    pieces: Mapping[str, int],
+    rows: int,
+    special: Special,
+    lacking: Iterable[str] = (),
+    never: Collection[int] = (),
 ) -> Vocabulary:
     """Return a family's vocabulary in the order of this project's ids.
 
@@ -79,21 +91,35 @@ def arranged(
     names: dict[int, str] = {}
     for piece, row in pieces.items():
         if type(row) is not int or not 0 <= row < rows:
-            raise ValueError(f"vocabulary: expected a row of its own below {rows:,} for each piece, got {row!r} for '{piece}'.")
+            raise ValueError(
+                f"vocabulary: expected a row of its own below {rows:,} for each piece, got "
+                f"{row!r} for '{piece}'."
+            )
         if names.setdefault(row, piece) != piece:
             raise ValueError(
-                f"vocabulary: expected a row of its own below {rows:,} for each piece, got {row} for '{names[row]}' and for '{piece}'."
+                f"vocabulary: expected a row of its own below {rows:,} for each piece, got {row} "
+                f"for '{names[row]}' and for '{piece}'."
             )
     first = [special.pad, special.start, special.end, special.unknown]
-    others = [row for row in range(rows) if row not in (first if special.own_start else (special.pad, special.end, special.unknown))]
+    others = [
+        row
+        for row in range(rows)
+        if row not in (first if special.own_start else (special.pad, special.end, special.unknown))
+    ]
     more = sorted(lacking)
-    free = next(name for name in (f"<s{'_' * n}>" for n in range(len(pieces) + 1)) if name not in pieces)
+    free = next(
+        name for name in (f"<s{'_' * n}>" for n in range(len(pieces) + 1)) if name not in pieces
+    )
     texts = [names.get(row, f"<row {row}>") for row in [*first, *others]]
     texts[START_ID] = texts[START_ID] if special.own_start else free
     count = len(texts)
     all_rows = np.array([*first, *others, *[special.unknown] * len(more)])
     places = np.arange(len(all_rows))
-    silent = (places >= count) | np.isin(all_rows, list(never)) | ((places == START_ID) & (not special.own_start))
+    silent = (
+        (places >= count)
+        | np.isin(all_rows, list(never))
+        | ((places == START_ID) & (not special.own_start))
+    )
     return Vocabulary((*texts, *more), all_rows, silent)
 
 
@@ -101,7 +127,8 @@ def parsed_model(model: bytes, name: str) -> ModelProto:
     """Return a SentencePiece model as a message.
 
     Raises:
-        ValueError: if the bytes are not one that SentencePiece opens, or it is of another type than `TYPES`.
+        ValueError: if the bytes are not one that SentencePiece opens, or it is of another type than
+            `TYPES`.
     """
     try:
         proto = ModelProto.FromString(model)
@@ -109,10 +136,16 @@ def parsed_model(model: bytes, name: str) -> ModelProto:
     except DecodeError:
         proto = ModelProto()
     except RuntimeError as error:
-        raise ValueError(f"tokenizer: expected a SentencePiece model in {name}, got one that SentencePiece refuses ({error}).") from None
+        raise ValueError(
+            f"tokenizer: expected a SentencePiece model in {name}, got one that SentencePiece "
+            f"refuses ({error})."
+        ) from None
     if not proto.pieces or proto.trainer_spec.model_type not in TYPES:
         got = "one of another type" if proto.pieces else "something else"
-        raise ValueError(f"tokenizer: expected a SentencePiece model of type unigram, bpe or char in {name}, got {got}.")
+        raise ValueError(
+            f"tokenizer: expected a SentencePiece model of type unigram, bpe or char in {name}, "
+            f"got {got}."
+        )
     return proto
 
 
@@ -121,47 +154,74 @@ def text_pieces(proto: ModelProto) -> list[str]:
     return [piece.piece for piece in proto.pieces if piece.type not in NEVER_FROM_TEXT]
 
 
-def sentencepiece_model(proto: ModelProto, vocabulary: Vocabulary, tags: Sequence[str] = (), lacking: int = Piece.UNUSED) -> bytes:
-    """Return a SentencePiece model that segments texts as `proto` does and has the ids of a vocabulary.
+def sentencepiece_model(
+    proto: ModelProto, vocabulary: Vocabulary, tags: Sequence[str] = (), lacking: int = Piece.UNUSED
+) -> bytes:
+    """Return a SentencePiece model that segments texts as `proto` does and has the ids of a
+    vocabulary.
 
-    Tokens that `proto` lacks never come from a text. The scores, types and normalization of the others stay.
+    Tokens that `proto` lacks never come from a text. The scores, types and normalization of the
+    others stay.
 
     Args:
         proto: the model.
-        vocabulary: the tokens. Those that it does not have and `proto` has become unknown, or are segmented further.
-        tags: tokens of the vocabulary that become one piece each where a text has them after a blank or at its start.
-        lacking: the type of the tokens that `proto` lacks: unused ones are decoded, and control tokens are not. A model of another type
-            than "unigram" always gets control tokens, since it would merge pieces to unused ones first.
+        vocabulary: the tokens. Those that it does not have and `proto` has become unknown, or are
+            segmented further.
+        tags: tokens of the vocabulary that become one piece each where a text has them after a
+            blank or at its start.
+        lacking: the type of the tokens that `proto` lacks: unused ones are decoded, and control
+            tokens are not. A model of another type than "unigram" always gets control tokens, since
+            it would merge pieces to unused ones first.
 
     Raises:
         ValueError: if there are tags, and `proto` is not of type "unigram".
     """
     if tags and proto.trainer_spec.model_type != UNIGRAM:
-        raise ValueError(f"tokenizer: expected a model of type unigram for a vocabulary with language tokens, got another, and {tags[0]}.")
+        raise ValueError(
+            "tokenizer: expected a model of type unigram for a vocabulary with language tokens, "
+            f"got another, and {tags[0]}."
+        )
     lacking = lacking if proto.trainer_spec.model_type == UNIGRAM else Piece.CONTROL
     known = {piece.piece: piece for piece in proto.pieces}
     marks = dict(zip(tags, _normalized(proto, tags), strict=True))
     # Only these: a family's self tests have its ids.
-    specs = {"trainer_spec": proto.trainer_spec, "normalizer_spec": proto.normalizer_spec, "denormalizer_spec": proto.denormalizer_spec}
+    specs = {
+        "trainer_spec": proto.trainer_spec,
+        "normalizer_spec": proto.normalizer_spec,
+        "denormalizer_spec": proto.denormalizer_spec,
+    }
     made = ModelProto(**specs)
     for token, text in enumerate(vocabulary.pieces):
         made.pieces.add(**_piece(token, text, known, marks, lacking))
     spec = made.trainer_spec
     spec.vocab_size = len(vocabulary.pieces)
-    spec.pad_piece, spec.bos_piece, spec.eos_piece, spec.unk_piece = vocabulary.pieces[: UNKNOWN_ID + 1]
+    spec.pad_piece, spec.bos_piece, spec.eos_piece, spec.unk_piece = vocabulary.pieces[
+        : UNKNOWN_ID + 1
+    ]
     spec.pad_id, spec.bos_id, spec.eos_id, spec.unk_id = PAD_ID, START_ID, END_ID, UNKNOWN_ID
     return bytes(made.SerializeToString())
 
 
-def _piece(token: int, text: str, known: Mapping[str, Piece], marks: Mapping[str, str], lacking: int) -> dict[str, object]:
+def _piece(
+    token: int, text: str, known: Mapping[str, Piece], marks: Mapping[str, str], lacking: int
+) -> dict[str, object]:
     if token <= UNKNOWN_ID:
-        return {"piece": text, "score": 0.0, "type": Piece.UNKNOWN if token == UNKNOWN_ID else Piece.CONTROL}
-    if text in marks:  # all other scores are log-probabilities, so the best segmentation has this piece
+        return {
+            "piece": text,
+            "score": 0.0,
+            "type": Piece.UNKNOWN if token == UNKNOWN_ID else Piece.CONTROL,
+        }
+    # All other scores are log-probabilities, so the best segmentation has this piece.
+    if text in marks:
         return {"piece": marks[text], "score": 0.0, "type": Piece.NORMAL}
     if text not in known:
         return {"piece": text, "score": 0.0, "type": lacking}
     kept = known[text]
-    return {"piece": text, "score": kept.score, "type": Piece.CONTROL if kept.type == Piece.UNKNOWN else kept.type}
+    return {
+        "piece": text,
+        "score": kept.score,
+        "type": Piece.CONTROL if kept.type == Piece.UNKNOWN else kept.type,
+    }
 
 
 def _normalized(proto: ModelProto, texts: Sequence[str]) -> list[str]:

@@ -36,8 +36,9 @@ class Request(NamedTuple):
 class Search(NamedTuple):
     """A search that is ready to run."""
 
-    # (texts, prefixes) -> texts (N, n_best), scores (N, n_best) and, where details are requested, int32 source ids (N, S), ids
-    # (N, n_best, T), float32 token log-probabilities (N, n_best, T) and perhaps attention (N, n_best, L, H, T, S).
+    # (texts, prefixes) -> texts (N, n_best), scores (N, n_best) and, where details are requested,
+    # int32 source ids (N, S), ids (N, n_best, T), float32 token log-probabilities (N, n_best, T)
+    # and perhaps attention (N, n_best, L, H, T, S).
     run: Callable[..., Sequence[Any]]
     at_once: int = 1  # batches that run at the same time
 
@@ -46,7 +47,9 @@ class BaseTranslator(PairScorer):
     """A translator; a subclass provides `_search`, `_scored`, `_tokenizers` and `stream`."""
 
     max_length: int  # of a source, and of a target, in tokens
-    _refusal = "expected a classifier, got a translator; use translate, stream, score or score_tokens."
+    _refusal = (
+        "expected a classifier, got a translator; use translate, stream, score or score_tokens."
+    )
 
     @abstractmethod
     def _search(self, request: Request, settings: dict[str, Any]) -> Search:
@@ -67,10 +70,17 @@ class BaseTranslator(PairScorer):
         """Translate texts; see `TranslatorProtocol.translate`."""
         check_texts(texts)
         if glossary is not None:
-            options = {"batch_size": batch_size, "token_scores": token_scores, "attention": attention, "use_cache": use_cache}
+            options = {
+                "batch_size": batch_size,
+                "token_scores": token_scores,
+                "attention": attention,
+                "use_cache": use_cache,
+            }
             return translate_with_glossary(self, texts, glossary, prefixes, **options, **settings)
         forced = check_prefixes(prefixes, texts)
-        search = self._search(Request(len(texts), batch_size, token_scores, attention, use_cache), settings)
+        search = self._search(
+            Request(len(texts), batch_size, token_scores, attention, use_cache), settings
+        )
         rows = in_batches(texts, batch_size, search.run, forced, at_once=search.at_once)
 
         def detailed(number: int, translation: Translation) -> Translation:
@@ -78,9 +88,14 @@ class BaseTranslator(PairScorer):
             return self._with_details(translation, token_scores, *arrays) if arrays else translation
 
         try:
-            translations = to_translations(texts, [row[:2] for row in rows], self.max_length, forced)
+            translations = to_translations(
+                texts, [row[:2] for row in rows], self.max_length, forced
+            )
         except TextError as error:
-            error.results = {number: detailed(number, translation) for number, translation in error.results.items()}
+            error.results = {
+                number: detailed(number, translation)
+                for number, translation in error.results.items()
+            }
             raise
         return [detailed(number, translation) for number, translation in enumerate(translations)]
 
@@ -96,7 +111,9 @@ class BaseTranslator(PairScorer):
         **settings: float,
     ) -> "DocumentTranslation":
         """Translate a document; see `TranslatorProtocol.translate_document`."""
-        return translate_document(self, text, format, language, lines, attention_layer, batch_size=batch_size, **settings)
+        return translate_document(
+            self, text, format, language, lines, attention_layer, batch_size=batch_size, **settings
+        )
 
     def _with_details(
         self,
@@ -129,6 +146,7 @@ def refuse_uncached(use_cache: bool) -> None:
     """
     if not use_cache:
         raise ValueError(
-            "use_cache: expected True, got False; exported files hold only the cached decoding step. "
+            "use_cache: expected True, got False; exported files hold only the cached decoding "
+            "step. "
             "Open the bundle to decode without a cache."
         )

@@ -51,9 +51,15 @@ def translate_document(
 
 
 def _best(
-    translator: "TranslatorProtocol", texts: Sequence[str], attention: bool, layer: int | None, settings: dict[str, Any]
+    translator: "TranslatorProtocol",
+    texts: Sequence[str],
+    attention: bool,
+    layer: int | None,
+    settings: dict[str, Any],
 ) -> list[TranslatedText | None]:
-    """Return the best hypothesis of each text, None for a text that is too long, with its attention (T, S)."""
+    """Return the best hypothesis of each text, None for a text that is too long, with its attention
+    (T, S).
+    """
     try:
         results = dict(enumerate(translator.translate(texts, attention=attention, **settings)))
     except TextError as error:
@@ -61,7 +67,9 @@ def _best(
         if not results and len(error.reasons) < len(texts):  # the model did not run
             raise
     best = {number: translation.hypotheses[0] for number, translation in results.items()}
-    return [_of_layer(best[number], layer) if number in best else None for number in range(len(texts))]
+    return [
+        _of_layer(best[number], layer) if number in best else None for number in range(len(texts))
+    ]
 
 
 def _of_layer(found: Hypothesis, layer: int | None) -> TranslatedText:
@@ -70,6 +78,10 @@ def _of_layer(found: Hypothesis, layer: int | None) -> TranslatedText:
         return TranslatedText(found.text, found.score)
     layers = len(found.attention)
     if layer is not None and not -layers <= layer < layers:
-        raise ValueError(f"attention_layer: expected a number from {-layers} to {layers - 1}, got {layer}.")
+        raise ValueError(
+            f"attention_layer: expected a number from {-layers} to {layers - 1}, got {layer}."
+        )
     weights = found.attention.mean(axis=0) if layer is None else found.attention[layer]
-    return TranslatedText(found.text, found.score, found.tokens, found.source_tokens, weights.mean(axis=0))
+    return TranslatedText(
+        found.text, found.score, found.tokens, found.source_tokens, weights.mean(axis=0)
+    )

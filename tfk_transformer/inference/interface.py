@@ -1,6 +1,7 @@
 """The interface that bundles, SavedModels and ONNX files share, whichever runtime executes them.
 
-A class that inherits from a protocol and does not define one of its methods refuses it, with the class attribute `_refusal`.
+A class that inherits from a protocol and does not define one of its methods refuses it, with the
+class attribute `_refusal`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,25 +39,28 @@ class TranslatorProtocol(Protocol):
         Args:
             texts: the source texts. A blank text has a blank translation with score 0.
             batch_size: texts translated at once; it does not change the results.
-            prefixes: the forced beginning of each text's translations; None or "" forces nothing. Prefixes count neither in
-                scores nor in length limits.
+            prefixes: the forced beginning of each text's translations; None or "" forces nothing.
+                Prefixes count neither in scores nor in length limits.
             token_scores: whether hypotheses have `tokens` and `token_log_probs`.
-            attention: whether hypotheses have `tokens` and `attention`: for each token, the attention of every layer and head of
-                the decoder to the source, or in a decoder-only model to all tokens before.
-            use_cache: whether each decoding step computes only the last position and reads the keys and values of earlier ones
-                from a cache. False recomputes the whole prefix: slower, and equal but for rounding. Exported files hold only the
-                cached step and refuse False.
-            glossary: source terms with their translations. The translation of a text that has a term contains the term's
-                translation. If the search does not find it anyway, it is tried at every place of the translation, and the most
-                probable result stays. With ONNX this needs `score.onnx` beside the file. See docs/documents.md.
+            attention: whether hypotheses have `tokens` and `attention`: for each token, the
+                attention of every layer and head of the decoder to the source, or in a decoder-only
+                model to all tokens before.
+            use_cache: whether each decoding step computes only the last position and reads the keys
+                and values of earlier ones from a cache. False recomputes the whole prefix: slower,
+                and equal but for rounding. Exported files hold only the cached step and refuse
+                False.
+            glossary: source terms with their translations. The translation of a text that has a
+                term contains the term's translation. If the search does not find it anyway, it is
+                tried at every place of the translation, and the most probable result stays. With
+                ONNX this needs `score.onnx` beside the file. See docs/documents.md.
             **settings: search settings, see `SearchSettings`.
 
         Returns:
             One translation for each text, in the order of `texts`.
 
         Raises:
-            ValueError: if a text or a prefix is too long for the model, a setting is invalid, or the files do not hold what was
-                requested.
+            ValueError: if a text or a prefix is too long for the model, a setting is invalid, or
+                the files do not hold what was requested.
         """
         _refuse(self, "translate")
 
@@ -71,44 +75,55 @@ class TranslatorProtocol(Protocol):
         batch_size: int = 64,
         **settings: float,
     ) -> "DocumentTranslation":
-        """Translate a document sentence by sentence. Everything between the sentences stays as it is.
+        """Translate a document sentence by sentence. Everything between the sentences stays as it
+        is.
 
-        Markup inside of a sentence is put where its words are in the translation, by the attention of the decoder to the source.
-        Only sentences with markup, or whose numbers are missing in their translation, need the attention, and with ONNX the files
-        that `translate` needs for it. The package needs the extra `documents`.
+        Markup inside of a sentence is put where its words are in the translation, by the attention
+        of the decoder to the source. Only sentences with markup, or whose numbers are missing in
+        their translation, need the attention, and with ONNX the files that `translate` needs for
+        it. The package needs the extra `documents`.
 
         Args:
             text: the document.
             format: "text", "markdown" or "html".
-            language: the ISO 639 code of the document's language, by which it is split into sentences.
-            lines: whether each line of a plain text is a paragraph. If False, paragraphs end at blank lines.
-            attention_layer: the layer of the decoder whose attention places markup; negative numbers count from the last one.
-                Default: the mean of all.
+            language: the ISO 639 code of the document's language, by which it is split into
+                sentences.
+            lines: whether each line of a plain text is a paragraph. If False, paragraphs end at
+                blank lines.
+            attention_layer: the layer of the decoder whose attention places markup; negative
+                numbers count from the last one. Default: the mean of all.
             batch_size: sentences translated at once; it does not change the results.
             **settings: search settings, see `SearchSettings`.
 
         Raises:
-            ValueError: if an argument or a setting is invalid, or the files do not hold what the document needs.
-            ImportError: if a package of the extra `documents` is not installed, with the line that installs it.
+            ValueError: if an argument or a setting is invalid, or the files do not hold what the
+                document needs.
+            ImportError: if a package of the extra `documents` is not installed, with the line that
+                installs it.
         """
         _refuse(self, "translate_document")
 
     def stream(self, text: str, **settings: float) -> Iterator[str]:
         """Translate one text and yield parts of its translation while they are decoded.
 
-        The parts, joined, are the text that `translate` returns with `beam_size=1`, greedy or sampled with a `temperature`.
+        The parts, joined, are the text that `translate` returns with `beam_size=1`, greedy or
+        sampled with a `temperature`.
 
         Args:
             text: the source text. A blank text has a blank translation.
             **settings: search settings, see `SearchSettings`. `beam_size` is 1.
 
         Raises:
-            ValueError: before the first part, if the text is too long for the model, a setting is invalid, or `beam_size` is not 1.
+            ValueError: before the first part, if the text is too long for the model, a setting is
+                invalid, or `beam_size` is not 1.
         """
         _refuse(self, "stream")
 
-    def score(self, sources: Sequence[str], targets: Sequence[str], *, batch_size: int = 64) -> np.ndarray:
-        """Return the log-probability of each target given its source, float32 (N,), from one full masked pass.
+    def score(
+        self, sources: Sequence[str], targets: Sequence[str], *, batch_size: int = 64
+    ) -> np.ndarray:
+        """Return the log-probability of each target given its source, float32 (N,), from one full
+        masked pass.
 
         Args:
             sources: the source texts.
@@ -116,12 +131,18 @@ class TranslatorProtocol(Protocol):
             batch_size: pairs scored at once; it does not change the results.
 
         Raises:
-            ValueError: if the numbers of sources and targets differ, or a text is too long for the model.
+            ValueError: if the numbers of sources and targets differ, or a text is too long for the
+                model.
         """
         _refuse(self, "score")
 
     def score_tokens(
-        self, sources: Sequence[str], targets: Sequence[str], *, batch_size: int = 64, attention: bool = False
+        self,
+        sources: Sequence[str],
+        targets: Sequence[str],
+        *,
+        batch_size: int = 64,
+        attention: bool = False,
     ) -> list[ScoredTarget]:
         """Score pairs as `score` does, and return the log-probability of each token too.
 
@@ -132,8 +153,8 @@ class TranslatorProtocol(Protocol):
             attention: whether the results have `attention`.
 
         Raises:
-            ValueError: if the numbers of sources and targets differ, a text is too long for the model, or the files do not hold
-                what was requested.
+            ValueError: if the numbers of sources and targets differ, a text is too long for the
+                model, or the files do not hold what was requested.
         """
         _refuse(self, "score_tokens")
 
@@ -158,7 +179,9 @@ class ClassifierProtocol(Protocol):
 
 
 class LoadedModel(TranslatorProtocol, ClassifierProtocol, Protocol):
-    """The result of `tfk_transformer.load`: a translator or a classifier, whose methods for the other kind raise ValueError."""
+    """The result of `tfk_transformer.load`: a translator or a classifier, whose methods for the
+    other kind raise ValueError.
+    """
 
 
 def _refuse(model: object, method: str) -> NoReturn:

@@ -20,20 +20,35 @@ class PairScorer(LoadedModel):
     """Score pairs of texts; a subclass provides `_scored` and `_tokenizers`."""
 
     @abstractmethod
-    def _scored(self, sources: Sequence[str], targets: Sequence[str], batch_size: int, attention: bool) -> list[tuple[Any, ...]]:
-        """Return a row for each pair: its log-probability, source ids, target ids, token log-probabilities and, if wanted, attention."""
+    def _scored(
+        self, sources: Sequence[str], targets: Sequence[str], batch_size: int, attention: bool
+    ) -> list[tuple[Any, ...]]:
+        """Return a row for each pair: its log-probability, source ids, target ids, token
+        log-probabilities and, if wanted, attention.
+        """
 
     @property
     @abstractmethod
     def _tokenizers(self) -> "Tokenizers": ...
 
-    def score(self, sources: Sequence[str], targets: Sequence[str], *, batch_size: int = 64) -> np.ndarray:
-        """Return the log-probability of each target given its source, float32 (N,); see `TranslatorProtocol.score`."""
-        log_probabilities = self._results(lambda number, row: float(row[0]), sources, targets, batch_size, attention=False)
+    def score(
+        self, sources: Sequence[str], targets: Sequence[str], *, batch_size: int = 64
+    ) -> np.ndarray:
+        """Return the log-probability of each target given its source, float32 (N,); see
+        `TranslatorProtocol.score`.
+        """
+        log_probabilities = self._results(
+            lambda number, row: float(row[0]), sources, targets, batch_size, attention=False
+        )
         return np.array(log_probabilities, "float32")
 
     def score_tokens(
-        self, sources: Sequence[str], targets: Sequence[str], *, batch_size: int = 64, attention: bool = False
+        self,
+        sources: Sequence[str],
+        targets: Sequence[str],
+        *,
+        batch_size: int = 64,
+        attention: bool = False,
     ) -> list[ScoredTarget]:
         """Score pairs token by token; see `TranslatorProtocol.score_tokens`."""
 
@@ -44,7 +59,12 @@ class PairScorer(LoadedModel):
         return self._results(scored_target, sources, targets, batch_size, attention)
 
     def _results(
-        self, convert: Callable[[int, Any], Result], sources: Sequence[str], targets: Sequence[str], batch_size: int, attention: bool
+        self,
+        convert: Callable[[int, Any], Result],
+        sources: Sequence[str],
+        targets: Sequence[str],
+        batch_size: int,
+        attention: bool,
     ) -> list[Result]:
         """Score pairs, and turn the number and the row of each into its result."""
         try:

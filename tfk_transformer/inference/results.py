@@ -1,4 +1,6 @@
-"""The results of translating, scoring and classifying, and how the rows that a model returns become results."""
+"""The results of translating, scoring and classifying, and how the rows that a model returns become
+results.
+"""
 
 import math
 from collections.abc import Sequence
@@ -8,7 +10,8 @@ import numpy as np
 
 from tfk_transformer.inference.text_errors import TextError
 
-NO_HYPOTHESIS = -5e8  # a search that finds fewer hypotheses than requested gives the missing ones a score of -1e9
+# A search that finds fewer hypotheses than requested gives the missing ones a score of -1e9.
+NO_HYPOTHESIS = -5e8
 
 
 class Hypothesis(NamedTuple):
@@ -16,10 +19,13 @@ class Hypothesis(NamedTuple):
 
     text: str
     score: float  # log-probability / length penalty + coverage penalty
-    tokens: list[str] | None = None  # T pieces; the last one is the end token's, unless the length limit cut the hypothesis
+    # T pieces; the last one is the end token's, unless the length limit cut the hypothesis.
+    tokens: list[str] | None = None
     token_log_probs: list[float] | None = None  # T log-probabilities
-    attention: np.ndarray | None = None  # float32 (L, H, T, S), of the decoder's layers and heads; each row sums to 1
-    source_tokens: list[str] | None = None  # the S pieces attended to: the source; in a decoder-only model, all tokens before the last
+    # float32 (L, H, T, S), of the decoder's layers and heads; each row sums to 1.
+    attention: np.ndarray | None = None
+    # The S pieces attended to: the source; in a decoder-only model, all tokens before the last.
+    source_tokens: list[str] | None = None
 
     @property
     def token_scores(self) -> list[float] | None:
@@ -81,7 +87,10 @@ class Classification(NamedTuple):
 
 
 def to_translations(
-    texts: Sequence[str], rows: Sequence[Sequence[Any]], max_length: int, prefixes: Sequence[str] = ()
+    texts: Sequence[str],
+    rows: Sequence[Sequence[Any]],
+    max_length: int,
+    prefixes: Sequence[str] = (),
 ) -> list[Translation]:
     """Turn rows of texts and scores into translations.
 
@@ -92,46 +101,86 @@ def to_translations(
         prefixes: the forced beginnings, for the error message.
 
     Raises:
-        TextError: if a score is NaN, which marks a source or a prefix that is too long. It contains the other translations.
+        TextError: if a score is NaN, which marks a source or a prefix that is too long. It contains
+            the other translations.
     """
-    translations = [Translation(text, _hypotheses(*row)) for text, row in zip(texts, rows, strict=True)]
+    translations = [
+        Translation(text, _hypotheses(*row)) for text, row in zip(texts, rows, strict=True)
+    ]
     scores = [translation.score for translation in translations]
-    _refuse_too_long(texts, translations, scores, max_length, "texts, prefixes" if any(prefixes) else "texts")
+    _refuse_too_long(
+        texts, translations, scores, max_length, "texts, prefixes" if any(prefixes) else "texts"
+    )
     return translations
 
 
 def to_classifications(
-    texts: Sequence[str], rows: Sequence[tuple[str | bytes, float, Sequence[float]]], labels: Sequence[str], max_length: int
+    texts: Sequence[str],
+    rows: Sequence[tuple[str | bytes, float, Sequence[float]]],
+    labels: Sequence[str],
+    max_length: int,
 ) -> list[Classification]:
-    """Turn rows of a label, its probability and the probabilities of all labels into classifications.
+    """Turn rows of a label, its probability and the probabilities of all labels into
+    classifications.
 
     Raises:
-        TextError: if a probability is NaN, which marks a text that is too long. It contains the other classifications.
+        TextError: if a probability is NaN, which marks a text that is too long. It contains the
+            other classifications.
     """
     classifications = [
-        Classification(text, _decoded(label), float(probability), dict(zip(labels, map(float, probabilities), strict=True)))
+        Classification(
+            text,
+            _decoded(label),
+            float(probability),
+            dict(zip(labels, map(float, probabilities), strict=True)),
+        )
         for text, (label, probability, probabilities) in zip(texts, rows, strict=True)
     ]
-    _refuse_too_long(texts, classifications, [found.probability for found in classifications], max_length)
+    _refuse_too_long(
+        texts, classifications, [found.probability for found in classifications], max_length
+    )
     return classifications
 
 
-def _refuse_too_long(texts: Sequence[str], results: Sequence[Any], scores: Sequence[float], max_length: int, names: str = "texts") -> None:
+def _refuse_too_long(
+    texts: Sequence[str],
+    results: Sequence[Any],
+    scores: Sequence[float],
+    max_length: int,
+    names: str = "texts",
+) -> None:
     """Raise a `TextError` for the texts whose score is NaN, with the results of the others."""
-    too_long = {i: f"'{texts[i][:30]}…', {len(texts[i].split())} words" for i, score in enumerate(scores) if math.isnan(score)}
+    too_long = {
+        i: f"'{texts[i][:30]}…', {len(texts[i].split())} words"
+        for i, score in enumerate(scores)
+        if math.isnan(score)
+    }
     if too_long:
         named = ", ".join(f"number {i + 1} ({text})" for i, text in list(too_long.items())[:3])
         raise TextError(
             names,
-            f"expected at most {max_length} tokens each, got more in {len(too_long)}: {named}; split them into sentences.",
-            {i: f"expected at most {max_length} tokens, got more ({text}); split it into sentences." for i, text in too_long.items()},
+            (
+                f"expected at most {max_length} tokens each, got more in {len(too_long)}: {named}; "
+                "split them into sentences."
+            ),
+            {
+                i: (
+                    f"expected at most {max_length} tokens, got more ({text}); split it into "
+                    "sentences."
+                )
+                for i, text in too_long.items()
+            },
             {i: result for i, result in enumerate(results) if i not in too_long},
         )
 
 
 def _hypotheses(texts: Sequence[str | bytes], scores: Sequence[float]) -> list[Hypothesis]:
-    """Return the hypotheses that the search found: the first one always, the others if their scores are possible."""
-    found = [Hypothesis(_decoded(text), float(score)) for text, score in zip(texts, scores, strict=True)]
+    """Return the hypotheses that the search found: the first one always, the others if their scores
+    are possible.
+    """
+    found = [
+        Hypothesis(_decoded(text), float(score)) for text, score in zip(texts, scores, strict=True)
+    ]
     return found[:1] + [hypothesis for hypothesis in found[1:] if hypothesis.score > NO_HYPOTHESIS]
 
 

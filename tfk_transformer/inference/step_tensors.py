@@ -1,9 +1,10 @@
-"""The tensors that pass between an encoder, the steps of a decoder and the host program: their names and shapes. All are float32.
+"""The tensors that pass between an encoder, the steps of a decoder and the host program: their
+names and shapes. All are float32.
 
 The layers of an ensemble are numbered from the first of its first member to the last of its last.
 
-N sources with one hypothesis each; S source tokens; P positions so far. Where the model puts tokens before each source or target, S or
-P is what it reads: "1+S" is one such token and the source's.
+N sources with one hypothesis each; S source tokens; P positions so far. Where the model puts tokens
+before each source or target, S or P is what it reads: "1+S" is one such token and the source's.
 """
 
 from collections.abc import Sequence
@@ -13,13 +14,23 @@ if TYPE_CHECKING:
     from tfk_transformer.config.model_options import TokenConfig
 
 # The settings that choose a token. The other search settings concern beams, or when to stop.
-STEP_SETTINGS = ("min_length", "temperature", "top_k", "top_p", "seed", "repetition_penalty", "no_repeat_ngram_size")
+STEP_SETTINGS = (
+    "min_length",
+    "temperature",
+    "top_k",
+    "top_p",
+    "seed",
+    "repetition_penalty",
+    "no_repeat_ngram_size",
+)
 
 Shapes = dict[str, tuple[int | str, ...]]  # letters stand for sizes known at run time
 
 
 def memory_shapes(config: "TokenConfig") -> Shapes:
-    """Return the outputs of an encoder, which each decoding step reads; none for a decoder-only model."""
+    """Return the outputs of an encoder, which each decoding step reads; none for a decoder-only
+    model.
+    """
     if config.architecture == "decoder":
         return {}
     length = _after(config.members[0].source_prefix, "S")
@@ -27,7 +38,9 @@ def memory_shapes(config: "TokenConfig") -> Shapes:
 
 
 def cache_shapes(config: "TokenConfig", prefix: str = "", positions: str = "P") -> Shapes:
-    """Return the KV cache that each decoding step reads, or with another prefix the one that it returns."""
+    """Return the KV cache that each decoding step reads, or with another prefix the one that it
+    returns.
+    """
     return _layers(config, f"{prefix}cache", _after(config.members[0].target_prefix, positions))
 
 

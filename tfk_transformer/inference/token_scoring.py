@@ -1,4 +1,6 @@
-"""Scores of tokens: pairs of texts checked and batched, and padded arrays of ids turned into named tokens."""
+"""Scores of tokens: pairs of texts checked and batched, and padded arrays of ids turned into named
+tokens.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -19,17 +21,22 @@ except ModuleNotFoundError as error:
 
 
 def score_in_batches(
-    sources: Sequence[str], targets: Sequence[str], batch_size: int, max_length: int, run: Callable[..., Sequence[Any]]
+    sources: Sequence[str],
+    targets: Sequence[str],
+    batch_size: int,
+    max_length: int,
+    run: Callable[..., Sequence[Any]],
 ) -> list[tuple[Any, ...]]:
-    """Score pairs of texts, those of similar length together, and return each pair's row of the results, in their order.
+    """Score pairs of texts, those of similar length together, and return each pair's row of the
+    results, in their order.
 
     Args:
         sources: the source texts.
         targets: one translation of each source.
         batch_size: pairs scored at once.
         max_length: the model's limit for each side in tokens, for the error message.
-        run: maps sources and targets to arrays with one row for each pair. The first array holds log-probabilities, NaN where a
-            side is too long.
+        run: maps sources and targets to arrays with one row for each pair. The first array holds
+            log-probabilities, NaN where a side is too long.
 
     Raises:
         ValueError: if the numbers of sources and targets differ.
@@ -38,7 +45,9 @@ def score_in_batches(
     check_texts(sources, "sources")
     check_texts(targets, "targets")
     if len(sources) != len(targets):
-        raise ValueError(f"targets: expected one for each of {len(sources)} sources, got {len(targets)}.")
+        raise ValueError(
+            f"targets: expected one for each of {len(sources)} sources, got {len(targets)}."
+        )
     rows = in_batches(sources, batch_size, run, targets)
     too_long = [number for number, row in enumerate(rows) if np.isnan(row[0])]
     if too_long:
@@ -76,18 +85,37 @@ class Tokenizers(NamedTuple):
         log_probs: np.ndarray | None = None,
         attention: np.ndarray | None = None,
     ) -> Hypothesis:
-        """Add tokens, their log-probabilities and their attention to a hypothesis; the arguments are those of `details`."""
+        """Add tokens, their log-probabilities and their attention to a hypothesis; the arguments
+        are those of `details`.
+        """
         return hypothesis._replace(**self.details(source_ids, ids, log_probs, attention)._asdict())
 
     def scored_target(
-        self, text: str, log_probability: float, source_ids: np.ndarray, ids: np.ndarray, log_probs: np.ndarray, *attention: np.ndarray
+        self,
+        text: str,
+        log_probability: float,
+        source_ids: np.ndarray,
+        ids: np.ndarray,
+        log_probs: np.ndarray,
+        *attention: np.ndarray,
     ) -> ScoredTarget:
         """Return the result for a given target; the arguments are those of `details`."""
         details = self.details(source_ids, ids, log_probs, *attention)
-        return ScoredTarget(text, log_probability, details.tokens, details.token_log_probs or [], details.attention, details.source_tokens)
+        return ScoredTarget(
+            text,
+            log_probability,
+            details.tokens,
+            details.token_log_probs or [],
+            details.attention,
+            details.source_tokens,
+        )
 
     def details(
-        self, source_ids: np.ndarray, ids: np.ndarray, log_probs: np.ndarray | None = None, attention: np.ndarray | None = None
+        self,
+        source_ids: np.ndarray,
+        ids: np.ndarray,
+        log_probs: np.ndarray | None = None,
+        attention: np.ndarray | None = None,
     ) -> Details:
         """Name tokens, and cut padding off the arrays.
 
@@ -101,15 +129,25 @@ class Tokenizers(NamedTuple):
         columns = self._attended(source_ids, tokens)
         return Details(
             tokens=tokens,
-            token_log_probs=None if log_probs is None else [float(value) for value in log_probs[: len(tokens)]],
-            attention=None if attention is None else np.array(attention[:, :, : len(tokens), : len(columns)]),
+            token_log_probs=None
+            if log_probs is None
+            else [float(value) for value in log_probs[: len(tokens)]],
+            attention=None
+            if attention is None
+            else np.array(attention[:, :, : len(tokens), : len(columns)]),
             source_tokens=columns,
         )
 
     def _attended(self, source_ids: np.ndarray, tokens: list[str]) -> list[str]:
-        """Return the pieces that attention goes to: the source; in a decoder-only model, all tokens before the last."""
+        """Return the pieces that attention goes to: the source; in a decoder-only model, all tokens
+        before the last.
+        """
         source = self.source_tokenizer.pieces_of(source_ids)
-        return [*self.source_tokenizer.pieces_of([START_ID]), *source[:-1], *tokens[:-1]] if self.architecture == "decoder" else source
+        return (
+            [*self.source_tokenizer.pieces_of([START_ID]), *source[:-1], *tokens[:-1]]
+            if self.architecture == "decoder"
+            else source
+        )
 
 
 def padded_ids(rows: Sequence[Sequence[int]]) -> np.ndarray:
@@ -120,15 +158,19 @@ def padded_ids(rows: Sequence[Sequence[int]]) -> np.ndarray:
     return ids
 
 
-def scoring_of_texts(tokenizers: Tokenizers, score: Callable[[np.ndarray, np.ndarray], Sequence[np.ndarray]]) -> Callable[..., list[Any]]:
+def scoring_of_texts(
+    tokenizers: Tokenizers, score: Callable[[np.ndarray, np.ndarray], Sequence[np.ndarray]]
+) -> Callable[..., list[Any]]:
     """Return scoring of texts, made of scoring of ids.
 
     Args:
         tokenizers: of the model.
-        score: (int32 source ids (N, S), target ids (N, T)) -> token log-probabilities (N, T), their sums (N,), and perhaps attention.
+        score: (int32 source ids (N, S), target ids (N, T)) -> token log-probabilities (N, T), their
+            sums (N,), and perhaps attention.
 
     Returns:
-        (sources, targets) -> log-probabilities, source ids, target ids, token log-probabilities, and perhaps attention.
+        (sources, targets) -> log-probabilities, source ids, target ids, token log-probabilities,
+        and perhaps attention.
     """
 
     def run(sources: Sequence[str], targets: Sequence[str]) -> list[Any]:
@@ -145,7 +187,8 @@ def search_with_details(
     generate: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]],
     score: Callable[[np.ndarray, np.ndarray], Sequence[np.ndarray]],
 ) -> Callable[..., list[Any]]:
-    """Return a search over texts that scores every token of its hypotheses, made of functions over ids.
+    """Return a search over texts that scores every token of its hypotheses, made of functions over
+    ids.
 
     Args:
         tokenizers: of the model.
@@ -153,7 +196,8 @@ def search_with_details(
         score: see `scoring_of_texts`.
 
     Returns:
-        (texts, prefixes) -> texts (N, n_best), scores, source ids, ids, token log-probabilities (N, n_best, T), and perhaps attention.
+        (texts, prefixes) -> texts (N, n_best), scores, source ids, ids, token log-probabilities (N,
+        n_best, T), and perhaps attention.
     """
 
     def run(texts: Sequence[str], prefixes: Sequence[str]) -> list[Any]:
@@ -162,8 +206,12 @@ def search_with_details(
         count, n_best, length = ids.shape
         rows = ids.reshape(count * n_best, length)
         token_log_probs, _, *attention = score(np.repeat(source_ids, n_best, axis=0), rows)
-        details = [part.reshape(count, n_best, *part.shape[1:]) for part in (token_log_probs, *attention)]
-        found = np.array(tokenizers.target_tokenizer.decode(rows.tolist()), object).reshape(count, n_best)
+        details = [
+            part.reshape(count, n_best, *part.shape[1:]) for part in (token_log_probs, *attention)
+        ]
+        found = np.array(tokenizers.target_tokenizer.decode(rows.tolist()), object).reshape(
+            count, n_best
+        )
         return [found, scores, source_ids, ids, *details]
 
     return run

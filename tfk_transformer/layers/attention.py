@@ -1,4 +1,6 @@
-"""Multi-head attention ("Attention Is All You Need", section 3.2), with one weight tensor for each role."""
+"""Multi-head attention ("Attention Is All You Need", section 3.2), with one weight tensor for each
+role.
+"""
 
 import itertools
 import warnings
@@ -15,14 +17,19 @@ from tfk_transformer.layers.masks import as_additive
 
 
 class KeyValue(NamedTuple):
-    """Projected keys and values that queries attend to: the KV cache of past tokens, or the memory of an encoder's output."""
+    """Projected keys and values that queries attend to: the KV cache of past tokens, or the memory
+    of an encoder's output.
+    """
 
     key: Tensor  # (B, H, S, K)
     value: Tensor  # (B, H, S, V)
 
     def append(self, newer: "KeyValue") -> "KeyValue":
         """Return the keys and values of both, with the newer positions last."""
-        return KeyValue(ops.concatenate([self.key, newer.key], axis=2), ops.concatenate([self.value, newer.value], axis=2))
+        return KeyValue(
+            ops.concatenate([self.key, newer.key], axis=2),
+            ops.concatenate([self.value, newer.value], axis=2),
+        )
 
 
 class Attended(NamedTuple):
@@ -36,22 +43,25 @@ class Attended(NamedTuple):
 class MultiHeadAttention(keras.layers.Layer):
     """Attend with H heads: softmax(Q K^T / sqrt(K) + mask) V, with the heads joined and projected.
 
-    Weights: `query` (H, D, K), `key` (H, D, K), `value` (H, D, V), `output` (H*V, D), and biases (H, 1, K), (H, 1, V), (D,).
-    Scores, mask and softmax are float32 whatever the compute dtype, so that -1e9 is representable and a fully masked row
-    gives finite numbers.
+    Weights: `query` (H, D, K), `key` (H, D, K), `value` (H, D, V), `output` (H*V, D), and biases
+    (H, 1, K), (H, 1, V), (D,). Scores, mask and softmax are float32 whatever the compute dtype, so
+    that -1e9 is representable and a fully masked row gives finite numbers.
 
     Args:
         num_heads: H.
         key_dim: K, width of a query or key head.
         value_dim: V, width of a value head. Defaults to K.
-        use_bias: which projections have biases: True, False, or some of "query", "key", "value", "output". Defaults to False.
+        use_bias: which projections have biases: True, False, or some of "query", "key", "value",
+            "output". Defaults to False.
         dropout: probability of dropping an attention weight while training. Defaults to 0.
-        output_dropout: probability of dropping an element of the output while training. Defaults to 0.
+        output_dropout: probability of dropping an element of the output while training. Defaults to
+            0.
         scale: the divisor of the attention scores: "sqrt_key_dim" (the default) or "key_dim".
-        keys_are_values: whether the values also serve as keys, without a key projection. K and V must then be equal.
+        keys_are_values: whether the values also serve as keys, without a key projection. K and V
+            must then be equal. Defaults to False.
+        shared_projections: whether each head reads its own slice (…, D/H) of the input, and all
+            heads share the projections `query` (1, D/H, K), `key` (1, D/H, K), `value` (1, D/H, V).
             Defaults to False.
-        shared_projections: whether each head reads its own slice (…, D/H) of the input, and all heads share the projections
-            `query` (1, D/H, K), `key` (1, D/H, K), `value` (1, D/H, V). Defaults to False.
         **kwargs: arguments of `keras.layers.Layer`.
     """
 
@@ -68,12 +78,15 @@ class MultiHeadAttention(keras.layers.Layer):
         shared_projections: bool = False,
         **kwargs: object,
     ) -> None:
-        # Autocast would turn a float32 mask's -1e9 into float16's -inf; inputs and weights are cast where they are projected.
+        # Autocast would turn a float32 mask's -1e9 into float16's -inf; inputs and weights are cast
+        # where they are projected.
         super().__init__(autocast=False, **kwargs)
         self.num_heads = num_heads
         self.key_dim = key_dim
         self.value_dim = value_dim or key_dim
-        self.use_bias = (list(ROLES) if use_bias else []) if isinstance(use_bias, bool) else list(use_bias)
+        self.use_bias = (
+            (list(ROLES) if use_bias else []) if isinstance(use_bias, bool) else list(use_bias)
+        )
         self.dropout = dropout
         self.output_dropout = output_dropout
         self.scale = scale
@@ -82,17 +95,29 @@ class MultiHeadAttention(keras.layers.Layer):
         self.weight_dropout = Dropout(dropout, dtype=self.dtype_policy)
         self.joined_dropout = Dropout(output_dropout, dtype=self.dtype_policy)
 
-    def build(self, query_shape: Shape, context_shape: Shape | None = None, attention_mask_shape: Shape | None = None) -> None:
+    def build(
+        self,
+        query_shape: Shape,
+        context_shape: Shape | None = None,
+        attention_mask_shape: Shape | None = None,
+    ) -> None:
         """Make the weights for inputs (…, D)."""
         model_dim = query_shape[-1] or 0
-        heads, rows = (1, model_dim // self.num_heads) if self.shared_projections else (self.num_heads, model_dim)
+        heads, rows = (
+            (1, model_dim // self.num_heads)
+            if self.shared_projections
+            else (self.num_heads, model_dim)
+        )
         widths = {"query": self.key_dim, "key": self.key_dim, "value": self.value_dim}
         for role in ("query", *self._context_roles):
             self._add_projection(role, (heads, rows, widths[role]), (heads, 1, widths[role]))
         self._add_projection("output", (self.num_heads * self.value_dim, model_dim), (model_dim,))
 
     def compute_output_shape(
-        self, query_shape: Shape, context_shape: Shape | None = None, attention_mask_shape: Shape | None = None
+        self,
+        query_shape: Shape,
+        context_shape: Shape | None = None,
+        attention_mask_shape: Shape | None = None,
     ) -> Shape:
         """Return the shape of the field `output`, (B, T, D)."""
         return query_shape
@@ -105,13 +130,22 @@ class MultiHeadAttention(keras.layers.Layer):
     def _context_roles(self) -> list[str]:
         return ["value"] if self.keys_are_values else ["key", "value"]
 
-    def _add_projection(self, role: str, shape: tuple[int, ...], bias_shape: tuple[int, ...]) -> None:
-        # Glorot's limit for the projection as one matrix, D x (H * width). Keras would take the head axis for that of a filter.
+    def _add_projection(
+        self, role: str, shape: tuple[int, ...], bias_shape: tuple[int, ...]
+    ) -> None:
+        # Glorot's limit for the projection as one matrix, D x (H * width). Keras would take the
+        # head axis for that of a filter.
         fan_in, fan_out = shape[-2], shape[-1] * (shape[0] if len(shape) == 3 else 1)
         limit = (6.0 / (fan_in + fan_out)) ** 0.5
         initializer = keras.initializers.RandomUniform(-limit, limit)
-        setattr(self, f"{role}_weight", self.add_weight(name=role, shape=shape, initializer=initializer))
-        bias = self.add_weight(name=f"{role}_bias", shape=bias_shape, initializer="zeros") if role in self.use_bias else None
+        setattr(
+            self, f"{role}_weight", self.add_weight(name=role, shape=shape, initializer=initializer)
+        )
+        bias = (
+            self.add_weight(name=f"{role}_bias", shape=bias_shape, initializer="zeros")
+            if role in self.use_bias
+            else None
+        )
         setattr(self, f"{role}_bias", bias)
 
     def project_query(self, query: Tensor) -> Tensor:
@@ -123,21 +157,29 @@ class MultiHeadAttention(keras.layers.Layer):
         return self._key_value(self._split_heads(context, self._context_roles))
 
     def project_self(self, x: Tensor) -> tuple[Tensor, KeyValue]:
-        """Project (B, T, D) to the queries, keys and values of self-attention in one matrix product."""
+        """Project (B, T, D) to the queries, keys and values of self-attention in one matrix
+        product.
+        """
         query, *context = self._split_heads(x, ["query", *self._context_roles])
         return query, self._key_value(context)
 
     def _key_value(self, parts: list[Tensor]) -> KeyValue:
         return KeyValue(parts[0], parts[-1])
 
-    def attend(self, query: Tensor, context: KeyValue, attention_mask: Tensor = None, training: bool | None = None) -> Attended:
+    def attend(
+        self,
+        query: Tensor,
+        context: KeyValue,
+        attention_mask: Tensor = None,
+        training: bool | None = None,
+    ) -> Attended:
         """Attend from projected queries to projected keys and values.
 
         Args:
             query: (B, H, T, K).
             context: keys (B, H, S, K) and values (B, H, S, V).
-            attention_mask: booleans, True for a visible position, or floats that are added to the scores; see `masks.as_additive`.
-                None hides nothing.
+            attention_mask: booleans, True for a visible position, or floats that are added to the
+                scores; see `masks.as_additive`. None hides nothing.
             training: whether dropout is applied.
 
         Returns:
@@ -147,48 +189,90 @@ class MultiHeadAttention(keras.layers.Layer):
             ValueError: for a mask of integers.
         """
         divisor = self.key_dim if self.scale == "key_dim" else self.key_dim**0.5
-        scores = ops.matmul(query * (1.0 / divisor), ops.swapaxes(context.key, -1, -2))  # (B, H, T, S)
+        # (B, H, T, S)
+        scores = ops.matmul(query * (1.0 / divisor), ops.swapaxes(context.key, -1, -2))
         scores = ops.cast(scores, "float32")
-        weights = _softmax(scores if attention_mask is None else scores + as_additive(attention_mask))
+        weights = _softmax(
+            scores if attention_mask is None else scores + as_additive(attention_mask)
+        )
         dropped = self.weight_dropout(ops.cast(weights, query.dtype), training=training)
         heads = ops.matmul(dropped, context.value)  # (B, H, T, V)
         return Attended(self.joined_dropout(self._join_heads(heads), training=training), weights)
 
-    def call(self, query: Tensor, context: Tensor = None, attention_mask: Tensor = None, training: bool | None = None) -> Attended:
-        """Attend from `query` (B, T, D) to `context` (B, S, D), or to `query` itself if there is no context; see `attend`."""
+    def call(
+        self,
+        query: Tensor,
+        context: Tensor = None,
+        attention_mask: Tensor = None,
+        training: bool | None = None,
+    ) -> Attended:
+        """Attend from `query` (B, T, D) to `context` (B, S, D), or to `query` itself if there is no
+        context; see `attend`.
+        """
         if context is None:
-            return self.attend(*self.project_self(query), attention_mask=attention_mask, training=training)
-        return self.attend(self.project_query(query), self.project_context(context), attention_mask=attention_mask, training=training)
+            return self.attend(
+                *self.project_self(query), attention_mask=attention_mask, training=training
+            )
+        return self.attend(
+            self.project_query(query),
+            self.project_context(context),
+            attention_mask=attention_mask,
+            training=training,
+        )
 
     def _split_heads(self, x: Tensor, roles: list[str]) -> list[Tensor]:
-        """Project (B, T, D) with the weights of `roles` in one matrix product; return a list of (B, H, T, width)."""
+        """Project (B, T, D) with the weights of `roles` in one matrix product; return a list of (B,
+        H, T, width).
+        """
         batch, length, _ = ops.shape(x)
         weights = [getattr(self, f"{role}_weight") for role in roles]
-        kernel = ops.concatenate([_as_matrix(weight) for weight in weights], axis=1)  # (D, sum of H*width)
-        rows = ops.reshape(ops.cast(x, self.compute_dtype), (-1, kernel.shape[0]))  # (B*T, D), or (B*T*H, D/H) if heads share
+        # (D, sum of H*width)
+        kernel = ops.concatenate([_as_matrix(weight) for weight in weights], axis=1)
+        # (B*T, D), or (B*T*H, D/H) if heads share.
+        rows = ops.reshape(ops.cast(x, self.compute_dtype), (-1, kernel.shape[0]))
         projected = ops.matmul(rows, ops.cast(kernel, rows.dtype))
-        parts = self._split_roles(projected, [weight.shape[0] * weight.shape[2] for weight in weights])
+        parts = self._split_roles(
+            projected, [weight.shape[0] * weight.shape[2] for weight in weights]
+        )
         parts = [self._add_bias(part, role) for part, role in zip(parts, roles, strict=True)]
-        split = [ops.reshape(part, (batch, length, self.num_heads, w.shape[2])) for part, w in zip(parts, weights, strict=True)]
+        split = [
+            ops.reshape(part, (batch, length, self.num_heads, w.shape[2]))
+            for part, w in zip(parts, weights, strict=True)
+        ]
         return [ops.transpose(part, (0, 2, 1, 3)) for part in split]  # (B, H, T, width)
 
     def _split_roles(self, projected: Tensor, widths: list[int]) -> list[Tensor]:
-        return [projected] if len(widths) == 1 else ops.split(projected, list(itertools.accumulate(widths[:-1])), axis=-1)
+        return (
+            [projected]
+            if len(widths) == 1
+            else ops.split(projected, list(itertools.accumulate(widths[:-1])), axis=-1)
+        )
 
     def _add_bias(self, part: Tensor, role: str) -> Tensor:
         bias = getattr(self, f"{role}_bias")
-        return part if bias is None else part + ops.cast(ops.reshape(bias, (-1,)), part.dtype)  # heads side by side, as in `part`
+        # Heads side by side, as in `part`.
+        return part if bias is None else part + ops.cast(ops.reshape(bias, (-1,)), part.dtype)
 
     def _join_heads(self, heads: Tensor) -> Tensor:
         batch, _, length = ops.shape(heads)[:3]
         joined = ops.transpose(heads, (0, 2, 1, 3))  # (B, T, H, V)
         rows = ops.reshape(joined, (-1, self.num_heads * self.value_dim))
-        output = self._add_bias(ops.matmul(rows, ops.cast(self.output_weight, rows.dtype)), "output")
+        output = self._add_bias(
+            ops.matmul(rows, ops.cast(self.output_weight, rows.dtype)), "output"
+        )
         return ops.reshape(output, (batch, length, self.output_weight.shape[1]))  # (B, T, D)
 
     def get_config(self) -> dict[str, object]:
         """Return the arguments of the constructor."""
-        names = ["num_heads", "key_dim", "value_dim", "use_bias", "dropout", "output_dropout", "scale"]
+        names = [
+            "num_heads",
+            "key_dim",
+            "value_dim",
+            "use_bias",
+            "dropout",
+            "output_dropout",
+            "scale",
+        ]
         names += ["keys_are_values", "shared_projections"]
         return {**super().get_config(), **{name: getattr(self, name) for name in names}}
 

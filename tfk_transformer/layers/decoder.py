@@ -1,4 +1,6 @@
-"""The decoder: a stack that runs over all positions at once in training, and one position at a time in search."""
+"""The decoder: a stack that runs over all positions at once in training, and one position at a time
+in search.
+"""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -13,7 +15,9 @@ from tfk_transformer.layers.encoder import OptionsLayer
 
 
 class Decoded(NamedTuple):
-    """The result of a decoder layer or of the stack. The stack's weights are lists with one entry for each layer."""
+    """The result of a decoder layer or of the stack. The stack's weights are lists with one entry
+    for each layer.
+    """
 
     output: Tensor  # (B, T, D)
     self_weights: Tensor  # float32 (B, H, T, T)
@@ -21,7 +25,9 @@ class Decoded(NamedTuple):
 
 
 class Stepped(NamedTuple):
-    """The result of a decoding step. The stack's cache and weights are lists with one entry for each layer."""
+    """The result of a decoding step. The stack's cache and weights are lists with one entry for
+    each layer.
+    """
 
     output: Tensor  # (B, M, D)
     cache: Tensor  # KeyValue of (B, H, (t+1)*M, …)
@@ -30,7 +36,8 @@ class Stepped(NamedTuple):
 
 @keras.saving.register_keras_serializable(package="tfk_transformer")
 class DecoderLayer(OptionsLayer):
-    """Causal self-attention, attention to the encoder's output, feed-forward, each inside a residual connection.
+    """Causal self-attention, attention to the encoder's output, feed-forward, each inside a
+    residual connection.
 
     Args:
         options: options of the layer.
@@ -38,9 +45,12 @@ class DecoderLayer(OptionsLayer):
         **kwargs: arguments of `keras.layers.Layer`.
     """
 
-    # No argument has the name of another one followed by "_mask": Keras fills such arguments with its own implicit masks.
+    # No argument has the name of another one followed by "_mask": Keras fills such arguments with
+    # its own implicit masks.
 
-    def __init__(self, options: LayerOptions, cross_attention: bool = True, **kwargs: object) -> None:
+    def __init__(
+        self, options: LayerOptions, cross_attention: bool = True, **kwargs: object
+    ) -> None:
         super().__init__(options, **kwargs)
         self.self_attention = self._attention("self_attention")
         self.self_residual = self._residual("self_residual")
@@ -57,7 +67,9 @@ class DecoderLayer(OptionsLayer):
         cross_attention_mask_shape: Shape | None = None,
     ) -> None:
         """Make all weights. Their shapes follow from the options."""
-        self._build_all(self.self_attention, self.self_residual, self.feed_forward, self.ff_residual)
+        self._build_all(
+            self.self_attention, self.self_residual, self.feed_forward, self.ff_residual
+        )
         if self.cross_attention:
             self._build_all(self.cross_attention, self.cross_residual)
 
@@ -74,48 +86,70 @@ class DecoderLayer(OptionsLayer):
         Args:
             x: (B, T, D).
             memory: the projected encoder output: keys (B, H, S, K) and values (B, H, S, V).
-            attention_mask: booleans, True for a visible position, or floats that are added to the scores, broadcastable
-                to (B, H, T, T); see `masks.as_additive`. The layer adds no causal mask itself.
+            attention_mask: booleans, True for a visible position, or floats that are added to the
+                scores, broadcastable to (B, H, T, T); see `masks.as_additive`. The layer adds no
+                causal mask itself.
             cross_attention_mask: the same for cross-attention, broadcastable to (B, H, T, S).
             training: whether dropout is applied.
         """
         query, own = self.self_attention.project_self(self.self_residual.enter(x))
-        attended = self.self_attention.attend(query, own, attention_mask=attention_mask, training=training)
+        attended = self.self_attention.attend(
+            query, own, attention_mask=attention_mask, training=training
+        )
         x = self.self_residual(x, attended.output, training=training)
         x, cross_weights = self._read_memory(x, memory, cross_attention_mask, training)
         return Decoded(self._feed(x, training), attended.weights, cross_weights)
 
     def step(
-        self, x: Tensor, past: KeyValue, memory: KeyValue | None = None, lineage: Tensor = None, cross_attention_mask: Tensor = None
+        self,
+        x: Tensor,
+        past: KeyValue,
+        memory: KeyValue | None = None,
+        lineage: Tensor = None,
+        cross_attention_mask: Tensor = None,
     ) -> Stepped:
         """Decode the next position for M beams of each sentence.
 
-        The beams of a sentence are queries of the same row, in self-attention too. The cache holds the keys and values of all beams
-        side by side, and a mask shows each beam only those it descends from. So nothing is copied when one beam replaces
-        another, and the source is stored once for any number of beams.
+        The beams of a sentence are queries of the same row, in self-attention too. The cache holds
+        the keys and values of all beams side by side, and a mask shows each beam only those it
+        descends from. So nothing is copied when one beam replaces another, and the source is stored
+        once for any number of beams.
 
         Args:
             x: (B, M, D).
-            past: the cache, keys (B, H, t*M, K) and values (B, H, t*M, V), sorted by position and then by beam.
+            past: the cache, keys (B, H, t*M, K) and values (B, H, t*M, V), sorted by position and
+                then by beam.
             memory: keys (B, H, S, K) and values (B, H, S, V).
-            lineage: mask broadcastable to (B, H, M, (t+1)*M), see `masks.own_mask`. None hides nothing, which is right for M = 1.
+            lineage: mask broadcastable to (B, H, M, (t+1)*M), see `masks.own_mask`. None hides
+                nothing, which is right for M = 1.
             cross_attention_mask: mask broadcastable to (B, H, M, S).
         """
         query, new = self.self_attention.project_self(self.self_residual.enter(x))
         cache = past.append(new)
-        x = self.self_residual(x, self.self_attention.attend(query, cache, attention_mask=lineage).output)
+        x = self.self_residual(
+            x, self.self_attention.attend(query, cache, attention_mask=lineage).output
+        )
         x, cross_weights = self._read_memory(x, memory, cross_attention_mask)
         return Stepped(self._feed(x), cache, cross_weights)
 
     def _read_memory(
-        self, x: Tensor, memory: KeyValue | None, cross_attention_mask: Tensor, training: bool | None = None
+        self,
+        x: Tensor,
+        memory: KeyValue | None,
+        cross_attention_mask: Tensor,
+        training: bool | None = None,
     ) -> tuple[Tensor, Tensor]:
         if self.cross_attention is None or self.cross_residual is None:
             return x, None
         if memory is None:
-            raise ValueError("memory: expected the projected encoder output of a layer with cross-attention, got None.")
+            raise ValueError(
+                "memory: expected the projected encoder output of a layer with cross-attention, "
+                "got None."
+            )
         query = self.cross_attention.project_query(self.cross_residual.enter(x))
-        attended = self.cross_attention.attend(query, memory, attention_mask=cross_attention_mask, training=training)
+        attended = self.cross_attention.attend(
+            query, memory, attention_mask=cross_attention_mask, training=training
+        )
         return self.cross_residual(x, attended.output, training=training), attended.weights
 
     def _feed(self, x: Tensor, training: bool | None = None) -> Tensor:
@@ -134,20 +168,27 @@ class Decoder(OptionsLayer):
     Args:
         options: options of each layer.
         num_layers: number of layers.
-        final_norm: whether the output of the stack is normalized. Defaults to None: only if `options.norm` is "pre".
+        final_norm: whether the output of the stack is normalized. Defaults to None: only if
+            `options.norm` is "pre".
         cross_attention: whether the layers attend to an encoder's output. Defaults to True.
         **kwargs: arguments of `keras.layers.Layer`.
     """
 
     def __init__(
-        self, options: LayerOptions, num_layers: int, final_norm: bool | None = None, cross_attention: bool = True, **kwargs: object
+        self,
+        options: LayerOptions,
+        num_layers: int,
+        final_norm: bool | None = None,
+        cross_attention: bool = True,
+        **kwargs: object,
     ) -> None:
         super().__init__(options, **kwargs)
         self.num_layers = num_layers
         self.normalised = final_norm
         self.cross_attention = cross_attention
         self.layers: list[Tensor] = [
-            DecoderLayer(options, cross_attention, dtype=self.dtype_policy, name=f"layer_{i}") for i in range(num_layers)
+            DecoderLayer(options, cross_attention, dtype=self.dtype_policy, name=f"layer_{i}")
+            for i in range(num_layers)
         ]
         self.final_norm = self._final_norm(final_norm)
 
@@ -162,18 +203,33 @@ class Decoder(OptionsLayer):
         self._build_all(*self.layers, self.final_norm)
 
     def project_memory(self, encoded: Tensor) -> list[Tensor]:
-        """Project the encoder's output (B, S, D) to the keys and values of each layer; None without cross-attention."""
+        """Project the encoder's output (B, S, D) to the keys and values of each layer; None without
+        cross-attention.
+        """
         if not self.cross_attention:
             return [None] * self.num_layers
         if encoded is None:
-            raise ValueError("encoded: expected the encoder's output (B, S, D) for a decoder with cross-attention, got None.")
+            raise ValueError(
+                "encoded: expected the encoder's output (B, S, D) for a decoder with "
+                "cross-attention, got None."
+            )
         return [layer.cross_attention.project_context(encoded) for layer in self.layers]
 
     def empty_cache(self, batch: Tensor) -> list[KeyValue]:
-        """Return each layer's cache before the first decoding step: keys (B, H, 0, K), values (B, H, 0, V)."""
+        """Return each layer's cache before the first decoding step: keys (B, H, 0, K), values (B,
+        H, 0, V).
+        """
         o = self.options
         widths = (o.query_width, o.value_width)
-        return [KeyValue(*(ops.zeros((batch, o.num_heads, 0, width), dtype=self.compute_dtype) for width in widths)) for _ in self.layers]
+        return [
+            KeyValue(
+                *(
+                    ops.zeros((batch, o.num_heads, 0, width), dtype=self.compute_dtype)
+                    for width in widths
+                )
+            )
+            for _ in self.layers
+        ]
 
     def call(
         self,
@@ -183,10 +239,18 @@ class Decoder(OptionsLayer):
         cross_attention_mask: Tensor = None,
         training: bool | None = None,
     ) -> Decoded:
-        """Decode all positions at once; see `DecoderLayer.call`. `encoded` (B, S, D) is the output of the encoder."""
+        """Decode all positions at once; see `DecoderLayer.call`. `encoded` (B, S, D) is the output
+        of the encoder.
+        """
         self_weights, cross_weights = [], []
         for layer, memory in zip(self.layers, self.project_memory(encoded), strict=True):
-            x, own, cross = layer(x, memory, attention_mask=attention_mask, cross_attention_mask=cross_attention_mask, training=training)
+            x, own, cross = layer(
+                x,
+                memory,
+                attention_mask=attention_mask,
+                cross_attention_mask=cross_attention_mask,
+                training=training,
+            )
             self_weights.append(own)
             cross_weights.append(cross)
         return Decoded(self.final_norm(x), self_weights, cross_weights)
@@ -202,12 +266,18 @@ class Decoder(OptionsLayer):
         """Decode the next position for M beams of each sentence; see `DecoderLayer.step`."""
         grown, attentions = [], []
         for layer, past, layer_memory in zip(self.layers, cache, memory, strict=True):
-            x, layer_cache, cross_weights = layer.step(x, past, layer_memory, lineage, cross_attention_mask)
+            x, layer_cache, cross_weights = layer.step(
+                x, past, layer_memory, lineage, cross_attention_mask
+            )
             grown.append(layer_cache)
             attentions.append(cross_weights)
         return Stepped(self.final_norm(x), grown, attentions)
 
     def get_config(self) -> dict[str, object]:
         """Return the arguments of the constructor."""
-        own = {"num_layers": self.num_layers, "final_norm": self.normalised, "cross_attention": self.cross_attention}
+        own = {
+            "num_layers": self.num_layers,
+            "final_norm": self.normalised,
+            "cross_attention": self.cross_attention,
+        }
         return {**super().get_config(), **own}

@@ -9,9 +9,10 @@ from tfk_transformer.array_types import Tensor
 class Dropout(keras.layers.Dropout):
     """`keras.layers.Dropout`, in a third of the time on a CPU under TensorFlow.
 
-    Under TensorFlow, Keras draws 32 random bits for each element, and drawing takes most of the time. This layer draws 8 bits and
-    drops an element if they are below rate * 256. That is rarely a whole number, so each call rounds it up or down at random:
-    the probability of being dropped is exactly the rate.
+    Under TensorFlow, Keras draws 32 random bits for each element, and drawing takes most of the
+    time. This layer draws 8 bits and drops an element if they are below rate * 256. That is rarely
+    a whole number, so each call rounds it up or down at random: the probability of being dropped is
+    exactly the rate.
 
     Args:
         rate: probability of dropping an element while training.
@@ -20,14 +21,20 @@ class Dropout(keras.layers.Dropout):
 
     def call(self, inputs: Tensor, training: bool | None = False) -> Tensor:
         """Return inputs of any shape. While training, an element x becomes 0 or x / (1 - rate)."""
-        by_bytes = keras.backend.backend() == "tensorflow" and self.noise_shape is None and self.rate * 256 <= 255
+        by_bytes = (
+            keras.backend.backend() == "tensorflow"
+            and self.noise_shape is None
+            and self.rate * 256 <= 255
+        )
         if not (training and self.rate and by_bytes):
             return super().call(inputs, training=training)
         import tensorflow as tf
 
         seed = tf.cast(self.seed_generator.next(), tf.int32)
         size = tf.size(inputs)
-        words = tf.random.stateless_uniform([1 + (size + 3) // 4], seed, minval=None, maxval=None, dtype=tf.uint32)
+        words = tf.random.stateless_uniform(
+            [1 + (size + 3) // 4], seed, minval=None, maxval=None, dtype=tf.uint32
+        )
         at_random = tf.cast(words[0], tf.float32) / 2.0**32  # in [0, 1]
         least = tf.cast(tf.minimum(self.rate * 256 + at_random, 255.0), tf.uint8)
         drawn = tf.reshape(tf.bitcast(words[1:], tf.uint8), [-1])[:size]

@@ -1,4 +1,6 @@
-"""The encoder: a stack of self-attention and feed-forward layers ("Attention Is All You Need", section 3.1)."""
+"""The encoder: a stack of self-attention and feed-forward layers ("Attention Is All You Need",
+section 3.1).
+"""
 
 from typing import NamedTuple, Self
 
@@ -23,7 +25,8 @@ class OptionsLayer(keras.layers.Layer):
     """Base of the layers that `LayerOptions` describe. The options are saved as a plain dictionary.
 
     Args:
-        options: options of the layer. If it is a model's configuration, only the layer options are kept.
+        options: options of the layer. If it is a model's configuration, only the layer options are
+            kept.
         **kwargs: arguments of `keras.layers.Layer`.
     """
 
@@ -41,7 +44,9 @@ class OptionsLayer(keras.layers.Layer):
         """Make the layer from the result of `get_config`."""
         return cls(**{**config, "options": LayerOptions(**config["options"])})
 
-    def compute_output_shape(self, x_shape: Shape, *others: Shape | None, **named: Shape | None) -> Shape:
+    def compute_output_shape(
+        self, x_shape: Shape, *others: Shape | None, **named: Shape | None
+    ) -> Shape:
         """Return the shape of the field `output`, which is the shape of `x`."""
         return x_shape
 
@@ -67,16 +72,22 @@ class OptionsLayer(keras.layers.Layer):
 
     def _feed_forward(self) -> FeedForward:
         o = self.options
-        return FeedForward(o.ff_width, o.ff_dropout, o.ff_activation, dtype=self.dtype_policy, name="feed_forward")
+        return FeedForward(
+            o.ff_width, o.ff_dropout, o.ff_activation, dtype=self.dtype_policy, name="feed_forward"
+        )
 
     def _residual(self, name: str) -> Residual:
         o = self.options
         return Residual(o.norm, o.dropout, o.norm_epsilon, dtype=self.dtype_policy, name=name)
 
     def _final_norm(self, wanted: bool | None) -> keras.layers.Layer:
-        """Return the layer norm after a stack. By default only pre-norm layers have one, since their output is a bare sum."""
+        """Return the layer norm after a stack. By default only pre-norm layers have one, since
+        their output is a bare sum.
+        """
         if wanted or (wanted is None and self.options.norm == "pre"):
-            return LayerNorm(epsilon=self.options.norm_epsilon, dtype=self.dtype_policy, name="final_norm")
+            return LayerNorm(
+                epsilon=self.options.norm_epsilon, dtype=self.dtype_policy, name="final_norm"
+            )
         return keras.layers.Identity(dtype=self.dtype_policy, name="final_norm")
 
     def _build_all(self, *layers: keras.layers.Layer) -> None:
@@ -100,13 +111,23 @@ class EncoderLayer(OptionsLayer):
         self.feed_forward = self._feed_forward()
         self.ff_residual = self._residual("ff_residual")
 
-    def build(self, x_shape: Shape | None = None, attention_mask_shape: Shape | None = None) -> None:
+    def build(
+        self, x_shape: Shape | None = None, attention_mask_shape: Shape | None = None
+    ) -> None:
         """Make all weights. Their shapes follow from the options."""
-        self._build_all(self.attention, self.attention_residual, self.feed_forward, self.ff_residual)
+        self._build_all(
+            self.attention, self.attention_residual, self.feed_forward, self.ff_residual
+        )
 
-    def call(self, x: Tensor, attention_mask: Tensor = None, training: bool | None = None) -> Attended:
-        """Map x (B, S, D) to an output of the same shape and attention weights (B, H, S, S); see `Encoder.call`."""
-        attended = self.attention(self.attention_residual.enter(x), attention_mask=attention_mask, training=training)
+    def call(
+        self, x: Tensor, attention_mask: Tensor = None, training: bool | None = None
+    ) -> Attended:
+        """Map x (B, S, D) to an output of the same shape and attention weights (B, H, S, S); see
+        `Encoder.call`.
+        """
+        attended = self.attention(
+            self.attention_residual.enter(x), attention_mask=attention_mask, training=training
+        )
         x = self.attention_residual(x, attended.output, training=training)
         y = self.feed_forward(self.ff_residual.enter(x), training=training)
         return Attended(self.ff_residual(x, y, training=training), attended.weights)
@@ -119,28 +140,42 @@ class Encoder(OptionsLayer):
     Args:
         options: options of each layer.
         num_layers: number of layers.
-        final_norm: whether the output of the stack is normalized. Defaults to None: only if `options.norm` is "pre".
+        final_norm: whether the output of the stack is normalized. Defaults to None: only if
+            `options.norm` is "pre".
         **kwargs: arguments of `keras.layers.Layer`.
     """
 
-    def __init__(self, options: LayerOptions, num_layers: int, final_norm: bool | None = None, **kwargs: object) -> None:
+    def __init__(
+        self,
+        options: LayerOptions,
+        num_layers: int,
+        final_norm: bool | None = None,
+        **kwargs: object,
+    ) -> None:
         super().__init__(options, **kwargs)
         self.num_layers = num_layers
         self.normalised = final_norm
-        self.layers = [EncoderLayer(options, dtype=self.dtype_policy, name=f"layer_{i}") for i in range(num_layers)]
+        self.layers = [
+            EncoderLayer(options, dtype=self.dtype_policy, name=f"layer_{i}")
+            for i in range(num_layers)
+        ]
         self.final_norm = self._final_norm(final_norm)
 
-    def build(self, x_shape: Shape | None = None, attention_mask_shape: Shape | None = None) -> None:
+    def build(
+        self, x_shape: Shape | None = None, attention_mask_shape: Shape | None = None
+    ) -> None:
         """Make all weights. Their shapes follow from the options."""
         self._build_all(*self.layers, self.final_norm)
 
-    def call(self, x: Tensor, attention_mask: Tensor = None, training: bool | None = None) -> Encoded:
+    def call(
+        self, x: Tensor, attention_mask: Tensor = None, training: bool | None = None
+    ) -> Encoded:
         """Encode embedded tokens.
 
         Args:
             x: (B, S, D).
-            attention_mask: booleans, True for a visible position, or floats that are added to the scores, broadcastable
-                to (B, H, S, S); see `masks.as_additive`.
+            attention_mask: booleans, True for a visible position, or floats that are added to the
+                scores, broadcastable to (B, H, S, S); see `masks.as_additive`.
             training: whether dropout is applied.
         """
         weights = []
@@ -151,4 +186,8 @@ class Encoder(OptionsLayer):
 
     def get_config(self) -> dict[str, object]:
         """Return the arguments of the constructor."""
-        return {**super().get_config(), "num_layers": self.num_layers, "final_norm": self.normalised}
+        return {
+            **super().get_config(),
+            "num_layers": self.num_layers,
+            "final_norm": self.normalised,
+        }

@@ -18,12 +18,16 @@ class FeedForward(keras.layers.Layer):
         **kwargs: arguments of `keras.layers.Layer`.
     """
 
-    def __init__(self, ff_dim: int, dropout: float = 0.0, activation: str = "relu", **kwargs: object) -> None:
+    def __init__(
+        self, ff_dim: int, dropout: float = 0.0, activation: str = "relu", **kwargs: object
+    ) -> None:
         super().__init__(**kwargs)
         self.ff_dim = ff_dim
         self.dropout = dropout
         self.activation = activation
-        self.inner = keras.layers.Dense(ff_dim, activation=activation, dtype=self.dtype_policy, name="inner")
+        self.inner = keras.layers.Dense(
+            ff_dim, activation=activation, dtype=self.dtype_policy, name="inner"
+        )
         self.inner_dropout = Dropout(dropout, dtype=self.dtype_policy)
 
     def build(self, input_shape: Shape) -> None:
@@ -39,10 +43,16 @@ class FeedForward(keras.layers.Layer):
 
     def call(self, x: Tensor, training: bool | None = None) -> Tensor:
         """Map (B, T, D) to (B, T, D)."""
-        rows = ops.reshape(x, (-1, x.shape[-1]))  # (B*T, D), so that each layer is one plain matrix product
+        # (B*T, D), so that each layer is one plain matrix product.
+        rows = ops.reshape(x, (-1, x.shape[-1]))
         rows = self.outer(self.inner_dropout(self.inner(rows), training=training))
         return ops.reshape(rows, ops.shape(x))
 
     def get_config(self) -> dict[str, object]:
         """Return the arguments of the constructor."""
-        return {**super().get_config(), "ff_dim": self.ff_dim, "dropout": self.dropout, "activation": self.activation}
+        return {
+            **super().get_config(),
+            "ff_dim": self.ff_dim,
+            "dropout": self.dropout,
+            "activation": self.activation,
+        }

@@ -1,9 +1,12 @@
-"""Attention masks, made from ids or padding masks: additive and float32, 0 for a visible position and -1e9 for a hidden one.
+"""Attention masks, made from ids or padding masks: additive and float32, 0 for a visible position
+and -1e9 for a hidden one.
 
-The masks are float32 whatever the compute dtype, because -1e9 does not exist in float16. Models make them here and pass them to
-their layers as arguments. Keras's implicit masks are not used: they are lost silently wherever a layer does not pass them on.
+The masks are float32 whatever the compute dtype, because -1e9 does not exist in float16. Models
+make them here and pass them to their layers as arguments. Keras's implicit masks are not used: they
+are lost silently wherever a layer does not pass them on.
 
-Layers also accept the boolean masks of Keras, where True marks a visible position; see `as_additive`.
+Layers also accept the boolean masks of Keras, where True marks a visible position; see
+`as_additive`.
 """
 
 import keras
@@ -62,16 +65,18 @@ def own_mask(beams: Tensor) -> Tensor:
         float32 (1, 1, M, M).
     """
     places = ops.arange(beams)
-    return (ops.cast(ops.not_equal(places[:, None], places[None, :]), "float32") * HIDDEN)[None, None, :, :]
+    return (ops.cast(ops.not_equal(places[:, None], places[None, :]), "float32") * HIDDEN)[
+        None, None, :, :
+    ]
 
 
 def as_additive(attention_mask: Tensor) -> Tensor:
     """Convert a mask to one that is added to attention scores.
 
     Args:
-        attention_mask: either floats to be added, broadcastable to (B, H, T, S), which are returned unchanged; or booleans as in
-            `keras.layers.MultiHeadAttention`, True for a visible position, of shape (T, S), (B, T, S) or broadcastable to
-            (B, H, T, S).
+        attention_mask: either floats to be added, broadcastable to (B, H, T, S), which are returned
+            unchanged; or booleans as in `keras.layers.MultiHeadAttention`, True for a visible
+            position, of shape (T, S), (B, T, S) or broadcastable to (B, H, T, S).
 
     Returns:
         Floats broadcastable to (B, H, T, S); float32 if they were made from booleans.
@@ -82,17 +87,21 @@ def as_additive(attention_mask: Tensor) -> Tensor:
     dtype = keras.backend.standardize_dtype(attention_mask.dtype)
     if dtype == "bool":
         hidden = (1.0 - ops.cast(attention_mask, "float32")) * HIDDEN
-        return ops.expand_dims(hidden, axis=-3) if len(attention_mask.shape) == 3 else hidden  # (B, T, S) -> (B, 1, T, S)
+        # (B, T, S) -> (B, 1, T, S)
+        return ops.expand_dims(hidden, axis=-3) if len(attention_mask.shape) == 3 else hidden
     if "float" not in dtype:
         raise ValueError(
-            f"attention_mask: expected booleans (True for a visible position) or floats that are added to the scores, got {dtype}; "
+            "attention_mask: expected booleans (True for a visible position) or floats that are "
+            f"added to the scores, got {dtype}; "
             "convert a mask of ones and zeros with astype(bool)."
         )
     return attention_mask
 
 
 def _lower_triangle(matrix: Tensor) -> Tensor:
-    """Keep the diagonal and what is below it: with `tf.linalg.band_part` under TensorFlow, so that exports contain MatrixBandPart."""
+    """Keep the diagonal and what is below it: with `tf.linalg.band_part` under TensorFlow, so that
+    exports contain MatrixBandPart.
+    """
     if keras.backend.backend() != "tensorflow":
         return ops.tril(matrix)
     import tensorflow as tf

@@ -1,4 +1,6 @@
-"""Position encodings: token embeddings are scaled, positions are added, and a layer norm, if there is one, and dropout follow."""
+"""Position encodings: token embeddings are scaled, positions are added, and a layer norm, if there
+is one, and dropout follow.
+"""
 
 import keras
 import numpy as np
@@ -12,9 +14,11 @@ from tfk_transformer.layers.layer_norm import LayerNorm
 def sinusoids(length: int, model_dim: int, halves: bool = False) -> np.ndarray:
     """Compute the sinusoidal position encodings of "Attention Is All You Need" (section 3.5).
 
-    Position p has sin(p f) and cos(p f) for D/2 frequencies f. In the paper's layout, sines and cosines alternate in even and odd
-    columns, and f = 10000 ** (-2i / D). In tensor2tensor's layout, all sines come first and all cosines second, and
-    f = 10000 ** (-i / (D/2 - 1)). If D is odd, the last column is a sine in the first layout and 0 in the second.
+    Position p has sin(p f) and cos(p f) for D/2 frequencies f. In the paper's layout, sines and
+    cosines alternate in even and odd columns, and f = 10000 ** (-2i / D). In tensor2tensor's
+    layout, all sines come first and all cosines second, and
+    f = 10000 ** (-i / (D/2 - 1)). If D is odd, the last column is a sine in the first layout and 0
+    in the second.
 
     Args:
         length: number of positions.
@@ -27,15 +31,17 @@ def sinusoids(length: int, model_dim: int, halves: bool = False) -> np.ndarray:
     pairs = model_dim // 2 if halves else -(-model_dim // 2)
     exponents = np.arange(pairs) / max(pairs - 1, 1) if halves else np.arange(pairs) * 2 / model_dim
     angles = np.arange(length)[:, None] / 10000.0**exponents  # (length, pairs)
-    waves = np.stack([np.sin(angles), np.cos(angles)], axis=1 if halves else 2).reshape(length, 2 * pairs)
+    waves = np.stack([np.sin(angles), np.cos(angles)], axis=1 if halves else 2).reshape(
+        length, 2 * pairs
+    )
     return np.pad(waves, [(0, 0), (0, model_dim % 2)])[:, :model_dim].astype("float32")
 
 
 def position_table(kind: str, length: int, model_dim: int, offset: int = 0) -> np.ndarray:
     """Return the table of a kind of position encoding that is not learned.
 
-    "sinusoidal_paper_halves" has the frequencies of the paper with all sines first and all cosines second, as MarianMT of Hugging
-    Face has them. If D is odd, there is one sine more.
+    "sinusoidal_paper_halves" has the frequencies of the paper with all sines first and all cosines
+    second, as MarianMT of Hugging Face has them. If D is odd, there is one sine more.
 
     Args:
         kind: "sinusoidal", "sinusoidal_halves" (see `sinusoids`) or "sinusoidal_paper_halves".
@@ -47,20 +53,27 @@ def position_table(kind: str, length: int, model_dim: int, offset: int = 0) -> n
         float32 (length, D).
     """
     table = sinusoids(offset + length, model_dim, halves=kind == "sinusoidal_halves")[offset:]
-    return np.concatenate([table[:, ::2], table[:, 1::2]], axis=1) if kind == "sinusoidal_paper_halves" else table
+    return (
+        np.concatenate([table[:, ::2], table[:, 1::2]], axis=1)
+        if kind == "sinusoidal_paper_halves"
+        else table
+    )
 
 
 @keras.saving.register_keras_serializable(package="tfk_transformer")
 class Positions(keras.layers.Layer):
-    """Scale token embeddings, add an encoding of each token's position, and apply layer norm and dropout to the sum.
+    """Scale token embeddings, add an encoding of each token's position, and apply layer norm and
+    dropout to the sum.
 
     Args:
         kind: "learned", or a kind of sinusoids, see `position_table`.
         max_length: number of positions.
-        scale: whether embeddings are multiplied by sqrt(D) ("Attention Is All You Need", section 3.4). Defaults to False.
+        scale: whether embeddings are multiplied by sqrt(D) ("Attention Is All You Need", section
+            3.4). Defaults to False.
         dropout: probability of dropping an element of the sum while training. Defaults to 0.
         offset: the number of the first position, for sinusoids. Defaults to 0.
-        prefix: the number of tokens that the model puts before every sequence. They have positions beyond `max_length`. Defaults to 0.
+        prefix: the number of tokens that the model puts before every sequence. They have positions
+            beyond `max_length`. Defaults to 0.
         norm: whether the sum is normalized, before dropout. Defaults to False.
         epsilon: added to the variance in the layer norm. Defaults to 1e-6.
         **kwargs: arguments of `keras.layers.Layer`.
@@ -87,17 +100,23 @@ class Positions(keras.layers.Layer):
         self.prefix = prefix
         self.norm = norm
         self.epsilon = epsilon
-        self.layer_norm = LayerNorm(epsilon=epsilon, dtype=self.dtype_policy, name="norm") if norm else None
+        self.layer_norm = (
+            LayerNorm(epsilon=epsilon, dtype=self.dtype_policy, name="norm") if norm else None
+        )
         self.sum_dropout = Dropout(dropout, dtype=self.dtype_policy)
 
     def build(self, input_shape: Shape) -> None:
-        """Make the table (prefix + max_length, D), a weight if it is learned and otherwise a constant, and the layer norm."""
+        """Make the table (prefix + max_length, D), a weight if it is learned and otherwise a
+        constant, and the layer norm.
+        """
         model_dim, length = input_shape[-1] or 0, self.prefix + self.max_length
         if self.layer_norm:
             self.layer_norm.build(input_shape)
         if self.kind == "learned":
             self.table = self.add_weight(
-                name="table", shape=(length, model_dim), initializer=keras.initializers.RandomNormal(stddev=model_dim**-0.5)
+                name="table",
+                shape=(length, model_dim),
+                initializer=keras.initializers.RandomNormal(stddev=model_dim**-0.5),
             )
         else:
             self.table = position_table(self.kind, length, model_dim, self.offset)
@@ -117,20 +136,26 @@ class Positions(keras.layers.Layer):
             (B, T, D), in the dtype of `embedded`.
 
         Raises:
-            ValueError: if T, without the tokens that the model puts before a sequence, is known and above `max_length`.
+            ValueError: if T, without the tokens that the model puts before a sequence, is known and
+                above `max_length`.
         """
         length = embedded.shape[1]
         if length is not None and length > self.prefix + self.max_length:
             raise ValueError(
-                f"sequence length: expected at most max_length={self.max_length} tokens, got {length - self.prefix}; shorten it or "
+                f"sequence length: expected at most max_length={self.max_length} tokens, got "
+                f"{length - self.prefix}; shorten it or "
                 "raise max_length."
             )
         table = self._table(embedded.dtype)[: ops.shape(embedded)[1]]
         return self.sum_dropout(self._normalized(self._scaled(embedded) + table), training=training)
 
     def at(self, embedded: Tensor, position: Tensor) -> Tensor:
-        """Add a position to every vector of (B, M, D), without dropout: a scalar, or one for each place (M,)."""
-        return self._normalized(self._scaled(embedded) + ops.take(self._table(embedded.dtype), position, axis=0))
+        """Add a position to every vector of (B, M, D), without dropout: a scalar, or one for each
+        place (M,).
+        """
+        return self._normalized(
+            self._scaled(embedded) + ops.take(self._table(embedded.dtype), position, axis=0)
+        )
 
     def _normalized(self, total: Tensor) -> Tensor:
         return self.layer_norm(total) if self.layer_norm else total

@@ -15,7 +15,8 @@ class Residual(keras.layers.Layer):
     "post":         norm(x + dropout(sublayer(x)))   ("Attention Is All You Need", section 5.4)
     "post_dropout": dropout(norm(x + sublayer(x)))
 
-    The sublayer runs between the two halves of the connection: `y = sublayer(residual.enter(x)); x = residual(x, y)`.
+    The sublayer runs between the two halves of the connection: `y = sublayer(residual.enter(x)); x
+    = residual(x, y)`.
 
     Args:
         norm: "pre", "post" or "post_dropout". Defaults to "pre".
@@ -24,7 +25,9 @@ class Residual(keras.layers.Layer):
         **kwargs: arguments of `keras.layers.Layer`.
     """
 
-    def __init__(self, norm: str = "pre", dropout: float = 0.0, epsilon: float = 1e-6, **kwargs: object) -> None:
+    def __init__(
+        self, norm: str = "pre", dropout: float = 0.0, epsilon: float = 1e-6, **kwargs: object
+    ) -> None:
         super().__init__(**kwargs)
         self.norm = norm
         self.dropout = dropout
@@ -54,4 +57,9 @@ class Residual(keras.layers.Layer):
 
     def get_config(self) -> dict[str, object]:
         """Return the arguments of the constructor."""
-        return {**super().get_config(), "norm": self.norm, "dropout": self.dropout, "epsilon": self.epsilon}
+        return {
+            **super().get_config(),
+            "norm": self.norm,
+            "dropout": self.dropout,
+            "epsilon": self.epsilon,
+        }

@@ -8,7 +8,8 @@ from tfk_transformer.array_types import Shape, Tensor
 
 @keras.saving.register_keras_serializable(package="tfk_transformer")
 class VocabularyProjection(keras.layers.Layer):
-    """Project to logits with a `kernel` (D, vocab_size), or with the embedding table of the tokens (arXiv:1608.05859).
+    """Project to logits with a `kernel` (D, vocab_size), or with the embedding table of the tokens
+    (arXiv:1608.05859).
 
     Args:
         vocab_size: number of tokens.
@@ -17,7 +18,9 @@ class VocabularyProjection(keras.layers.Layer):
         **kwargs: arguments of `keras.layers.Layer`.
     """
 
-    def __init__(self, vocab_size: int, tied: bool = False, use_bias: bool = False, **kwargs: object) -> None:
+    def __init__(
+        self, vocab_size: int, tied: bool = False, use_bias: bool = False, **kwargs: object
+    ) -> None:
         super().__init__(**kwargs)
         self.vocab_size = vocab_size
         self.tied = tied
@@ -30,7 +33,9 @@ class VocabularyProjection(keras.layers.Layer):
         if not self.tied:
             # Gives logits of unit variance for normalized inputs.
             initializer = keras.initializers.RandomNormal(stddev=(model_dim or 1) ** -0.5)
-            self.kernel = self.add_weight(name="kernel", shape=(model_dim, self.vocab_size), initializer=initializer)
+            self.kernel = self.add_weight(
+                name="kernel", shape=(model_dim, self.vocab_size), initializer=initializer
+            )
         if self.use_bias:
             self.bias = self.add_weight(name="bias", shape=(self.vocab_size,), initializer="zeros")
 
@@ -39,7 +44,9 @@ class VocabularyProjection(keras.layers.Layer):
         return (*x_shape[:-1], self.vocab_size)
 
     def call(self, x: Tensor, table: Tensor = None) -> Tensor:
-        """Map (B, T, D) to logits (B, T, vocab_size); a tied projection also needs the table (vocab_size, D)."""
+        """Map (B, T, D) to logits (B, T, vocab_size); a tied projection also needs the table
+        (vocab_size, D).
+        """
         batch, length, model_dim = ops.shape(x)
         rows = ops.reshape(x, (-1, model_dim))  # (B*T, D), so that it is one plain matrix product
         kernel = ops.transpose(table) if self.tied else self.kernel
@@ -50,4 +57,9 @@ class VocabularyProjection(keras.layers.Layer):
 
     def get_config(self) -> dict[str, object]:
         """Return the arguments of the constructor."""
-        return {**super().get_config(), "vocab_size": self.vocab_size, "tied": self.tied, "use_bias": self.use_bias}
+        return {
+            **super().get_config(),
+            "vocab_size": self.vocab_size,
+            "tied": self.tied,
+            "use_bias": self.use_bias,
+        }

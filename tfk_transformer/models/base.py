@@ -1,4 +1,6 @@
-"""Base classes of the models: a Keras model made from a configuration, with named weights, and the steps of a search."""
+"""Base classes of the models: a Keras model made from a configuration, with named weights, and the
+steps of a search.
+"""
 
 import functools
 import operator
@@ -10,7 +12,11 @@ import numpy as np
 from keras import ops
 
 from tfk_transformer.array_types import Tensor
-from tfk_transformer.config.model_options import LanguageModelConfig, ModelOptions, TransformerConfig
+from tfk_transformer.config.model_options import (
+    LanguageModelConfig,
+    ModelOptions,
+    TransformerConfig,
+)
 from tfk_transformer.config.presets import PRESETS
 from tfk_transformer.config.words import nearest
 from tfk_transformer.keras_internals import has_loss_weights
@@ -18,13 +24,18 @@ from tfk_transformer.layers.attention import KeyValue
 from tfk_transformer.layers.decoder import Decoded, Decoder
 from tfk_transformer.layers.position_encoding import Positions
 from tfk_transformer.layers.vocabulary_projection import VocabularyProjection
-from tfk_transformer.losses import LabelSmoothedCrossentropy, projected_crossentropy, shared_by_devices
+from tfk_transformer.losses import (
+    LabelSmoothedCrossentropy,
+    projected_crossentropy,
+    shared_by_devices,
+)
 
 
 class ConfiguredModel(keras.Model):
     """Base of the models that a configuration describes.
 
-    All sizes are in the configuration, so `build()` needs no input shape, and `summary()` builds the model.
+    All sizes are in the configuration, so `build()` needs no input shape, and `summary()` builds
+    the model.
 
     Args:
         config: the configuration, of the class `config_type`.
@@ -43,7 +54,8 @@ class ConfiguredModel(keras.Model):
         self.config = config
 
     def check_inputs(self, inputs: Tensor) -> None:
-        """Check names, shapes and types of the inputs of a call, and their values where they are known.
+        """Check names, shapes and types of the inputs of a call, and their values where they are
+        known.
 
         Args:
             inputs: the inputs that are passed to `call`.
@@ -60,7 +72,9 @@ class ConfiguredModel(keras.Model):
 
     @functools.wraps(keras.Model.fit)
     def fit(self, x: Tensor = None, *args: Any, **kwargs: Any) -> keras.callbacks.History:
-        """Check arrays, then train; see `keras.Model`. Batches of a data set are checked when the step is traced."""
+        """Check arrays, then train; see `keras.Model`. Batches of a data set are checked when the
+        step is traced.
+        """
         self._check_arrays(x)
         return super().fit(x, *args, **kwargs)
 
@@ -77,21 +91,29 @@ class ConfiguredModel(keras.Model):
         return super().predict(x, *args, **kwargs)
 
     def _check_arrays(self, x: Tensor) -> None:
-        if isinstance(x, Mapping | list | tuple) or hasattr(x, "shape"):  # else a data set, a sequence or a generator
+        # Else a data set, a sequence or a generator.
+        if isinstance(x, Mapping | list | tuple) or hasattr(x, "shape"):
             self.check_inputs(x)
 
     @functools.wraps(keras.Model.summary)
     def summary(self, *args: Any, **kwargs: Any) -> None:
-        """Build the model if it is not built, then print its layers and numbers of parameters; see `keras.Model`."""
+        """Build the model if it is not built, then print its layers and numbers of parameters; see
+        `keras.Model`.
+        """
         if not self.built:
             self.build()
         super().summary(*args, **kwargs)
 
     def _embedding(self, name: str, vocab_size: int, tied: bool = False) -> keras.layers.Embedding:
-        # Gives unit variance where positions are added and, if tied, logits of unit variance for normalized activations.
+        # Gives unit variance where positions are added and, if tied, logits of unit variance for
+        # normalized activations.
         small = self.config.scale_embeddings or tied
-        scale = keras.initializers.RandomNormal(stddev=self.config.model_dim**-0.5 if small else 1.0)
-        return keras.layers.Embedding(vocab_size, self.config.model_dim, scale, dtype=self.dtype_policy, name=name)
+        scale = keras.initializers.RandomNormal(
+            stddev=self.config.model_dim**-0.5 if small else 1.0
+        )
+        return keras.layers.Embedding(
+            vocab_size, self.config.model_dim, scale, dtype=self.dtype_policy, name=name
+        )
 
     def _positions(self, name: str, prefix: int = 0) -> Positions:
         c = self.config
@@ -110,15 +132,20 @@ class ConfiguredModel(keras.Model):
 
     @property
     def named_weights(self) -> dict[str, keras.Variable]:
-        """The weights by name. A name is a path below the model, such as "encoder/layer_0/attention/query"."""
+        """The weights by name. A name is a path below the model, such as
+        "encoder/layer_0/attention/query".
+        """
         return {weight.path.removeprefix(f"{self.path}/"): weight for weight in self.weights}
 
     @classmethod
-    def from_weights(cls, mapping: Mapping[str, np.ndarray], config: ModelOptions, **kwargs: Any) -> Self:
+    def from_weights(
+        cls, mapping: Mapping[str, np.ndarray], config: ModelOptions, **kwargs: Any
+    ) -> Self:
         """Make a model with given weights.
 
         Args:
-            mapping: arrays by name. `named_weights` of a built model of this configuration has their names and shapes.
+            mapping: arrays by name. `named_weights` of a built model of this configuration has
+                their names and shapes.
             config: the configuration.
             **kwargs: arguments of the model.
 
@@ -132,8 +159,12 @@ class ConfiguredModel(keras.Model):
         model.build()
         wanted = model.named_weights
         given = {name: np.shape(array) for name, array in mapping.items()}
-        if problems := array_problems({name: tuple(weight.shape) for name, weight in wanted.items()}, given):
-            raise ValueError(f"weights: expected the {len(wanted)} arrays of this configuration, got {problems}")
+        if problems := array_problems(
+            {name: tuple(weight.shape) for name, weight in wanted.items()}, given
+        ):
+            raise ValueError(
+                f"weights: expected the {len(wanted)} arrays of this configuration, got {problems}"
+            )
         for name, weight in wanted.items():
             weight.assign(mapping[name])
         return model
@@ -143,7 +174,9 @@ class ConfiguredModel(keras.Model):
         return {**super().get_config(), "config": self.config.model_dump(mode="json")}
 
     @classmethod
-    def from_config(cls, config: dict[str, Any], custom_objects: dict[str, object] | None = None) -> Self:
+    def from_config(
+        cls, config: dict[str, Any], custom_objects: dict[str, object] | None = None
+    ) -> Self:
         """Make the model from the result of `get_config`."""
         others = {name: value for name, value in config.items() if name != "config"}
         return cls(cls.config_type(**config["config"]), **others)
@@ -152,10 +185,17 @@ class ConfiguredModel(keras.Model):
 def _check_config(config: object, wanted: type[ModelOptions]) -> None:
     if isinstance(config, wanted):
         return
-    name, preset = wanted.__name__, config if isinstance(config, str) and config in PRESETS else "tiny"
-    sizes = ", ".join(f"{field}=..." for field, info in wanted.model_fields.items() if info.is_required())
+    name, preset = (
+        wanted.__name__,
+        config if isinstance(config, str) and config in PRESETS else "tiny",
+    )
+    sizes = ", ".join(
+        f"{field}=..." for field, info in wanted.model_fields.items() if info.is_required()
+    )
     came = repr(config) if isinstance(config, str) else f"a value of type {type(config).__name__}"
-    raise ValueError(f'config: expected a {name}, got {came}; make one with {name}.preset("{preset}", {sizes}).')
+    raise ValueError(
+        f'config: expected a {name}, got {came}; make one with {name}.preset("{preset}", {sizes}).'
+    )
 
 
 class Step(NamedTuple):
@@ -163,7 +203,9 @@ class Step(NamedTuple):
 
     logits: Tensor  # (B, M, vocab_size); of an ensemble, a list of them
     cache: Tensor  # the KV cache, longer by one position of M beams
-    attention: Tensor  # float32 (B, M, S): to each source token, the mean over the last layer's heads; (B, M, 0) without a source
+    # float32 (B, M, S): to each source token, the mean over the last layer's heads; (B, M, 0)
+    # without a source.
+    attention: Tensor
 
 
 class Beams(NamedTuple):
@@ -171,19 +213,24 @@ class Beams(NamedTuple):
 
     ids: Tensor  # int32 (B, M, t+1), the start token first
     position: Tensor  # int32 (), t, the position of the last token
-    lineage: Tensor  # float32 (B, 1, M, (t+1)*M), additive: hides the cached positions of beams that a beam does not descend from
+    # float32 (B, 1, M, (t+1)*M), additive: hides the cached positions of beams that a beam does not
+    # descend from.
+    lineage: Tensor
 
 
 class Stepper(NamedTuple):
     """The functions and tensors of a model that a search needs, once the sources are encoded."""
 
     step: Callable[[Beams, Tensor, Tensor], Step]  # of beams, cache and memory
-    first_cache: Callable[[Tensor], Tensor]  # B -> the KV cache before the first step: tensors (B, …, 0, …) that grow along axis 2
+    # B -> the KV cache before the first step: tensors (B, …, 0, …) that grow along axis 2.
+    first_cache: Callable[[Tensor], Tensor]
     memory: Tensor  # a structure of tensors (B, …); a step may be called with only some of the rows
 
 
 def among(stepper: Stepper, tokens: Tensor = None) -> Stepper:
-    """Return steps whose logits (B, M, n) are those of some tokens (n,). None: of the whole vocabulary."""
+    """Return steps whose logits (B, M, n) are those of some tokens (n,). None: of the whole
+    vocabulary.
+    """
     if tokens is None:
         return stepper
 
@@ -195,22 +242,43 @@ def among(stepper: Stepper, tokens: Tensor = None) -> Stepper:
 
 
 class TokenModel(ConfiguredModel):
-    """Base of the models that predict tokens: an embedding, positions, a decoder, and a projection to the vocabulary."""
+    """Base of the models that predict tokens: an embedding, positions, a decoder, and a projection
+    to the vocabulary.
+    """
 
     config: TransformerConfig | LanguageModelConfig
 
     def named_members(self) -> dict[str, "TokenModel"]:
-        """Return the models that predict together, by the prefix of their names in `named_weights`: this one, or those of an ensemble."""
+        """Return the models that predict together, by the prefix of their names in `named_weights`:
+        this one, or those of an ensemble.
+        """
         return {"": self}
 
-    def _add_decoder(self, vocab_size: int, cross_attention: bool, tied: bool, embedding: keras.layers.Embedding | None = None) -> None:
+    def _add_decoder(
+        self,
+        vocab_size: int,
+        cross_attention: bool,
+        tied: bool,
+        embedding: keras.layers.Embedding | None = None,
+    ) -> None:
         c, dtype = self.config, {"dtype": self.dtype_policy}
         self.target_embedding = embedding or self._embedding("target_embedding", vocab_size, tied)
         self.target_positions = self._positions("target_positions", len(c.target_prefix))
-        self.decoder = Decoder(c.decoder_options(), c.decoder_layers, c.decoder_final_norm, cross_attention, **dtype, name="decoder")
-        self.projection = VocabularyProjection(vocab_size, tied, c.output_bias, **dtype, name="output")
+        self.decoder = Decoder(
+            c.decoder_options(),
+            c.decoder_layers,
+            c.decoder_final_norm,
+            cross_attention,
+            **dtype,
+            name="decoder",
+        )
+        self.projection = VocabularyProjection(
+            vocab_size, tied, c.output_bias, **dtype, name="output"
+        )
 
-    def _build_all(self, embeddings: Iterable[keras.layers.Embedding], layers: Iterable[keras.layers.Layer]) -> None:
+    def _build_all(
+        self, embeddings: Iterable[keras.layers.Embedding], layers: Iterable[keras.layers.Layer]
+    ) -> None:
         """Make all weights. Their shapes follow from the configuration."""
         for embedding in {id(e): e for e in embeddings}.values():
             embedding.build((None, None))
@@ -224,58 +292,99 @@ class TokenModel(ConfiguredModel):
         if self.config.output != "logits":
             return ops.softmax(ops.cast(logits, "float32"), axis=-1)
         if training and keras.backend.backend() == "tensorflow":
-            logits.projected_from = output  # `compute_loss` needs it; a tensor of TensorFlow takes attributes
+            # `compute_loss` needs it; a tensor of TensorFlow takes attributes.
+            logits.projected_from = output
         return logits
 
     @property
     def _joins_loss(self) -> bool:
         """Whether the loss and the projection can be computed together."""
         loss = getattr(self, "loss", None)
-        return not self.projection.use_bias and type(loss) is LabelSmoothedCrossentropy and not loss.consistency
+        return (
+            not self.projection.use_bias
+            and type(loss) is LabelSmoothedCrossentropy
+            and not loss.consistency
+        )
 
     def compute_loss(
-        self, x: Tensor = None, y: Tensor = None, y_pred: Tensor = None, sample_weight: Tensor = None, training: bool = True
+        self,
+        x: Tensor = None,
+        y: Tensor = None,
+        y_pred: Tensor = None,
+        sample_weight: Tensor = None,
+        training: bool = True,
     ) -> Tensor:
         """Compute the loss of a batch; see `keras.Model`.
 
-        If `y_pred` are logits that a model returned while training, `LabelSmoothedCrossentropy` is joined with the projection to the
-        vocabulary, see `projected_crossentropy`. Such logits carry the decoder output that they were projected from.
-        The loss and its gradients are the same either way.
+        If `y_pred` are logits that a model returned while training, `LabelSmoothedCrossentropy` is
+        joined with the projection to the vocabulary, see `projected_crossentropy`. Such logits
+        carry the decoder output that they were projected from. The loss and its gradients are the
+        same either way.
         """
         output = getattr(y_pred, "projected_from", None)
-        joined = output is not None and self._joins_loss and sample_weight is None and not shared_by_devices()
+        joined = (
+            output is not None
+            and self._joins_loss
+            and sample_weight is None
+            and not shared_by_devices()
+        )
         if not joined or self.losses or has_loss_weights(self):
             return super().compute_loss(x, y, y_pred, sample_weight, training)
-        table = self.target_embedding.embeddings if self.projection.tied else ops.transpose(self.projection.kernel)
-        return self.loss.mean(projected_crossentropy(y, y_pred, output, table, self.loss.label_smoothing), y)
+        table = (
+            self.target_embedding.embeddings
+            if self.projection.tied
+            else ops.transpose(self.projection.kernel)
+        )
+        return self.loss.mean(
+            projected_crossentropy(y, y_pred, output, table, self.loss.label_smoothing), y
+        )
 
     def decode(self, inputs: Tensor, training: bool | None = None) -> Decoded:
-        """Return the decoder's output (B, T, D) and its attention weights, for the inputs of a call."""
+        """Return the decoder's output (B, T, D) and its attention weights, for the inputs of a
+        call.
+        """
         raise NotImplementedError
 
-    def step(self, tokens: Tensor, position: Tensor, cache: list[KeyValue], memory: Tensor = (), lineage: Tensor = None) -> Step:
+    def step(
+        self,
+        tokens: Tensor,
+        position: Tensor,
+        cache: list[KeyValue],
+        memory: Tensor = (),
+        lineage: Tensor = None,
+    ) -> Step:
         """Decode the next position for M beams of each sentence; see `Transformer.step`."""
         raise NotImplementedError
 
-    def start_search(self, source: Tensor, use_cache: bool = True, tokens: Tensor = None) -> Stepper:
+    def start_search(
+        self, source: Tensor, use_cache: bool = True, tokens: Tensor = None
+    ) -> Stepper:
         """Encode source ids (B, S) for a search; see `Transformer.start_search`."""
         raise NotImplementedError
 
     def logits(self, decoded: Tensor) -> Tensor:
         """Project decoder outputs (B, T, D) to logits (B, T, vocab_size)."""
-        return self.projection(decoded, self.target_embedding.embeddings if self.projection.tied else None)
+        return self.projection(
+            decoded, self.target_embedding.embeddings if self.projection.tied else None
+        )
 
     def _embed(self, target: Tensor, training: bool | None = None) -> Tensor:
         return self.target_positions(self.target_embedding(target), training=training)
 
     def _step_by_full_pass(self, ids: Tensor, decode: Callable[[Tensor, Tensor], Decoded]) -> Step:
-        """Take a decoding step without a cache, as a full pass over all tokens so far, ids (B, M, t+1)."""
+        """Take a decoding step without a cache, as a full pass over all tokens so far, ids (B, M,
+        t+1).
+        """
         batch, beams, length = ops.shape(ids)
         sentences = ops.arange(batch * beams) // beams  # (B*M,)
         decoded = decode(ops.reshape(ids, (batch * beams, length)), sentences)
         last = ops.reshape(decoded.output[:, -1], (batch, beams, self.config.model_dim))
         cross = decoded.cross_weights[-1]
-        attention = None if cross is None else ops.reshape(ops.mean(cross, axis=1)[:, -1], (batch, beams, ops.shape(cross)[-1]))
+        attention = (
+            None
+            if cross is None
+            else ops.reshape(ops.mean(cross, axis=1)[:, -1], (batch, beams, ops.shape(cross)[-1]))
+        )
         return self._to_step(last, [], attention)
 
     def _cached_step(self, beams: Beams, cache: list[KeyValue], memory: Tensor) -> Step:
@@ -289,16 +398,27 @@ class TokenModel(ConfiguredModel):
 
 def mean_of(tensors: Sequence[Tensor]) -> Tensor:
     """Return the mean of tensors of one shape."""
-    return tensors[0] if len(tensors) == 1 else functools.reduce(operator.add, tensors) / len(tensors)
+    return (
+        tensors[0] if len(tensors) == 1 else functools.reduce(operator.add, tensors) / len(tensors)
+    )
 
 
 def mean_log_probs(logits: Tensor) -> Tensor:
-    """Return the log-probabilities of logits (…, vocab_size), float32; of a list of logits, the mean of their log-probabilities."""
-    return mean_of([ops.log_softmax(ops.cast(part, "float32"), axis=-1) for part in keras.tree.flatten(logits)])
+    """Return the log-probabilities of logits (…, vocab_size), float32; of a list of logits, the
+    mean of their log-probabilities.
+    """
+    return mean_of(
+        [ops.log_softmax(ops.cast(part, "float32"), axis=-1) for part in keras.tree.flatten(logits)]
+    )
 
 
-def array_problems(wanted: Mapping[str, tuple[int, ...]], given: Mapping[str, tuple[int, ...]], most: int | None = None) -> str:
-    """Describe every array that is missing, has another shape than wanted, or is not wanted; "" if all are right.
+def array_problems(
+    wanted: Mapping[str, tuple[int, ...]],
+    given: Mapping[str, tuple[int, ...]],
+    most: int | None = None,
+) -> str:
+    """Describe every array that is missing, has another shape than wanted, or is not wanted; "" if
+    all are right.
 
     Args:
         wanted: the shapes of the weights by name.
@@ -306,11 +426,15 @@ def array_problems(wanted: Mapping[str, tuple[int, ...]], given: Mapping[str, tu
         most: how many are named; the number of the others follows. None: all.
     """
     problems = list(_differences(wanted, given))
-    more = [f"and {len(problems) - most:,} more"] if most is not None and len(problems) > most else []
+    more = (
+        [f"and {len(problems) - most:,} more"] if most is not None and len(problems) > most else []
+    )
     return "; ".join([*problems[:most], *more])
 
 
-def _differences(wanted: Mapping[str, tuple[int, ...]], given: Mapping[str, tuple[int, ...]]) -> Iterator[str]:
+def _differences(
+    wanted: Mapping[str, tuple[int, ...]], given: Mapping[str, tuple[int, ...]]
+) -> Iterator[str]:
     for name, shape in wanted.items():
         if name not in given:
             yield f"no '{name}' {shape}"

@@ -17,13 +17,16 @@ from tfk_transformer.models.inputs import check_ids, check_names, check_same_row
 
 @keras.saving.register_keras_serializable(package="tfk_transformer")
 class Classifier(ConfiguredModel):
-    """A Transformer encoder whose outputs are averaged over the real tokens and projected to the classes.
+    """A Transformer encoder whose outputs are averaged over the real tokens and projected to the
+    classes.
 
-    Called with ids (B, S), padded with 0, it returns logits (B, num_classes) in the compute dtype. It can also be called with
-    {"source": ids, "source_mask": (B, S), 1 for a token and 0 for padding}.
+    Called with ids (B, S), padded with 0, it returns logits (B, num_classes) in the compute dtype.
+    It can also be called with {"source": ids, "source_mask": (B, S), 1 for a token and 0 for
+    padding}.
 
-    A call, `fit`, `evaluate` and `predict` check names, rank and type of their inputs. They also check that the ids are within the
-    vocabulary, where the values are at hand: in arrays, but not inside a `tf.data` pipeline.
+    A call, `fit`, `evaluate` and `predict` check names, rank and type of their inputs. They also
+    check that the ids are within the vocabulary, where the values are at hand: in arrays, but not
+    inside a `tf.data` pipeline.
 
     Args:
         config: sizes and options.
@@ -41,7 +44,9 @@ class Classifier(ConfiguredModel):
         dtype = {"dtype": self.dtype_policy}
         self.source_embedding = self._embedding("source_embedding", config.vocab_size)
         self.source_positions = self._positions("source_positions")
-        self.encoder = Encoder(config, config.encoder_layers, config.encoder_final_norm, **dtype, name="encoder")
+        self.encoder = Encoder(
+            config, config.encoder_layers, config.encoder_final_norm, **dtype, name="encoder"
+        )
         self.head = keras.layers.Dense(config.num_classes, **dtype, name="head")
 
     def build(self, input_shape: object = None) -> None:
@@ -65,7 +70,9 @@ class Classifier(ConfiguredModel):
         return self.head(_mean_of_real(encoded, real))
 
     def attention_maps(self, inputs: Tensor) -> list[Tensor]:
-        """Return the attention weights of every layer, float32 (B, H, S, S), for the inputs of a call."""
+        """Return the attention weights of every layer, float32 (B, H, S, S), for the inputs of a
+        call.
+        """
         self.check_inputs(inputs)
         return self._encode(*_source_and_mask(inputs), False).weights
 
@@ -83,6 +90,8 @@ def _source_and_mask(inputs: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _mean_of_real(encoded: Tensor, real: Tensor) -> Tensor:
-    """Average (B, S, D) over the real tokens of each row to (B, D). A row that is all padding gives 0."""
+    """Average (B, S, D) over the real tokens of each row to (B, D). A row that is all padding gives
+    0.
+    """
     weights = real / ops.maximum(ops.sum(real, axis=1, keepdims=True), 1.0)  # (B, S)
     return ops.sum(encoded * ops.cast(weights, encoded.dtype)[:, :, None], axis=1)

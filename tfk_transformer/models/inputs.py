@@ -1,7 +1,8 @@
-"""Checks of the inputs of a model, so that users get one clear sentence instead of an error of the backend.
+"""Checks of the inputs of a model, so that users get one clear sentence instead of an error of the
+backend.
 
-Names, shapes and types are checked whenever a model is called or traced. Values are checked where they are known, in
-arrays and in TensorFlow's eager tensors, and never inside a compiled function.
+Names, shapes and types are checked whenever a model is called or traced. Values are checked where
+they are known, in arrays and in TensorFlow's eager tensors, and never inside a compiled function.
 """
 
 from collections.abc import Mapping
@@ -14,7 +15,8 @@ from tfk_transformer.config.words import nearest
 
 
 def check_names(inputs: object, needed: tuple[str, ...], optional: tuple[str, ...] = ()) -> None:
-    """Check that `inputs` is a dictionary with the needed names and without others, which would be ignored.
+    """Check that `inputs` is a dictionary with the needed names and without others, which would be
+    ignored.
 
     Args:
         inputs: the inputs of a call.
@@ -22,17 +24,25 @@ def check_names(inputs: object, needed: tuple[str, ...], optional: tuple[str, ..
         optional: names that may be there.
 
     Raises:
-        ValueError: if `inputs` is not a dictionary, lacks a name, or has an unknown one, such as a misspelt mask.
+        ValueError: if `inputs` is not a dictionary, lacks a name, or has an unknown one, such as a
+            misspelt mask.
     """
     if not isinstance(inputs, Mapping):
         wanted = ", ".join(f'"{name}": ids' for name in needed)
-        raise ValueError(f"inputs: expected a dictionary {{{wanted}}}, got {_kind(inputs)}; give each array its name.")
+        raise ValueError(
+            f"inputs: expected a dictionary {{{wanted}}}, got {_kind(inputs)}; give each array "
+            "its name."
+        )
     known = (*needed, *optional)
     for name in inputs:
         if name not in known:
-            raise ValueError(f"inputs: expected {', '.join(known)}, got '{name}'.{nearest(name, known)}")
+            raise ValueError(
+                f"inputs: expected {', '.join(known)}, got '{name}'.{nearest(name, known)}"
+            )
     if missing := [name for name in needed if name not in inputs]:
-        raise ValueError(f"inputs: expected {', '.join(needed)}, got none named {', '.join(missing)}.")
+        raise ValueError(
+            f"inputs: expected {', '.join(needed)}, got none named {', '.join(missing)}."
+        )
 
 
 def check_ids(name: str, ids: Tensor, vocab_size: int) -> None:
@@ -44,28 +54,37 @@ def check_ids(name: str, ids: Tensor, vocab_size: int) -> None:
         vocab_size: number of tokens; ids are below it.
 
     Raises:
-        ValueError: if `ids` is not an array or tensor of rank 2, is not of an integer type, or has ids outside the vocabulary.
+        ValueError: if `ids` is not an array or tensor of rank 2, is not of an integer type, or has
+            ids outside the vocabulary.
     """
     shape = _shape(name, ids)
     if shape is not None and len(shape) != 2:
-        cure = {1: "add a batch axis: ids[None, :]", 3: "pass ids, not one-hot vectors or embeddings"}.get(
-            len(shape), "pass one row a text"
+        cure = {
+            1: "add a batch axis: ids[None, :]",
+            3: "pass ids, not one-hot vectors or embeddings",
+        }.get(len(shape), "pass one row a text")
+        raise ValueError(
+            f"{name}: expected ids of shape (batch, length), got shape {shape}; {cure}."
         )
-        raise ValueError(f"{name}: expected ids of shape (batch, length), got shape {shape}; {cure}.")
     dtype = keras.backend.standardize_dtype(ids.dtype)
     if "int" not in dtype and not _averaged_over_devices():
-        raise ValueError(f"{name}: expected integer ids, got {dtype}; convert them, for instance with ids.astype('int32').")
+        raise ValueError(
+            f"{name}: expected integer ids, got {dtype}; convert them, for instance with "
+            "ids.astype('int32')."
+        )
     values = _values(ids)
     if values is not None and values.size and (values.min() < 0 or values.max() >= vocab_size):
         wrong = values.min() if values.min() < 0 else values.max()
         raise ValueError(
-            f"{name}: expected ids from 0 to {vocab_size - 1}, got {wrong}; the vocabulary of the configuration has {vocab_size} tokens, "
+            f"{name}: expected ids from 0 to {vocab_size - 1}, got {wrong}; the vocabulary of the "
+            f"configuration has {vocab_size} tokens, "
             "and padding is 0."
         )
 
 
 def check_same_rows(inputs: Mapping[str, Tensor]) -> None:
-    """Check that source and target have the same number of rows, and that a mask has the shape of the source.
+    """Check that source and target have the same number of rows, and that a mask has the shape of
+    the source.
 
     Args:
         inputs: the arrays by name, each of rank 2.
@@ -76,7 +95,10 @@ def check_same_rows(inputs: Mapping[str, Tensor]) -> None:
     shapes = {name: _shape(name, array) for name, array in inputs.items()}
     source, target, mask = (shapes.get(name) for name in ("source", "target", "source_mask"))
     if source and target and _differ(source[:1], target[:1]):
-        raise ValueError(f"inputs: expected as many rows in target as in source, got {target[0]} and {source[0]}.")
+        raise ValueError(
+            f"inputs: expected as many rows in target as in source, got {target[0]} and "
+            f"{source[0]}."
+        )
     if source and mask and (len(mask) != 2 or _differ(source, mask)):
         raise ValueError(f"source_mask: expected the shape of source, {source}, got {mask}.")
 
@@ -88,8 +110,15 @@ def _differ(one: tuple[int | None, ...], other: tuple[int | None, ...]) -> bool:
 def _shape(name: str, array: Tensor) -> tuple[int | None, ...] | None:
     """Return the shape of an array or tensor; None if not even its rank is known."""
     if not hasattr(array, "shape"):
-        cure = "pass the array of ids itself" if isinstance(array, Mapping) else "convert it with numpy.array"
-        raise ValueError(f"{name}: expected an array or tensor of ids (batch, length), got {_kind(array)}; {cure}.")
+        cure = (
+            "pass the array of ids itself"
+            if isinstance(array, Mapping)
+            else "convert it with numpy.array"
+        )
+        raise ValueError(
+            f"{name}: expected an array or tensor of ids (batch, length), got {_kind(array)}; "
+            f"{cure}."
+        )
     try:
         return tuple(array.shape)
     except ValueError:  # TensorFlow's, of unknown rank
@@ -100,7 +129,11 @@ def _values(ids: Tensor) -> np.ndarray | None:
     """Return the values if they are known; a tensor of a traced function has none."""
     if isinstance(ids, np.ndarray):
         return ids
-    if keras.backend.backend() == "tensorflow" and keras.ops.is_tensor(ids) and hasattr(ids, "numpy"):
+    if (
+        keras.backend.backend() == "tensorflow"
+        and keras.ops.is_tensor(ids)
+        and hasattr(ids, "numpy")
+    ):
         return np.asarray(ids)
     return None
 
@@ -108,8 +141,9 @@ def _values(ids: Tensor) -> np.ndarray | None:
 def _averaged_over_devices() -> bool:
     """Return whether Keras may have averaged ids over devices, to float64.
 
-    Under a strategy of `tf.distribute`, `fit` builds a model with the mean of the devices' first batches (`TensorFlowTrainer.
-    _maybe_symbolic_build`), in the cross-replica context. Training steps run in a replica context, with the ids themselves.
+    Under a strategy of `tf.distribute`, `fit` builds a model with the mean of the devices' first
+    batches (`TensorFlowTrainer. _maybe_symbolic_build`), in the cross-replica context. Training
+    steps run in a replica context, with the ids themselves.
     """
     if keras.backend.backend() != "tensorflow":
         return False
@@ -121,4 +155,6 @@ def _averaged_over_devices() -> bool:
 def _kind(value: object) -> str:
     if isinstance(value, list | tuple):
         return f"a {type(value).__name__} of {len(value)}"
-    return "a dictionary" if isinstance(value, Mapping) else f"a value of type {type(value).__name__}"
+    return (
+        "a dictionary" if isinstance(value, Mapping) else f"a value of type {type(value).__name__}"
+    )

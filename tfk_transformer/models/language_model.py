@@ -18,11 +18,13 @@ from tfk_transformer.models.inputs import check_ids
 class LanguageModel(TokenModel):
     """A causal Transformer decoder without an encoder.
 
-    Called with ids (B, T), padded with 0 at the end, it returns the logits (B, T, vocab_size) of the token that follows each
-    position, in the compute dtype. With `output="probabilities"` it returns their softmax in float32.
+    Called with ids (B, T), padded with 0 at the end, it returns the logits (B, T, vocab_size) of
+    the token that follows each position, in the compute dtype. With `output="probabilities"` it
+    returns their softmax in float32.
 
-    A call, `fit`, `evaluate` and `predict` check rank and type of the ids. They also check that the ids are within the vocabulary,
-    where the values are at hand: in arrays, but not inside a `tf.data` pipeline.
+    A call, `fit`, `evaluate` and `predict` check rank and type of the ids. They also check that the
+    ids are within the vocabulary, where the values are at hand: in arrays, but not inside a
+    `tf.data` pipeline.
 
     Args:
         config: sizes and options.
@@ -37,29 +39,48 @@ class LanguageModel(TokenModel):
 
     def __init__(self, config: LanguageModelConfig, **kwargs: Any) -> None:
         super().__init__(config, **kwargs)
-        self._add_decoder(config.vocab_size, cross_attention=False, tied=config.tie_embeddings != "none")
+        self._add_decoder(
+            config.vocab_size, cross_attention=False, tied=config.tie_embeddings != "none"
+        )
 
     def build(self, input_shape: object = None) -> None:
         """Make all weights. Their shapes follow from the configuration."""
-        self._build_all((self.target_embedding,), (self.target_positions, self.decoder, self.projection))
+        self._build_all(
+            (self.target_embedding,), (self.target_positions, self.decoder, self.projection)
+        )
 
     def check_inputs(self, inputs: Tensor) -> None:
         """Check the inputs of a call; see `ConfiguredModel.check_inputs`."""
         check_ids("inputs", inputs, self.config.vocab_size)
 
     def decode(self, inputs: Tensor, training: bool | None = None) -> Decoded:
-        """Return the decoder's output (B, T, D) and its attention weights (B, H, T, T), for ids (B, T)."""
+        """Return the decoder's output (B, T, D) and its attention weights (B, H, T, T), for ids (B,
+        T).
+        """
         mask = causal_mask(ops.shape(inputs)[1])
         return self.decoder(self._embed(inputs, training), attention_mask=mask, training=training)
 
-    def step(self, tokens: Tensor, position: Tensor, cache: list[KeyValue], memory: Tensor = (), lineage: Tensor = None) -> Step:
+    def step(
+        self,
+        tokens: Tensor,
+        position: Tensor,
+        cache: list[KeyValue],
+        memory: Tensor = (),
+        lineage: Tensor = None,
+    ) -> Step:
         """Decode the next position for M beams of each sentence; see `Transformer.step`."""
         embedded = self.target_positions.at(self.target_embedding(tokens), position)
-        output, cache, _ = self.decoder.step(embedded, cache, self.decoder.project_memory(None), lineage)
+        output, cache, _ = self.decoder.step(
+            embedded, cache, self.decoder.project_memory(None), lineage
+        )
         return self._to_step(output, cache, None)
 
-    def start_search(self, source: Tensor, use_cache: bool = True, tokens: Tensor = None) -> Stepper:
-        """Return the steps of a search. The source is a prompt, which the search itself feeds in; see `beam_search`."""
+    def start_search(
+        self, source: Tensor, use_cache: bool = True, tokens: Tensor = None
+    ) -> Stepper:
+        """Return the steps of a search. The source is a prompt, which the search itself feeds in;
+        see `beam_search`.
+        """
         if use_cache:
             return among(Stepper(self._cached_step, self.decoder.empty_cache, ()), tokens)
 

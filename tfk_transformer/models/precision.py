@@ -8,13 +8,15 @@ from tfk_transformer.runtime_environment import instructions
 
 AUTO = "auto"
 FIRST_GPUS = 8  # compute capability of the first NVIDIA GPUs that multiply in bfloat16
-# Of x86-64. Without these, a step in bfloat16 takes 2.5 times as long as in float32 where oneDNN emulates them (AVX-512), and a little
-# longer where Eigen converts each number (docs/training.md).
+# Of x86-64. Without these, a step in bfloat16 takes 2.5 times as long as in float32 where oneDNN
+# emulates them (AVX-512), and a little longer where Eigen converts each number (docs/training.md).
 MULTIPLY_BFLOAT16 = {"avx512_bf16", "amx_bf16"}
 
 
 def dtype_policy(dtype: str) -> str:
-    """Return the name of Keras's dtype policy for the `dtype` of a recipe: "auto" becomes what is faster on this machine."""
+    """Return the name of Keras's dtype policy for the `dtype` of a recipe: "auto" becomes what is
+    faster on this machine.
+    """
     if dtype != AUTO:
         return dtype
     return "mixed_bfloat16" if multiplies_bfloat16() else "float32"
@@ -25,12 +27,16 @@ def precision_line(dtype: str) -> str | None:
     if dtype == AUTO:
         return f"precision: {dtype_policy(dtype)}"
     if dtype == "mixed_bfloat16" and not multiplies_bfloat16():
-        return "note: mixed_bfloat16 is slower than float32 on this machine; --dtype auto chooses what is faster"
+        return (
+            "note: mixed_bfloat16 is slower than float32 on this machine; --dtype auto chooses "
+            "what is faster"
+        )
     return None
 
 
 def multiplies_bfloat16(root: Path = Path("/")) -> bool:
-    """Return whether the backend multiplies faster in bfloat16 than in float32, on its first device.
+    """Return whether the backend multiplies faster in bfloat16 than in float32, on its first
+    device.
 
     Args:
         root: the folder that holds `proc`.
@@ -40,7 +46,9 @@ def multiplies_bfloat16(root: Path = Path("/")) -> bool:
         import jax
 
         device = jax.devices()[0]  # on a CPU, XLA multiplies in float32 in any case
-        return device.platform == "tpu" or (device.platform == "gpu" and _major(device.compute_capability) >= FIRST_GPUS)
+        return device.platform == "tpu" or (
+            device.platform == "gpu" and _major(device.compute_capability) >= FIRST_GPUS
+        )
     if backend == "torch":
         import torch
 
@@ -50,7 +58,9 @@ def multiplies_bfloat16(root: Path = Path("/")) -> bool:
         import tensorflow as tf
 
         if gpus := tf.config.list_physical_devices("GPU"):
-            major, _ = tf.config.experimental.get_device_details(gpus[0]).get("compute_capability", (0, 0))
+            major, _ = tf.config.experimental.get_device_details(gpus[0]).get(
+                "compute_capability", (0, 0)
+            )
             return major >= FIRST_GPUS
     return not MULTIPLY_BFLOAT16.isdisjoint(instructions(root))
 

@@ -1,7 +1,8 @@
-"""Tokens that a model puts before every source and every target: the language tokens of multilingual models.
+"""Tokens that a model puts before every source and every target: the language tokens of
+multilingual models.
 
-Whoever calls the model gives and gets rows without them. The first decoding step decodes the target's prefix together with the start
-token. P is the number of tokens of a prefix.
+Whoever calls the model gives and gets rows without them. The first decoding step decodes the
+target's prefix together with the start token. P is the number of tokens of a prefix.
 """
 
 from collections.abc import Sequence
@@ -14,7 +15,9 @@ from tfk_transformer.layers.masks import HIDDEN, causal_mask
 
 
 class Arrivals(NamedTuple):
-    """The tokens that a decoding step reads: in the first step the prefix (N = P + M), later only the last tokens (N = M)."""
+    """The tokens that a decoding step reads: in the first step the prefix (N = P + M), later only
+    the last tokens (N = M).
+    """
 
     tokens: Tensor  # ids (B, N)
     positions: Tensor  # (N,)
@@ -28,10 +31,16 @@ def prefixed(prefix: Sequence[int], ids: Tensor) -> Tensor:
 
 def prefixed_mask(prefix: Sequence[int], mask: Tensor) -> Tensor:
     """Put visible places before an additive mask (…, S): (…, P+S)."""
-    return ops.concatenate([*[ops.zeros_like(mask[..., :1])] * len(prefix), mask], axis=-1) if prefix else mask
+    return (
+        ops.concatenate([*[ops.zeros_like(mask[..., :1])] * len(prefix), mask], axis=-1)
+        if prefix
+        else mask
+    )
 
 
-def arrivals(prefix: Sequence[int], tokens: Tensor, position: Tensor, lineage: Tensor = None) -> Arrivals:
+def arrivals(
+    prefix: Sequence[int], tokens: Tensor, position: Tensor, lineage: Tensor = None
+) -> Arrivals:
     """Return what a decoding step reads of a model with a prefix.
 
     Args:
@@ -47,7 +56,10 @@ def arrivals(prefix: Sequence[int], tokens: Tensor, position: Tensor, lineage: T
     earlier = causal_mask(given)[:, :, :new]  # (1, 1, N - M, P)
     hidden = ops.full((rows, 1, new, columns), HIDDEN, dtype="float32")
     earlier = ops.concatenate([ops.tile(earlier, (rows, 1, 1, 1)), hidden], axis=3)
-    places = ops.concatenate([ops.arange(given, dtype="int32")[:new], ops.zeros((beams,), "int32") + given + position], axis=0)
+    places = ops.concatenate(
+        [ops.arange(given, dtype="int32")[:new], ops.zeros((beams,), "int32") + given + position],
+        axis=0,
+    )
     return Arrivals(
         ops.concatenate([_before(prefix, tokens)[:, :new], tokens], axis=1),
         places,
@@ -56,5 +68,8 @@ def arrivals(prefix: Sequence[int], tokens: Tensor, position: Tensor, lineage: T
 
 
 def _before(prefix: Sequence[int], ids: Tensor) -> Tensor:
-    rows = ops.zeros((ops.shape(ids)[0], 1), dtype=ids.dtype) + ops.convert_to_tensor([list(prefix)], dtype=ids.dtype)  # (B, P)
+    # (B, P)
+    rows = ops.zeros((ops.shape(ids)[0], 1), dtype=ids.dtype) + ops.convert_to_tensor(
+        [list(prefix)], dtype=ids.dtype
+    )
     return ops.concatenate([rows, ids], axis=1)

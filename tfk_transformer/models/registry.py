@@ -3,7 +3,12 @@
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tfk_transformer.config.json_text import parsed_object
-from tfk_transformer.config.model_options import ClassifierConfig, EnsembleConfig, LanguageModelConfig, TransformerConfig
+from tfk_transformer.config.model_options import (
+    ClassifierConfig,
+    EnsembleConfig,
+    LanguageModelConfig,
+    TransformerConfig,
+)
 
 if TYPE_CHECKING:
     from tfk_transformer.models.base import TokenModel
@@ -11,7 +16,8 @@ if TYPE_CHECKING:
 
 ModelConfig: TypeAlias = TransformerConfig | LanguageModelConfig | ClassifierConfig | EnsembleConfig
 
-TRAINED: dict[str, type[TransformerConfig | LanguageModelConfig | ClassifierConfig]] = {  # from a recipe
+# From a recipe.
+TRAINED: dict[str, type[TransformerConfig | LanguageModelConfig | ClassifierConfig]] = {
     "encoder_decoder": TransformerConfig,
     "decoder": LanguageModelConfig,
     "encoder": ClassifierConfig,
@@ -20,7 +26,8 @@ CONFIGS: dict[str, type[ModelConfig]] = {**TRAINED, "ensemble": EnsembleConfig}
 
 
 def config_from_json(text: str | bytes) -> ModelConfig:
-    """Return the configuration that `to_json` wrote, of the class that its key `architecture` names.
+    """Return the configuration that `to_json` wrote, of the class that its key `architecture`
+    names.
 
     Args:
         text: JSON, or its UTF-8 encoding.
@@ -30,7 +37,11 @@ def config_from_json(text: str | bytes) -> ModelConfig:
     """
     architecture = parsed_object(text, "configuration").get("architecture")
     # For an unknown architecture, the record of the default one names the problem.
-    kind = CONFIGS.get(architecture, TransformerConfig) if isinstance(architecture, str) else TransformerConfig
+    kind = (
+        CONFIGS.get(architecture, TransformerConfig)
+        if isinstance(architecture, str)
+        else TransformerConfig
+    )
     return kind.from_json(text)
 
 
@@ -46,7 +57,12 @@ def make_model(config: ModelConfig, **kwargs: Any) -> "TokenModel | Classifier":
     from tfk_transformer.models.language_model import LanguageModel
     from tfk_transformer.models.transformer import Transformer
 
-    kinds: dict[str, Any] = {"encoder_decoder": Transformer, "decoder": LanguageModel, "encoder": Classifier, "ensemble": Ensemble}
+    kinds: dict[str, Any] = {
+        "encoder_decoder": Transformer,
+        "decoder": LanguageModel,
+        "encoder": Classifier,
+        "ensemble": Ensemble,
+    }
     model: TokenModel | Classifier = kinds[config.architecture](config, **kwargs)
     model.build()
     return model

@@ -17,14 +17,18 @@ from tfk_transformer.models.prefixes import arrivals, prefixed, prefixed_mask
 
 
 class Memory(NamedTuple):
-    """The keys and values projected from the encoder's output, which every decoding step attends to."""
+    """The keys and values projected from the encoder's output, which every decoding step attends
+    to.
+    """
 
     layers: list[KeyValue]  # for each decoder layer keys (B, H, S, K) and values (B, H, S, V)
     mask: Tensor  # float32 (B, 1, 1, S); S counts the source's prefix, too
 
 
 class AttentionMaps(NamedTuple):
-    """The attention weights of every layer, float32. They sum to 1 over the last axis, if those of a model's prefixes are added."""
+    """The attention weights of every layer, float32. They sum to 1 over the last axis, if those of
+    a model's prefixes are added.
+    """
 
     encoder: list[Tensor]  # (B, H, S, S)
     decoder: list[Tensor]  # (B, H, T, T)
@@ -35,15 +39,17 @@ class AttentionMaps(NamedTuple):
 class Transformer(TokenModel):
     """The encoder-decoder Transformer of "Attention Is All You Need" (arXiv:1706.03762).
 
-    Called with {"source": ids (B, S), "target": ids (B, T)}, it returns the logits (B, T, target_vocab_size) of the token that
-    follows each target position, in the compute dtype. With `output="probabilities"` it returns their softmax in float32.
-    Id 0 is padding on both sides, unless "source_mask" (B, S), 1 for a token and 0 for padding, is given for the source.
+    Called with {"source": ids (B, S), "target": ids (B, T)}, it returns the logits (B, T,
+    target_vocab_size) of the token that follows each target position, in the compute dtype. With
+    `output="probabilities"` it returns their softmax in float32. Id 0 is padding on both sides,
+    unless "source_mask" (B, S), 1 for a token and 0 for padding, is given for the source.
 
-    The tokens of `config.source_prefix` and `config.target_prefix` stand before every source and target. They are no part of inputs,
-    logits, attention weights or lengths.
+    The tokens of `config.source_prefix` and `config.target_prefix` stand before every source and
+    target. They are no part of inputs, logits, attention weights or lengths.
 
-    A call, `fit`, `evaluate` and `predict` check names, ranks, types and numbers of rows of their inputs. They also check that the
-    ids are within the vocabulary, where the values are at hand: in arrays, but not inside a `tf.data` pipeline.
+    A call, `fit`, `evaluate` and `predict` check names, ranks, types and numbers of rows of their
+    inputs. They also check that the ids are within the vocabulary, where the values are at hand: in
+    arrays, but not inside a `tf.data` pipeline.
 
     Args:
         config: sizes and options.
@@ -59,15 +65,31 @@ class Transformer(TokenModel):
     def __init__(self, config: TransformerConfig, **kwargs: Any) -> None:
         super().__init__(config, **kwargs)
         shared = config.tie_embeddings == "all"
-        self.source_embedding = self._embedding("source_embedding", config.source_vocab_size, tied=shared)
+        self.source_embedding = self._embedding(
+            "source_embedding", config.source_vocab_size, tied=shared
+        )
         self.source_positions = self._positions("source_positions", len(config.source_prefix))
-        self.encoder = Encoder(config, config.encoder_layers, config.encoder_final_norm, dtype=self.dtype_policy, name="encoder")
+        self.encoder = Encoder(
+            config,
+            config.encoder_layers,
+            config.encoder_final_norm,
+            dtype=self.dtype_policy,
+            name="encoder",
+        )
         embedding = self.source_embedding if shared else None
-        self._add_decoder(config.target_vocab_size, True, config.tie_embeddings != "none", embedding)
+        self._add_decoder(
+            config.target_vocab_size, True, config.tie_embeddings != "none", embedding
+        )
 
     def build(self, input_shape: object = None) -> None:
         """Make all weights. Their shapes follow from the configuration."""
-        layers = (self.source_positions, self.target_positions, self.encoder, self.decoder, self.projection)
+        layers = (
+            self.source_positions,
+            self.target_positions,
+            self.encoder,
+            self.decoder,
+            self.projection,
+        )
         self._build_all((self.source_embedding, self.target_embedding), layers)
 
     def check_inputs(self, inputs: Tensor) -> None:
@@ -78,7 +100,9 @@ class Transformer(TokenModel):
         check_same_rows(inputs)
 
     def decode(self, inputs: Tensor, training: bool | None = None) -> Decoded:
-        """Return the decoder's output (B, T, D) and its attention weights, for the inputs of a call."""
+        """Return the decoder's output (B, T, D) and its attention weights, for the inputs of a
+        call.
+        """
         return self._run(inputs, training)[1]
 
     def attention_maps(self, inputs: Tensor) -> AttentionMaps:
@@ -89,49 +113,75 @@ class Transformer(TokenModel):
         encoder = [weights[:, :, first:, first:] for weights in encoded.weights]
         return AttentionMaps(encoder, decoded.self_weights, decoded.cross_weights)
 
-    def encode(self, source: Tensor, training: bool | None = None, attention_mask: Tensor = None) -> Encoded:
+    def encode(
+        self, source: Tensor, training: bool | None = None, attention_mask: Tensor = None
+    ) -> Encoded:
         """Encode source ids.
 
         Args:
             source: ids (B, S).
             training: whether dropout is applied.
-            attention_mask: see `Encoder.call`. For a model with a source prefix, it is additive, (B, 1, 1, S), and without the prefix.
-                Defaults to a mask that hides padding.
+            attention_mask: see `Encoder.call`. For a model with a source prefix, it is additive,
+                (B, 1, 1, S), and without the prefix. Defaults to a mask that hides padding.
 
         Returns:
-            The encoder's output (B, S, D) and its attention weights, in which S counts the source's prefix, too.
+            The encoder's output (B, S, D) and its attention weights, in which S counts the source's
+            prefix, too.
         """
         prefix = self.config.source_prefix
-        embedded = self.source_positions(self.source_embedding(prefixed(prefix, source)), training=training)
-        mask = prefixed_mask(prefix, padding_mask(source) if attention_mask is None else attention_mask)
+        embedded = self.source_positions(
+            self.source_embedding(prefixed(prefix, source)), training=training
+        )
+        mask = prefixed_mask(
+            prefix, padding_mask(source) if attention_mask is None else attention_mask
+        )
         return self.encoder(embedded, attention_mask=mask, training=training)
 
     def remember(self, source: Tensor) -> Memory:
-        """Encode source ids (B, S) and project the output for each decoder layer, once for a whole search."""
-        return Memory(self.decoder.project_memory(self.encode(source).output), self._memory_mask(source))
+        """Encode source ids (B, S) and project the output for each decoder layer, once for a whole
+        search.
+        """
+        return Memory(
+            self.decoder.project_memory(self.encode(source).output), self._memory_mask(source)
+        )
 
-    def step(self, tokens: Tensor, position: Tensor, cache: list[KeyValue], memory: Tensor = (), lineage: Tensor = None) -> Step:
+    def step(
+        self,
+        tokens: Tensor,
+        position: Tensor,
+        cache: list[KeyValue],
+        memory: Tensor = (),
+        lineage: Tensor = None,
+    ) -> Step:
         """Decode the next position for M beams of each sentence.
 
         Args:
             tokens: ids (B, M), the last token of each beam.
             position: the position of these tokens, a scalar. The start token has position 0.
-            cache: the KV cache of each layer: at first `decoder.empty_cache(B)`, later that of the previous step. After the target's
-                prefix, which the first step reads too, it has M positions for each step.
+            cache: the KV cache of each layer: at first `decoder.empty_cache(B)`, later that of the
+                previous step. After the target's prefix, which the first step reads too, it has M
+                positions for each step.
             memory: the result of `remember`.
-            lineage: additive mask (B, 1, M, (position+1)*M) that shows each beam those it descends from. None is right for M = 1.
+            lineage: additive mask (B, 1, M, (position+1)*M) that shows each beam those it descends
+                from. None is right for M = 1.
 
         Returns:
-            Logits (B, M, target_vocab_size), the longer cache, and the attention to the source (B, M, S).
+            Logits (B, M, target_vocab_size), the longer cache, and the attention to the source (B,
+            M, S).
         """
         beams = ops.shape(tokens)[1]
         if self.config.target_prefix:
-            tokens, position, lineage = arrivals(self.config.target_prefix, tokens, position, lineage)
+            tokens, position, lineage = arrivals(
+                self.config.target_prefix, tokens, position, lineage
+            )
         embedded = self.target_positions.at(self.target_embedding(tokens), position)
-        # The minimum changes no value. Without it, TensorFlow 2.21 with oneDNN fuses a mask that only one product reads, as in a
-        # decoder of a single layer, so that the whole loop of a search returns nothing.
+        # The minimum changes no value. Without it, TensorFlow 2.21 with oneDNN fuses a mask that
+        # only one product reads, as in a decoder of a single layer, so that the whole loop of a
+        # search returns nothing.
         mask = ops.minimum(memory.mask, 0.0) if self.config.decoder_layers == 1 else memory.mask
-        output, cache, cross_weights = self.decoder.step(embedded, cache, memory.layers, lineage, mask)
+        output, cache, cross_weights = self.decoder.step(
+            embedded, cache, memory.layers, lineage, mask
+        )
         attention = ops.mean(cross_weights[-1], axis=1)
         if self.config.target_prefix:
             output, attention = output[:, -beams:], attention[:, -beams:]
@@ -139,20 +189,25 @@ class Transformer(TokenModel):
             attention = attention[:, :, len(self.config.source_prefix) :]
         return self._to_step(output, cache, attention)
 
-    def start_search(self, source: Tensor, use_cache: bool = True, tokens: Tensor = None) -> Stepper:
+    def start_search(
+        self, source: Tensor, use_cache: bool = True, tokens: Tensor = None
+    ) -> Stepper:
         """Encode source ids for a search.
 
         Args:
             source: ids (B, S).
-            use_cache: whether a decoding step computes only the last position, from the keys and values of the earlier ones, or
-                computes the whole prefix again. Defaults to True.
-            tokens: int32 (n,), the tokens whose logits each step returns. Defaults to None: those of the whole vocabulary.
+            use_cache: whether a decoding step computes only the last position, from the keys and
+                values of the earlier ones, or computes the whole prefix again. Defaults to True.
+            tokens: int32 (n,), the tokens whose logits each step returns. Defaults to None: those
+                of the whole vocabulary.
 
         Returns:
             The functions and tensors that the search needs.
         """
         if use_cache:
-            return among(Stepper(self._cached_step, self.decoder.empty_cache, self.remember(source)), tokens)
+            return among(
+                Stepper(self._cached_step, self.decoder.empty_cache, self.remember(source)), tokens
+            )
 
         def step(beams: Beams, cache: Tensor, memory: Tensor) -> Step:
             def decode(target: Tensor, sentences: Tensor) -> Decoded:
@@ -160,30 +215,53 @@ class Transformer(TokenModel):
 
             return self._step_by_full_pass(beams.ids, decode)
 
-        return among(Stepper(step, lambda batch: [], (self.encode(source).output, self._memory_mask(source))), tokens)
+        return among(
+            Stepper(
+                step, lambda batch: [], (self.encode(source).output, self._memory_mask(source))
+            ),
+            tokens,
+        )
 
     def _memory_mask(self, source: Tensor) -> Tensor:
         return prefixed_mask(self.config.source_prefix, padding_mask(source))
 
     def _run(self, inputs: Tensor, training: bool | None) -> tuple[Encoded, Decoded]:
-        source_mask = additive_mask(inputs["source_mask"]) if "source_mask" in inputs else padding_mask(inputs["source"])
+        source_mask = (
+            additive_mask(inputs["source_mask"])
+            if "source_mask" in inputs
+            else padding_mask(inputs["source"])
+        )
         encoded = self.encode(inputs["source"], training, source_mask)
         memory_mask = prefixed_mask(self.config.source_prefix, source_mask)
         return encoded, self._decode(inputs["target"], encoded.output, memory_mask, training)
 
-    def _decode(self, target: Tensor, encoded: Tensor, source_mask: Tensor, training: bool | None = None) -> Decoded:
+    def _decode(
+        self, target: Tensor, encoded: Tensor, source_mask: Tensor, training: bool | None = None
+    ) -> Decoded:
         # Target padding is at the end, so the causal mask hides it from every real token.
         target = prefixed(self.config.target_prefix, target)
         mask = causal_mask(ops.shape(target)[1])
         embedded = self._embed(target, training)
         return self._after_prefixes(
-            self.decoder(embedded, encoded, attention_mask=mask, cross_attention_mask=source_mask, training=training)
+            self.decoder(
+                embedded,
+                encoded,
+                attention_mask=mask,
+                cross_attention_mask=source_mask,
+                training=training,
+            )
         )
 
     def _after_prefixes(self, decoded: Decoded) -> Decoded:
-        """Leave out the prefixes: those of the target in all, and that of the source in the attention to it."""
+        """Leave out the prefixes: those of the target in all, and that of the source in the
+        attention to it.
+        """
         source, target = len(self.config.source_prefix), len(self.config.target_prefix)
         if not source + target:
             return decoded
         own = [weights[:, :, target:, target:] for weights in decoded.self_weights]
-        return Decoded(decoded.output[:, target:], own, [weights[:, :, target:, source:] for weights in decoded.cross_weights])
+        return Decoded(
+            decoded.output[:, target:],
+            own,
+            [weights[:, :, target:, source:] for weights in decoded.cross_weights],
+        )

@@ -1,4 +1,5 @@
-"""The files of a bundle, by name and kind, and how the parts that all kinds share are written and read.
+"""The files of a bundle, by name and kind, and how the parts that all kinds share are written and
+read.
 
 A bundle is the folder that training writes. It holds only data: reading one runs no code of it.
 """
@@ -38,18 +39,35 @@ class Kind(NamedTuple):
     files: tuple[str, ...]  # the files that it must have
 
 
-TRANSLATOR = Kind("Translator", "`train` or `Translator.save`", (CONFIG, WEIGHTS, SOURCE_TOKENIZER, TARGET_TOKENIZER))
-CLASSIFIER = Kind("TextClassifier", "`train` or `TextClassifier.save`", (CONFIG, WEIGHTS, SOURCE_TOKENIZER, LABELS))
-KINDS = {"encoder_decoder": TRANSLATOR, "decoder": TRANSLATOR, "encoder": CLASSIFIER, "ensemble": TRANSLATOR}
+TRANSLATOR = Kind(
+    "Translator",
+    "`train` or `Translator.save`",
+    (CONFIG, WEIGHTS, SOURCE_TOKENIZER, TARGET_TOKENIZER),
+)
+CLASSIFIER = Kind(
+    "TextClassifier",
+    "`train` or `TextClassifier.save`",
+    (CONFIG, WEIGHTS, SOURCE_TOKENIZER, LABELS),
+)
+KINDS = {
+    "encoder_decoder": TRANSLATOR,
+    "decoder": TRANSLATOR,
+    "encoder": CLASSIFIER,
+    "ensemble": TRANSLATOR,
+}
 
 
 class SavedAsBundle(ABC):
-    """A model with its tokenizers that is saved as a bundle; a subclass writes the files of its kind."""
+    """A model with its tokenizers that is saved as a bundle; a subclass writes the files of its
+    kind.
+    """
 
     model: keras.Model
     probes: list[str]
-    origin: Json = MappingProxyType({})  # where an imported model came from: values that JSON can hold, by name
-    metrics: Json = MappingProxyType({})  # of a loaded model: the figures of its training run, by name
+    # Where an imported model came from: values that JSON can hold, by name.
+    origin: Json = MappingProxyType({})
+    # Of a loaded model: the figures of its training run, by name.
+    metrics: Json = MappingProxyType({})
 
     @abstractmethod
     def _write_files(self, folder: Path) -> None:
@@ -75,42 +93,57 @@ class SavedAsBundle(ABC):
             (folder / CONFIG).write_text(self.model.config.to_json())
             write_probes(folder / PROBES, self.probes)
             origin = {ORIGIN: dict(self.origin)} if self.origin else {}
-            for name, content in ((HISTORY, history or {}), (METRICS, {**origin, **(metrics or {})})):
+            for name, content in (
+                (HISTORY, history or {}),
+                (METRICS, {**origin, **(metrics or {})}),
+            ):
                 write_json(folder / name, content)
             write_weights(self.model, folder / WEIGHTS)
             self._write_files(folder)
             if more:
                 more(folder)
 
-    def export(self, filepath: str | PathLike[str], format: str = "tf_saved_model", verbose: bool | None = None) -> Json:
-        """Write one file or folder that runs without this package, as `keras.Model.export` writes a model: texts in, results out.
+    def export(
+        self,
+        filepath: str | PathLike[str],
+        format: str = "tf_saved_model",
+        verbose: bool | None = None,
+    ) -> Json:
+        """Write one file or folder that runs without this package, as `keras.Model.export` writes a
+        model: texts in, results out.
 
-        It is compared with the model on the probes, and is written only if the results agree. `tfk_transformer.export` describes the
-        formats, and writes several.
+        It is compared with the model on the probes, and is written only if the results agree.
+        `tfk_transformer.export` describes the formats, and writes several.
 
         Args:
-            filepath: the path, which must not exist: a file such as `model.onnx` for the formats whose names begin with "onnx", a
-                folder for the others.
-            format: "tf_saved_model" or "onnx", as Keras names them, or "onnx_int8", "ctranslate2", "huggingface", "web" or
-                "web_int8". A classifier has the first two. Default: "tf_saved_model".
+            filepath: the path, which must not exist: a file such as `model.onnx` for the formats
+                whose names begin with "onnx", a folder for the others.
+            format: "tf_saved_model" or "onnx", as Keras names them, or "onnx_int8", "ctranslate2",
+                "huggingface", "web" or "web_int8". A classifier has the first two. Default:
+                "tf_saved_model".
             verbose: whether the path is printed when it is written. Default: no.
 
         Returns:
-            The parity figures: values that JSON can hold, by name. They are also in the metadata of an ONNX file.
+            The parity figures: values that JSON can hold, by name. They are also in the metadata of
+            an ONNX file.
 
         Raises:
-            ValueError: if the format is unknown or does not have the model's options, something exists at the path, or ONNX needs a
-                second file because there are more than 2 GB of weights.
+            ValueError: if the format is unknown or does not have the model's options, something
+                exists at the path, or ONNX needs a second file because there are more than 2 GB of
+                weights.
             ParityError: if the results differ from the model's.
         """
-        # `export/` stands above this folder and imports it. It is imported by its name, and only here.
+        # `export/` stands above this folder and imports it. It is imported by its name, and only
+        # here.
         exporting = importlib.import_module("tfk_transformer.export.exporting")
         figures: Json = exporting.export_one(self, filepath, format, verbose)
         return figures
 
 
 def write_probes(path: Path, probes: Sequence[str]) -> None:
-    """Write probes, one a line. A line break inside a probe becomes a blank, as which tokenizers read it."""
+    """Write probes, one a line. A line break inside a probe becomes a blank, as which tokenizers
+    read it.
+    """
     lines = [" ".join(re.split(r"[\r\n]", text)) for text in probes]
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
@@ -128,7 +161,11 @@ def read_origin(folder: Path) -> Json:
 
 def read_metrics(folder: Path) -> Json:
     """Return the figures in a bundle, by name; nothing if there are none."""
-    return parsed_object((folder / METRICS).read_bytes(), str(folder / METRICS)) if (folder / METRICS).is_file() else {}
+    return (
+        parsed_object((folder / METRICS).read_bytes(), str(folder / METRICS))
+        if (folder / METRICS).is_file()
+        else {}
+    )
 
 
 def read_config(folder: Path, kind: Kind) -> ModelConfig:
@@ -140,10 +177,16 @@ def read_config(folder: Path, kind: Kind) -> ModelConfig:
     config = _config_in(folder)
     if config and KINDS[config.architecture] != kind:
         other = KINDS[config.architecture].reader
-        raise ValueError(f"bundle: expected one that {kind.reader} reads, got {folder}, which is for {other}; open it with {other}.load.")
+        raise ValueError(
+            f"bundle: expected one that {kind.reader} reads, got {folder}, which is for {other}; "
+            f"open it with {other}.load."
+        )
     missing = [name for name in kind.files if not (folder / name).is_file()]
     if config is None or missing:
-        raise ValueError(f"bundle: expected a folder that {kind.writer} wrote, got {folder} without {', '.join(missing)}.")
+        raise ValueError(
+            f"bundle: expected a folder that {kind.writer} wrote, got {folder} without "
+            f"{', '.join(missing)}."
+        )
     return config
 
 
@@ -173,7 +216,9 @@ def write_json(path: Path, content: Json | Sequence[Any]) -> None:
 
 
 def plain_copy(model: keras.Model) -> keras.Model:
-    """Return a float32 model with the same weights and without an optimizer, whose moments would take two thirds of a file."""
+    """Return a float32 model with the same weights and without an optimizer, whose moments would
+    take two thirds of a file.
+    """
     copy = type(model)(model.config, dtype="float32")
     copy.build()
     copy.set_weights(model.get_weights())

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 class TextClassifier(LoadedModel, SavedAsBundle):
     """A fitted classifier with its tokenizer and labels: text to label.
 
-    The model receives the tokens of a text and the end token, as `SubwordTokenizer.graph_encode` returns them. Fit it on the
-    same ids.
+    The model receives the tokens of a text and the end token, as `SubwordTokenizer.graph_encode`
+    returns them. Fit it on the same ids.
 
     Args:
         model: a built `Classifier`.
@@ -45,18 +45,27 @@ class TextClassifier(LoadedModel, SavedAsBundle):
         probes: texts on which exports are compared with the model.
 
     Raises:
-        ValueError: if the model is not a classifier, its vocabulary size and the tokenizer's differ, or the labels are not
-            different, non-blank strings, one for each class.
+        ValueError: if the model is not a classifier, its vocabulary size and the tokenizer's
+            differ, or the labels are not different, non-blank strings, one for each class.
     """
 
     _refusal = "expected a translator, got a classifier; use classify."
 
-    def __init__(self, model: "Classifier", tokenizer: SubwordTokenizer, labels: Sequence[str], probes: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        model: "Classifier",
+        tokenizer: SubwordTokenizer,
+        labels: Sequence[str],
+        probes: Sequence[str] = (),
+    ) -> None:
         config = model.config
         if config.architecture != "encoder":
             raise ValueError(f"model: expected a Classifier, got a {type(model).__name__}.")
         if config.vocab_size != tokenizer.vocab_size:
-            raise ValueError(f"tokenizer: expected {config.vocab_size} pieces, the model's vocab_size, got {tokenizer.vocab_size}.")
+            raise ValueError(
+                f"tokenizer: expected {config.vocab_size} pieces, the model's vocab_size, got "
+                f"{tokenizer.vocab_size}."
+            )
         check_process()
         self.model = model
         self.tokenizer = tokenizer
@@ -71,7 +80,9 @@ class TextClassifier(LoadedModel, SavedAsBundle):
         def run(batch: Sequence[str]) -> list[np.ndarray]:
             return [part.numpy() for part in self._classify(np.array(batch, object))]
 
-        return to_classifications(texts, in_batches(texts, batch_size, run), self.labels, self.model.config.max_length)
+        return to_classifications(
+            texts, in_batches(texts, batch_size, run), self.labels, self.model.config.max_length
+        )
 
     @functools.cached_property
     def functions(self) -> "ClassificationFunctions":
@@ -91,7 +102,9 @@ class TextClassifier(LoadedModel, SavedAsBundle):
         write_json(folder / LABELS, self.labels)
 
     def in_float32(self) -> "TextClassifier":
-        """Return this classifier, or one with the same weights that computes in float32, as every exported file does."""
+        """Return this classifier, or one with the same weights that computes in float32, as every
+        exported file does.
+        """
         if self.model.compute_dtype == "float32":
             return self
         return TextClassifier(plain_copy(self.model), self.tokenizer, self.labels, self.probes)
@@ -105,20 +118,32 @@ class TextClassifier(LoadedModel, SavedAsBundle):
         """
         folder = Path(path)
         model = read_model(folder, CLASSIFIER)
-        return cls(model, SubwordTokenizer.load(folder / SOURCE_TOKENIZER), _read_labels(folder / LABELS), read_probes(folder / PROBES))
+        return cls(
+            model,
+            SubwordTokenizer.load(folder / SOURCE_TOKENIZER),
+            _read_labels(folder / LABELS),
+            read_probes(folder / PROBES),
+        )
 
 
 def _checked(labels: Sequence[str], num_classes: int) -> list[str]:
     """Return the labels as a list, or raise an error that names every problem."""
     if not isinstance(labels, (list, tuple, np.ndarray)):
         raise ValueError(f"labels: expected a list of strings, got {type(labels).__name__}.")
-    problems = [f"{label!r}, which is no name" for label in labels if not isinstance(label, str) or not label.strip()]
+    problems = [
+        f"{label!r}, which is no name"
+        for label in labels
+        if not isinstance(label, str) or not label.strip()
+    ]
     counts = Counter(label for label in labels if isinstance(label, str))
     problems += [f"'{label}' {count} times" for label, count in counts.items() if count > 1]
     if len(labels) != num_classes:
         problems.append(f"{len(labels)} of them")
     if problems:
-        raise ValueError(f"labels: expected {num_classes} different strings, one for each class, got {', '.join(problems)}.")
+        raise ValueError(
+            f"labels: expected {num_classes} different strings, one for each class, got "
+            f"{', '.join(problems)}."
+        )
     return [str(label) for label in labels]
 
 

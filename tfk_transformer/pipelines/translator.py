@@ -41,16 +41,19 @@ class Translator(BaseTranslator, SavedAsBundle):
     """A fitted model with its tokenizers: text to text.
 
     Args:
-        model: a built `Transformer` or `Ensemble`, or a built `LanguageModel`, which "translates" a prompt to its continuation.
+        model: a built `Transformer` or `Ensemble`, or a built `LanguageModel`, which "translates" a
+            prompt to its continuation.
         source_tokenizer: the tokenizer of the source texts.
         target_tokenizer: the tokenizer of the translations. Default: the same.
         probes: source texts on which exports are compared with the model.
-        origin: where an imported model came from, values that JSON can hold by name; see `import_model`.
-        shortlist: the tokens that translations may have, as `data.shortlist` learns them. None: all. It is not part of the bundle, and
-            `stream` and `score` use the whole vocabulary.
+        origin: where an imported model came from, values that JSON can hold by name; see
+            `import_model`.
+        shortlist: the tokens that translations may have, as `data.shortlist` learns them. None:
+            all. It is not part of the bundle, and `stream` and `score` use the whole vocabulary.
 
     Raises:
-        ValueError: if the model does not predict tokens, or a tokenizer and the model differ in vocabulary size.
+        ValueError: if the model does not predict tokens, or a tokenizer and the model differ in
+            vocabulary size.
     """
 
     def __init__(
@@ -63,21 +66,32 @@ class Translator(BaseTranslator, SavedAsBundle):
         shortlist: "Shortlist | None" = None,
     ) -> None:
         if model.config.architecture not in ("encoder_decoder", "decoder", "ensemble"):
-            raise ValueError(f"model: expected a Transformer, an Ensemble or a LanguageModel, got a {type(model).__name__}.")
+            raise ValueError(
+                "model: expected a Transformer, an Ensemble or a LanguageModel, got a "
+                f"{type(model).__name__}."
+            )
         check_process()
         self.model = model
         self.max_length = model.config.max_length
         self.source_tokenizer = source_tokenizer
         joint = target_tokenizer is None or target_tokenizer.model == source_tokenizer.model
         # One object if both are equal, so that exports hold it once.
-        self.target_tokenizer = source_tokenizer if joint or target_tokenizer is None else target_tokenizer
+        self.target_tokenizer = (
+            source_tokenizer if joint or target_tokenizer is None else target_tokenizer
+        )
         self.probes = list(probes)
         self.origin = origin or {}
         self.shortlist = shortlist
-        for side, tokenizer in (("source", self.source_tokenizer), ("target", self.target_tokenizer)):
+        for side, tokenizer in (
+            ("source", self.source_tokenizer),
+            ("target", self.target_tokenizer),
+        ):
             wanted = getattr(model.config, f"{side}_vocab_size")
             if wanted != tokenizer.vocab_size:
-                raise ValueError(f"{side}_tokenizer: expected {wanted} pieces, the model's {side}_vocab_size, got {tokenizer.vocab_size}.")
+                raise ValueError(
+                    f"{side}_tokenizer: expected {wanted} pieces, the model's {side}_vocab_size, "
+                    f"got {tokenizer.vocab_size}."
+                )
 
     def _search(self, request: Request, settings: dict[str, Any]) -> Search:
         check_process()
@@ -85,12 +99,17 @@ class Translator(BaseTranslator, SavedAsBundle):
         translate = self._translation(request.use_cache, request.details, request.attention)
 
         def run(texts: Sequence[str], prefixes: Sequence[str]) -> list[np.ndarray]:
-            return [part.numpy() for part in translate(np.array(texts, object), np.array(prefixes, object), *values)]
+            return [
+                part.numpy()
+                for part in translate(np.array(texts, object), np.array(prefixes, object), *values)
+            ]
 
         return Search(run)
 
     def stream(self, text: str, **settings: float) -> Iterator[str]:
-        """Translate one text and yield parts of its translation as they are decoded; see `TranslatorProtocol.stream`."""
+        """Translate one text and yield parts of its translation as they are decoded; see
+        `TranslatorProtocol.stream`.
+        """
         check_process()
         chosen = checked_settings({"beam_size": 1, **settings}, self._rules)
         return stream_text(self._steps, text, setting_arrays(chosen, self._rules))
@@ -99,7 +118,9 @@ class Translator(BaseTranslator, SavedAsBundle):
     def _rules(self) -> Rules:
         return setting_rules(self.max_length, self.target_tokenizer.vocab_size)
 
-    def _scored(self, sources: Sequence[str], targets: Sequence[str], batch_size: int, attention: bool) -> list[tuple[Any, ...]]:
+    def _scored(
+        self, sources: Sequence[str], targets: Sequence[str], batch_size: int, attention: bool
+    ) -> list[tuple[Any, ...]]:
         check_process()
         score = self._scoring(attention)
 
@@ -110,14 +131,23 @@ class Translator(BaseTranslator, SavedAsBundle):
 
     @functools.cached_property
     def _tokenizers(self) -> Tokenizers:
-        return Tokenizers(self.source_tokenizer, self.target_tokenizer, self.model.config.architecture)
+        return Tokenizers(
+            self.source_tokenizer, self.target_tokenizer, self.model.config.architecture
+        )
 
     @functools.cached_property
     def functions(self) -> "TranslationFunctions":
         """Search and scoring as TensorFlow functions."""
-        from tfk_transformer.generation.translation_functions import ContinuationFunctions, TranslationFunctions
+        from tfk_transformer.generation.translation_functions import (
+            ContinuationFunctions,
+            TranslationFunctions,
+        )
 
-        kind = ContinuationFunctions if self.model.config.architecture == "decoder" else TranslationFunctions
+        kind = (
+            ContinuationFunctions
+            if self.model.config.architecture == "decoder"
+            else TranslationFunctions
+        )
         return kind(self.model, self.source_tokenizer, self.target_tokenizer, self.shortlist)
 
     @functools.cached_property
@@ -131,7 +161,9 @@ class Translator(BaseTranslator, SavedAsBundle):
         """(use_cache, details, attention) -> the TensorFlow function of this search, made once."""
         return functools.cache(self._make_translation)
 
-    def _make_translation(self, use_cache: bool = True, details: bool = False, attention: bool = False) -> Callable[..., Any]:
+    def _make_translation(
+        self, use_cache: bool = True, details: bool = False, attention: bool = False
+    ) -> Callable[..., Any]:
         from tfk_transformer.generation.beam_search import Limits
         from tfk_transformer.generation.tracing import TEXTS, setting_specs, traced
 
@@ -140,7 +172,13 @@ class Translator(BaseTranslator, SavedAsBundle):
                 return self.functions.translate(texts, Limits(*settings), use_cache, prefix)
             found = self.functions.explain(texts, Limits(*settings), use_cache, prefix)
             weights = [found.scores.attention] if attention else []
-            return (*found.translations, found.source_ids, found.ids, found.scores.token_log_probs, *weights)
+            return (
+                *found.translations,
+                found.source_ids,
+                found.ids,
+                found.scores.token_log_probs,
+                *weights,
+            )
 
         return traced(translate, [TEXTS, TEXTS, *setting_specs()])
 
@@ -164,22 +202,34 @@ class Translator(BaseTranslator, SavedAsBundle):
         self.target_tokenizer.save(folder / TARGET_TOKENIZER)
 
     def in_float32(self) -> "Translator":
-        """Return this translator, or one with the same weights that computes in float32, as every exported file does."""
+        """Return this translator, or one with the same weights that computes in float32, as every
+        exported file does.
+        """
         if self.model.compute_dtype == "float32":
             return self
-        copy = Translator(plain_copy(self.model), self.source_tokenizer, self.target_tokenizer, self.probes, self.origin, self.shortlist)
+        copy = Translator(
+            plain_copy(self.model),
+            self.source_tokenizer,
+            self.target_tokenizer,
+            self.probes,
+            self.origin,
+            self.shortlist,
+        )
         copy.metrics = self.metrics
         return copy
 
     @classmethod
     def ensemble(cls, members: Sequence["Translator"]) -> "Translator":
-        """Return a translator whose model is an `Ensemble` of the members' models, with copies of their weights.
+        """Return a translator whose model is an `Ensemble` of the members' models, with copies of
+        their weights.
 
         Args:
-            members: at least one translator with a `Transformer`. All have the same tokenizers. The probes are those of the first.
+            members: at least one translator with a `Transformer`. All have the same tokenizers. The
+                probes are those of the first.
 
         Raises:
-            ValueError: if a member's tokenizers are not those of the first, or its model cannot be part of an ensemble.
+            ValueError: if a member's tokenizers are not those of the first, or its model cannot be
+                part of an ensemble.
         """
         from tfk_transformer.models.ensemble import Ensemble
 
@@ -187,11 +237,14 @@ class Translator(BaseTranslator, SavedAsBundle):
             for side in ("source_tokenizer", "target_tokenizer"):
                 if getattr(member, side).model != getattr(members[0], side).model:
                     raise ValueError(
-                        f"members: expected the {side} of members[0] in all, byte for byte, got another one in members[{number}]; "
+                        f"members: expected the {side} of members[0] in all, byte for byte, got "
+                        f"another one in members[{number}]; "
                         "use models that were trained with the same tokenizers."
                     )
         model = Ensemble([member.model for member in members])
-        return cls(model, members[0].source_tokenizer, members[0].target_tokenizer, members[0].probes)
+        return cls(
+            model, members[0].source_tokenizer, members[0].target_tokenizer, members[0].probes
+        )
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> "Translator":
@@ -202,7 +255,11 @@ class Translator(BaseTranslator, SavedAsBundle):
         """
         folder = Path(path)
         model = read_model(folder, TRANSLATOR)
-        source, target = (SubwordTokenizer.load(folder / name) for name in (SOURCE_TOKENIZER, TARGET_TOKENIZER))
+        source, target = (
+            SubwordTokenizer.load(folder / name) for name in (SOURCE_TOKENIZER, TARGET_TOKENIZER)
+        )
         translator = cls(model, source, target, read_probes(folder / PROBES), read_origin(folder))
-        translator.metrics = {name: value for name, value in read_metrics(folder).items() if name != ORIGIN}
+        translator.metrics = {
+            name: value for name, value in read_metrics(folder).items() if name != ORIGIN
+        }
         return translator

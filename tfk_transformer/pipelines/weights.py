@@ -1,6 +1,7 @@
 """The weights of a bundle: a safetensors file, which runs no code.
 
-Sizes are compared with the file's own list of arrays, and with the memory there is, before a model is made.
+Sizes are compared with the file's own list of arrays, and with the memory there is, before a model
+is made.
 """
 
 import math
@@ -22,27 +23,38 @@ WEIGHTS = "model.safetensors"
 
 Shapes: TypeAlias = dict[str, tuple[int, ...]]
 FLOAT32 = 4  # bytes
-COPIES = 3  # of all weights in memory while they are read: the file's pages, the first values of the model, and the new ones
+# Of all weights in memory while they are read: the file's pages, the first values of the model, and
+# the new ones.
+COPIES = 3
 POSITIONS = 2**24  # numbers that a table of positions may have, even if the model has fewer weights
 
 
 def write_weights(model: ConfiguredModel, path: Path) -> None:
     """Write the weights of a model by name, in float32."""
-    arrays = {name: np.ascontiguousarray(weight, "float32") for name, weight in model.named_weights.items()}
-    path.write_bytes(safetensors.numpy.save(arrays))  # not `save_file`, whose error for a full disk is no OSError
+    arrays = {
+        name: np.ascontiguousarray(weight, "float32")
+        for name, weight in model.named_weights.items()
+    }
+    # Not `save_file`, whose error for a full disk is no OSError.
+    path.write_bytes(safetensors.numpy.save(arrays))
 
 
 def read_weights(config: ModelConfig, path: Path) -> ConfiguredModel:
     """Return the float32 model of a configuration with the weights of a file.
 
     Raises:
-        ValueError: if the file is broken, is not of this configuration, or needs more memory than there is.
+        ValueError: if the file is broken, is not of this configuration, or needs more memory than
+            there is.
     """
     shapes = read_shapes(path)
     check_sizes(config, shapes, path)
     model: ConfiguredModel = make_model(config, dtype="float32")
-    if problems := array_problems({name: tuple(weight.shape) for name, weight in model.named_weights.items()}, shapes, most=8):
-        raise ValueError(f"bundle: expected the weights of its configuration in {path}, got {problems}")
+    if problems := array_problems(
+        {name: tuple(weight.shape) for name, weight in model.named_weights.items()}, shapes, most=8
+    ):
+        raise ValueError(
+            f"bundle: expected the weights of its configuration in {path}, got {problems}"
+        )
     with safetensors.safe_open(path, framework="np") as file:
         for name, weight in model.named_weights.items():
             weight.assign(file.get_tensor(name))
@@ -50,7 +62,8 @@ def read_weights(config: ModelConfig, path: Path) -> ConfiguredModel:
 
 
 def check_sizes(config: ModelConfig, shapes: Shapes, path: Path) -> None:
-    """Refuse a configuration whose model is larger than the weights that are there, or than the memory.
+    """Refuse a configuration whose model is larger than the weights that are there, or than the
+    memory.
 
     Raises:
         ValueError: with the sizes that do not fit.
@@ -61,16 +74,24 @@ def check_sizes(config: ModelConfig, shapes: Shapes, path: Path) -> None:
     positions = sum(member.max_length * member.model_dim for member in config.members)
     layers = sum(map(_layers, config.members))
     if positions > max(there, POSITIONS):
-        problems.append(f"the positions of max_length {config.max_length:,} would have {positions:,} numbers")
+        problems.append(
+            f"the positions of max_length {config.max_length:,} would have {positions:,} numbers"
+        )
     if layers > len(shapes):
         problems.append(f"there are {layers:,} layers and {len(shapes):,} arrays")
     if problems:
-        raise ValueError(f"bundle: the configuration is not that of {path}, which has {there:,} weights: {'; '.join(problems)}.")
-    needed = FLOAT32 * COPIES * (there + 4 * positions)  # positions are computed in float64, for source and target
+        raise ValueError(
+            f"bundle: the configuration is not that of {path}, which has {there:,} weights: "
+            f"{'; '.join(problems)}."
+        )
+    # Positions are computed in float64, for source and target.
+    needed = FLOAT32 * COPIES * (there + 4 * positions)
     if needed > (free := available_memory()):
         raise ValueError(
-            f"bundle: expected enough memory for {there:,} weights and positions up to max_length {config.max_length:,}, "
-            f"{needed / 1e9:.1f} GB, got {free / 1e9:.1f} GB free; end other programs or use a larger machine."
+            f"bundle: expected enough memory for {there:,} weights and positions up to max_length "
+            f"{config.max_length:,}, "
+            f"{needed / 1e9:.1f} GB, got {free / 1e9:.1f} GB free; end other programs or use a "
+            "larger machine."
         )
 
 
@@ -79,9 +100,14 @@ def _layers(config: ModelOptions) -> int:
 
 
 def _part_sizes(config: ModelOptions) -> dict[str, int]:
-    """Return parts of the model that every configuration has, with their numbers of weights: each is at most the whole."""
+    """Return parts of the model that every configuration has, with their numbers of weights: each
+    is at most the whole.
+    """
     width = config.model_dim
-    tables = {name: getattr(config, name, 0) for name in ("source_vocab_size", "target_vocab_size", "vocab_size", "num_classes")}
+    tables = {
+        name: getattr(config, name, 0)
+        for name in ("source_vocab_size", "target_vocab_size", "vocab_size", "num_classes")
+    }
     if config.positions == "learned":
         tables["max_length"] = config.max_length
     projected = width // config.num_heads if config.shared_projections else width * config.num_heads
@@ -90,12 +116,18 @@ def _part_sizes(config: ModelOptions) -> dict[str, int]:
         "query": projected * config.query_width,
         "attention output": width * config.num_heads * config.value_width,
     }
-    in_layers = {f"the {name} of all layers": _layers(config) * size for name, size in layer.items()}
-    return {**{f"a table of {name} by model_dim": size * width for name, size in tables.items()}, **in_layers}
+    in_layers = {
+        f"the {name} of all layers": _layers(config) * size for name, size in layer.items()
+    }
+    return {
+        **{f"a table of {name} by model_dim": size * width for name, size in tables.items()},
+        **in_layers,
+    }
 
 
 def read_shapes(path: Path) -> Shapes:
-    """Return the shape of each array, from the header; the library compares it with the size of the file.
+    """Return the shape of each array, from the header; the library compares it with the size of the
+    file.
 
     Raises:
         ValueError: if the file is broken, or an array is not float32.
@@ -110,9 +142,14 @@ def read_shapes(path: Path) -> Shapes:
 
 
 def _check_dtypes(dtypes: Mapping[str, str]) -> None:
-    if other := next((f"{dtype} for {name!r}" for name, dtype in dtypes.items() if dtype != "F32"), None):
+    if other := next(
+        (f"{dtype} for {name!r}" for name, dtype in dtypes.items() if dtype != "F32"), None
+    ):
         raise ValueError(f"expected arrays of F32, got {other}")
 
 
 def _unreadable(path: Path, error: Exception) -> ValueError:
-    return ValueError(f"bundle: the weights in {path} do not load: {(str(error).splitlines() or [type(error).__name__])[0][:300]}")
+    return ValueError(
+        f"bundle: the weights in {path} do not load: "
+        f"{(str(error).splitlines() or [type(error).__name__])[0][:300]}"
+    )

@@ -1,6 +1,8 @@
-"""Pictures of attention, alignments, training runs, schedules, positions and models: matplotlib figures, and one page of HTML.
+"""Pictures of attention, alignments, training runs, schedules, positions and models: matplotlib
+figures, and one page of HTML.
 
-Imports `config`, `documents` and `inference`. The public names load on first use, so that the page needs no matplotlib.
+Imports `config`, `documents` and `inference`. The public names load on first use, so that the page
+needs no matplotlib.
 """
 
 import importlib

@@ -1,4 +1,6 @@
-"""Which words of a translation stand for which words of its source, as lines between two columns of words."""
+"""Which words of a translation stand for which words of its source, as lines between two columns of
+words.
+"""
 
 from typing import Any
 
@@ -20,9 +22,9 @@ SIZE = FONT_SIZE + 2
 def alignment(translation: Translation, axes: Axes | None = None) -> Figure:
     """Plot the words of a source and those of its best translation, and the links between them.
 
-    A link leads from a word to the one with most attention, in the mean of all layers and heads: from each target word to a source
-    word and from each source word to a target word. Its width is that attention. Links that are the best both ways are solid, the
-    others are dashed.
+    A link leads from a word to the one with most attention, in the mean of all layers and heads:
+    from each target word to a source word and from each source word to a target word. Its width is
+    that attention. Links that are the best both ways are solid, the others are dashed.
 
     Args:
         translation: the result of `translate` with `attention=True`.
@@ -41,7 +43,10 @@ def alignment(translation: Translation, axes: Axes | None = None) -> Figure:
     rows = max(map(len, words))
     widths = [width_of(side, fonts) * SIZE / FONT_SIZE for side in words]
     axes = axes_or_new(axes, BETWEEN + sum(widths) + 0.6, 0.8 + ROW * max(rows, 3))
-    places = [np.linspace(0, rows - 1, len(side)) if len(side) > 1 else np.array([(rows - 1) / 2]) for side in words]
+    places = [
+        np.linspace(0, rows - 1, len(side)) if len(side) > 1 else np.array([(rows - 1) / 2])
+        for side in words
+    ]
     for x, (side, heights) in enumerate(zip(words, places, strict=True)):
         for word, height in zip(side, heights, strict=True):
             text: dict[str, Any] = {"fontfamily": fonts, "fontsize": SIZE, "parse_math": False}

@@ -23,7 +23,8 @@ LABELS = {
 LEAST_CELL, GREATEST_CELL = 0.16, 0.45
 PANEL = 2.4  # of few tokens
 WIDEST = 20.0  # of a picture with several panels beside each other
-NAME, TITLE, MARGIN = 0.4, 0.3, 0.15  # the name of an axis with its ticks, the title above a panel, and the space at the edges
+# The name of an axis with its ticks, the title above a panel, and the space at the edges.
+NAME, TITLE, MARGIN = 0.4, 0.3, 0.15
 BAR = 0.16  # the width of the colour bar; its ticks and name need as much as `BAR_LABELS`
 BAR_LABELS = 0.75
 
@@ -39,7 +40,8 @@ def attention_map(
 ) -> Figure:
     """Plot attention weights of one sentence, a heat map for each head.
 
-    Labels have a constant size and panels grow with the number of tokens, so that every token is legible.
+    Labels have a constant size and panels grow with the number of tokens, so that every token is
+    legible.
 
     Args:
         weights: (H, T, S), or (T, S) for a single map. The weights of each target token sum to 1.
@@ -54,16 +56,24 @@ def attention_map(
         The figure of the axes.
 
     Raises:
-        ValueError: if the shape of the weights does not match the numbers of tokens, or there is not one axes for each head.
+        ValueError: if the shape of the weights does not match the numbers of tokens, or there is
+            not one axes for each head.
     """
     heads = np.asarray(weights)
     if heads.ndim not in (2, 3) or heads.shape[-2:] != (len(target), len(source)):
-        raise ValueError(f"weights: expected shape (heads, {len(target)}, {len(source)}) for the tokens, got {heads.shape}.")
+        raise ValueError(
+            f"weights: expected shape (heads, {len(target)}, {len(source)}) for the tokens, got "
+            f"{heads.shape}."
+        )
     titles = titles or ([f"head {n + 1}" for n in range(len(heads))] if heads.ndim == 3 else [""])
     heads = heads.reshape(-1, *heads.shape[-2:])
     columns, rows = token_labels(source), token_labels(target)
     fonts = fonts_for([*columns, *rows])
-    drawn = _new_panels(len(heads), columns, rows, fonts, title) if axes is None else _given_panels(axes, len(heads))
+    drawn = (
+        _new_panels(len(heads), columns, rows, fonts, title)
+        if axes is None
+        else _given_panels(axes, len(heads))
+    )
     highest = float(heads.max(initial=0.0)) or 1.0
     for panel, head, name in zip(drawn.panels, heads, titles, strict=True):
         image = panel.imshow(head, vmin=0, vmax=highest, cmap=SHADES, aspect="equal")
@@ -76,7 +86,11 @@ def attention_map(
 
 
 def attention_figure(
-    found: AttentionWeights, kind: str | None = None, layer: int | None = None, head: int | None = None, mean: bool = False
+    found: AttentionWeights,
+    kind: str | None = None,
+    layer: int | None = None,
+    head: int | None = None,
+    mean: bool = False,
 ) -> Figure:
     """Plot heads of one kind of attention, with a title that names them.
 
@@ -93,10 +107,19 @@ def attention_figure(
     kinds = dict(found.kinds())
     name = next(iter(kinds)) if kind is None else str(kind)
     if name not in kinds:
-        raise ValueError(f"kind: expected one of {', '.join(kinds)}, got '{name}'. {found.missing}".rstrip())
+        raise ValueError(
+            f"kind: expected one of {', '.join(kinds)}, got '{name}'. {found.missing}".rstrip()
+        )
     maps = kinds[name]
     weights, titles, layer_name = maps.chosen(layer, head, mean)
-    return attention_map(weights, maps.columns, maps.rows, title=f"{TITLES[name]}: {layer_name}", titles=titles, labels=LABELS[name])
+    return attention_map(
+        weights,
+        maps.columns,
+        maps.rows,
+        title=f"{TITLES[name]}: {layer_name}",
+        titles=titles,
+        labels=LABELS[name],
+    )
 
 
 class _Panels(NamedTuple):
@@ -112,8 +135,12 @@ def _given_panels(axes: Axes | Sequence[Axes], count: int) -> _Panels:
     return _Panels(figure_of(panels[0]), panels, {"ax": panels, "fraction": 0.04, "pad": 0.02})
 
 
-def _new_panels(count: int, columns: Sequence[str], rows: Sequence[str], fonts: list[str], title: str | None) -> _Panels:
-    """Return the panels of a new figure. All sizes follow from the labels: a layout of matplotlib would shrink the cells instead."""
+def _new_panels(
+    count: int, columns: Sequence[str], rows: Sequence[str], fonts: list[str], title: str | None
+) -> _Panels:
+    """Return the panels of a new figure. All sizes follow from the labels: a layout of matplotlib
+    would shrink the cells instead.
+    """
     cell = float(np.clip(PANEL / max(len(columns), len(rows), 1), LEAST_CELL, GREATEST_CELL))
     inner = max(cell * len(columns), 1.0), max(cell * len(rows), 1.0)
     before, below = width_of(rows, fonts) + NAME, width_of(columns, fonts) + NAME
@@ -125,18 +152,37 @@ def _new_panels(count: int, columns: Sequence[str], rows: Sequence[str], fonts: 
     figure = new_picture(*size, layout=None)
 
     def place(left: float, top: float, wide: float, high: float) -> Axes:
-        return figure.add_axes((left / size[0], 1 - (top + high) / size[1], wide / size[0], high / size[1]))
+        return figure.add_axes(
+            (left / size[0], 1 - (top + high) / size[1], wide / size[0], high / size[1])
+        )
 
-    spots = [(MARGIN + number % across * width + before, above + number // across * height + TITLE) for number in range(count)]
+    spots = [
+        (MARGIN + number % across * width + before, above + number // across * height + TITLE)
+        for number in range(count)
+    ]
     panels = [place(left, top, *inner) for left, top in spots]
     if title:
-        figure.suptitle(title, x=MARGIN / size[0], y=1 - MARGIN / size[1], ha="left", va="top", fontsize=FONT_SIZE + 3)
+        figure.suptitle(
+            title,
+            x=MARGIN / size[0],
+            y=1 - MARGIN / size[1],
+            ha="left",
+            va="top",
+            fontsize=FONT_SIZE + 3,
+        )
     bar = place(MARGIN + across * width, spots[0][1], BAR, inner[1])
     return _Panels(figure, panels, {"cax": bar})
 
 
-def _label(panel: Axes, columns: Sequence[str], rows: Sequence[str], fonts: list[str], labels: tuple[str, str]) -> None:
-    text: dict[str, Any] = {"fontsize": FONT_SIZE, "fontfamily": fonts, "parse_math": False}  # a token "$" begins no formula
+def _label(
+    panel: Axes,
+    columns: Sequence[str],
+    rows: Sequence[str],
+    fonts: list[str],
+    labels: tuple[str, str],
+) -> None:
+    # A token "$" begins no formula.
+    text: dict[str, Any] = {"fontsize": FONT_SIZE, "fontfamily": fonts, "parse_math": False}
     panel.set_xticks(range(len(columns)), columns, rotation=90, **text)
     panel.set_yticks(range(len(rows)), rows, **text)
     panel.set_xlabel(labels[0], fontsize=FONT_SIZE)

@@ -8,7 +8,12 @@ import numpy as np
 from tfk_transformer.constants import START_ID
 from tfk_transformer.inference.interface import TranslatorProtocol
 
-TITLES = {"cross": "decoder to source", "encoder": "encoder, source to source", "decoder": "decoder, to the tokens before"}  # of all kinds
+# Of all kinds.
+TITLES = {
+    "cross": "decoder to source",
+    "encoder": "encoder, source to source",
+    "decoder": "decoder, to the tokens before",
+}
 START = "<s>"  # the first token that a decoder-only model attends to
 
 
@@ -27,22 +32,32 @@ class HeadMaps(NamedTuple):
     rows: list[str]  # the T tokens that attend
     columns: list[str]  # the S tokens attended to
 
-    def chosen(self, layer: int | None = None, head: int | None = None, mean: bool = False) -> ChosenHeads:
+    def chosen(
+        self, layer: int | None = None, head: int | None = None, mean: bool = False
+    ) -> ChosenHeads:
         """Return heads of one layer, or a mean.
 
         Args:
-            layer: the number of the layer from 1; negative numbers count from the last. Default: the last layer, or with `mean` all.
-            head: the number of the head from 1, in the same way. Default: all heads, each by itself.
+            layer: the number of the layer from 1; negative numbers count from the last. Default:
+                the last layer, or with `mean` all.
+            head: the number of the head from 1, in the same way. Default: all heads, each by
+                itself.
             mean: whether the mean of the heads is returned.
 
         Raises:
             ValueError: if there is no such layer or head, or `head` is given with `mean`.
         """
         if mean and head is not None:
-            raise ValueError(f"head: expected none with the mean of all heads, got {head}; give one of them.")
+            raise ValueError(
+                f"head: expected none with the mean of all heads, got {head}; give one of them."
+            )
         layers, heads = self.weights.shape[:2]
         if mean and layer is None:
-            return ChosenHeads(self.weights.mean(axis=(0, 1))[None], ["mean of all heads"], f"mean of {layers} layers")
+            return ChosenHeads(
+                self.weights.mean(axis=(0, 1))[None],
+                ["mean of all heads"],
+                f"mean of {layers} layers",
+            )
         number = _index("layer", -1 if layer is None else layer, layers)
         weights, name = self.weights[number], f"layer {number + 1} of {layers}"
         if mean:
@@ -52,7 +67,9 @@ class HeadMaps(NamedTuple):
 
 
 class AttentionWeights(NamedTuple):
-    """A translation and the attention that led to it. Kinds that the model or the file does not have are None."""
+    """A translation and the attention that led to it. Kinds that the model or the file does not
+    have are None.
+    """
 
     source: str
     translation: str
@@ -69,16 +86,21 @@ class AttentionWeights(NamedTuple):
                 yield name, maps
 
 
-def attention_of(model: TranslatorProtocol, text: str, translation: str | None = None, **settings: Any) -> AttentionWeights:
+def attention_of(
+    model: TranslatorProtocol, text: str, translation: str | None = None, **settings: Any
+) -> AttentionWeights:
     """Translate a text and return the attention weights of its best translation.
 
-    A bundle's model gives the self-attention of its encoder and decoder, too. SavedModels and ONNX files have only the output
-    `attention`: the decoder's attention to the source, or in a decoder-only model to all tokens before.
+    A bundle's model gives the self-attention of its encoder and decoder, too. SavedModels and ONNX
+    files have only the output
+    `attention`: the decoder's attention to the source, or in a decoder-only model to all tokens
+    before.
 
     Args:
         model: what `tfk_transformer.load` returns for a translator.
         text: the source text.
-        translation: the translation whose attention is wanted. Default: the one that the search finds.
+        translation: the translation whose attention is wanted. Default: the one that the search
+            finds.
         **settings: search settings.
 
     Raises:
@@ -93,31 +115,55 @@ def attention_of(model: TranslatorProtocol, text: str, translation: str | None =
     score = float(found.score) if translation is None else None
     maps = HeadMaps(found.attention, found.tokens, found.source_tokens)
     if found.source_tokens[:1] == [START]:
-        return AttentionWeights(text, found.text, score, None, None, maps, "A decoder-only model has no encoder.")
+        return AttentionWeights(
+            text, found.text, score, None, None, maps, "A decoder-only model has no encoder."
+        )
     keras_model = getattr(model, "model", None)
     if not hasattr(keras_model, "attention_maps"):
         return AttentionWeights(text, found.text, score, maps, missing=_why(keras_model))
-    return AttentionWeights(text, found.text, score, maps, *_self_attention(model, keras_model, found.source_tokens, found.tokens))
+    return AttentionWeights(
+        text,
+        found.text,
+        score,
+        maps,
+        *_self_attention(model, keras_model, found.source_tokens, found.tokens),
+    )
 
 
 def _index(name: str, number: int, count: int) -> int:
     """Return the index of a number that counts from 1, or if negative from the last."""
     if not (1 <= number <= count or -count <= number <= -1):
-        raise ValueError(f"{name}: expected a number from 1 to {count}, or from -1 to -{count} for the last ones, got {number}.")
+        raise ValueError(
+            f"{name}: expected a number from 1 to {count}, or from -1 to -{count} for the last "
+            f"ones, got {number}."
+        )
     return number - 1 if number > 0 else count + number
 
 
 def _why(keras_model: Any) -> str:
     if keras_model is None:
-        return "Exported files hold the attention to the source only; a bundle shows that of encoder and decoder, too."
+        return (
+            "Exported files hold the attention to the source only; a bundle shows that of "
+            "encoder and decoder, too."
+        )
     return "An ensemble has only the mean attention of its members to the source."
 
 
-def _self_attention(model: Any, keras_model: Any, source: list[str], target: list[str]) -> tuple[HeadMaps, HeadMaps]:
-    """Return the encoder's and the decoder's attention to their own tokens, from one full pass over both sides."""
+def _self_attention(
+    model: Any, keras_model: Any, source: list[str], target: list[str]
+) -> tuple[HeadMaps, HeadMaps]:
+    """Return the encoder's and the decoder's attention to their own tokens, from one full pass over
+    both sides.
+    """
     before = [*model.target_tokenizer.pieces_of([START_ID]), *target[:-1]]
     read = [START_ID, *model.target_tokenizer.ids_of(target[:-1])]
-    inputs = {"source": np.array([model.source_tokenizer.ids_of(source)]), "target": np.array([read])}
+    inputs = {
+        "source": np.array([model.source_tokenizer.ids_of(source)]),
+        "target": np.array([read]),
+    }
     found = keras_model.attention_maps(inputs)
-    encoder, decoder = (np.stack([np.asarray(layer)[0] for layer in part]) for part in (found.encoder, found.decoder))
+    encoder, decoder = (
+        np.stack([np.asarray(layer)[0] for layer in part])
+        for part in (found.encoder, found.decoder)
+    )
     return HeadMaps(encoder, source, source), HeadMaps(decoder, target, before)

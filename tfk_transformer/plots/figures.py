@@ -1,4 +1,6 @@
-"""Figures that notebooks show inline, the axes that a picture is drawn on, and the colours of all pictures."""
+"""Figures that notebooks show inline, the axes that a picture is drawn on, and the colours of all
+pictures.
+"""
 
 import io
 import warnings
@@ -7,7 +9,8 @@ from typing import Any, Literal
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-# Both can be told apart with any of the common kinds of colour blindness: viridis by lightness, the others by Okabe and Ito's choice.
+# Both can be told apart with any of the common kinds of colour blindness: viridis by lightness, the
+# others by Okabe and Ito's choice.
 SHADES = "viridis"
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 FONT_SIZE = 8  # points, of labels
@@ -28,7 +31,9 @@ class Picture(Figure):
         return file.getvalue()
 
 
-def new_picture(width: float, height: float, layout: Literal["constrained"] | None = "constrained") -> Picture:
+def new_picture(
+    width: float, height: float, layout: Literal["constrained"] | None = "constrained"
+) -> Picture:
     """Return an empty figure.
 
     Args:

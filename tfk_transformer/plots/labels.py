@@ -7,7 +7,8 @@ LONGEST = 24  # characters of a label
 
 
 def token_labels(tokens: Sequence[str]) -> list[str]:
-    """Return tokens without SentencePiece's mark for the blank before a word; a token that is only this mark becomes "␣".
+    """Return tokens without SentencePiece's mark for the blank before a word; a token that is only
+    this mark becomes "␣".
 
     Args:
         tokens: pieces of the vocabulary.

@@ -15,19 +15,23 @@ if TYPE_CHECKING:
 
 # Inches.
 WIDTH, GAP = 3.3, 0.7  # of a column, and between two
-LINE, PADDING, BETWEEN = 0.19, 0.11, 0.24  # of a line of text, around the lines of a box, and between two boxes
+# Of a line of text, around the lines of a box, and between two boxes.
+LINE, PADDING, BETWEEN = 0.19, 0.11, 0.24
 EDGE = 0.3
 INK = "#555555"
 
 
 def model_layers(model: "ConfiguredModel", axes: Axes | None = None) -> Figure:
-    """Draw the layers of a model in the order of the data, with the shape of each output and the number of parameters.
+    """Draw the layers of a model in the order of the data, with the shape of each output and the
+    number of parameters.
 
-    Layers of equal parts are one box. `keras.utils.plot_model` shows models that call each layer once with tensors; a model of this
-    library is a single box there, since its encoder and decoder are layers with loops of their own.
+    Layers of equal parts are one box. `keras.utils.plot_model` shows models that call each layer
+    once with tensors; a model of this library is a single box there, since its encoder and decoder
+    are layers with loops of their own.
 
     Args:
-        model: a `Transformer`, `LanguageModel`, `Classifier` or `Ensemble`. It is built if it is not.
+        model: a `Transformer`, `LanguageModel`, `Classifier` or `Ensemble`. It is built if it is
+            not.
         axes: where to draw. Default: the axes of a new figure, large enough for all boxes.
 
     Returns:
@@ -73,9 +77,15 @@ def _draw_column(axes: Axes, column: Column, left: float, encoder_end: float) ->
         if number:
             _arrow(axes, (middle, top - BETWEEN), (middle, top))
         _draw_box(axes, part, left, top)
-        if part.reads_encoder:  # around the lower right corner of the encoder, and up or down to this box
+        # Around the lower right corner of the encoder, and up or down to this box.
+        if part.reads_encoder:
             from_x, to_x, below = left - GAP - WIDTH / 2, left - GAP / 2, encoder_end + BETWEEN / 2
-            axes.plot([from_x, from_x, to_x, to_x], [encoder_end, below, below, top + height / 2], color=INK, linewidth=1)
+            axes.plot(
+                [from_x, from_x, to_x, to_x],
+                [encoder_end, below, below, top + height / 2],
+                color=INK,
+                linewidth=1,
+            )
             _arrow(axes, (to_x, top + height / 2), (left, top + height / 2))
         top += height + BETWEEN
     return top - BETWEEN
@@ -85,15 +95,44 @@ def _draw_box(axes: Axes, part: Part, left: float, top: float) -> None:
     height = _box_height(part)
     style: dict[str, Any] = {"boxstyle": "round,pad=0,rounding_size=0.06", "linewidth": 1.2}
     colour = COLOURS[part.colour]
-    for shift in (0.06, 0.0) if part.times > 1 else (0.0,):  # a second box behind that of several layers
-        axes.add_patch(FancyBboxPatch((left + shift, top + shift), WIDTH, height, edgecolor=colour, facecolor="white", **style))
-    axes.add_patch(FancyBboxPatch((left, top), WIDTH, height, edgecolor=colour, facecolor=colour, alpha=0.12, **style))
+    # A second box behind that of several layers.
+    for shift in (0.06, 0.0) if part.times > 1 else (0.0,):
+        axes.add_patch(
+            FancyBboxPatch(
+                (left + shift, top + shift),
+                WIDTH,
+                height,
+                edgecolor=colour,
+                facecolor="white",
+                **style,
+            )
+        )
+    axes.add_patch(
+        FancyBboxPatch(
+            (left, top), WIDTH, height, edgecolor=colour, facecolor=colour, alpha=0.12, **style
+        )
+    )
     for number, (name, value) in enumerate(part.lines):
         y = top + PADDING + LINE * (number + 0.5)
         weight = "bold" if number == 0 else "normal"
-        axes.text(left + 0.1, y, name, va="center", ha="left", fontsize=FONT_SIZE, fontweight=weight)
-        axes.text(left + WIDTH - 0.1, y, value, va="center", ha="right", fontsize=FONT_SIZE, fontweight=weight)
+        axes.text(
+            left + 0.1, y, name, va="center", ha="left", fontsize=FONT_SIZE, fontweight=weight
+        )
+        axes.text(
+            left + WIDTH - 0.1,
+            y,
+            value,
+            va="center",
+            ha="right",
+            fontsize=FONT_SIZE,
+            fontweight=weight,
+        )
 
 
 def _arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float]) -> None:
-    axes.annotate("", xy=end, xytext=start, arrowprops={"arrowstyle": "-|>", "color": INK, "shrinkA": 0, "shrinkB": 0})
+    axes.annotate(
+        "",
+        xy=end,
+        xytext=start,
+        arrowprops={"arrowstyle": "-|>", "color": INK, "shrinkA": 0, "shrinkB": 0},
+    )

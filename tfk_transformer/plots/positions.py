@@ -10,7 +10,9 @@ from numpy.typing import ArrayLike
 from tfk_transformer.plots.figures import axes_or_new, figure_of
 
 
-def position_encodings(table: ArrayLike, axes: Axes | None = None, title: str | None = None) -> Figure:
+def position_encodings(
+    table: ArrayLike, axes: Axes | None = None, title: str | None = None
+) -> Figure:
     """Plot the vector that is added to the embedding at each position.
 
     Args:
@@ -29,14 +31,20 @@ def position_encodings(table: ArrayLike, axes: Axes | None = None, title: str | 
         raise ValueError(f"table: expected shape (positions, width), got {values.shape}.")
     axes = axes_or_new(axes, 7, 4.5)
     limit = float(np.abs(values).max(initial=0.0)) or 1.0
-    image = axes.imshow(values, cmap="PuOr", vmin=-limit, vmax=limit, aspect="auto", interpolation="nearest")  # purple and orange
-    axes.set(xlabel="dimension of the embedding", ylabel="position in the sequence", title=title or "")
+    # Purple and orange.
+    image = axes.imshow(
+        values, cmap="PuOr", vmin=-limit, vmax=limit, aspect="auto", interpolation="nearest"
+    )
+    axes.set(
+        xlabel="dimension of the embedding", ylabel="position in the sequence", title=title or ""
+    )
     axes.figure.colorbar(image, ax=axes, label="value")
     return figure_of(axes)
 
 
 def positions_of(model: Any, length: int) -> tuple[np.ndarray, str]:
-    """Return the first positions of a model's target, or of its source if it has no target, and a title.
+    """Return the first positions of a model's target, or of its source if it has no target, and a
+    title.
 
     Args:
         model: a built model of this library; of an ensemble, the first member counts.
@@ -45,6 +53,8 @@ def positions_of(model: Any, length: int) -> tuple[np.ndarray, str]:
     Returns:
         float32 (positions, D), and the kind of positions.
     """
-    single = next(iter(model.named_members().values())) if hasattr(model, "named_members") else model
+    single = (
+        next(iter(model.named_members().values())) if hasattr(model, "named_members") else model
+    )
     layer = getattr(single, "target_positions", None) or single.source_positions
     return np.asarray(layer.table, "float32")[:length], f"{layer.kind.replace('_', ' ')} positions"

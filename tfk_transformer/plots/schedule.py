@@ -12,11 +12,14 @@ from tfk_transformer.plots.figures import COLOURS, axes_or_new, figure_of
 POINTS = 400  # of a curve
 
 
-def learning_rates(schedules: Mapping[str, Callable[[Any], Any]], steps: int, axes: Axes | None = None) -> Figure:
+def learning_rates(
+    schedules: Mapping[str, Callable[[Any], Any]], steps: int, axes: Axes | None = None
+) -> Figure:
     """Plot the learning rate of each training step.
 
     Args:
-        schedules: by name, functions from the number of a training step, from 0, to its learning rate, as Keras's schedules are.
+        schedules: by name, functions from the number of a training step, from 0, to its learning
+            rate, as Keras's schedules are.
         steps: the number of training steps, at least 1.
         axes: where to draw. Default: the axes of a new figure.
 
@@ -27,7 +30,10 @@ def learning_rates(schedules: Mapping[str, Callable[[Any], Any]], steps: int, ax
         ValueError: if there is no schedule or no step.
     """
     if not schedules or steps < 1:
-        raise ValueError(f"learning_rates: expected at least one schedule and one step, got {len(schedules)} and {steps}.")
+        raise ValueError(
+            f"learning_rates: expected at least one schedule and one step, got {len(schedules)} "
+            f"and {steps}."
+        )
     axes = axes_or_new(axes, 7, 4)
     chosen = np.unique(np.linspace(0, steps - 1, POINTS).astype(int))
     for number, (name, schedule) in enumerate(schedules.items()):

@@ -12,26 +12,39 @@ from tfk_transformer.plots.figures import COLOURS, axes_or_new, figure_of, new_p
 Runs = Mapping[str, Mapping[str, Sequence[float | None]]]
 
 
-def training_curve(history: Mapping[str, Sequence[float | None]], axes: Axes | None = None) -> Figure:
+def training_curve(
+    history: Mapping[str, Sequence[float | None]], axes: Axes | None = None
+) -> Figure:
     """Plot the training and validation loss of each epoch, and BLEU if it was measured.
 
     Args:
-        history: for each metric, a list of its values by epoch, as in the `history.json` of a bundle: "loss" and, optionally,
-            "val_loss" and "val_bleu", which is None for epochs in which it was not measured.
+        history: for each metric, a list of its values by epoch, as in the `history.json` of a
+            bundle: "loss" and, optionally, "val_loss" and "val_bleu", which is None for epochs in
+            which it was not measured.
         axes: where to draw. Default: the axes of a new figure.
 
     Returns:
         The figure of the axes.
     """
     axes = axes_or_new(axes, 6, 4)
-    for (name, label), colour in zip((("loss", "training"), ("val_loss", "validation")), COLOURS, strict=False):
+    for (name, label), colour in zip(
+        (("loss", "training"), ("val_loss", "validation")), COLOURS, strict=False
+    ):
         if name in history:
-            axes.plot(*_measured(history[name]), color=colour, marker="o", markersize=3, label=label)
+            axes.plot(
+                *_measured(history[name]), color=colour, marker="o", markersize=3, label=label
+            )
     _name(axes, "loss (nats a token)")
     lines = [*axes.lines]
     if "val_bleu" in history:
         right = axes.twinx()
-        right.plot(*_measured(history["val_bleu"]), color=COLOURS[2], marker="s", markersize=3, label="BLEU")
+        right.plot(
+            *_measured(history["val_bleu"]),
+            color=COLOURS[2],
+            marker="s",
+            markersize=3,
+            label="BLEU",
+        )
         right.set(ylabel="BLEU of the validation split")
         lines = [*lines, *right.lines]
     if lines:
@@ -40,7 +53,8 @@ def training_curve(history: Mapping[str, Sequence[float | None]], axes: Axes | N
 
 
 def training_curves(runs: Runs, axes: Sequence[Axes] | None = None) -> Figure:
-    """Plot the losses of several training runs on one picture, and BLEU below if one of them measured it.
+    """Plot the losses of several training runs on one picture, and BLEU below if one of them
+    measured it.
 
     A run has one colour. Its training loss is dashed, and its validation loss is solid.
 
@@ -57,19 +71,33 @@ def training_curves(runs: Runs, axes: Sequence[Axes] | None = None) -> Figure:
     if not runs:
         raise ValueError("runs: expected at least one history by its name, got none.")
     wanted = 2 if any("val_bleu" in history for history in runs.values()) else 1
-    panels = list(np.ravel(new_picture(7, 1 + 3.2 * wanted).subplots(wanted, sharex=True) if axes is None else np.array(axes, object)))
+    panels = list(
+        np.ravel(
+            new_picture(7, 1 + 3.2 * wanted).subplots(wanted, sharex=True)
+            if axes is None
+            else np.array(axes, object)
+        )
+    )
     if len(panels) != wanted:
-        raise ValueError(f"axes: expected {wanted}, for the losses{' and BLEU' if wanted == 2 else ''}, got {len(panels)}.")
+        raise ValueError(
+            f"axes: expected {wanted}, for the losses{' and BLEU' if wanted == 2 else ''}, got "
+            f"{len(panels)}."
+        )
     for number, (name, history) in enumerate(runs.items()):
         style = {"color": COLOURS[number % len(COLOURS)], "marker": "o", "markersize": 3}
         for metric, kind, line in (("loss", "training", "--"), ("val_loss", "validation", "-")):
             if metric in history:
-                panels[0].plot(*_measured(history[metric]), label=f"{name}, {kind}", linestyle=line, **style)
+                panels[0].plot(
+                    *_measured(history[metric]), label=f"{name}, {kind}", linestyle=line, **style
+                )
         if "val_bleu" in history:
             panels[-1].plot(*_measured(history["val_bleu"]), label=name, **style)
-    for panel, label in zip(panels, ("loss (nats a token)", "BLEU of the validation split"), strict=False):
+    for panel, label in zip(
+        panels, ("loss (nats a token)", "BLEU of the validation split"), strict=False
+    ):
         _name(panel, label)
-        panel.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1.0, 1.0))  # beside the lines, which it would hide
+        # Beside the lines, which it would hide.
+        panel.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return figure_of(panels[0])
 
 

@@ -16,7 +16,9 @@ class ErrorAnswer(BaseModel):
 
 
 def answer(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """Return an answer of JSON. NaN and infinities are the strings "NaN", "Infinity" and "-Infinity"."""
+    """Return an answer of JSON. NaN and infinities are the strings "NaN", "Infinity" and
+    "-Infinity".
+    """
     return Response(to_json(content), status, headers, "application/json")
 
 

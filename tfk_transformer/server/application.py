@@ -22,20 +22,32 @@ HANDLERS = {refusals.Refusal: refusals.of_refusal, HTTPException: refusals.of_ht
 COMPONENTS: tuple[type[BaseModel], ...] = (open_inference.InputTensor, open_inference.OutputTensor)
 
 
-def application(served: ServedModel, metrics: Metrics, streams: Streams, lifecycle: Lifecycle) -> ASGIApp:
+def application(
+    served: ServedModel, metrics: Metrics, streams: Streams, lifecycle: Lifecycle
+) -> ASGIApp:
     """Return the application of a server."""
-    app = FastAPI(title="tfk-transformer", version=__version__, redoc_url=None, redirect_slashes=False)
+    app = FastAPI(
+        title="tfk-transformer", version=__version__, redoc_url=None, redirect_slashes=False
+    )
     routers = [open_inference.routes(served, streams, lifecycle), tf_serving.routes(served)]
     if not served.classifies:
         routers.insert(0, libre_translate.routes(served))
     for router in routers:
-        app.router.routes.extend(router.routes)  # `include_router` nests them, and each request then searches longer
+        # `include_router` nests them, and each request then searches longer.
+        app.router.routes.extend(router.routes)
     _add_metrics(app, metrics)
     for error, handler in HANDLERS.items():
         app.add_exception_handler(error, handler)
     page = app.openapi()
-    page["components"]["schemas"] |= {kind.__name__: kind.model_json_schema() for kind in COMPONENTS}
-    return Recorded(Gate(_shortened(app), served.settings, lifecycle), {*page["paths"], "/docs", "/openapi.json"}, metrics, lifecycle)
+    page["components"]["schemas"] |= {
+        kind.__name__: kind.model_json_schema() for kind in COMPONENTS
+    }
+    return Recorded(
+        Gate(_shortened(app), served.settings, lifecycle),
+        {*page["paths"], "/docs", "/openapi.json"},
+        metrics,
+        lifecycle,
+    )
 
 
 def _shortened(app: FastAPI) -> ASGIApp:
@@ -58,4 +70,6 @@ def _add_metrics(app: FastAPI, metrics: Metrics) -> None:
     @app.get("/metrics", tags=["Metrics"], response_class=Response, responses=bodies.refusals())
     def read_metrics() -> Response:
         """Return the metrics in the text format of Prometheus."""
-        return Response(generate_latest(metrics.registry), media_type="text/plain; version=0.0.4; charset=utf-8")
+        return Response(
+            generate_latest(metrics.registry), media_type="text/plain; version=0.0.4; charset=utf-8"
+        )

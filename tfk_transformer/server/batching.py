@@ -1,4 +1,6 @@
-"""Dynamic batching: texts of several requests with the same work are joined to one call of the model."""
+"""Dynamic batching: texts of several requests with the same work are joined to one call of the
+model.
+"""
 
 import asyncio
 import contextlib
@@ -26,7 +28,8 @@ class TextProblem(NamedTuple):
 
 
 Outcome: TypeAlias = Any  # a result of the model, a `TextProblem`, or an Exception
-Run: TypeAlias = Callable[[Work, Sequence[str], Sequence[str]], Sequence[Any]]  # (work, texts, others) -> results
+# (work, texts, others) -> results.
+Run: TypeAlias = Callable[[Work, Sequence[str], Sequence[str]], Sequence[Any]]
 
 
 class _Request:
@@ -72,8 +75,9 @@ class Batcher:
         run: runs the model; see `Run`. The other texts are prefixes or targets.
         workers: batches that run at the same time.
         max_batch: texts in a batch.
-        max_delay: seconds that a text waits for others, after the model is free for it. It waits only until as many texts wait as
-            did when the last batch of the same work ended, those of the batch included.
+        max_delay: seconds that a text waits for others, after the model is free for it. It waits
+            only until as many texts wait as did when the last batch of the same work ended, those
+            of the batch included.
         max_queue: texts that wait.
         observe: called with the number of texts of each batch.
     """
@@ -94,11 +98,16 @@ class Batcher:
         self._condition, self._finishing = threading.Condition(), threading.Lock()
         self._stopping, self.queued = False, 0
         self._last = _Last()
-        self._threads = [threading.Thread(target=self._work, name=f"batches-{number}", daemon=True) for number in range(workers)]
+        self._threads = [
+            threading.Thread(target=self._work, name=f"batches-{number}", daemon=True)
+            for number in range(workers)
+        ]
         for thread in self._threads:
             thread.start()
 
-    async def submit(self, work: Work, texts: Sequence[str], others: Sequence[str], timeout: float) -> list[Outcome]:
+    async def submit(
+        self, work: Work, texts: Sequence[str], others: Sequence[str], timeout: float
+    ) -> list[Outcome]:
         """Return the result of each text, or its `TextProblem`.
 
         Args:
@@ -114,16 +123,27 @@ class Batcher:
         if not texts:
             return []
         request, now = _Request(len(texts)), time.monotonic()
-        self._put(work, [_Item(request, i, text, other, now) for i, (text, other) in enumerate(zip(texts, others, strict=True))])
+        self._put(
+            work,
+            [
+                _Item(request, i, text, other, now)
+                for i, (text, other) in enumerate(zip(texts, others, strict=True))
+            ],
+        )
         try:
             async with asyncio.timeout(timeout):
                 await request.done
         except TimeoutError:
-            reason = f"time: expected an answer within {timeout:g} s, got none; send fewer or shorter texts, or try again later."
+            reason = (
+                f"time: expected an answer within {timeout:g} s, got none; send fewer or "
+                "shorter texts, or try again later."
+            )
             raise Refusal(504, reason, Retry_After="5") from None
         finally:
             request.abandoned = True  # its texts that still wait are not run
-        if error := next((outcome for outcome in request.outcomes if isinstance(outcome, Exception)), None):
+        if error := next(
+            (outcome for outcome in request.outcomes if isinstance(outcome, Exception)), None
+        ):
             raise error
         return request.outcomes
 
@@ -139,12 +159,20 @@ class Batcher:
         with self._condition:
             if self.queued + len(items) > self._max_queue:
                 found = f"{self.queued} that wait and {len(items)} more"
-                raise Refusal(429, f"queue: expected at most {self._max_queue} texts, got {found}; try again later.", Retry_After="1")
+                raise Refusal(
+                    429,
+                    (
+                        f"queue: expected at most {self._max_queue} texts, got {found}; try again "
+                        "later."
+                    ),
+                    Retry_After="1",
+                )
             first = self.queued == 0
             self.queued += len(items)
             queue = self._waiting.setdefault(work, deque())
             queue.extend(items)
-            if first or len(queue) >= self._enough(work):  # else a thread already waits for the delay to pass
+            # Else a thread already waits for the delay to pass.
+            if first or len(queue) >= self._enough(work):
                 self._condition.notify()
 
     def _work(self) -> None:
@@ -159,7 +187,8 @@ class Batcher:
     def _expect(self, work: Work, answered: int) -> None:
         """Expect the clients that were answered to send as many texts again.
 
-        They and the texts that wait already would otherwise take turns, in batches of half the size.
+        They and the texts that wait already would otherwise take turns, in batches of half the
+        size.
         """
         with self._condition:
             waiting = len(self._waiting.get(work, ()))
@@ -173,7 +202,9 @@ class Batcher:
                     return work, self._take(work)
                 if self._stopping:
                     return None
-                first = min((self._deadline(*waiting) for waiting in self._waiting.items()), default=None)
+                first = min(
+                    (self._deadline(*waiting) for waiting in self._waiting.items()), default=None
+                )
                 self._condition.wait(None if first is None else max(0.0, first - time.monotonic()))
 
     def _due(self) -> Work | None:
@@ -182,7 +213,9 @@ class Batcher:
         due = [
             (items[0].arrived, place, work)
             for place, (work, items) in enumerate(self._waiting.items())
-            if self._stopping or len(items) >= self._enough(work) or self._deadline(work, items) <= now
+            if self._stopping
+            or len(items) >= self._enough(work)
+            or self._deadline(work, items) <= now
         ]
         return min(due)[2] if due else None
 
@@ -191,8 +224,12 @@ class Batcher:
         return self._last.expected if work == self._last.work else self._max_batch
 
     def _deadline(self, work: Work, items: Sequence[_Item]) -> float:
-        """Return when texts have waited long enough. The delay begins anew when the same work has been done."""
-        return (max(items[0].arrived, self._last.ended) if work == self._last.work else items[0].arrived) + self._max_delay
+        """Return when texts have waited long enough. The delay begins anew when the same work has
+        been done.
+        """
+        return (
+            max(items[0].arrived, self._last.ended) if work == self._last.work else items[0].arrived
+        ) + self._max_delay
 
     def _take(self, work: Work) -> list[_Item]:
         queue = self._waiting[work]
@@ -205,32 +242,56 @@ class Batcher:
         return items
 
     def _outcomes(self, work: Work, items: Sequence[_Item]) -> list[Outcome]:
-        """Run a batch. If it fails as a whole, run each request by itself, so that no request fails for another."""
+        """Run a batch. If it fails as a whole, run each request by itself, so that no request fails
+        for another.
+        """
         try:
-            return list(self._run(work, [item.text for item in items], [item.other for item in items]))
+            return list(
+                self._run(work, [item.text for item in items], [item.other for item in items])
+            )
         except TextError as error:
             return self._without_bad_texts(work, items, error)
         except Exception as error:
-            requests = {item.request: [place for place, other in enumerate(items) if other.request is item.request] for item in items}
+            requests = {
+                item.request: [
+                    place for place, other in enumerate(items) if other.request is item.request
+                ]
+                for item in items
+            }
             if len(requests) == 1:
                 return [error] * len(items)
             outcomes: list[Outcome] = [None] * len(items)
             for places in requests.values():
-                for place, outcome in zip(places, self._outcomes(work, [items[place] for place in places]), strict=True):
+                for place, outcome in zip(
+                    places, self._outcomes(work, [items[place] for place in places]), strict=True
+                ):
                     outcomes[place] = outcome
             return outcomes
 
-    def _without_bad_texts(self, work: Work, items: Sequence[_Item], error: TextError) -> list[Outcome]:
-        """Return the outcomes of a batch with texts that the model cannot process; the others run again if they did not run."""
-        outcomes: dict[int, Outcome] = {**error.results, **{place: TextProblem(reason) for place, reason in error.reasons.items()}}
+    def _without_bad_texts(
+        self, work: Work, items: Sequence[_Item], error: TextError
+    ) -> list[Outcome]:
+        """Return the outcomes of a batch with texts that the model cannot process; the others run
+        again if they did not run.
+        """
+        outcomes: dict[int, Outcome] = {
+            **error.results,
+            **{place: TextProblem(reason) for place, reason in error.reasons.items()},
+        }
         rest = [place for place in range(len(items)) if place not in outcomes]
         if len(rest) == len(items):
             return [error] * len(items)
-        outcomes |= zip(rest, self._outcomes(work, [items[place] for place in rest]), strict=True) if rest else ()
+        outcomes |= (
+            zip(rest, self._outcomes(work, [items[place] for place in rest]), strict=True)
+            if rest
+            else ()
+        )
         return [outcomes[place] for place in range(len(items))]
 
     def _finish(self, items: Sequence[_Item], outcomes: Sequence[Outcome]) -> None:
-        """Store the outcomes of a batch. The event loop is called once for all its requests: a call costs a system call."""
+        """Store the outcomes of a batch. The event loop is called once for all its requests: a call
+        costs a system call.
+        """
         complete = []
         with self._finishing:
             for item, outcome in zip(items, outcomes, strict=True):

@@ -39,7 +39,10 @@ async def body_of(request: Request, settings: ServerSettings) -> bytes:
     Raises:
         Refusal: 413 if it is too large, 408 if it does not arrive in time.
     """
-    too_large = Refusal(413, f"body: expected at most {settings.max_body} bytes, got more; send fewer texts at a time.")
+    too_large = Refusal(
+        413,
+        f"body: expected at most {settings.max_body} bytes, got more; send fewer texts at a time.",
+    )
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared[:20]) > settings.max_body:
         raise too_large
@@ -69,12 +72,18 @@ def parsed(kind: type[AnyBody], body: bytes) -> AnyBody:
     if problems[0]["type"] == "json_invalid":
         detail = problems[0]["msg"].removeprefix("Invalid JSON: ")
         raise Refusal(400, f"body: expected JSON, got another text ({detail}); correct it.")
-    named = "; ".join(f"{'.'.join(map(str, item['loc'])) or 'the body'}: {item['msg']}" for item in problems[:MOST])
-    raise Refusal(422, f"body: expected the form that /docs shows, got another ({named}); correct it.")
+    named = "; ".join(
+        f"{'.'.join(map(str, item['loc'])) or 'the body'}: {item['msg']}"
+        for item in problems[:MOST]
+    )
+    raise Refusal(
+        422, f"body: expected the form that /docs shows, got another ({named}); correct it."
+    )
 
 
 def described(kind: type[Body], *also: str) -> dict[str, Any]:
-    """Return what the OpenAPI page tells of a route that reads its body itself, as an argument of FastAPI.
+    """Return what the OpenAPI page tells of a route that reads its body itself, as an argument of
+    FastAPI.
 
     Args:
         kind: of the body.
@@ -87,8 +96,13 @@ def described(kind: type[Body], *also: str) -> dict[str, Any]:
 
 
 def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Return what the OpenAPI page tells of answers of these statuses, and of 401 and 500, as an argument of FastAPI."""
-    return {status: {"model": ErrorAnswer, "description": REASONS[status]} for status in sorted({401, 500, *statuses})}
+    """Return what the OpenAPI page tells of answers of these statuses, and of 401 and 500, as an
+    argument of FastAPI.
+    """
+    return {
+        status: {"model": ErrorAnswer, "description": REASONS[status]}
+        for status in sorted({401, 500, *statuses})
+    }
 
 
 EVERY_REFUSAL = refusals(*REASONS)

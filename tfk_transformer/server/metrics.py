@@ -1,6 +1,13 @@
 """What Prometheus reads at /metrics."""
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, PlatformCollector, ProcessCollector
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    PlatformCollector,
+    ProcessCollector,
+)
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 TEXTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -13,7 +20,12 @@ class Metrics:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
-        self.requests = Counter("tfk_requests", "Requests that were answered.", ["method", "path", "status"], registry=self.registry)
+        self.requests = Counter(
+            "tfk_requests",
+            "Requests that were answered.",
+            ["method", "path", "status"],
+            registry=self.registry,
+        )
         self.seconds = Histogram(
             "tfk_request_seconds",
             "Seconds from a request's head to the end of its answer.",
@@ -22,6 +34,10 @@ class Metrics:
             registry=self.registry,
         )
         self.texts = Counter("tfk_texts", "Texts of requests.", registry=self.registry)
-        self.batch_texts = Histogram("tfk_batch_texts", "Texts in a batch.", buckets=TEXTS, registry=self.registry)
+        self.batch_texts = Histogram(
+            "tfk_batch_texts", "Texts in a batch.", buckets=TEXTS, registry=self.registry
+        )
         self.queue_texts = Gauge("tfk_queue_texts", "Texts that wait.", registry=self.registry)
-        self.in_flight = Gauge("tfk_requests_in_flight", "Requests that are not answered yet.", registry=self.registry)
+        self.in_flight = Gauge(
+            "tfk_requests_in_flight", "Requests that are not answered yet.", registry=self.registry
+        )

@@ -1,4 +1,6 @@
-"""What surrounds every request: its record in log and metrics, the end of the server, and the API key."""
+"""What surrounds every request: its record in log and metrics, the end of the server, and the API
+key.
+"""
 
 import hmac
 import logging
@@ -45,8 +47,15 @@ class Recorded:
         lifecycle: of the server.
     """
 
-    def __init__(self, app: ASGIApp, paths: Collection[str], metrics: Metrics, lifecycle: Lifecycle) -> None:
-        self._app, self._paths, self._metrics, self._lifecycle = app, frozenset(paths), metrics, lifecycle
+    def __init__(
+        self, app: ASGIApp, paths: Collection[str], metrics: Metrics, lifecycle: Lifecycle
+    ) -> None:
+        self._app, self._paths, self._metrics, self._lifecycle = (
+            app,
+            frozenset(paths),
+            metrics,
+            lifecycle,
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -85,7 +94,12 @@ class Recorded:
         self._metrics.requests.labels(method, path, record.status).inc()
         self._metrics.seconds.labels(path).observe(seconds)
         self._metrics.texts.inc(record.texts)
-        values = {"method": method, "path": path, "status": record.status, "milliseconds": round(1000 * seconds, 1)}
+        values = {
+            "method": method,
+            "path": path,
+            "status": record.status,
+            "milliseconds": round(1000 * seconds, 1),
+        }
         event("request", values={**values, "texts": record.texts})
 
 
@@ -113,14 +127,18 @@ class Gate:
 
     def _check(self, scope: Scope) -> None:
         if self._lifecycle.draining and scope["path"] not in WATCHED:
-            reason = "server: expected one that takes requests, got one that is shutting down; send the request again."
+            reason = (
+                "server: expected one that takes requests, got one that is shutting down; "
+                "send the request again."
+            )
             raise Refusal(503, reason, Retry_After="1", Connection="close")
         if scope["path"] not in (*OPEN, KEY_IN_BODY):
             check_key(self._settings, Request(scope))
 
 
 def check_key(settings: ServerSettings, request: Request, in_body: str | None = None) -> None:
-    """Refuse a request without the API key. The comparison takes the same time wherever the keys differ.
+    """Refuse a request without the API key. The comparison takes the same time wherever the keys
+    differ.
 
     Args:
         settings: of the server.
@@ -133,7 +151,14 @@ def check_key(settings: ServerSettings, request: Request, in_body: str | None = 
     if settings.api_key is None:
         return
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
-    given = request.headers.get("x-api-key") or (token.strip() if scheme.lower() == "bearer" else in_body) or ""
+    given = (
+        request.headers.get("x-api-key")
+        or (token.strip() if scheme.lower() == "bearer" else in_body)
+        or ""
+    )
     if not hmac.compare_digest(given.encode(), settings.api_key.get_secret_value().encode()):
-        reason = "API key: expected the server's, got none or another; send the header Authorization: Bearer KEY."
+        reason = (
+            "API key: expected the server's, got none or another; send the header "
+            "Authorization: Bearer KEY."
+        )
         raise Refusal(401, reason, WWW_Authenticate="Bearer")

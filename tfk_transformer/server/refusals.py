@@ -27,7 +27,10 @@ class Refusal(Exception):
 
 # What Starlette itself refuses.
 _REASONS = {
-    404: "path: expected one of those that /openapi.json lists, got another; correct the URL and the name of the model.",
+    404: (
+        "path: expected one of those that /openapi.json lists, got another; correct the URL and "
+        "the name of the model."
+    ),
     405: "method: expected one that the header Allow names, got another; correct it.",
 }
 
@@ -41,10 +44,23 @@ async def of_refusal(request: Request, error: Exception) -> Response:
 async def of_http(request: Request, error: Exception) -> Response:
     """Answer an error of Starlette."""
     assert isinstance(error, HTTPException)
-    reason = _REASONS.get(error.status_code, f"request: expected one that can be served, got an error: {error.detail}; correct it.")
+    reason = _REASONS.get(
+        error.status_code,
+        f"request: expected one that can be served, got an error: {error.detail}; correct it.",
+    )
     return answer({"error": reason}, error.status_code, error.headers or {})
 
 
 def of_failure() -> Response:
-    """Answer an error of the server. The message of an exception may contain texts, so it does not leave the server."""
-    return answer({"error": "server: expected an answer of the model, got an error, which the server's log names; report it."}, 500)
+    """Answer an error of the server. The message of an exception may contain texts, so it does not
+    leave the server.
+    """
+    return answer(
+        {
+            "error": (
+                "server: expected an answer of the model, got an error, which the server's "
+                "log names; report it."
+            )
+        },
+        500,
+    )

@@ -19,29 +19,42 @@ from tfk_transformer.server.streams import Streams
 
 
 class DrainingServer(uvicorn.Server):
-    """A server that on SIGTERM or SIGINT first answers what it has accepted; a second signal ends it at once.
+    """A server that on SIGTERM or SIGINT first answers what it has accepted; a second signal ends
+    it at once.
 
     Args:
         config: of uvicorn.
         lifecycle: which tells the application that the server ends.
-        delay: least seconds between signal and end, in which new requests are refused with status 503.
+        delay: least seconds between signal and end, in which new requests are refused with status
+            503.
         announce: called once, when requests and signals are handled.
     """
 
-    def __init__(self, config: uvicorn.Config, lifecycle: Lifecycle, delay: float, announce: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        lifecycle: Lifecycle,
+        delay: float,
+        announce: Callable[[], None],
+    ) -> None:
         super().__init__(config)
         self._lifecycle, self._delay, self._announce = lifecycle, delay, announce
         self._signalled = 0.0
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to answer. Uvicorn has set its signal handlers before; until then, a signal would end the process by itself."""
+        """Begin to answer. Uvicorn has set its signal handlers before; until then, a signal would
+        end the process by itself.
+        """
         await super().startup(sockets)
         gc.collect()
-        gc.freeze()  # else each full collection of garbage visits the objects of all imported packages
+        # Else each full collection of garbage visits the objects of all imported packages.
+        gc.freeze()
         self._announce()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Begin to drain. Uvicorn's own method would end the process by the signal, with another status than 0."""
+        """Begin to drain. Uvicorn's own method would end the process by the signal, with another
+        status than 0.
+        """
         if self._lifecycle.draining:
             self.should_exit = self.force_exit = True
         self._lifecycle.draining, self._signalled = True, time.monotonic()
@@ -49,7 +62,11 @@ class DrainingServer(uvicorn.Server):
     async def on_tick(self, counter: int) -> bool:
         """Return whether to end; called ten times a second."""
         ended = await super().on_tick(counter)
-        if self._lifecycle.draining and time.monotonic() >= self._signalled + self._delay and self._lifecycle.in_flight == 0:
+        if (
+            self._lifecycle.draining
+            and time.monotonic() >= self._signalled + self._delay
+            and self._lifecycle.in_flight == 0
+        ):
             self.should_exit = True
         return ended or self.should_exit
 
@@ -73,10 +90,16 @@ def serve(model: LoadedModel, settings: ServerSettings, host: str, port: int) ->
         served = ServedModel(model, settings, metrics)
         streams = Streams(served)
         app = application(served, metrics, streams, lifecycle)
-        # No request takes longer than its body, the queue and the model; what is left after that is cancelled.
+        # No request takes longer than its body, the queue and the model; what is left after that is
+        # cancelled.
         grace = int(settings.body_timeout + settings.timeout) + 1
         config = uvicorn.Config(
-            app, log_config=None, access_log=False, server_header=False, lifespan="off", timeout_graceful_shutdown=grace
+            app,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            lifespan="off",
+            timeout_graceful_shutdown=grace,
         )
         address = listener.getsockname()
         url = f"http://{f'[{address[0]}]' if ':' in address[0] else address[0]}:{address[1]}"
@@ -85,7 +108,9 @@ def serve(model: LoadedModel, settings: ServerSettings, host: str, port: int) ->
             event("listening", values={"url": url, "model": settings.name})
 
         try:
-            DrainingServer(config, lifecycle, settings.drain_delay, announce).run(sockets=[listener])
+            DrainingServer(config, lifecycle, settings.drain_delay, announce).run(
+                sockets=[listener]
+            )
         finally:
             served.stop()
             streams.stop()
@@ -102,4 +127,11 @@ def listening(host: str, port: int) -> socket.socket:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family, backlog=2048)
     except OSError as error:
-        raise OSError(error.errno, f"--host {host} --port {port}: cannot listen there: {error.strerror or error}; choose others") from None
+        raise OSError(
+            error.errno,
+            (
+                f"--host {host} --port {port}: cannot listen there: {error.strerror or error}; "
+                "choose "
+                "others"
+            ),
+        ) from None

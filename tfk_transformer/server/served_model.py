@@ -38,7 +38,9 @@ class ServedModel:
         metrics.queue_texts.set_function(lambda: self._batcher.queued)
 
     def _warm_up(self) -> None:
-        """Run one text and a whole batch, so that the first request does not wait for what the model prepares."""
+        """Run one text and a whole batch, so that the first request does not wait for what the
+        model prepares.
+        """
         try:
             default = self.work({})
         except Refusal as refusal:
@@ -53,7 +55,9 @@ class ServedModel:
         if work.kind == "score":
             return self.model.score_tokens(texts, others, batch_size=self.settings.max_batch)
         forced = others if any(others) else None
-        return self.model.translate(texts, batch_size=self.settings.max_batch, prefixes=forced, **dict(work.settings))
+        return self.model.translate(
+            texts, batch_size=self.settings.max_batch, prefixes=forced, **dict(work.settings)
+        )
 
     @property
     def beam_size(self) -> int:
@@ -68,7 +72,13 @@ class ServedModel:
         """
         if self.classifies:
             if given:
-                raise Refusal(422, f"settings: expected none for a classifier, got {', '.join(map(repr, given))}; leave them out.")
+                raise Refusal(
+                    422,
+                    (
+                        "settings: expected none for a classifier, got "
+                        f"{', '.join(map(repr, given))}; leave them out."
+                    ),
+                )
             return Work("classify")
         try:
             every = {**self.settings.search, **given}
@@ -76,11 +86,16 @@ class ServedModel:
         except ValueError as error:
             raise Refusal(422, f"{error}; correct it.") from None
         if checked.beam_size > self.settings.max_beam_size:
-            reason = f"beam_size: expected at most {self.settings.max_beam_size}, got {checked.beam_size}; choose a smaller one."
+            reason = (
+                f"beam_size: expected at most {self.settings.max_beam_size}, got "
+                f"{checked.beam_size}; choose a smaller one."
+            )
             raise Refusal(422, reason)
         return Work("translate", tuple((name, getattr(checked, name)) for name in sorted(every)))
 
-    async def outcomes(self, request: Request, work: Work, texts: Sequence[str], others: Sequence[str] = ()) -> list[Outcome]:
+    async def outcomes(
+        self, request: Request, work: Work, texts: Sequence[str], others: Sequence[str] = ()
+    ) -> list[Outcome]:
         """Return the result of each text, or its `TextProblem`.
 
         Args:
@@ -90,25 +105,38 @@ class ServedModel:
             others: for each text, its prefix or target; none: all are "".
 
         Raises:
-            Refusal: 422 if a text is none, or the model refuses the settings; and see `Batcher.submit`.
+            Refusal: 422 if a text is none, or the model refuses the settings; and see
+                `Batcher.submit`.
         """
         request.scope["record"].texts = len(texts)
         self.check(texts)
         self.check(others)
         try:
-            return await self._batcher.submit(work, texts, others or [""] * len(texts), self.settings.timeout)
+            return await self._batcher.submit(
+                work, texts, others or [""] * len(texts), self.settings.timeout
+            )
         except ValueError as error:
             raise Refusal(422, str(error)) from None
 
-    async def results(self, request: Request, work: Work, texts: Sequence[str], others: Sequence[str] = ()) -> list[Any]:
+    async def results(
+        self, request: Request, work: Work, texts: Sequence[str], others: Sequence[str] = ()
+    ) -> list[Any]:
         """Return the result of each text; see `outcomes`.
 
         Raises:
             Refusal: 422 also if the model cannot process a text.
         """
         found = await self.outcomes(request, work, texts, others)
-        if problems := [f"number {i + 1}: {outcome.reason}" for i, outcome in enumerate(found) if isinstance(outcome, TextProblem)]:
-            raise Refusal(422, f"texts: {'; '.join(problems[:3])}" + (f"; and {len(problems) - 3} more" if problems[3:] else ""))
+        if problems := [
+            f"number {i + 1}: {outcome.reason}"
+            for i, outcome in enumerate(found)
+            if isinstance(outcome, TextProblem)
+        ]:
+            raise Refusal(
+                422,
+                f"texts: {'; '.join(problems[:3])}"
+                + (f"; and {len(problems) - 3} more" if problems[3:] else ""),
+            )
         return found
 
     def check(self, texts: Sequence[str]) -> None:
@@ -118,10 +146,19 @@ class ServedModel:
             Refusal: 422.
         """
         if len(texts) > self.settings.max_texts:
-            raise Refusal(422, f"texts: expected at most {self.settings.max_texts}, got {len(texts)}; send several requests.")
+            raise Refusal(
+                422,
+                (
+                    f"texts: expected at most {self.settings.max_texts}, got {len(texts)}; send "
+                    "several requests."
+                ),
+            )
         longest = max(map(len, texts), default=0)
         if longest > self.settings.max_characters:
-            reason = f"texts: expected at most {self.settings.max_characters} characters each, got {longest}; split them into sentences."
+            reason = (
+                f"texts: expected at most {self.settings.max_characters} characters each, "
+                f"got {longest}; split them into sentences."
+            )
             raise Refusal(422, reason)
         try:
             check_texts(texts)

@@ -27,7 +27,9 @@ class Streams:
         self._served, self.open = served, 0
         self._threads = ThreadPoolExecutor(served.settings.max_streams, "streams")
 
-    async def start(self, request: Request, text: str, settings: Mapping[str, Any], content: Mapping[str, Any]) -> StreamingResponse:
+    async def start(
+        self, request: Request, text: str, settings: Mapping[str, Any], content: Mapping[str, Any]
+    ) -> StreamingResponse:
         """Return an answer of events, after the first part of the translation is there.
 
         Args:
@@ -37,13 +39,17 @@ class Streams:
             content: of each event, besides the part.
 
         Raises:
-            Refusal: 422 if the text or a setting is refused, 429 if too many texts are streamed, 504 if the first part is late.
+            Refusal: 422 if the text or a setting is refused, 429 if too many texts are streamed,
+                504 if the first part is late.
         """
         request.scope["record"].texts = 1
         self._served.check([text])
         limits = self._served.settings
         if self.open >= limits.max_streams:
-            reason = f"streams: expected at most {limits.max_streams} at the same time, got one more; try again later."
+            reason = (
+                f"streams: expected at most {limits.max_streams} at the same time, got one "
+                "more; try again later."
+            )
             raise Refusal(429, reason, Retry_After="1")
         self.open += 1
         try:
@@ -61,22 +67,35 @@ class Streams:
             Refusal: see `start`.
         """
         # A stream is greedy: the server's defaults for several hypotheses are not for it.
-        defaults = {name: value for name, value in self._served.settings.search.items() if name not in ("beam_size", "n_best")}
+        defaults = {
+            name: value
+            for name, value in self._served.settings.search.items()
+            if name not in ("beam_size", "n_best")
+        }
         loop, limit = asyncio.get_running_loop(), self._served.settings.timeout
         end = loop.time() + limit
         try:
             # Not one `asyncio.timeout` for all: the parts are awaited in several tasks.
-            begun = loop.run_in_executor(self._threads, lambda: self._served.model.stream(text, **{**defaults, **settings}))
+            begun = loop.run_in_executor(
+                self._threads, lambda: self._served.model.stream(text, **{**defaults, **settings})
+            )
             found = await asyncio.wait_for(begun, limit)
-            while part := await asyncio.wait_for(loop.run_in_executor(self._threads, next, found, END), end - loop.time()):
+            while part := await asyncio.wait_for(
+                loop.run_in_executor(self._threads, next, found, END), end - loop.time()
+            ):
                 yield part
         except ValueError as error:
             raise Refusal(422, str(error)) from None
         except TimeoutError:
-            reason = f"time: expected the whole stream within {limit:g} s, got a part; send a shorter text."
+            reason = (
+                f"time: expected the whole stream within {limit:g} s, got a part; send a "
+                "shorter text."
+            )
             raise Refusal(504, reason, Retry_After="5") from None
 
-    async def _events(self, first: str, parts: AsyncIterator[str], content: Mapping[str, Any]) -> AsyncIterator[str]:
+    async def _events(
+        self, first: str, parts: AsyncIterator[str], content: Mapping[str, Any]
+    ) -> AsyncIterator[str]:
         try:
             if first:
                 yield _event({**content, "text_output": first})

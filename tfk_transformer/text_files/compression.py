@@ -1,4 +1,5 @@
-"""Compressed files, by the ends of their names: read as streams, and written as sequences of complete parts.
+"""Compressed files, by the ends of their names: read as streams, and written as sequences of
+complete parts.
 
 The parts are gzip members or Zstandard frames. A file that ends after any of them is valid.
 """
@@ -45,11 +46,16 @@ def opened(path: Path) -> Iterator[BinaryIO]:
         try:
             yield file
         except errors as error:
-            raise ValueError(f"{path}: expected a complete {kind} file, got a corrupt or cut one ({error}); make it again.") from error
+            raise ValueError(
+                f"{path}: expected a complete {kind} file, got a corrupt or cut one ({error}); "
+                "make it again."
+            ) from error
 
 
 def compressed(data: bytes, kind: str) -> bytes:
-    """Return a complete part of a compressed file, or the data itself if `kind` is "". Equal data gives equal parts."""
+    """Return a complete part of a compressed file, or the data itself if `kind` is "". Equal data
+    gives equal parts.
+    """
     if kind == GZIP:
         return gzip.compress(data, compresslevel=6, mtime=0)
     return _zstandard().compress(data) if kind == ZSTANDARD else data
@@ -66,7 +72,9 @@ def check_compression(*paths: Path | None) -> None:
 
 
 def count_lines(path: Path) -> int:
-    """Return the number of lines in a file, decompressed. A last line without a line end counts too."""
+    """Return the number of lines in a file, decompressed. A last line without a line end counts
+    too.
+    """
     count, last = 0, b"\n"
     with opened(path) as file:
         while block := file.read(2**20):
@@ -75,7 +83,9 @@ def count_lines(path: Path) -> int:
 
 
 def _zstandard() -> Any:
-    """Return the module of Zstandard: that of Python 3.14, or the same module from the package `backports.zstd`."""
+    """Return the module of Zstandard: that of Python 3.14, or the same module from the package
+    `backports.zstd`.
+    """
     try:
         from compression import zstd  # type: ignore[import-not-found,unused-ignore]
     except ImportError:

@@ -47,7 +47,9 @@ def decoded(data: bytes) -> str:
     try:
         return data.decode("utf-8").removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError as error:
-        raise ValueError(f"expected UTF-8, got byte 0x{data[error.start]:02x} at column {error.start + 1}.") from None
+        raise ValueError(
+            f"expected UTF-8, got byte 0x{data[error.start]:02x} at column {error.start + 1}."
+        ) from None
 
 
 class Source:
@@ -88,7 +90,8 @@ class Source:
             pass
         if (self.lines, self.sha256) != (lines, sha256):
             raise ValueError(
-                f"--resume: expected the input of the unfinished run, got {self.name}, whose first {lines:,} lines are others; "
+                f"--resume: expected the input of the unfinished run, got {self.name}, whose first "
+                f"{lines:,} lines are others; "
                 "give the same input, or --force to start anew."
             )
 
@@ -109,12 +112,16 @@ class Source:
     def _line(self, line: Line, data: bytes, header: bool = False) -> Line:
         try:
             record = decoded(data)
-            return line._replace(texts=(record if header else self._records.text(record),), record=record)
+            return line._replace(
+                texts=(record if header else self._records.text(record),), record=record
+            )
         except ValueError as error:
             return line.refused("texts", str(error))
 
     def _read(self) -> Iterator[bytes]:
-        file = contextlib.nullcontext(sys.stdin.buffer) if self._path is None else opened(self._path)
+        file = (
+            contextlib.nullcontext(sys.stdin.buffer) if self._path is None else opened(self._path)
+        )
         with file as lines:
             for data in lines:
                 self.lines += 1

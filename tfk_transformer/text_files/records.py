@@ -1,4 +1,6 @@
-"""What a line of a file is: a text, a row of a table with tabs, or a JSON object; and the line with a translation added."""
+"""What a line of a file is: a text, a row of a table with tabs, or a JSON object; and the line with
+a translation added.
+"""
 
 import json
 from pathlib import Path
@@ -44,13 +46,15 @@ class Texts:
 
 
 class TableRows(Texts):
-    r"""Columns with tabs between them. Quotes are characters as any other, as in the tables of corpora.
+    r"""Columns with tabs between them. Quotes are characters as any other, as in the tables of
+    corpora.
 
-    `str.split` reads this dialect. The module `csv` without quoting refuses a "\r" in a row and columns of more than 131,072
-    characters, and rows would not come back as they were.
+    `str.split` reads this dialect. The module `csv` without quoting refuses a "\r" in a row and
+    columns of more than 131,072 characters, and rows would not come back as they were.
 
     Args:
-        field: the name of the column with the texts, if the first line has names, or the column's number from 1, if it has none.
+        field: the name of the column with the texts, if the first line has names, or the column's
+            number from 1, if it has none.
         output_field: the name of the column with the translations.
     """
 
@@ -66,9 +70,14 @@ class TableRows(Texts):
         """Find the column by its name."""
         names = line.split("\t")
         if names.count(self._field) != 1:
-            raise ValueError(f"--field: expected one of the columns {', '.join(names)}, got {self._field}.")
+            raise ValueError(
+                f"--field: expected one of the columns {', '.join(names)}, got {self._field}."
+            )
         if self._output_field in names:
-            raise ValueError(f"--output-field: expected a new column, got {self._output_field}, which is there; give another name.")
+            raise ValueError(
+                f"--output-field: expected a new column, got {self._output_field}, which is "
+                "there; give another name."
+            )
         self._column, self._width = names.index(self._field), len(names)
         self.output_header = f"{line}\t{self._output_field}"
 
@@ -76,9 +85,13 @@ class TableRows(Texts):
         """Return the column with the text."""
         columns = record.split("\t")
         if self._width is not None and len(columns) != self._width:
-            raise ValueError(f"expected {self._width} columns, as in the first line, got {len(columns)}.")
+            raise ValueError(
+                f"expected {self._width} columns, as in the first line, got {len(columns)}."
+            )
         if len(columns) <= self._column:
-            raise ValueError(f"expected a column {self._column + 1}, got {len(columns)} in this line.")
+            raise ValueError(
+                f"expected a column {self._column + 1}, got {len(columns)} in this line."
+            )
         return columns[self._column]
 
     def result_line(self, record: str | None, text: str | None, problem: str) -> str:
@@ -102,22 +115,40 @@ class JsonObjects(Texts):
         try:
             found = json.loads(record)
         except (ValueError, RecursionError) as error:
-            raise ValueError(f"expected a JSON object, got a line that is none ({error}).") from None
+            raise ValueError(
+                f"expected a JSON object, got a line that is none ({error})."
+            ) from None
         if not isinstance(found, dict):
-            raise ValueError(f"expected a JSON object, got another value, of type {type(found).__name__}.")
+            raise ValueError(
+                f"expected a JSON object, got another value, of type {type(found).__name__}."
+            )
         for name in self._output_fields:
             if name in found:
-                raise ValueError(f"expected an object without {name}, got one with it; choose another name for the new value.")
+                raise ValueError(
+                    f"expected an object without {name}, got one with it; choose another name for "
+                    "the new value."
+                )
         if not isinstance(text := found.get(self._field), str):
-            raise ValueError(f"expected a string in {self._field}, got {'nothing' if text is None else type(text).__name__}.")
+            raise ValueError(
+                f"expected a string in {self._field}, got "
+                f"{'nothing' if text is None else type(text).__name__}."
+            )
         return text
 
     def result_line(self, record: str | None, text: str | None, problem: str) -> str:
-        """Return the object with the translation as a last value. The rest of the line stays as it was written."""
-        return json.dumps({"error": problem}, ensure_ascii=False) if record is None else self.with_values(record, text)
+        """Return the object with the translation as a last value. The rest of the line stays as it
+        was written.
+        """
+        return (
+            json.dumps({"error": problem}, ensure_ascii=False)
+            if record is None
+            else self.with_values(record, text)
+        )
 
     def with_values(self, record: str, *values: str | float | None) -> str:
-        """Return an object that has a text with further last values, one for each of the output fields."""
+        """Return an object that has a text with further last values, one for each of the output
+        fields.
+        """
         added = json.dumps(dict(zip(self._output_fields, values, strict=True)), ensure_ascii=False)
         return f"{record.rstrip()[:-1].rstrip()}, {added[1:]}"  # an object with a text is not empty
 
@@ -132,16 +163,24 @@ def input_records(path: Path | None, field: str | None, output_field: str) -> Te
     kinds: dict[str, Any] = {TABLE: TableRows, JSON_LINES: JsonObjects}
     if suffix not in kinds:
         if field is not None:
-            raise ValueError(f"--field: expected an --input with the end .tsv or .jsonl, got {path or 'standard input'}; leave it out.")
+            raise ValueError(
+                "--field: expected an --input with the end .tsv or .jsonl, got "
+                f"{path or 'standard input'}; leave it out."
+            )
         return Texts()
     if field is None:
-        what = "the column with the texts, by its name or number" if suffix == TABLE else "the name of the value with the texts"
+        what = (
+            "the column with the texts, by its name or number"
+            if suffix == TABLE
+            else "the name of the value with the texts"
+        )
         raise ValueError(f"--field: expected {what}, since --input is {path}; give one.")
     return kinds[suffix](field, output_field)
 
 
 def output_records(records: Texts, input: Path | None, output: Path | None) -> Texts:
-    """Return what the lines of an output are, by its name: those of the input with the translations, or only the translations.
+    """Return what the lines of an output are, by its name: those of the input with the
+    translations, or only the translations.
 
     Raises:
         ValueError: if the output has the name of another kind of records than the input.
@@ -152,7 +191,10 @@ def output_records(records: Texts, input: Path | None, output: Path | None) -> T
     if suffix not in (TABLE, JSON_LINES):
         return Texts()
     if input is None or text_suffix(input) != suffix:
-        raise ValueError(f"--output: expected {suffix} only for an --input with this end, got {output}; give another name.")
+        raise ValueError(
+            f"--output: expected {suffix} only for an --input with this end, got {output}; give "
+            "another name."
+        )
     return records
 
 
@@ -163,4 +205,7 @@ def check_hypotheses(settings: dict[str, Any], *records: Texts) -> None:
         ValueError: if `n_best` is more than 1 and an input or output has other lines than texts.
     """
     if settings.get("n_best", 1) != 1 and any(type(each) is not Texts for each in records):
-        raise ValueError(f"n_best: expected 1 with .tsv and .jsonl files, got {settings['n_best']}; leave it out, or give texts.")
+        raise ValueError(
+            f"n_best: expected 1 with .tsv and .jsonl files, got {settings['n_best']}; leave it "
+            "out, or give texts."
+        )

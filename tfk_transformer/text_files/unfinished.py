@@ -34,20 +34,30 @@ class Unfinished(NamedTuple):
         try:
             return cls(**json.loads(path.read_text(encoding="utf-8")))
         except (ValueError, TypeError) as error:
-            raise ValueError(f"{path}: expected the record of an unfinished run, got none ({error}); --force starts anew.") from None
+            raise ValueError(
+                f"{path}: expected the record of an unfinished run, got none ({error}); --force "
+                "starts anew."
+            ) from None
 
     def check_run(self, run: dict[str, Any]) -> None:
-        """Refuse to continue this run as another one. Only `on_error` may change, from `stop`, with which no line was bad.
+        """Refuse to continue this run as another one. Only `on_error` may change, from `stop`, with
+        which no line was bad.
 
         Raises:
             ValueError: with all values that differ.
         """
         free = {"on_error"} if self.run.get("on_error") == "stop" else set()
-        names = [name for name in sorted({*run, *self.run} - free) if run.get(name) != self.run.get(name)]
+        names = [
+            name for name in sorted({*run, *self.run} - free) if run.get(name) != self.run.get(name)
+        ]
         if names:
-            found = ", ".join(f"{name} {_shown(run.get(name))}, was {_shown(self.run.get(name))}" for name in names)
+            found = ", ".join(
+                f"{name} {_shown(run.get(name))}, was {_shown(self.run.get(name))}"
+                for name in names
+            )
             raise ValueError(
-                f"--resume: expected the model and settings of the unfinished run, got {found}; give the same, or --force to start anew."
+                f"--resume: expected the model and settings of the unfinished run, got {found}; "
+                "give the same, or --force to start anew."
             )
 
 
@@ -59,9 +69,15 @@ def content_digest(*paths: Path) -> str:
             if file.is_file():
                 with file.open("rb") as opened:
                     content = hashlib.file_digest(opened, "sha256").hexdigest()
-                digest.update(f"{file.relative_to(path)} {content}\n".encode(errors="surrogateescape"))
+                digest.update(
+                    f"{file.relative_to(path)} {content}\n".encode(errors="surrogateescape")
+                )
     return digest.hexdigest()
 
 
 def _shown(value: Any) -> str:
-    return f"{value[:12]}…" if isinstance(value, str) and len(value) == 64 else json.dumps(value, ensure_ascii=False)
+    return (
+        f"{value[:12]}…"
+        if isinstance(value, str) and len(value) == 64
+        else json.dumps(value, ensure_ascii=False)
+    )

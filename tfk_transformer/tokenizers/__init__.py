@@ -1,4 +1,5 @@
-"""SentencePiece tokenizers: encode texts as ids and decode them, in Python and in TensorFlow functions.
+"""SentencePiece tokenizers: encode texts as ids and decode them, in Python and in TensorFlow
+functions.
 
 Imports `constants` and `config`.
 """

@@ -1,4 +1,6 @@
-"""Subword regularization (arXiv:1804.10959): the segmentation of a text into pieces is drawn anew each time."""
+"""Subword regularization (arXiv:1804.10959): the segmentation of a text into pieces is drawn anew
+each time.
+"""
 
 import bisect
 import functools
@@ -18,9 +20,9 @@ CACHED_WORDS = 2**18
 class SubwordSampler:
     """Draw segmentations of texts from a unigram model.
 
-    A segmentation x is drawn with a probability proportional to p(x) ** power (section 3.2). Pieces do not extend over the ends of
-    words, so that each word is drawn independently. SentencePiece can draw segmentations too, but not reproducibly: they differ
-    from process to process.
+    A segmentation x is drawn with a probability proportional to p(x) ** power (section 3.2). Pieces
+    do not extend over the ends of words, so that each word is drawn independently. SentencePiece
+    can draw segmentations too, but not reproducibly: they differ from process to process.
 
     Args:
         processor: a SentencePiece processor with a unigram model.
@@ -35,7 +37,10 @@ class SubwordSampler:
     def encode(self, texts: Sequence[str], seed: int) -> list[list[int]]:
         """Return the ids of each text; the same `seed` gives the same ids."""
         draw = np.random.default_rng(seed)
-        return [self._draw([word for word in text.split(WORD_MARK) if word], draw) for text in self._processor.normalize(list(texts))]
+        return [
+            self._draw([word for word in text.split(WORD_MARK) if word], draw)
+            for text in self._processor.normalize(list(texts))
+        ]
 
     def _draw(self, words: list[str], draw: np.random.Generator) -> list[int]:
         ids: list[int] = []

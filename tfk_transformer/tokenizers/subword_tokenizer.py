@@ -1,4 +1,6 @@
-"""SentencePiece tokenizers: encode texts as ids and decode them, in Python and in TensorFlow functions."""
+"""SentencePiece tokenizers: encode texts as ids and decode them, in Python and in TensorFlow
+functions.
+"""
 
 import functools
 import hashlib
@@ -23,7 +25,8 @@ MAX_TRAINING_TEXTS = 2_000_000
 
 
 class SubwordTokenizer:
-    """A SentencePiece model whose special ids are 0 for padding, 1 for start, 2 for end and 3 for unknown.
+    """A SentencePiece model whose special ids are 0 for padding, 1 for start, 2 for end and 3 for
+    unknown.
 
     Args:
         model: a serialized SentencePiece model.
@@ -38,13 +41,15 @@ class SubwordTokenizer:
             self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
         except RuntimeError as error:
             raise ValueError(
-                f"tokenizer model: expected a SentencePiece model, got {len(model)} bytes that are not one ({error})."
+                f"tokenizer model: expected a SentencePiece model, got {len(model)} bytes that "
+                f"are not one ({error})."
             ) from None
         p = self._processor
         ids = (p.pad_id(), p.bos_id(), p.eos_id(), p.unk_id())
         if ids != (PAD_ID, START_ID, END_ID, UNKNOWN_ID):
             raise ValueError(
-                f"tokenizer model: expected ids 0, 1, 2, 3 for pad, start, end, unknown, got {ids}; train it with SubwordTokenizer.train."
+                "tokenizer model: expected ids 0, 1, 2, 3 for pad, start, end, unknown, got "
+                f"{ids}; train it with SubwordTokenizer.train."
             )
 
     @functools.cached_property
@@ -54,22 +59,32 @@ class SubwordTokenizer:
 
     @classmethod
     def train(
-        cls, texts: Iterable[str], vocab_size: int = 8000, model_type: str = "unigram", byte_fallback: bool = False
+        cls,
+        texts: Iterable[str],
+        vocab_size: int = 8000,
+        model_type: str = "unigram",
+        byte_fallback: bool = False,
     ) -> "SubwordTokenizer":
-        """Learn a vocabulary from texts. Pass both sides of a parallel corpus for a joint vocabulary.
+        """Learn a vocabulary from texts. Pass both sides of a parallel corpus for a joint
+        vocabulary.
 
         Args:
             texts: sentences; the first two million are used.
-            vocab_size: number of pieces, including the special ones. Small texts give fewer ("unigram", "char").
-            model_type: "unigram" (arXiv:1804.10959), "bpe" (arXiv:1508.07909) or "char", which has a piece for each character.
-            byte_fallback: whether characters that are not in `texts` are encoded as bytes, for which there are 256 additional
-                pieces. If False, they become the unknown piece.
+            vocab_size: number of pieces, including the special ones. Small texts give fewer
+                ("unigram", "char").
+            model_type: "unigram" (arXiv:1804.10959), "bpe" (arXiv:1508.07909) or "char", which has
+                a piece for each character.
+            byte_fallback: whether characters that are not in `texts` are encoded as bytes, for
+                which there are 256 additional pieces. If False, they become the unknown piece.
 
         Raises:
-            ValueError: for an unknown `model_type`, if there are no texts, or if `vocab_size` does not suit them.
+            ValueError: for an unknown `model_type`, if there are no texts, or if `vocab_size` does
+                not suit them.
         """
         if model_type not in MODEL_TYPES:
-            raise ValueError(f"model_type: expected one of {', '.join(MODEL_TYPES)}, got '{model_type}'.")
+            raise ValueError(
+                f"model_type: expected one of {', '.join(MODEL_TYPES)}, got '{model_type}'."
+            )
         texts = iter(texts)
         first = next(texts, None)
         if first is None:
@@ -77,7 +92,9 @@ class SubwordTokenizer:
         model = io.BytesIO()
         try:
             sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=itertools.islice(itertools.chain([first], texts), MAX_TRAINING_TEXTS),
+                sentence_iterator=itertools.islice(
+                    itertools.chain([first], texts), MAX_TRAINING_TEXTS
+                ),
                 model_writer=model,
                 vocab_size=vocab_size,
                 model_type=model_type,
@@ -92,7 +109,10 @@ class SubwordTokenizer:
                 minloglevel=2,
             )
         except RuntimeError as error:
-            raise ValueError(f"vocab_size: {vocab_size} does not suit these texts; SentencePiece reports: {error}") from None
+            raise ValueError(
+                f"vocab_size: {vocab_size} does not suit these texts; SentencePiece reports: "
+                f"{error}"
+            ) from None
         return cls(model.getvalue())
 
     @classmethod
@@ -114,7 +134,9 @@ class SubwordTokenizer:
         """The type of the SentencePiece model: one of `MODEL_TYPES`, or "word"."""
         from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
 
-        return TrainerSpec.ModelType.Name(ModelProto.FromString(self.model).trainer_spec.model_type).lower()
+        return TrainerSpec.ModelType.Name(
+            ModelProto.FromString(self.model).trainer_spec.model_type
+        ).lower()
 
     @property
     def byte_fallback(self) -> bool:
@@ -126,8 +148,9 @@ class SubwordTokenizer:
 
         Args:
             texts: sentences.
-            sampling: if above 0, the segmentation of each text is drawn (subword regularization, only for "unigram"). Probabilities
-                are raised to this power: 0.3 varies segmentations mildly, lower values vary them more. 0: the most probable one.
+            sampling: if above 0, the segmentation of each text is drawn (subword regularization,
+                only for "unigram"). Probabilities are raised to this power: 0.3 varies
+                segmentations mildly, lower values vary them more. 0: the most probable one.
             seed: seed of the draws.
 
         Raises:
@@ -139,27 +162,43 @@ class SubwordTokenizer:
         try:
             return self._sampler(sampling).encode(texts, seed)
         except RuntimeError:  # the message of SentencePiece is about its source code
-            raise ValueError(f"sampling: expected a model of type 'unigram', got another, and sampling {sampling}; set it to 0.") from None
+            raise ValueError(
+                "sampling: expected a model of type 'unigram', got another, and sampling "
+                f"{sampling}; set it to 0."
+            ) from None
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
-        """Return the text of each row of ids, up to the first end token or padding; see `graph_decode`.
+        """Return the text of each row of ids, up to the first end token or padding; see
+        `graph_decode`.
 
-        Only ASCII whitespace around a text is stripped, as in TensorFlow; Python would also strip U+0085 and others.
+        Only ASCII whitespace around a text is stripped, as in TensorFlow; Python would also strip
+        U+0085 and others.
         """
-        return [self._processor.decode([int(i) for i in itertools.takewhile(_is_text, row)]).strip(string.whitespace) for row in ids]
+        return [
+            self._processor.decode([int(i) for i in itertools.takewhile(_is_text, row)]).strip(
+                string.whitespace
+            )
+            for row in ids
+        ]
 
     def pieces_of(self, ids: Iterable[int]) -> list[str]:
-        """Return the piece of each token except padding, as SentencePiece writes it: with "▁" for blanks and "</s>" for the end."""
+        """Return the piece of each token except padding, as SentencePiece writes it: with "▁" for
+        blanks and "</s>" for the end.
+        """
         return [self._processor.id_to_piece(int(i)) for i in ids if i != PAD_ID]
 
     def ids_of(self, pieces: Iterable[str]) -> list[int]:
-        """Return the id of each piece, as `pieces_of` writes it; the unknown id for a text that is no piece."""
+        """Return the id of each piece, as `pieces_of` writes it; the unknown id for a text that is
+        no piece.
+        """
         return [int(self._processor.piece_to_id(piece)) for piece in pieces]
 
     def pieces(self) -> list[str]:
-        """Return the text of every piece as `decode` writes it: a blank for the word mark "▁", and nothing for control pieces.
+        """Return the text of every piece as `decode` writes it: a blank for the word mark "▁", and
+        nothing for control pieces.
 
-        The text of a single byte (of a model with `byte_fallback`) is that byte with the error handler "surrogateescape" (PEP 383).
+        The text of a single byte (of a model with `byte_fallback`) is that byte with the error
+        handler "surrogateescape" (PEP 383).
         """
         texts = [self._text_of(i) for i in range(self.vocab_size)]
         texts[UNKNOWN_ID] = self._processor.decode([UNKNOWN_ID])
@@ -172,19 +211,26 @@ class SubwordTokenizer:
         return "" if self._processor.is_control(token) else piece.replace("\u2581", " ")
 
     def graph_encode(self, texts: Tensor) -> Tensor:
-        """Encode texts, string (B,), as ids, int32 (B, S), in TensorFlow: tokens, the end token and padding."""
+        """Encode texts, string (B,), as ids, int32 (B, S), in TensorFlow: tokens, the end token and
+        padding.
+        """
         import tensorflow as tf
 
         return self._encode_function(tf.convert_to_tensor(texts))
 
     def graph_pieces(self, ids: Tensor) -> Tensor:
-        """Return the pieces, string (B, T), of ids, int32 (B, T), in TensorFlow, as `pieces_of` does; "" for padding."""
+        """Return the pieces, string (B, T), of ids, int32 (B, T), in TensorFlow, as `pieces_of`
+        does; "" for padding.
+        """
         import tensorflow as tf
 
-        return tf.gather(tf.constant(["", *self.pieces_of(range(PAD_ID + 1, self.vocab_size))]), ids)
+        return tf.gather(
+            tf.constant(["", *self.pieces_of(range(PAD_ID + 1, self.vocab_size))]), ids
+        )
 
     def graph_decode(self, ids: Tensor) -> Tensor:
-        """Decode ids, int32 (B, T), as texts, string (B,), in TensorFlow, up to the first end token or padding.
+        """Decode ids, int32 (B, T), as texts, string (B,), in TensorFlow, up to the first end token
+        or padding.
 
         Whitespace around the texts is stripped.
         """
@@ -192,8 +238,9 @@ class SubwordTokenizer:
 
         return self._decode_function(tf.convert_to_tensor(ids))
 
-    # These are separate TensorFlow functions so that a SavedModel contains each of them, and its tokenizer, only once, even if it has
-    # several signatures. They create the tokenizer themselves: a tokenizer created outside would belong to an eager kernel, which
+    # These are separate TensorFlow functions so that a SavedModel contains each of them, and its
+    # tokenizer, only once, even if it has several signatures. They create the tokenizer themselves:
+    # a tokenizer created outside would belong to an eager kernel, which
     # `keras.utils.set_random_seed` discards.
 
     @functools.cached_property
@@ -219,13 +266,18 @@ class SubwordTokenizer:
         return decode
 
     def _text_tokenizer(self) -> "tensorflow_text.SentencepieceTokenizer":
-        """Return the same model as a TensorFlow Text tokenizer, which returns int32 ids with the end token."""
+        """Return the same model as a TensorFlow Text tokenizer, which returns int32 ids with the
+        end token.
+        """
         import tensorflow as tf
         import tensorflow_text
 
-        # Kernels of one name share one model in a process: without a name of its own, a target tokenizer would decode with the source's.
+        # Kernels of one name share one model in a process: without a name of its own, a target
+        # tokenizer would decode with the source's.
         name = f"sentencepiece_{hashlib.sha256(self.model).hexdigest()[:16]}"
-        return tensorflow_text.SentencepieceTokenizer(self.model, out_type=tf.int32, add_eos=True, name=name)
+        return tensorflow_text.SentencepieceTokenizer(
+            self.model, out_type=tf.int32, add_eos=True, name=name
+        )
 
 
 def _is_text(token: int) -> bool:

@@ -31,7 +31,8 @@ class BundleWriter:
         origin: where the model came from, if training started from an imported one.
 
     Attributes:
-        pipeline: a `Translator` or `TextClassifier` with a float32 copy of the model, whose weights are set before it is used.
+        pipeline: a `Translator` or `TextClassifier` with a float32 copy of the model, whose weights
+            are set before it is used.
     """
 
     def __init__(
@@ -53,7 +54,8 @@ class BundleWriter:
         self.pipeline.origin = origin
 
     def write(self, history: History, seconds: float) -> None:
-        """Write the bundle of the finished epochs, or of the current weights if no epoch can be chosen yet.
+        """Write the bundle of the finished epochs, or of the current weights if no epoch can be
+        chosen yet.
 
         Args:
             history: the metrics of the finished epochs.
@@ -78,8 +80,14 @@ class BundleWriter:
             if history.rows:
                 training_curve(history.columns()).savefig(folder / CURVE, dpi=120)
 
-        metrics = {**(history.rows[-1] if history.rows else {}), "parameters": self.pipeline.model.count_params()}
-        metrics |= {"averaged_epochs": [epoch + 1 for epoch in averaged], "training_seconds": round(seconds, 1)}
+        metrics = {
+            **(history.rows[-1] if history.rows else {}),
+            "parameters": self.pipeline.model.count_params(),
+        }
+        metrics |= {
+            "averaged_epochs": [epoch + 1 for epoch in averaged],
+            "training_seconds": round(seconds, 1),
+        }
         try:
             self.pipeline.save(self.out, history.columns(), metrics, more=add_records)
         except OSError as error:

@@ -1,4 +1,6 @@
-"""Callbacks of `fit` that end a training run, save after each epoch, measure BLEU and report progress."""
+"""Callbacks of `fit` that end a training run, save after each epoch, measure BLEU and report
+progress.
+"""
 
 import contextlib
 import math
@@ -30,10 +32,12 @@ class Stopped(Exception):
 
 
 class Stops(keras.callbacks.Callback):
-    """End a training run when a signal asks for it (SIGINT, SIGTERM), when its time is over, or when the loss is not finite.
+    """End a training run when a signal asks for it (SIGINT, SIGTERM), when its time is over, or
+    when the loss is not finite.
 
     Args:
-        minutes: limit of the training time, including the time before the run was resumed. None: no limit.
+        minutes: limit of the training time, including the time before the run was resumed. None: no
+            limit.
         seconds: training time before the run was resumed.
     """
 
@@ -53,7 +57,10 @@ class Stops(keras.callbacks.Callback):
         """Handle signals while the block runs; a second signal ends the process at once."""
         self._started = time.perf_counter()
         try:
-            former = {number: signal.signal(number, self._ask) for number in (signal.SIGINT, signal.SIGTERM)}
+            former = {
+                number: signal.signal(number, self._ask)
+                for number in (signal.SIGINT, signal.SIGTERM)
+            }
         except ValueError:  # signals can only be handled in the main thread
             former = {}
         try:
@@ -85,17 +92,23 @@ class Stops(keras.callbacks.Callback):
         if not math.isfinite(loss):
             rate = float(np.asarray(self.model.optimizer.learning_rate))
             step = int(np.asarray(self.model.optimizer.iterations))
-            raise FloatingPointError(f"the loss became {loss} in epoch {self.epoch + 1}, at update {step}, learning rate {rate:.3g}")
+            raise FloatingPointError(
+                f"the loss became {loss} in epoch {self.epoch + 1}, at update {step}, learning "
+                f"rate {rate:.3g}"
+            )
         if late:
             self.model.stop_training = True
 
     def wishes(self) -> tuple[str | None, bool]:
-        """Return the name of the signal that asked to stop, if any, and whether the time is over."""
+        """Return the name of the signal that asked to stop, if any, and whether the time is
+        over.
+        """
         return self.asked, self.minutes is not None and self.seconds > 60 * self.minutes
 
 
 class Quality(keras.callbacks.Callback):
-    """Measure BLEU on the validation pairs after some epochs, and add it to the metrics of the epoch as "val_bleu".
+    """Measure BLEU on the validation pairs after some epochs, and add it to the metrics of the
+    epoch as "val_bleu".
 
     Args:
         translator: a translator whose model gets the weights of the trained one.
@@ -105,7 +118,14 @@ class Quality(keras.callbacks.Callback):
         logs: folder where TensorBoard gets sample translations; None: nowhere.
     """
 
-    def __init__(self, translator: Translator, pairs: Callable[[], Iterator[Pair]], beam_size: int, every: int, logs: Path | None = None):
+    def __init__(
+        self,
+        translator: Translator,
+        pairs: Callable[[], Iterator[Pair]],
+        beam_size: int,
+        every: int,
+        logs: Path | None = None,
+    ):
         super().__init__()
         self.translator = translator
         self.pairs = pairs
@@ -138,7 +158,8 @@ def _show(folder: Path, epoch: int, pairs: Sequence[Pair], translations: Sequenc
 
 
 class Records(keras.callbacks.Callback):
-    """Save a checkpoint after each epoch and the weights to be averaged, and stop early if the monitored metric does not improve.
+    """Save a checkpoint after each epoch and the weights to be averaged, and stop early if the
+    monitored metric does not improve.
 
     Args:
         checkpoints: where to save.
@@ -186,10 +207,19 @@ class Records(keras.callbacks.Callback):
         seconds = (self._trained or time.perf_counter()) - self._started
         rate = float(np.asarray(self.model.optimizer.learning_rate))
         speed = {"seconds": round(seconds, 3), "tokens_per_second": round(self.tokens / seconds, 1)}
-        self.history.rows.append({"epoch": epoch + 1, **{k: float(v) for k, v in (logs or {}).items()}, "learning_rate": rate, **speed})
+        self.history.rows.append(
+            {
+                "epoch": epoch + 1,
+                **{k: float(v) for k, v in (logs or {}).items()},
+                "learning_rate": rate,
+                **speed,
+            }
+        )
         with smoothed(self.model):
             self.checkpoints.keep(self.model, epoch, self.history.wanted(self.average, self.best))
-        self.checkpoints.save(self.model, {"rows": self.history.rows, "seconds": self.stops.seconds})
+        self.checkpoints.save(
+            self.model, {"rows": self.history.rows, "seconds": self.stops.seconds}
+        )
         if self.history.stale(self.patience):
             self.model.stop_training = True
         self.leave()
@@ -200,12 +230,15 @@ class Lines(keras.callbacks.Callback):
 
     Args:
         epochs: total number of epochs.
-        history: the metrics of the finished epochs. `Records` updates it, so it must come first among the callbacks.
+        history: the metrics of the finished epochs. `Records` updates it, so it must come first
+            among the callbacks.
         say: takes the line.
         accuracy: whether the line contains the accuracy.
     """
 
-    def __init__(self, epochs: int, history: History, say: Callable[[str], None], accuracy: bool = False):
+    def __init__(
+        self, epochs: int, history: History, say: Callable[[str], None], accuracy: bool = False
+    ):
         super().__init__()
         self.epochs = epochs
         self.history = history
@@ -219,14 +252,24 @@ class Lines(keras.callbacks.Callback):
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
         """Report the epoch."""
         row = self.history.rows[-1]
-        left = (time.perf_counter() - self._started) / (len(self.history.rows) - self._first) * (self.epochs - epoch - 1)
+        left = (
+            (time.perf_counter() - self._started)
+            / (len(self.history.rows) - self._first)
+            * (self.epochs - epoch - 1)
+        )
         figures = [f"loss {row['loss']:.3f}"]
         figures += [f"validation {row['val_loss']:.3f}"] if "val_loss" in row else []
         figures += [f"BLEU {row['val_bleu']:.2f}"] if "val_bleu" in row else []
         if self.accuracy:
             figures += [f"accuracy {row.get('val_accuracy', row['accuracy']):.1%}"]
-        figures += [f"{row['tokens_per_second']:,.0f} tokens/s", f"learning rate {row['learning_rate']:.2g}"]
-        self.say(f"epoch {epoch + 1}/{self.epochs}: {', '.join(figures)}, {duration(row['seconds'])}, {duration(left)} left")
+        figures += [
+            f"{row['tokens_per_second']:,.0f} tokens/s",
+            f"learning rate {row['learning_rate']:.2g}",
+        ]
+        self.say(
+            f"epoch {epoch + 1}/{self.epochs}: {', '.join(figures)}, {duration(row['seconds'])}, "
+            f"{duration(left)} left"
+        )
 
 
 class Bar(keras.callbacks.Callback):
@@ -264,13 +307,17 @@ class Bar(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
         """Start the bar of this epoch."""
         self._started = time.perf_counter()
-        self._task = self.progress.add_task(f"epoch {epoch + 1}/{self.epochs}", total=self.steps, figures="")
+        self._task = self.progress.add_task(
+            f"epoch {epoch + 1}/{self.epochs}", total=self.steps, figures=""
+        )
 
     def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
         """Advance the bar to this training step."""
         speed = self.tokens * (batch + 1) / (time.perf_counter() - self._started)
         rate = float(np.asarray(self.model.optimizer.learning_rate))
-        figures = f"loss {(logs or {})['loss']:.3f}  {speed:,.0f} tokens/s  learning rate {rate:.2g}"
+        figures = (
+            f"loss {(logs or {})['loss']:.3f}  {speed:,.0f} tokens/s  learning rate {rate:.2g}"
+        )
         self.progress.update(self._task, completed=batch + 1, figures=figures)
 
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
@@ -281,8 +328,11 @@ class Bar(keras.callbacks.Callback):
 
 @contextlib.contextmanager
 def smoothed(model: keras.Model) -> Iterator[None]:
-    """Replace a model's weights by their moving averages while the block runs, if its optimizer keeps them."""
-    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)  # in float16, Keras wraps the optimizer to scale the loss
+    """Replace a model's weights by their moving averages while the block runs, if its optimizer
+    keeps them.
+    """
+    # In float16, Keras wraps the optimizer to scale the loss.
+    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
     if not optimizer.use_ema:
         yield
         return

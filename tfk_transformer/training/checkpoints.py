@@ -1,4 +1,6 @@
-"""The folder of an unfinished training run: its recipe, vocabularies and checkpoints, from which it is resumed exactly."""
+"""The folder of an unfinished training run: its recipe, vocabularies and checkpoints, from which it
+is resumed exactly.
+"""
 
 import errno
 import json
@@ -32,7 +34,8 @@ class About(TypedDict):
 class Checkpoints:
     """The checkpoint of a training run, and the weights of the epochs that are to be averaged.
 
-    Each file is replaced in one step: if the process is killed, either the old or the new file is there.
+    Each file is replaced in one step: if the process is killed, either the old or the new file is
+    there.
 
     Args:
         folder: the folder of the unfinished training run; created by the first save.
@@ -56,24 +59,34 @@ class Checkpoints:
         Raises:
             ValueError: if there is no space left on the disk; the earlier checkpoint stays.
         """
-        _write(self.folder / STATE, {**_numbered(_variables(model)), ABOUT: np.array(json.dumps(about))})
+        _write(
+            self.folder / STATE,
+            {**_numbered(_variables(model)), ABOUT: np.array(json.dumps(about))},
+        )
 
     def restore(self, model: keras.Model) -> About:
-        """Restore the saved state of a model that is compiled and whose optimizer is built; return `about` as `save` got it.
+        """Restore the saved state of a model that is compiled and whose optimizer is built; return
+        `about` as `save` got it.
 
         Raises:
             ValueError: if the checkpoint is of another model.
         """
         variables, path = list(_variables(model)), self.folder / STATE
         values, about = _read_state(path)
-        if len(values) != len(variables) or any(value.shape != tuple(v.shape) for value, v in zip(values, variables, strict=True)):
-            raise ValueError(f"resume: expected the state of this model in {path}, got that of another.")
+        if len(values) != len(variables) or any(
+            value.shape != tuple(v.shape) for value, v in zip(values, variables, strict=True)
+        ):
+            raise ValueError(
+                f"resume: expected the state of this model in {path}, got that of another."
+            )
         for variable, value in zip(variables, values, strict=True):
             variable.assign(value)
         return about
 
     def keep(self, model: keras.Model, epoch: int, wanted: list[int]) -> None:
-        """Save the weights of an epoch if it is in `wanted`, and delete the weights of all epochs that are not."""
+        """Save the weights of an epoch if it is in `wanted`, and delete the weights of all epochs
+        that are not.
+        """
         if epoch in wanted:
             _write(self._snapshot(epoch), _numbered(model.weights))
         for path in self.folder.glob(SNAPSHOT.replace("{epoch:05d}", "*")):
@@ -86,7 +99,11 @@ class Checkpoints:
         for epoch in epochs:
             with np.load(self._snapshot(epoch)) as arrays:
                 weights = [arrays[str(i)].astype(np.float64) for i in range(len(arrays.files))]
-            totals = [total + weight for total, weight in zip(totals, weights, strict=True)] if totals else weights
+            totals = (
+                [total + weight for total, weight in zip(totals, weights, strict=True)]
+                if totals
+                else weights
+            )
         return [(total / len(epochs)).astype(np.float32) for total in totals]
 
     def clean(self) -> None:
@@ -104,41 +121,66 @@ def work_folder_of(out: Path) -> Path:
 
 
 def checked_work_folder(recipe: Recipe, out: Path, resume: bool) -> Path:
-    """Return the path of the folder of the unfinished training run, after checking that no work would be lost.
+    """Return the path of the folder of the unfinished training run, after checking that no work
+    would be lost.
 
     Raises:
-        ValueError: if there is nothing to resume, or the recipe differs, or earlier work is in the way of a new training run.
+        ValueError: if there is nothing to resume, or the recipe differs, or earlier work is in the
+            way of a new training run.
     """
     work = work_folder_of(out)
     if resume:
         if not (work / RECIPE).is_file():
-            raise ValueError(f"resume: expected an unfinished training in {work}, got none; leave resume out to start one.")
+            raise ValueError(
+                f"resume: expected an unfinished training in {work}, got none; leave resume out "
+                "to start one."
+            )
         _check_same(Recipe.read(work / RECIPE), recipe, work)
     elif work.exists():
-        raise ValueError(f"out: {work} holds an unfinished training; resume it, or remove it to start anew.")
+        raise ValueError(
+            f"out: {work} holds an unfinished training; resume it, or remove it to start anew."
+        )
     elif out.exists():
-        raise ValueError(f"out: expected a new folder, got {out}, which exists; choose another name or remove it.")
+        raise ValueError(
+            f"out: expected a new folder, got {out}, which exists; choose another name or remove "
+            "it."
+        )
     return work
 
 
 def _check_same(earlier: Recipe, recipe: Recipe, work: Path) -> None:
-    """Refuse to continue with another recipe; only the training time may differ, if the schedule does not depend on it."""
-    free = {"minutes", "patience", "tensorboard", "profile"} | ({"epochs"} if recipe.schedule != "cosine" else set())
-    changed = [name for name in Recipe.model_fields if name not in free and getattr(earlier, name) != getattr(recipe, name)]
+    """Refuse to continue with another recipe; only the training time may differ, if the schedule
+    does not depend on it.
+    """
+    free = {"minutes", "patience", "tensorboard", "profile"} | (
+        {"epochs"} if recipe.schedule != "cosine" else set()
+    )
+    changed = [
+        name
+        for name in Recipe.model_fields
+        if name not in free and getattr(earlier, name) != getattr(recipe, name)
+    ]
     if changed:
         was = ", ".join(f"{name}={getattr(earlier, name)!r}" for name in changed)
-        raise ValueError(f"resume: expected the recipe that {work} was started with, which had {was}.")
+        raise ValueError(
+            f"resume: expected the recipe that {work} was started with, which had {was}."
+        )
 
 
 def no_space(error: OSError, what: str) -> ValueError:
     """Return the error for a full disk; any other system error is raised again."""
     if error.errno not in (errno.ENOSPC, errno.EDQUOT):
         raise error
-    return ValueError(f"{what}: no space left on the disk; what was saved before is as it was. Free some, and --resume.")
+    return ValueError(
+        f"{what}: no space left on the disk; what was saved before is as it was. Free some, and "
+        "--resume."
+    )
 
 
 def _variables(model: keras.Model) -> Iterator[keras.Variable]:
-    """Yield everything that is carried from one epoch to the next: weights, random states, moments and counters."""
+    """Yield everything that is carried from one epoch to the next: weights, random states, moments
+    and counters.
+    """
     yield from model.variables
     yield from model.optimizer.variables
 
@@ -155,8 +197,17 @@ def _read_state(path: Path) -> tuple[list[np.ndarray], About]:
         with np.load(path) as arrays:
             about: About = json.loads(str(arrays[ABOUT]))
             return [arrays[str(i)] for i in range(len(arrays.files) - 1)], about
-    except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, ValueError, RecursionError) as error:
-        raise ValueError(f"resume: the state in {path} does not load: {error}; remove it to start anew.") from None
+    except (
+        zipfile.BadZipFile,
+        zlib.error,
+        EOFError,
+        KeyError,
+        ValueError,
+        RecursionError,
+    ) as error:
+        raise ValueError(
+            f"resume: the state in {path} does not load: {error}; remove it to start anew."
+        ) from None
 
 
 def _numbered(variables: Iterable[Tensor]) -> dict[str, np.ndarray]:

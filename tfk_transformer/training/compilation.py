@@ -25,7 +25,9 @@ class _Measures(TypedDict, total=False):
     weighted_metrics: list[keras.metrics.Metric]
 
 
-def compiled_model(recipe: Recipe, tokenizers: Tokenizers, steps: int, team: Team, start: Start | None = None) -> keras.Model:
+def compiled_model(
+    recipe: Recipe, tokenizers: Tokenizers, steps: int, team: Team, start: Start | None = None
+) -> keras.Model:
     """Return the model of a recipe, ready for `fit`.
 
     Args:
@@ -36,26 +38,37 @@ def compiled_model(recipe: Recipe, tokenizers: Tokenizers, steps: int, team: Tea
         start: the bundle that has the model and its weights. None: a new model.
 
     Raises:
-        ValueError: if the options of the recipe do not suit the length of training, or these devices.
+        ValueError: if the options of the recipe do not suit the length of training, or these
+            devices.
     """
     source, target = tokenizers
     dtype = dtype_policy(recipe.dtype)
-    model = start.model(recipe, dtype) if start else make_model(recipe.config(source.vocab_size, target.vocab_size), dtype=dtype)
+    model = (
+        start.model(recipe, dtype)
+        if start
+        else make_model(recipe.config(source.vocab_size, target.vocab_size), dtype=dtype)
+    )
     model.compile(
         optimizer=optimizer(recipe, steps, team),
         **_measures(recipe, model),
         # XLA cannot compile variables that several devices share under TensorFlow.
         jit_compile=keras.backend.backend() == "jax" or (has_gpu() and team.devices == 1),
     )
-    model.optimizer.build(model.trainable_variables)  # otherwise TensorFlow would trace the first training step twice
+    # Otherwise TensorFlow would trace the first training step twice.
+    model.optimizer.build(model.trainable_variables)
     return model
 
 
 def _measures(recipe: Recipe, model: keras.Model) -> _Measures:
     if recipe.architecture == "encoder":
         # The mean over the texts: rows of padding have the weight 0.
-        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="mean_with_sample_weight")
-        return {"loss": loss, "weighted_metrics": [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]}
+        loss = keras.losses.SparseCategoricalCrossentropy(
+            from_logits=True, reduction="mean_with_sample_weight"
+        )
+        return {
+            "loss": loss,
+            "weighted_metrics": [keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
+        }
     from_logits = model.config.output == "logits"
     loss = LabelSmoothedCrossentropy(recipe.label_smoothing, from_logits, recipe.consistency)
     return {"loss": loss, "metrics": [TokenAccuracy(), Perplexity(from_logits)]}
@@ -70,7 +83,8 @@ def optimizer(recipe: Recipe, steps: int, team: Team | None = None) -> keras.opt
         team: the devices that train. None: a single one.
 
     Raises:
-        ValueError: if the options of the recipe do not suit the length of training, or these devices.
+        ValueError: if the options of the recipe do not suit the length of training, or these
+            devices.
     """
     team = team or Team()
     adams = keras.optimizers if team.exact_clipping else optimizers
@@ -88,8 +102,10 @@ def optimizer(recipe: Recipe, steps: int, team: Team | None = None) -> keras.opt
         options |= {"use_ema": True, "ema_momentum": recipe.ema}
     if recipe.accumulate > 1 and team.exact_clipping:
         raise ValueError(
-            f"accumulate: expected 1 on {team.devices} devices, since Keras cannot combine both under TensorFlow, got {recipe.accumulate}; "
-            "increase batch_tokens instead, which several devices share, or train with KERAS_BACKEND=jax."
+            f"accumulate: expected 1 on {team.devices} devices, since Keras cannot combine both "
+            f"under TensorFlow, got {recipe.accumulate}; "
+            "increase batch_tokens instead, which several devices share, or train with "
+            "KERAS_BACKEND=jax."
         )
     kind = clipping_sums(kinds[recipe.optimizer], team)
     return kind(schedule(recipe, steps * recipe.epochs), **options)
@@ -100,7 +116,8 @@ def schedule(recipe: Recipe, batches: int) -> keras.optimizers.schedules.Learnin
 
     Args:
         recipe: the recipe of the training run.
-        batches: number of batches of the whole run. Keras counts batches even if several of them make one update.
+        batches: number of batches of the whole run. Keras counts batches even if several of them
+            make one update.
 
     Raises:
         ValueError: if the warm-up takes the whole run.
@@ -110,15 +127,24 @@ def schedule(recipe: Recipe, batches: int) -> keras.optimizers.schedules.Learnin
         return InverseSquareRoot(recipe.learning_rate, rising)
     if rising >= batches:
         updates = batches // recipe.accumulate
-        raise ValueError(f"warmup_steps: expected fewer than the {updates:,} updates of this training, got {recipe.warmup_steps:,}.")
+        raise ValueError(
+            f"warmup_steps: expected fewer than the {updates:,} updates of this training, got "
+            f"{recipe.warmup_steps:,}."
+        )
     cosine = recipe.schedule == "cosine"
     return keras.optimizers.schedules.CosineDecay(
-        0.0, batches - rising, alpha=0.0 if cosine else 1.0, warmup_target=recipe.learning_rate, warmup_steps=rising
+        0.0,
+        batches - rising,
+        alpha=0.0 if cosine else 1.0,
+        warmup_target=recipe.learning_rate,
+        warmup_steps=rising,
     )
 
 
 def has_gpu() -> bool:
-    """Return whether the backend uses a GPU (or TPU). XLA pays there; on a CPU it gains little and compiles for a long time."""
+    """Return whether the backend uses a GPU (or TPU). XLA pays there; on a CPU it gains little and
+    compiles for a long time.
+    """
     if keras.backend.backend() == "jax":
         import jax
 

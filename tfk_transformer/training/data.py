@@ -1,4 +1,6 @@
-"""Everything that a training run reads: tokenizers, batches of the training and validation splits, and probes."""
+"""Everything that a training run reads: tokenizers, batches of the training and validation splits,
+and probes.
+"""
 
 import contextlib
 import hashlib
@@ -13,11 +15,21 @@ from tfk_transformer.data.labels import LabelledBatches, Labels
 from tfk_transformer.datasets import Source
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 from tfk_transformer.training.compilation import has_gpu
-from tfk_transformer.training.data_cache import DataCache, Tokenizers, load_tokenizers, tokenizer_files, tokenizer_types
+from tfk_transformer.training.data_cache import (
+    DataCache,
+    Tokenizers,
+    load_tokenizers,
+    tokenizer_files,
+    tokenizer_types,
+)
 from tfk_transformer.training.distribution import Team
 from tfk_transformer.training.recipe import Recipe
 
-BATCHES: dict[str, type[TokenBatches]] = {"encoder_decoder": TokenBatches, "decoder": JoinedBatches, "encoder": LabelledBatches}
+BATCHES: dict[str, type[TokenBatches]] = {
+    "encoder_decoder": TokenBatches,
+    "decoder": JoinedBatches,
+    "encoder": LabelledBatches,
+}
 
 
 class TrainingData(NamedTuple):
@@ -53,35 +65,52 @@ class TrainingData(NamedTuple):
         for part in self.parts:
             found = part.survey()
             kind = "pairs, {:,} target" if found.target_tokens else "texts, {:,}"
-            counts = f"{found.pairs:,} {kind.format(found.trained_tokens)} tokens, {found.steps:,} batches, {found.padding:.1%} padding"
+            counts = (
+                f"{found.pairs:,} {kind.format(found.trained_tokens)} tokens, "
+                f"{found.steps:,} batches, {found.padding:.1%} padding"
+            )
             lines += [f"{part.split}: {line}" for line in (counts, *found.report.lines())]
         return lines
 
     def facts(self) -> dict[str, object]:
         """Return the facts that must be equal in all processes of a training run."""
-        vocabularies = [hashlib.sha256(tokenizer.model).hexdigest()[:8] for tokenizer in self.tokenizers]
-        return {"vocabularies": vocabularies, "data": [part and part.survey()[:5] for part in (self.batches, self.validation)]}
+        vocabularies = [
+            hashlib.sha256(tokenizer.model).hexdigest()[:8] for tokenizer in self.tokenizers
+        ]
+        return {
+            "vocabularies": vocabularies,
+            "data": [part and part.survey()[:5] for part in (self.batches, self.validation)],
+        }
 
 
-def prepare_data(recipe: Recipe, team: Team, work: Path, cache: str | Path | None = None, known: Tokenizers | None = None) -> TrainingData:
+def prepare_data(
+    recipe: Recipe,
+    team: Team,
+    work: Path,
+    cache: str | Path | None = None,
+    known: Tokenizers | None = None,
+) -> TrainingData:
     """Return the data of a training run, read from the texts or from a cache.
 
     Args:
         recipe: the recipe of the training run.
         team: the devices that train. Its first process learns the vocabularies for all.
-        work: folder of the unfinished training run; the vocabularies in it are used if there are any.
+        work: folder of the unfinished training run; the vocabularies in it are used if there are
+            any.
         cache: folder that keeps the data; see `train`.
         known: the tokenizers of the bundle that the training run starts from. None: a new model.
 
     Raises:
-        ValueError: for bad data, a cache of other data or tokenizers, or a recipe that needs validation pairs if there are none.
+        ValueError: for bad data, a cache of other data or tokenizers, or a recipe that needs
+            validation pairs if there are none.
     """
     folder = DataCache(cache, recipe)
     source = folder.source(recipe.data)
     if known:
         folder.check_tokenizers(known)
     tokenizers = known or _shared_tokenizers(recipe, source, team, work, folder)
-    with team.in_turn() if cache else contextlib.nullcontext():  # the first process makes the cache, the others find it
+    # The first process makes the cache, the others find it.
+    with team.in_turn() if cache else contextlib.nullcontext():
         batches = _training_batches(recipe, source, tokenizers, folder, team)
         validation = _validation_batches(recipe, source, tokenizers, folder, team)
         _check_measures(recipe, validation)
@@ -92,7 +121,9 @@ def prepare_data(recipe: Recipe, team: Team, work: Path, cache: str | Path | Non
     return TrainingData(tokenizers, batches, validation, probes)
 
 
-def _shared_tokenizers(recipe: Recipe, source: Source, team: Team, work: Path, cache: DataCache) -> Tokenizers:
+def _shared_tokenizers(
+    recipe: Recipe, source: Source, team: Team, work: Path, cache: DataCache
+) -> Tokenizers:
     """Return the tokenizers, which the first process finds or learns, in all processes."""
     models = (b"", b"")
     if team.leads:
@@ -114,7 +145,9 @@ def _learned_tokenizers(recipe: Recipe, source: Source) -> Tokenizers:
 
     def learned(*sides: int) -> SubwordTokenizer:
         texts = (pair[side] for pair in source.pairs("train") for side in sides)
-        return SubwordTokenizer.train(texts, recipe.vocab_size, recipe.tokenizer, recipe.byte_fallback)
+        return SubwordTokenizer.train(
+            texts, recipe.vocab_size, recipe.tokenizer, recipe.byte_fallback
+        )
 
     if recipe.architecture == "encoder":
         labels = Labels.of(pair.target for pair in source.pairs("train"))
@@ -139,7 +172,9 @@ def _layout(recipe: Recipe, team: Team) -> _Layout:
     return {"few_shapes": few_shapes, "share": team.share, "copies": 2 if recipe.consistency else 1}
 
 
-def _training_batches(recipe: Recipe, source: Source, tokenizers: Tokenizers, cache: DataCache, team: Team) -> TokenBatches:
+def _training_batches(
+    recipe: Recipe, source: Source, tokenizers: Tokenizers, cache: DataCache, team: Team
+) -> TokenBatches:
     return BATCHES[recipe.architecture](
         source,
         "train",
@@ -155,7 +190,9 @@ def _training_batches(recipe: Recipe, source: Source, tokenizers: Tokenizers, ca
     )
 
 
-def _validation_batches(recipe: Recipe, source: Source, tokenizers: Tokenizers, cache: DataCache, team: Team) -> TokenBatches | None:
+def _validation_batches(
+    recipe: Recipe, source: Source, tokenizers: Tokenizers, cache: DataCache, team: Team
+) -> TokenBatches | None:
     """Return the batches to validate on; None if there are no pairs for it."""
     if recipe.validation_data:
         source = cache.source(recipe.validation_data)
@@ -176,12 +213,20 @@ def _validation_batches(recipe: Recipe, source: Source, tokenizers: Tokenizers, 
 
 def _check_measures(recipe: Recipe, validation: TokenBatches | None) -> None:
     """Refuse a recipe that needs metrics that cannot be measured."""
-    wanted = {"evaluate_every": recipe.evaluate_every, "patience": recipe.patience, "average_of='best'": recipe.average_of == "best"}
+    wanted = {
+        "evaluate_every": recipe.evaluate_every,
+        "patience": recipe.patience,
+        "average_of='best'": recipe.average_of == "best",
+    }
     needing = [name for name, needs in wanted.items() if needs]
     if needing and validation is None:
-        raise ValueError(f"validation_data: expected pairs for {', '.join(needing)}, got none; {recipe.data} has no validation split.")
+        raise ValueError(
+            f"validation_data: expected pairs for {', '.join(needing)}, got none; {recipe.data} "
+            "has no validation split."
+        )
     if recipe.evaluate_every and keras.backend.backend() != "tensorflow":
         raise ValueError(
-            f"evaluate_every: expected 0 under the {keras.backend.backend()} backend, got {recipe.evaluate_every}; "
+            f"evaluate_every: expected 0 under the {keras.backend.backend()} backend, got "
+            f"{recipe.evaluate_every}; "
             "search requires TensorFlow."
         )

@@ -1,4 +1,6 @@
-"""A folder with the ids, vocabularies and probes of a training run, so that the texts are read only once."""
+"""A folder with the ids, vocabularies and probes of a training run, so that the texts are read only
+once.
+"""
 
 import itertools
 from collections.abc import Iterator
@@ -10,12 +12,23 @@ from tfk_transformer.atomic_write import written_whole
 from tfk_transformer.data.batches import TokenBatches
 from tfk_transformer.data.labels import Labels
 from tfk_transformer.datasets import Pair, Source
-from tfk_transformer.pipelines.bundle import LABELS, PROBES, RECIPE, SOURCE_TOKENIZER, TARGET_TOKENIZER, read_probes, write_probes
+from tfk_transformer.pipelines.bundle import (
+    LABELS,
+    PROBES,
+    RECIPE,
+    SOURCE_TOKENIZER,
+    TARGET_TOKENIZER,
+    read_probes,
+    write_probes,
+)
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 from tfk_transformer.training.recipe import Recipe
 
 # The fields of a recipe on which the ids depend.
-FIELDS = ("data validation_data max_length architecture tokenizer vocab_size separate_vocabularies byte_fallback subword_sampling").split()
+FIELDS = (
+    "data validation_data max_length architecture tokenizer vocab_size separate_vocabularies "
+    "byte_fallback subword_sampling"
+).split()
 PROBE_COUNT = 128
 
 # Source and target tokenizer, or the tokenizer and the labels of a classifier.
@@ -40,14 +53,18 @@ class CachedSource(Source):
         return self._splits
 
     def _read(self, split: str) -> Iterator[Pair]:
-        raise ValueError(f"cache: expected that only ids are read, got a request for the texts of {self.name}, split '{split}'.")
+        raise ValueError(
+            f"cache: expected that only ids are read, got a request for the texts of {self.name}, "
+            f"split '{split}'."
+        )
 
 
 class DataCache:
     """The folder that is given to `train` as `cache`.
 
-    It contains the ids of each split (`train/`, `validation/`), the vocabularies, the probes, and the recipe for which it was
-    made. The recipe is written last: if it exists, the folder is complete, and the data itself is not read again.
+    It contains the ids of each split (`train/`, `validation/`), the vocabularies, the probes, and
+    the recipe for which it was made. The recipe is written last: if it exists, the folder is
+    complete, and the data itself is not read again.
 
     Args:
         folder: the folder. None: nothing is cached.
@@ -69,7 +86,9 @@ class DataCache:
         return self._complete() is not None
 
     def source(self, spec: str) -> Source:
-        """Return the source of a data spec, or its replacement if the cache is complete and no BLEU is measured, which needs texts."""
+        """Return the source of a data spec, or its replacement if the cache is complete and no BLEU
+        is measured, which needs texts.
+        """
         if not self.is_complete or self.recipe.evaluate_every:
             return datasets.load(spec)
         return CachedSource(spec, self._splits())
@@ -90,9 +109,12 @@ class DataCache:
             ValueError: if the tokenizers are not the same byte for byte.
         """
         found = self.tokenizers()
-        if found and [tokenizer.model for tokenizer in found] != [tokenizer.model for tokenizer in wanted]:
+        if found and [tokenizer.model for tokenizer in found] != [
+            tokenizer.model for tokenizer in wanted
+        ]:
             raise ValueError(
-                f"cache: expected the tokenizers of the bundle that training starts from in {self.folder}, got others; name another "
+                "cache: expected the tokenizers of the bundle that training starts from in "
+                f"{self.folder}, got others; name another "
                 "folder, or remove this one."
             )
 
@@ -100,7 +122,9 @@ class DataCache:
         """Return some source texts of the split of `batches`."""
         if (folder := self._complete()) is not None:
             return read_probes(folder / PROBES)
-        return [pair.source for pair in itertools.islice(batches.data.pairs(batches.split), PROBE_COUNT)]
+        return [
+            pair.source for pair in itertools.islice(batches.data.pairs(batches.split), PROBE_COUNT)
+        ]
 
     def complete(self, tokenizers: Tokenizers, probes: list[str]) -> None:
         """Write vocabularies, probes and recipe next to the ids, unless they exist."""
@@ -116,23 +140,38 @@ class DataCache:
         return self.folder if self.folder is not None and (self.folder / RECIPE).is_file() else None
 
     def _splits(self) -> tuple[str, ...]:
-        return tuple(split for split in ("train", "validation") if self.folder is not None and (self.folder / split).is_dir())
+        return tuple(
+            split
+            for split in ("train", "validation")
+            if self.folder is not None and (self.folder / split).is_dir()
+        )
 
     def _check(self, folder: Path) -> None:
         earlier = Recipe.read(folder / RECIPE)
-        changed = [f"{name}={value!r}" for name in FIELDS if (value := getattr(earlier, name)) != getattr(self.recipe, name)]
+        changed = [
+            f"{name}={value!r}"
+            for name in FIELDS
+            if (value := getattr(earlier, name)) != getattr(self.recipe, name)
+        ]
         if self.recipe.start is None and earlier.start is not None:
             changed.append(f"the vocabularies of {earlier.start}")
         if changed:
-            raise ValueError(f"cache: {folder} was made with {', '.join(changed)}; name another folder, or remove this one.")
+            raise ValueError(
+                f"cache: {folder} was made with {', '.join(changed)}; name another folder, or "
+                "remove this one."
+            )
 
 
 def tokenizer_files(recipe: Recipe) -> tuple[str, str]:
-    """Return the names of the files for both tokenizers, or for the tokenizer and the labels of a classifier."""
+    """Return the names of the files for both tokenizers, or for the tokenizer and the labels of a
+    classifier.
+    """
     return SOURCE_TOKENIZER, LABELS if recipe.architecture == "encoder" else TARGET_TOKENIZER
 
 
-def tokenizer_types(recipe: Recipe) -> tuple[type[SubwordTokenizer], type[SubwordTokenizer] | type[Labels]]:
+def tokenizer_types(
+    recipe: Recipe,
+) -> tuple[type[SubwordTokenizer], type[SubwordTokenizer] | type[Labels]]:
     """Return the classes that encode the source and the target side."""
     return SubwordTokenizer, Labels if recipe.architecture == "encoder" else SubwordTokenizer
 

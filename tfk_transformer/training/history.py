@@ -9,10 +9,12 @@ Row: TypeAlias = dict[str, float]
 class History:
     """The metrics of each epoch.
 
-    Every decision depends only on these metrics, so that a resumed training run decides as an uninterrupted one would.
+    Every decision depends only on these metrics, so that a resumed training run decides as an
+    uninterrupted one would.
 
     Args:
-        monitor: name of the metric by which epochs are compared: "val_loss" (lower is better) or "val_bleu" (higher is better).
+        monitor: name of the metric by which epochs are compared: "val_loss" (lower is better) or
+            "val_bleu" (higher is better).
         rows: for each finished epoch, its metrics by name.
     """
 
@@ -21,9 +23,13 @@ class History:
         self.rows = list(rows)
 
     def ranked(self) -> list[int]:
-        """Return the epochs for which the monitored metric was measured, best first; among equals, the earlier epoch is first."""
+        """Return the epochs for which the monitored metric was measured, best first; among equals,
+        the earlier epoch is first.
+        """
         sign = -1 if self.monitor == "val_bleu" else 1
-        measured = [epoch for epoch, row in enumerate(self.rows) if row.get(self.monitor) is not None]
+        measured = [
+            epoch for epoch, row in enumerate(self.rows) if row.get(self.monitor) is not None
+        ]
         return sorted(measured, key=lambda epoch: sign * self.rows[epoch][self.monitor])
 
     def wanted(self, count: int, best: bool) -> list[int]:
@@ -32,21 +38,30 @@ class History:
         return sorted(chosen[:count])
 
     def stale(self, patience: int | None) -> bool:
-        """Return whether at least `patience` epochs have passed since the best one; False if `patience` is None."""
+        """Return whether at least `patience` epochs have passed since the best one; False if
+        `patience` is None.
+        """
         ranked = self.ranked()
         return patience is not None and bool(ranked) and len(self.rows) - 1 - ranked[0] >= patience
 
     def columns(self) -> dict[str, list[float | None]]:
-        """Return a list for each metric, as in the `history.json` of a bundle; None for epochs in which it was not measured."""
+        """Return a list for each metric, as in the `history.json` of a bundle; None for epochs in
+        which it was not measured.
+        """
         names = dict.fromkeys(name for row in self.rows for name in row)
         return {name: [row.get(name) for row in self.rows] for name in names}
 
     def summary(self, seconds: float) -> str:
-        """Return a line with the number of epochs, the training time in seconds, and the best epoch, if one is known."""
+        """Return a line with the number of epochs, the training time in seconds, and the best
+        epoch, if one is known.
+        """
         line = f"{len(self.rows)} epochs in {duration(seconds)}"
         if not (ranked := self.ranked()):
             return line
-        return f"{line}, best {self.monitor.removeprefix('val_')} {self.rows[ranked[0]][self.monitor]:.3f} after epoch {ranked[0] + 1}"
+        return (
+            f"{line}, best {self.monitor.removeprefix('val_')} "
+            f"{self.rows[ranked[0]][self.monitor]:.3f} after epoch {ranked[0] + 1}"
+        )
 
 
 def duration(seconds: float) -> str:

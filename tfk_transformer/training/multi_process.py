@@ -1,4 +1,6 @@
-"""Variants of the parts of a training run for several devices or processes: they stop together, save once and clip the common gradients."""
+"""Variants of the parts of a training run for several devices or processes: they stop together,
+save once and clip the common gradients.
+"""
 
 import signal
 from typing import Any
@@ -14,7 +16,8 @@ STEPS_TO_AGREE = 10
 
 
 class AgreedStops(Stops):
-    """Stop all processes at the same training step, soon after one of them got a signal or exceeded the time limit.
+    """Stop all processes at the same training step, soon after one of them got a signal or exceeded
+    the time limit.
 
     Args:
         team: the devices that train.
@@ -52,10 +55,14 @@ class FollowedCheckpoints(Checkpoints):
         """Do nothing: process 0 does it."""
 
 
-def clipping_sums(kind: type[keras.optimizers.Optimizer], team: Team) -> type[keras.optimizers.Optimizer]:
-    """Return an optimizer class that sums the gradients of all devices before it clips them, if Keras does not.
+def clipping_sums(
+    kind: type[keras.optimizers.Optimizer], team: Team
+) -> type[keras.optimizers.Optimizer]:
+    """Return an optimizer class that sums the gradients of all devices before it clips them, if
+    Keras does not.
 
-    Under `tf.distribute`, Keras clips each device's gradients and sums them afterwards, which gives another result than one device.
+    Under `tf.distribute`, Keras clips each device's gradients and sums them afterwards, which gives
+    another result than one device.
 
     Args:
         kind: the optimizer class.
@@ -70,13 +77,19 @@ def clipping_sums(kind: type[keras.optimizers.Optimizer], team: Team) -> type[ke
             super().__init__(*args, **kwargs)
             self._greatest_norm = global_clipnorm
 
-        def apply(self, grads: list[Tensor], trainable_variables: list[keras.Variable] | None = None) -> None:
+        def apply(
+            self, grads: list[Tensor], trainable_variables: list[keras.Variable] | None = None
+        ) -> None:
             context = tf.distribute.get_replica_context()
-            total = context.all_reduce(tf.distribute.ReduceOp.SUM, [tf.convert_to_tensor(gradient) for gradient in grads])
+            total = context.all_reduce(
+                tf.distribute.ReduceOp.SUM, [tf.convert_to_tensor(gradient) for gradient in grads]
+            )
             if self._greatest_norm:
                 total, _ = tf.clip_by_global_norm(total, self._greatest_norm)
             # Keras sums the gradients of the devices once more.
-            return super().apply([gradient / context.num_replicas_in_sync for gradient in total], trainable_variables)
+            return super().apply(
+                [gradient / context.num_replicas_in_sync for gradient in total], trainable_variables
+            )
 
     Summing.__name__ = kind.__name__
     return Summing

@@ -14,7 +14,8 @@ from tfk_transformer.tokenizers.subword_tokenizer import MODEL_TYPES
 
 DATA, SUBWORDS, MODEL, TRAINING = "Data", "Subwords", "Model", "Optimization"
 EVALUATION, RUN = "Evaluation", "Reproducibility and logs"
-OF_THE_START = {"preset", "options", "tokenizer", "vocab_size", "byte_fallback"}  # the bundle decides what of these is not given
+# The bundle decides what of these is not given.
+OF_THE_START = {"preset", "options", "tokenizer", "vocab_size", "byte_fallback"}
 
 if TYPE_CHECKING:
     ModelType: TypeAlias = str
@@ -25,7 +26,9 @@ else:
 
 
 def _field(part: str, default: Any, description: str, **rules: Any) -> Any:
-    return Field(default=default, description=description, json_schema_extra={"part": part}, **rules)
+    return Field(
+        default=default, description=description, json_schema_extra={"part": part}, **rules
+    )
 
 
 class Recipe(Record):
@@ -34,31 +37,55 @@ class Recipe(Record):
     data: str = _field(
         DATA,
         ...,
-        "training pairs (docs/data.md): numbers:en-de, addition:2, files:SOURCE,TARGET, folder:DIR:de-en or tfds:NAME:pt-en; "
+        "training pairs (docs/data.md): numbers:en-de, addition:2, files:SOURCE,TARGET, "
+        "folder:DIR:de-en or tfds:NAME:pt-en; "
         "for a classifier, files:TEXTS,LABELS or folder:DIR:TEXTS-LABELS",
     )
     validation_data: str | None = _field(
-        DATA, None, "validation pairs, named as the training pairs are; by default the validation split of the data, if it has one"
+        DATA,
+        None,
+        (
+            "validation pairs, named as the training pairs are; by default the validation split of "
+            "the data, if it has one"
+        ),
     )
     max_length: int = _field(
         DATA,
         256,
-        "maximum length in tokens of either side of a pair, or of a text to classify; longer ones are dropped and counted; with `start`, "
+        "maximum length in tokens of either side of a pair, or of a text to classify; longer ones "
+        "are dropped and counted; with `start`, "
         "the default is that of its model, and at most `batch_tokens`",
         gt=1,
     )
-    batch_tokens: int = _field(DATA, 4096, "maximum number of tokens per batch and side, padding included", gt=0)
+    batch_tokens: int = _field(
+        DATA, 4096, "maximum number of tokens per batch and side, padding included", gt=0
+    )
 
-    tokenizer: ModelType = _field(SUBWORDS, "unigram", "type of the SentencePiece model; 'char' has a piece for each character")
-    vocab_size: int = _field(SUBWORDS, 8000, "number of pieces of a vocabulary; a small amount of text gives fewer", gt=4)
-    separate_vocabularies: bool = _field(SUBWORDS, False, "use a vocabulary for each side instead of a joint one")
+    tokenizer: ModelType = _field(
+        SUBWORDS,
+        "unigram",
+        "type of the SentencePiece model; 'char' has a piece for each character",
+    )
+    vocab_size: int = _field(
+        SUBWORDS, 8000, "number of pieces of a vocabulary; a small amount of text gives fewer", gt=4
+    )
+    separate_vocabularies: bool = _field(
+        SUBWORDS, False, "use a vocabulary for each side instead of a joint one"
+    )
     byte_fallback: bool = _field(
-        SUBWORDS, False, "encode characters that the training texts do not contain as bytes instead of the unknown piece"
+        SUBWORDS,
+        False,
+        (
+            "encode characters that the training texts do not contain as bytes instead of the "
+            "unknown "
+            "piece"
+        ),
     )
     subword_sampling: float = _field(
         SUBWORDS,
         0.0,
-        "subword regularization: draw the segmentation of each training text anew in each pass; 0.3 is mild, lower values vary more, "
+        "subword regularization: draw the segmentation of each training text anew in each pass; "
+        "0.3 is mild, lower values vary more, "
         "0 turns it off",
         ge=0,
         lt=1,
@@ -67,85 +94,174 @@ class Recipe(Record):
     start: str | None = _field(
         MODEL,
         None,
-        "bundle to continue training from (`start` in a recipe), for fine-tuning; the model and the tokenizers are the bundle's",
+        (
+            "bundle to continue training from (`start` in a recipe), for fine-tuning; the model "
+            "and "
+            "the tokenizers are the bundle's"
+        ),
     )
     architecture: Literal["encoder_decoder", "decoder", "encoder"] = _field(
         MODEL,
         "encoder_decoder",
-        "architecture of the model: a decoder continues a source with its target; an encoder classifies texts, and the targets are labels",
+        (
+            "architecture of the model: a decoder continues a source with its target; an encoder "
+            "classifies texts, and the targets are labels"
+        ),
     )
     preset: Preset = _field(
         MODEL,
         "small",
-        "named sizes and options of the model; beside tiny, small, base and big, those of published implementations (docs/seeds.md)",
+        (
+            "named sizes and options of the model; beside tiny, small, base and big, those of "
+            "published implementations (docs/seeds.md)"
+        ),
     )
     dropout: float | None = _field(
-        MODEL, None, "dropout rate of each residual connection; by default the preset's, or that of `start`", ge=0, lt=1
+        MODEL,
+        None,
+        "dropout rate of each residual connection; by default the preset's, or that of `start`",
+        ge=0,
+        lt=1,
     )
-    options: dict[str, Any] = _field(MODEL, {}, "options of the model that differ from the preset's, by name")
+    options: dict[str, Any] = _field(
+        MODEL, {}, "options of the model that differ from the preset's, by name"
+    )
     dtype: Literal["float32", "mixed_bfloat16", "mixed_float16", "auto"] = _field(
         MODEL,
         "float32",
-        "precision of the computation; auto is mixed_bfloat16 where the processor or accelerator has instructions for it, and else float32",
+        (
+            "precision of the computation; auto is mixed_bfloat16 where the processor or "
+            "accelerator "
+            "has instructions for it, and else float32"
+        ),
     )
 
-    optimizer: Literal["adam", "adamw", "lion", "adafactor", "sgd"] = _field(TRAINING, "adam", "optimizer")
-    beta_2: float = _field(TRAINING, 0.98, "decay rate of the second moments of adam and adamw", gt=0, lt=1)
+    optimizer: Literal["adam", "adamw", "lion", "adafactor", "sgd"] = _field(
+        TRAINING, "adam", "optimizer"
+    )
+    beta_2: float = _field(
+        TRAINING, 0.98, "decay rate of the second moments of adam and adamw", gt=0, lt=1
+    )
     weight_decay: float = _field(TRAINING, 0.0, "weight decay of adamw and lion", ge=0)
-    clip_norm: float = _field(TRAINING, 1.0, "maximum global norm of the gradients; 0 turns clipping off", ge=0)
+    clip_norm: float = _field(
+        TRAINING, 1.0, "maximum global norm of the gradients; 0 turns clipping off", ge=0
+    )
     schedule: Literal["inverse_sqrt", "cosine", "constant"] = _field(
         TRAINING, "inverse_sqrt", "schedule of the learning rate after the warm-up"
     )
     learning_rate: float = _field(TRAINING, 1e-3, "peak learning rate", gt=0)
-    warmup_steps: int = _field(TRAINING, 1000, "number of updates during which the learning rate rises linearly", ge=1)
-    accumulate: int = _field(TRAINING, 1, "number of batches whose gradients are accumulated for one update", ge=1)
+    warmup_steps: int = _field(
+        TRAINING, 1000, "number of updates during which the learning rate rises linearly", ge=1
+    )
+    accumulate: int = _field(
+        TRAINING, 1, "number of batches whose gradients are accumulated for one update", ge=1
+    )
     label_smoothing: float = _field(
-        TRAINING, 0.1, "share of the probability that is spread over the whole vocabulary; 0 for a classifier", ge=0, lt=1
+        TRAINING,
+        0.1,
+        "share of the probability that is spread over the whole vocabulary; 0 for a classifier",
+        ge=0,
+        lt=1,
     )
     freeze: tuple[str, ...] = _field(
         TRAINING,
         (),
-        "weights of `start` that training does not change: encoder, decoder, embeddings, or names such as encoder/layer_0 or */norm/*",
+        (
+            "weights of `start` that training does not change: encoder, decoder, embeddings, or "
+            "names "
+            "such as encoder/layer_0 or */norm/*"
+        ),
     )
     consistency: float = _field(
         TRAINING,
         0.0,
-        "weight of the R-Drop loss, for which each batch is computed twice with different dropout; 0 turns it off",
+        (
+            "weight of the R-Drop loss, for which each batch is computed twice with different "
+            "dropout; 0 turns it off"
+        ),
         ge=0,
     )
-    epochs: int = _field(TRAINING, 10, "number of epochs; an epoch is a pass over the data, or `epoch_steps` batches", gt=0)
-    epoch_steps: int | None = _field(
-        TRAINING, None, "number of batches in an epoch; after each epoch, a checkpoint is saved and the model is validated", gt=0
+    epochs: int = _field(
+        TRAINING,
+        10,
+        "number of epochs; an epoch is a pass over the data, or `epoch_steps` batches",
+        gt=0,
     )
-    minutes: float | None = _field(TRAINING, None, "stop after this many minutes of training, even if epochs are left", gt=0)
-    average: int = _field(TRAINING, 1, "number of epochs whose weights are averaged for the bundle", ge=1)
-    average_of: Literal["last", "best"] = _field(TRAINING, "last", "epochs to average: the last ones, or the best ones by `monitor`")
+    epoch_steps: int | None = _field(
+        TRAINING,
+        None,
+        (
+            "number of batches in an epoch; after each epoch, a checkpoint is saved and the model "
+            "is "
+            "validated"
+        ),
+        gt=0,
+    )
+    minutes: float | None = _field(
+        TRAINING, None, "stop after this many minutes of training, even if epochs are left", gt=0
+    )
+    average: int = _field(
+        TRAINING, 1, "number of epochs whose weights are averaged for the bundle", ge=1
+    )
+    average_of: Literal["last", "best"] = _field(
+        TRAINING, "last", "epochs to average: the last ones, or the best ones by `monitor`"
+    )
     ema: float | None = _field(
         TRAINING,
         None,
-        "momentum of an exponential moving average of the weights, which replaces the weights of each epoch",
+        (
+            "momentum of an exponential moving average of the weights, which replaces the weights "
+            "of "
+            "each epoch"
+        ),
         gt=0,
         lt=1,
     )
 
     evaluate_every: int = _field(
-        EVALUATION, 0, "measure BLEU on the validation split each time this many epochs have passed; 0 turns it off", ge=0
+        EVALUATION,
+        0,
+        (
+            "measure BLEU on the validation split each time this many epochs have passed; 0 turns "
+            "it "
+            "off"
+        ),
+        ge=0,
     )
-    evaluation_beam: int = _field(EVALUATION, 1, "beam size of the search by which BLEU is measured", ge=1)
-    monitor: Literal["loss", "bleu"] = _field(EVALUATION, "loss", "validation metric by which epochs are compared")
-    patience: int | None = _field(EVALUATION, None, "stop after this many epochs without improvement of `monitor`", ge=1)
+    evaluation_beam: int = _field(
+        EVALUATION, 1, "beam size of the search by which BLEU is measured", ge=1
+    )
+    monitor: Literal["loss", "bleu"] = _field(
+        EVALUATION, "loss", "validation metric by which epochs are compared"
+    )
+    patience: int | None = _field(
+        EVALUATION, None, "stop after this many epochs without improvement of `monitor`", ge=1
+    )
 
     seed: int = _field(RUN, 0, "seed of weights, shuffling, dropout and subword sampling", ge=0)
     deterministic: bool = _field(
-        RUN, False, "give bitwise the same result on the same machine, whether training is interrupted or not; training is a little slower"
+        RUN,
+        False,
+        (
+            "give bitwise the same result on the same machine, whether training is interrupted or "
+            "not; training is a little slower"
+        ),
     )
-    tensorboard: bool = _field(RUN, False, "write metrics and sample translations for TensorBoard to OUT.tensorboard")
-    profile: tuple[int, int] | None = _field(RUN, None, "first and last batch to profile for TensorBoard")
+    tensorboard: bool = _field(
+        RUN, False, "write metrics and sample translations for TensorBoard to OUT.tensorboard"
+    )
+    profile: tuple[int, int] | None = _field(
+        RUN, None, "first and last batch to profile for TensorBoard"
+    )
 
     @model_validator(mode="before")
     @classmethod
     def _classifiers_smooth_no_labels(cls, values: dict[str, Any]) -> dict[str, Any]:
-        return {"label_smoothing": 0.0, **values} if values.get("architecture") == "encoder" else values
+        return (
+            {"label_smoothing": 0.0, **values}
+            if values.get("architecture") == "encoder"
+            else values
+        )
 
     @classmethod
     def read(cls, path: str | Path) -> Self:
@@ -169,10 +285,14 @@ class Recipe(Record):
         try:
             return tomllib.loads(path.read_text(encoding="utf-8"))
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise ValueError(f"recipe: expected TOML in {path}, got something else: {error}") from None
+            raise ValueError(
+                f"recipe: expected TOML in {path}, got something else: {error}"
+            ) from None
 
     def to_toml(self) -> str:
-        """Return the recipe as TOML, each value with a comment that explains it, but for values that its bundle `start` decides."""
+        """Return the recipe as TOML, each value with a comment that explains it, but for values
+        that its bundle `start` decides.
+        """
         document = tomlkit.document()
         schema = type(self).model_json_schema()["properties"]
         part, decided = None, OF_THE_START - self.model_fields_set if self.start else set()
@@ -201,17 +321,25 @@ class Recipe(Record):
     def _check_together(self) -> Self:
         classifies = self.architecture == "encoder"
         rules = {
-            "monitor='bleu' needs evaluate_every": self.monitor == "bleu" and not self.evaluate_every,
-            "byte_fallback needs tokenizer 'unigram' or 'bpe'": self.byte_fallback and self.tokenizer == "char",
-            "subword_sampling needs tokenizer 'unigram'": self.subword_sampling and self.tokenizer != "unigram",
+            "monitor='bleu' needs evaluate_every": self.monitor == "bleu"
+            and not self.evaluate_every,
+            "byte_fallback needs tokenizer 'unigram' or 'bpe'": self.byte_fallback
+            and self.tokenizer == "char",
+            "subword_sampling needs tokenizer 'unigram'": self.subword_sampling
+            and self.tokenizer != "unigram",
             "separate_vocabularies needs architecture 'encoder_decoder'": self.separate_vocabularies
             and self.architecture != "encoder_decoder",
-            "weight_decay needs optimizer 'adamw' or 'lion'": self.weight_decay and self.optimizer not in ("adamw", "lion"),
+            "weight_decay needs optimizer 'adamw' or 'lion'": self.weight_decay
+            and self.optimizer not in ("adamw", "lion"),
             "profile needs tensorboard": self.profile and not self.tensorboard,
-            "freeze needs start (--from), since new weights are random": self.freeze and self.start is None,
-            "evaluate_every must be 0 with architecture 'encoder', which does not translate": classifies and self.evaluate_every,
+            "freeze needs start (--from), since new weights are random": self.freeze
+            and self.start is None,
+            (
+                "evaluate_every must be 0 with architecture 'encoder', which does not translate"
+            ): classifies and self.evaluate_every,
             "consistency must be 0 with architecture 'encoder'": classifies and self.consistency,
-            "label_smoothing must be 0 with architecture 'encoder'": classifies and self.label_smoothing,
+            "label_smoothing must be 0 with architecture 'encoder'": classifies
+            and self.label_smoothing,
         }
         if broken := [rule for rule, breaks in rules.items() if breaks]:
             raise ValueError("; ".join(broken))
@@ -219,14 +347,27 @@ class Recipe(Record):
 
     @model_validator(mode="after")
     def _check_the_model(self) -> Self:
-        decided = {"max_length", "dropout", "vocab_size", "source_vocab_size", "target_vocab_size", "num_classes"}
+        decided = {
+            "max_length",
+            "dropout",
+            "vocab_size",
+            "source_vocab_size",
+            "target_vocab_size",
+            "num_classes",
+        }
         if own := sorted(decided & set(self.options)):
-            raise ValueError(f"options: expected only options of the model, got {', '.join(own)}, which the recipe or the data decides")
+            raise ValueError(
+                f"options: expected only options of the model, got {', '.join(own)}, which the "
+                "recipe or the data decides"
+            )
         if self.start is not None:
             return self  # the model is that of the bundle
         output = getattr(self.config(self.vocab_size, self.vocab_size), "output", None)
         if self.consistency and output != "logits":
-            raise ValueError(f"consistency: expected 0 for a model whose output is '{output}', got {self.consistency}")
+            raise ValueError(
+                f"consistency: expected 0 for a model whose output is '{output}', got "
+                f"{self.consistency}"
+            )
         return self
 
     def config(self, source_vocab_size: int, target_vocab_size: int | None = None) -> ModelConfig:
@@ -234,8 +375,8 @@ class Recipe(Record):
 
         Args:
             source_vocab_size: number of pieces of the source vocabulary, or of the joint one.
-            target_vocab_size: number of pieces of the target vocabulary, or of a classifier's labels. None: as many as in the
-                source vocabulary.
+            target_vocab_size: number of pieces of the target vocabulary, or of a classifier's
+                labels. None: as many as in the source vocabulary.
         """
         kind = TRAINED[self.architecture]
         target_size = target_vocab_size or source_vocab_size
@@ -249,4 +390,6 @@ class Recipe(Record):
             decided["tie_embeddings"] = "target" if self.separate_vocabularies else "all"
         decided = {name: value for name, value in decided.items() if name in kind.model_fields}
         chosen = {} if self.dropout is None else {"dropout": self.dropout}
-        return kind.preset(self.preset, **{**decided, **chosen, "max_length": self.max_length, **self.options})
+        return kind.preset(
+            self.preset, **{**decided, **chosen, "max_length": self.max_length, **self.options}
+        )

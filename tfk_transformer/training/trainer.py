@@ -19,7 +19,12 @@ from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.runtime_environment import keep_tensor_memory
 from tfk_transformer.training.bundle_writer import BundleWriter
 from tfk_transformer.training.callbacks import Bar, Lines, Quality, Records, Stopped
-from tfk_transformer.training.checkpoints import About, Checkpoints, checked_work_folder, work_folder_of
+from tfk_transformer.training.checkpoints import (
+    About,
+    Checkpoints,
+    checked_work_folder,
+    work_folder_of,
+)
 from tfk_transformer.training.compilation import compiled_model
 from tfk_transformer.training.data import prepare_data
 from tfk_transformer.training.data_cache import save_recipe, save_tokenizers
@@ -46,29 +51,34 @@ def train(
 ) -> Translator | TextClassifier:
     """Train a model and write a bundle.
 
-    During the run, `out` contains the bundle of the epochs so far, updated about once a minute. The folder `OUT.training` next
-    to it contains a checkpoint after each epoch, from which `resume` continues. It is deleted at the end.
+    During the run, `out` contains the bundle of the epochs so far, updated about once a minute. The
+    folder `OUT.training` next to it contains a checkpoint after each epoch, from which `resume`
+    continues. It is deleted at the end.
 
     Args:
-        recipe: data, model and options of the training run. If it has a `start`, training continues from that bundle.
+        recipe: data, model and options of the training run. If it has a `start`, training continues
+            from that bundle.
         out: folder of the bundle; it must not exist.
         resume: whether to continue an unfinished training run of the same recipe.
         callbacks: additional Keras callbacks.
         say: takes lines about the data, the model and each epoch.
-        cache: folder that keeps the encoded data. Once it is complete, the texts are not read again. None: the texts are encoded
-            in each epoch.
+        cache: folder that keeps the encoded data. Once it is complete, the texts are not read
+            again. None: the texts are encoded in each epoch.
         devices: number of devices of this machine that share each batch. None: all GPUs.
-        distributed: whether other processes take part, which environment variables name; see `distribution.gather`. Start all
-            processes with the same arguments, and let all see the same files.
-        towers: whether the processors of a machine without a GPU compute parts of each batch in parallel; see `fit_in_towers`.
+        distributed: whether other processes take part, which environment variables name; see
+            `distribution.gather`. Start all processes with the same arguments, and let all see the
+            same files.
+        towers: whether the processors of a machine without a GPU compute parts of each batch in
+            parallel; see `fit_in_towers`.
         bar: whether a progress bar is shown where standard output is a terminal.
 
     Returns:
-        A `Translator`, or a `TextClassifier` if the architecture of the recipe is "encoder". Its bundle is `out`.
+        A `Translator`, or a `TextClassifier` if the architecture of the recipe is "encoder". Its
+        bundle is `out`.
 
     Raises:
-        ValueError: for bad data, an existing bundle, values that do not fit the bundle to start from, an unfinished run of another
-            recipe, or a full disk.
+        ValueError: for bad data, an existing bundle, values that do not fit the bundle to start
+            from, an unfinished run of another recipe, or a full disk.
         KeyboardInterrupt: if a signal asked to stop (SIGINT, SIGTERM), after writing a bundle.
         FloatingPointError: if the loss is not finite, after writing the last good bundle.
         ConnectionError: if another process is lost; checkpoint and bundle stay.
@@ -80,7 +90,10 @@ def train(
     # The loss of a classifier, which has sample weights, is not computed in towers.
     parts = share_processors() if towers and recipe.architecture != "encoder" else 1
     team = gather(devices, distributed)
-    advice = f"{work_folder_of(out)} holds the state after the last whole epoch, if there was one; start all processes again with --resume"
+    advice = (
+        f"{work_folder_of(out)} holds the state after the last whole epoch, if there was "
+        "one; start all processes again with --resume"
+    )
     with watched(team, advice):
         try:
             return Training(recipe, out, resume, say, cache, team, parts, start, bar).run(callbacks)
@@ -128,17 +141,38 @@ class Training:
         if start:
             start.frozen(recipe)  # refuses wrong names before the data is read
         _seed(recipe)
-        self.data = prepare_data(recipe, team, self.work, cache, start.tokenizers if start else None)
+        self.data = prepare_data(
+            recipe, team, self.work, cache, start.tokenizers if start else None
+        )
         fingerprint = hashlib.sha256(recipe.to_toml().encode()).hexdigest()[:8]
         weights = start.fingerprint if start and team.processes > 1 else ""
         dtype = dtype_policy(recipe.dtype)
-        team.check_same(recipe=fingerprint, dtype=dtype, **self.data.facts(), start=weights, resume=resume, state=self.checkpoints.exists)
+        team.check_same(
+            recipe=fingerprint,
+            dtype=dtype,
+            **self.data.facts(),
+            start=weights,
+            resume=resume,
+            state=self.checkpoints.exists,
+        )
         with team.scope():
-            self.model = compiled_model(recipe, self.data.tokenizers, len(self.data.batches), team, start)
+            self.model = compiled_model(
+                recipe, self.data.tokenizers, len(self.data.batches), team, start
+            )
         fit_in_towers(self.model, 1 if team.devices > 1 else towers)
-        self.bundle = BundleWriter(out, recipe, self.model, self.data, self.checkpoints, team, start.origin if start else {})
+        self.bundle = BundleWriter(
+            out,
+            recipe,
+            self.model,
+            self.data,
+            self.checkpoints,
+            team,
+            start.origin if start else {},
+        )
 
-    def run(self, callbacks: Sequence[keras.callbacks.Callback] = ()) -> Translator | TextClassifier:
+    def run(
+        self, callbacks: Sequence[keras.callbacks.Callback] = ()
+    ) -> Translator | TextClassifier:
         """Fit the model and write the bundle; return it as `train` does."""
         about = self._restore()
         self.history = History(f"val_{self.recipe.monitor}", about["rows"])
@@ -151,7 +185,10 @@ class Training:
                 self._fit([*self._own_callbacks(), *callbacks])
             except Stopped as stopped:
                 self._write_bundle()
-                self.say(f"stopped by {stopped}: {self.out} holds the model so far; run the same command with --resume to continue")
+                self.say(
+                    f"stopped by {stopped}: {self.out} holds the model so far; run the same "
+                    "command with --resume to continue"
+                )
                 raise KeyboardInterrupt from None
             except FloatingPointError as error:
                 raise FloatingPointError(f"{error}; {self._last_good()}") from None
@@ -172,22 +209,36 @@ class Training:
         if self.start:
             self.say(f"start: {self.recipe.start}")
         self.say(f"model: {self.model.count_params():,} parameters, {self.data.vocabulary_line()}")
-        noted = (precision_line(self.recipe.dtype), frozen_line(self.model, self.recipe.freeze), *self.data.lines())
+        noted = (
+            precision_line(self.recipe.dtype),
+            frozen_line(self.model, self.recipe.freeze),
+            *self.data.lines(),
+        )
         for line in filter(None, noted):
             self.say(line)
-        r, updates = self.recipe, len(self.data.batches) * self.recipe.epochs // self.recipe.accumulate
+        r, updates = (
+            self.recipe,
+            len(self.data.batches) * self.recipe.epochs // self.recipe.accumulate,
+        )
         if r.warmup_steps >= updates:
             self.say(
-                f"note: the learning rate rises for {r.warmup_steps:,} updates (warmup_steps), and the {r.epochs} epochs have {updates:,}; "
-                "expect a poor model, or choose fewer warmup_steps, more epochs or smaller batches (batch_tokens)"
+                f"note: the learning rate rises for {r.warmup_steps:,} updates (warmup_steps), and "
+                f"the {r.epochs} epochs have {updates:,}; "
+                "expect a poor model, or choose fewer warmup_steps, more epochs or smaller batches "
+                "(batch_tokens)"
             )
         if self.start and "learning_rate" not in r.model_fields_set:
-            self.say(f"note: the learning rate is {r.learning_rate:g}, which suits new models; for fine-tuning, 1e-5 to 1e-4 is usual")
+            self.say(
+                f"note: the learning rate is {r.learning_rate:g}, which suits new models; for "
+                "fine-tuning, 1e-5 to 1e-4 is usual"
+            )
         if self.history.rows:
             self.say(f"resumed after epoch {len(self.history.rows)}")
 
     def _prepare_to_resume(self) -> None:
-        """Save what a resumed run needs. Before the data is read and the model is made, there is nothing worth resuming."""
+        """Save what a resumed run needs. Before the data is read and the model is made, there is
+        nothing worth resuming.
+        """
         if self.team.leads:
             self.work.mkdir(parents=True, exist_ok=True)
             self.checkpoints.clean()
@@ -221,7 +272,11 @@ class Training:
         chosen = [keras.callbacks.LambdaCallback(on_epoch_begin=self._set_epoch), self.stops]
         if r.ema:
             chosen.append(keras.callbacks.SwapEMAWeights())  # for the validation loss
-        if r.evaluate_every and isinstance(self.bundle.pipeline, Translator) and (validation := self.data.validation):
+        if (
+            r.evaluate_every
+            and isinstance(self.bundle.pipeline, Translator)
+            and (validation := self.data.validation)
+        ):
             chosen.append(
                 Quality(
                     self.bundle.pipeline,
@@ -231,17 +286,35 @@ class Training:
                     logs,
                 )
             )
-        chosen.append(Records(self.checkpoints, self.history, r.average, best, r.patience, self.stops, tokens, self._write_now_and_then))
+        chosen.append(
+            Records(
+                self.checkpoints,
+                self.history,
+                r.average,
+                best,
+                r.patience,
+                self.stops,
+                tokens,
+                self._write_now_and_then,
+            )
+        )
         chosen.append(Lines(r.epochs, self.history, self.say, accuracy=classifies))
         if logs and self.team.leads:
-            # With figures of single batches, Keras 3.15 loses those of an epoch whose last batch is not among them.
-            chosen.append(keras.callbacks.TensorBoard(str(logs), update_freq="epoch", profile_batch=r.profile or 0))
+            # With figures of single batches, Keras 3.15 loses those of an epoch whose last batch is
+            # not among them.
+            chosen.append(
+                keras.callbacks.TensorBoard(
+                    str(logs), update_freq="epoch", profile_batch=r.profile or 0
+                )
+            )
         if self.bar and sys.stdout.isatty():
             chosen.append(Bar(r.epochs, len(self.data.batches), tokens, Console()))
         return chosen
 
     def _set_epoch(self, epoch: int, logs: dict[str, float] | None = None) -> None:
-        """Set the number of the epoch that the batches yield next; Keras reads the dataset at other times too, to find its shapes."""
+        """Set the number of the epoch that the batches yield next; Keras reads the dataset at other
+        times too, to find its shapes.
+        """
         self.data.batches.epoch = epoch
 
     def _write_now_and_then(self) -> None:
@@ -259,12 +332,17 @@ class Training:
             self._restore()  # if no epoch can be chosen yet, the bundle has the current weights
             self._write_bundle()
             return f"{self.out} holds the model as it was after epoch {len(self.history.rows)}"
-        return "there is no earlier model, as the first epoch was not over; a lower learning rate or more warm-up steps may help"
+        return (
+            "there is no earlier model, as the first epoch was not over; a lower learning rate "
+            "or more warm-up steps may help"
+        )
 
 
 @contextlib.contextmanager
 def _bars_removed(callbacks: Sequence[keras.callbacks.Callback]) -> Iterator[None]:
-    """Remove progress bars at the end of the block: Keras calls `on_train_end` only if there was no error."""
+    """Remove progress bars at the end of the block: Keras calls `on_train_end` only if there was no
+    error.
+    """
     try:
         yield
     finally:

@@ -5,7 +5,15 @@ from typing import Annotated, Any
 
 import typer
 
-from tfk_transformer.cli.arguments import MODEL_HELP, OUTPUT, Json, Quiet, open_model, print_bundle, printer
+from tfk_transformer.cli.arguments import (
+    MODEL_HELP,
+    OUTPUT,
+    Json,
+    Quiet,
+    open_model,
+    print_bundle,
+    printer,
+)
 from tfk_transformer.cli.model_commands.recipe_flags import check_data, read_recipe, with_recipe
 from tfk_transformer.runtime_environment import load_backend, use_onednn
 
@@ -20,21 +28,44 @@ tfk-transformer distill numbers numbers-2 --recipe student.toml -o student
 @with_recipe
 def command(
     teachers: Annotated[
-        list[Path], typer.Argument(metavar="TEACHER", help=f"{MODEL_HELP} With several, the hypotheses of all are compared.")
+        list[Path],
+        typer.Argument(
+            metavar="TEACHER",
+            help=f"{MODEL_HELP} With several, the hypotheses of all are compared.",
+        ),
     ],
     recipe: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="The student's TOML file. Options on the command line override its values.", rich_help_panel=PANEL
+            metavar="FILE",
+            help="The student's TOML file. Options on the command line override its values.",
+            rich_help_panel=PANEL,
         ),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", metavar="DIR", help="The folder for the student's bundle. It must not exist.", rich_help_panel=OUTPUT),
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="DIR",
+            help="The folder for the student's bundle. It must not exist.",
+            rich_help_panel=OUTPUT,
+        ),
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted distillation.", rich_help_panel=OUTPUT)] = False,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume", help="Continue an interrupted distillation.", rich_help_panel=OUTPUT
+        ),
+    ] = False,
     beam_size: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Number of hypotheses of each teacher for each sentence.", rich_help_panel=PANEL)
+        int,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Number of hypotheses of each teacher for each sentence.",
+            rich_help_panel=PANEL,
+        ),
     ] = 5,
     json_output: Json = False,
     quiet: Quiet = False,
@@ -43,8 +74,8 @@ def command(
 ) -> None:
     """Train a small student on the translations of teachers, and on the original pairs.
 
-    For each training sentence, the student learns the hypothesis that is most like the given translation (sequence-level distillation,
-    arXiv:1606.07947). OUT.distilled keeps these pairs.
+    For each training sentence, the student learns the hypothesis that is most like the given
+    translation (sequence-level distillation, arXiv:1606.07947). OUT.distilled keeps these pairs.
     """
     chosen = read_recipe(recipe, given)
     if out is None:
@@ -57,7 +88,15 @@ def command(
 
     say = printer(quiet, json_output)
     try:
-        distill(models, chosen, out, beam_size=beam_size, resume=resume, say=say, bar=not (quiet or json_output))
+        distill(
+            models,
+            chosen,
+            out,
+            beam_size=beam_size,
+            resume=resume,
+            say=say,
+            bar=not (quiet or json_output),
+        )
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     print_bundle(out, json_output, say)

@@ -6,7 +6,14 @@ from typing import Annotated
 
 import typer
 
-from tfk_transformer.cli.arguments import Json, Quiet, Verbose, check_bundle, check_new_folder, console
+from tfk_transformer.cli.arguments import (
+    Json,
+    Quiet,
+    Verbose,
+    check_bundle,
+    check_new_folder,
+    console,
+)
 from tfk_transformer.cli.progress import steps
 from tfk_transformer.runtime_environment import load_tensorflow
 
@@ -16,15 +23,26 @@ tfk-transformer ensemble numbers numbers-2 --out both
 
 
 def command(
-    bundles: Annotated[list[Path], typer.Argument(metavar="BUNDLE", help="Folders that `train` wrote, with the same tokenizers.")],
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="The folder for the joint bundle. It must not exist.")],
+    bundles: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="BUNDLE", help="Folders that `train` wrote, with the same tokenizers."
+        ),
+    ],
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out", "-o", metavar="DIR", help="The folder for the joint bundle. It must not exist."
+        ),
+    ],
     json_output: Json = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
     """Join the models of several bundles to an ensemble, and write its bundle.
 
-    The ensemble translates as one model: the log-probability of each next token is the mean of the members' log-probabilities.
+    The ensemble translates as one model: the log-probability of each next token is the mean of the
+    members' log-probabilities.
     """
     for bundle in bundles:
         check_bundle(bundle)
@@ -40,5 +58,9 @@ def command(
             members.append(Translator.load(bundle))
         begin(f"write {out}")
         Translator.ensemble(members).save(out)
-    shown = json.dumps({"bundle": str(out), "members": [str(bundle) for bundle in bundles]}, indent=2) if json_output else f"bundle: {out}"
+    shown = (
+        json.dumps({"bundle": str(out), "members": [str(bundle) for bundle in bundles]}, indent=2)
+        if json_output
+        else f"bundle: {out}"
+    )
     console().print(shown)

@@ -8,7 +8,16 @@ from typing import Annotated, Any
 
 import typer
 
-from tfk_transformer.cli.arguments import DEFAULT_BEAM, OUTPUT, Json, Quiet, Verbose, check_bundle, check_new_folder, console
+from tfk_transformer.cli.arguments import (
+    DEFAULT_BEAM,
+    OUTPUT,
+    Json,
+    Quiet,
+    Verbose,
+    check_bundle,
+    check_new_folder,
+    console,
+)
 from tfk_transformer.cli.model_commands.exported_files import described, run_line
 from tfk_transformer.cli.progress import steps
 from tfk_transformer.config.words import unknown_names
@@ -32,10 +41,18 @@ tfk-transformer export numbers --out files --serving models --name numbers
 
 
 def command(
-    bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="The folder that `train` or `import` wrote.")],
+    bundle: Annotated[
+        Path, typer.Argument(metavar="BUNDLE", help="The folder that `train` or `import` wrote.")
+    ],
     out: Annotated[
         Path,
-        typer.Option("--out", "-o", metavar="DIR", help="The folder for the exported files. It must not exist.", rich_help_panel=OUTPUT),
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="DIR",
+            help="The folder for the exported files. It must not exist.",
+            rich_help_panel=OUTPUT,
+        ),
     ],
     format: Annotated[
         list[str] | None,
@@ -43,8 +60,10 @@ def command(
             "--format",
             "-f",
             metavar="FORMAT",
-            help=f"{', '.join(FORMATS)}. May be repeated. Default: the first three, or all that a classifier has. "
-            "onnx_steps is for streaming; ctranslate2 and huggingface (MarianMT, M2M100) are folders for these libraries; web and web_int8 "
+            help=f"{', '.join(FORMATS)}. May be repeated. Default: the first three, or all that a "
+            "classifier has. "
+            "onnx_steps is for streaming; ctranslate2 and huggingface (MarianMT, M2M100) are "
+            "folders for these libraries; web and web_int8 "
             "are a page that translates in the browser.",
             rich_help_panel=OUTPUT,
             autocompletion=lambda: list(FORMATS),
@@ -54,7 +73,8 @@ def command(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="The folder with the npm packages that web and web_int8 copy. Default: node_modules in the working directory, or in "
+            help="The folder with the npm packages that web and web_int8 copy. Default: "
+            "node_modules in the working directory, or in "
             "scripts/ of a clone.",
             rich_help_panel=OUTPUT,
         ),
@@ -63,8 +83,10 @@ def command(
         str | None,
         typer.Option(
             metavar="SPEC",
-            help="Text pairs (docs/data.md), such as those of the training. The files choose only among the tokens that these pairs "
-            "suggest for each source token: faster, but some translations differ. For onnx (the default then), onnx_int8, "
+            help="Text pairs (docs/data.md), such as those of the training. The files choose only "
+            "among the tokens that these pairs "
+            "suggest for each source token: faster, but some translations differ. For onnx (the "
+            "default then), onnx_int8, "
             "ctranslate2 (vmap.txt), web, web_int8.",
             rich_help_panel=OUTPUT,
         ),
@@ -107,7 +129,9 @@ def command(
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Export a bundle to SavedModel, ONNX and others. Nothing is written unless every file agrees with the Keras model."""
+    """Export a bundle to SavedModel, ONNX and others. Nothing is written unless every file agrees
+    with the Keras model.
+    """
     _check(bundle, out, format, node_modules, shortlist)
     _check_serving(serving, name, version, mounted, format, shortlist)
     with steps(quiet, verbose) as begin:
@@ -127,7 +151,11 @@ def command(
             saved_model = out / file_names.SAVED_MODEL
             added = write_serving(saved_model, serving, name, version, mounted or MOUNTED)
     files = described(out)
-    run = run_line(out, "classify" if "labels" in figures else "translate", fitted.probes[0] if fitted.probes else None)
+    run = run_line(
+        out,
+        "classify" if "labels" in figures else "translate",
+        fitted.probes[0] if fitted.probes else None,
+    )
     if json_output:
         found = {
             "out": str(out),
@@ -145,18 +173,26 @@ def command(
     if run:
         console().print(f"Run it: {shlex.join(run)}")
     for page in (out / name for name in WEB if name in figures):
-        console().print(f"Open it: {shlex.join(['python', '-m', 'http.server', '--directory', str(page)])} --bind 127.0.0.1")
+        console().print(
+            f"Open it: {shlex.join(['python', '-m', 'http.server', '--directory', str(page)])} "
+            "--bind 127.0.0.1"
+        )
 
 
-def _summary(out: Path, files: Mapping[str, Mapping[str, Any]], figures: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what was written, what each file is for, and how closely the files agree with the Keras model."""
+def _summary(
+    out: Path, files: Mapping[str, Mapping[str, Any]], figures: Mapping[str, Any]
+) -> Iterator[str]:
+    """Yield what was written, what each file is for, and how closely the files agree with the Keras
+    model.
+    """
     yield f"{out}:"
     width = max(map(len, files))
     for name, file in files.items():
         yield f"  {name:{width}}  {file['bytes'] / 1e6:6.1f} MB  {file['purpose']}".rstrip()
     if shortlist := figures.get("shortlist"):
         yield (
-            f"Shortlist: {shortlist['for_every_text']} tokens, and {shortlist['for_a_source_token']} for each source token, learned from "
+            f"Shortlist: {shortlist['for_every_text']} tokens, and "
+            f"{shortlist['for_a_source_token']} for each source token, learned from "
             f"{shortlist['learned_from_pairs']:,} pairs."
         )
     for line in (*_agreements(figures), *_pages(figures)):
@@ -168,32 +204,50 @@ def _agreements(figures: Mapping[str, Any]) -> Iterator[str]:
     from tfk_transformer.export.formats import APPROXIMATE_FORMATS
 
     if "ids" in figures:
-        yield f"the same ids as Keras on {figures['sentences']} sentences, greedy and beam {DEFAULT_BEAM}"
+        yield (
+            f"the same ids as Keras on {figures['sentences']} sentences, greedy and beam "
+            f"{DEFAULT_BEAM}"
+        )
     if "labels" in figures:
         yield f"the same labels as Keras on {figures['sentences']} texts"
     for name in (name for name in APPROXIMATE_FORMATS if name in figures):
         yield (
-            f"{name}: a BLEU over characters of {figures[name]['bleu_with_the_model']:.1f} with the Keras model's translations of "
+            f"{name}: a BLEU over characters of {figures[name]['bleu_with_the_model']:.1f} with "
+            "the Keras model's translations of "
             f"{figures[name]['sentences']} sentences"
         )
     if engine := figures.get("ctranslate2"):
         same = ", ".join(
-            f"{engine[f'same_in_{search}_search']} of {engine['sentences']} in {search} search" for search in ("greedy", "beam")
+            f"{engine[f'same_in_{search}_search']} of {engine['sentences']} in {search} search"
+            for search in ("greedy", "beam")
         )
         yield f"CTranslate2: the same translations without length penalty, {same}"
     if family := figures.get("huggingface"):
         difference = family["largest_token_score_difference"]
-        yield f"{family['family']}: the same log-probabilities within {difference:.1g} on {family['sentences']} sentences"
+        yield (
+            f"{family['family']}: the same log-probabilities within {difference:.1g} on "
+            f"{family['sentences']} sentences"
+        )
 
 
 def _pages(figures: Mapping[str, Any]) -> Iterator[str]:
     """Yield how closely each web folder agrees with the Keras model in Node."""
     for name in (name for name in WEB if name in figures):
         checked = figures[name]["in_node"]
-        yield f"{name}: run in Node on {checked['sentences']} sentences" if checked else f"{name}: not run in Node, which is not installed"
+        yield (
+            f"{name}: run in Node on {checked['sentences']} sentences"
+            if checked
+            else f"{name}: not run in Node, which is not installed"
+        )
 
 
-def _check(bundle: Path, out: Path, formats: list[str] | None, node_modules: Path | None, shortlist: str | None) -> None:
+def _check(
+    bundle: Path,
+    out: Path,
+    formats: list[str] | None,
+    node_modules: Path | None,
+    shortlist: str | None,
+) -> None:
     """Refuse wrong arguments before TensorFlow is loaded, which takes seconds."""
     check_bundle(bundle)
     if unknown := sorted(set(formats or ()) - set(FORMATS)):
@@ -223,16 +277,23 @@ def _check_serving(
     if models is None:
         given = {"--name": name, "--version": version, "--mounted": mounted}
         if unused := [option for option, value in given.items() if value is not None]:
-            raise ValueError(f"--serving: expected the folder of models with {', '.join(unused)}, got none; add --serving MODELS.")
+            raise ValueError(
+                f"--serving: expected the folder of models with {', '.join(unused)}, got none; "
+                "add --serving MODELS."
+            )
         return
     if name is None:
         raise ValueError("--name: expected the name of the model with --serving, got none.")
     if shortlist is not None:
         raise ValueError(
-            "--serving: expected an export of a SavedModel, which cannot have a shortlist, got --shortlist; export without it."
+            "--serving: expected an export of a SavedModel, which cannot have a shortlist, got "
+            "--shortlist; export without it."
         )
     if formats and file_names.SAVED_MODEL not in formats:
-        raise ValueError(f"formats: expected saved_model with --serving, got {', '.join(formats)}; add --format saved_model.")
+        raise ValueError(
+            f"formats: expected saved_model with --serving, got {', '.join(formats)}; add "
+            "--format saved_model."
+        )
     from tfk_transformer.export.to_saved_model.serving import check_serving
 
     check_serving(models, name, version)

@@ -6,15 +6,21 @@ from typing import Any
 from tfk_transformer.export import file_names
 
 PURPOSES = {
-    file_names.TRANSLATE: "text to text: onnxruntime with onnxruntime-extensions, `tfk-transformer translate`",
+    file_names.TRANSLATE: (
+        "text to text: onnxruntime with onnxruntime-extensions, `tfk-transformer translate`"
+    ),
     file_names.GENERATE: "token ids to token ids: every onnxruntime, also in browsers and Node",
     file_names.SCORE: "log-probabilities of given translations: `tfk-transformer score`",
     file_names.TOKENIZER: "text to token ids, for streaming",
     file_names.ENCODER: "encoder, for streaming",
     file_names.DECODER_STEP: "one decoding step, for streaming",
-    file_names.CLASSIFY: "text to label: onnxruntime with onnxruntime-extensions, `tfk-transformer classify`",
+    file_names.CLASSIFY: (
+        "text to label: onnxruntime with onnxruntime-extensions, `tfk-transformer classify`"
+    ),
     file_names.PROBABILITIES: "token ids to probabilities: every onnxruntime",
-    file_names.SAVED_MODEL: "text to text: TensorFlow, TensorFlow Serving, `tfk-transformer translate`",
+    file_names.SAVED_MODEL: (
+        "text to text: TensorFlow, TensorFlow Serving, `tfk-transformer translate`"
+    ),
     file_names.CTRANSLATE2: "folder for ctranslate2.Translator",
     file_names.HUGGINGFACE: "folder for transformers",
     file_names.WEB: "page that translates in the browser; also for Node: `npx`",
@@ -31,7 +37,10 @@ RUNNABLE = (  # by `translate` or `classify`, the best first
 
 def described(out: Path) -> dict[str, dict[str, Any]]:
     """Return the size in bytes and the purpose of each file and folder of an export, by name."""
-    return {path.name: {"bytes": _size(path), "purpose": _purpose(path.name)} for path in sorted(out.iterdir())}
+    return {
+        path.name: {"bytes": _size(path), "purpose": _purpose(path.name)}
+        for path in sorted(out.iterdir())
+    }
 
 
 def run_line(out: Path, command: str, text: str | None) -> list[str] | None:
@@ -43,7 +52,11 @@ def run_line(out: Path, command: str, text: str | None) -> list[str] | None:
         text: an input text, or None.
     """
     name = next((name for name in RUNNABLE if (out / name).exists()), None)
-    return None if name is None else ["tfk-transformer", command, str(out / name), *([text] if text else [])]
+    return (
+        None
+        if name is None
+        else ["tfk-transformer", command, str(out / name), *([text] if text else [])]
+    )
 
 
 def _size(path: Path) -> int:
@@ -52,7 +65,9 @@ def _size(path: Path) -> int:
 
 
 def _purpose(name: str) -> str:
-    """Return what a file is for: `translate.int8.onnx` is a smaller `translate.onnx`, and `.data` holds weights of a file."""
+    """Return what a file is for: `translate.int8.onnx` is a smaller `translate.onnx`, and `.data`
+    holds weights of a file.
+    """
     if name.endswith(".data"):
         return f"weights of {name.removesuffix('.data')}; keep both in one folder"
     if (portable := name.replace(".int8.onnx", ".onnx")) != name:

@@ -7,7 +7,15 @@ from typing import Annotated, Any
 
 import typer
 
-from tfk_transformer.cli.arguments import OUTPUT, Json, Quiet, Verbose, check_files, check_new_folder, console
+from tfk_transformer.cli.arguments import (
+    OUTPUT,
+    Json,
+    Quiet,
+    Verbose,
+    check_files,
+    check_new_folder,
+    console,
+)
 from tfk_transformer.cli.progress import steps
 from tfk_transformer.runtime_environment import load_tensorflow
 
@@ -27,18 +35,29 @@ def command(
         str,
         typer.Argument(
             metavar="MODEL",
-            help="A folder in Hugging Face's layout, with config.json (MarianMT as in opus-mt, M2M100, NLLB, mBART-50); the name of such a "
+            help="A folder in Hugging Face's layout, with config.json (MarianMT as in opus-mt, "
+            "M2M100, NLLB, mBART-50); the name of such a "
             "model on the Hugging Face hub, OWNER/MODEL; or an .npz file of Marian.",
         ),
     ],
     out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="DIR", help="The folder for the bundle. It must not exist.", rich_help_panel=OUTPUT)
+        Path,
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="DIR",
+            help="The folder for the bundle. It must not exist.",
+            rich_help_panel=OUTPUT,
+        ),
     ],
     probes: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="A UTF-8 file of source texts, one per line, on which `export` compares files with the model. Default: random pieces.",
+            help=(
+                "A UTF-8 file of source texts, one per line, on which `export` compares files "
+                "with the model. Default: random pieces."
+            ),
             rich_help_panel=OUTPUT,
         ),
     ] = None,
@@ -46,19 +65,29 @@ def command(
         str | None,
         typer.Option(
             metavar="CODE",
-            help="For a multilingual model: the language of the sources, such as de (M2M100), deu_Latn (NLLB) or de_DE (mBART-50).",
+            help=(
+                "For a multilingual model: the language of the sources, such as de (M2M100), "
+                "deu_Latn (NLLB) or de_DE (mBART-50)."
+            ),
             rich_help_panel=PANEL,
         ),
     ] = None,
     target_language: Annotated[
         str | None,
-        typer.Option(metavar="CODE", help="For a multilingual model: the language to translate to.", rich_help_panel=PANEL),
+        typer.Option(
+            metavar="CODE",
+            help="For a multilingual model: the language to translate to.",
+            rich_help_panel=PANEL,
+        ),
     ] = None,
     vocab: Annotated[
         list[Path] | None,
         typer.Option(
             metavar="FILE",
-            help="For an .npz file: the SentencePiece model of both sides. If the sides differ, give it twice: source, then target.",
+            help=(
+                "For an .npz file: the SentencePiece model of both sides. If the sides differ, "
+                "give it twice: source, then target."
+            ),
             rich_help_panel=PANEL,
         ),
     ] = None,
@@ -66,7 +95,9 @@ def command(
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Make a bundle of a model of another library. No code of the model is run, and nothing is written unless everything fits."""
+    """Make a bundle of a model of another library. No code of the model is run, and nothing is
+    written unless everything fits.
+    """
     from tfk_transformer.importing.hub import is_name
     from tfk_transformer.importing.hugging_face import model_folder
 
@@ -95,8 +126,17 @@ def command(
 
 def _origin_lines(origin: Mapping[str, Any]) -> Iterator[str]:
     """Yield what users should know of the folder that a model came from."""
-    languages = f", from {origin['source_language']} to {origin['target_language']}" if "source_language" in origin else ""
-    yield f"{origin['family']}: {origin['name']}, licence: {origin['license'] or 'not stated'}{languages}"
-    if settings := " ".join(f"--setting {name}={value}" for name, value in origin["search"].items()):
+    languages = (
+        f", from {origin['source_language']} to {origin['target_language']}"
+        if "source_language" in origin
+        else ""
+    )
+    yield (
+        f"{origin['family']}: {origin['name']}, licence: "
+        f"{origin['license'] or 'not stated'}{languages}"
+    )
+    if settings := " ".join(
+        f"--setting {name}={value}" for name, value in origin["search"].items()
+    ):
         yield f"search settings of the folder, which a bundle does not hold: {settings}"
     yield from (f"note: {note}" for note in origin["notes"])

@@ -17,11 +17,19 @@ tfk-transformer inspect numbers numbers-2
 
 
 def command(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="An exported file, an exported folder (also a page) or a bundle.")],
-    other: Annotated[Path | None, typer.Argument(metavar="OTHER", help="Another one, to compare the two.")] = None,
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE", help="An exported file, an exported folder (also a page) or a bundle."
+        ),
+    ],
+    other: Annotated[
+        Path | None, typer.Argument(metavar="OTHER", help="Another one, to compare the two.")
+    ] = None,
     json_output: Json = False,
 ) -> None:
-    """Show the signatures, sizes, version and configuration of a file or folder, and how closely it agrees with the Keras model.
+    """Show the signatures, sizes, version and configuration of a file or folder, and how closely it
+    agrees with the Keras model.
 
     With OTHER, show only what differs between the two.
     """
@@ -55,8 +63,12 @@ def _print_differences(first: Mapping[str, Any], second: Mapping[str, Any], as_j
     console().print(table)
 
 
-def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> Iterator[tuple[str, tuple[Any, Any]]]:
-    """Yield the values that differ between two results of `inspect`, by a name such as "config.model_dim"; None for a missing one."""
+def differences(
+    first: Mapping[str, Any], second: Mapping[str, Any]
+) -> Iterator[tuple[str, tuple[Any, Any]]]:
+    """Yield the values that differ between two results of `inspect`, by a name such as
+    "config.model_dim"; None for a missing one.
+    """
     shared = set(first.get("signatures", ())) & set(second.get("signatures", ()))
     flat = [dict(_flat(_comparable(found, shared))) for found in (first, second)]
     for name in {**flat[0], **flat[1]}:
@@ -66,22 +78,34 @@ def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> Iterator
 
 
 def _comparable(found: Mapping[str, Any], shared: set[str]) -> dict[str, Any]:
-    """Return a result of `inspect` without its path, and with texts for tensors, and for signatures that the other one lacks."""
+    """Return a result of `inspect` without its path, and with texts for tensors, and for signatures
+    that the other one lacks.
+    """
     signatures = {
-        name: {side: {tensor["name"]: _tensor(tensor) for tensor in tensors} for side, tensors in sides.items()}
+        name: {
+            side: {tensor["name"]: _tensor(tensor) for tensor in tensors}
+            for side, tensors in sides.items()
+        }
         if name in shared
         else ", ".join(f"{len(tensors)} {side}" for side, tensors in sides.items())
         for name, sides in found.get("signatures", {}).items()
     }
     rules = {
-        name: {key: value for key, value in rule.items() if key != "description"} for name, rule in (found.get("settings") or {}).items()
+        name: {key: value for key, value in rule.items() if key != "description"}
+        for name, rule in (found.get("settings") or {}).items()
     }
-    return {**{name: value for name, value in found.items() if name != "path"}, "signatures": signatures, "settings": rules}
+    return {
+        **{name: value for name, value in found.items() if name != "path"},
+        "signatures": signatures,
+        "settings": rules,
+    }
 
 
 def _tensor(tensor: Mapping[str, Any]) -> str:
     shape = ", ".join("?" if size is None else str(size) for size in tensor["shape"])
-    return f"{tensor['dtype']} [{shape}]" + (f", default {tensor['default']}" if "default" in tensor else "")
+    return f"{tensor['dtype']} [{shape}]" + (
+        f", default {tensor['default']}" if "default" in tensor else ""
+    )
 
 
 def _flat(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:

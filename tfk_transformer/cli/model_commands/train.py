@@ -29,21 +29,37 @@ RESOURCES = "Resources"
 @with_recipe
 def command(
     recipe: Annotated[
-        Path | None, typer.Argument(metavar="RECIPE", help="A TOML file. Options on the command line override its values.")
+        Path | None,
+        typer.Argument(
+            metavar="RECIPE", help="A TOML file. Options on the command line override its values."
+        ),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", metavar="DIR", help="The folder for the bundle. It must not exist.", rich_help_panel=OUTPUT),
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="DIR",
+            help="The folder for the bundle. It must not exist.",
+            rich_help_panel=OUTPUT,
+        ),
     ] = None,
     resume: Annotated[
         bool,
-        typer.Option("--resume", help="Continue an interrupted training run after its last complete epoch.", rich_help_panel=OUTPUT),
+        typer.Option(
+            "--resume",
+            help="Continue an interrupted training run after its last complete epoch.",
+            rich_help_panel=OUTPUT,
+        ),
     ] = False,
     cache: Annotated[
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="A folder for the tokenizers and the token ids of the data. If it exists, the texts are not read again.",
+            help=(
+                "A folder for the tokenizers and the token ids of the data. If it exists, the "
+                "texts are not read again."
+            ),
             rich_help_panel=RESOURCES,
         ),
     ] = None,
@@ -52,7 +68,10 @@ def command(
         typer.Option(
             min=1,
             metavar="N",
-            help="Number of GPUs of this machine that share each batch (docs/scaling.md). Default: all.",
+            help=(
+                "Number of GPUs of this machine that share each batch (docs/scaling.md). "
+                "Default: all."
+            ),
             rich_help_panel=RESOURCES,
         ),
     ] = None,
@@ -60,7 +79,10 @@ def command(
         bool,
         typer.Option(
             "--distributed",
-            help="Train together with other processes, which environment variables name (docs/scaling.md).",
+            help=(
+                "Train together with other processes, which environment variables name "
+                "(docs/scaling.md)."
+            ),
             rich_help_panel=RESOURCES,
         ),
     ] = False,
@@ -72,7 +94,9 @@ def command(
             rich_help_panel=RESOURCES,
         ),
     ] = True,
-    print_config: Annotated[bool, typer.Option("--print-config", help="Print the complete recipe as TOML, and exit.")] = False,
+    print_config: Annotated[
+        bool, typer.Option("--print-config", help="Print the complete recipe as TOML, and exit.")
+    ] = False,
     json_output: Json = False,
     quiet: Quiet = False,
     *,
@@ -80,7 +104,8 @@ def command(
 ) -> None:
     """Train a model and write a bundle: configuration, tokenizers, weights and history.
 
-    With --from, training continues from the weights of a bundle (fine-tuning): a trained model, or one that `import` made.
+    With --from, training continues from the weights of a bundle (fine-tuning): a trained model, or
+    one that `import` made.
     """
     chosen = read_recipe(recipe, given)
     if print_config:
@@ -90,7 +115,17 @@ def command(
         raise ValueError("--out: expected a folder for the bundle, got none.")
     check_data(chosen, out, resume, cache)
     say, bar = printer(quiet, json_output), not (quiet or json_output)
-    if _run(chosen, out, say=say, bar=bar, resume=resume, cache=cache, devices=devices, distributed=distributed, towers=towers):
+    if _run(
+        chosen,
+        out,
+        say=say,
+        bar=bar,
+        resume=resume,
+        cache=cache,
+        devices=devices,
+        distributed=distributed,
+        towers=towers,
+    ):
         print_bundle(out, json_output, say)
 
 
@@ -123,7 +158,9 @@ def _run(recipe: Recipe, out: Path, *, distributed: bool, **options: Any) -> boo
 
 
 def _leave_at_once(error: Exception) -> None:
-    """End one of several processes without JAX's shutdown, which would wait for the others and then abort."""
+    """End one of several processes without JAX's shutdown, which would wait for the others and then
+    abort.
+    """
     if isinstance(error, EXPECTED):
         print_error(error)
     else:

@@ -11,7 +11,15 @@ from tfk_transformer.atomic_write import written_whole
 
 PICTURES, PAGE = (".png", ".svg", ".pdf"), ".html"
 
-Out = Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The file: .png, .svg or .pdf; for attention also .html.")]
+Out = Annotated[
+    Path,
+    typer.Option(
+        "--out",
+        "-o",
+        metavar="FILE",
+        help="The file: .png, .svg or .pdf; for attention also .html.",
+    ),
+]
 Force = Annotated[bool, typer.Option("--force", help="Replace an --out that exists.")]
 
 
@@ -32,18 +40,25 @@ def check_picture(out: Path, force: bool, pages: bool = False) -> bool:
     if out.is_dir():
         raise ValueError(f"--out: expected a file, got the folder {out}; name a file in it.")
     if out.exists() and not force:
-        raise ValueError(f"--out: expected a new file, got {out}, which exists; give another name, or --force to replace it.")
+        raise ValueError(
+            f"--out: expected a new file, got {out}, which exists; give another name, or --force "
+            "to replace it."
+        )
     return out.suffix.lower() == PAGE
 
 
 def write_picture(draw: Callable[[], Any], out: Path) -> None:
-    """Draw a figure and write it. What matplotlib or a picture warns of is printed as a note to standard error."""
+    """Draw a figure and write it. What matplotlib or a picture warns of is printed as a note to
+    standard error.
+    """
     with warnings.catch_warnings(record=True) as noticed:
         warnings.simplefilter("always", UserWarning)
         figure = draw()
         with written_whole(out) as new:
             figure.savefig(new, dpi=120)
-    for line in dict.fromkeys(str(warning.message) for warning in noticed if warning.category is UserWarning):
+    for line in dict.fromkeys(
+        str(warning.message) for warning in noticed if warning.category is UserWarning
+    ):
         typer.echo(f"note: {line}", err=True)
 
 

@@ -7,8 +7,22 @@ from typing import Annotated, Any
 
 import typer
 
-from tfk_transformer.cli.arguments import BeamSize, Model, Settings, check_bundle, check_settings, open_model, search_settings
-from tfk_transformer.cli.picture_commands.picture_files import Force, Out, check_picture, write_page, write_picture
+from tfk_transformer.cli.arguments import (
+    BeamSize,
+    Model,
+    Settings,
+    check_bundle,
+    check_settings,
+    open_model,
+    search_settings,
+)
+from tfk_transformer.cli.picture_commands.picture_files import (
+    Force,
+    Out,
+    check_picture,
+    write_page,
+    write_picture,
+)
 from tfk_transformer.runtime_environment import load_backend
 
 EXAMPLES = """
@@ -26,7 +40,12 @@ tfk-transformer plot model numbers -o model.svg
 command = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
 
-@command.callback(help="Draw attention, alignments, training runs, schedules, positions and models. See docs/pictures.md.")
+@command.callback(
+    help=(
+        "Draw attention, alignments, training runs, schedules, positions and models. See "
+        "docs/pictures.md."
+    )
+)
 def _group() -> None:
     pass
 
@@ -50,7 +69,11 @@ class Positions(StrEnum):
 Text = Annotated[str, typer.Argument(metavar="TEXT", help="A sentence.")]
 Given = Annotated[
     str | None,
-    typer.Option("--translation", metavar="TEXT", help="Show the attention of this translation. Default: the best that is found."),
+    typer.Option(
+        "--translation",
+        metavar="TEXT",
+        help="Show the attention of this translation. Default: the best that is found.",
+    ),
 ]
 
 
@@ -64,24 +87,42 @@ def attention(
         Kind | None,
         typer.Option(
             metavar="KIND",
-            help="Attention from the decoder to the source (cross), or inside encoder or decoder. Default: cross, if the model has it.",
+            help=(
+                "Attention from the decoder to the source (cross), or inside encoder or decoder. "
+                "Default: cross, if the model has it."
+            ),
         ),
     ] = None,
-    layer: Annotated[int | None, typer.Option(metavar="N", help="The layer, from 1; -1 is the last. Default: the last.")] = None,
-    head: Annotated[int | None, typer.Option(metavar="N", help="The head, from 1; -1 is the last. Default: all, side by side.")] = None,
-    mean: Annotated[bool, typer.Option("--mean", help="Show the mean of all heads, of one --layer or of all layers.")] = False,
+    layer: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="The layer, from 1; -1 is the last. Default: the last."),
+    ] = None,
+    head: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", help="The head, from 1; -1 is the last. Default: all, side by side."
+        ),
+    ] = None,
+    mean: Annotated[
+        bool,
+        typer.Option("--mean", help="Show the mean of all heads, of one --layer or of all layers."),
+    ] = False,
     beam_size: BeamSize = None,
     setting: Settings = None,
     force: Force = False,
 ) -> None:
     """Draw the attention between the tokens of a sentence and its translation.
 
-    A picture (.png, .svg, .pdf) has the heads of one layer. A page (.html) has every layer and head, and needs nothing else to be viewed.
-    SavedModels and ONNX files hold the decoder's attention to the source; a bundle also shows that inside of encoder and decoder.
+    A picture (.png, .svg, .pdf) has the heads of one layer. A page (.html) has every layer and
+    head, and needs nothing else to be viewed. SavedModels and ONNX files hold the decoder's
+    attention to the source; a bundle also shows that inside of encoder and decoder.
     """
     page = check_picture(out, force, pages=True)
     if page and (kind, layer, head, mean) != (None, None, None, False):
-        raise ValueError(f"--out: expected a picture for --kind, --layer, --head and --mean, got {out}; a page has all of them.")
+        raise ValueError(
+            f"--out: expected a picture for --kind, --layer, --head and --mean, got {out}; a page "
+            "has all of them."
+        )
     settings = search_settings(setting, beam_size)
     check_settings(model, settings)
     from tfk_transformer.plots import attention_of
@@ -100,8 +141,17 @@ def attention(
 
 
 @command.command("alignment")
-def alignment(model: Model, text: Text, out: Out, beam_size: BeamSize = None, setting: Settings = None, force: Force = False) -> None:
-    """Draw lines between the words of a sentence and those of its translation, by the mean attention of all layers and heads."""
+def alignment(
+    model: Model,
+    text: Text,
+    out: Out,
+    beam_size: BeamSize = None,
+    setting: Settings = None,
+    force: Force = False,
+) -> None:
+    """Draw lines between the words of a sentence and those of its translation, by the mean
+    attention of all layers and heads.
+    """
     check_picture(out, force)
     settings = search_settings(setting, beam_size)
     check_settings(model, settings)
@@ -113,7 +163,10 @@ def alignment(model: Model, text: Text, out: Out, beam_size: BeamSize = None, se
 
 @command.command("training")
 def training(
-    bundles: Annotated[list[Path], typer.Argument(metavar="BUNDLE", help="The bundles of one training run or several.")],
+    bundles: Annotated[
+        list[Path],
+        typer.Argument(metavar="BUNDLE", help="The bundles of one training run or several."),
+    ],
     out: Out,
     force: Force = False,
 ) -> None:
@@ -124,7 +177,10 @@ def training(
         check_bundle(bundle)
         history = json.loads((bundle / "history.json").read_text(encoding="utf-8"))
         if not history:
-            raise ValueError(f"bundle: expected one that `train` wrote, got {bundle}, whose history.json is empty.")
+            raise ValueError(
+                f"bundle: expected one that `train` wrote, got {bundle}, whose history.json is "
+                "empty."
+            )
         runs[bundle.name if bundle.name not in runs else str(bundle)] = history
     from tfk_transformer import plots
 
@@ -140,7 +196,8 @@ def schedule(
         typer.Option(
             metavar="N",
             min=1,
-            help="The training steps of the whole run. Default: epochs times epoch_steps, if the recipe has these, or ten times its "
+            help="The training steps of the whole run. Default: epochs times epoch_steps, if the "
+            "recipe has these, or ten times its "
             "warm-up if its schedule has no end.",
         ),
     ] = None,
@@ -167,7 +224,8 @@ def _length(name: str, recipe: Any) -> int:
     if recipe.schedule == "inverse_sqrt":
         return int(10 * recipe.warmup_steps * recipe.accumulate)
     raise ValueError(
-        f"--steps: expected the number of training steps, since the length of {name} depends on its data and its schedule "
+        f"--steps: expected the number of training steps, since the length of {name} depends on "
+        "its data and its schedule "
         f"'{recipe.schedule}' on the length, got none."
     )
 
@@ -175,10 +233,16 @@ def _length(name: str, recipe: Any) -> int:
 @command.command("positions")
 def positions(
     out: Out,
-    model: Annotated[Path | None, typer.Argument(metavar="BUNDLE", help="A bundle, whose positions are drawn.")] = None,
-    kind: Annotated[Positions, typer.Option(metavar="KIND", help=f"Without a bundle: {', '.join(Positions)}.")] = Positions.SINUSOIDAL,
+    model: Annotated[
+        Path | None, typer.Argument(metavar="BUNDLE", help="A bundle, whose positions are drawn.")
+    ] = None,
+    kind: Annotated[
+        Positions, typer.Option(metavar="KIND", help=f"Without a bundle: {', '.join(Positions)}.")
+    ] = Positions.SINUSOIDAL,
     length: Annotated[int, typer.Option(metavar="N", min=1, help="The number of positions.")] = 100,
-    model_dim: Annotated[int, typer.Option(metavar="N", min=1, help="Without a bundle: the width of the embeddings.")] = 128,
+    model_dim: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Without a bundle: the width of the embeddings.")
+    ] = 128,
     force: Force = False,
 ) -> None:
     """Draw the vectors that are added to the embeddings at each position."""
@@ -190,7 +254,10 @@ def positions(
     from tfk_transformer.layers.position_encoding import position_table
 
     if model is None:
-        table, title = position_table(kind, length, model_dim), f"{kind.value.replace('_', ' ')} positions"
+        table, title = (
+            position_table(kind, length, model_dim),
+            f"{kind.value.replace('_', ' ')} positions",
+        )
     else:
         table, title = plots.positions_of(_model_of(model), length)
     write_picture(lambda: plots.position_encodings(table, title=title), out)

@@ -19,9 +19,11 @@ tfk-transformer doctor --json
 def command(
     json_output: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Show what a bug report should contain: versions, processors, accelerators, memory, disk, and which installed parts load.
+    """Show what a bug report should contain: versions, processors, accelerators, memory, disk, and
+    which installed parts load.
 
-    The output has no user name, and the home folder is written as ~. The exit status is 1 if an installed part does not load.
+    The output has no user name, and the home folder is written as ~. The exit status is 1 if an
+    installed part does not load.
     """
     loads = packages.loaded_parts()
     found: dict[str, Any] = {
@@ -30,7 +32,9 @@ def command(
         "loads": loads,
         "machine": machine.described(),
     }
-    text = json.dumps(found, indent=2, ensure_ascii=False) if json_output else "\n".join(_lines(found))
+    text = (
+        json.dumps(found, indent=2, ensure_ascii=False) if json_output else "\n".join(_lines(found))
+    )
     print(without_home(text))
     if any(result.startswith("fails") for result in loads.values()):
         sys.exit(1)

@@ -9,9 +9,21 @@ from pathlib import Path
 
 from tfk_transformer.runtime_environment import available_memory, instructions, usable_processors
 
-# The instructions that the speed of training and of int8 files depends on, as Linux names them: of x86-64, and of ARM.
+# The instructions that the speed of training and of int8 files depends on, as Linux names them: of
+# x86-64, and of ARM.
 INSTRUCTIONS = (
-    *("sse4_2", "avx", "avx2", "fma", "f16c", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16", "avx_vnni"),
+    *(
+        "sse4_2",
+        "avx",
+        "avx2",
+        "fma",
+        "f16c",
+        "avx512f",
+        "avx512_vnni",
+        "avx512_bf16",
+        "avx512_fp16",
+        "avx_vnni",
+    ),
     *("amx_bf16", "amx_int8", "asimd", "asimddp", "i8mm", "bf16", "sve", "sve2"),
 )
 
@@ -22,7 +34,11 @@ def described(root: Path = Path("/")) -> dict[str, str]:
     Args:
         root: the folder that holds `proc` and `sys`.
     """
-    memory, disk, present = available_memory(root), shutil.disk_usage(Path.cwd()), instructions(root)
+    memory, disk, present = (
+        available_memory(root),
+        shutil.disk_usage(Path.cwd()),
+        instructions(root),
+    )
     return {
         "system": f"{platform.system()} {platform.release()}, {platform.machine()}",
         "processor": f"{_processor(root)}; {usable_processors(root)} usable of {os.cpu_count()}",

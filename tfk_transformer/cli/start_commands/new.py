@@ -16,7 +16,8 @@ TEMPLATE = Path(__file__).with_name("template")
 SUFFIX = ".template"  # of files that are no part of this package
 LANGUAGES = ("en", "de")
 NUMBERS = 1000  # from 0
-HELD_OUT = {"validation": 50, "test": 50}  # numbers with three digits; the others are the training data
+# Numbers with three digits; the others are the training data.
+HELD_OUT = {"validation": 50, "test": 50}
 EXAMPLES = """
 tfk-transformer new numbers
 cd numbers
@@ -25,9 +26,12 @@ tfk-transformer train recipe.toml --out bundle
 
 
 def command(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of the project. It must not exist.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="The folder of the project. It must not exist.")
+    ],
 ) -> None:
-    """Create a small project to start from: README, recipe, a Keras fit script, and number words as data. It trains as it stands.
+    """Create a small project to start from: README, recipe, a Keras fit script, and number words as
+    data. It trains as it stands.
 
     Replace the files in DIR/data by text pairs of your own.
     """
@@ -39,7 +43,9 @@ def command(
         _write_data(new / "data")
     for path in sorted(folder.iterdir()):
         console().print(path)
-    console().print(f"Next: cd {shlex.quote(str(folder))} && tfk-transformer train recipe.toml --out bundle")
+    console().print(
+        f"Next: cd {shlex.quote(str(folder))} && tfk-transformer train recipe.toml --out bundle"
+    )
 
 
 def _write_data(folder: Path) -> None:

@@ -5,9 +5,25 @@ from typing import Annotated
 
 import typer
 
-from tfk_transformer.cli.arguments import OUTPUT, BadLines, Force, Input, Model, OnError, Quiet, Texts, check_files, open_model
+from tfk_transformer.cli.arguments import (
+    OUTPUT,
+    BadLines,
+    Force,
+    Input,
+    Model,
+    OnError,
+    Quiet,
+    Texts,
+    check_files,
+    open_model,
+)
 from tfk_transformer.cli.progress import progress_bar
-from tfk_transformer.cli.text_lines import classification_job, given_texts, hint_at_terminal, write_results
+from tfk_transformer.cli.text_lines import (
+    classification_job,
+    given_texts,
+    hint_at_terminal,
+    write_results,
+)
 from tfk_transformer.cli.text_output import check_output
 
 EXAMPLES = """
@@ -28,20 +44,28 @@ def command(
             "--output",
             "-o",
             metavar="FILE",
-            help="The file for the labels: plain, .gz or .zst. It is written as FILE.partial until it is complete. "
+            help="The file for the labels: plain, .gz or .zst. It is written as FILE.partial until "
+            "it is complete. "
             "Default: standard output.",
             rich_help_panel=OUTPUT,
         ),
     ] = None,
     force: Force = False,
     json_output: Annotated[
-        bool, typer.Option("--json", help="Print one line of JSON per text, with the probability of every label.", rich_help_panel=OUTPUT)
+        bool,
+        typer.Option(
+            "--json",
+            help="Print one line of JSON per text, with the probability of every label.",
+            rich_help_panel=OUTPUT,
+        ),
     ] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Classify texts, one per line, in their order, and print the most probable label of each. The label of a blank line is blank.
+    """Classify texts, one per line, in their order, and print the most probable label of each. The
+    label of a blank line is blank.
 
-    With `--json --on-error blank`, the place of a line that cannot be processed has a JSON object with the key `error`.
+    With `--json --on-error blank`, the place of a line that cannot be processed has a JSON object
+    with the key `error`.
     """
     texts = given_texts(text, input)
     check_files(input=input)
@@ -49,4 +73,6 @@ def command(
     hint_at_terminal(text, input)
     classifier = open_model(model)
     with progress_bar(input, output, 0, quiet or bool(text)) as progress:
-        write_results(classification_job(classifier, json_output), texts, output, on_error, progress)
+        write_results(
+            classification_job(classifier, json_output), texts, output, on_error, progress
+        )

@@ -13,17 +13,24 @@ if TYPE_CHECKING:
     from tfk_transformer.inference.interface import TranslatorProtocol
 
 PROMPT = "> "
-HELP = "Type a sentence and press Enter. :set NAME=VALUE changes a search setting, :set shows them, :quit or Ctrl-D ends."
+HELP = (
+    "Type a sentence and press Enter. :set NAME=VALUE changes a search setting, :set shows "
+    "them, :quit or Ctrl-D ends."
+)
 COMMANDS = (":help", ":set", ":quit")
 SHOWN = ("beam_size", "n_best")  # settings that ":set" shows even if they have their defaults
 
 
 def is_interactive(text: list[str] | None, input: Path | None, output: Path | None) -> bool:
     """Return whether a user types the sentences and reads the translations at a terminal."""
-    return not text and input is None and output is None and sys.stdin.isatty() and sys.stdout.isatty()
+    return (
+        not text and input is None and output is None and sys.stdin.isatty() and sys.stdout.isatty()
+    )
 
 
-def converse(translator: "TranslatorProtocol", settings: dict[str, Any], prefix: str | None, stream: bool) -> None:
+def converse(
+    translator: "TranslatorProtocol", settings: dict[str, Any], prefix: str | None, stream: bool
+) -> None:
     """Translate what is typed, line by line, until the end of the input.
 
     Args:
@@ -32,7 +39,8 @@ def converse(translator: "TranslatorProtocol", settings: dict[str, Any], prefix:
         prefix: the forced beginning of every translation, or None.
         stream: whether to print each translation token by token.
     """
-    with contextlib.suppress(ImportError):  # Windows has no readline, and a console with a history of its own
+    # Windows has no readline, and a console with a history of its own.
+    with contextlib.suppress(ImportError):
         import readline  # noqa: F401  # gives `input` its history and its keys
     print(HELP)
     while True:
@@ -63,18 +71,33 @@ def _obey(line: str, translator: "TranslatorProtocol", settings: dict[str, Any])
     if command == ":help":
         print(HELP)
     elif command == ":set" and not rest:
-        print(" ".join(f"{name}={value}" for name, value in {**dict.fromkeys(SHOWN, 1), **settings}.items() if name != "glossary"))
+        print(
+            " ".join(
+                f"{name}={value}"
+                for name, value in {**dict.fromkeys(SHOWN, 1), **settings}.items()
+                if name != "glossary"
+            )
+        )
     elif command == ":set":
         name, value = named_value(rest.strip(), ":set", ":set beam_size=4")
         changed = {**settings, name: value}
         translator.translate([], **changed)  # checks the settings
         return changed
     else:
-        raise ValueError(f"expected {', '.join(COMMANDS)} or a sentence, got '{command}'.{nearest(command, COMMANDS)}")
+        raise ValueError(
+            f"expected {', '.join(COMMANDS)} or a sentence, got "
+            f"'{command}'.{nearest(command, COMMANDS)}"
+        )
     return settings
 
 
-def _answer(text: str, translator: "TranslatorProtocol", settings: dict[str, Any], prefix: str | None, stream: bool) -> None:
+def _answer(
+    text: str,
+    translator: "TranslatorProtocol",
+    settings: dict[str, Any],
+    prefix: str | None,
+    stream: bool,
+) -> None:
     if stream:
         for part in translator.stream(text, **settings):
             print(part, end="", flush=True)
@@ -83,4 +106,7 @@ def _answer(text: str, translator: "TranslatorProtocol", settings: dict[str, Any
     (translation,) = translator.translate([text], prefixes=[prefix] if prefix else None, **settings)
     several = len(translation.hypotheses) > 1
     for hypothesis in translation.hypotheses:
-        print(f"{hypothesis.score:9.4f}  {hypothesis.text}" if several else hypothesis.text, flush=True)
+        print(
+            f"{hypothesis.score:9.4f}  {hypothesis.text}" if several else hypothesis.text,
+            flush=True,
+        )

@@ -25,7 +25,10 @@ DocumentFile = Annotated[
     typer.Option(
         "--document",
         metavar="FILE",
-        help="Translate a whole document: plain text (.txt), Markdown (.md) or HTML (.html), UTF-8. Requires the extra `documents`.",
+        help=(
+            "Translate a whole document: plain text (.txt), Markdown (.md) or HTML (.html), "
+            "UTF-8. Requires the extra `documents`."
+        ),
         rich_help_panel=PANEL,
     ),
 ]
@@ -34,7 +37,10 @@ Language = Annotated[
     typer.Option(
         "--language",
         metavar="CODE",
-        help="With --document: the language of FILE, such as de, by whose rules it is split into sentences. Default: en.",
+        help=(
+            "With --document: the language of FILE, such as de, by whose rules it is split into "
+            "sentences. Default: en."
+        ),
         rich_help_panel=PANEL,
     ),
 ]
@@ -42,7 +48,10 @@ LinesFlag = Annotated[
     bool,
     typer.Option(
         "--lines",
-        help="With --document: each line of a plain text is a paragraph. Without it, blank lines separate paragraphs.",
+        help=(
+            "With --document: each line of a plain text is a paragraph. Without it, blank lines "
+            "separate paragraphs."
+        ),
         rich_help_panel=PANEL,
     ),
 ]
@@ -50,7 +59,8 @@ TranslationJson = Annotated[
     bool,
     typer.Option(
         "--json",
-        help="Print one line of JSON per sentence, with the scores of all hypotheses. With --document: the translation, and the places of "
+        help="Print one line of JSON per sentence, with the scores of all hypotheses. With "
+        "--document: the translation, and the places of "
         "every sentence in both documents.",
         rich_help_panel=OUTPUT,
     ),
@@ -58,7 +68,13 @@ TranslationJson = Annotated[
 
 
 def write_document(
-    model: Path, file: Path, output: Path | None, language: str | None, lines: bool, as_json: bool, settings: dict[str, Any]
+    model: Path,
+    file: Path,
+    output: Path | None,
+    language: str | None,
+    lines: bool,
+    as_json: bool,
+    settings: dict[str, Any],
 ) -> None:
     """Translate a document, and write the translation to a file or to standard output.
 
@@ -68,12 +84,20 @@ def write_document(
     check_files(document=file)
     format = FORMATS.get(file.suffix.lower())
     if format is None:
-        raise ValueError(f"--document: expected a file with one of the suffixes {', '.join(filter(None, FORMATS))}, got {file}.")
+        raise ValueError(
+            "--document: expected a file with one of the suffixes "
+            f"{', '.join(filter(None, FORMATS))}, got {file}."
+        )
     mark, text = _read(file)
-    found = open_model(model).translate_document(text, format, language=language or "en", lines=lines, **settings)
+    found = open_model(model).translate_document(
+        text, format, language=language or "en", lines=lines, **settings
+    )
     if as_json:
         sentences = [sentence._asdict() for sentence in found.sentences]
-        _write(json.dumps({"text": found.text, "sentences": sentences}, ensure_ascii=False) + "\n", output)
+        _write(
+            json.dumps({"text": found.text, "sentences": sentences}, ensure_ascii=False) + "\n",
+            output,
+        )
     else:
         _write(mark + found.text, output)
 
@@ -101,7 +125,8 @@ def _read(file: Path) -> tuple[str, str]:
         text = file.read_bytes().decode("utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(
-            f"--document: expected UTF-8, got byte 0x{error.object[error.start]:02x} at place {error.start} of {file}."
+            f"--document: expected UTF-8, got byte 0x{error.object[error.start]:02x} at place "
+            f"{error.start} of {file}."
         ) from None
     plain = text.removeprefix("\ufeff")
     return text[: len(text) - len(plain)], plain

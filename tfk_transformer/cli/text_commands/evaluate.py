@@ -42,13 +42,24 @@ def command(
     model: Model,
     data: Data,
     split: Annotated[
-        str, typer.Option(metavar="NAME", help="The split of the data: train, validation or test.", rich_help_panel=INPUT)
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="The split of the data: train, validation or test.",
+            rich_help_panel=INPUT,
+        ),
     ] = "test",
     beam_size: BeamSize = None,
     setting: Settings = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="A file for the translations: plain, .gz or .zst.", rich_help_panel=OUTPUT),
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="A file for the translations: plain, .gz or .zst.",
+            rich_help_panel=OUTPUT,
+        ),
     ] = None,
     force: Force = False,
     json_output: Json = False,

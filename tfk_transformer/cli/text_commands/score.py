@@ -5,7 +5,16 @@ from typing import Annotated
 
 import typer
 
-from tfk_transformer.cli.arguments import INPUT, OUTPUT, BadLines, Force, OnError, Quiet, check_files, open_model
+from tfk_transformer.cli.arguments import (
+    INPUT,
+    OUTPUT,
+    BadLines,
+    Force,
+    OnError,
+    Quiet,
+    check_files,
+    open_model,
+)
 from tfk_transformer.cli.progress import progress_bar
 from tfk_transformer.cli.text_lines import line_pairs, scoring_job, write_results
 from tfk_transformer.cli.text_output import check_output
@@ -18,13 +27,24 @@ tfk-transformer score numbers --source numbers.en --target numbers.de --json
 
 
 def command(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A bundle, a SavedModel folder or score.onnx.")],
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL", help="A bundle, a SavedModel folder or score.onnx.")
+    ],
     source: Annotated[
         Path,
-        typer.Option(metavar="FILE", help="A UTF-8 file with one sentence per line: plain, .gz or .zst.", rich_help_panel=INPUT),
+        typer.Option(
+            metavar="FILE",
+            help="A UTF-8 file with one sentence per line: plain, .gz or .zst.",
+            rich_help_panel=INPUT,
+        ),
     ],
     target: Annotated[
-        Path, typer.Option(metavar="FILE", help="A file with the translation of each line of --source.", rich_help_panel=INPUT)
+        Path,
+        typer.Option(
+            metavar="FILE",
+            help="A file with the translation of each line of --source.",
+            rich_help_panel=INPUT,
+        ),
     ],
     on_error: OnError = BadLines.STOP,
     output: Annotated[
@@ -33,7 +53,8 @@ def command(
             "--output",
             "-o",
             metavar="FILE",
-            help="The file for the log-probabilities: plain, .gz or .zst. It is written as FILE.partial until it is complete. "
+            help="The file for the log-probabilities: plain, .gz or .zst. It is written as "
+            "FILE.partial until it is complete. "
             "Default: standard output.",
             rich_help_panel=OUTPUT,
         ),
@@ -52,10 +73,13 @@ def command(
 ) -> None:
     """Print the log-probability of given translations, one per line, in the order of the lines.
 
-    With `--on-error blank`, the place of a pair that cannot be processed has `nan`, or with `--json` an object with the key `error`.
+    With `--on-error blank`, the place of a pair that cannot be processed has `nan`, or with
+    `--json` an object with the key `error`.
     """
     check_files(source=source, target=target)
     check_output(output, force)
     scorer = open_model(model)
     with progress_bar(source, output, 0, quiet) as progress:
-        write_results(scoring_job(scorer, tokens), line_pairs(source, target), output, on_error, progress)
+        write_results(
+            scoring_job(scorer, tokens), line_pairs(source, target), output, on_error, progress
+        )

@@ -24,9 +24,29 @@ from tfk_transformer.cli.arguments import (
 )
 from tfk_transformer.cli.progress import progress_bar
 from tfk_transformer.cli.text_commands.conversation import converse, is_interactive
-from tfk_transformer.cli.text_commands.documents import DocumentFile, Language, LinesFlag, TranslationJson, check_document, write_document
-from tfk_transformer.cli.text_lines import check_stream, given_texts, hint_at_terminal, print_streams, translation_job, write_results
-from tfk_transformer.cli.text_output import check_output, is_resumable, model_digest, nothing_to_resume, resumable_output
+from tfk_transformer.cli.text_commands.documents import (
+    DocumentFile,
+    Language,
+    LinesFlag,
+    TranslationJson,
+    check_document,
+    write_document,
+)
+from tfk_transformer.cli.text_lines import (
+    check_stream,
+    given_texts,
+    hint_at_terminal,
+    print_streams,
+    translation_job,
+    write_results,
+)
+from tfk_transformer.cli.text_output import (
+    check_output,
+    is_resumable,
+    model_digest,
+    nothing_to_resume,
+    resumable_output,
+)
 from tfk_transformer.text_files.compression import check_compression
 from tfk_transformer.text_files.output_file import OutputFile
 from tfk_transformer.text_files.records import Texts as PlainTexts
@@ -51,7 +71,8 @@ def command(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="The column of a .tsv file, or the value of a .jsonl file, that holds the texts of --input. A number is that of a column "
+            help="The column of a .tsv file, or the value of a .jsonl file, that holds the texts "
+            "of --input. A number is that of a column "
             "in a table without names.",
             rich_help_panel=INPUT,
         ),
@@ -63,7 +84,8 @@ def command(
             "--output",
             "-o",
             metavar="FILE",
-            help="The file for the translations: plain, .gz or .zst. It is written as FILE.partial until it is complete. "
+            help="The file for the translations: plain, .gz or .zst. It is written as FILE.partial "
+            "until it is complete. "
             "Default: standard output.",
             rich_help_panel=OUTPUT,
         ),
@@ -71,60 +93,94 @@ def command(
     output_field: Annotated[
         str,
         typer.Option(
-            metavar="NAME", help="The column or value for the translations in an --output of .tsv or .jsonl.", rich_help_panel=OUTPUT
+            metavar="NAME",
+            help="The column or value for the translations in an --output of .tsv or .jsonl.",
+            rich_help_panel=OUTPUT,
         ),
     ] = "translation",
     resume: Annotated[
         bool,
         typer.Option(
             "--resume",
-            help="Continue an interrupted run from --input to --output. Starts one if there is none.",
+            help=(
+                "Continue an interrupted run from --input to --output. Starts one if there is none."
+            ),
             rich_help_panel=OUTPUT,
         ),
     ] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Replace an --output that exists, or an unfinished run.", rich_help_panel=OUTPUT)
+        bool,
+        typer.Option(
+            "--force",
+            help="Replace an --output that exists, or an unfinished run.",
+            rich_help_panel=OUTPUT,
+        ),
     ] = False,
     as_json: TranslationJson = False,
     beam_size: Annotated[
         int | None,
         typer.Option(
             metavar="N",
-            help="Number of hypotheses that the search keeps for each sentence; 1 is greedy search. "
+            help="Number of hypotheses that the search keeps for each sentence; 1 is greedy "
+            "search. "
             f"Default: {DEFAULT_BEAM}, or 1 with --stream.",
             rich_help_panel=SEARCH,
         ),
     ] = None,
     setting: Settings = None,
     prefix: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="The forced beginning of every translation.", rich_help_panel=SEARCH)
+        str | None,
+        typer.Option(
+            metavar="TEXT",
+            help="The forced beginning of every translation.",
+            rich_help_panel=SEARCH,
+        ),
     ] = None,
     glossary: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Terms with their translations, which are forced: on each line a source term, a tab and its translation, UTF-8.",
+            help=(
+                "Terms with their translations, which are forced: on each line a source term, a "
+                "tab and its translation, UTF-8."
+            ),
             rich_help_panel=SEARCH,
         ),
     ] = None,
     stream: Annotated[
         bool,
-        typer.Option("--stream", help="Print each translation token by token, by greedy search or by sampling.", rich_help_panel=SEARCH),
+        typer.Option(
+            "--stream",
+            help="Print each translation token by token, by greedy search or by sampling.",
+            rich_help_panel=SEARCH,
+        ),
     ] = False,
     document: DocumentFile = None,
     language: Language = None,
     lines: LinesFlag = False,
     quiet: Quiet = False,
 ) -> None:
-    """Translate sentences, one per line, in the order of the lines. The translation of a blank line is blank.
+    """Translate sentences, one per line, in the order of the lines. The translation of a blank line
+    is blank.
 
-    Without TEXT and --input, on a terminal, translate what you type: a prompt with history, in which :set NAME=VALUE changes a search
-    setting and :quit ends.
+    Without TEXT and --input, on a terminal, translate what you type: a prompt with history, in
+    which :set NAME=VALUE changes a search setting and :quit ends.
 
-    With `--setting n_best=N`, print N lines per sentence, best first: NUMBER ||| TRANSLATION ||| SCORE. Sentences are numbered from 0.
-    With `--on-error skip`, the numbers of skipped sentences are missing; with `--on-error blank`, their lines are NUMBER |||  ||| nan.
+    With `--setting n_best=N`, print N lines per sentence, best first: NUMBER ||| TRANSLATION |||
+    SCORE. Sentences are numbered from 0. With `--on-error skip`, the numbers of skipped sentences
+    are missing; with `--on-error blank`, their lines are NUMBER |||  ||| nan.
     """
-    check_document(document, language, lines, text=text, input=input, prefix=prefix, field=field, stream=stream, resume=resume)
+    check_document(
+        document,
+        language,
+        lines,
+        text=text,
+        input=input,
+        prefix=prefix,
+        field=field,
+        stream=stream,
+        resume=resume,
+    )
     settings = search_settings(setting, beam_size, 1 if stream else DEFAULT_BEAM)
     terms = _terms(glossary, stream)
     if document is not None:
@@ -155,7 +211,9 @@ def command(
         }
         run["glossary"] = None if glossary is None else content_digest(glossary)
         run |= {"json": True} if as_json else {}
-        out = resumable_output(output, resume, {**run, "records": type(written).__name__, "on_error": on_error.value})
+        out = resumable_output(
+            output, resume, {**run, "records": type(written).__name__, "on_error": on_error.value}
+        )
     if not as_json and is_interactive(text, input, output):
         converse(open_model(model), {**settings, **terms}, prefix, stream)
         return
@@ -179,7 +237,10 @@ def _check_json(as_json: bool, stream: bool, written: PlainTexts) -> None:
     if as_json and stream:
         raise ValueError("--json: expected no --stream, which prints text; leave out either.")
     if as_json and type(written) is not PlainTexts:
-        raise ValueError("--json: expected an --input and an --output of plain lines, got records of .tsv or .jsonl; leave it out.")
+        raise ValueError(
+            "--json: expected an --input and an --output of plain lines, got records of .tsv or "
+            ".jsonl; leave it out."
+        )
 
 
 def _terms(glossary: Path | None, stream: bool) -> dict[str, Any]:
@@ -187,7 +248,10 @@ def _terms(glossary: Path | None, stream: bool) -> dict[str, Any]:
     if glossary is None:
         return {}
     if stream:
-        raise ValueError("--stream: expected no --glossary, since a stream cannot be taken back; leave out either.")
+        raise ValueError(
+            "--stream: expected no --glossary, since a stream cannot be taken back; leave out "
+            "either."
+        )
     check_files(glossary=glossary)
     from tfk_transformer.glossary.terms import Glossary
 

@@ -15,22 +15,33 @@ class Mark(NamedTuple):
 
 
 def paired(marks: Sequence[Mark]) -> list[Item]:
-    """Return the items, with a number for each pair of beginning and end. One without a partner, or not well nested, is a point."""
+    """Return the items, with a number for each pair of beginning and end. One without a partner, or
+    not well nested, is a point.
+    """
     items = [mark.item for mark in marks]
     waiting: list[int] = []
     for number, mark in enumerate(marks):
         if mark.item.kind is Kind.OPEN:
             waiting.append(number)
         elif mark.item.kind is Kind.CLOSE:
-            depth = next((depth for depth, n in enumerate(reversed(waiting)) if marks[n].name == mark.name), len(waiting))
+            depth = next(
+                (depth for depth, n in enumerate(reversed(waiting)) if marks[n].name == mark.name),
+                len(waiting),
+            )
             inner = waiting[len(waiting) - depth :]
             if depth == len(waiting) or any(marks[n].is_sure for n in inner):
                 items[number] = _point(mark.item)
                 continue
             del waiting[len(waiting) - depth :]
             start = waiting.pop()
-            items[start], items[number] = items[start]._replace(pair=start), mark.item._replace(pair=start)
-    return [_point(item) if item.kind in (Kind.OPEN, Kind.CLOSE) and item.pair < 0 else item for item in items]
+            items[start], items[number] = (
+                items[start]._replace(pair=start),
+                mark.item._replace(pair=start),
+            )
+    return [
+        _point(item) if item.kind in (Kind.OPEN, Kind.CLOSE) and item.pair < 0 else item
+        for item in items
+    ]
 
 
 def _point(item: Item) -> Item:

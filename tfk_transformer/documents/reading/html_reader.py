@@ -1,4 +1,6 @@
-"""HTML to items, by the parser of the standard library, which tells where in the document each tag and text is."""
+"""HTML to items, by the parser of the standard library, which tells where in the document each tag
+and text is.
+"""
 
 import html
 from html.parser import HTMLParser
@@ -8,13 +10,28 @@ from tfk_transformer.documents.items import STAND_IN, Item, Kind
 from tfk_transformer.documents.reading.elements import Mark, paired
 
 INLINE = set(
-    "a abbr acronym b bdi bdo big cite data del dfn em font i ins label mark nobr q rb rp rt ruby s small span strike strong sub sup "
+    "a abbr acronym b bdi bdo big cite data del dfn em font i ins label mark nobr q rb rp rt ruby "
+    "s small span strike strong sub sup "
     "time tt u".split()
 )
 POINTS = {"img", "wbr", "input", "slot"}  # they have no text and stand inside of a sentence
-WORDS = {"code", "kbd", "samp", "var", "math", "svg", "object", "iframe", "audio", "video", "canvas"}  # untouched, inside of a sentence
+# Untouched, inside of a sentence.
+WORDS = {
+    "code",
+    "kbd",
+    "samp",
+    "var",
+    "math",
+    "svg",
+    "object",
+    "iframe",
+    "audio",
+    "video",
+    "canvas",
+}
 UNTOUCHED = {"script", "style", "pre", "textarea", "template", "noscript"}
-VOID = set("area base br col embed hr img input link meta param source track wbr".split())  # elements without an end
+# Elements without an end.
+VOID = set("area base br col embed hr img input link meta param source track wbr".split())
 
 
 class Event(NamedTuple):
@@ -44,7 +61,9 @@ class _Parser(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         found = dict(attrs)
-        marked = found.get("translate") == "no" or "notranslate" in (found.get("class") or "").split()
+        marked = (
+            found.get("translate") == "no" or "notranslate" in (found.get("class") or "").split()
+        )
         self._note("start", tag, marked or tag in WORDS or tag in UNTOUCHED)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -78,7 +97,8 @@ class _Parser(HTMLParser):
 def read_html(document: str) -> list[Item]:
     """Return the items of an HTML document or fragment.
 
-    Scripts, styles, preformatted text, code, and elements with `translate="no"` or the class `notranslate` are no text.
+    Scripts, styles, preformatted text, code, and elements with `translate="no"` or the class
+    `notranslate` are no text.
     """
     events = _Parser(document).events
     ends = [event.start for event in events[1:]] + [len(document)]
@@ -86,10 +106,16 @@ def read_html(document: str) -> list[Item]:
     n = 0
     while n < len(events):
         event = events[n]
-        last = _last_of(events, n) if event.kind == "start" and event.is_untouched and event.data not in VOID else n
+        last = (
+            _last_of(events, n)
+            if event.kind == "start" and event.is_untouched and event.data not in VOID
+            else n
+        )
         if last > n:
             kind = Kind.BREAK if event.data not in INLINE | WORDS else Kind.POINT
-            marks.append(Mark(Item(kind, event.start, ends[last], STAND_IN if kind is Kind.POINT else "")))
+            marks.append(
+                Mark(Item(kind, event.start, ends[last], STAND_IN if kind is Kind.POINT else ""))
+            )
         else:
             marks.append(_mark(event, document[event.start : ends[n]], ends[n]))
         n = last + 1
@@ -116,10 +142,16 @@ def _mark(event: Event, raw: str, end: int) -> Mark:
         return Mark(Item(Kind.TEXT, event.start, end, event.data))
     if event.kind == "entity":
         return Mark(Item(Kind.TEXT, event.start, end, html.unescape(raw)))
-    if event.kind == "comment" or event.data in POINTS or (event.kind == "empty" and event.data in INLINE):
+    if (
+        event.kind == "comment"
+        or event.data in POINTS
+        or (event.kind == "empty" and event.data in INLINE)
+    ):
         return Mark(Item(Kind.POINT, event.start, end))
     if event.data in INLINE and event.kind in ("start", "end"):
-        return Mark(Item(Kind.OPEN if event.kind == "start" else Kind.CLOSE, event.start, end), event.data)
+        return Mark(
+            Item(Kind.OPEN if event.kind == "start" else Kind.CLOSE, event.start, end), event.data
+        )
     return Mark(Item(Kind.BREAK, event.start, end))
 
 

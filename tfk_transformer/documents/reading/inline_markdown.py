@@ -1,4 +1,6 @@
-"""Inline Markdown to items: markdown-it-py's inline rules, which are told to note where in the text they applied."""
+"""Inline Markdown to items: markdown-it-py's inline rules, which are told to note where in the text
+they applied.
+"""
 
 import re
 from collections.abc import Callable, Sequence
@@ -13,7 +15,18 @@ from tfk_transformer.documents.items import STAND_IN, Item, Kind
 from tfk_transformer.documents.reading.elements import Mark, paired
 from tfk_transformer.documents.reading.html_reader import INLINE
 
-RULES = ("newline", "escape", "backticks", "strikethrough", "emphasis", "link", "image", "autolink", "html_inline", "entity")
+RULES = (
+    "newline",
+    "escape",
+    "backticks",
+    "strikethrough",
+    "emphasis",
+    "link",
+    "image",
+    "autolink",
+    "html_inline",
+    "entity",
+)
 TAG = re.compile(r"<(/?)([A-Za-z][\w-]*)[^>]*?(/?)>", re.DOTALL)
 Rule = Callable[[StateInline, bool], bool]
 
@@ -28,7 +41,9 @@ class Note(NamedTuple):
 
 
 def parser() -> MarkdownIt:
-    """Return a parser of CommonMark with tables, strikethrough and front matter, which leaves inline content to `read_inline`."""
+    """Return a parser of CommonMark with tables, strikethrough and front matter, which leaves
+    inline content to `read_inline`.
+    """
     found = MarkdownIt("commonmark").enable(["table", "strikethrough"]).use(front_matter_plugin)
     found.core.ruler.enableOnly(["normalize", "block"])
     found.inline.ruler2.disable("fragments_join")
@@ -46,7 +61,11 @@ def _noting(name: str, rule: Rule) -> Rule:
         if notes is None:
             return rule(state, silent)
         start = state.pos
-        label_end = state.md.helpers.parseLinkLabel(state, start, True) if name == "link" and state.src[start] == "[" else -1
+        label_end = (
+            state.md.helpers.parseLinkLabel(state, start, True)
+            if name == "link" and state.src[start] == "["
+            else -1
+        )
         if name != "image":  # it parses its text as a document of its own
             state.env["notes"] = notes
         applied = rule(state, silent)
@@ -96,14 +115,22 @@ def read_inline(md: MarkdownIt, text: str, env: dict[str, Any]) -> list[Item]:
 
 
 def _whole(notes: Sequence[Note]) -> list[Note]:
-    """Return the notes, those of the two delimiters of strong emphasis as one: the parser empties the outer token of the two."""
+    """Return the notes, those of the two delimiters of strong emphasis as one: the parser empties
+    the outer token of the two.
+    """
     found: list[Note] = []
     outer: Note | None = None
     for note in sorted(notes, key=lambda note: note.start):
         kind = note.token.type if note.rule == "delimiter" and note.token else ""
         if kind == "text" and note.token and not note.token.content:
             last = found[-1] if found else None
-            if last and last.token and last.token.type == "strong_close" and last.end == note.start and last.end - last.start == 1:
+            if (
+                last
+                and last.token
+                and last.token.type == "strong_close"
+                and last.end == note.start
+                and last.end - last.start == 1
+            ):
                 found[-1] = last._replace(end=note.end)
             else:
                 outer = note
@@ -123,12 +150,16 @@ def _marks(notes: Sequence[Note], text: str) -> list[Mark | None]:
 def _mark(note: Note, raw: str) -> Mark | None:
     place = (note.start, note.end)
     if note.rule in ("link_open", "link_close"):
-        return Mark(Item(Kind.OPEN if note.rule == "link_open" else Kind.CLOSE, *place), "link", True)
+        return Mark(
+            Item(Kind.OPEN if note.rule == "link_open" else Kind.CLOSE, *place), "link", True
+        )
     token = note.token
     assert token is not None
     if note.rule == "delimiter":
         name, _, end = token.type.rpartition("_")
-        return Mark(Item(Kind.OPEN if end == "open" else Kind.CLOSE, *place, needs_text=True), name, True)
+        return Mark(
+            Item(Kind.OPEN if end == "open" else Kind.CLOSE, *place, needs_text=True), name, True
+        )
     if token.type == "hardbreak":
         return Mark(Item(Kind.BREAK, *place))
     if note.rule in ("newline", "escape", "entity"):

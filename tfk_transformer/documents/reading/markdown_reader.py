@@ -1,4 +1,6 @@
-"""Markdown to items: blocks by markdown-it-py, and the places of their content in the document's lines."""
+"""Markdown to items: blocks by markdown-it-py, and the places of their content in the document's
+lines.
+"""
 
 import itertools
 import re
@@ -12,11 +14,14 @@ from tfk_transformer.documents.reading.inline_markdown import parser, read_inlin
 
 LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|$)")  # the line ends of CommonMark
 SPECIAL = re.compile(r"[\\`*\[\]<|]|(?<!\w)_|_(?!\w)|~~|&(?=#?\w+;)")
-BLOCK_START = re.compile(r"(#+|>|[+=-]+|\d+[.)])(?=\s|$)")  # what begins a heading, a quotation or a list item where a line begins
+# What begins a heading, a quotation or a list item where a line begins.
+BLOCK_START = re.compile(r"(#+|>|[+=-]+|\d+[.)])(?=\s|$)")
 
 
 def read_markdown(document: str) -> list[Item]:
-    """Return the items of a Markdown document: the text of its paragraphs, headings, list items and tables."""
+    """Return the items of a Markdown document: the text of its paragraphs, headings, list items and
+    tables.
+    """
     md = parser()
     env: dict[str, Any] = {}
     lines = [(found.start(), found[0]) for found in LINE.finditer(document)]
@@ -24,12 +29,18 @@ def read_markdown(document: str) -> list[Item]:
     items: list[Item] = []
     for holder, token in itertools.pairwise(md.parse(document, env)):
         if token.type == "inline" and token.map and (places := _places(token, holder, lines, done)):
-            items += [*(_moved(item, places) for item in read_inline(md, token.content, env)), Item(Kind.BREAK, places[-1], places[-1])]
+            items += [
+                *(_moved(item, places) for item in read_inline(md, token.content, env)),
+                Item(Kind.BREAK, places[-1], places[-1]),
+            ]
     return items
 
 
-def _places(token: Token, holder: Token, lines: Sequence[tuple[int, str]], done: list[int]) -> list[int] | None:
-    """Return the place in the document of each character of a token's content and of its end, or None if one cannot be found.
+def _places(
+    token: Token, holder: Token, lines: Sequence[tuple[int, str]], done: list[int]
+) -> list[int] | None:
+    """Return the place in the document of each character of a token's content and of its end, or
+    None if one cannot be found.
 
     Args:
         token: the token.
@@ -52,9 +63,13 @@ def _places(token: Token, holder: Token, lines: Sequence[tuple[int, str]], done:
 
 
 def _found(content: str, line: str, holder: Token, done: int) -> list[int]:
-    """Return the place of each character of some content in its line; none if the content is not there."""
+    """Return the place of each character of some content in its line; none if the content is not
+    there.
+    """
     if holder.type in ("th_open", "td_open"):
-        pattern = "".join(r"(\\?\|)" if character == "|" else f"({re.escape(character)})" for character in content)
+        pattern = "".join(
+            r"(\\?\|)" if character == "|" else f"({re.escape(character)})" for character in content
+        )
         found = re.compile(pattern).search(line, done)
         return [found.end(n + 1) - 1 for n in range(len(content))] if found else []
     if holder.type == "heading_open" and holder.markup.startswith("#"):
@@ -72,7 +87,9 @@ def _moved(item: Item, places: Sequence[int]) -> Item:
 
 
 def escape_markdown(text: str, following: str = "") -> str:
-    """Return what stands for a text in Markdown: no character of it is markup, whatever markup follows."""
+    """Return what stands for a text in Markdown: no character of it is markup, whatever markup
+    follows.
+    """
     found = SPECIAL.sub(lambda match: "".join(f"\\{character}" for character in match[0]), text)
     if found.endswith("!") and following.startswith("["):
         found = f"{found[:-1]}\\!"

@@ -17,7 +17,10 @@ def read_text(document: str, lines: bool = False) -> list[Item]:
     """
     items, done = [], 0
     for end in (LINE_END if lines else BLANK_LINES).finditer(document):
-        items += [Item(Kind.TEXT, done, end.start(), document[done : end.start()]), Item(Kind.BREAK, *end.span())]
+        items += [
+            Item(Kind.TEXT, done, end.start(), document[done : end.start()]),
+            Item(Kind.BREAK, *end.span()),
+        ]
         done = end.end()
     return [*items, Item(Kind.TEXT, done, len(document), document[done:])]
 

@@ -1,4 +1,6 @@
-"""What the configurations of BART's descendants in Hugging Face's layout have in common, MarianMT among them."""
+"""What the configurations of BART's descendants in Hugging Face's layout have in common, MarianMT
+among them.
+"""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal, Self
@@ -43,15 +45,23 @@ class BartConfig(Record):
 
     def _equal_values(self) -> Sequence[tuple[str, str]]:
         """Return pairs of values that must be equal. The second of a pair may be None."""
-        return [("encoder_attention_heads", "decoder_attention_heads"), ("encoder_ffn_dim", "decoder_ffn_dim")]
+        return [
+            ("encoder_attention_heads", "decoder_attention_heads"),
+            ("encoder_ffn_dim", "decoder_ffn_dim"),
+        ]
 
     def _problems(self) -> Iterable[str]:
         for one, other in self._equal_values():
             if getattr(self, other) not in (None, getattr(self, one)):
-                yield f"{other}: expected {getattr(self, one)}, the value of {one}, got {getattr(self, other)}"
+                yield (
+                    f"{other}: expected {getattr(self, one)}, the value of {one}, got "
+                    f"{getattr(self, other)}"
+                )
 
     def common_options(self) -> dict[str, Any]:
-        """Return the options of a `TransformerConfig` that follow from these values in every family."""
+        """Return the options of a `TransformerConfig` that follow from these values in every
+        family.
+        """
         return {
             "model_dim": self.d_model,
             "num_heads": self.encoder_attention_heads,
@@ -70,7 +80,9 @@ class BartConfig(Record):
 
 
 def common_values(config: TransformerConfig) -> dict[str, Any]:
-    """Return the values of a config.json that follow from a `Transformer` in every family; the reverse of `common_options`."""
+    """Return the values of a config.json that follow from a `Transformer` in every family; the
+    reverse of `common_options`.
+    """
     names = {ours: theirs for theirs, ours in ACTIVATIONS.items()}
     return {
         "d_model": config.model_dim,

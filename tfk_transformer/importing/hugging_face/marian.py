@@ -1,7 +1,8 @@
 """MarianMT, the family of the opus-mt models, in Hugging Face's layout.
 
-Its layers are those of BART with norms after the residual connections and sinusoidal positions. The decoder starts with the padding
-token, whose row serves the start token here; padding itself is never predicted.
+Its layers are those of BART with norms after the residual connections and sinusoidal positions. The
+decoder starts with the padding token, whose row serves the start token here; padding itself is
+never predicted.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -13,8 +14,24 @@ import numpy as np
 from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.constants import END_ID, PAD_ID, START_ID
 from tfk_transformer.importing.hugging_face.bart_config import BartConfig, common_values
-from tfk_transformer.importing.hugging_face.bart_layers import OUTPUT, SHARED, SOURCE, TARGET, Array, layers_of, read_arrays
-from tfk_transformer.importing.hugging_face.model_folder import GENERATION, Arrays, check_files, one_of, open_arrays, read_json, read_pieces
+from tfk_transformer.importing.hugging_face.bart_layers import (
+    OUTPUT,
+    SHARED,
+    SOURCE,
+    TARGET,
+    Array,
+    layers_of,
+    read_arrays,
+)
+from tfk_transformer.importing.hugging_face.model_folder import (
+    GENERATION,
+    Arrays,
+    check_files,
+    one_of,
+    open_arrays,
+    read_json,
+    read_pieces,
+)
 from tfk_transformer.importing.hugging_face.search_notes import known_settings
 from tfk_transformer.importing.imported import Imported
 from tfk_transformer.importing.languages import Languages, check_no_languages
@@ -34,7 +51,8 @@ from tfk_transformer.importing.vocabulary import (
 from tfk_transformer.layers.position_encoding import position_table
 
 POSITIONS = ("model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight")
-ONE_TABLE = {"all": (SHARED, SOURCE, TARGET, OUTPUT), "target": (TARGET, OUTPUT), "none": ()}  # names of one table, by what is tied
+# Names of one table, by what is tied.
+ONE_TABLE = {"all": (SHARED, SOURCE, TARGET, OUTPUT), "target": (TARGET, OUTPUT), "none": ()}
 
 
 class MarianConfig(BartConfig):
@@ -51,13 +69,18 @@ class MarianConfig(BartConfig):
     static_position_embeddings: Literal[True] = True
 
     def _equal_values(self) -> Sequence[tuple[str, str]]:
-        shared = [("vocab_size", "decoder_vocab_size")] if self.share_encoder_decoder_embeddings else []
+        shared = (
+            [("vocab_size", "decoder_vocab_size")] if self.share_encoder_decoder_embeddings else []
+        )
         return [*super()._equal_values(), *shared]
 
     def _problems(self) -> Iterable[str]:
         yield from super()._problems()
         if self.share_encoder_decoder_embeddings and not self.tie_word_embeddings:
-            yield "tie_word_embeddings: expected True with share_encoder_decoder_embeddings, got False"
+            yield (
+                "tie_word_embeddings: expected True with share_encoder_decoder_embeddings, got "
+                "False"
+            )
 
     @property
     def target_rows(self) -> int:
@@ -85,7 +108,9 @@ class MarianConfig(BartConfig):
 
     @classmethod
     def of_options(cls, config: TransformerConfig) -> Self:
-        """Return the values for a `Transformer`, whose ids are the rows of the tables; the reverse of `to_options`."""
+        """Return the values for a `Transformer`, whose ids are the rows of the tables; the reverse
+        of `to_options`.
+        """
         return cls(
             **common_values(config),
             vocab_size=config.source_vocab_size,
@@ -103,21 +128,27 @@ def read_marian(folder: Path, values: Mapping[str, Any], languages: Languages) -
     """Read a folder of MarianMT.
 
     Args:
-        folder: with `source.spm`, `target.spm`, `vocab.json` (and `target_vocab.json`, if the sides have vocabularies of their own),
-            and weights.
+        folder: with `source.spm`, `target.spm`, `vocab.json` (and `target_vocab.json`, if the sides
+            have vocabularies of their own), and weights.
         values: its config.json.
         languages: none.
 
     Raises:
-        ValueError: if languages are given, files or arrays are missing or do not fit, or values are not supported.
+        ValueError: if languages are given, files or arrays are missing or do not fit, or values are
+            not supported.
     """
     check_no_languages(languages, "MarianMT")
     given = MarianConfig(**values)
     source, target = _read_sides(folder, given)
-    never = [[given.pad_token_id], *([] if target.vocabulary.silent[START_ID] else [[given.decoder_start_token_id]])]
+    never = [
+        [given.pad_token_id],
+        *([] if target.vocabulary.silent[START_ID] else [[given.decoder_start_token_id]]),
+    ]
     config = given.to_options(source.vocabulary, target.vocabulary)
     arrays = _arrays(open_arrays(folder), given, config, source.vocabulary, target.vocabulary)
-    search, notes = known_settings([values, read_json(folder / GENERATION)], given.max_position_embeddings, never)
+    search, notes = known_settings(
+        [values, read_json(folder / GENERATION)], given.max_position_embeddings, never
+    )
     return Imported(config, arrays, source.model, target.model, "MarianMT", search, notes)
 
 
@@ -133,15 +164,25 @@ def _read_sides(folder: Path, given: MarianConfig) -> tuple[Side, Side]:
     names = ("vocab.json", "vocab.json" if given.tied == "all" else "target_vocab.json")
     check_files(folder, dict.fromkeys(["source.spm", "target.spm", *names]))
     first, second = (read_pieces(folder / name) for name in names)
-    source_model, target_model = (parsed_model((folder / name).read_bytes(), str(folder / name)) for name in ("source.spm", "target.spm"))
+    source_model, target_model = (
+        parsed_model((folder / name).read_bytes(), str(folder / name))
+        for name in ("source.spm", "target.spm")
+    )
     own = set(text_pieces(source_model))
     start = _own_start(second, given, own | set(text_pieces(target_model)))
     special = _special(second, start)._replace(start=given.decoder_start_token_id)
     check_rows(special, given.pad_token_id, given.eos_token_id, folder / names[1])
-    source = arranged(first, given.vocab_size, special if given.tied == "all" else _special(first, start), lacking=own - set(first))
+    source = arranged(
+        first,
+        given.vocab_size,
+        special if given.tied == "all" else _special(first, start),
+        lacking=own - set(first),
+    )
     target = source if given.tied == "all" else arranged(second, given.target_rows, special)
     tags = [piece for piece in first if is_tag(piece) and piece not in own]
-    return Side(source, sentencepiece_model(source_model, source, tags)), Side(target, sentencepiece_model(target_model, target))
+    return Side(source, sentencepiece_model(source_model, source, tags)), Side(
+        target, sentencepiece_model(target_model, target)
+    )
 
 
 def is_tag(piece: str) -> bool:
@@ -149,8 +190,12 @@ def is_tag(piece: str) -> bool:
     return piece.startswith(">>") and piece.endswith("<<")
 
 
-def _own_start(pieces: Mapping[str, int], given: MarianConfig, texts: Collection[str]) -> str | None:
-    """Return the piece that the decoder starts with, if it is for nothing else; opus-mt models start with the padding."""
+def _own_start(
+    pieces: Mapping[str, int], given: MarianConfig, texts: Collection[str]
+) -> str | None:
+    """Return the piece that the decoder starts with, if it is for nothing else; opus-mt models
+    start with the padding.
+    """
     other = {END, UNKNOWN, PAD}.union(texts)
     found = [piece for piece, row in pieces.items() if row == given.decoder_start_token_id]
     return next((piece for piece in found if piece not in other and not is_tag(piece)), None)
@@ -158,10 +203,20 @@ def _own_start(pieces: Mapping[str, int], given: MarianConfig, texts: Collection
 
 def _special(pieces: Mapping[str, int], start: str | None) -> Special:
     special = special_rows(pieces)
-    return special._replace(start=pieces[start], own_start=True) if start is not None and start in pieces else special
+    return (
+        special._replace(start=pieces[start], own_start=True)
+        if start is not None and start in pieces
+        else special
+    )
 
 
-def _arrays(file: Arrays, given: MarianConfig, config: TransformerConfig, source: Vocabulary, target: Vocabulary) -> dict[str, np.ndarray]:
+def _arrays(
+    file: Arrays,
+    given: MarianConfig,
+    config: TransformerConfig,
+    source: Vocabulary,
+    target: Vocabulary,
+) -> dict[str, np.ndarray]:
     """Return all weights of the model, read from a file.
 
     Raises:
@@ -169,17 +224,27 @@ def _arrays(file: Arrays, given: MarianConfig, config: TransformerConfig, source
     """
     wanted = {**layers_of(file, config), **_tables(file, given, source, target)}
     # Positions are checked apart, and other names of a table are equal.
-    arrays = read_arrays(file, wanted, {*POSITIONS, *ONE_TABLE[given.tied]}, target, given.target_rows)
+    arrays = read_arrays(
+        file, wanted, {*POSITIONS, *ONE_TABLE[given.tied]}, target, given.target_rows
+    )
     _check_positions(file, config)
     return arrays
 
 
-def _tables(file: Arrays, given: MarianConfig, source: Vocabulary, target: Vocabulary) -> dict[str, Array]:
-    """Return the tables over the vocabularies. A table that is shared has one or several of its names in a file."""
+def _tables(
+    file: Arrays, given: MarianConfig, source: Vocabulary, target: Vocabulary
+) -> dict[str, Array]:
+    """Return the tables over the vocabularies. A table that is shared has one or several of its
+    names in a file.
+    """
 
     def array(name: str, rows: int, side: Vocabulary) -> Array:
         same = ONE_TABLE[given.tied]
-        return Array(one_of(file, same) if name in same else name, (rows, given.d_model), lambda table: table[side.rows])
+        return Array(
+            one_of(file, same) if name in same else name,
+            (rows, given.d_model),
+            lambda table: table[side.rows],
+        )
 
     tables = {"source_embedding/embeddings": array(SOURCE, given.vocab_size, source)}
     if given.tied != "all":
@@ -194,5 +259,10 @@ def _check_positions(file: Arrays, config: TransformerConfig) -> None:
     """Refuse a file with other positions than the family's."""
     table = position_table(config.positions, config.max_length, config.model_dim)
     for name in POSITIONS:
-        if name in file.shapes and not (file.shapes[name] == table.shape and np.allclose(file.read(name), table, atol=1e-3)):
-            raise ValueError(f"folder: expected the sinusoids of MarianMT as '{name}' of {file.path}, got another table.")
+        if name in file.shapes and not (
+            file.shapes[name] == table.shape and np.allclose(file.read(name), table, atol=1e-3)
+        ):
+            raise ValueError(
+                f"folder: expected the sinusoids of MarianMT as '{name}' of {file.path}, got "
+                "another table."
+            )

@@ -1,4 +1,6 @@
-"""The files of a folder in Hugging Face's layout: JSON, and weights that are read without running code."""
+"""The files of a folder in Hugging Face's layout: JSON, and weights that are read without running
+code.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -10,7 +12,12 @@ import safetensors
 from tfk_transformer.config.json_text import parsed_object
 from tfk_transformer.importing.vocabulary import END, PAD, UNKNOWN
 
-CONFIG, GENERATION, SAFETENSORS, PICKLE = "config.json", "generation_config.json", "model.safetensors", "pytorch_model.bin"
+CONFIG, GENERATION, SAFETENSORS, PICKLE = (
+    "config.json",
+    "generation_config.json",
+    "model.safetensors",
+    "pytorch_model.bin",
+)
 INDEX = ".index.json"  # after the name of a file of weights: which of several files has each array
 
 Shapes = dict[str, tuple[int, ...]]
@@ -36,7 +43,11 @@ def check_files(folder: Path, names: Iterable[str]) -> None:
     if not _weights(folder).is_file():
         missing.append(f"{SAFETENSORS} (or {PICKLE})")
     if missing:
-        got = f"{folder} without {', '.join(missing)}" if folder.is_dir() else f"{folder}, which is no folder"
+        got = (
+            f"{folder} without {', '.join(missing)}"
+            if folder.is_dir()
+            else f"{folder}, which is no folder"
+        )
         raise ValueError(f"folder: expected a model in Hugging Face's layout, got {got}.")
 
 
@@ -57,7 +68,10 @@ def read_pieces(path: Path) -> dict[str, int]:
     """
     pieces = read_json(path)
     if missing := [name for name in (END, UNKNOWN, PAD) if name not in pieces]:
-        raise ValueError(f"vocabulary: expected {END}, {UNKNOWN} and {PAD} in {path}, got none for {', '.join(missing)}.")
+        raise ValueError(
+            f"vocabulary: expected {END}, {UNKNOWN} and {PAD} in {path}, got none for "
+            f"{', '.join(missing)}."
+        )
     return pieces
 
 
@@ -74,7 +88,9 @@ def open_arrays(folder: Path) -> Arrays:
 
 
 def _weights(folder: Path) -> Path:
-    """Return the file of weights of a folder, or the index of several; if there is none, the path that is expected."""
+    """Return the file of weights of a folder, or the index of several; if there is none, the path
+    that is expected.
+    """
     paths = [folder / f"{name}{suffix}" for name in (SAFETENSORS, PICKLE) for suffix in ("", INDEX)]
     return next((path for path in paths if path.is_file()), paths[0])
 
@@ -90,7 +106,9 @@ class SafetensorsFile:
         self.path = path
         try:
             self._file = safetensors.safe_open(path, framework="np")
-            self.shapes: Shapes = {name: tuple(self._file.get_slice(name).get_shape()) for name in self._file.keys()}  # noqa: SIM118
+            self.shapes: Shapes = {
+                name: tuple(self._file.get_slice(name).get_shape()) for name in self._file.keys()
+            }  # noqa: SIM118
         except (safetensors.SafetensorError, OSError) as error:
             raise _unreadable(path, error) from None
 
@@ -103,7 +121,8 @@ class SafetensorsFile:
 
 
 class TorchFile:
-    """A file that `torch.save` wrote. PyTorch's restricted unpickler reads it, which makes tensors and runs no code of the file.
+    """A file that `torch.save` wrote. PyTorch's restricted unpickler reads it, which makes tensors
+    and runs no code of the file.
 
     Raises:
         ValueError: if the file is broken, or has more than tensors.
@@ -134,13 +153,31 @@ class SeveralFiles:
     def __init__(self, path: Path, kind: Callable[[Path], Arrays]) -> None:
         self.path = path
         names = read_json(path).get("weight_map")
-        if not isinstance(names, dict) or not all(isinstance(name, str) and Path(name).name == name for name in names.values()):
-            raise _unreadable(path, ValueError("expected the file of each array under weight_map, in the folder of this file"))
-        if missing := sorted({name for name in names.values() if not (path.parent / name).is_file()}):
-            raise _unreadable(path, ValueError(f"expected the files that it names, got none for {', '.join(missing)}"))
+        if not isinstance(names, dict) or not all(
+            isinstance(name, str) and Path(name).name == name for name in names.values()
+        ):
+            raise _unreadable(
+                path,
+                ValueError(
+                    "expected the file of each array under weight_map, in the folder of this file"
+                ),
+            )
+        if missing := sorted(
+            {name for name in names.values() if not (path.parent / name).is_file()}
+        ):
+            raise _unreadable(
+                path,
+                ValueError(f"expected the files that it names, got none for {', '.join(missing)}"),
+            )
         files = {name: kind(path.parent / name) for name in sorted(set(names.values()))}
         if absent := [array for array, name in names.items() if array not in files[name].shapes]:
-            raise _unreadable(path, ValueError(f"expected the arrays that it names in their files, got none for {', '.join(absent[:5])}"))
+            raise _unreadable(
+                path,
+                ValueError(
+                    "expected the arrays that it names in their files, got none for "
+                    f"{', '.join(absent[:5])}"
+                ),
+            )
         self._files = {array: files[name] for array, name in names.items()}
         self.shapes: Shapes = {array: file.shapes[array] for array, file in self._files.items()}
 
@@ -154,24 +191,31 @@ def _torch_tensors(path: Path) -> Mapping[str, Any]:
         import torch
     except ImportError:
         raise ImportError(
-            f"torch is not installed, and {path} is a pickle, which only torch reads without running its code. Install it with: "
+            f"torch is not installed, and {path} is a pickle, which only torch reads without "
+            "running its code. Install it with: "
             f"pip install torch, or use a folder with {SAFETENSORS}."
         ) from None
     try:
         found = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch's errors of broken files share no base but Exception
         raise _unreadable(path, error) from None
-    if not isinstance(found, dict) or not all(isinstance(tensor, torch.Tensor) for tensor in found.values()):
+    if not isinstance(found, dict) or not all(
+        isinstance(tensor, torch.Tensor) for tensor in found.values()
+    ):
         raise _unreadable(path, ValueError("expected tensors by name"))
     return found
 
 
 def _unreadable(path: Path, error: Exception) -> ValueError:
-    return ValueError(f"folder: the weights in {path} do not load: {(str(error).splitlines() or [type(error).__name__])[0][:300]}")
+    return ValueError(
+        f"folder: the weights in {path} do not load: "
+        f"{(str(error).splitlines() or [type(error).__name__])[0][:300]}"
+    )
 
 
 def one_of(arrays: Arrays, names: Iterable[str]) -> str:
-    """Return the first name that the file has of those that a shared array may have; the first one if it has none.
+    """Return the first name that the file has of those that a shared array may have; the first one
+    if it has none.
 
     Raises:
         ValueError: if the arrays of two of these names differ.
@@ -179,9 +223,14 @@ def one_of(arrays: Arrays, names: Iterable[str]) -> str:
     names = list(names)
     there = [name for name in names if name in arrays.shapes]
     if not all(_equal(arrays, there[0], name) for name in there[1:]):
-        raise ValueError(f"folder: expected one array under the names {', '.join(there)} in {arrays.path}, got several.")
+        raise ValueError(
+            f"folder: expected one array under the names {', '.join(there)} in {arrays.path}, got "
+            "several."
+        )
     return there[0] if there else names[0]
 
 
 def _equal(arrays: Arrays, one: str, other: str) -> bool:
-    return arrays.shapes[one] == arrays.shapes[other] and np.array_equal(arrays.read(one), arrays.read(other))
+    return arrays.shapes[one] == arrays.shapes[other] and np.array_equal(
+        arrays.read(one), arrays.read(other)
+    )

@@ -25,27 +25,41 @@ def known_settings(
     started: int = 1,
     chosen: Collection[str] = (),
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return the search settings that mean the same here, and a sentence on each of those that do not.
+    """Return the search settings that mean the same here, and a sentence on each of those that do
+    not.
 
     Args:
-        files: the values of config.json and of generation_config.json, which come first where both have one.
+        files: the values of config.json and of generation_config.json, which come first where both
+            have one.
         positions: tokens that the model reads and writes at most.
         silent: the `bad_words_ids` that this library never predicts.
-        started: tokens that their `max_length` counts before the first predicted one. Defaults to 1, the start token.
+        started: tokens that their `max_length` counts before the first predicted one. Defaults to
+            1, the start token.
         chosen: settings that the languages replace.
     """
     given = {name: value for file in files for name, value in file.items() if value is not None}
-    same = {ours: given[theirs] for theirs, ours in SAME.items() if isinstance(given.get(theirs), int) and given[theirs] > 0}
+    same = {
+        ours: given[theirs]
+        for theirs, ours in SAME.items()
+        if isinstance(given.get(theirs), int) and given[theirs] > 0
+    }
     if isinstance(longest := given.get("max_length"), int):
         same["max_length"] = max(1, min(longest, positions) - started)
-    changed = [name for name, neutral in NEUTRAL.items() if name not in chosen and given.get(name, neutral) != neutral]
+    changed = [
+        name
+        for name, neutral in NEUTRAL.items()
+        if name not in chosen and given.get(name, neutral) != neutral
+    ]
     notes = [f"{name} {given[name]} is not taken over" for name in changed]
-    if not isinstance(bad := given.get("bad_words_ids", []), list) or any(words not in silent for words in bad):
+    if not isinstance(bad := given.get("bad_words_ids", []), list) or any(
+        words not in silent for words in bad
+    ):
         notes.append("bad_words_ids other than padding are not taken over")
     if same.get("beam_size", 1) > 1:
         alpha = given.get("length_penalty", 1.0)
         notes.append(
-            f"length_penalty {alpha} of the folder divides a log-probability by length ** {alpha}; here, length_penalty alpha divides it "
+            f"length_penalty {alpha} of the folder divides a log-probability by length ** {alpha}; "
+            "here, length_penalty alpha divides it "
             "by ((5 + length) / 6) ** alpha: choose it anew"
         )
     return same, tuple(notes)

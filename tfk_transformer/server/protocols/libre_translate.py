@@ -33,28 +33,43 @@ def routes(served: ServedModel) -> APIRouter:
     router, settings = APIRouter(tags=["LibreTranslate"]), served.settings
     source, target = settings.source_language or UNKNOWN, settings.target_language or UNKNOWN
 
-    @router.post(KEY_IN_BODY, openapi_extra=described(TranslateRequest, FORM), responses=EVERY_REFUSAL)
+    @router.post(
+        KEY_IN_BODY, openapi_extra=described(TranslateRequest, FORM), responses=EVERY_REFUSAL
+    )
     async def translate(request: Request) -> Response:
         """Translate one text or several."""
         body = await body_of(request, settings)
         is_form = request.headers.get("content-type", "").partition(";")[0].strip().lower() == FORM
         # curl -d sends JSON as a form.
-        given = _of_form(body) if is_form and not body.lstrip().startswith(b"{") else parsed(TranslateRequest, body)
+        given = (
+            _of_form(body)
+            if is_form and not body.lstrip().startswith(b"{")
+            else parsed(TranslateRequest, body)
+        )
         check_key(settings, request, given.api_key)
         _check_languages(given, settings)
         texts = [given.q] if isinstance(given.q, str) else given.q
         found = await served.results(request, served.work(_search(given, served)), texts)
-        others = [[hypothesis.text for hypothesis in translation.hypotheses[1:]] for translation in found]
+        others = [
+            [hypothesis.text for hypothesis in translation.hypotheses[1:]] for translation in found
+        ]
         content: dict[str, Any] = {"translatedText": [translation.text for translation in found]}
         if given.alternatives:
             content["alternatives"] = others
-        return answer({name: values[0] for name, values in content.items()} if isinstance(given.q, str) else content)
+        return answer(
+            {name: values[0] for name, values in content.items()}
+            if isinstance(given.q, str)
+            else content
+        )
 
     @router.get("/languages", responses=refusals(503))
     async def languages() -> list[dict[str, Any]]:
         """Name the languages, as far as the server knows them."""
         targets: dict[str, list[str]] = {target: [], source: [target]}
-        return [{"code": code, "name": code, "targets": targets[code]} for code in dict.fromkeys((source, target))]
+        return [
+            {"code": code, "name": code, "targets": targets[code]}
+            for code in dict.fromkeys((source, target))
+        ]
 
     return router
 
@@ -66,12 +81,20 @@ def _of_form(body: bytes) -> TranslateRequest:
         Refusal: 400 if it is no form, 422 if a field is missing or wrong.
     """
     try:
-        fields = urllib.parse.parse_qs(body.decode("utf-8"), keep_blank_values=True, errors="strict", max_num_fields=1000)
-        found: dict[str, Any] = {name: values if name == "q" and len(values) > 1 else values[-1] for name, values in fields.items()}
+        fields = urllib.parse.parse_qs(
+            body.decode("utf-8"), keep_blank_values=True, errors="strict", max_num_fields=1000
+        )
+        found: dict[str, Any] = {
+            name: values if name == "q" and len(values) > 1 else values[-1]
+            for name, values in fields.items()
+        }
         if "alternatives" in found:
             found["alternatives"] = int(found["alternatives"])
     except ValueError:
-        raise Refusal(400, "body: expected the fields of a form in UTF-8, got others; correct them, or send JSON.") from None
+        raise Refusal(
+            400,
+            "body: expected the fields of a form in UTF-8, got others; correct them, or send JSON.",
+        ) from None
     return parsed(TranslateRequest, to_json(found).encode())
 
 
@@ -81,9 +104,18 @@ def _check_languages(given: TranslateRequest, settings: ServerSettings) -> None:
     Raises:
         Refusal: 422.
     """
-    for name, wanted, got in (("source", settings.source_language, given.source), ("target", settings.target_language, given.target)):
+    for name, wanted, got in (
+        ("source", settings.source_language, given.source),
+        ("target", settings.target_language, given.target),
+    ):
         if wanted is not None and got != wanted and (name, got) != ("source", "auto"):
-            raise Refusal(422, f"{name}: expected {wanted}, the model's language, got another; GET /languages lists them.")
+            raise Refusal(
+                422,
+                (
+                    f"{name}: expected {wanted}, the model's language, got another; GET /languages "
+                    "lists them."
+                ),
+            )
     if given.format not in FORMATS:
         raise Refusal(422, "format: expected text, got another; remove the markup and send text.")
 
@@ -98,6 +130,13 @@ def _search(given: TranslateRequest, served: ServedModel) -> dict[str, Any]:
         return {}
     most = served.settings.max_beam_size - 1
     if not 0 <= given.alternatives <= most:
-        raise Refusal(422, f"alternatives: expected a number from 0 to {most}, got {given.alternatives}; correct it.")
+        raise Refusal(
+            422,
+            (
+                f"alternatives: expected a number from 0 to {most}, got {given.alternatives}; "
+                "correct "
+                "it."
+            ),
+        )
     wanted = given.alternatives + 1
     return {"n_best": wanted, "beam_size": max(wanted, served.beam_size)}

@@ -17,8 +17,12 @@ from tfk_transformer.server.bodies import Body, body_of, described, parsed, refu
 from tfk_transformer.server.refusals import Refusal
 from tfk_transformer.server.served_model import NO_SCORE, ServedModel
 
-TRANSLATOR = {name: signatures.SAVED_MODEL[name] for name in ("serving_default", "translate", "score")}
-CLASSIFIER = {name: signatures.CLASSIFIER_SAVED_MODEL[name] for name in ("serving_default", "classify")}
+TRANSLATOR = {
+    name: signatures.SAVED_MODEL[name] for name in ("serving_default", "translate", "score")
+}
+CLASSIFIER = {
+    name: signatures.CLASSIFIER_SAVED_MODEL[name] for name in ("serving_default", "classify")
+}
 DTYPES = {"string": "DT_STRING", "int32": "DT_INT32", "float32": "DT_FLOAT"}
 
 
@@ -36,7 +40,10 @@ def routes(served: ServedModel) -> APIRouter:
     model = f"/v1/models/{settings.name}"
     version = f"{model}/versions/{settings.version}"
     known = CLASSIFIER if served.classifies else TRANSLATOR
-    documented: dict[str, Any] = {"openapi_extra": described(PredictRequest), "responses": refusals(400, 408, 413, 429, 503, 504)}
+    documented: dict[str, Any] = {
+        "openapi_extra": described(PredictRequest),
+        "responses": refusals(400, 408, 413, 429, 503, 504),
+    }
 
     async def predict(request: Request) -> Response:
         """Run a signature on texts."""
@@ -44,16 +51,33 @@ def routes(served: ServedModel) -> APIRouter:
             given = parsed(PredictRequest, await body_of(request, settings))
             if given.signature_name not in known:
                 hint = nearest(given.signature_name, known)
-                raise Refusal(400, f"signature_name: expected one of {', '.join(known)}, got another; correct the name.{hint}")
+                raise Refusal(
+                    400,
+                    (
+                        f"signature_name: expected one of {', '.join(known)}, got another; correct "
+                        f"the name.{hint}"
+                    ),
+                )
             columns = _columns(given, known[given.signature_name])
             outputs = await _outputs(served, request, given.signature_name, columns)
         if given.instances is None:
             return answer({"outputs": outputs})
-        return answer({"predictions": [dict(zip(outputs, row, strict=True)) for row in zip(*outputs.values(), strict=True)]})
+        return answer(
+            {
+                "predictions": [
+                    dict(zip(outputs, row, strict=True))
+                    for row in zip(*outputs.values(), strict=True)
+                ]
+            }
+        )
 
     async def status() -> dict[str, Any]:
         """Tell that the model is there."""
-        state = {"version": settings.version, "state": "AVAILABLE", "status": {"error_code": "OK", "error_message": ""}}
+        state = {
+            "version": settings.version,
+            "state": "AVAILABLE",
+            "status": {"error_code": "OK", "error_message": ""},
+        }
         return {"model_version_status": [state]}
 
     async def metadata() -> dict[str, Any]:
@@ -86,9 +110,16 @@ def _columns(given: PredictRequest, signature: Signature) -> dict[str, Any]:
         Refusal: 400 if they are not those of the signature.
     """
     if (given.inputs is None) == (given.instances is None):
-        raise Refusal(400, 'body: expected either "inputs" or "instances", got neither or both; send one of them.')
+        raise Refusal(
+            400,
+            'body: expected either "inputs" or "instances", got neither or both; send one of them.',
+        )
     rows = given.instances
-    required = [spec.name for spec in signature.inputs if spec.dtype == "string" and spec is not signatures.PREFIX]
+    required = [
+        spec.name
+        for spec in signature.inputs
+        if spec.dtype == "string" and spec is not signatures.PREFIX
+    ]
     columns = given.inputs if rows is None else rows
     if rows and all(isinstance(row, dict) and row.keys() == set(required) for row in rows):
         columns = {name: [row[name] for row in rows] for name in required}
@@ -96,23 +127,49 @@ def _columns(given: PredictRequest, signature: Signature) -> dict[str, Any]:
         columns = {required[0]: columns}  # a single input needs no name
     names = {spec.name for spec in signature.inputs}
     if not isinstance(columns, dict) or not set(required) <= columns.keys() <= names:
-        raise Refusal(400, f"inputs: expected {', '.join(required)} by name, and of others only those of the signature; correct them.")
+        raise Refusal(
+            400,
+            (
+                f"inputs: expected {', '.join(required)} by name, and of others only those of the "
+                "signature; correct them."
+            ),
+        )
     return columns
 
 
-async def _outputs(served: ServedModel, request: Request, name: str, columns: Mapping[str, Any]) -> dict[str, list[Any]]:
+async def _outputs(
+    served: ServedModel, request: Request, name: str, columns: Mapping[str, Any]
+) -> dict[str, list[Any]]:
     """Run a signature, and return its outputs by name."""
     first = _texts(columns, "source" if name == "score" else "text")
     if name == "score":
-        return _scores(await served.outcomes(request, Work("score"), first, _texts(columns, "target", len(first))))
+        return _scores(
+            await served.outcomes(
+                request, Work("score"), first, _texts(columns, "target", len(first))
+            )
+        )
     if served.classifies:
-        found = _labels(await served.outcomes(request, served.work({}), first), list(getattr(served.model, "labels", ())))
-        return found if name == "classify" else {output: found[output] for output in ("label", "probability")}
-    given = {setting: value for setting, value in columns.items() if setting not in ("text", "prefix")}
+        found = _labels(
+            await served.outcomes(request, served.work({}), first),
+            list(getattr(served.model, "labels", ())),
+        )
+        return (
+            found
+            if name == "classify"
+            else {output: found[output] for output in ("label", "probability")}
+        )
+    given = {
+        setting: value for setting, value in columns.items() if setting not in ("text", "prefix")
+    }
     work = served.work(given)
     prefixes = _texts(columns, "prefix") if "prefix" in columns else [""]
-    prefixes = prefixes * len(first) if len(prefixes) == 1 else _texts(columns, "prefix", len(first))
-    rows = [_hypotheses(outcome, dict(work.settings).get("n_best", 1)) for outcome in await served.outcomes(request, work, first, prefixes)]
+    prefixes = (
+        prefixes * len(first) if len(prefixes) == 1 else _texts(columns, "prefix", len(first))
+    )
+    rows = [
+        _hypotheses(outcome, dict(work.settings).get("n_best", 1))
+        for outcome in await served.outcomes(request, work, first, prefixes)
+    ]
     texts, scores = [[h[0] for h in row] for row in rows], [[h[1] for h in row] for row in rows]
     if name == "translate":
         return {"translations": texts, "scores": scores}
@@ -129,7 +186,9 @@ def _texts(columns: Mapping[str, Any], name: str, count: int | None = None) -> l
     texts = [_text(value) for value in values] if isinstance(values, list) else [None]
     if None in texts or count not in (None, len(texts)):
         number = "texts" if count is None else f"{count} texts"
-        raise Refusal(400, f"{name}: expected a list of {number}, got another value; correct this input.")
+        raise Refusal(
+            400, f"{name}: expected a list of {number}, got another value; correct this input."
+        )
     return [text for text in texts if text is not None]
 
 
@@ -141,7 +200,9 @@ def _text(value: Any) -> str | None:
 
 
 def _hypotheses(outcome: Outcome, n_best: int) -> list[tuple[str, float]]:
-    """Return the hypotheses of a text; a text that the model cannot process has the score NaN, as in a SavedModel."""
+    """Return the hypotheses of a text; a text that the model cannot process has the score NaN, as
+    in a SavedModel.
+    """
     if isinstance(outcome, TextProblem):
         return [("", math.nan)] * n_best
     found = [(hypothesis.text, hypothesis.score) for hypothesis in outcome.hypotheses]
@@ -149,12 +210,19 @@ def _hypotheses(outcome: Outcome, n_best: int) -> list[tuple[str, float]]:
 
 
 def _scores(outcomes: Sequence[Outcome]) -> dict[str, list[Any]]:
-    scored = [(math.nan, [], []) if isinstance(o, TextProblem) else (o.log_probability, o.tokens, o.token_log_probs) for o in outcomes]
+    scored = [
+        (math.nan, [], [])
+        if isinstance(o, TextProblem)
+        else (o.log_probability, o.tokens, o.token_log_probs)
+        for o in outcomes
+    ]
     longest = max((len(tokens) for _, tokens, _ in scored), default=0)
     return {
         "log_probability": [row[0] for row in scored],
         "tokens": [[*tokens, *[""] * (longest - len(tokens))] for _, tokens, _ in scored],
-        "token_log_probs": [[*log_probs, *[0.0] * (longest - len(log_probs))] for _, _, log_probs in scored],
+        "token_log_probs": [
+            [*log_probs, *[0.0] * (longest - len(log_probs))] for _, _, log_probs in scored
+        ],
     }
 
 
@@ -165,16 +233,36 @@ def _labels(outcomes: Sequence[Outcome], labels: Sequence[str]) -> dict[str, lis
         else (outcome.label, outcome.probability, list(outcome.probabilities.values()))
         for outcome in outcomes
     ]
-    return {name: [row[place] for row in rows] for place, name in enumerate(("label", "probability", "probabilities"))}
+    return {
+        name: [row[place] for row in rows]
+        for place, name in enumerate(("label", "probability", "probabilities"))
+    }
 
 
 def _signature_def(name: str, signature: Signature) -> dict[str, Any]:
     def tensors(specs: Sequence[TensorSignature], prefix: str) -> dict[str, Any]:
-        return {spec.name: {"dtype": DTYPES[spec.dtype], "tensor_shape": _shape(spec), "name": f"{prefix}_{spec.name}:0"} for spec in specs}
+        return {
+            spec.name: {
+                "dtype": DTYPES[spec.dtype],
+                "tensor_shape": _shape(spec),
+                "name": f"{prefix}_{spec.name}:0",
+            }
+            for spec in specs
+        }
 
     outputs = tensors(signature.outputs, "StatefulPartitionedCall")
-    return {"inputs": tensors(signature.inputs, name), "outputs": outputs, "method_name": "tensorflow/serving/predict"}
+    return {
+        "inputs": tensors(signature.inputs, name),
+        "outputs": outputs,
+        "method_name": "tensorflow/serving/predict",
+    }
 
 
 def _shape(spec: TensorSignature) -> dict[str, Any]:
-    return {"dim": [{"size": str(size) if isinstance(size, int) else "-1", "name": ""} for size in spec.shape], "unknown_rank": False}
+    return {
+        "dim": [
+            {"size": str(size) if isinstance(size, int) else "-1", "name": ""}
+            for size in spec.shape
+        ],
+        "unknown_rank": False,
+    }
