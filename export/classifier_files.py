@@ -10,7 +10,7 @@ from onnxruntime import InferenceSession
 
 from tfk_transformer.array_types import Tensor
 from tfk_transformer.export import file_names, parity
-from tfk_transformer.export.functions import traced
+from tfk_transformer.export.functions import signature_function
 from tfk_transformer.export.parity import Figures
 from tfk_transformer.export.runtime.sessions import open_session
 from tfk_transformer.export.signatures import CLASSIFIER_SAVED_MODEL, CLASSIFY_IDS, CLASSIFY_TEXT
@@ -24,7 +24,7 @@ from tfk_transformer.pipelines.text_classifier import TextClassifier
 Function = Callable[[np.ndarray], Mapping[str, Tensor]]
 
 
-class ExpectedResults:
+class ExpectedLabels:
     """The probe texts, and the labels and probabilities that the Keras model gives them."""
 
     def __init__(self, classifier: TextClassifier):
@@ -33,15 +33,17 @@ class ExpectedResults:
             self.texts, classifier.tokenizer, classifier.model.config.max_length
         )
         self.agreed: Figures = {"sentences": len(self.texts), "labels": "equal"}
-        self.labels, self.probability = self._of_texts(traced(classifier.functions, CLASSIFY_TEXT))
-        self.probabilities = self._of_ids(traced(classifier.functions, CLASSIFY_IDS))
+        self.labels, self.probability = self._of_texts(
+            signature_function(classifier.functions, CLASSIFY_TEXT)
+        )
+        self.probabilities = self._of_ids(signature_function(classifier.functions, CLASSIFY_IDS))
 
     def check(self, name: str, of_texts: Function, of_ids: Function) -> Figures:
         """Compare the results of an artifact's functions with the model's; return the parity
         figures.
         """
         labels, probability = self._of_texts(of_texts)
-        parity.check_rows(name, "labels", self.texts, self.labels, labels)
+        parity.compare_texts(name, "labels", self.texts, self.labels, labels)
         pairs = ((self.probability, probability), (self.probabilities, self._of_ids(of_ids)))
         return {
             "largest_probability_difference": max(
@@ -63,10 +65,10 @@ class ExpectedResults:
         return np.array(function(self.ids)["probabilities"])
 
 
-def _saved_model(classifier: TextClassifier, folder: Path, expected: ExpectedResults) -> Figures:
+def _saved_model(classifier: TextClassifier, folder: Path, expected: ExpectedLabels) -> Figures:
     import tensorflow as tf
 
-    path = folder / file_names.SAVED_MODEL
+    path = folder / file_names.SAVED_MODEL_FOLDER
     write_saved_model(
         classifier, classifier.functions, path, CLASSIFIER_SAVED_MODEL, labels=classifier.labels
     )
@@ -79,13 +81,13 @@ def _saved_model(classifier: TextClassifier, folder: Path, expected: ExpectedRes
     )
 
 
-def _onnx(classifier: TextClassifier, folder: Path, expected: ExpectedResults) -> Figures:
+def _onnx(classifier: TextClassifier, folder: Path, expected: ExpectedLabels) -> Figures:
     probabilities = onnx_models.probabilities_graph(classifier)
     classify = onnx_models.classify_graph(probabilities, classifier)
-    models = {file_names.PROBABILITIES: probabilities, file_names.CLASSIFY: classify}
+    models = {file_names.PROBABILITIES_FILE: probabilities, file_names.CLASSIFY_FILE: classify}
     files = OnnxFiles(models, folder, classifier.model.config, {"labels": classifier.labels})
-    over_texts = open_session(folder / file_names.CLASSIFY, text_operators=True)
-    over_ids = open_session(folder / file_names.PROBABILITIES)
+    over_texts = open_session(folder / file_names.CLASSIFY_FILE, text_operators=True)
+    over_ids = open_session(folder / file_names.PROBABILITIES_FILE)
     figures = expected.check(
         "ONNX",
         lambda texts: _outputs(over_texts, text=texts),
@@ -100,7 +102,7 @@ def _outputs(session: InferenceSession, **inputs: np.ndarray) -> dict[str, np.nd
     return dict(zip(names, session.run(names, inputs), strict=True))
 
 
-WRITERS: dict[str, Callable[[TextClassifier, Path, ExpectedResults], Figures]] = {
+WRITERS: dict[str, Callable[[TextClassifier, Path, ExpectedLabels], Figures]] = {
     "saved_model": _saved_model,
     "onnx": _onnx,
 }

@@ -14,7 +14,7 @@ from tfk_transformer.array_types import Tensor
 from tfk_transformer.config.search_settings import SearchSettings
 from tfk_transformer.constants import PAD_ID
 from tfk_transformer.export import parity
-from tfk_transformer.export.functions import traced
+from tfk_transformer.export.functions import signature_function
 from tfk_transformer.export.parity import Figures, Searched
 from tfk_transformer.export.signatures import GENERATE, SCORE_AND_ATTEND
 from tfk_transformer.export.to_saved_model.shared_functions import (
@@ -33,7 +33,7 @@ Translate = Callable[..., list[Translation]]  # from texts, with search settings
 
 # The most probes that are scored, or that onnxruntime runs, at once; with all, large models need
 # several times the RAM.
-BATCH_SIZE = 32
+PROBE_BATCH_SIZE = 32
 PREFIX_LENGTH = 2  # tokens of the forced prefixes
 PREFIX_PROBES = 16  # probes that are translated with them
 LARGE = 20_000_000  # parameters
@@ -42,7 +42,7 @@ NO_PREFIX = np.zeros((1, 0), "int32")
 LOG = logging.getLogger(__name__)
 
 
-class Search(NamedTuple):
+class ProbeSearch(NamedTuple):
     """A search of the Keras model over some of the probes."""
 
     rows: np.ndarray  # the indices of the probes
@@ -54,7 +54,8 @@ class Search(NamedTuple):
 class ExpectedResults:
     """The probe sentences, and the Keras model's results on them.
 
-    The results are its translations under each of `parity.SETTINGS` and with a forced prefix, and
+    The results are its translations under each of `parity.PROBE_SETTINGS` and with a forced prefix,
+    and
     the scores of its translations. Greedy search and scoring run on all probes, forced prefixes on
     `PREFIX_PROBES` of them. The beam search of a model with more than `LARGE` parameters runs on
     `BEAM_PROBES`, since one costs such a model seconds.
@@ -73,7 +74,7 @@ class ExpectedResults:
             if len(ids) < self.ids.shape[1]
         ]
         self.short_texts = [self.texts[row] for row in self.fitting]
-        greedy, beam = parity.SETTINGS
+        greedy, beam = parity.PROBE_SETTINGS
         every = np.arange(len(self.texts))
         self.beam_rows = every[:BEAM_PROBES] if translator.model.count_params() > LARGE else every
         self.searches = [self._search(every, greedy), self._search(self.beam_rows, beam)]
@@ -96,10 +97,10 @@ class ExpectedResults:
 
     def _search(
         self, rows: np.ndarray, settings: Settings, prefix_ids: np.ndarray = NO_PREFIX
-    ) -> Search:
-        return Search(rows, prefix_ids, settings, self.generate(settings, prefix_ids, rows))
+    ) -> ProbeSearch:
+        return ProbeSearch(rows, prefix_ids, settings, self.generate(settings, prefix_ids, rows))
 
-    def _best_of(self, searches: Sequence[Search]) -> np.ndarray:
+    def _best_of(self, searches: Sequence[ProbeSearch]) -> np.ndarray:
         """Return the best hypothesis of each probe by the last of these searches that it was part
         of, int32 (N, T).
         """
@@ -123,7 +124,7 @@ class ExpectedResults:
         """
         LOG.info("compare %s with the Keras model: translations of ids", name)
         return max(
-            parity.check_ids(
+            parity.compare_ids(
                 name,
                 search.searched,
                 generate(self.ids[search.rows], search.prefix_ids, search.settings),
@@ -145,7 +146,7 @@ class ExpectedResults:
         ids, scores = self.searches[0].searched
         expected = self.translator.target_tokenizer.decode(ids[self.fitting, 0].tolist())
         found = translate(self.short_texts, **self.searches[0].settings)
-        parity.check_rows(
+        parity.compare_texts(
             name,
             "translations",
             self.short_texts,
@@ -174,7 +175,7 @@ class ExpectedResults:
         search.
         """
         LOG.info("compare %s with the Keras model: decoding steps", name)
-        settings = SearchSettings.model_validate(parity.SETTINGS[0]).as_arrays()
+        settings = SearchSettings.model_validate(parity.PROBE_SETTINGS[0]).as_arrays()
         found = np.stack(list(next_tokens(steps, self.ids, settings)), axis=1)  # (N, T)
         parity.check_tokens(name, self.greedy, found)
 
@@ -193,11 +194,11 @@ class ExpectedResults:
 
     @functools.cached_property
     def _generate_function(self) -> Callable[..., dict[str, np.ndarray]]:
-        return traced(self.functions, GENERATE)
+        return signature_function(self.functions, GENERATE)
 
     @functools.cached_property
     def _score_function(self) -> Callable[..., dict[str, Tensor]]:
-        return traced(self.functions, SCORE_AND_ATTEND)
+        return signature_function(self.functions, SCORE_AND_ATTEND)
 
     def _score(self, source_ids: np.ndarray, target_ids: np.ndarray) -> list[np.ndarray]:
         # With oneDNN, Grappler fuses products and masks of full passes, which takes three times as
@@ -214,7 +215,7 @@ def _in_batches(
     there is little padding.
     """
     lengths = np.count_nonzero(target_ids, axis=1)
-    batches = np.array_split(np.argsort(lengths), math.ceil(len(lengths) / BATCH_SIZE))
+    batches = np.array_split(np.argsort(lengths), math.ceil(len(lengths) / PROBE_BATCH_SIZE))
     return [
         score(source_ids[batch], target_ids[batch, : max(1, lengths[batch].max())])
         for batch in batches

@@ -186,7 +186,7 @@ def _export_translator(
         exact = set(formats) - set(APPROXIMATE_FORMATS) - set(library_files.WRITERS)
         agreed = {**(expected.agreed if exact else {}), **about_shortlist(translator.shortlist)}
         if npm_packages:
-            pages = [name for name in web_files.FORMATS if name in formats]
+            pages = [name for name in web_files.WEB_SOURCES if name in formats]
             written |= web_files.write_web(
                 translator, folder, expected, pages, npm_packages, written
             )
@@ -198,7 +198,7 @@ def _export_classifier(
 ) -> Figures:
     with _exact_float32(), _garbage_kept(classifier), _new_folder(out) as folder:
         LOG.info("run the Keras model on the probe sentences")
-        expected = classifier_files.ExpectedResults(classifier)
+        expected = classifier_files.ExpectedLabels(classifier)
         writers = _chosen(classifier_files.WRITERS, formats, classifier)
         written = {name: write(classifier, folder, expected) for name, write in writers}
         return _with_figures(folder, {**expected.agreed, **written})
@@ -258,7 +258,9 @@ def _new_folder(out: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def _with_figures(folder: Path, figures: Figures) -> Figures:
-    (folder / file_names.PARITY).write_text(json.dumps(figures, indent=2, sort_keys=True) + "\n")
+    (folder / file_names.PARITY_FILE).write_text(
+        json.dumps(figures, indent=2, sort_keys=True) + "\n"
+    )
     return figures
 
 

@@ -2,31 +2,31 @@
 every runtime can use it.
 """
 
-PARITY = "parity.json"
-SAVED_MODEL = "saved_model"  # a folder
+PARITY_FILE = "parity.json"
+SAVED_MODEL_FOLDER = "saved_model"  # a folder
 
 # Of a translator. The files over ids run on every onnxruntime; the files over text require
 # onnxruntime-extensions.
-GENERATE = "generate.onnx"
-TRANSLATE = "translate.onnx"
-SCORE = "score.onnx"
-TOKENIZER = "tokenizer.onnx"
-ENCODER = "encoder.onnx"
-DECODER_STEP = "decoder_step.onnx"
+GENERATE_FILE = "generate.onnx"
+TRANSLATE_FILE = "translate.onnx"
+SCORE_FILE = "score.onnx"
+TOKENIZER_FILE = "tokenizer.onnx"
+ENCODER_FILE = "encoder.onnx"
+DECODER_STEP_FILE = "decoder_step.onnx"
 
 # Of a translator, for other libraries; folders. Each holds a description of what was exported.
-CTRANSLATE2 = "ctranslate2"
-HUGGINGFACE = "huggingface"
+CTRANSLATE2_FOLDER = "ctranslate2"
+HUGGINGFACE_FOLDER = "huggingface"
 EXPORTED = "tfk_transformer.json"
 
 # Of a translator, for browsers and Node; folders.
-WEB = "web"
-WEB_INT8 = "web_int8"
+WEB_FOLDER = "web"
+WEB_INT8_FOLDER = "web_int8"
 PAGE_DESCRIPTION = "model/model.json"  # in these folders: what their model is
 
 # Of a classifier.
-PROBABILITIES = "probabilities.onnx"
-CLASSIFY = "classify.onnx"
+PROBABILITIES_FILE = "probabilities.onnx"
+CLASSIFY_FILE = "classify.onnx"
 
 
 def with_profile(name: str, profile: str) -> str:

@@ -31,17 +31,17 @@ CLASSIFIER_FORMATS = ("saved_model", "onnx")
 # By the names of formats in the method `export`, the first two of which are Keras's: the format,
 # and the file or folder that is kept of it.
 KERAS_TRANSLATOR_FORMATS = {
-    "tf_saved_model": ("saved_model", file_names.SAVED_MODEL),
-    "onnx": ("onnx", file_names.TRANSLATE),
-    "onnx_int8": ("onnx_int8", file_names.with_profile(file_names.TRANSLATE, "int8")),
-    "ctranslate2": ("ctranslate2", file_names.CTRANSLATE2),
-    "huggingface": ("huggingface", file_names.HUGGINGFACE),
-    "web": ("web", file_names.WEB),
-    "web_int8": ("web_int8", file_names.WEB_INT8),
+    "tf_saved_model": ("saved_model", file_names.SAVED_MODEL_FOLDER),
+    "onnx": ("onnx", file_names.TRANSLATE_FILE),
+    "onnx_int8": ("onnx_int8", file_names.with_profile(file_names.TRANSLATE_FILE, "int8")),
+    "ctranslate2": ("ctranslate2", file_names.CTRANSLATE2_FOLDER),
+    "huggingface": ("huggingface", file_names.HUGGINGFACE_FOLDER),
+    "web": ("web", file_names.WEB_FOLDER),
+    "web_int8": ("web_int8", file_names.WEB_INT8_FOLDER),
 }
 KERAS_CLASSIFIER_FORMATS = {
-    "tf_saved_model": ("saved_model", file_names.SAVED_MODEL),
-    "onnx": ("onnx", file_names.CLASSIFY),
+    "tf_saved_model": ("saved_model", file_names.SAVED_MODEL_FOLDER),
+    "onnx": ("onnx", file_names.CLASSIFY_FILE),
 }
 
 

@@ -38,7 +38,7 @@ TensorFlowFunction: TypeAlias = tf.types.experimental.PolymorphicFunction
 Body = Callable[..., Mapping[str, Tensor]]
 
 
-def traced(
+def signature_function(
     functions: "TranslationFunctions | ClassificationFunctions", signature: Signature
 ) -> TensorFlowFunction:
     """Return the `tf.function` of a signature.

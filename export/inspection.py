@@ -15,7 +15,7 @@ from rich.table import Table
 from tfk_transformer.config.json_text import parsed_object
 from tfk_transformer.config.search_settings import SETTING_DTYPES, setting_rules
 from tfk_transformer.export import file_names
-from tfk_transformer.export.runtime.opening import opened_elsewhere
+from tfk_transformer.export.runtime.opening import MODEL_PATHS, opened_elsewhere
 from tfk_transformer.export.runtime.sessions import METADATA, checked_metadata
 from tfk_transformer.export.signatures import PREFIX, PREFIX_IDS
 from tfk_transformer.export.to_onnx.conversion import quietly
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 # Values that JSON can hold, by name. They are Any, since each kind of file has others.
 Description: TypeAlias = dict[str, Any]
 
-EXPECTED = "a bundle (with config.json), a SavedModel folder (with saved_model.pb) or an .onnx file"
 WEIGHT_DTYPES = ("FLOAT", "FLOAT16", "BFLOAT16", "DOUBLE", "INT8", "UINT8")
 
 
@@ -59,7 +58,7 @@ def inspect(path: str | os.PathLike[str]) -> Description:
     elif (path / file_names.PAGE_DESCRIPTION).is_file():
         found = _web(path)
     elif program := opened_elsewhere(path):
-        raise ValueError(f"FILE: expected {EXPECTED}, got {path}, {program}.")
+        raise ValueError(f"FILE: expected {MODEL_PATHS}, got {path}, {program}.")
     elif (path / "config.json").is_file():
         found = {"kind": "bundle", **_bundle(path)}
     else:
@@ -68,7 +67,7 @@ def inspect(path: str | os.PathLike[str]) -> Description:
             if path.is_dir()
             else f"{path}, which is not there"
         )
-        raise ValueError(f"FILE: expected {EXPECTED}, got {got}.")
+        raise ValueError(f"FILE: expected {MODEL_PATHS}, got {got}.")
     return {"path": str(path), **found}
 
 
@@ -80,7 +79,7 @@ def _described(path: Path) -> Description:
     except (AttributeError, LookupError, TypeError) as error:
         # onnx-ir opens graphs whose values lack shapes, types or attributes.
         raise ValueError(
-            f"FILE: expected {EXPECTED}, got {path}, whose graph is incomplete: {error}"
+            f"FILE: expected {MODEL_PATHS}, got {path}, whose graph is incomplete: {error}"
         ) from None
 
 
@@ -129,7 +128,7 @@ def _read_onnx(path: Path) -> ir.Model:
     except Exception as error:
         # The exceptions of protobuf, onnx and onnx-ir have no common base class but Exception.
         raise ValueError(
-            f"FILE: expected {EXPECTED}, got {path}, which does not load: "
+            f"FILE: expected {MODEL_PATHS}, got {path}, which does not load: "
             f"{str(error).splitlines()[0]}"
         ) from None
     if METADATA not in model.metadata_props:
@@ -248,7 +247,7 @@ def _library(path: Path) -> Description:
         "facts": {"library_version": described["version"], **_shortlist_in(described)},
         "config": described["config"],
         "parity": _figures_beside(path).get(
-            file_names.CTRANSLATE2 if is_ctranslate2 else file_names.HUGGINGFACE
+            file_names.CTRANSLATE2_FOLDER if is_ctranslate2 else file_names.HUGGINGFACE_FOLDER
         ),
     }
 
@@ -311,7 +310,7 @@ def _figures_beside(folder: Path) -> Description:
     """Return the content of the `parity.json` of an export; nothing if there is no such file beside
     a folder of it.
     """
-    file = folder.parent / file_names.PARITY
+    file = folder.parent / file_names.PARITY_FILE
     return parsed_object(file.read_bytes(), str(file)) if file.is_file() else {}
 
 

@@ -18,11 +18,14 @@ from tfk_transformer.constants import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 from tfk_transformer.data.shortlist import about_shortlist
 from tfk_transformer.export import file_names, parity
 from tfk_transformer.export.expected_results import ExpectedResults, run_search
-from tfk_transformer.export.functions import traced
+from tfk_transformer.export.functions import signature_function
 from tfk_transformer.export.parity import Figures
 from tfk_transformer.export.signatures import GENERATE
-from tfk_transformer.export.to_libraries.counterparts import CTRANSLATE2, refusals
-from tfk_transformer.export.to_libraries.ctranslate2_files import SILENT, write_ctranslate2
+from tfk_transformer.export.to_libraries.counterparts import CTRANSLATE2, unsupported_options
+from tfk_transformer.export.to_libraries.ctranslate2_files import (
+    MIN_FLOAT16_BIAS,
+    write_ctranslate2,
+)
 from tfk_transformer.export.to_libraries.m2m100_files import m2m100_problems, write_m2m100
 from tfk_transformer.export.to_libraries.marian_files import marian_problems, write_marian
 from tfk_transformer.importing.model_import import import_model
@@ -34,7 +37,7 @@ from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
 # Probes of a full pass, whose logits are all kept: of 8 targets of 256 tokens of 60,000, they take
 # 0.5 GB.
-BATCH_SIZE = 8
+LIBRARY_BATCH_SIZE = 8
 # With none at all, CTranslate2 goes on when as many hypotheses as beams are finished, which this
 # project's search does not.
 NO_LENGTH_PENALTY = 1e-6
@@ -66,7 +69,7 @@ def check_counterparts(translator: Translator, formats: Sequence[str]) -> None:
 
 
 def _ctranslate2_problems(translator: Translator) -> list[str]:
-    problems = refusals(translator.model.config, CTRANSLATE2)
+    problems = unsupported_options(translator.model.config, CTRANSLATE2)
     source, target = (
         _pieces(tokenizer)[: UNKNOWN_ID + 1]
         for tokenizer in (translator.source_tokenizer, translator.target_tokenizer)
@@ -85,7 +88,7 @@ def _pieces(tokenizer: SubwordTokenizer) -> list[str]:
 
 
 def _ctranslate2(translator: Translator, folder: Path, expected: ExpectedResults) -> Figures:
-    path = folder / file_names.CTRANSLATE2
+    path = folder / file_names.CTRANSLATE2_FOLDER
     source, target = (
         _pieces(tokenizer)
         for tokenizer in (translator.source_tokenizer, translator.target_tokenizer)
@@ -128,7 +131,7 @@ def _check_ctranslate2(path: Path, expected: ExpectedResults) -> Figures:
     rows = [row for row in expected.fitting if source.encode(expected.texts[row])]
     texts = [source.id_to_piece(source.encode(expected.texts[row])) for row in rows]
     longest = min(SearchSettings().max_length, expected.translator.max_length)
-    reference = traced(_without_padding(expected.translator).functions, GENERATE)
+    reference = signature_function(_without_padding(expected.translator).functions, GENERATE)
     shortened = expected.translator.shortlist is not None
     layout = {"max_batch_size": 1 if shortened else 32, "use_vmap": shortened}
     figures: Figures = {"sentences": len(rows), "largest_score_difference": 0.0}
@@ -166,7 +169,7 @@ def _check_ctranslate2(path: Path, expected: ExpectedResults) -> Figures:
         figures[f"same_without_padding_in_{name.replace(' ', '_')}"] = sum(same)
         figures["largest_score_difference"] = max(figures["largest_score_difference"], difference)
     decoded = [target.decode(result.hypotheses[0]).strip() for result in found]
-    parity.check_rows(
+    parity.compare_texts(
         "CTranslate2",
         "texts",
         decoded,
@@ -183,7 +186,7 @@ def _without_padding(translator: Translator) -> Translator:
     model = translator.model
     weights = {name: np.asarray(weight) for name, weight in model.named_weights.items()}
     bias = weights.get("output/bias", np.zeros(model.config.target_vocab_size, "float32"))
-    weights["output/bias"] = np.where(np.arange(len(bias)) < END_ID, SILENT, bias)
+    weights["output/bias"] = np.where(np.arange(len(bias)) < END_ID, MIN_FLOAT16_BIAS, bias)
     twin = Transformer.from_weights(
         weights, model.config.replace(output_bias=True), dtype="float32"
     )
@@ -217,7 +220,7 @@ def _huggingface_problems(translator: Translator) -> list[str]:
 
 
 def _huggingface(translator: Translator, folder: Path, expected: ExpectedResults) -> Figures:
-    path, several = folder / file_names.HUGGINGFACE, _is_multilingual(translator)
+    path, several = folder / file_names.HUGGINGFACE_FOLDER, _is_multilingual(translator)
     (write_m2m100 if several else write_marian)(translator, path)
     _describe(translator, path)
     return _check_huggingface(path, expected, "M2M100" if several else "MarianMT")
@@ -234,11 +237,11 @@ def _check_huggingface(path: Path, expected: ExpectedResults, family: str) -> Fi
         [str(ids) for ids in translator.source_tokenizer.encode(expected.texts)]
         for translator in (ours, read)
     ]
-    parity.check_rows(family, "ids", expected.texts, *pieces)
+    parity.compare_texts(family, "ids", expected.texts, *pieces)
     texts = [
         translator.target_tokenizer.decode(expected.best.tolist()) for translator in (ours, read)
     ]
-    parity.check_rows(family, "texts", expected.texts, *texts)
+    parity.compare_texts(family, "texts", expected.texts, *texts)
     log_probs = [
         target_log_probs(translator.model, expected.ids, expected.best)
         for translator in (ours, read)
@@ -267,8 +270,8 @@ def target_log_probs(
     starts = np.full((len(target_ids), 1), START_ID, "int32")
     given = np.concatenate([starts, target_ids[:, :-1]], axis=1)
     found = []
-    for first in range(0, len(given), BATCH_SIZE):
-        part = slice(first, first + BATCH_SIZE)
+    for first in range(0, len(given), LIBRARY_BATCH_SIZE):
+        part = slice(first, first + LIBRARY_BATCH_SIZE)
         decoded = model.decode({"source": source_ids[part], "target": given[part]}, training=False)
         logits = ops.convert_to_numpy(model.logits(decoded.output))  # (B, T, V)
         log_probs = logits - np.logaddexp.reduce(logits, axis=-1, keepdims=True)

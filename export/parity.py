@@ -25,9 +25,9 @@ PROBABILITY_TOLERANCE = 1e-4  # ten times the rounding differences of a large an
 AGREEMENT = 90.0
 # The minimum share of the sentences that another engine, with another order of sums, translates
 # with the same tokens.
-SAME = 0.99
+MIN_EQUAL_SHARE = 0.99
 # Greedy search, and the defaults.
-SETTINGS: tuple[dict[str, int | float], ...] = ({"beam_size": 1}, {})
+PROBE_SETTINGS: tuple[dict[str, int | float], ...] = ({"beam_size": 1}, {})
 
 
 class ParityError(ValueError):
@@ -58,7 +58,7 @@ def probe_ids(texts: list[str], tokenizer: SubwordTokenizer, max_length: int) ->
     return ids
 
 
-def check_ids(name: str, expected: Searched, got: Searched) -> float:
+def compare_ids(name: str, expected: Searched, got: Searched) -> float:
     """Compare the ids and scores of an artifact with the model's. The score of a source that is too
     long is NaN.
 
@@ -175,12 +175,14 @@ def check_share(name: str, search: str, same: Sequence[bool], difference: float)
         difference: the largest difference of the log-probability of a translation that is the same.
 
     Raises:
-        ParityError: if fewer than `SAME` of the sentences are the same, or the difference is more
+        ParityError: if fewer than `MIN_EQUAL_SHARE` of the sentences are the same, or the
+            difference is more
             than `SCORE_TOLERANCE`.
     """
-    if sum(same) < SAME * len(same) or not difference <= SCORE_TOLERANCE:
+    if sum(same) < MIN_EQUAL_SHARE * len(same) or not difference <= SCORE_TOLERANCE:
         raise ParityError(
-            f"{name}: expected the model's translations of at least {SAME:.0%} of {len(same)} "
+            f"{name}: expected the model's translations of at least {MIN_EQUAL_SHARE:.0%} of "
+            f"{len(same)} "
             f"probe sentences in {search}, got those of "
             f"{sum(same)}, with log-probabilities up to {difference:.2g} apart (at most "
             f"{SCORE_TOLERANCE:g} allowed); nothing was written."
@@ -195,7 +197,9 @@ def agreement(expected: list[str], got: list[str]) -> float:
     return sacrebleu.corpus_bleu(got, [expected], tokenize="char").score
 
 
-def check_rows(name: str, what: str, texts: list[str], expected: list[str], got: list[str]) -> None:
+def compare_texts(
+    name: str, what: str, texts: list[str], expected: list[str], got: list[str]
+) -> None:
     """Compare the results for texts, such as "translations", with the model's.
 
     Raises:

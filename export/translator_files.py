@@ -13,7 +13,7 @@ from tfk_transformer.config.search_settings import setting_rules
 from tfk_transformer.data.shortlist import about_shortlist
 from tfk_transformer.export import file_names, library_files, parity
 from tfk_transformer.export.expected_results import (
-    BATCH_SIZE,
+    PROBE_BATCH_SIZE,
     ExpectedResults,
     Generate,
     Settings,
@@ -40,11 +40,11 @@ from tfk_transformer.runtime_environment import usable_processors
 
 # The weights that int8 files keep in float32: the first of these sets with which the translations
 # agree with the model's.
-KEPT = ((), ("output/",), ("output/", "feed_forward/outer"), ("output/", "feed_forward"))
+FLOAT_LAYERS = ((), ("output/",), ("output/", "feed_forward/outer"), ("output/", "feed_forward"))
 
 
 def _saved_model(translator: Translator, folder: Path, expected: ExpectedResults) -> Figures:
-    path = folder / file_names.SAVED_MODEL
+    path = folder / file_names.SAVED_MODEL_FOLDER
     pieces = [
         piece.encode("utf-8", "surrogateescape") for piece in translator.target_tokenizer.pieces()
     ]
@@ -77,14 +77,17 @@ def _saved_model(translator: Translator, folder: Path, expected: ExpectedResults
 
 
 def _onnx(translator: Translator, folder: Path, expected: ExpectedResults) -> Figures:
-    models = {**_search_models(translator), file_names.SCORE: onnx_models.score_graph(translator)}
+    models = {
+        **_search_models(translator),
+        file_names.SCORE_FILE: onnx_models.score_graph(translator),
+    }
     files = _write(models, folder, translator)
     # One file is open at a time, since each holds the weights once or twice.
     differences = (
-        expected.check_texts("ONNX", _translating(folder / file_names.TRANSLATE)),
-        expected.check_ids("ONNX", _generating(folder / file_names.GENERATE)),
+        expected.check_texts("ONNX", _translating(folder / file_names.TRANSLATE_FILE)),
+        expected.check_ids("ONNX", _generating(folder / file_names.GENERATE_FILE)),
     )
-    scorer = OnnxScorer(folder / file_names.SCORE)
+    scorer = OnnxScorer(folder / file_names.SCORE_FILE)
     scored = expected.check_scores("ONNX", functools.partial(scorer.score_arrays, attention=True))
     figures: Figures = {"largest_score_difference": max(differences), **scored}
     files.add_metadata(parity={**expected.agreed, **figures})
@@ -112,7 +115,7 @@ def _generating(path: Path) -> Generate:
 
     def run(ids: np.ndarray, prefix_ids: np.ndarray, settings: Settings) -> Searched:
         prefixes = np.broadcast_to(prefix_ids, (len(ids), prefix_ids.shape[1]))
-        parts = np.array_split(np.arange(len(ids)), math.ceil(len(ids) / BATCH_SIZE))
+        parts = np.array_split(np.arange(len(ids)), math.ceil(len(ids) / PROBE_BATCH_SIZE))
         inputs = [
             {
                 "source_ids": ids[part],
@@ -134,7 +137,7 @@ def _generating(path: Path) -> Generate:
 
 def _translating(path: Path) -> Translate:
     """Return the function over texts of an ONNX file."""
-    return functools.partial(OnnxTranslator(path).translate, batch_size=BATCH_SIZE)
+    return functools.partial(OnnxTranslator(path).translate, batch_size=PROBE_BATCH_SIZE)
 
 
 def _onnx_int8(translator: Translator, folder: Path, expected: ExpectedResults) -> Figures:
@@ -143,7 +146,7 @@ def _onnx_int8(translator: Translator, folder: Path, expected: ExpectedResults) 
     """
     rows = observe_rows(translator.model, expected.ids, expected.best)
     found = []
-    for kept in KEPT:
+    for kept in FLOAT_LAYERS:
         models = _search_models(translator, int8_profile(rows, kept), "int8")
         files = _write(models, folder, translator, profile="int8", kept_float32=list(kept))
         _, translate = _search_names("int8")
@@ -187,17 +190,17 @@ def _search_names(suffix: str) -> list[str]:
     """Return the names of the files over ids and over texts of a profile; that of the portable one
     is "".
     """
-    names = [file_names.GENERATE, file_names.TRANSLATE]
+    names = [file_names.GENERATE_FILE, file_names.TRANSLATE_FILE]
     return [file_names.with_profile(name, suffix) for name in names] if suffix else names
 
 
 def _onnx_steps(translator: Translator, folder: Path, expected: ExpectedResults) -> Figures:
-    names = {"encode": file_names.ENCODER, "decoder_step": file_names.DECODER_STEP}
+    names = {"encode": file_names.ENCODER_FILE, "decoder_step": file_names.DECODER_STEP_FILE}
     models = {names[name]: model for name, model in onnx_models.step_graphs(translator).items()}
-    models[file_names.TOKENIZER] = onnx_models.tokenizer_graph(translator.source_tokenizer)
+    models[file_names.TOKENIZER_FILE] = onnx_models.tokenizer_graph(translator.source_tokenizer)
     files = _write(models, folder, translator, pieces=translator.target_tokenizer.pieces())
     expected.check_steps("ONNX steps", OnnxStreamer(folder).steps)
-    files.add_metadata(parity={**expected.agreed, "settings": list(parity.SETTINGS[:1])})
+    files.add_metadata(parity={**expected.agreed, "settings": list(parity.PROBE_SETTINGS[:1])})
     return {"ids": "equal"}
 
 

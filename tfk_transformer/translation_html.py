@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from tfk_transformer.inference.results import Translation
 
 # Okabe and Ito's colours, which can be told apart with any of the common kinds of colour blindness.
-COLOURS = ("0,114,178", "213,94,0", "0,158,115", "204,121,167", "230,159,0", "86,180,233")
-NAMED = 3  # source words in the hint of a target word
+HIGHLIGHT_COLORS = ("0,114,178", "213,94,0", "0,158,115", "204,121,167", "230,159,0", "86,180,233")
+HINT_WORDS = 3  # source words in the hint of a target word
 
 
 def translation_html(translation: "Translation") -> str:
@@ -62,7 +62,7 @@ def _marked(
         parts.append(html.escape(text[done:start]))
         shown = html.escape(text[start:end])
         if word in links:
-            colour = COLOURS[links[word] % len(COLOURS)]
+            colour = HIGHLIGHT_COLORS[links[word] % len(HIGHLIGHT_COLORS)]
             hint = f' title="{html.escape(hints[word])}"' if word in hints else ""
             style = f"background:rgba({colour},0.3);border-radius:3px;padding:0 2px"
             shown = f'<span class="{side}{word}" style="{style}"{hint}>{shown}</span>'
@@ -75,7 +75,7 @@ def _hints(source: str, found: Alignment) -> dict[int, str]:
     """Return for each target word the source words with most attention, and their weights."""
     assert found.weights is not None
     words = [source[start:end] for start, end in found.source]
-    order = (-found.weights).argsort(axis=1)[:, :NAMED]
+    order = (-found.weights).argsort(axis=1)[:, :HINT_WORDS]
     return {
         target: ", ".join(f"{words[place]} {found.weights[target, place]:.2f}" for place in row)
         for target, row in enumerate(order.tolist())

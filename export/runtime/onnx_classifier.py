@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tfk_transformer.export.runtime.sessions import OnnxFile, opened, required
+from tfk_transformer.export.runtime.sessions import OnnxFile, open_onnx_file, required
 from tfk_transformer.inference.interface import LoadedModel
 from tfk_transformer.inference.results import Classification, to_classifications
 from tfk_transformer.inference.text_batches import check_texts, in_batches
@@ -30,7 +30,7 @@ class OnnxClassifier(LoadedModel):
     _refusal = "expected a translator, got a classifier; use classify."
 
     def __init__(self, path: str | PathLike[str] | OnnxFile, threads: int | None = None) -> None:
-        self._file = opened(path, threads, "OnnxClassifier")
+        self._file = open_onnx_file(path, threads, "OnnxClassifier")
         self.metadata = self._file.metadata
         self.labels: list[str] = required(self.metadata, "labels", self._file.path)
         self.max_length = self._file.max_length

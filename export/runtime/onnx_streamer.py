@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
+from tfk_transformer.export.file_names import DECODER_STEP_FILE, ENCODER_FILE, TOKENIZER_FILE
 from tfk_transformer.export.runtime.sessions import open_session, read_metadata, required
 from tfk_transformer.inference.setting_checks import Rules, checked_settings, setting_arrays
 from tfk_transformer.inference.streaming import StepModel, Tensors, empty_cache, stream_text
-
-TOKENIZER, ENCODER, DECODER_STEP = "tokenizer.onnx", "encoder.onnx", "decoder_step.onnx"
 
 
 class OnnxStreamer:
@@ -30,12 +29,12 @@ class OnnxStreamer:
 
     def __init__(self, folder: str | PathLike[str], threads: int | None = None) -> None:
         self._folder, self._threads = Path(folder), threads
-        step = open_session(_found(folder, DECODER_STEP), threads)
-        path = Path(folder) / DECODER_STEP
+        step = open_session(_found(folder, DECODER_STEP_FILE), threads)
+        path = Path(folder) / DECODER_STEP_FILE
         self.metadata = read_metadata(step, path)
         self._rules: Rules = required(self.metadata, "search", path)
         self.steps = StepModel(
-            tokenize=_tokenizer(_found(folder, TOKENIZER)),
+            tokenize=_tokenizer(_found(folder, TOKENIZER_FILE)),
             encode=_encoder(folder, threads)
             if self.metadata["config"].get("architecture") != "decoder"
             else None,
@@ -80,7 +79,7 @@ def _tokenizer(path: Path) -> Callable[[str], np.ndarray]:
 
 
 def _encoder(folder: str | PathLike[str], threads: int | None) -> Callable[[np.ndarray], Tensors]:
-    encode = _named(open_session(_found(folder, ENCODER), threads))
+    encode = _named(open_session(_found(folder, ENCODER_FILE), threads))
     return lambda source_ids: encode({"source_ids": source_ids})
 
 

@@ -10,21 +10,26 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tfk_transformer.export.file_names import GENERATE_FILE, SCORE_FILE, TRANSLATE_FILE
 from tfk_transformer.export.runtime.onnx_scorer import OnnxScorer
 from tfk_transformer.export.runtime.onnx_streamer import OnnxStreamer
-from tfk_transformer.export.runtime.sessions import OnnxFile, Sessions, are_small, opened, required
+from tfk_transformer.export.runtime.sessions import (
+    OnnxFile,
+    Sessions,
+    are_small,
+    open_onnx_file,
+    required,
+)
 from tfk_transformer.inference.base_translator import (
     BaseTranslator,
+    BatchSearch,
     Request,
-    Search,
     refuse_uncached,
 )
 from tfk_transformer.inference.setting_checks import Rules, checked_settings, setting_arrays
 
 if TYPE_CHECKING:
     from tfk_transformer.inference.token_scoring import Tokenizers
-
-SCORE = "score.onnx"
 
 
 class OnnxTranslator(BaseTranslator):
@@ -46,7 +51,7 @@ class OnnxTranslator(BaseTranslator):
     """
 
     def __init__(self, path: str | PathLike[str] | OnnxFile, threads: int | None = None) -> None:
-        self._file = opened(path, threads, "OnnxTranslator")
+        self._file = open_onnx_file(path, threads, "OnnxTranslator")
         self.metadata = self._file.metadata
         self.max_length = self._file.max_length
         self._rules: Rules = required(self.metadata, "search", self._file.path)
@@ -55,7 +60,7 @@ class OnnxTranslator(BaseTranslator):
         """Pickle the path and the threads; see `OnnxFile`."""
         return type(self), (self._file,)
 
-    def _search(self, request: Request, settings: dict[str, Any]) -> Search:
+    def _search(self, request: Request, settings: dict[str, Any]) -> BatchSearch:
         refuse_uncached(request.use_cache)
         chosen = checked_settings(settings, self._rules)
         # The file has the defaults of the others.
@@ -72,11 +77,11 @@ class OnnxTranslator(BaseTranslator):
             found: Sequence[Any] = session.run(["translations", "scores"], inputs)
             return found
 
-        return Search(run, at_once)
+        return BatchSearch(run, at_once)
 
     def _detailed_search(
         self, scalars: dict[str, np.ndarray], attention: bool, small: bool
-    ) -> Search:
+    ) -> BatchSearch:
         """Return the search over ids with `generate.onnx`, whose hypotheses `score.onnx` scores."""
         from tfk_transformer.inference.token_scoring import search_with_details
 
@@ -90,7 +95,7 @@ class OnnxTranslator(BaseTranslator):
             )
             return ids, scores
 
-        return Search(
+        return BatchSearch(
             search_with_details(
                 self._tokenizers,
                 generate,
@@ -121,7 +126,7 @@ class OnnxTranslator(BaseTranslator):
 
     @functools.cached_property
     def _scorer(self) -> OnnxScorer:
-        return OnnxScorer(self._beside(SCORE, "score, score_tokens"), self._file.threads)
+        return OnnxScorer(self._beside(SCORE_FILE, "score, score_tokens"), self._file.threads)
 
     @property
     def _scorer_of_details(self) -> OnnxScorer:
@@ -130,15 +135,15 @@ class OnnxTranslator(BaseTranslator):
             raise ValueError(
                 "token_scores, attention: expected a file with float32 weights, got "
                 f"{self._file.path}, whose rounded weights "
-                f"{SCORE} does not have; use translate.onnx."
+                f"{SCORE_FILE} does not have; use {TRANSLATE_FILE}."
             )
-        self._beside(SCORE, "token_scores, attention")
+        self._beside(SCORE_FILE, "token_scores, attention")
         return self._scorer
 
     @functools.cached_property
     def _over_ids(self) -> Sessions:
         """The sessions of the same search over ids."""
-        return Sessions(self._beside("generate.onnx", "token_scores, attention"))
+        return Sessions(self._beside(GENERATE_FILE, "token_scores, attention"))
 
     def _beside(self, name: str, wanted: str) -> Path:
         """Return the path of another file of the export.

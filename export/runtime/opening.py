@@ -15,8 +15,16 @@ if TYPE_CHECKING:
     from tfk_transformer.pipelines.text_classifier import TextClassifier
     from tfk_transformer.pipelines.translator import Translator
 
-KINDS = "a bundle (with config.json), a SavedModel folder (with saved_model.pb) or an .onnx file"
-LOADABLE = ("saved_model", "translate.onnx", "translate.int8.onnx", "classify.onnx", "score.onnx")
+MODEL_PATHS = (
+    "a bundle (with config.json), a SavedModel folder (with saved_model.pb) or an .onnx file"
+)
+LOADABLE = (
+    file_names.SAVED_MODEL_FOLDER,
+    file_names.TRANSLATE_FILE,
+    file_names.with_profile(file_names.TRANSLATE_FILE, "int8"),
+    file_names.CLASSIFY_FILE,
+    file_names.SCORE_FILE,
+)
 
 
 def load(path: str | PathLike[str], *, threads: int | None = None) -> LoadedModel:
@@ -65,10 +73,10 @@ def _kind_of(path: str | PathLike[str]) -> tuple[Literal["ONNX", "SavedModel", "
     if (path / "saved_model.pb").is_file():
         return "SavedModel", path
     if program := opened_elsewhere(path):
-        raise ValueError(f"MODEL: expected {KINDS}, got {path}, {program}.")
+        raise ValueError(f"MODEL: expected {MODEL_PATHS}, got {path}, {program}.")
     if (path / "config.json").is_file():
         return "bundle", path
-    raise ValueError(f"MODEL: expected {KINDS}, got {_what_is(path)}.")
+    raise ValueError(f"MODEL: expected {MODEL_PATHS}, got {_what_is(path)}.")
 
 
 def opened_elsewhere(path: Path) -> str | None:
@@ -100,7 +108,7 @@ def _onnx(path: Path, threads: int | None) -> LoadedModel:
     from tfk_transformer.export.runtime.onnx_translator import OnnxTranslator
     from tfk_transformer.export.runtime.sessions import OnnxFile
 
-    if path.name == "score.onnx":
+    if path.name == file_names.SCORE_FILE:
         return OnnxScorer(path, threads)
     file = OnnxFile(path, threads)
     if file.reader == "OnnxScorer":

@@ -14,8 +14,8 @@ from tfk_transformer.config.search_settings import setting_rules
 from tfk_transformer.export.runtime.saved_model_files import check_signature, read_saved_model
 from tfk_transformer.inference.base_translator import (
     BaseTranslator,
+    BatchSearch,
     Request,
-    Search,
     refuse_uncached,
 )
 from tfk_transformer.inference.setting_checks import Rules, checked_settings, setting_arrays
@@ -50,7 +50,7 @@ class SavedModelTranslator(BaseTranslator):
         check_signature(self._model.signatures, "translate", path)
         self.max_length = int(self._model.max_length())
 
-    def _search(self, request: Request, settings: dict[str, Any]) -> Search:
+    def _search(self, request: Request, settings: dict[str, Any]) -> BatchSearch:
         import tensorflow as tf
 
         check_process()
@@ -61,7 +61,7 @@ class SavedModelTranslator(BaseTranslator):
                 functools.partial(self._generate, scalars),
                 functools.partial(self._score_arrays, request.attention),
             )
-            return Search(search_with_details(self._tokenizers, generate, score))
+            return BatchSearch(search_with_details(self._tokenizers, generate, score))
 
         def run(texts: Sequence[str], prefixes: Sequence[str]) -> list[np.ndarray]:
             found = self._model.signatures["translate"](
@@ -69,7 +69,7 @@ class SavedModelTranslator(BaseTranslator):
             )
             return [found["translations"].numpy(), found["scores"].numpy()]
 
-        return Search(run)
+        return BatchSearch(run)
 
     def stream(self, text: str, **settings: float) -> Iterator[str]:
         """Translate one text and yield parts of its translation as they are decoded; see

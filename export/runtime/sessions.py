@@ -13,11 +13,12 @@ from typing import Any
 import onnxruntime
 
 from tfk_transformer.config.json_text import parsed_object
+from tfk_transformer.export.file_names import CLASSIFY_FILE, SCORE_FILE, TRANSLATE_FILE
 from tfk_transformer.inference.setting_checks import are_rules
 from tfk_transformer.runtime_environment import usable_processors
 
 METADATA = "tfk_transformer"  # the key of the metadata that the export writes into a file
-SMALL = 64  # hypotheses that a small batch has at most, see `Sessions.open`
+MAX_SMALL_BATCH = 64  # hypotheses that a small batch has at most, see `Sessions.open`
 
 
 class OnnxFile:
@@ -70,9 +71,9 @@ class OnnxFile:
             )
         if "text" not in self._inputs:
             file = (
-                "classify.onnx"
+                CLASSIFY_FILE
                 if reader == "OnnxClassifier"
-                else "translate.onnx, or score.onnx to score pairs,"
+                else f"{TRANSLATE_FILE}, or {SCORE_FILE} to score pairs,"
             )
             raise ValueError(
                 f"ONNX: expected a file that takes text, got {self.path}, which takes ids; use "
@@ -91,7 +92,9 @@ class OnnxFile:
         return self._sessions.open(self.threads // at_once, small or texts < 2), at_once
 
 
-def opened(file: "str | PathLike[str] | OnnxFile", threads: int | None, reader: str) -> OnnxFile:
+def open_onnx_file(
+    file: "str | PathLike[str] | OnnxFile", threads: int | None, reader: str
+) -> OnnxFile:
     """Return an ONNX file for a class, opened here or already open, see `OnnxFile`.
 
     Raises:
@@ -106,7 +109,7 @@ def are_small(texts: int, batch_size: int, beam_size: int) -> bool:
     """Return whether the batches of a search over this number of texts are small, see
     `Sessions.open`.
     """
-    return min(texts, batch_size) * beam_size <= SMALL
+    return min(texts, batch_size) * beam_size <= MAX_SMALL_BATCH
 
 
 class Sessions:
@@ -122,7 +125,8 @@ class Sessions:
         self._opened: dict[tuple[int, bool], onnxruntime.InferenceSession] = {}
 
     def open(self, threads: int, small: bool) -> onnxruntime.InferenceSession:
-        """Return the session with this number of threads, for batches of at most `SMALL` hypotheses
+        """Return the session with this number of threads, for batches of at most `MAX_SMALL_BATCH`
+        hypotheses
         or for larger ones.
 
         onnxruntime's memory arena has one lock, and the short operators of small batches allocate

@@ -11,7 +11,7 @@ from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.constants import END_ID
 from tfk_transformer.models.registry import ModelConfig
 
-SIZES = (
+SIZE_OPTIONS = (
     "model_dim",
     "num_heads",
     "ff_dim",
@@ -28,7 +28,7 @@ VOCABULARIES = (
     "output_bias",
 )
 # See `plain_attention`.
-ATTENTION = (
+ATTENTION_OPTIONS = (
     "key_dim",
     "value_dim",
     "attention_bias",
@@ -45,7 +45,7 @@ TRAINING = (  # these change nothing in a search; `output` is what a call of the
     "decoder_attention_dropout",
     "output",
 )
-FREE = frozenset((*SIZES, *VOCABULARIES, *ATTENTION, *TRAINING))
+FREE = frozenset((*SIZE_OPTIONS, *VOCABULARIES, *ATTENTION_OPTIONS, *TRAINING))
 
 
 class Library(NamedTuple):
@@ -58,7 +58,7 @@ class Library(NamedTuple):
     widths: Callable[[TransformerConfig], Iterable[str]]
 
 
-def refusals(config: ModelConfig, library: Library) -> list[str]:
+def unsupported_options(config: ModelConfig, library: Library) -> list[str]:
     """Return every option that a library lacks, with the values that it has."""
     if not isinstance(config, TransformerConfig):
         return [f"architecture '{config.architecture}' (expected 'encoder_decoder')"]

@@ -11,7 +11,7 @@ import numpy as np
 from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.constants import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 from tfk_transformer.data.shortlist import Shortlist
-from tfk_transformer.export.to_libraries.counterparts import CTRANSLATE2, refusals
+from tfk_transformer.export.to_libraries.counterparts import CTRANSLATE2, unsupported_options
 from tfk_transformer.export.to_libraries.plain_attention import plain_attention
 from tfk_transformer.models.transformer import Transformer
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 Weights = Mapping[str, np.ndarray]
 
 # Names of CTranslate2's `Activation`.
-ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "silu": "SWISH"}
+CTRANSLATE2_ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "silu": "SWISH"}
 # The logit of padding and of the start token, which are never predicted. It can also be stored in
 # float16, whose largest number is 65,504.
-SILENT = np.float32(-6e4)
+MIN_FLOAT16_BIAS = np.float32(-6e4)
 VOCABULARY_MAP = "vmap.txt"  # CTranslate2's name
 
 
@@ -54,7 +54,7 @@ def write_ctranslate2(
             vocabulary map cannot hold.
         ImportError: if CTranslate2 is not installed.
     """
-    if problems := refusals(model.config, CTRANSLATE2):
+    if problems := unsupported_options(model.config, CTRANSLATE2):
         raise ValueError(
             f"model: expected one that CTranslate2 can hold, got {'; '.join(problems)}."
         )
@@ -110,7 +110,7 @@ def _spec(config: TransformerConfig) -> "TransformerSpec":
     from ctranslate2.specs.common_spec import Activation
     from ctranslate2.specs.transformer_spec import TransformerDecoderSpec, TransformerEncoderSpec
 
-    more: dict[str, Any] = {"activation": Activation[ACTIVATIONS[config.ff_activation]]}
+    more: dict[str, Any] = {"activation": Activation[CTRANSLATE2_ACTIVATIONS[config.ff_activation]]}
     if config.query_width * config.num_heads != config.model_dim:
         more["head_dim"] = config.query_width
     stacks = []
@@ -157,8 +157,10 @@ def _fill_ends(spec: "TransformerSpec", config: TransformerConfig, weights: Weig
     spec.decoder.projection.weight = (
         target if config.tie_embeddings != "none" else _transposed(weights["output/kernel"])
     )
-    bias = np.maximum(weights.get("output/bias", np.zeros(len(target), "float32")), SILENT)
-    spec.decoder.projection.bias = np.where(np.arange(len(bias)) < END_ID, SILENT, bias)
+    bias = np.maximum(
+        weights.get("output/bias", np.zeros(len(target), "float32")), MIN_FLOAT16_BIAS
+    )
+    spec.decoder.projection.bias = np.where(np.arange(len(bias)) < END_ID, MIN_FLOAT16_BIAS, bias)
     for name in ("encoder", "decoder"):
         if f"{name}/final_norm/gamma" in weights:
             _fill_norm(getattr(spec, name).layer_norm, weights, f"{name}/final_norm")

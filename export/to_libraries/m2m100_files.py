@@ -17,18 +17,18 @@ from sentencepiece.sentencepiece_model_pb2 import ModelProto
 from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.config.search_settings import SearchSettings
 from tfk_transformer.constants import END_ID, PAD_ID, START_ID, UNKNOWN_ID
-from tfk_transformer.export.to_libraries.counterparts import M2M100, refusals
+from tfk_transformer.export.to_libraries.counterparts import M2M100, unsupported_options
 from tfk_transformer.export.to_libraries.plain_attention import plain_attention
 from tfk_transformer.importing.hugging_face.bart_layers import SHARED, layer_arrays, norm_arrays
 from tfk_transformer.importing.hugging_face.m2m100 import (
-    LANGUAGES,
+    M2M100_LANGUAGES,
     TOKENIZER_CONFIG,
     VOCABULARY,
     M2M100Config,
 )
 from tfk_transformer.importing.hugging_face.model_folder import CONFIG, GENERATION, SAFETENSORS
 from tfk_transformer.importing.hugging_face.multilingual import FIRST, MODEL
-from tfk_transformer.importing.vocabulary import SILENT
+from tfk_transformer.importing.vocabulary import NEVER_PREDICTED
 from tfk_transformer.pipelines.bundle import write_json
 from tfk_transformer.pipelines.translator import Translator
 
@@ -41,13 +41,13 @@ class Table(NamedTuple):
     """The rows of the family's table."""
 
     pieces: list[str]  # of the rows before the languages
-    kind: str  # the languages' name, a key of `LANGUAGES`
+    kind: str  # the languages' name, a key of `M2M100_LANGUAGES`
     rows: list[int]  # this project's id of each row
 
     @property
     def languages(self) -> dict[str, int]:
         """The row of each language's token."""
-        return {code: len(self.pieces) + i for i, code in enumerate(LANGUAGES[self.kind])}
+        return {code: len(self.pieces) + i for i, code in enumerate(M2M100_LANGUAGES[self.kind])}
 
 
 def write_m2m100(translator: Translator, folder: Path) -> None:
@@ -82,9 +82,9 @@ def m2m100_problems(translator: Translator) -> list[str]:
     """
     config = translator.model.config
     if not isinstance(config, TransformerConfig):
-        return refusals(config, M2M100)
+        return unsupported_options(config, M2M100)
     # The table has a row for each language, so any one may come first.
-    problems = refusals(config.replace(source_prefix=()), M2M100)
+    problems = unsupported_options(config.replace(source_prefix=()), M2M100)
     return [*problems, *_token_problems(translator)]
 
 
@@ -103,7 +103,7 @@ def _token_problems(translator: Translator) -> Iterator[str]:
     if wrong := [code for code in codes if code not in table.languages]:
         yield f"languages {', '.join(map(str, wrong))} (expected those of {table.kind})"
     bias = np.asarray(translator.model.named_weights["output/bias"])
-    if np.any((bias != 0) & (bias > SILENT / 2)):
+    if np.any((bias != 0) & (bias > NEVER_PREDICTED / 2)):
         yield (
             "an output bias other than 0, which training changed (expected 0: freeze it, as "
             "`train --from` does)"
@@ -116,12 +116,12 @@ def _table(translator: Translator) -> Table:
     ]
     kinds = [
         kind
-        for kind, codes in LANGUAGES.items()
+        for kind, codes in M2M100_LANGUAGES.items()
         if f"__{codes[0]}__" in pieces and f"__{codes[-1]}__" in pieces
     ]
-    kind = max(kinds, key=lambda kind: len(LANGUAGES[kind]))
-    first = min(pieces.index(f"__{code}__") for code in LANGUAGES[kind])
-    end = first + len(LANGUAGES[kind])
+    kind = max(kinds, key=lambda kind: len(M2M100_LANGUAGES[kind]))
+    first = min(pieces.index(f"__{code}__") for code in M2M100_LANGUAGES[kind])
+    end = first + len(M2M100_LANGUAGES[kind])
     while end < len(pieces) and pieces[end] == UNNAMED.format(end - OTHERS + len(FIRST)):
         end += 1
     return Table([*FIRST, *pieces[OTHERS:first]], kind, [*FIRST_IDS, *range(OTHERS, end)])

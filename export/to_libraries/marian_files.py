@@ -17,7 +17,7 @@ from sentencepiece.sentencepiece_model_pb2 import ModelProto
 from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.config.search_settings import SearchSettings
 from tfk_transformer.constants import END_ID, PAD_ID, START_ID, UNKNOWN_ID
-from tfk_transformer.export.to_libraries.counterparts import MARIAN, refusals
+from tfk_transformer.export.to_libraries.counterparts import MARIAN, unsupported_options
 from tfk_transformer.export.to_libraries.plain_attention import plain_attention
 from tfk_transformer.importing.hugging_face.bart_layers import (
     BIAS,
@@ -37,7 +37,7 @@ from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 MARK = "\u2581"  # of the start of a word
 
 
-class Side(NamedTuple):
+class SideFiles(NamedTuple):
     """The tokens of the source or of the target in the family's files."""
 
     pieces: list[str]  # by id
@@ -76,7 +76,7 @@ def marian_problems(translator: Translator) -> list[str]:
     """Return everything that the family lacks: options of the model, and properties of the
     tokenizers.
     """
-    problems = refusals(translator.model.config, MARIAN)
+    problems = unsupported_options(translator.model.config, MARIAN)
     return (
         [*problems, *_token_problems(translator)]
         if isinstance(translator.model.config, TransformerConfig)
@@ -104,7 +104,7 @@ def _token_problems(translator: Translator) -> Iterator[str]:
         )
 
 
-def _sides(translator: Translator) -> tuple[Side, Side]:
+def _sides(translator: Translator) -> tuple[SideFiles, SideFiles]:
     tokenizers = (translator.source_tokenizer, translator.target_tokenizer)
     taken = {
         piece.piece
@@ -117,7 +117,7 @@ def _sides(translator: Translator) -> tuple[Side, Side]:
     return _side(tokenizers[0], start), _side(tokenizers[1], start)
 
 
-def _side(tokenizer: SubwordTokenizer, start: str) -> Side:
+def _side(tokenizer: SubwordTokenizer, start: str) -> SideFiles:
     """Return the tokens of a tokenizer, with the family's names of special tokens and of language
     tokens.
 
@@ -131,7 +131,7 @@ def _side(tokenizer: SubwordTokenizer, start: str) -> Side:
     for piece in others:
         if piece.piece.startswith(MARK) and is_tag(piece.piece.removeprefix(MARK)):
             piece.piece, piece.type = piece.piece.removeprefix(MARK), Piece.UNUSED
-    return Side(
+    return SideFiles(
         [PAD, start, END, UNKNOWN, *(piece.piece for piece in others)],
         text_tags,
         proto.SerializeToString(),

@@ -9,7 +9,7 @@ import numpy as np
 from tfk_transformer.config.layer_options import LayerOptions
 
 ROLES = ("query", "key", "value")
-PARTS = ("", "_bias")
+WEIGHT_SUFFIXES = ("", "_bias")
 
 
 def plain_attention(
@@ -30,7 +30,7 @@ def plain_attention(
         if config.keys_are_values:
             made |= {
                 f"{path}/key{part}": weights[f"{path}/value{part}"]
-                for part in PARTS
+                for part in WEIGHT_SUFFIXES
                 if f"{path}/value{part}" in weights
             }
         if config.shared_projections:
@@ -41,7 +41,9 @@ def plain_attention(
             biases = [f"{path}/{role}_bias" for role in ROLES if f"{path}/{role}_bias" in made]
             made |= {name: np.repeat(made[name], config.num_heads, axis=0) for name in biases}
         if config.attention_scale == "key_dim":
-            queries = [f"{path}/query{part}" for part in PARTS if f"{path}/query{part}" in made]
+            queries = [
+                f"{path}/query{part}" for part in WEIGHT_SUFFIXES if f"{path}/query{part}" in made
+            ]
             made |= {name: made[name] * np.float32(config.query_width**-0.5) for name in queries}
     return made
 

@@ -33,7 +33,7 @@ Observed: TypeAlias = dict[str, ir.Value]
 # float32 (R, rows), by the names of all weights that they are multiplied by.
 Rows: TypeAlias = dict[tuple[str, ...], np.ndarray]
 
-BATCH_SIZE = 32  # sentences that are decoded together
+CALIBRATION_BATCH_SIZE = 32  # sentences that are decoded together
 JOINED = 2**26  # bytes of rows whose statistics are computed together
 
 
@@ -200,7 +200,10 @@ def _observed_rows(model: TokenModel, sources: np.ndarray, targets: np.ndarray) 
     )
     lengths = np.count_nonzero(ids, axis=1)
     order = np.argsort(lengths)
-    for batch in (order[first : first + BATCH_SIZE] for first in range(0, len(order), BATCH_SIZE)):
+    for batch in (
+        order[first : first + CALIBRATION_BATCH_SIZE]
+        for first in range(0, len(order), CALIBRATION_BATCH_SIZE)
+    ):
         remembered: Arrays = []
         if read:
             remembered, rows = read.run(sources[batch])

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 # Domain and operators of the nodes that represent layers, see `templates.placeholder_model`.
 DOMAIN = "tfk_transformer"
 READ, CACHE, STEP, DECODE, LOGITS = "Read", "Cache", "Step", "Decode", "Logits"
-CLASSIFY = "Classify"
+CLASSIFY_OPERATOR = "Classify"
 OPSET = 18  # the newest that tf2onnx 1.17 supports
 IR_VERSION = 8  # the version that it writes
 

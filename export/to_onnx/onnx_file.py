@@ -17,8 +17,9 @@ from tfk_transformer.export.runtime.sessions import METADATA
 from tfk_transformer.export.to_onnx.conversion import OPSET, quietly
 
 # Bytes of weights in a file: protobuf ends at 2**31, and the graph needs space too.
-LARGEST = 2_000_000_000
-SMALL = 256  # bytes of a weight that is always in the file itself, such as the default of a setting
+MAX_PROTOBUF_BYTES = 2_000_000_000
+# Bytes of a weight that is always in the file itself, such as the default of a setting.
+MAX_INLINE_BYTES = 256
 
 
 class OnnxFiles:
@@ -45,7 +46,7 @@ class OnnxFiles:
         folder: Path,
         config: Record,
         metadata: Mapping[str, object] | None = None,
-        largest: int = LARGEST,
+        largest: int = MAX_PROTOBUF_BYTES,
     ):
         ids = {"pad": PAD_ID, "start": START_ID, "end": END_ID, "unknown": UNKNOWN_ID}
         self._metadata: dict[str, object] = {
@@ -75,7 +76,7 @@ class OnnxFiles:
                 file.write(content)
 
 
-def save(model: ir.Model, path: Path, largest: int = LARGEST) -> None:
+def save(model: ir.Model, path: Path, largest: int = MAX_PROTOBUF_BYTES) -> None:
     """Write a model without this project's metadata."""
     model.metadata_props.pop(METADATA, None)
     beside = external_weights(path.name) if _weight_bytes(model) > largest else None
@@ -100,7 +101,9 @@ def _weight_bytes(model: ir.Model) -> int:
 @contextlib.contextmanager
 def _weights_in(folder: Path, name: str | None, model: ir.Model) -> Iterator[None]:
     """Move the large weights of a model to a file of this name while the model is saved."""
-    moved = [value for value in _weights(model) if name and value.const_value.nbytes > SMALL]
+    moved = [
+        value for value in _weights(model) if name and value.const_value.nbytes > MAX_INLINE_BYTES
+    ]
     kept = [value.const_value for value in moved]
     try:
         if name:

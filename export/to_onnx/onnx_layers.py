@@ -15,7 +15,14 @@ import onnx_ir as ir
 
 from tfk_transformer.config.model_options import ClassifierConfig, TransformerConfig
 from tfk_transformer.constants import PAD_ID
-from tfk_transformer.export.to_onnx.conversion import CLASSIFY, DECODE, DOMAIN, LOGITS, READ, STEP
+from tfk_transformer.export.to_onnx.conversion import (
+    CLASSIFY_OPERATOR,
+    DECODE,
+    DOMAIN,
+    LOGITS,
+    READ,
+    STEP,
+)
 from tfk_transformer.export.to_onnx.onnx_attention import ReproducibleAttention, StandardAttention
 from tfk_transformer.export.to_onnx.onnx_matmul import (
     CONTRIB,
@@ -75,7 +82,7 @@ def insert_layers(around: ir.Model, model: ConfiguredModel, profile: Profile) ->
     for node in [node for node in around.graph.all_nodes() if node.domain == DOMAIN]:
         layers, number = node.op_type.split("_")
         prefix, config, weights = members[int(number)]
-        options = config if layers in (READ, CLASSIFY) else config.decoder_options()
+        options = config if layers in (READ, CLASSIFY_OPERATOR) else config.decoder_options()
         writer = OperatorWriter(around.graph, config, options, weights, profile.matmul, prefix)
         outputs = WRITE[layers](writer, profile.attention, *node.inputs)
         ir.convenience.replace_nodes_and_values(
@@ -267,7 +274,7 @@ WRITE: dict[str, Callable[..., list[ir.Value]]] = {
     STEP: write_step,
     DECODE: write_decode,
     LOGITS: write_logits,
-    CLASSIFY: write_classify,
+    CLASSIFY_OPERATOR: write_classify,
 }
 
 

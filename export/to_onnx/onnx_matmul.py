@@ -7,12 +7,13 @@ import numpy as np
 import onnx_ir as ir
 
 CONTRIB = "com.microsoft"  # onnxruntime's own operators
-LARGEST = 127  # of 8-bit weights; without -128 they are symmetric around zero
+INT8_MAX = 127  # of 8-bit weights; without -128 they are symmetric around zero
 LARGEST_PAIR = 128  # the sum of two weights of one sign: 128 * 255 < 2**15
 # The name of the projection to the vocabulary, if it is not an embedding table.
 KERNEL = "output/kernel"
 DAMPING = 0.01  # the share of the mean of a diagonal that is added to it
-BLOCK = 32  # rows that make up for the errors of all rows before them together, by one product
+# Rows that make up for the errors of all rows before them together, by one product.
+ROUNDING_BLOCK = 32
 # Columns that are rounded together, so that a vocabulary of any size takes little memory.
 COLUMNS = 4096
 
@@ -210,7 +211,7 @@ class Int8MatMul(Float32MatMul):
 
     def look_up(self, name: str, table: np.ndarray, ids: ir.Value) -> ir.Value:
         """Look up ids (A, M) in an embedding table (vocab_size, D): (A, M, D)."""
-        scale = np.abs(table).max(axis=1, keepdims=True) / LARGEST
+        scale = np.abs(table).max(axis=1, keepdims=True) / INT8_MAX
         rounded = np.round(table / np.where(scale > 0, scale, 1)).astype("int8")
         numbers = self.op("Gather", [self.constant(f"{name}_int8", rounded), ids])
         scales = self.op("Gather", [self.constant(f"{name}_scale", scale.astype("float32")), ids])
@@ -248,8 +249,8 @@ def _rounded_part(matrix: np.ndarray, shares: np.ndarray) -> tuple[np.ndarray, n
     scale = _column_scales(matrix)
     given = matrix / np.where(scale > 0, scale, 1)
     rounded, errors = np.empty(given.shape, "int8"), np.empty_like(given)
-    for first in range(0, len(given), BLOCK):
-        end = min(first + BLOCK, len(given))
+    for first in range(0, len(given), ROUNDING_BLOCK):
+        end = min(first + ROUNDING_BLOCK, len(given))
         # TensorFlow's product: the threads of NumPy's wait for each other in a loop, many times as
         # long where other programs run.
         wanted = (
@@ -258,8 +259,8 @@ def _rounded_part(matrix: np.ndarray, shares: np.ndarray) -> tuple[np.ndarray, n
         for row in range(first, end):
             # The other weight of the pair.
             before = rounded[row - 1].astype("float32") if row % 2 else np.zeros_like(scale)
-            lowest = np.maximum(-LARGEST, -LARGEST_PAIR - np.minimum(before, 0))
-            highest = np.minimum(LARGEST, LARGEST_PAIR - np.maximum(before, 0))
+            lowest = np.maximum(-INT8_MAX, -LARGEST_PAIR - np.minimum(before, 0))
+            highest = np.minimum(INT8_MAX, LARGEST_PAIR - np.maximum(before, 0))
             rounded[row] = np.clip(np.round(wanted[row - first]), lowest, highest)
             errors[row] = given[row] - rounded[row]
             wanted[row + 1 - first :] += np.outer(shares[row + 1 : end, row], errors[row])
@@ -267,13 +268,13 @@ def _rounded_part(matrix: np.ndarray, shares: np.ndarray) -> tuple[np.ndarray, n
 
 
 def _column_scales(matrix: np.ndarray) -> np.ndarray:
-    """Return the float32 scales of columns with which no weight exceeds `LARGEST`, and no pair
+    """Return the float32 scales of columns with which no weight exceeds `INT8_MAX`, and no pair
     `LARGEST_PAIR`.
     """
     signs = np.stack([np.maximum(matrix, 0), np.maximum(-matrix, 0)])  # (2, rows, columns)
     even = np.pad(signs, [(0, 0), (0, len(matrix) % 2), (0, 0)])
     pairs = (even[:, 0::2] + even[:, 1::2]).max(axis=(0, 1))
-    scales: np.ndarray = np.maximum(signs.max(axis=(0, 1)) / LARGEST, pairs / LARGEST_PAIR)
+    scales: np.ndarray = np.maximum(signs.max(axis=(0, 1)) / INT8_MAX, pairs / LARGEST_PAIR)
     return scales
 
 

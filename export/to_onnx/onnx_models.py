@@ -37,8 +37,8 @@ from tfk_transformer.export.to_onnx.templates.expansion import (
     Template,
     expand,
     mean,
-    write_read,
-    write_step,
+    write_read_nodes,
+    write_step_nodes,
 )
 from tfk_transformer.export.to_onnx.text_operators import (
     TEXT_OPERATORS,
@@ -151,7 +151,7 @@ def _around_encoder(signature: Signature, config: "TokenConfig") -> ir.Model:
     source_ids = _declare(ir.Value(), SOURCE_IDS)
     graph = ir.Graph([source_ids], [], nodes=[], opset_imports={"": OPSET})
     op = tape.Tape(graph)
-    memory = iter(_copied(op, write_read(op, config.members, source_ids)))
+    memory = iter(_copied(op, write_read_nodes(op, config.members, source_ids)))
     layers: list[ir.Value] = []
     masks: list[ir.Value] = []
     for member in config.members:
@@ -171,7 +171,7 @@ def _around_step(signature: Signature, translator: Translator) -> ir.Model:
         memory += [*(inputs[name] for name in names), inputs["source_mask"]]
     op = tape.Tape()
     given = _last_position(op, inputs["target_ids"])
-    logits, _, grown = write_step(op, config.members, given, cache, memory)
+    logits, _, grown = write_step_nodes(op, config.members, given, cache, memory)
     if len(logits) == 1:
         shown = logits[0]
     else:

@@ -21,7 +21,7 @@ CLEAN_UP = ir.passes.Sequential(
     passes.OutputFixPass(),
     passes.NameFixPass(),
 )
-SMALL = 64  # elements of constants that may be in a file more than once
+MAX_REPEATED_ELEMENTS = 64  # elements of constants that may be in a file more than once
 
 
 def optimize(model: ir.Model) -> ir.Model:
@@ -126,7 +126,11 @@ def _give_constants(graph: ir.Graph) -> None:
 
 def _is_small(value: ir.Value) -> bool:
     """Return whether a value is a small constant, and not the default of an input."""
-    return value.is_initializer() and not value.is_graph_input() and value.const_value.size <= SMALL
+    return (
+        value.is_initializer()
+        and not value.is_graph_input()
+        and value.const_value.size <= MAX_REPEATED_ELEMENTS
+    )
 
 
 def _copy_of(constant: ir.Value, graph: ir.Graph, name: str) -> ir.Value:

@@ -3,7 +3,7 @@
 import numpy as np
 import onnx_ir as ir
 
-SIZES = ("Shape", "Size", "TopK", "ArgMax")  # operators whose integers fit into 32 bits
+INT32_OPERATORS = ("Shape", "Size", "TopK", "ArgMax")  # operators whose integers fit into 32 bits
 COMPARABLE = (int, float, str, tuple)  # types of attributes that can be compared
 THE_END = 10**9  # tf2onnx writes a larger number if a slice has no end
 
@@ -67,7 +67,7 @@ def _goes_back(node: ir.Node) -> bool:
     if not (_casts_to(node, ir.DataType.INT64) and before and _casts_to(before, ir.DataType.INT32)):
         return False
     origin = before.inputs[0].producer()
-    return origin is not None and origin.op_type in SIZES
+    return origin is not None and origin.op_type in INT32_OPERATORS
 
 
 def _casts_to(node: ir.Node, dtype: ir.DataType) -> bool:

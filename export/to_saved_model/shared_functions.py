@@ -11,7 +11,7 @@ import tensorflow as tf
 from tfk_transformer.array_types import Tensor
 from tfk_transformer.generation.beam_search import Hypotheses, Limits
 from tfk_transformer.generation.scoring import Scores
-from tfk_transformer.generation.tracing import setting_specs, traced
+from tfk_transformer.generation.tracing import setting_specs, trace_once
 from tfk_transformer.generation.translation_functions import TranslationFunctions
 
 IDS = tf.TensorSpec([None, None], tf.int32)
@@ -58,12 +58,12 @@ class SharedFunctions(TranslationFunctions):
         def search(source: Tensor, prefix: Tensor, *settings: Tensor) -> Hypotheses:
             return self._functions.generate(source, Limits(*settings), prefix=prefix)
 
-        search_function: Tensor = traced(search, [IDS, IDS, *setting_specs()])
+        search_function: Tensor = trace_once(search, [IDS, IDS, *setting_specs()])
         return search_function.get_concrete_function()
 
     @functools.cached_property
     def _score_once(self) -> Tensor:
-        score_function: Tensor = traced(self._functions.score_ids, [IDS, IDS])
+        score_function: Tensor = trace_once(self._functions.score_ids, [IDS, IDS])
         return score_function.get_concrete_function()
 
     def generate(

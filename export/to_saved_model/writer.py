@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import tensorflow as tf
 
-from tfk_transformer.export.functions import TensorFlowFunction, traced
+from tfk_transformer.export.functions import TensorFlowFunction, signature_function
 from tfk_transformer.export.signatures import SAVED_MODEL, Signature
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def write_saved_model(
             tf.function(functools.partial(tf.constant, value), autograph=False, input_signature=[]),
         )
     traced_functions = {
-        name: traced(functions, signature) for name, signature in signatures.items()
+        name: signature_function(functions, signature) for name, signature in signatures.items()
     }
     tf.saved_model.save(
         module, str(folder), signatures={**traced_functions, **(more(fitted) if more else {})}

@@ -16,13 +16,13 @@ from tfk_transformer.export.to_web.npm_packages import copy_packages
 from tfk_transformer.pipelines.bundle import SOURCE_TOKENIZER, TARGET_TOKENIZER, write_json
 from tfk_transformer.pipelines.translator import Translator
 
-PAGE = Path(__file__).with_name("page")
+PAGE_FILES = Path(__file__).with_name("page")
 MODEL, RUNTIME = "model", "runtime"  # folders in the page's
 OFFLINE = "files.js"
 WASM = ".wasm"
 
 
-def write_page(
+def write_web_page(
     translator: Translator,
     folder: Path,
     search: Path,
@@ -40,7 +40,7 @@ def write_page(
         node_modules: the folder with the npm packages.
         figures: the parity figures of the ONNX files.
     """
-    shutil.copytree(PAGE, folder)
+    shutil.copytree(PAGE_FILES, folder)
     copy_packages(node_modules, folder / RUNTIME)
     model = folder / MODEL
     model.mkdir()

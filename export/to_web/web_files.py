@@ -11,23 +11,23 @@ from tfk_transformer.export import file_names, parity
 from tfk_transformer.export.expected_results import ExpectedResults
 from tfk_transformer.export.parity import Figures
 from tfk_transformer.export.to_web.node_check import node_program, translate_in_node
-from tfk_transformer.export.to_web.page_folder import write_page
+from tfk_transformer.export.to_web.page_folder import write_web_page
 from tfk_transformer.export.translator_files import WRITERS
 from tfk_transformer.pipelines.translator import Translator
 
 # By format: the format whose file translates in the page, the name of that file, and the folder.
-FORMATS = {
-    "web": ("onnx", file_names.GENERATE, file_names.WEB),
+WEB_SOURCES = {
+    "web": ("onnx", file_names.GENERATE_FILE, file_names.WEB_FOLDER),
     "web_int8": (
         "onnx_int8",
-        file_names.with_profile(file_names.GENERATE, "int8"),
-        file_names.WEB_INT8,
+        file_names.with_profile(file_names.GENERATE_FILE, "int8"),
+        file_names.WEB_INT8_FOLDER,
     ),
 }
 SCORING = "onnx"  # the format whose `score.onnx` gives the attention
 LINE_BREAK = re.compile("[\n\v\f\r\x1c-\x1e\x85\u2028\u2029]")  # Node reads a text a line
 # Parameters: with more, an ONNX file has a second file, which JavaScript cannot read.
-LARGEST = 500_000_000
+MAX_WEB_PARAMETERS = 500_000_000
 
 
 def check_web(translator: Translator) -> None:
@@ -36,9 +36,10 @@ def check_web(translator: Translator) -> None:
     Raises:
         ValueError: if an ONNX file of its weights needs a second file.
     """
-    if (count := translator.model.count_params()) > LARGEST:
+    if (count := translator.model.count_params()) > MAX_WEB_PARAMETERS:
         raise ValueError(
-            f"formats: expected a model of at most {LARGEST:,} parameters for web, got {count:,}. "
+            f"formats: expected a model of at most {MAX_WEB_PARAMETERS:,} parameters for web, got "
+            f"{count:,}. "
             "Nothing was written."
         )
 
@@ -60,7 +61,7 @@ def write_web(
         translator: the translator, in float32.
         folder: the folder of the export.
         expected: the model's own results.
-        formats: some of `FORMATS`.
+        formats: some of `WEB_SOURCES`.
         node_modules: the folder with the npm packages.
         written: the figures of the formats that the export has written.
 
@@ -70,7 +71,7 @@ def write_web(
     Raises:
         ParityError: if the results of the files, or of a folder in Node, differ from the model's.
     """
-    needed = {SCORING, *(FORMATS[format][0] for format in formats)}
+    needed = {SCORING, *(WEB_SOURCES[format][0] for format in formats)}
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         places = {name: folder if name in written else Path(scratch) for name in needed}
         made = {
@@ -79,10 +80,10 @@ def write_web(
         }
         figures = {}
         for format in formats:
-            onnx, search, name = FORMATS[format]
+            onnx, search, name = WEB_SOURCES[format]
             exact = onnx == SCORING
-            score = places[SCORING] / file_names.SCORE
-            write_page(
+            score = places[SCORING] / file_names.SCORE_FILE
+            write_web_page(
                 translator, folder / name, places[onnx] / search, score, node_modules, made[onnx]
             )
             figures[format] = {
@@ -128,9 +129,9 @@ def check_in_node(
     node = node_program()
     if node is None:
         return None
-    found = translate_in_node(node, folder, texts, parity.SETTINGS[0] if exact else {})
+    found = translate_in_node(node, folder, texts, parity.PROBE_SETTINGS[0] if exact else {})
     if exact:
-        parity.check_rows("web in Node", "translations", texts, expected, found)
+        parity.compare_texts("web in Node", "translations", texts, expected, found)
         return {"sentences": len(texts), "texts": "equal"}
     agreement = parity.agreement(expected, found)
     if agreement < parity.AGREEMENT:

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tfk_transformer.cli.progress import pace
-from tfk_transformer.text_files.compression import compressed, compression, opened
+from tfk_transformer.text_files.compression import compressed, compression, open_decompressed
 
 SAVED = Path(__file__).parents[1] / "saved_files"
 SMALL = SAVED / "translate.onnx"  # opens in a tenth of a second
@@ -27,7 +27,7 @@ LONG = "one " * 500
 
 
 def texts_of(path):
-    with opened(path) as file:
+    with open_decompressed(path) as file:
         return file.read().decode().splitlines()
 
 

@@ -130,7 +130,7 @@ def test_doctor_reads_the_processor(tmp_path):
     (tmp_path / "proc" / "cpuinfo").write_text(
         "model name\t: A Processor @ 3 GHz\nflags\t\t: fpu avx2 sse4_2 avx512_vnni\n"
     )
-    found = machine.described(tmp_path)
+    found = machine.describe_machine(tmp_path)
     assert found["processor"].startswith("A Processor @ 3 GHz; ")
     assert found["instructions"] == "sse4_2 avx2 avx512_vnni"
 

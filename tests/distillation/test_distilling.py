@@ -9,9 +9,9 @@ from sacrebleu.metrics import BLEU
 from tfk_transformer import datasets, load
 from tfk_transformer.distillation import teacher_pairs
 from tfk_transformer.distillation.distilling import distill
-from tfk_transformer.distillation.teacher_pairs import Search, TeacherPairs
+from tfk_transformer.distillation.teacher_pairs import TeacherPairs, TeacherSearch
 
-BEAM = Search(beam_size=3)
+BEAM = TeacherSearch(beam_size=3)
 SHALLOW = {"encoder_layers": 1, "decoder_layers": 1}  # the options of a student
 
 
@@ -93,7 +93,7 @@ def test_other_pairs_teachers_or_searches_are_not_mixed(
     (tmp_path / "fewer").mkdir()
     fewer = datasets.load(write_number_files(tmp_path / "fewer", range(150, 249)))
     others = {
-        "beam_size": ([translator], data, Search(2)),
+        "beam_size": ([translator], data, TeacherSearch(2)),
         "translations": ([translator] * 2, data, BEAM),
         "pairs": ([translator], fewer, BEAM),
     }

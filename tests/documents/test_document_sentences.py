@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tfk_transformer.documents.items import STAND_IN, Item, Kind
+from tfk_transformer.documents.items import STAND_IN, Item, ItemType
 from tfk_transformer.documents.protection import numbers, placeholders, protected
 from tfk_transformer.documents.reading.text_reader import read_text
 from tfk_transformer.documents.sentences import halves, part_of, sentences
@@ -116,32 +116,32 @@ def test_numbers():
 
 def test_a_protected_part_is_a_point():
     text = "Say {a}."
-    (item,) = [Item(Kind.TEXT, 10, 18, text)]
+    (item,) = [Item(ItemType.TEXT, 10, 18, text)]
     kinds = [
         (found.kind, found.start, found.end, found.text)
         for found in protected([item], [(4, 7)])
         if found.text
     ]
     assert kinds == [
-        (Kind.TEXT, 10, 14, "Say "),
-        (Kind.POINT, 14, 17, STAND_IN),
-        (Kind.TEXT, 17, 18, "."),
+        (ItemType.TEXT, 10, 14, "Say "),
+        (ItemType.POINT, 14, 17, STAND_IN),
+        (ItemType.TEXT, 17, 18, "."),
     ]
 
 
 def test_a_sentence_has_the_elements_in_it_and_not_those_around_it():
     text = "<i>One <b>two</b>. Three <u>four. Five</u></i>"
     items = [
-        Item(Kind.OPEN, 0, 3, pair=0),
-        Item(Kind.TEXT, 3, 7, "One "),
-        Item(Kind.OPEN, 7, 10, pair=1),
-        Item(Kind.TEXT, 10, 13, "two"),
-        Item(Kind.CLOSE, 13, 17, pair=1),
-        Item(Kind.TEXT, 17, 25, ". Three "),
-        Item(Kind.OPEN, 25, 28, pair=2),
-        Item(Kind.TEXT, 28, 38, "four. Five"),
-        Item(Kind.CLOSE, 38, 42, pair=2),
-        Item(Kind.CLOSE, 42, 46, pair=0),
+        Item(ItemType.OPEN, 0, 3, pair=0),
+        Item(ItemType.TEXT, 3, 7, "One "),
+        Item(ItemType.OPEN, 7, 10, pair=1),
+        Item(ItemType.TEXT, 10, 13, "two"),
+        Item(ItemType.CLOSE, 13, 17, pair=1),
+        Item(ItemType.TEXT, 17, 25, ". Three "),
+        Item(ItemType.OPEN, 25, 28, pair=2),
+        Item(ItemType.TEXT, 28, 38, "four. Five"),
+        Item(ItemType.CLOSE, 38, 42, pair=2),
+        Item(ItemType.CLOSE, 42, 46, pair=0),
     ]
     assert [text[part.start : part.end] for part in sentences(items, "en")] == [
         "One <b>two</b>.",
@@ -152,7 +152,7 @@ def test_a_sentence_has_the_elements_in_it_and_not_those_around_it():
 
 def test_a_long_sentence_is_cut_at_clauses_then_between_words_then_anywhere():
     def cut(text):
-        items = [Item(Kind.TEXT, 0, len(text), text)]
+        items = [Item(ItemType.TEXT, 0, len(text), text)]
         return [text[part.start : part.end] for part in halves(part_of(items, 0, len(text)))]
 
     assert cut("One, two three four five; six.") == ["One, two three four five;", "six."]

@@ -19,7 +19,7 @@ IMPORTS = {
     "attribute": "import tfk_transformer\nexport = tfk_transformer.export",
     "name": "from tfk_transformer import export",
     "package": "import tfk_transformer.export\nexport = tfk_transformer.export",
-    ("module first"): (
+    "module first": (
         "import tfk_transformer.export.file_names as names\nassert names.PARITY\nfrom "
         "tfk_transformer import export"
     ),
@@ -102,7 +102,7 @@ def sources(tmp_path_factory):
 
 
 WRONG = {
-    ("export(7, 'out')"): (
+    "export(7, 'out')": (
         'Argument 1 to "export" has incompatible type "int"; expected "Translator | TextClassifier"'
     ),
     "tfk_transformer.export(translator, 7)": 'Argument 2 to "export" has incompatible type "int"',
@@ -200,8 +200,8 @@ def test_the_formats_are_those_that_can_be_written():
     from tfk_transformer.export import classifier_files, translator_files
     from tfk_transformer.export.to_web import web_files
 
-    assert tuple(web_files.FORMATS) == formats.WEB_FORMATS
-    assert (*translator_files.WRITERS, *web_files.FORMATS) == formats.TRANSLATOR_FORMATS
+    assert tuple(web_files.WEB_SOURCES) == formats.WEB_FORMATS
+    assert (*translator_files.WRITERS, *web_files.WEB_SOURCES) == formats.TRANSLATOR_FORMATS
     assert tuple(classifier_files.WRITERS) == formats.CLASSIFIER_FORMATS
     assert set(formats.DEFAULT_TRANSLATOR_FORMATS) < set(formats.TRANSLATOR_FORMATS)
 

@@ -296,13 +296,13 @@ def test_an_artefact_that_differs_is_not_written(translator, tmp_path, monkeypat
 
 def test_parity_compares_ids_and_scores():
     ids, scores = np.array([[[4, 2]], [[5, 2]]]), np.array([[-1.0], [-2.0]])
-    assert parity.check_ids("x", (ids, scores), (ids, scores + 1e-4)) == pytest.approx(1e-4)
+    assert parity.compare_ids("x", (ids, scores), (ids, scores + 1e-4)) == pytest.approx(1e-4)
     with pytest.raises(parity.ParityError, match="got 1 with other ids"):
-        parity.check_ids("x", (ids, scores), (np.array([[[4, 2]], [[6, 2]]]), scores))
+        parity.compare_ids("x", (ids, scores), (np.array([[[4, 2]], [[6, 2]]]), scores))
     with pytest.raises(parity.ParityError, match="scores up to 0.01 apart"):
-        parity.check_ids("x", (ids, scores), (ids, scores + 0.01))
+        parity.compare_ids("x", (ids, scores), (ids, scores + 0.01))
     with pytest.raises(parity.ParityError):
-        parity.check_ids("x", (ids, scores), (ids, scores * np.nan))
+        parity.compare_ids("x", (ids, scores), (ids, scores * np.nan))
     assert parity.check_numbers("x", "scores", scores, scores + 1e-4) == pytest.approx(1e-4)
     for other in (scores + 0.01, scores * np.nan):
         with pytest.raises(

@@ -26,7 +26,11 @@ from tfk_transformer.export import library_files, parity
 from tfk_transformer.export.exporting import export
 from tfk_transformer.export.inspection import inspect
 from tfk_transformer.export.runtime.opening import load
-from tfk_transformer.export.to_libraries.counterparts import CTRANSLATE2, MARIAN, refusals
+from tfk_transformer.export.to_libraries.counterparts import (
+    CTRANSLATE2,
+    MARIAN,
+    unsupported_options,
+)
 from tfk_transformer.export.to_libraries.ctranslate2_files import write_ctranslate2
 from tfk_transformer.export.to_libraries.marian_files import write_marian
 from tfk_transformer.generation.beam_search import Limits
@@ -315,11 +319,11 @@ def test_an_option_of_a_later_version_is_refused_unless_it_has_its_default():
 
     sizes = {"source_vocab_size": 9, "target_vocab_size": 9, **SIZES, **FAMILY}
     for library in (CTRANSLATE2, MARIAN):
-        assert refusals(LaterConfig(**sizes), library) == []
-        assert refusals(LaterConfig(**sizes, gated=True), library) == [
+        assert unsupported_options(LaterConfig(**sizes), library) == []
+        assert unsupported_options(LaterConfig(**sizes, gated=True), library) == [
             "gated True (expected False)"
         ]
-        (refusal,) = refusals(LanguageModelConfig(vocab_size=9), library)
+        (refusal,) = unsupported_options(LanguageModelConfig(vocab_size=9), library)
         assert refusal == "architecture 'decoder' (expected 'encoder_decoder')"
 
 

@@ -13,7 +13,7 @@ from tfk_transformer.export.parity import probe_ids
 from tfk_transformer.export.runtime.onnx_translator import OnnxTranslator
 from tfk_transformer.export.runtime.sessions import METADATA, open_session, read_metadata
 from tfk_transformer.export.to_onnx.conversion import quietly
-from tfk_transformer.export.to_onnx.onnx_file import SMALL, OnnxFiles
+from tfk_transformer.export.to_onnx.onnx_file import MAX_INLINE_BYTES, OnnxFiles
 from tfk_transformer.export.to_onnx.onnx_models import generate_graph
 
 NAMES = ("generate.onnx", "translate.onnx")
@@ -52,7 +52,7 @@ def test_weights_lie_beside_the_file(parted, models, translator):
         numbers = [
             tensor for tensor in inside(graph) if tensor.data_type != onnx.TensorProto.STRING
         ]
-        assert max(len(tensor.raw_data) for tensor in numbers) <= SMALL
+        assert max(len(tensor.raw_data) for tensor in numbers) <= MAX_INLINE_BYTES
         assert (parted / f"{name}.data").stat().st_size >= 4 * translator.model.count_params()
         assert inspect(parted / name)["files"] == {
             file: (parted / file).stat().st_size for file in (name, f"{name}.data")

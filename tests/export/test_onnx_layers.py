@@ -14,7 +14,7 @@ from random_translators import (
 from tiers import with_long
 
 from tfk_transformer.config.search_settings import SearchSettings
-from tfk_transformer.export.functions import traced
+from tfk_transformer.export.functions import signature_function
 from tfk_transformer.export.signatures import GENERATE
 from tfk_transformer.export.to_onnx.onnx_models import generate_graph
 from tfk_transformer.models.language_model import LanguageModel
@@ -33,7 +33,7 @@ def tokenizer():
 
 
 def assert_equal(translator, session, searches=SEARCHES):
-    search = traced(translator.functions, GENERATE)
+    search = signature_function(translator.functions, GENERATE)
     for settings in searches:
         expected = search(
             source_ids(),

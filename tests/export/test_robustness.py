@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 
 from tfk_transformer.config.search_settings import SETTING_DTYPES, SearchSettings
-from tfk_transformer.export.functions import traced
+from tfk_transformer.export.functions import signature_function
 from tfk_transformer.export.runtime.opening import open_translator
 from tfk_transformer.export.runtime.saved_model_files import read_saved_model
 from tfk_transformer.export.runtime.sessions import open_session
@@ -45,7 +45,7 @@ class Functions:
             self._model = read_saved_model(exported / "saved_model")
         else:
             self._traced = {
-                name: traced(translator.functions, s)
+                name: signature_function(translator.functions, s)
                 for name, s in (("generate", GENERATE), ("translate", TRANSLATE), ("score", SCORE))
             }
 

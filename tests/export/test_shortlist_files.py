@@ -27,7 +27,7 @@ from tfk_transformer.config.search_settings import SETTING_DTYPES, SearchSetting
 from tfk_transformer.constants import END_ID
 from tfk_transformer.data.shortlist import Shortlist
 from tfk_transformer.export.exporting import export
-from tfk_transformer.export.functions import traced
+from tfk_transformer.export.functions import signature_function
 from tfk_transformer.export.inspection import inspect
 from tfk_transformer.export.runtime.opening import load
 from tfk_transformer.export.runtime.sessions import open_session
@@ -66,7 +66,7 @@ def with_shortlist(translator, shortlist):
 
 
 def assert_equal(translator, session):
-    search = traced(translator.functions, GENERATE)
+    search = signature_function(translator.functions, GENERATE)
     for settings in SEARCHES:
         prefix = np.array([[5], [0], [0], [3], [0]], "int32")
         whole = {name: np.array(value, SETTING_DTYPES[name]) for name, value in settings.items()}

@@ -18,7 +18,7 @@ from tfk_transformer.export.exporting import export
 from tfk_transformer.export.runtime.opening import open_translator
 from tfk_transformer.export.signatures import TRANSLATE
 from tfk_transformer.export.to_saved_model.writer import write_saved_model
-from tfk_transformer.inference.streaming import joined, next_tokens
+from tfk_transformer.inference.streaming import join_pieces, next_tokens
 from tfk_transformer.models.transformer import Transformer
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
@@ -128,14 +128,14 @@ def test_files_without_steps_say_so(exported, translator, tmp_path):
 
 def test_blanks_wait_for_what_follows():
     pieces = ["", " a", " ", "b", "\n", " ", "c "]
-    assert list(joined([0, 2, 1, 2, 5, 3, 4, 0, 6, 5], pieces)) == ["a", "  b", "\nc"]
-    assert list(joined([2, 5], pieces)) == list(joined([], pieces)) == []
+    assert list(join_pieces([0, 2, 1, 2, 5, 3, 4, 0, 6, 5], pieces)) == ["a", "  b", "\nc"]
+    assert list(join_pieces([2, 5], pieces)) == list(join_pieces([], pieces)) == []
 
 
 def test_bytes_wait_until_they_make_a_character():
     pieces = ["x", *("\udce2", "\udc82", "\udcac")]  # the three bytes of the euro sign
-    assert list(joined([0, 1, 2, 3, 0], pieces)) == ["x", "€", "x"]
-    assert "".join(joined([0, 1, 2, 0, 3, 1], pieces)) == "x\ufffd\ufffdx\ufffd\ufffd"
+    assert list(join_pieces([0, 1, 2, 3, 0], pieces)) == ["x", "€", "x"]
+    assert "".join(join_pieces([0, 1, 2, 0, 3, 1], pieces)) == "x\ufffd\ufffdx\ufffd\ufffd"
 
 
 def test_a_tokenizer_with_byte_fallback_streams_what_it_decodes():
@@ -157,7 +157,7 @@ def test_a_tokenizer_with_byte_fallback_streams_what_it_decodes():
         + np.random.default_rng(0).integers(4, tokenizer.vocab_size, (50, 9)).tolist()
     )
     assert len(rows[1]) > 6
-    assert ["".join(joined(row, tokenizer.pieces())) for row in rows] == tokenizer.decode(rows)
+    assert ["".join(join_pieces(row, tokenizer.pieces())) for row in rows] == tokenizer.decode(rows)
 
 
 # The files by themselves.

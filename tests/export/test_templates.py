@@ -42,13 +42,18 @@ def test_graphs_are_written_without_a_conversion(monkeypatch):
         *onnx_models.step_graphs(translator).values(),
     ]
     names = [[value.name for value in graph.graph.inputs] for graph in graphs]
-    assert not [name for inputs in names for name in inputs if name.startswith(expansion.PREFIX)]
+    assert not [
+        name for inputs in names for name in inputs if name.startswith(expansion.MODEL_INPUT_PREFIX)
+    ]
 
 
 def test_a_template_has_its_sizes_as_constants():
     sizes = {"source_vocab_size": 7, "target_vocab_size": 0, "max_length": 13}
     graph = expansion.expand(expansion.Template("probabilities"), sizes).graph
     constants = graph.initializers
-    found = {name: int(constants[expansion.PREFIX + name].const_value.numpy()) for name in sizes}
+    found = {
+        name: int(constants[expansion.MODEL_INPUT_PREFIX + name].const_value.numpy())
+        for name in sizes
+    }
     assert found == sizes
     assert [value.name for value in graph.inputs] == ["source_ids"]

@@ -11,7 +11,13 @@ from traced_search import LIMIT_SPECS, setting_tensors
 from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.config.search_settings import SearchSettings
 from tfk_transformer.constants import END_ID
-from tfk_transformer.generation.beam_search import IMPOSSIBLE, Limits, Source, beam_search, penalty
+from tfk_transformer.generation.beam_search import (
+    IMPOSSIBLE,
+    Limits,
+    SearchInputs,
+    beam_search,
+    penalty,
+)
 from tfk_transformer.models.base import Step
 from tfk_transformer.models.transformer import Transformer
 
@@ -34,7 +40,7 @@ def scripted_step(table):
 
 
 def no_source(sentences):
-    return Source((tf.range(sentences),), tf.zeros([sentences, 0], tf.bool))
+    return SearchInputs((tf.range(sentences),), tf.zeros([sentences, 0], tf.bool))
 
 
 def limits(beam_size=1, n_best=1, **settings):
@@ -299,7 +305,7 @@ def test_coverage_counts_what_each_source_token_got():
 
     wanted = limits(VOCAB**4, 7, coverage_penalty=0.3)
     found = beam_search(
-        step, [], Source((tf.range(1),), tf.constant(real)), tf.constant([4]), wanted
+        step, [], SearchInputs((tf.range(1),), tf.constant(real)), tf.constant([4]), wanted
     )
     expected = []
     for score, tokens in all_hypotheses(table[0], 0.0, 4):
@@ -448,7 +454,7 @@ def test_scores_of_cached_steps_are_those_of_the_full_pass_where_beams_replace_e
     model.set_weights([weight * 3 for weight in model.get_weights()])
     source, beams = np.array([[5, 7, 2, 0], [6, 4, 9, 2]], "int32"), 4
     step, first_cache, memory = model.start_search(source)
-    read = Source(memory, source != 0)
+    read = SearchInputs(memory, source != 0)
     found = beam_search(step, first_cache(2), read, tf.constant([6, 6]), limits(beams, beams))
     # The first step keeps as many first tokens as there are beams. Fewer are left: some beams were
     # replaced by branches of others.

@@ -12,8 +12,8 @@ from traced_search import LIMIT_SPECS, setting_tensors, traced_generate
 
 from tfk_transformer.constants import END_ID, PAD_ID
 from tfk_transformer.data.shortlist import Shortlist
-from tfk_transformer.generation.beam_search import Source, beam_search
-from tfk_transformer.generation.candidates import BLOCK, Candidates, find_candidates
+from tfk_transformer.generation.beam_search import SearchInputs, beam_search
+from tfk_transformer.generation.candidates import CANDIDATE_BLOCK, Candidates, find_candidates
 from tfk_transformer.models.base import Step
 from tfk_transformer.models.ensemble import Ensemble
 from tfk_transformer.models.transformer import Transformer
@@ -49,7 +49,7 @@ def test_each_sentence_sees_its_own_candidates(seed, batch, length):
     tokens, places, hidden = (
         part.numpy() for part in find_candidates(shortlist, tf.constant(source))
     )
-    assert len(tokens) % BLOCK == 0
+    assert len(tokens) % CANDIDATE_BLOCK == 0
     np.testing.assert_array_equal(tokens[: END_ID + 1], range(END_ID + 1))
     visible = [tokens[row[0] == 0].tolist() for row in hidden]
     seen = [set(each) for each in visible]
@@ -98,7 +98,7 @@ def searched(scores, limits, candidates=None):
         return Step(logits, cache, tf.zeros([*tf.unstack(tf.shape(tokens)), 0]))
 
     hidden = candidates.hidden if candidates else ()
-    source = Source((tf.range(4),), tf.zeros([4, 0], tf.bool), hidden)
+    source = SearchInputs((tf.range(4),), tf.zeros([4, 0], tf.bool), hidden)
     longest, prefix = tf.constant(LONGEST), tf.constant(PREFIX)
     return beam_search(step, [], source, longest, limits, prefix, candidates)
 

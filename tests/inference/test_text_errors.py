@@ -13,7 +13,7 @@ from tfk_transformer.inference.results import (
     to_translations,
 )
 from tfk_transformer.inference.text_batches import check_texts
-from tfk_transformer.inference.text_errors import Refusal, TextError, results_and_refusals
+from tfk_transformer.inference.text_errors import TextError, UnprocessableText, results_and_refusals
 from tfk_transformer.inference.token_scoring import score_in_batches
 
 NAN = float("nan")
@@ -104,7 +104,10 @@ def test_texts_beside_a_refused_one_are_run_once_or_again_if_their_results_are_m
 
     results, refusals = results_and_refusals(run, ["a", "bad", "c", "d"], ["A", "B", "long", "D"])
     assert results == {0: "A", 3: "D"}
-    assert refusals == {1: Refusal("sources", "no text"), 2: Refusal("targets", "too long")}
+    assert refusals == {
+        1: UnprocessableText("sources", "no text"),
+        2: UnprocessableText("targets", "too long"),
+    }
     assert seen == [
         (["a", "bad", "c", "d"], ["A", "B", "long", "D"]),
         (["a", "c", "d"], ["A", "long", "D"]),
@@ -117,6 +120,6 @@ def test_no_text_is_run_where_all_are_refused_or_there_is_none():
 
     assert results_and_refusals(run, ["a", "b"]) == (
         {},
-        {0: Refusal("texts", "no text"), 1: Refusal("texts", "no text")},
+        {0: UnprocessableText("texts", "no text"), 1: UnprocessableText("texts", "no text")},
     )
     assert results_and_refusals(run, []) == ({}, {})

@@ -17,7 +17,7 @@ from tfk_transformer.config.model_options import (
 )
 from tfk_transformer.models.registry import make_model
 from tfk_transformer.pipelines.translator import Translator
-from tfk_transformer.pipelines.weights import WEIGHTS, check_sizes, read_weights, write_weights
+from tfk_transformer.pipelines.weights import WEIGHTS_FILE, check_sizes, read_weights, write_weights
 
 SAVED = Path(__file__).parents[1] / "saved_files" / "bundle"
 SIZES = {"model_dim": 6, "num_heads": 2, "ff_dim": 5, "max_length": 11}
@@ -52,8 +52,8 @@ CONFIGS = {
 def test_every_weight_comes_back(config, tmp_path):
     """And no honest configuration is taken for one that does not fit."""
     model = make_model(config)
-    write_weights(model, tmp_path / WEIGHTS)
-    read = read_weights(config, tmp_path / WEIGHTS)
+    write_weights(model, tmp_path / WEIGHTS_FILE)
+    read = read_weights(config, tmp_path / WEIGHTS_FILE)
     assert len(read.named_weights) == len(model.weights)
     for path, weight in model.named_weights.items():
         np.testing.assert_array_equal(read.named_weights[path], weight)
@@ -61,8 +61,8 @@ def test_every_weight_comes_back(config, tmp_path):
 
 def test_the_file_is_read_by_the_library_alone(tmp_path):
     model = make_model(CONFIGS["encoder_decoder"])
-    write_weights(model, tmp_path / WEIGHTS)
-    arrays = safetensors.numpy.load_file(tmp_path / WEIGHTS)
+    write_weights(model, tmp_path / WEIGHTS_FILE)
+    arrays = safetensors.numpy.load_file(tmp_path / WEIGHTS_FILE)
     assert sorted(arrays) == sorted(model.named_weights)
     np.testing.assert_array_equal(
         arrays["encoder/layer_2/attention/query"],
@@ -145,9 +145,9 @@ def test_a_plausible_configuration_of_other_weights_is_refused_by_name(bundle, v
 
 @pytest.mark.parametrize("dtype", ["float64", "int32", "float16"])
 def test_arrays_of_another_type_are_refused(bundle, dtype):
-    arrays = safetensors.numpy.load_file(bundle / WEIGHTS)
+    arrays = safetensors.numpy.load_file(bundle / WEIGHTS_FILE)
     name = sorted(arrays)[0]
-    safetensors.numpy.save_file({**arrays, name: arrays[name].astype(dtype)}, bundle / WEIGHTS)
+    safetensors.numpy.save_file({**arrays, name: arrays[name].astype(dtype)}, bundle / WEIGHTS_FILE)
     with pytest.raises(
         ValueError, match=f"do not load: expected arrays of F32, got .* for '{name}'"
     ):
@@ -168,7 +168,7 @@ def test_arrays_of_another_type_are_refused(bundle, dtype):
     ids=["length", "longer than the file", "no arrays", "a list", "a shape without its bytes"],
 )
 def test_a_header_that_lies_is_refused(bundle, header):
-    (bundle / WEIGHTS).write_bytes(header)
+    (bundle / WEIGHTS_FILE).write_bytes(header)
     with pytest.raises(
         ValueError,
         match=r"^bundle: (the weights in .* do not load: |the configuration is not that of )",
@@ -184,7 +184,7 @@ def test_weights_that_do_not_fit_into_memory_are_refused_before_they_are_read(tm
     header = json.dumps(
         {"x": {"dtype": "F32", "shape": [width, width], "data_offsets": [0, 4 * width * width]}}
     ).encode()
-    with (tmp_path / WEIGHTS).open("wb") as file:
+    with (tmp_path / WEIGHTS_FILE).open("wb") as file:
         file.write(len(header).to_bytes(8, "little") + header)
         file.truncate(8 + len(header) + 4 * width * width)
     code = """
@@ -202,7 +202,7 @@ except ValueError as error:
     print(error)
 """
     done = subprocess.run(
-        [sys.executable, "-c", code, tmp_path / WEIGHTS], capture_output=True, text=True
+        [sys.executable, "-c", code, tmp_path / WEIGHTS_FILE], capture_output=True, text=True
     )
     assert (
         "bundle: expected enough memory for 100,000,000 weights and positions up to max_length "
@@ -230,7 +230,7 @@ for index in random.integers(0, min(len(whole), 9000), 40):
         assert str(error).startswith("bundle: "), error
         print("refused")
 """
-    command = [sys.executable, "-c", code, bundle / WEIGHTS]
+    command = [sys.executable, "-c", code, bundle / WEIGHTS_FILE]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
     assert 5 < len(done.stdout.splitlines()) < 40

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tfk_transformer.config.search_settings import SearchSettings
-from tfk_transformer.export.functions import traced
+from tfk_transformer.export.functions import signature_function
 from tfk_transformer.export.parity import probe_ids
 from tfk_transformer.export.signatures import GENERATE
 
@@ -52,7 +52,7 @@ def expected(translator):
     """What Keras makes of the rows under each of SETTINGS: a list of (ids, score) for each row,
     padding left out.
     """
-    generate = traced(translator.functions, GENERATE)
+    generate = signature_function(translator.functions, GENERATE)
     source = probe_ids(TEXTS, translator.source_tokenizer, 32)
     results = []
     for settings in SETTINGS:

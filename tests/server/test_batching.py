@@ -4,7 +4,7 @@ import asyncio
 import threading
 
 from tfk_transformer.server.batching import Batcher, Work
-from tfk_transformer.server.refusals import Refusal
+from tfk_transformer.server.refusals import RequestError
 
 TRANSLATE, GREEDY = Work("translate"), Work("translate", (("beam_size", 1),))
 DELAY = 1.5  # seconds that a text waits for others
@@ -99,7 +99,7 @@ def test_a_text_waits_for_others_once_and_no_longer():
         assert await batcher.submit(TRANSLATE, ["a", "b"], ["", ""], 60) == ["A", "B"]
         try:
             await batcher.submit(TRANSLATE, ["c"], [""], DELAY / 3)
-        except Refusal as refusal:
+        except RequestError as refusal:
             assert refusal.status == 504
         else:
             raise AssertionError("the text did not wait")

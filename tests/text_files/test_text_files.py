@@ -5,8 +5,13 @@ import json
 
 import pytest
 
-from tfk_transformer.text_files.compression import compressed, count_lines, opened, text_suffix
-from tfk_transformer.text_files.lines import Source
+from tfk_transformer.text_files.compression import (
+    compressed,
+    count_lines,
+    open_decompressed,
+    text_suffix,
+)
+from tfk_transformer.text_files.lines import LineReader
 from tfk_transformer.text_files.output_file import OutputFile, unfinished_run
 from tfk_transformer.text_files.records import (
     JsonObjects,
@@ -37,9 +42,9 @@ def _kind(path):
 @pytest.mark.parametrize("name", ["a.txt", "a.gz", "a.zst"])
 def test_a_sequence_of_parts_is_one_file(tmp_path, name):
     path = written(tmp_path / name)
-    source = Source(path, Texts())
+    source = LineReader(path, Texts())
     assert [line.texts[0] for line in source] == LINES and source.lines == count_lines(path) == 5
-    with opened(path) as file:
+    with open_decompressed(path) as file:
         assert file.read() == DATA
     assert compressed(DATA, _kind(path)) == compressed(DATA, _kind(path))
 
@@ -53,7 +58,7 @@ def test_a_cut_or_corrupt_file_is_no_short_file(tmp_path, name):
         with pytest.raises(
             ValueError, match=f"{name}: expected a complete .* file, got a corrupt or cut one"
         ):
-            list(Source(path, Texts()))
+            list(LineReader(path, Texts()))
 
 
 def test_the_kind_of_lines_is_before_the_compression(tmp_path):
@@ -67,7 +72,7 @@ def test_the_kind_of_lines_is_before_the_compression(tmp_path):
 
 def test_a_byte_order_mark_belongs_to_no_text(tmp_path):
     (tmp_path / "a").write_bytes(b"\xef\xbb\xbfone\n")
-    assert [line.texts for line in Source(tmp_path / "a", Texts())] == [("one",)]
+    assert [line.texts for line in LineReader(tmp_path / "a", Texts())] == [("one",)]
 
 
 def test_rows_have_literal_quotes_and_stay_as_they_are(tmp_path):
@@ -76,7 +81,7 @@ def test_rows_have_literal_quotes_and_stay_as_they_are(tmp_path):
     )
     rows = input_records(tmp_path / "a.tsv", "en", "translation")
     assert isinstance(rows, TableRows)
-    found = list(Source(tmp_path / "a.tsv", rows))
+    found = list(LineReader(tmp_path / "a.tsv", rows))
     assert [(line.number, line.texts) for line in found] == [
         (2, ('say "one',)),
         (3, ()),
@@ -98,7 +103,7 @@ def test_rows_have_literal_quotes_and_stay_as_they_are(tmp_path):
 def test_a_column_has_a_number_where_it_has_no_name(tmp_path):
     (tmp_path / "a.tsv").write_text("1\tone\n2\n")
     rows = TableRows("2", "translation")
-    first, second = Source(tmp_path / "a.tsv", rows)
+    first, second = LineReader(tmp_path / "a.tsv", rows)
     assert (first.texts, second.reason, rows.output_header) == (
         ("one",),
         "expected a column 2, got 1 in this line.",
@@ -119,7 +124,7 @@ def test_a_column_has_a_number_where_it_has_no_name(tmp_path):
 def test_columns_must_fit(tmp_path, rows, message):
     (tmp_path / "a.tsv").write_text("id\ten\n1\tone\n")
     with pytest.raises(ValueError) as error:
-        list(Source(tmp_path / "a.tsv", TableRows(*rows)))
+        list(LineReader(tmp_path / "a.tsv", TableRows(*rows)))
     assert str(error.value) == message
 
 
@@ -222,7 +227,7 @@ def test_what_was_not_committed_is_cut_off(tmp_path, name):
         for text in "abc":
             out.write([text])
     assert path.read_bytes() == whole.read_bytes()
-    assert [line.texts[0] for line in Source(path, Texts())] == ["a", "b", "c"]
+    assert [line.texts[0] for line in LineReader(path, Texts())] == ["a", "b", "c"]
     assert sorted(tmp_path.iterdir()) == sorted([path, whole])
 
 

@@ -13,7 +13,7 @@ from tfk_transformer.export.exporting import export
 from tfk_transformer.export.inspection import inspect
 from tfk_transformer.export.runtime.opening import load
 from tfk_transformer.export.to_web import npm_packages, web_files
-from tfk_transformer.export.to_web.page_folder import PAGE
+from tfk_transformer.export.to_web.page_folder import PAGE_FILES
 
 
 def test_the_folders_hold_all_that_they_run(export_of_web):
@@ -111,7 +111,7 @@ def test_a_page_may_have_a_shortlist(translator, recipe, tmp_path):
 
 def test_types_name_every_setting():
     (settings,) = re.findall(
-        r"interface Settings \{(.*?)\n\}", (PAGE / "translate.d.mts").read_text(), re.DOTALL
+        r"interface Settings \{(.*?)\n\}", (PAGE_FILES / "translate.d.mts").read_text(), re.DOTALL
     )
     assert re.findall(r"(?m)^  (\w+)\?: number;$", settings) == list(SearchSettings.model_fields)
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from tfk_transformer.cli.arguments import DEFAULT_BEAM, Settings, search_settings
-from tfk_transformer.cli.main import EXPECTED, print_error
+from tfk_transformer.cli.main import USER_ERRORS, print_error
 from tfk_transformer.export.runtime.onnx_translator import OnnxTranslator
 from tfk_transformer.text_files.records import JsonObjects, check_hypotheses
 
@@ -127,7 +127,7 @@ def main() -> None:
     """
     try:
         app(prog_name="python -m tfk_transformer.beam")
-    except EXPECTED as error:
+    except USER_ERRORS as error:
         print_error(error)
         sys.exit(1)
 

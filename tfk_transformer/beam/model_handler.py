@@ -9,10 +9,10 @@ from apache_beam.ml.inference.base import ModelHandler, PredictionResult
 
 from tfk_transformer.export.runtime.onnx_translator import OnnxTranslator
 from tfk_transformer.inference.results import Translation
-from tfk_transformer.inference.text_errors import Refusal, results_and_refusals
+from tfk_transformer.inference.text_errors import UnprocessableText, results_and_refusals
 
 NAMESPACE = "tfk_transformer"  # of the metrics
-TEXTS = 1024  # that the translator receives together, and sorts by length
+MAX_BATCH_TEXTS = 1024  # that the translator receives together, and sorts by length
 
 
 class BatchTranslator:
@@ -29,8 +29,11 @@ class BatchTranslator:
 
     def translate(
         self, texts: Sequence[str], settings: dict[str, Any]
-    ) -> list[Translation | Refusal]:
-        """Return a `Translation` for each text, or a `Refusal` if the model cannot process it."""
+    ) -> list[Translation | UnprocessableText]:
+        """Return a `Translation` for each text, or a `UnprocessableText` if the model cannot
+        process
+        it.
+        """
         results, refusals = results_and_refusals(
             lambda waiting: self._translator.translate(waiting, **settings), texts
         )
@@ -43,7 +46,9 @@ class BatchTranslator:
 class TranslationHandler(ModelHandler[str, PredictionResult, BatchTranslator]):
     """Translate texts with an ONNX file in `RunInference`.
 
-    The inference of each text is a `Translation`, or a `Refusal` if the model cannot process the
+    The inference of each text is a `Translation`, or a `UnprocessableText` if the model cannot
+    process
+    the
     text; the other texts of its batch are translated. The `inference_args` of `RunInference` are
     the arguments of `OnnxTranslator.translate`: search settings, `batch_size` and `glossary`.
 
@@ -65,7 +70,7 @@ class TranslationHandler(ModelHandler[str, PredictionResult, BatchTranslator]):
         *,
         shared: bool = False,
         threads: int | None = None,
-        texts: int = TEXTS,
+        texts: int = MAX_BATCH_TEXTS,
     ) -> None:
         if texts < 1:
             raise ValueError(f"texts: expected at least 1, got {texts}.")

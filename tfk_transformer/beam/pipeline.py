@@ -19,7 +19,7 @@ from apache_beam.ml.inference.base import (
 
 from tfk_transformer.beam.model_handler import NAMESPACE
 from tfk_transformer.inference.text_batches import check_texts
-from tfk_transformer.inference.text_errors import Refusal, TextError
+from tfk_transformer.inference.text_errors import TextError, UnprocessableText
 from tfk_transformer.text_files.lines import decoded
 from tfk_transformer.text_files.records import JsonObjects
 
@@ -28,7 +28,7 @@ TRANSLATIONS, BAD_LINES = "translations", "bad-lines"
 BAD = "bad"  # the output of a step for lines that cannot be processed
 
 
-class Record(NamedTuple):
+class InputLine(NamedTuple):
     """A line of the input."""
 
     file: str
@@ -102,11 +102,11 @@ class _ReadText(beam.DoFn):
             # What cannot be encoded as UTF-8 cannot be sent to another worker either.
             check_texts([text])
         except TextError as error:
-            yield _bad(Record(file, line), error.reasons[0])
+            yield _bad(InputLine(file, line), error.reasons[0])
         except ValueError as error:
-            yield _bad(Record(file, data.decode(errors="backslashreplace")), str(error))
+            yield _bad(InputLine(file, data.decode(errors="backslashreplace")), str(error))
         else:
-            yield Record(file, line), text
+            yield InputLine(file, line), text
 
 
 class _WriteLine(beam.DoFn):
@@ -121,9 +121,9 @@ class _WriteLine(beam.DoFn):
             for name in ("texts", "source_characters", "target_characters")
         )
 
-    def process(self, element: tuple[Record, PredictionResult]) -> Iterator[Any]:
-        record, found = Record(*element[0]), element[1].inference
-        if isinstance(found, Refusal):
+    def process(self, element: tuple[InputLine, PredictionResult]) -> Iterator[Any]:
+        record, found = InputLine(*element[0]), element[1].inference
+        if isinstance(found, UnprocessableText):
             yield _bad(record, found.reason)
             return
         best = found.hypotheses[0]
@@ -133,7 +133,7 @@ class _WriteLine(beam.DoFn):
         yield self._records.with_values(record.line, best.text, round(best.score, 6))
 
 
-def _bad(record: Record, reason: str) -> beam.pvalue.TaggedOutput:
+def _bad(record: InputLine, reason: str) -> beam.pvalue.TaggedOutput:
     Metrics.counter(NAMESPACE, "bad_lines").inc()
     return beam.pvalue.TaggedOutput(
         BAD, json.dumps({**record._asdict(), "reason": reason}, ensure_ascii=False)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tfk_transformer.config.words import shortened
+from tfk_transformer.config.words import shorten
 from tfk_transformer.runtime_environment import load_tensorflow
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tfk_transformer.inference.interface import LoadedModel
 
 DEFAULT_BEAM = 4  # of `SearchSettings`, which takes longer to import than most commands take to run
-SETTINGS = (
+SETTINGS_HELP = (
     "length_penalty, coverage_penalty, min_length, max_length, max_length_factor, temperature, "
     "top_k, top_p, seed, repetition_penalty, "
     "no_repeat_ngram_size, n_best"
@@ -83,9 +83,11 @@ Settings = Annotated[
     typer.Option(
         "--setting",
         metavar="NAME=VALUE",
-        help=f"A search setting, such as length_penalty=1. Names: {SETTINGS}. May be repeated.",
+        help=(
+            f"A search setting, such as length_penalty=1. Names: {SETTINGS_HELP}. May be repeated."
+        ),
         rich_help_panel=SEARCH,
-        autocompletion=lambda: [f"{name}=" for name in SETTINGS.split(", ")],
+        autocompletion=lambda: [f"{name}=" for name in SETTINGS_HELP.split(", ")],
     ),
 ]
 Data = Annotated[
@@ -147,14 +149,12 @@ def named_value(text: str, option: str, example: str) -> tuple[str, Any]:
     """
     name, equals, value = text.partition("=")
     if not (name and equals and value):
-        raise ValueError(
-            f"{option}: expected NAME=VALUE, as in {example}, got '{shortened(text)}'."
-        )
+        raise ValueError(f"{option}: expected NAME=VALUE, as in {example}, got '{shorten(text)}'.")
     try:
         return name, json.loads(value)
     except RecursionError:
         raise ValueError(
-            f"{option}: expected a value for {shortened(name)}, got one with too many nested "
+            f"{option}: expected a value for {shorten(name)}, got one with too many nested "
             "brackets."
         ) from None
     except ValueError:  # a bare word, or a number with too many digits
@@ -228,7 +228,7 @@ def check_settings(model: Path, settings: dict[str, Any]) -> None:
         checked_settings(settings, setting_rules())
 
 
-def check_files(**files: Path | None) -> None:
+def check_input_files(**files: Path | None) -> None:
     """Refuse input files that do not exist, by the name of their option.
 
     Raises:

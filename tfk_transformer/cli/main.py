@@ -52,7 +52,7 @@ PANELS = {  # titles in the help
 }
 MODULES = {"import": "import_model"}  # the other modules have the names of their commands
 # Errors whose messages are written for the user.
-EXPECTED = (ValueError, OSError, ImportError, FloatingPointError)
+USER_ERRORS = (ValueError, OSError, ImportError, FloatingPointError)
 EXAMPLES = """
 tfk-transformer new numbers
 cd numbers
@@ -146,7 +146,7 @@ def main() -> None:
     """
     try:
         app()
-    except EXPECTED as error:
+    except USER_ERRORS as error:
         print_error(error)
         sys.exit(1)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 from tfk_transformer.cli.arguments import BadLines
 from tfk_transformer.cli.processing import processed
 from tfk_transformer.inference.text_batches import check_texts
-from tfk_transformer.text_files.lines import Line, Source
+from tfk_transformer.text_files.lines import Line, LineReader
 from tfk_transformer.text_files.output_file import OutputFile
 from tfk_transformer.text_files.records import Texts, one_line
 from tfk_transformer.text_files.unfinished import Unfinished
@@ -43,7 +43,7 @@ def given_texts(
         ValueError: if both are given, or an argument is blank.
     """
     if not text:
-        return Source(input, records or Texts())
+        return LineReader(input, records or Texts())
     if input is not None:
         raise ValueError("TEXT: expected sentences or --input, got both; give one.")
     blank = [number for number, sentence in enumerate(text, 1) if not sentence.strip()]
@@ -69,7 +69,7 @@ def line_pairs(source: Path, target: Path) -> Iterator[Line]:
         ValueError: if one file has fewer lines.
     """
     for number, (first, second) in enumerate(
-        itertools.zip_longest(Source(source, Texts()), Source(target, Texts())), 1
+        itertools.zip_longest(LineReader(source, Texts()), LineReader(target, Texts())), 1
     ):
         if first is None or second is None:
             shorter, longer = (source, target) if first is None else (target, source)
@@ -197,12 +197,13 @@ def write_results(
 
     Args:
         job: what to do with the lines.
-        lines: the lines. A `Source` continues after the lines that an earlier run has processed.
+        lines: the lines. A `LineReader` continues after the lines that an earlier run has
+            processed.
         output: where the results go: see `opened_output`.
         on_error: what to do with a line that cannot be processed.
         progress: called with the number of lines that were read so far.
     """
-    source = lines if isinstance(lines, Source) else None
+    source = lines if isinstance(lines, LineReader) else None
     done = output.done if isinstance(output, OutputFile) else Unfinished({})
     if source and done.lines:
         source.skip(done.lines, done.sha256)

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 
-def parsed(text: str | bytes, what: str) -> Any:
+def parse_json(text: str | bytes, what: str) -> Any:
     """Return the value of a JSON text.
 
     Args:
@@ -30,12 +30,12 @@ def parsed(text: str | bytes, what: str) -> Any:
 
 
 def parsed_object(text: str | bytes, what: str) -> dict[str, Any]:
-    """Return the value of a JSON text that must be an object; see `parsed`.
+    """Return the value of a JSON text that must be an object; see `parse_json`.
 
     Raises:
         ValueError: if the text is not a JSON object.
     """
-    value = parsed(text, what)
+    value = parse_json(text, what)
     if not isinstance(value, dict):
         raise ValueError(f"{what}: expected a JSON object, got {type(value).__name__}.")
     return value

@@ -10,9 +10,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
 from tfk_transformer.config.json_text import parsed_object
-from tfk_transformer.config.words import nearest, shortened
+from tfk_transformer.config.words import nearest, shorten
 
-MOST = 20  # problems that one message names
+MAX_PROBLEMS = 20  # problems that one message names
 
 
 class Record(BaseModel):
@@ -28,17 +28,19 @@ class Record(BaseModel):
         except ValidationError as error:
             problems = [
                 self._problem(item)
-                for item in itertools.islice(error.errors(include_url=False), MOST)
+                for item in itertools.islice(error.errors(include_url=False), MAX_PROBLEMS)
             ]
             more = (
-                [f"and {error.error_count() - MOST:,} more"] if error.error_count() > MOST else []
+                [f"and {error.error_count() - MAX_PROBLEMS:,} more"]
+                if error.error_count() > MAX_PROBLEMS
+                else []
             )
             raise ValueError(f"{type(self).__name__}: " + "; ".join([*problems, *more])) from None
 
     @classmethod
     def _problem(cls, item: ErrorDetails) -> str:
         """Describe one problem: the key, the rule, and the value."""
-        key = shortened(".".join(str(part) for part in item["loc"]))
+        key = shorten(".".join(str(part) for part in item["loc"]))
         message = item["msg"].removeprefix("Value error, ")
         if item["type"] == "extra_forbidden":
             return f"unknown key '{key}'.{nearest(key, cls.model_fields)}"

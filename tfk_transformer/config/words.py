@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Iterable, Sequence
 
 
-def shortened(text: str, length: int = 80) -> str:
+def shorten(text: str, length: int = 80) -> str:
     """Return a text for an error message, in which line breaks and the like are escaped: its end is
     cut off if it is long.
     """
@@ -29,11 +29,11 @@ def unknown_names(argument: str, unknown: Sequence[str], known: Iterable[str]) -
     """
     names = list(known)
     hints = [
-        f"'{shortened(name)}'.{nearest(name, names)}" for name in unknown if nearest(name, names)
+        f"'{shorten(name)}'.{nearest(name, names)}" for name in unknown if nearest(name, names)
     ]
     if unknown and len(hints) == len(unknown):
         return f"{argument}: unknown name {' Unknown name '.join(hints)}"
     return (
         f"{argument}: expected some of {', '.join(names)}, got "
-        f"{', '.join(map(shortened, unknown)) or 'none'}."
+        f"{', '.join(map(shorten, unknown)) or 'none'}."
     )

@@ -13,7 +13,7 @@ import numpy as np
 from tfk_transformer.constants import START_ID
 from tfk_transformer.data.batch_records import Share, Survey
 from tfk_transformer.data.bucketing import bucket_lengths, plan, plan_few_shapes, rounded_up
-from tfk_transformer.data.encoding import Encoder, PairEncoder, Shard, shard_of
+from tfk_transformer.data.encoding import PairEncoder, Shard, TextEncoder, shard_of
 from tfk_transformer.data.id_cache import PairCache
 from tfk_transformer.datasets import Report, Source
 
@@ -81,8 +81,8 @@ class TokenBatches:
         self,
         data: Source,
         split: str,
-        source_tokenizer: Encoder,
-        target_tokenizer: Encoder,
+        source_tokenizer: TextEncoder,
+        target_tokenizer: TextEncoder,
         batch_tokens: int = 4096,
         max_length: int = 256,
         shuffle: bool = False,

@@ -17,7 +17,7 @@ PAIRS_A_SHARD = 32_768
 Ids = list[list[int]]
 
 
-class Encoder(Protocol):
+class TextEncoder(Protocol):
     """The encoder of one side of the pairs: a `SubwordTokenizer`, or the `Labels` of a
     classifier.
     """
@@ -69,8 +69,8 @@ class PairEncoder:
         self,
         data: Source,
         split: str,
-        source_tokenizer: Encoder,
-        target_tokenizer: Encoder,
+        source_tokenizer: TextEncoder,
+        target_tokenizer: TextEncoder,
         max_length: int,
         length: Callable[[int, int], int],
         layout: str,

@@ -18,7 +18,7 @@ COMMON = 400  # target tokens that are candidates for every source: the most fre
 LIKELY = 16  # target tokens that are candidates for a source token
 ROUNDS = 5  # of expectation maximization
 ENCODED_AT_ONCE = 1024
-MOST = 2**25  # pairs of tokens that are read: 150,000 sentences of 15 tokens
+MAX_TOKEN_PAIRS = 2**25  # pairs of tokens that are read: 150,000 sentences of 15 tokens
 
 
 class Shortlist(NamedTuple):
@@ -66,7 +66,7 @@ def learn_shortlist(
     target_tokenizer: SubwordTokenizer,
     common: int = COMMON,
     likely: int = LIKELY,
-    most: int = MOST,
+    most: int = MAX_TOKEN_PAIRS,
 ) -> Shortlist:
     """Learn the candidates of each source token: the target tokens with the greatest probabilities
     of translation.

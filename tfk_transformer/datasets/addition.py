@@ -14,8 +14,8 @@ from functools import lru_cache
 from tfk_transformer.datasets.pairs import USUAL_SPLITS, Pair, Source
 from tfk_transformer.datasets.spelling import malformed
 
-HELD_OUT_SIZE = 1_000
-TRAIN_SIZE = 500_000
+ADDITION_HELD_OUT_SIZE = 1_000
+ADDITION_TRAIN_SIZE = 500_000
 MOST_DIGITS = 9
 
 
@@ -58,9 +58,14 @@ def problems_by_split(digits: int) -> dict[str, list[int]]:
     digits.
     """
     there_are = 100**digits
-    drawn = _distinct(min(there_are, TRAIN_SIZE + 2 * HELD_OUT_SIZE), there_are, seed=digits)
-    test, validation = drawn[:HELD_OUT_SIZE], drawn[HELD_OUT_SIZE : 2 * HELD_OUT_SIZE]
-    return {"train": drawn[2 * HELD_OUT_SIZE :], "validation": validation, "test": test}
+    drawn = _distinct(
+        min(there_are, ADDITION_TRAIN_SIZE + 2 * ADDITION_HELD_OUT_SIZE), there_are, seed=digits
+    )
+    test, validation = (
+        drawn[:ADDITION_HELD_OUT_SIZE],
+        drawn[ADDITION_HELD_OUT_SIZE : 2 * ADDITION_HELD_OUT_SIZE],
+    )
+    return {"train": drawn[2 * ADDITION_HELD_OUT_SIZE :], "validation": validation, "test": test}
 
 
 def _distinct(count: int, limit: int, seed: int) -> list[int]:

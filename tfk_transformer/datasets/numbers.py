@@ -15,10 +15,10 @@ from tfk_transformer.config.words import nearest
 from tfk_transformer.datasets.optional import require
 
 LIMIT = 1_000_000
-TRAIN_SIZE = 60_000
+NUMBERS_TRAIN_SIZE = 60_000
 # How many numbers the test split has, by number of digits.
 HELD_OUT = {1: 0, 2: 0, 3: 100, 4: 300, 5: 300, 6: 300}
-HELD_OUT_SIZE = sum(HELD_OUT.values())
+NUMBERS_HELD_OUT_SIZE = sum(HELD_OUT.values())
 _ORDER_SEED = 1
 _SPLIT_SEED = 2
 _LANGUAGES_HINT = 'the list: python -c "import num2words; print(*num2words.CONVERTER_CLASSES)"'
@@ -39,7 +39,7 @@ def check_language(code: str) -> None:
 
 
 @lru_cache(
-    maxsize=2 * (TRAIN_SIZE + 2 * HELD_OUT_SIZE)
+    maxsize=2 * (NUMBERS_TRAIN_SIZE + 2 * NUMBERS_HELD_OUT_SIZE)
 )  # for one language pair, which is read for the vocabulary, the survey and the batches
 def spell(number: int, language: str) -> str:
     """Return a number in words, such as "three hundred twenty-one" for 321 in "en".
@@ -77,7 +77,7 @@ def numbers_by_split() -> dict[str, tuple[int, ...]]:
         test += numbers[:held_out]
         validation += numbers[held_out : 2 * held_out]
         train += itertools.islice(
-            itertools.cycle(numbers[2 * held_out :]), TRAIN_SIZE // len(HELD_OUT)
+            itertools.cycle(numbers[2 * held_out :]), NUMBERS_TRAIN_SIZE // len(HELD_OUT)
         )
     splits = {"train": train, "validation": validation, "test": test}
     return {split: tuple(_shuffled(numbers, _SPLIT_SEED)) for split, numbers in splits.items()}

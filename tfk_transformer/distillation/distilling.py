@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tfk_transformer import datasets
-from tfk_transformer.distillation.teacher_pairs import Search, TeacherPairs
+from tfk_transformer.distillation.teacher_pairs import TeacherPairs, TeacherSearch
 from tfk_transformer.evaluation import SupportsTranslate
 from tfk_transformer.fine_tuning.start import started
 from tfk_transformer.pipelines.translator import Translator
@@ -65,7 +65,7 @@ def distill(
         )
     data = datasets.load(recipe.data)
     pairs = TeacherPairs(
-        teachers, data, distilled_folder_of(out), Search(beam_size, batch_size), resume
+        teachers, data, distilled_folder_of(out), TeacherSearch(beam_size, batch_size), resume
     )
     validation = recipe.validation_data or (recipe.data if "validation" in data.splits else None)
     recipe = recipe.replace(data=pairs.spec, validation_data=validation)

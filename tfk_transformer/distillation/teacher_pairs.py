@@ -16,12 +16,13 @@ from tfk_transformer.evaluation import SupportsTranslate
 from tfk_transformer.inference.results import Translation
 from tfk_transformer.inference.text_errors import TextError
 
-TOGETHER = 1000  # pairs that are translated together, and lost together if the process is killed
+# Pairs that are translated together, and lost together if the process is killed.
+PAIRS_PER_PART = 1000
 ABOUT, PART = "about.json", "part-{:05d}.json"
 SIDES = ("source", "target")  # names of the languages of a source that does not tell them
 
 
-class Search(NamedTuple):
+class TeacherSearch(NamedTuple):
     """How teachers translate."""
 
     beam_size: int
@@ -52,7 +53,7 @@ class TeacherPairs:
         teachers: Sequence[SupportsTranslate],
         data: Source,
         folder: Path,
-        search: Search,
+        search: TeacherSearch,
         resume: bool = False,
     ):
         if not teachers:
@@ -84,8 +85,10 @@ class TeacherPairs:
         if all(file.is_file() for file in self._files):
             return
         parts = {
-            self.folder / PART.format(first // TOGETHER): pairs[first : first + TOGETHER]
-            for first in range(0, len(pairs), TOGETHER)
+            self.folder / PART.format(first // PAIRS_PER_PART): pairs[
+                first : first + PAIRS_PER_PART
+            ]
+            for first in range(0, len(pairs), PAIRS_PER_PART)
         }
         done = 0
         for part, some in parts.items():

@@ -8,7 +8,7 @@ from typing import NamedTuple
 STAND_IN = "Code"
 
 
-class Kind(Enum):
+class ItemType(Enum):
     """What an item is."""
 
     TEXT = auto()
@@ -24,7 +24,7 @@ class Item(NamedTuple):
     them stays as it is.
     """
 
-    kind: Kind
+    kind: ItemType
     start: int  # the item is document[start:end]
     end: int
     # Of TEXT: what a reader sees; of POINT: STAND_IN if it has the place of a word, else "".
@@ -37,7 +37,7 @@ class Item(NamedTuple):
         """Return the part [start:end] of the text. An item that shows other characters than it has,
         such as &amp;, stays whole.
         """
-        if self.kind is not Kind.TEXT or (start <= 0 and end >= len(self.text)):
+        if self.kind is not ItemType.TEXT or (start <= 0 and end >= len(self.text)):
             return self
         if len(self.text) != self.end - self.start:
             return self if start <= 0 < end else self._replace(start=self.end, text="")
@@ -72,7 +72,7 @@ def runs(items: Sequence[Item]) -> list[list[Item]]:
     """Return the items between breaks."""
     found: list[list[Item]] = [[]]
     for item in items:
-        if item.kind is Kind.BREAK:
+        if item.kind is ItemType.BREAK:
             found.append([])
         else:
             found[-1].append(item)

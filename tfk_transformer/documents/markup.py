@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tfk_transformer.documents.items import Item, Kind
+from tfk_transformer.documents.items import Item, ItemType
 
 
 @dataclass(eq=False)
@@ -24,7 +24,7 @@ class Node:
     @property
     def is_point(self) -> bool:
         """Whether this is no element."""
-        return self.opening is not None and self.opening.kind is Kind.POINT
+        return self.opening is not None and self.opening.kind is ItemType.POINT
 
     @property
     def has_point(self) -> bool:
@@ -53,10 +53,10 @@ class Marked:
         self._open = [self.root]
         for item in items:
             {
-                Kind.TEXT: self._text,
-                Kind.POINT: self._point,
-                Kind.OPEN: self._opening,
-                Kind.CLOSE: self._closing,
+                ItemType.TEXT: self._text,
+                ItemType.POINT: self._point,
+                ItemType.OPEN: self._opening,
+                ItemType.CLOSE: self._closing,
             }[item.kind](item)
         self.text = "".join(self._characters)
         for node in self._open:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from linkify_it import LinkifyIt
 from linkify_it.main import Match
 
-from tfk_transformer.documents.items import STAND_IN, Item, Kind, shown
+from tfk_transformer.documents.items import STAND_IN, Item, ItemType, shown
 
 PLACEHOLDER = re.compile(
     r"""
@@ -63,7 +63,7 @@ def protected(items: Sequence[Item], spans: Iterable[tuple[int, int]]) -> tuple[
     for item, place in zip(items, starts, strict=True):
         here = (
             [(s - place, e - place) for s, e in ordered if s < place + len(item.text) and e > place]
-            if item.kind is Kind.TEXT
+            if item.kind is ItemType.TEXT
             else []
         )
         found.extend(_with_points(item, here) if here else [item])
@@ -77,6 +77,6 @@ def _with_points(item: Item, spans: Sequence[tuple[int, int]]) -> Iterator[Item]
         yield item.cut(done, start)
         point = item.cut(start, end)
         if point.text:
-            yield Item(Kind.POINT, point.start, point.end, STAND_IN)
+            yield Item(ItemType.POINT, point.start, point.end, STAND_IN)
         done = end
     yield item.cut(done, len(item.text))

@@ -5,13 +5,13 @@ from typing import NamedTuple
 
 from sentencex import get_sentence_boundaries
 
-from tfk_transformer.documents.items import Item, Kind, runs, shown
+from tfk_transformer.documents.items import Item, ItemType, runs, shown
 
 CLAUSE_MARKS = ",;:–—"  # they end a clause where a blank follows
 FULL_WIDTH_MARKS = "、，；：،؛"  # these end one everywhere
 
 
-class Part(NamedTuple):
+class Segment(NamedTuple):
     """A sentence or a part of one: document[start:end]."""
 
     start: int
@@ -19,7 +19,7 @@ class Part(NamedTuple):
     items: tuple[Item, ...]
 
 
-def sentences(items: Sequence[Item], language: str) -> Iterator[Part]:
+def sentences(items: Sequence[Item], language: str) -> Iterator[Segment]:
     """Yield the sentences of a document.
 
     Args:
@@ -34,7 +34,7 @@ def sentences(items: Sequence[Item], language: str) -> Iterator[Part]:
                 yield part
 
 
-def part_of(items: Sequence[Item], start: int, end: int) -> Part | None:
+def part_of(items: Sequence[Item], start: int, end: int) -> Segment | None:
     """Return the part [start:end] of the text that items show, without whitespace around it, or
     None if it is blank.
 
@@ -50,20 +50,20 @@ class _Read(NamedTuple):
     items: Sequence[Item]
     text: str  # that they show
     starts: Sequence[int]  # of each item in the text
-    ends: dict[tuple[Kind, int], int]  # the places of both ends of each element
+    ends: dict[tuple[ItemType, int], int]  # the places of both ends of each element
 
 
 def _read(items: Sequence[Item]) -> _Read:
     text, starts = shown(items)
-    ends: dict[tuple[Kind, int], int] = {
+    ends: dict[tuple[ItemType, int], int] = {
         (item.kind, item.pair): place
         for item, place in zip(items, starts, strict=True)
-        if item.kind in (Kind.OPEN, Kind.CLOSE)
+        if item.kind in (ItemType.OPEN, ItemType.CLOSE)
     }
     return _Read(items, text, starts, ends)
 
 
-def _part(read: _Read, start: int, end: int) -> Part | None:
+def _part(read: _Read, start: int, end: int) -> Segment | None:
     items, text, starts, ends = read
     piece = text[start:end]
     start, end = start + len(piece) - len(piece.lstrip()), start + len(piece.rstrip())
@@ -76,25 +76,25 @@ def _part(read: _Read, start: int, end: int) -> Part | None:
     kept = tuple(
         item
         for item in chosen[inside[0] : inside[-1] + 1]
-        if item.kind is not Kind.TEXT or item.text
+        if item.kind is not ItemType.TEXT or item.text
     )
-    return Part(kept[0].start, kept[-1].end, kept)
+    return Segment(kept[0].start, kept[-1].end, kept)
 
 
 def _belongs(
-    item: Item, place: int, ends: dict[tuple[Kind, int], int], start: int, end: int
+    item: Item, place: int, ends: dict[tuple[ItemType, int], int], start: int, end: int
 ) -> bool:
     """Return whether an item at `place` of the shown text belongs to its part [start:end]."""
     if item.text:
         return place < end and place + len(item.text) > start
-    if item.kind is Kind.OPEN and place == start:
-        return start < ends.get((Kind.CLOSE, item.pair), end + 1) <= end
-    if item.kind is Kind.CLOSE and place == end:
-        return start <= ends.get((Kind.OPEN, item.pair), -1) < end
+    if item.kind is ItemType.OPEN and place == start:
+        return start < ends.get((ItemType.CLOSE, item.pair), end + 1) <= end
+    if item.kind is ItemType.CLOSE and place == end:
+        return start <= ends.get((ItemType.OPEN, item.pair), -1) < end
     return start < place < end
 
 
-def halves(part: Part) -> list[Part]:
+def halves(part: Segment) -> list[Segment]:
     """Cut a part that is too long in two: at the clause mark that is nearest to its middle, or else
     between words, or anywhere.
 
@@ -105,7 +105,7 @@ def halves(part: Part) -> list[Part]:
     uncut = {
         place + k
         for item, place in zip(part.items, starts, strict=True)
-        if item.kind is Kind.POINT
+        if item.kind is ItemType.POINT
         for k in range(1, len(item.text))
     }
     first, last = len(text) - len(text.lstrip()), len(text.rstrip())  # neither half may be blank

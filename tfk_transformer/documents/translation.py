@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from tfk_transformer.documents.alignment import aligned
-from tfk_transformer.documents.items import Document, Item, Kind, shown
+from tfk_transformer.documents.items import Document, Item, ItemType, shown
 from tfk_transformer.documents.markup import Marked
 from tfk_transformer.documents.placement import place
 from tfk_transformer.documents.protection import numbers, placeholders, protected
 from tfk_transformer.documents.results import DocumentSentence, DocumentTranslation, TranslatedText
-from tfk_transformer.documents.sentences import Part, halves, sentences
+from tfk_transformer.documents.sentences import Segment, halves, sentences
 from tfk_transformer.documents.writing import written
 
 # (texts, whether attention is needed) -> the translation of each text, None where the text is too
@@ -24,7 +24,7 @@ Run = Callable[[Sequence[str], bool], Sequence[TranslatedText | None]]
 class Done(NamedTuple):
     """A part with its translation in the format of the document."""
 
-    part: Part
+    part: Segment
     text: str
     score: float
 
@@ -42,7 +42,7 @@ def translate(document: Document, language: str, run: Run) -> DocumentTranslatio
     """
     items = _with_protection(document.items)
     found = [[part] for part in sentences(items, language)]
-    done: dict[Part, Done] = {}
+    done: dict[Segment, Done] = {}
     while waiting := [part for parts in found for part in parts if part not in done]:
         replaced = _translated(document, waiting, run, done)
         found = [[new for part in parts for new in replaced.get(part, [part])] for parts in found]
@@ -53,8 +53,8 @@ def _with_protection(items: Sequence[Item]) -> list[Item]:
     """Return items whose placeholders and addresses are points."""
     found: list[Item] = []
     run: list[Item] = []
-    for item in [*items, Item(Kind.BREAK, 0, 0)]:
-        if item.kind is Kind.TEXT:
+    for item in [*items, Item(ItemType.BREAK, 0, 0)]:
+        if item.kind is ItemType.TEXT:
             run.append(item)
         else:
             found += [*protected(run, placeholders(shown(run)[0])), item]
@@ -63,12 +63,12 @@ def _with_protection(items: Sequence[Item]) -> list[Item]:
 
 
 def _translated(
-    document: Document, parts: Sequence[Part], run: Run, done: dict[Part, Done]
-) -> dict[Part, list[Part]]:
+    document: Document, parts: Sequence[Segment], run: Run, done: dict[Segment, Done]
+) -> dict[Segment, list[Segment]]:
     """Translate parts, and return those that others replace: one that is too long, or one whose
     numbers did not come through.
     """
-    replaced: dict[Part, list[Part]] = {}
+    replaced: dict[Segment, list[Segment]] = {}
     marked = {part: Marked(part.items) for part in parts}
     for needs_attention in (False, True):
         chosen = [
@@ -96,7 +96,7 @@ def _translated(
     return replaced
 
 
-def _shorter(part: Part) -> list[Part]:
+def _shorter(part: Segment) -> list[Segment]:
     found = halves(part)
     if found == [part]:
         raise ValueError(
@@ -114,11 +114,11 @@ def _has_numbers(source: str, target: str) -> bool:
     return wanted <= found
 
 
-def _without_numbers(part: Part) -> Part:
+def _without_numbers(part: Segment) -> Segment:
     return part._replace(items=protected(part.items, numbers(shown(part.items)[0])))
 
 
-def _written(document: Document, part: Part, marked: Marked, found: TranslatedText) -> str:
+def _written(document: Document, part: Segment, marked: Marked, found: TranslatedText) -> str:
     """Return the translation of a part with its markup; a part with a blank translation stays as it
     is.
     """

@@ -8,7 +8,7 @@ from tfk_transformer.documents.markup import Node
 from tfk_transformer.documents.words import Span
 
 
-class Event(NamedTuple):
+class OutputEvent(NamedTuple):
     """A target word, the beginning or end of an element, or a point, in the order of the
     translation.
     """
@@ -36,9 +36,9 @@ def written(
         escaped: see `Document`.
     """
     found: list[tuple[bool, str]] = []  # whether it is markup, and the piece
-    gap: list[Event] = []
+    gap: list[OutputEvent] = []
     done = 0
-    for event in [*_events(root, document), Event("word", word=len(places))]:
+    for event in [*_events(root, document), OutputEvent("word", word=len(places))]:
         if event.kind != "word":
             gap.append(event)
             continue
@@ -57,25 +57,27 @@ def _joined(found: Sequence[tuple[bool, str]], escaped: Callable[[str, str], str
         text = "" if is_markup else text + piece
 
 
-def _events(node: Node, document: str) -> Iterator[Event]:
+def _events(node: Node, document: str) -> Iterator[OutputEvent]:
     here, last = node.place
     for child in node.children:
-        yield from (Event("word", word=word) for word in range(here, child.place[0]))
+        yield from (OutputEvent("word", word=word) for word in range(here, child.place[0]))
         opening, closing = (
             "" if end is None else document[end.start : end.end]
             for end in (child.opening, child.closing)
         )
         if child.is_point:
-            yield Event("point", opening, node=child)
+            yield OutputEvent("point", opening, node=child)
         else:
-            yield Event("open", opening)
+            yield OutputEvent("open", opening)
             yield from _events(child, document)
-            yield Event("close", closing)
+            yield OutputEvent("close", closing)
         here = child.place[1]
-    yield from (Event("word", word=word) for word in range(here, last))
+    yield from (OutputEvent("word", word=word) for word in range(here, last))
 
 
-def _gap(events: Sequence[Event], target: str, start: int, end: int) -> Iterator[tuple[bool, str]]:
+def _gap(
+    events: Sequence[OutputEvent], target: str, start: int, end: int
+) -> Iterator[tuple[bool, str]]:
     """Yield the markup between two words, which are before target[start:end] and behind it, and the
     blanks.
 
@@ -122,7 +124,7 @@ def _has_blank(beside: str, near: str, far: str, blank: str) -> bool:
     return bool(blank) and near.isalnum() and not beside.isalnum()
 
 
-def _outside(events: Sequence[Event], n: int, step: int, kind: str) -> int:
+def _outside(events: Sequence[OutputEvent], n: int, step: int, kind: str) -> int:
     """Return the place before event `n`, moved over the events of a kind before it (step -1) or
     from it on (step 1).
     """

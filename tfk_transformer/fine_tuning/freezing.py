@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from tfk_transformer.config.words import nearest, shortened
+from tfk_transformer.config.words import nearest, shorten
 from tfk_transformer.losses import NEVER
 from tfk_transformer.models.base import ConfiguredModel
 
@@ -91,5 +91,5 @@ def _with_nearest(unknown: Iterable[str], names: Iterable[str]) -> str:
         for parts in itertools.accumulate([part] for part in name.split("/"))
     }
     return "; ".join(
-        f"'{shortened(word)}'.{nearest(word, sorted({*beginnings, *GROUPS}))}" for word in unknown
+        f"'{shorten(word)}'.{nearest(word, sorted({*beginnings, *GROUPS}))}" for word in unknown
     )

@@ -34,15 +34,15 @@ from tfk_transformer.pipelines.bundle import (
     read_model,
     read_origin,
 )
-from tfk_transformer.pipelines.weights import WEIGHTS
+from tfk_transformer.pipelines.weights import WEIGHTS_FILE
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
 if TYPE_CHECKING:
     from tfk_transformer.training.recipe import Recipe
 
-KEPT = "start"  # the copy of the bundle in the folder of an unfinished training run
+START_COPY = "start"  # the copy of the bundle in the folder of an unfinished training run
 # Files on which training depends.
-DECIDING = (CONFIG, WEIGHTS, SOURCE_TOKENIZER, TARGET_TOKENIZER, LABELS)
+DECIDING = (CONFIG, WEIGHTS_FILE, SOURCE_TOKENIZER, TARGET_TOKENIZER, LABELS)
 
 
 class Start:
@@ -146,9 +146,9 @@ class Start:
         """Copy what a resumed run needs into the folder of the unfinished training run, unless it
         is there.
         """
-        if self.folder == work / KEPT:
+        if self.folder == work / START_COPY:
             return
-        with written_whole(work / KEPT) as new:
+        with written_whole(work / START_COPY) as new:
             new.mkdir()
             for name in (*DECIDING, METRICS, RECIPE):
                 if (self.folder / name).is_file():
@@ -170,7 +170,7 @@ def started(recipe: "Recipe", work: Path, resume: bool) -> Start | None:
     """
     if recipe.start is None:
         return None
-    folder, kept = Path(recipe.start), work / KEPT
+    folder, kept = Path(recipe.start), work / START_COPY
     if not (resume and kept.is_dir()):
         return Start(folder)
     if folder.is_dir():

@@ -27,11 +27,11 @@ import tensorflow as tf
 from tfk_transformer.array_types import Tensor
 from tfk_transformer.config.search_settings import SETTING_DTYPES
 from tfk_transformer.constants import END_ID, LENGTH_ALLOWANCE, PAD_ID, START_ID
-from tfk_transformer.generation.candidates import BLOCK, Candidates
+from tfk_transformer.generation.candidates import CANDIDATE_BLOCK, Candidates
 from tfk_transformer.generation.next_token import (
     IMPOSSIBLE,
     Choices,
-    Vocabulary,
+    VocabularyBlocks,
     choose,
     choose_plainly,
     how_many,
@@ -71,7 +71,7 @@ class Limits(_Settings):
         return tf.minimum(self.max_length, tf.cast(allowed, tf.int32) + LENGTH_ALLOWANCE)
 
 
-class Source(NamedTuple):
+class SearchInputs(NamedTuple):
     """The inputs of a search; the first axis is the sentence."""
 
     memory: Tensor  # a structure of tensors (B, …) that each step reads
@@ -88,7 +88,7 @@ class _Rows(NamedTuple):
     longest: Tensor  # int32 (A, 1)
     prefix: Tensor  # int32 (A, P): forced first tokens, padded
     given: Tensor  # int32 (A, 1): the length of the prefix
-    source: Source
+    source: SearchInputs
 
 
 class _State(NamedTuple):
@@ -129,12 +129,12 @@ def penalty(length: Tensor, alpha: Tensor) -> Tensor:
 def beam_search(
     step: Step,
     cache: Tensor,
-    source: Source,
+    source: SearchInputs,
     longest: Tensor,
     limits: Limits,
     prefix: Tensor | None = None,
     candidates: Candidates | None = None,
-    vocabulary: Vocabulary | None = None,
+    vocabulary: VocabularyBlocks | None = None,
 ) -> Hypotheses:
     """Search for the best translations of a batch.
 
@@ -259,7 +259,7 @@ def _advance(
     rows: _Rows,
     limits: Limits,
     candidates: Candidates | None,
-    vocabulary: Vocabulary | None,
+    vocabulary: VocabularyBlocks | None,
 ) -> _State:
     """Extend every open hypothesis by one token."""
     own = tf.tile(own_mask(limits.beam_size)[0], [tf.size(rows.sentence), 1, 1])
@@ -271,14 +271,17 @@ def _advance(
     too_short = state.length + 1 - rows.given < limits.min_length
     if vocabulary is None:
         tokens = tf.nest.flatten(logits)[0] if candidates is None else candidates.places
-        vocabulary = Vocabulary.of(tokens.shape[-1])
+        vocabulary = VocabularyBlocks.of(tokens.shape[-1])
     count = how_many(limits, vocabulary.size if candidates is None else candidates.most())
 
     def plainly() -> tuple[Choices, Tensor, Tensor]:
         if candidates is None:
             choices = choose_plainly(logits, limits, too_short, vocabulary, count)
         else:
-            among, hidden = Vocabulary(tf.size(candidates.tokens), BLOCK), rows.source.hidden
+            among, hidden = (
+                VocabularyBlocks(tf.size(candidates.tokens), CANDIDATE_BLOCK),
+                rows.source.hidden,
+            )
             found = choose_plainly(logits, limits, too_short, among, count, hidden)
             choices = found._replace(tokens=tf.gather(candidates.tokens, found.tokens))
         return choices, state.coverage, tf.zeros(tf.shape(own)[:2])

@@ -9,7 +9,8 @@ from tfk_transformer.constants import PAD_ID
 from tfk_transformer.data.shortlist import Shortlist
 from tfk_transformer.layers.masks import HIDDEN
 
-BLOCK = 64  # the number of candidates is a multiple of it, so that they can be searched by blocks
+# The number of candidates is a multiple of it, so that they can be searched by blocks.
+CANDIDATE_BLOCK = 64
 
 
 class Candidates(NamedTuple):
@@ -70,7 +71,11 @@ def find_candidates(shortlist: Shortlist, source: Tensor) -> Candidates:
     found = tf.cast(tf.where(tf.reduce_max(own, axis=0) > 0)[:, 0], tf.int32)
     # Not the remainder of a negative number: tf2onnx 1.17 converts it to one that has the sign of
     # the number.
-    tokens = tf.pad(found, [[0, BLOCK - 1 - (tf.size(found) - 1) % BLOCK]], constant_values=PAD_ID)
+    tokens = tf.pad(
+        found,
+        [[0, CANDIDATE_BLOCK - 1 - (tf.size(found) - 1) % CANDIDATE_BLOCK]],
+        constant_values=PAD_ID,
+    )
     count, places = tf.size(tokens), tf.range(tf.size(found))
     visible = (tf.gather(own, tokens, axis=1) > 0) & (tf.range(count) < tf.size(found))
     places = tf.tensor_scatter_nd_update(tf.fill([tf.size(always)], count), found[:, None], places)

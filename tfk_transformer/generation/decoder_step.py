@@ -10,8 +10,8 @@ import tensorflow as tf
 from tfk_transformer.array_types import Tensor
 from tfk_transformer.config.search_settings import SETTING_DTYPES, SearchSettings
 from tfk_transformer.generation.beam_search import Limits
-from tfk_transformer.generation.next_token import Vocabulary, choose
-from tfk_transformer.generation.tracing import traced
+from tfk_transformer.generation.next_token import VocabularyBlocks, choose
+from tfk_transformer.generation.tracing import trace_once
 from tfk_transformer.inference.step_tensors import STEP_SETTINGS, cache_shapes, memory_shapes
 from tfk_transformer.inference.streaming import StepModel, Tensors
 from tfk_transformer.inference.token_scoring import padded_ids
@@ -54,7 +54,7 @@ class StepFunctions:
         )
         steps = [member.step(last, position, cache, memory) for member, cache, memory in inputs]
         logits = [step.logits for step in steps]
-        vocabulary = Vocabulary.of(self.members[0].config.target_vocab_size)
+        vocabulary = VocabularyBlocks.of(self.members[0].config.target_vocab_size)
         log_prob, token = choose_one(logits, target_ids[:, None], tensors, vocabulary)
         shown = tf.cast(logits[0], tf.float32) if len(logits) == 1 else mean_log_probs(logits)
         return {
@@ -95,7 +95,7 @@ def choose_one(
     logits: Tensor,
     ids: Tensor,
     settings: Tensors,
-    vocabulary: Vocabulary,
+    vocabulary: VocabularyBlocks,
 ) -> tuple[Tensor, Tensor]:
     """Choose the token with which a search of one beam would continue each row.
 
@@ -123,8 +123,8 @@ def keras_steps(
 ) -> StepModel:
     """Return the functions of a Keras model that streaming calls."""
     functions = StepFunctions(model)
-    encode = traced(functions.encode, [tf.TensorSpec([None, None], tf.int32)])
-    step = traced(lambda tensors: functions.decoder_step(**tensors), [_specs(model)])
+    encode = trace_once(functions.encode, [tf.TensorSpec([None, None], tf.int32)])
+    step = trace_once(lambda tensors: functions.decoder_step(**tensors), [_specs(model)])
     return StepModel(
         tokenize=lambda text: padded_ids(source_tokenizer.encode([text])),
         encode=encode if memory_shapes(model.config) else None,

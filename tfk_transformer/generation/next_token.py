@@ -22,19 +22,21 @@ PRIME = 2**31 - 1  # the modulus of `_uniform`
 # exponentials to change it, and no exponential is a denormal number, with which processors take
 # many times as long.
 FAINT = 6e-8
-BLOCKS = (64, 256)  # minimum and maximum length of the blocks in which `_top` searches
+TOP_K_BLOCK_SIZES = (64, 256)  # minimum and maximum length of the blocks in which `_top` searches
 
 
-class Vocabulary(NamedTuple):
+class VocabularyBlocks(NamedTuple):
     """The tokens that logits are of. The fields are tensors in graphs for any vocabulary."""
 
     size: Tensor  # int ()
     block: Tensor | None  # int (): the length of blocks that `_top` searches. None: no blocks
 
     @classmethod
-    def of(cls, size: int) -> "Vocabulary":
+    def of(cls, size: int) -> "VocabularyBlocks":
         """Return a vocabulary of this size, with blocks if a suitable length divides it."""
-        return cls(size, next((block for block in range(*BLOCKS) if size % block == 0), None))
+        return cls(
+            size, next((block for block in range(*TOP_K_BLOCK_SIZES) if size % block == 0), None)
+        )
 
 
 class Choices(NamedTuple):
@@ -56,7 +58,7 @@ def choose(
     ids: Tensor,
     limits: "Limits",
     too_short: Tensor,
-    vocabulary: Vocabulary,
+    vocabulary: VocabularyBlocks,
     count: Tensor | None = None,
 ) -> Choices:
     """Return the tokens that may follow each hypothesis.
@@ -94,7 +96,7 @@ def choose_plainly(
     logits: Tensor,
     limits: "Limits",
     too_short: Tensor,
-    vocabulary: Vocabulary,
+    vocabulary: VocabularyBlocks,
     count: Tensor,
     hidden: Tensor | None = None,
 ) -> Choices:
@@ -124,7 +126,7 @@ def _choose_by_rules(
     ids: Tensor,
     limits: "Limits",
     too_short: Tensor,
-    vocabulary: Vocabulary,
+    vocabulary: VocabularyBlocks,
     count: Tensor,
 ) -> Choices:
     least_id = _least_allowed(too_short)
@@ -153,7 +155,7 @@ def _best(
     log_probs: Tensor,
     least_id: Tensor,
     limits: "Limits",
-    vocabulary: Vocabulary,
+    vocabulary: VocabularyBlocks,
     count: Tensor,
 ) -> Choices:
     """Return the best tokens, with their log-probabilities."""
@@ -163,7 +165,7 @@ def _best(
     return Choices(tf.where(tokens < least_id, IMPOSSIBLE, best), tokens)
 
 
-def _top(values: Tensor, vocabulary: Vocabulary, count: Tensor) -> Tensor:
+def _top(values: Tensor, vocabulary: VocabularyBlocks, count: Tensor) -> Tensor:
     """Return the `count` greatest of values (…, vocab_size), and their tokens: (N, count) each.
 
     The greatest values are in the blocks with the greatest maxima. To search only these is three

@@ -10,10 +10,10 @@ import tensorflow as tf
 from tfk_transformer.array_types import Tensor
 from tfk_transformer.config.search_settings import SETTING_DTYPES
 
-TEXTS = tf.TensorSpec([None], tf.string)  # a list of texts
+TEXTS_SPEC = tf.TensorSpec([None], tf.string)  # a list of texts
 
 
-def traced(function: Callable[..., Any], specs: Sequence[Tensor]) -> Callable[..., Any]:
+def trace_once(function: Callable[..., Any], specs: Sequence[Tensor]) -> Callable[..., Any]:
     """Return the TensorFlow function of a Python function, traced once for inputs of these specs at
     its first call.
 

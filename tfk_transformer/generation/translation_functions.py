@@ -10,9 +10,9 @@ import tensorflow as tf
 from tfk_transformer.array_types import Tensor
 from tfk_transformer.constants import PAD_ID
 from tfk_transformer.data.shortlist import Shortlist
-from tfk_transformer.generation.beam_search import Hypotheses, Limits, Source, beam_search
+from tfk_transformer.generation.beam_search import Hypotheses, Limits, SearchInputs, beam_search
 from tfk_transformer.generation.candidates import find_candidates
-from tfk_transformer.generation.next_token import IMPOSSIBLE, Vocabulary
+from tfk_transformer.generation.next_token import IMPOSSIBLE, VocabularyBlocks
 from tfk_transformer.generation.scoring import (
     Scores,
     count_tokens,
@@ -73,13 +73,13 @@ class TranslationFunctions:
         source_tokenizer: SubwordTokenizer,
         target_tokenizer: SubwordTokenizer,
         shortlist: Shortlist | None = None,
-        vocabulary: Vocabulary | None = None,
+        vocabulary: VocabularyBlocks | None = None,
     ) -> None:
         self.model = model
         self.shortlist = shortlist
         self.source_tokenizer = source_tokenizer
         self.target_tokenizer = target_tokenizer
-        self.vocabulary = vocabulary or Vocabulary.of(model.config.target_vocab_size)
+        self.vocabulary = vocabulary or VocabularyBlocks.of(model.config.target_vocab_size)
 
     def generate(
         self, source: Tensor, limits: Limits, use_cache: bool = True, prefix: Tensor | None = None
@@ -222,7 +222,7 @@ class TranslationFunctions:
         )
         step, first_cache, memory = self.model.start_search(source, use_cache, tokens)
         cache = first_cache(tf.size(longest))
-        read = Source(memory, real, hidden)
+        read = SearchInputs(memory, real, hidden)
         return beam_search(step, cache, read, longest, limits, prefix, candidates, self.vocabulary)
 
 

@@ -7,7 +7,12 @@ from pathlib import Path
 NAME = re.compile(r"[\w.-]+/[\w.-]+")  # OWNER/MODEL
 FILES = ("*.json", "*.spm", "*.model", "README.md")  # of a model, besides its weights
 # The first that there are.
-WEIGHTS = ("model.safetensors", "model-*.safetensors", "pytorch_model.bin", "pytorch_model-*.bin")
+WEIGHT_PATTERNS = (
+    "model.safetensors",
+    "model-*.safetensors",
+    "pytorch_model.bin",
+    "pytorch_model-*.bin",
+)
 
 
 def is_name(model: str | PathLike[str]) -> bool:
@@ -33,7 +38,7 @@ def located(model: str | PathLike[str]) -> Path:
     from huggingface_hub.errors import HfHubHTTPError
 
     try:
-        for weights in WEIGHTS:
+        for weights in WEIGHT_PATTERNS:
             folder = Path(
                 huggingface_hub.snapshot_download(str(model), allow_patterns=[*FILES, weights])
             )

@@ -4,9 +4,9 @@ import difflib
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
-from tfk_transformer.config.words import shortened
+from tfk_transformer.config.words import shorten
 
-SHOWN = 10  # languages that an error message lists
+MAX_LISTED_LANGUAGES = 10  # languages that an error message lists
 
 
 class Languages(NamedTuple):
@@ -48,14 +48,16 @@ def check_no_languages(languages: Languages, family: str) -> None:
 def _problems(languages: Languages, known: Collection[str], family: str) -> Iterator[str]:
     for name, language in languages._asdict().items():
         if language not in known:
-            got = "nothing" if language is None else f"'{shortened(language)}'"
+            got = "nothing" if language is None else f"'{shorten(language)}'"
             there = f"{len(known)} languages of this folder of {family} ({_some(language, known)})"
             yield f"{name}_language: expected one of the {there}, got {got}"
 
 
 def _some(language: str | None, known: Collection[str]) -> str:
     """Return the languages nearest to a wrong one, or else the first ones."""
-    if language and (close := difflib.get_close_matches(language, list(known), n=SHOWN // 2)):
+    if language and (
+        close := difflib.get_close_matches(language, list(known), n=MAX_LISTED_LANGUAGES // 2)
+    ):
         return f"the nearest: {', '.join(close)}"
-    shown = list(known)[:SHOWN]
+    shown = list(known)[:MAX_LISTED_LANGUAGES]
     return ", ".join([*shown, "…"] if len(shown) < len(known) else shown)

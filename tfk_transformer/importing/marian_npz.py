@@ -35,11 +35,11 @@ MOST_OPTIONS = 1_000_000  # bytes; Marian writes some two thousand
 SHARED, OUTPUT = "Wemb", "decoder_ff_logit_out"
 # Marian's sinusoids have no end, and a file does not say how long its training texts were.
 MAX_LENGTH = 512
-EPSILON = 1e-6
-ACTIVATIONS: dict[str, Any] = {"relu": "relu", "swish": "silu"}
+MARIAN_EPSILON = 1e-6
+MARIAN_ACTIVATIONS: dict[str, Any] = {"relu": "relu", "swish": "silu"}
 # The attentions of a layer: Marian's name, and this project's names of the attention and of its
 # residual connection.
-PARTS = {
+MARIAN_PARTS = {
     "encoder": {"self": ("attention", "attention_residual")},
     "decoder": {
         "self": ("self_attention", "self_residual"),
@@ -124,10 +124,10 @@ class MarianOptions(Record):
             encoder_layers=self.enc_depth,
             decoder_layers=self.dec_depth,
             max_length=MAX_LENGTH,
-            ff_activation=ACTIVATIONS[self.transformer_ffn_activation],
+            ff_activation=MARIAN_ACTIVATIONS[self.transformer_ffn_activation],
             tie_embeddings=self.tied,
             norm="post",
-            norm_epsilon=EPSILON,
+            norm_epsilon=MARIAN_EPSILON,
             positions="sinusoidal_halves",
             attention_bias=True,
             output_bias=True,
@@ -269,7 +269,7 @@ def _headers(archive: zipfile.ZipFile) -> Iterator[tuple[str, tuple[int, ...]]]:
             yield name.removesuffix(".npy"), readers[version](file)[0]
 
 
-class Side(NamedTuple):
+class SidePieces(NamedTuple):
     """The SentencePiece model of a side, whose ids are Marian's."""
 
     proto: Any
@@ -277,7 +277,7 @@ class Side(NamedTuple):
     special: Special
 
 
-def _side(path: Path, rows: int) -> Side:
+def _side(path: Path, rows: int) -> SidePieces:
     proto = parsed_model(path.read_bytes(), str(path))
     pieces = tuple(piece.piece for piece in proto.pieces)
     end, unknown = proto.trainer_spec.eos_id, proto.trainer_spec.unk_id
@@ -288,10 +288,10 @@ def _side(path: Path, rows: int) -> Side:
             f"model has, got {path} with {len(pieces):,} pieces, end {end} and unknown {unknown}."
         )
     # Padding and the start token have no row in Marian: theirs is one of zeros after the last.
-    return Side(proto, pieces, Special(pad=rows, start=rows, end=end, unknown=unknown))
+    return SidePieces(proto, pieces, Special(pad=rows, start=rows, end=end, unknown=unknown))
 
 
-def _vocabulary(side: Side, rows: int) -> Vocabulary:
+def _vocabulary(side: SidePieces, rows: int) -> Vocabulary:
     controls = {
         row for row, piece in enumerate(side.proto.pieces) if piece.type == Piece.CONTROL
     } - {side.special.end}
@@ -364,7 +364,7 @@ def _layers(config: TransformerConfig) -> Iterator[tuple[str, Array]]:
     """Yield the arrays of all layers by the names that they have in a `Transformer`."""
     for stack, count in (("encoder", config.encoder_layers), ("decoder", config.decoder_layers)):
         for i in range(count):
-            for ours, array in _layer(config, PARTS[stack]):
+            for ours, array in _layer(config, MARIAN_PARTS[stack]):
                 yield (
                     f"{stack}/layer_{i}/{ours}",
                     array._replace(name=f"{stack}_l{i + 1}_{array.name}"),

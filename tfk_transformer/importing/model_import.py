@@ -10,7 +10,7 @@ from tfk_transformer.importing.hub import located
 from tfk_transformer.importing.hugging_face.m2m100 import read_m2m100
 from tfk_transformer.importing.hugging_face.marian import read_marian
 from tfk_transformer.importing.hugging_face.mbart import read_mbart
-from tfk_transformer.importing.hugging_face.model_folder import CONFIG, check_files, read_json
+from tfk_transformer.importing.hugging_face.model_folder import CONFIG, check_model_files, read_json
 from tfk_transformer.importing.imported import Imported
 from tfk_transformer.importing.languages import Languages, check_no_languages
 from tfk_transformer.importing.marian_npz import NPZ, read_marian_file
@@ -91,7 +91,7 @@ def _read_folder(
     path: Path, vocab: Sequence[Path], languages: Languages
 ) -> tuple[Imported, dict[str, Any]]:
     """Read a folder in Hugging Face's layout; return also what the bundle remembers of it."""
-    check_files(path, [CONFIG])
+    check_model_files(path, [CONFIG])
     if vocab:
         raise ValueError(
             f"vocab: expected none for {path}, a folder with tokenizers of its own, got "

@@ -14,7 +14,7 @@ from sentencepiece.sentencepiece_model_pb2 import ModelProto
 from tfk_transformer.constants import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 
 END, UNKNOWN, PAD = "</s>", "<unk>", "<pad>"  # what all families call them
-SILENT = -1e9  # the output bias of tokens that are never predicted
+NEVER_PREDICTED = -1e9  # the output bias of tokens that are never predicted
 Piece: TypeAlias = ModelProto.SentencePiece
 UNIGRAM = 1
 TYPES = {UNIGRAM: "unigram", 2: "bpe", 4: "char"}  # of `ModelType`, without words
@@ -46,7 +46,7 @@ class Vocabulary(NamedTuple):
 
     def bias(self, given: np.ndarray) -> np.ndarray:
         """Return the output bias (V,) from the family's, (rows,)."""
-        return np.where(self.silent, np.float32(SILENT), given[self.rows])
+        return np.where(self.silent, np.float32(NEVER_PREDICTED), given[self.rows])
 
 
 def special_rows(pieces: Mapping[str, int]) -> Special:
@@ -54,7 +54,7 @@ def special_rows(pieces: Mapping[str, int]) -> Special:
     return Special(pad=pieces[PAD], start=pieces[PAD], end=pieces[END], unknown=pieces[UNKNOWN])
 
 
-def check_rows(special: Special, pad: int, end: int, path: Path) -> None:
+def check_special_rows(special: Special, pad: int, end: int, path: Path) -> None:
     """Refuse a vocabulary whose padding and end are not those of config.json.
 
     Raises:

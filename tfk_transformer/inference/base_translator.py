@@ -33,7 +33,7 @@ class Request(NamedTuple):
         return self.token_scores or self.attention
 
 
-class Search(NamedTuple):
+class BatchSearch(NamedTuple):
     """A search that is ready to run."""
 
     # (texts, prefixes) -> texts (N, n_best), scores (N, n_best) and, where details are requested,
@@ -52,7 +52,7 @@ class BaseTranslator(PairScorer):
     )
 
     @abstractmethod
-    def _search(self, request: Request, settings: dict[str, Any]) -> Search:
+    def _search(self, request: Request, settings: dict[str, Any]) -> BatchSearch:
         """Check the request and the settings, and return the search that serves them."""
 
     def translate(

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from tfk_transformer.documents.results import DocumentTranslation
     from tfk_transformer.inference.interface import TranslatorProtocol
 
-FORMATS = ("text", "markdown", "html")
-TOGETHER = 1000  # texts whose attention is in memory at the same time
+DOCUMENT_FORMATS = ("text", "markdown", "html")
+MAX_ALIGNED_TEXTS = 1000  # texts whose attention is in memory at the same time
 
 
 def translate_document(
@@ -27,8 +27,8 @@ def translate_document(
     **settings: Any,
 ) -> "DocumentTranslation":
     """Translate a document; see `TranslatorProtocol.translate_document`."""
-    if format not in FORMATS:
-        raise ValueError(f"format: expected one of {', '.join(FORMATS)}, got '{format}'.")
+    if format not in DOCUMENT_FORMATS:
+        raise ValueError(f"format: expected one of {', '.join(DOCUMENT_FORMATS)}, got '{format}'.")
     if not isinstance(text, str):
         raise ValueError(f"text: expected a string, got {type(text).__name__}.")
     if lines and format != "text":
@@ -42,8 +42,8 @@ def translate_document(
 
     def run(texts: Sequence[str], attention: bool) -> list[TranslatedText | None]:
         found: list[TranslatedText | None] = []
-        for first in range(0, len(texts), TOGETHER if attention else len(texts)):
-            chosen = texts[first : first + TOGETHER] if attention else texts
+        for first in range(0, len(texts), MAX_ALIGNED_TEXTS if attention else len(texts)):
+            chosen = texts[first : first + MAX_ALIGNED_TEXTS] if attention else texts
             found += _best(translator, chosen, attention, attention_layer, settings)
         return found
 

@@ -18,7 +18,7 @@ DETAILS = ("token_scores", "attention")
 LENGTH_PENALTY = 0.6  # the default of `SearchSettings`, which needs pydantic
 # Forced beginnings that are searched together, so that memory does not grow with the number of
 # texts.
-TOGETHER = 4096
+MAX_CANDIDATES = 4096
 
 
 def translate_with_glossary(
@@ -116,8 +116,8 @@ class _Forcing:
             )
         ]
         search = {name: value for name, value in self.options.items() if name not in DETAILS}
-        for first in range(0, len(jobs), TOGETHER):
-            part = jobs[first : first + TOGETHER]
+        for first in range(0, len(jobs), MAX_CANDIDATES):
+            part = jobs[first : first + MAX_CANDIDATES]
             results = self._translated(
                 [number for number, _ in part], [made.prefix for _, made in part], search
             )

@@ -65,7 +65,7 @@ def stream_text(model: StepModel, text: str, settings: Mapping[str, Any]) -> Ite
             f"'{text[:30]}…'; split it into sentences."
         )
         raise TextError("text", problem, {0: problem})
-    return joined(
+    return join_pieces(
         (int(tokens[0]) for tokens in next_tokens(model, source_ids, settings)), model.pieces
     )
 
@@ -166,7 +166,7 @@ def _step_settings(settings: Mapping[str, Any], given: np.ndarray) -> Tensors:
     return {**{name: settings[name] for name in STEP_SETTINGS}, "min_length": shortest}
 
 
-def joined(tokens: Iterable[int], pieces: Sequence[str]) -> Iterator[str]:
+def join_pieces(tokens: Iterable[int], pieces: Sequence[str]) -> Iterator[str]:
     """Yield the text of tokens as they come, without the blanks around the whole text.
 
     A blank is held back until text follows it, and a byte until its character is complete.

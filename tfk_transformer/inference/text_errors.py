@@ -51,7 +51,7 @@ class TextError(ValueError):
         )
 
 
-class Refusal(NamedTuple):
+class UnprocessableText(NamedTuple):
     """Why a text cannot be processed."""
 
     argument: str  # the name of the argument that holds the text
@@ -60,7 +60,7 @@ class Refusal(NamedTuple):
 
 def results_and_refusals(
     run: Callable[..., Iterable[Any]], *columns: Sequence[Any]
-) -> tuple[dict[int, Any], dict[int, Refusal]]:
+) -> tuple[dict[int, Any], dict[int, UnprocessableText]]:
     """Run a model on texts of which it may refuse some. It sees each text that it can process once.
 
     Only where an error comes without the results of the other texts, these run again.
@@ -75,7 +75,7 @@ def results_and_refusals(
         each other text.
     """
     results: dict[int, Any] = {}
-    refusals: dict[int, Refusal] = {}
+    refusals: dict[int, UnprocessableText] = {}
     waiting = list(range(len(columns[0])))
     while waiting:
         try:
@@ -83,7 +83,8 @@ def results_and_refusals(
         except TextError as error:
             found = error.results
             refusals |= {
-                waiting[i]: Refusal(error.argument, reason) for i, reason in error.reasons.items()
+                waiting[i]: UnprocessableText(error.argument, reason)
+                for i, reason in error.reasons.items()
             }
         results |= {waiting[i]: result for i, result in found.items()}
         waiting = [] if found else [i for i in waiting if i not in refusals]

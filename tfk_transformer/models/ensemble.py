@@ -95,10 +95,12 @@ class Ensemble(TokenModel):
         self, source: Tensor, use_cache: bool = True, tokens: Tensor = None
     ) -> Stepper:
         """Encode source ids (B, S) for a search; see `Transformer.start_search`."""
-        return joined([member.start_search(source, use_cache, tokens) for member in self.members])
+        return combine_steppers(
+            [member.start_search(source, use_cache, tokens) for member in self.members]
+        )
 
 
-def joined(steppers: Sequence[Stepper]) -> Stepper:
+def combine_steppers(steppers: Sequence[Stepper]) -> Stepper:
     """Return the steps of several models as those of one, whose logits, cache and memory are lists
     of theirs.
     """

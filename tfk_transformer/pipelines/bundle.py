@@ -20,7 +20,7 @@ from tfk_transformer.atomic_write import written_whole
 from tfk_transformer.config.json_text import parsed_object
 from tfk_transformer.models.base import ConfiguredModel
 from tfk_transformer.models.registry import ModelConfig, config_from_json
-from tfk_transformer.pipelines.weights import WEIGHTS, read_weights, write_weights
+from tfk_transformer.pipelines.weights import WEIGHTS_FILE, read_weights, write_weights
 from tfk_transformer.runtime_environment import check_process
 
 CONFIG, PROBES = "config.json", "probes.txt"
@@ -31,7 +31,7 @@ ORIGIN = "origin"  # a key of the metrics
 Json: TypeAlias = Mapping[str, Any]  # a JSON object
 
 
-class Kind(NamedTuple):
+class BundleType(NamedTuple):
     """A kind of bundle."""
 
     reader: str  # the class whose `load` reads it
@@ -39,17 +39,17 @@ class Kind(NamedTuple):
     files: tuple[str, ...]  # the files that it must have
 
 
-TRANSLATOR = Kind(
+TRANSLATOR = BundleType(
     "Translator",
     "`train` or `Translator.save`",
-    (CONFIG, WEIGHTS, SOURCE_TOKENIZER, TARGET_TOKENIZER),
+    (CONFIG, WEIGHTS_FILE, SOURCE_TOKENIZER, TARGET_TOKENIZER),
 )
-CLASSIFIER = Kind(
+CLASSIFIER = BundleType(
     "TextClassifier",
     "`train` or `TextClassifier.save`",
-    (CONFIG, WEIGHTS, SOURCE_TOKENIZER, LABELS),
+    (CONFIG, WEIGHTS_FILE, SOURCE_TOKENIZER, LABELS),
 )
-KINDS = {
+BUNDLE_TYPES = {
     "encoder_decoder": TRANSLATOR,
     "decoder": TRANSLATOR,
     "encoder": CLASSIFIER,
@@ -98,7 +98,7 @@ class SavedAsBundle(ABC):
                 (METRICS, {**origin, **(metrics or {})}),
             ):
                 write_json(folder / name, content)
-            write_weights(self.model, folder / WEIGHTS)
+            write_weights(self.model, folder / WEIGHTS_FILE)
             self._write_files(folder)
             if more:
                 more(folder)
@@ -168,15 +168,15 @@ def read_metrics(folder: Path) -> Json:
     )
 
 
-def read_config(folder: Path, kind: Kind) -> ModelConfig:
+def read_config(folder: Path, kind: BundleType) -> ModelConfig:
     """Return the configuration of a bundle, after checking that its files are there.
 
     Raises:
         ValueError: if the bundle is of another kind, or files are missing.
     """
     config = _config_in(folder)
-    if config and KINDS[config.architecture] != kind:
-        other = KINDS[config.architecture].reader
+    if config and BUNDLE_TYPES[config.architecture] != kind:
+        other = BUNDLE_TYPES[config.architecture].reader
         raise ValueError(
             f"bundle: expected one that {kind.reader} reads, got {folder}, which is for {other}; "
             f"open it with {other}.load."
@@ -190,20 +190,20 @@ def read_config(folder: Path, kind: Kind) -> ModelConfig:
     return config
 
 
-def read_model(folder: Path, kind: Kind) -> ConfiguredModel:
+def read_model(folder: Path, kind: BundleType) -> ConfiguredModel:
     """Return the model of a bundle, in float32.
 
     Raises:
         ValueError: if the bundle is of another kind, or files are missing or broken.
     """
     check_process()
-    return read_weights(read_config(folder, kind), folder / WEIGHTS)
+    return read_weights(read_config(folder, kind), folder / WEIGHTS_FILE)
 
 
-def kind_of(path: str | PathLike[str]) -> Kind | None:
+def kind_of(path: str | PathLike[str]) -> BundleType | None:
     """Return the kind of the bundle in a folder; None if the folder has no configuration."""
     config = _config_in(Path(path))
-    return KINDS[config.architecture] if config else None
+    return BUNDLE_TYPES[config.architecture] if config else None
 
 
 def _config_in(folder: Path) -> ModelConfig | None:

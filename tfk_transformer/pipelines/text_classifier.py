@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tfk_transformer.config.json_text import parsed
+from tfk_transformer.config.json_text import parse_json
 from tfk_transformer.inference.interface import LoadedModel
 from tfk_transformer.inference.results import Classification, to_classifications
 from tfk_transformer.inference.text_batches import check_texts, in_batches
@@ -93,9 +93,9 @@ class TextClassifier(LoadedModel, SavedAsBundle):
 
     @functools.cached_property
     def _classify(self) -> Callable[..., Any]:
-        from tfk_transformer.generation.tracing import TEXTS, traced
+        from tfk_transformer.generation.tracing import TEXTS_SPEC, trace_once
 
-        return traced(self.functions.classify, [TEXTS])
+        return trace_once(self.functions.classify, [TEXTS_SPEC])
 
     def _write_files(self, folder: Path) -> None:
         self.tokenizer.save(folder / SOURCE_TOKENIZER)
@@ -148,5 +148,5 @@ def _checked(labels: Sequence[str], num_classes: int) -> list[str]:
 
 
 def _read_labels(path: Path) -> list[str]:
-    labels: list[str] = parsed(path.read_bytes(), f"bundle: {path}")
+    labels: list[str] = parse_json(path.read_bytes(), f"bundle: {path}")
     return labels

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tfk_transformer.config.search_settings import setting_rules
-from tfk_transformer.inference.base_translator import BaseTranslator, Request, Search
+from tfk_transformer.inference.base_translator import BaseTranslator, BatchSearch, Request
 from tfk_transformer.inference.setting_checks import Rules, checked_settings, setting_arrays
 from tfk_transformer.inference.streaming import StepModel, stream_text
 from tfk_transformer.inference.token_scoring import Tokenizers, score_in_batches
@@ -93,7 +93,7 @@ class Translator(BaseTranslator, SavedAsBundle):
                     f"got {tokenizer.vocab_size}."
                 )
 
-    def _search(self, request: Request, settings: dict[str, Any]) -> Search:
+    def _search(self, request: Request, settings: dict[str, Any]) -> BatchSearch:
         check_process()
         values = checked_settings(settings, self._rules).values()
         translate = self._translation(request.use_cache, request.details, request.attention)
@@ -104,7 +104,7 @@ class Translator(BaseTranslator, SavedAsBundle):
                 for part in translate(np.array(texts, object), np.array(prefixes, object), *values)
             ]
 
-        return Search(run)
+        return BatchSearch(run)
 
     def stream(self, text: str, **settings: float) -> Iterator[str]:
         """Translate one text and yield parts of its translation as they are decoded; see
@@ -165,7 +165,7 @@ class Translator(BaseTranslator, SavedAsBundle):
         self, use_cache: bool = True, details: bool = False, attention: bool = False
     ) -> Callable[..., Any]:
         from tfk_transformer.generation.beam_search import Limits
-        from tfk_transformer.generation.tracing import TEXTS, setting_specs, traced
+        from tfk_transformer.generation.tracing import TEXTS_SPEC, setting_specs, trace_once
 
         def translate(texts: "Tensor", prefix: "Tensor", *settings: "Tensor") -> "Tensor":
             if not details:
@@ -180,7 +180,7 @@ class Translator(BaseTranslator, SavedAsBundle):
                 *weights,
             )
 
-        return traced(translate, [TEXTS, TEXTS, *setting_specs()])
+        return trace_once(translate, [TEXTS_SPEC, TEXTS_SPEC, *setting_specs()])
 
     @functools.cached_property
     def _scoring(self) -> Callable[..., Callable[..., Any]]:
@@ -188,14 +188,14 @@ class Translator(BaseTranslator, SavedAsBundle):
         return functools.cache(self._make_scoring)
 
     def _make_scoring(self, attention: bool = False) -> Callable[..., Any]:
-        from tfk_transformer.generation.tracing import TEXTS, traced
+        from tfk_transformer.generation.tracing import TEXTS_SPEC, trace_once
 
         def score(sources: "Tensor", targets: "Tensor") -> "Tensor":
             source_ids, target_ids, scores = self.functions.score(sources, targets)
             weights = [scores.attention] if attention else []
             return scores.log_probability, source_ids, target_ids, scores.token_log_probs, *weights
 
-        return traced(score, [TEXTS, TEXTS])
+        return trace_once(score, [TEXTS_SPEC, TEXTS_SPEC])
 
     def _write_files(self, folder: Path) -> None:
         self.source_tokenizer.save(folder / SOURCE_TOKENIZER)

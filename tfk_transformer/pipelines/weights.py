@@ -19,14 +19,16 @@ from tfk_transformer.models.base import ConfiguredModel, array_problems
 from tfk_transformer.models.registry import ModelConfig, make_model
 from tfk_transformer.runtime_environment import available_memory
 
-WEIGHTS = "model.safetensors"
+WEIGHTS_FILE = "model.safetensors"
 
 Shapes: TypeAlias = dict[str, tuple[int, ...]]
 FLOAT32 = 4  # bytes
 # Of all weights in memory while they are read: the file's pages, the first values of the model, and
 # the new ones.
 COPIES = 3
-POSITIONS = 2**24  # numbers that a table of positions may have, even if the model has fewer weights
+MAX_POSITION_NUMBERS = (
+    2**24
+)  # numbers that a table of positions may have, even if the model has fewer weights
 
 
 def write_weights(model: ConfiguredModel, path: Path) -> None:
@@ -73,7 +75,7 @@ def check_sizes(config: ModelConfig, shapes: Shapes, path: Path) -> None:
     problems = [f"{name} would have {wanted:,}" for name, wanted in parts.items() if wanted > there]
     positions = sum(member.max_length * member.model_dim for member in config.members)
     layers = sum(map(_layers, config.members))
-    if positions > max(there, POSITIONS):
+    if positions > max(there, MAX_POSITION_NUMBERS):
         problems.append(
             f"the positions of max_length {config.max_length:,} would have {positions:,} numbers"
         )

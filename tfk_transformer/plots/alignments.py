@@ -10,9 +10,9 @@ from matplotlib.figure import Figure
 
 from tfk_transformer.documents.alignment import hypothesis_alignment
 from tfk_transformer.inference.results import Translation
-from tfk_transformer.plots.figures import COLOURS, FONT_SIZE, axes_or_new, figure_of
+from tfk_transformer.plots.figures import FONT_SIZE, PALETTE, axes_or_new, figure_of
 from tfk_transformer.plots.fonts import fonts_for, width_of
-from tfk_transformer.plots.labels import shortened
+from tfk_transformer.plots.labels import label_text
 
 ROW = 0.24  # inches of a word
 BETWEEN = 2.5  # inches between the two columns of words
@@ -38,7 +38,7 @@ def alignment(translation: Translation, axes: Axes | None = None) -> Figure:
     """
     found = hypothesis_alignment(translation.source, translation.hypotheses[0])
     sides = [(translation.source, found.source), (translation.text, found.target)]
-    words = [[shortened(text[start:end]) for start, end in places] for text, places in sides]
+    words = [[label_text(text[start:end]) for start, end in places] for text, places in sides]
     fonts = fonts_for([*words[0], *words[1]])
     rows = max(map(len, words))
     widths = [width_of(side, fonts) * SIZE / FONT_SIZE for side in words]
@@ -52,7 +52,7 @@ def alignment(translation: Translation, axes: Axes | None = None) -> Figure:
             text: dict[str, Any] = {"fontfamily": fonts, "fontsize": SIZE, "parse_math": False}
             axes.text(x, height, f" {word} ", ha="left" if x else "right", va="center", **text)
     for source, target in sorted(set(found.links)):
-        both, colour = found.links.count((source, target)) > 1, COLOURS[source % len(COLOURS)]
+        both, colour = found.links.count((source, target)) > 1, PALETTE[source % len(PALETTE)]
         weight = 0.0 if found.weights is None else float(found.weights[target, source])
         line: dict[str, Any] = {
             "color": colour,

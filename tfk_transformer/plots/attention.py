@@ -21,7 +21,7 @@ LABELS = {
 }
 # Inches. A label is FONT_SIZE / 72 = 0.11 high, so that those of neighbouring cells do not touch.
 LEAST_CELL, GREATEST_CELL = 0.16, 0.45
-PANEL = 2.4  # of few tokens
+PANEL_INCHES = 2.4  # of few tokens
 WIDEST = 20.0  # of a picture with several panels beside each other
 # The name of an axis with its ticks, the title above a panel, and the space at the edges.
 NAME, TITLE, MARGIN = 0.4, 0.3, 0.15
@@ -141,7 +141,7 @@ def _new_panels(
     """Return the panels of a new figure. All sizes follow from the labels: a layout of matplotlib
     would shrink the cells instead.
     """
-    cell = float(np.clip(PANEL / max(len(columns), len(rows), 1), LEAST_CELL, GREATEST_CELL))
+    cell = float(np.clip(PANEL_INCHES / max(len(columns), len(rows), 1), LEAST_CELL, GREATEST_CELL))
     inner = max(cell * len(columns), 1.0), max(cell * len(rows), 1.0)
     before, below = width_of(rows, fonts) + NAME, width_of(columns, fonts) + NAME
     width, height = before + inner[0] + MARGIN, TITLE + inner[1] + below + MARGIN

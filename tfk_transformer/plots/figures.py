@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 # Both can be told apart with any of the common kinds of colour blindness: viridis by lightness, the
 # others by Okabe and Ito's choice.
 SHADES = "viridis"
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
+PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 FONT_SIZE = 8  # points, of labels
 
 

@@ -16,11 +16,11 @@ def token_labels(tokens: Sequence[str]) -> list[str]:
     return [_label(token) for token in tokens]
 
 
-def shortened(text: str) -> str:
+def label_text(text: str) -> str:
     """Return a text as a label: no longer than a label may be, and without control characters."""
     text = "".join(c if c.isprintable() else "\ufffd" for c in text)
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
 
 
 def _label(token: str) -> str:
-    return shortened(token.removeprefix(WORD).replace(WORD, " ")) or "\u2423"
+    return label_text(token.removeprefix(WORD).replace(WORD, " ")) or "\u2423"

@@ -7,8 +7,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
-from tfk_transformer.plots.figures import COLOURS, FONT_SIZE, axes_or_new, figure_of
-from tfk_transformer.plots.model_parts import Column, Part, columns_of
+from tfk_transformer.plots.figures import FONT_SIZE, PALETTE, axes_or_new, figure_of
+from tfk_transformer.plots.model_parts import Box, Column, columns_of
 
 if TYPE_CHECKING:
     from tfk_transformer.models.base import ConfiguredModel
@@ -58,7 +58,7 @@ def _height(column: Column) -> float:
     return sum(_box_height(part) + BETWEEN for part in column.parts) - BETWEEN
 
 
-def _box_height(part: Part) -> float:
+def _box_height(part: Box) -> float:
     return 2 * PADDING + LINE * len(part.lines)
 
 
@@ -91,10 +91,10 @@ def _draw_column(axes: Axes, column: Column, left: float, encoder_end: float) ->
     return top - BETWEEN
 
 
-def _draw_box(axes: Axes, part: Part, left: float, top: float) -> None:
+def _draw_box(axes: Axes, part: Box, left: float, top: float) -> None:
     height = _box_height(part)
     style: dict[str, Any] = {"boxstyle": "round,pad=0,rounding_size=0.06", "linewidth": 1.2}
-    colour = COLOURS[part.colour]
+    colour = PALETTE[part.colour]
     # A second box behind that of several layers.
     for shift in (0.06, 0.0) if part.times > 1 else (0.0,):
         axes.add_patch(

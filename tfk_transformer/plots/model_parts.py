@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from tfk_transformer.models.base import ConfiguredModel
 
-BLOCKS = {
+LAYER_LABELS = {
     "attention": "self-attention",
     "self_attention": "self-attention",
     "cross_attention": "cross-attention",
@@ -18,7 +18,7 @@ BLOCKS = {
 EMBEDDING, ENCODER, DECODER, OUTPUT, TOKENS = range(5)  # colours
 
 
-class Part(NamedTuple):
+class Box(NamedTuple):
     """A box: one layer, or several of the same parts."""
 
     # (name, value); the first has the shape of the output, the others numbers of parameters.
@@ -31,7 +31,7 @@ class Part(NamedTuple):
 class Column(NamedTuple):
     """The parts of one side of a model, in the order of the data."""
 
-    parts: list[Part]
+    parts: list[Box]
 
 
 def columns_of(model: "ConfiguredModel") -> list[Column]:
@@ -67,14 +67,14 @@ class _Side(NamedTuple):
         path = f"{self.prefix}{path}/"
         return sum(math.prod(shape) for name, shape in self.shapes.items() if name.startswith(path))
 
-    def _parts(self, side: str, name: str) -> Iterator[Part]:
+    def _parts(self, side: str, name: str) -> Iterator[Box]:
         c, (length, stack) = self.config, ("S", "encoder") if side == "source" else ("T", "decoder")
         shape = f"(B, {length}, {c.model_dim})"
         title = self.prefix.rstrip("/").replace("_", " ")
-        yield Part([(f"{title} {name}tokens".strip(), f"(B, {length})")])
-        yield Part([(f"{name}embedding", shape), self._embedding(side)], EMBEDDING)
+        yield Box([(f"{title} {name}tokens".strip(), f"(B, {length})")])
+        yield Box([(f"{name}embedding", shape), self._embedding(side)], EMBEDDING)
         positions = self.count(f"{side}_positions")
-        yield Part(
+        yield Box(
             [
                 (f"{c.positions.replace('_', ' ')} positions", shape),
                 ("parameters", _number(positions)),
@@ -83,7 +83,7 @@ class _Side(NamedTuple):
         )
         yield from self._layers(stack, shape)
         if norm := self.count(f"{stack}/final_norm"):
-            yield Part(
+            yield Box(
                 [(f"{stack} final norm", shape), ("parameters", _number(norm))],
                 ENCODER if stack == "encoder" else DECODER,
             )
@@ -101,7 +101,7 @@ class _Side(NamedTuple):
             else ("parameters", _number(self.count(f"{side}_embedding")))
         )
 
-    def _layers(self, stack: str, shape: str) -> Iterator[Part]:
+    def _layers(self, stack: str, shape: str) -> Iterator[Box]:
         """Yield a part for each run of layers with the same blocks."""
         layers = range(getattr(self.config, f"{stack}_layers"))
         first = 1
@@ -120,7 +120,7 @@ class _Side(NamedTuple):
             )
             lines = [(name, shape), *((block, _number(number)) for block, number in blocks), total]
             colour = ENCODER if stack == "encoder" else DECODER
-            yield Part(lines, colour, times, any(block.startswith("cross") for block, _ in blocks))
+            yield Box(lines, colour, times, any(block.startswith("cross") for block, _ in blocks))
             first += times
 
     def _blocks(self, path: str) -> list[tuple[str, int]]:
@@ -140,15 +140,15 @@ class _Side(NamedTuple):
 
     def _block_name(self, name: str) -> str:
         c = self.config
-        if name in BLOCKS:
-            return f"{BLOCKS[name]}, {c.num_heads} {'head' if c.num_heads == 1 else 'heads'}"
+        if name in LAYER_LABELS:
+            return f"{LAYER_LABELS[name]}, {c.num_heads} {'head' if c.num_heads == 1 else 'heads'}"
         return f"feed-forward, {c.ff_width} wide"
 
-    def _outputs(self, side: str) -> Iterator[Part]:
+    def _outputs(self, side: str) -> Iterator[Box]:
         """Yield the projection to the vocabulary or to the classes, if the column ends with one."""
         c = self.config
         if c.architecture == "encoder":
-            yield Part(
+            yield Box(
                 [("classes", f"(B, {c.num_classes})"), ("parameters", _number(self.count("head")))],
                 OUTPUT,
             )
@@ -163,7 +163,7 @@ class _Side(NamedTuple):
                 else "parameters",
                 _number(own),
             )
-            yield Part([("logits of the vocabulary", f"(B, T, {size})"), line], OUTPUT)
+            yield Box([("logits of the vocabulary", f"(B, T, {size})"), line], OUTPUT)
 
 
 def _number(count: int) -> str:

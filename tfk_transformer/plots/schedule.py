@@ -7,9 +7,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from tfk_transformer.plots.figures import COLOURS, axes_or_new, figure_of
+from tfk_transformer.plots.figures import PALETTE, axes_or_new, figure_of
 
-POINTS = 400  # of a curve
+CURVE_POINTS = 400  # of a curve
 
 
 def learning_rates(
@@ -35,10 +35,10 @@ def learning_rates(
             f"and {steps}."
         )
     axes = axes_or_new(axes, 7, 4)
-    chosen = np.unique(np.linspace(0, steps - 1, POINTS).astype(int))
+    chosen = np.unique(np.linspace(0, steps - 1, CURVE_POINTS).astype(int))
     for number, (name, schedule) in enumerate(schedules.items()):
         rates = [float(schedule(int(step))) for step in chosen]
-        axes.plot(chosen + 1, rates, label=name, color=COLOURS[number % len(COLOURS)])
+        axes.plot(chosen + 1, rates, label=name, color=PALETTE[number % len(PALETTE)])
     axes.set(xlabel="training step", ylabel="learning rate", ylim=(0, None))
     axes.ticklabel_format(axis="y", style="sci", scilimits=(-2, 3))
     axes.grid(alpha=0.3)

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from tfk_transformer.plots.figures import COLOURS, axes_or_new, figure_of, new_picture
+from tfk_transformer.plots.figures import PALETTE, axes_or_new, figure_of, new_picture
 
 Runs = Mapping[str, Mapping[str, Sequence[float | None]]]
 
@@ -28,7 +28,7 @@ def training_curve(
     """
     axes = axes_or_new(axes, 6, 4)
     for (name, label), colour in zip(
-        (("loss", "training"), ("val_loss", "validation")), COLOURS, strict=False
+        (("loss", "training"), ("val_loss", "validation")), PALETTE, strict=False
     ):
         if name in history:
             axes.plot(
@@ -40,7 +40,7 @@ def training_curve(
         right = axes.twinx()
         right.plot(
             *_measured(history["val_bleu"]),
-            color=COLOURS[2],
+            color=PALETTE[2],
             marker="s",
             markersize=3,
             label="BLEU",
@@ -84,7 +84,7 @@ def training_curves(runs: Runs, axes: Sequence[Axes] | None = None) -> Figure:
             f"{len(panels)}."
         )
     for number, (name, history) in enumerate(runs.items()):
-        style = {"color": COLOURS[number % len(COLOURS)], "marker": "o", "markersize": 3}
+        style = {"color": PALETTE[number % len(PALETTE)], "marker": "o", "markersize": 3}
         for metric, kind, line in (("loss", "training", "--"), ("val_loss", "validation", "-")):
             if metric in history:
                 panels[0].plot(

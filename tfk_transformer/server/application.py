@@ -17,7 +17,7 @@ from tfk_transformer.server.protocols import libre_translate, open_inference, tf
 from tfk_transformer.server.served_model import ServedModel
 from tfk_transformer.server.streams import Streams
 
-HANDLERS = {refusals.Refusal: refusals.of_refusal, HTTPException: refusals.of_http}
+HANDLERS = {refusals.RequestError: refusals.of_refusal, HTTPException: refusals.of_http}
 # Models that the bodies of requests refer to.
 COMPONENTS: tuple[type[BaseModel], ...] = (open_inference.InputTensor, open_inference.OutputTensor)
 
@@ -67,7 +67,9 @@ def _shortened(app: FastAPI) -> ASGIApp:
 
 
 def _add_metrics(app: FastAPI, metrics: Metrics) -> None:
-    @app.get("/metrics", tags=["Metrics"], response_class=Response, responses=bodies.refusals())
+    @app.get(
+        "/metrics", tags=["Metrics"], response_class=Response, responses=bodies.openapi_errors()
+    )
     def read_metrics() -> Response:
         """Return the metrics in the text format of Prometheus."""
         return Response(

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from tfk_transformer.inference.text_errors import TextError
-from tfk_transformer.server.refusals import Refusal
+from tfk_transformer.server.refusals import RequestError
 
 
 class Work(NamedTuple):
@@ -138,7 +138,7 @@ class Batcher:
                 f"time: expected an answer within {timeout:g} s, got none; send fewer or "
                 "shorter texts, or try again later."
             )
-            raise Refusal(504, reason, Retry_After="5") from None
+            raise RequestError(504, reason, Retry_After="5") from None
         finally:
             request.abandoned = True  # its texts that still wait are not run
         if error := next(
@@ -159,7 +159,7 @@ class Batcher:
         with self._condition:
             if self.queued + len(items) > self._max_queue:
                 found = f"{self.queued} that wait and {len(items)} more"
-                raise Refusal(
+                raise RequestError(
                     429,
                     (
                         f"queue: expected at most {self._max_queue} texts, got {found}; try again "

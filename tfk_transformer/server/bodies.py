@@ -7,10 +7,10 @@ from fastapi import Request
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tfk_transformer.server.answers import ErrorAnswer
-from tfk_transformer.server.refusals import Refusal
+from tfk_transformer.server.refusals import RequestError
 from tfk_transformer.server.settings import ServerSettings
 
-MOST = 5  # problems that one message names
+MAX_BODY_PROBLEMS = 5  # problems that one message names
 REASONS = {
     400: "The body is not JSON, or does not fit the protocol.",
     401: "The API key is missing or wrong.",
@@ -39,7 +39,7 @@ async def body_of(request: Request, settings: ServerSettings) -> bytes:
     Raises:
         Refusal: 413 if it is too large, 408 if it does not arrive in time.
     """
-    too_large = Refusal(
+    too_large = RequestError(
         413,
         f"body: expected at most {settings.max_body} bytes, got more; send fewer texts at a time.",
     )
@@ -55,11 +55,11 @@ async def body_of(request: Request, settings: ServerSettings) -> bytes:
                     raise too_large
     except TimeoutError:
         reason = f"body: expected all of it within {limit:g} s, got a part; send the whole body."
-        raise Refusal(408, reason, Connection="close") from None
+        raise RequestError(408, reason, Connection="close") from None
     return bytes(body)
 
 
-def parsed(kind: type[AnyBody], body: bytes) -> AnyBody:
+def parse_body(kind: type[AnyBody], body: bytes) -> AnyBody:
     """Read the body of a request.
 
     Raises:
@@ -71,17 +71,17 @@ def parsed(kind: type[AnyBody], body: bytes) -> AnyBody:
         problems = error.errors(include_url=False, include_input=False)
     if problems[0]["type"] == "json_invalid":
         detail = problems[0]["msg"].removeprefix("Invalid JSON: ")
-        raise Refusal(400, f"body: expected JSON, got another text ({detail}); correct it.")
+        raise RequestError(400, f"body: expected JSON, got another text ({detail}); correct it.")
     named = "; ".join(
         f"{'.'.join(map(str, item['loc'])) or 'the body'}: {item['msg']}"
-        for item in problems[:MOST]
+        for item in problems[:MAX_BODY_PROBLEMS]
     )
-    raise Refusal(
+    raise RequestError(
         422, f"body: expected the form that /docs shows, got another ({named}); correct it."
     )
 
 
-def described(kind: type[Body], *also: str) -> dict[str, Any]:
+def openapi_body(kind: type[Body], *also: str) -> dict[str, Any]:
     """Return what the OpenAPI page tells of a route that reads its body itself, as an argument of
     FastAPI.
 
@@ -95,7 +95,7 @@ def described(kind: type[Body], *also: str) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": content}}
 
 
-def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
+def openapi_errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Return what the OpenAPI page tells of answers of these statuses, and of 401 and 500, as an
     argument of FastAPI.
     """
@@ -105,4 +105,4 @@ def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
     }
 
 
-EVERY_REFUSAL = refusals(*REASONS)
+EVERY_REFUSAL = openapi_errors(*REASONS)

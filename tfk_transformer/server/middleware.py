@@ -11,8 +11,8 @@ from fastapi import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tfk_transformer.server.metrics import Metrics
-from tfk_transformer.server.refusals import Refusal, of_failure
-from tfk_transformer.server.request_log import described, event
+from tfk_transformer.server.refusals import RequestError, of_failure
+from tfk_transformer.server.request_log import error_fields, event
 from tfk_transformer.server.settings import ServerSettings
 
 METHODS = ("GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH")
@@ -29,7 +29,7 @@ class Lifecycle:
         self.in_flight = 0  # requests, without those that watch the server
 
 
-class Record:
+class RequestRecord:
     """What the log says of a request."""
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class Recorded:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        record = scope["record"] = Record()
+        record = scope["record"] = RequestRecord()
         begun = False
 
         async def noted(message: Message) -> None:
@@ -76,7 +76,7 @@ class Recorded:
         try:
             await self._app(scope, receive, noted)
         except Exception as error:
-            event("failure", logging.ERROR, described(error))
+            event("failure", logging.ERROR, error_fields(error))
             if not begun:
                 await of_failure()(scope, receive, noted)
         finally:
@@ -87,7 +87,7 @@ class Recorded:
         self._lifecycle.in_flight += change
         self._metrics.in_flight.inc(change)
 
-    def _write(self, scope: Scope, record: Record) -> None:
+    def _write(self, scope: Scope, record: RequestRecord) -> None:
         path = scope["path"] if scope["path"] in self._paths else "(unknown)"
         method = scope["method"] if scope["method"] in METHODS else "(unknown)"
         seconds = time.perf_counter() - record.started
@@ -120,7 +120,7 @@ class Gate:
         if scope["type"] == "http":
             try:
                 self._check(scope)
-            except Refusal as refusal:
+            except RequestError as refusal:
                 await refusal.answer()(scope, receive, send)
                 return
         await self._app(scope, receive, send)
@@ -131,7 +131,7 @@ class Gate:
                 "server: expected one that takes requests, got one that is shutting down; "
                 "send the request again."
             )
-            raise Refusal(503, reason, Retry_After="1", Connection="close")
+            raise RequestError(503, reason, Retry_After="1", Connection="close")
         if scope["path"] not in (*OPEN, KEY_IN_BODY):
             check_key(self._settings, Request(scope))
 
@@ -161,4 +161,4 @@ def check_key(settings: ServerSettings, request: Request, in_body: str | None = 
             "API key: expected the server's, got none or another; send the header "
             "Authorization: Bearer KEY."
         )
-        raise Refusal(401, reason, WWW_Authenticate="Bearer")
+        raise RequestError(401, reason, WWW_Authenticate="Bearer")

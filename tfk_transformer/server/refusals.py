@@ -6,7 +6,7 @@ from starlette.exceptions import HTTPException
 from tfk_transformer.server.answers import answer
 
 
-class Refusal(Exception):
+class RequestError(Exception):
     """A request that the server does not serve.
 
     Args:
@@ -36,8 +36,8 @@ _REASONS = {
 
 
 async def of_refusal(request: Request, error: Exception) -> Response:
-    """Answer a `Refusal`."""
-    assert isinstance(error, Refusal)
+    """Answer a `RequestError`."""
+    assert isinstance(error, RequestError)
     return error.answer()
 
 

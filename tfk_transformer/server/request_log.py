@@ -30,11 +30,11 @@ class JsonLines(logging.Formatter):
             **getattr(record, "values", {}),
         }
         if record.exc_info and record.exc_info[1] is not None:
-            values |= described(record.exc_info[1])
+            values |= error_fields(record.exc_info[1])
         return json.dumps(values)
 
 
-def described(error: BaseException) -> dict[str, object]:
+def error_fields(error: BaseException) -> dict[str, object]:
     """Return the type of an exception and the places that it came through."""
     places = [
         f"{frame.filename}:{frame.lineno} {frame.name}"

@@ -11,7 +11,7 @@ from tfk_transformer.inference.text_batches import check_texts
 from tfk_transformer.inference.text_errors import TextError
 from tfk_transformer.server.batching import Batcher, Outcome, TextProblem, Work
 from tfk_transformer.server.metrics import Metrics
-from tfk_transformer.server.refusals import Refusal
+from tfk_transformer.server.refusals import RequestError
 from tfk_transformer.server.settings import ServerSettings
 
 NO_SCORE = -1e9  # of a hypothesis that the search did not find, as in exported files
@@ -43,7 +43,7 @@ class ServedModel:
         """
         try:
             default = self.work({})
-        except Refusal as refusal:
+        except RequestError as refusal:
             raise ValueError(refusal.reason) from None
         for count in (1, self.settings.max_batch):
             self._run(default, ["a"] * count, [""] * count)
@@ -72,7 +72,7 @@ class ServedModel:
         """
         if self.classifies:
             if given:
-                raise Refusal(
+                raise RequestError(
                     422,
                     (
                         "settings: expected none for a classifier, got "
@@ -84,13 +84,13 @@ class ServedModel:
             every = {**self.settings.search, **given}
             checked = SearchSettings(**every)
         except ValueError as error:
-            raise Refusal(422, f"{error}; correct it.") from None
+            raise RequestError(422, f"{error}; correct it.") from None
         if checked.beam_size > self.settings.max_beam_size:
             reason = (
                 f"beam_size: expected at most {self.settings.max_beam_size}, got "
                 f"{checked.beam_size}; choose a smaller one."
             )
-            raise Refusal(422, reason)
+            raise RequestError(422, reason)
         return Work("translate", tuple((name, getattr(checked, name)) for name in sorted(every)))
 
     async def outcomes(
@@ -116,7 +116,7 @@ class ServedModel:
                 work, texts, others or [""] * len(texts), self.settings.timeout
             )
         except ValueError as error:
-            raise Refusal(422, str(error)) from None
+            raise RequestError(422, str(error)) from None
 
     async def results(
         self, request: Request, work: Work, texts: Sequence[str], others: Sequence[str] = ()
@@ -132,7 +132,7 @@ class ServedModel:
             for i, outcome in enumerate(found)
             if isinstance(outcome, TextProblem)
         ]:
-            raise Refusal(
+            raise RequestError(
                 422,
                 f"texts: {'; '.join(problems[:3])}"
                 + (f"; and {len(problems) - 3} more" if problems[3:] else ""),
@@ -146,7 +146,7 @@ class ServedModel:
             Refusal: 422.
         """
         if len(texts) > self.settings.max_texts:
-            raise Refusal(
+            raise RequestError(
                 422,
                 (
                     f"texts: expected at most {self.settings.max_texts}, got {len(texts)}; send "
@@ -159,11 +159,11 @@ class ServedModel:
                 f"texts: expected at most {self.settings.max_characters} characters each, "
                 f"got {longest}; split them into sentences."
             )
-            raise Refusal(422, reason)
+            raise RequestError(422, reason)
         try:
             check_texts(texts)
         except TextError as error:
-            raise Refusal(422, str(error)) from None
+            raise RequestError(422, str(error)) from None
 
     def stop(self) -> None:
         """Run what waits, and end the threads."""

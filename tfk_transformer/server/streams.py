@@ -10,7 +10,7 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from tfk_transformer.server.answers import to_json
-from tfk_transformer.server.refusals import Refusal
+from tfk_transformer.server.refusals import RequestError
 from tfk_transformer.server.served_model import ServedModel
 
 END = ""  # no part of a stream is empty
@@ -50,7 +50,7 @@ class Streams:
                 f"streams: expected at most {limits.max_streams} at the same time, got one "
                 "more; try again later."
             )
-            raise Refusal(429, reason, Retry_After="1")
+            raise RequestError(429, reason, Retry_After="1")
         self.open += 1
         try:
             parts = self._parts(text, settings)
@@ -85,13 +85,13 @@ class Streams:
             ):
                 yield part
         except ValueError as error:
-            raise Refusal(422, str(error)) from None
+            raise RequestError(422, str(error)) from None
         except TimeoutError:
             reason = (
                 f"time: expected the whole stream within {limit:g} s, got a part; send a "
                 "shorter text."
             )
-            raise Refusal(504, reason, Retry_After="5") from None
+            raise RequestError(504, reason, Retry_After="5") from None
 
     async def _events(
         self, first: str, parts: AsyncIterator[str], content: Mapping[str, Any]
@@ -101,7 +101,7 @@ class Streams:
                 yield _event({**content, "text_output": first})
             async for part in parts:
                 yield _event({**content, "text_output": part})
-        except Refusal as refusal:
+        except RequestError as refusal:
             yield "event: error\n" + _event({"error": refusal.reason})
 
     def stop(self) -> None:

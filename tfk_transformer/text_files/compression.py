@@ -25,7 +25,7 @@ def text_suffix(path: Path) -> str:
 
 
 @contextlib.contextmanager
-def opened(path: Path) -> Iterator[BinaryIO]:
+def open_decompressed(path: Path) -> Iterator[BinaryIO]:
     """Open a file to read its bytes, decompressed.
 
     Raises:
@@ -76,7 +76,7 @@ def count_lines(path: Path) -> int:
     too.
     """
     count, last = 0, b"\n"
-    with opened(path) as file:
+    with open_decompressed(path) as file:
         while block := file.read(2**20):
             count, last = count + block.count(b"\n"), block[-1:]
     return count + (last != b"\n")

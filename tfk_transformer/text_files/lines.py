@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tfk_transformer.text_files.compression import opened
+from tfk_transformer.text_files.compression import open_decompressed
 from tfk_transformer.text_files.records import Texts
 
 
@@ -52,7 +52,7 @@ def decoded(data: bytes) -> str:
         ) from None
 
 
-class Source:
+class LineReader:
     """The lines of a file, or of standard input, which are counted and hashed as they are read.
 
     Only the byte "\\n" ends a line. A byte order mark at the beginning is left out.
@@ -120,7 +120,9 @@ class Source:
 
     def _read(self) -> Iterator[bytes]:
         file = (
-            contextlib.nullcontext(sys.stdin.buffer) if self._path is None else opened(self._path)
+            contextlib.nullcontext(sys.stdin.buffer)
+            if self._path is None
+            else open_decompressed(self._path)
         )
         with file as lines:
             for data in lines:

@@ -18,8 +18,8 @@ from tfk_transformer.runtime_environment import keep_tensor_memory, usable_proce
 TOWERS = 2
 # Bytes; addresses that differ by a multiple of it share a few lines of the cache nearest to a
 # processor.
-PAGE = 4096
-LINE = 64  # bytes of a cache line
+MEMORY_PAGE = 4096
+CACHE_LINE = 64  # bytes of a cache line
 MATMUL = "tfk_transformer.MatMul"  # the gradient of MatMul in a training step
 
 
@@ -158,8 +158,8 @@ def product_of_columns(left: Tensor, right: Tensor) -> Tensor:
 
     width, height = left.shape[1], right.shape[1]
     left, right = (
-        tf.pad(rows, [[0, 0], [0, LINE // rows.dtype.size]])
-        if rows.shape[1] and rows.shape[1] * rows.dtype.size % PAGE == 0
+        tf.pad(rows, [[0, 0], [0, CACHE_LINE // rows.dtype.size]])
+        if rows.shape[1] and rows.shape[1] * rows.dtype.size % MEMORY_PAGE == 0
         else rows
         for rows in (left, right)
     )

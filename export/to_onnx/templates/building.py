@@ -21,14 +21,14 @@ from tfk_transformer.export.signatures import (
 )
 from tfk_transformer.export.to_onnx.conversion import DOMAIN, from_tensorflow
 from tfk_transformer.export.to_onnx.optimize import optimize
-from tfk_transformer.export.to_onnx.templates.expansion import PREFIX, Template
+from tfk_transformer.export.to_onnx.templates.expansion import MODEL_INPUT_PREFIX, Template
 from tfk_transformer.export.to_onnx.templates.placeholder_model import (
     PlaceholderModel,
     Sizes,
 )
 from tfk_transformer.generation.classification_functions import ClassificationFunctions
 from tfk_transformer.generation.decoder_step import choose_one
-from tfk_transformer.generation.next_token import Vocabulary
+from tfk_transformer.generation.next_token import VocabularyBlocks
 from tfk_transformer.generation.translation_functions import (
     ContinuationFunctions,
     TranslationFunctions,
@@ -88,7 +88,9 @@ def _converted(template: Template) -> ir.Model:
     signature, arrays = SIGNATURES[template.kind], _arrays(template)
 
     def body(**tensors: Tensor) -> Mapping[str, Tensor]:
-        given = {array.name.removeprefix(PREFIX): tensors.pop(array.name) for array in arrays}
+        given = {
+            array.name.removeprefix(MODEL_INPUT_PREFIX): tensors.pop(array.name) for array in arrays
+        }
         return _function(template, given)(**tensors)
 
     function = tf_function(body, Signature((*signature.inputs, *arrays), signature.outputs))
@@ -100,17 +102,17 @@ def _converted(template: Template) -> ir.Model:
 def _arrays(template: Template) -> list[TensorSignature]:
     """Return the inputs that `expansion` replaces by a model's arrays."""
     names = [*Sizes._fields, *(["block"] if template.blocks else [])]
-    sizes = [TensorSignature(PREFIX + name, "int32", ()) for name in names]
+    sizes = [TensorSignature(MODEL_INPUT_PREFIX + name, "int32", ()) for name in names]
     if not template.shortlist:
         return sizes
-    likely = TensorSignature(f"{PREFIX}likely", "int32", ("V", "L"))
-    return [*sizes, likely, TensorSignature(f"{PREFIX}always", "float32", ("V",))]
+    likely = TensorSignature(f"{MODEL_INPUT_PREFIX}likely", "int32", ("V", "L"))
+    return [*sizes, likely, TensorSignature(f"{MODEL_INPUT_PREFIX}always", "float32", ("V",))]
 
 
 def _function(template: Template, arrays: Mapping[str, Tensor]) -> Body:
     """Return the function of a template's signature, from tensors by name."""
     sizes = Sizes(*(arrays[name] for name in Sizes._fields))
-    vocabulary = Vocabulary(sizes.target_vocab_size, arrays.get("block"))
+    vocabulary = VocabularyBlocks(sizes.target_vocab_size, arrays.get("block"))
     if template.kind == "choice":
         return functools.partial(_choose, vocabulary)
     no_tokenizer: Any = None  # templates work on ids
@@ -128,7 +130,7 @@ def _function(template: Template, arrays: Mapping[str, Tensor]) -> Body:
 
 
 def _choose(
-    vocabulary: Vocabulary,
+    vocabulary: VocabularyBlocks,
     target_ids: Tensor,
     logits: Tensor,
     **settings: Tensor,

@@ -16,7 +16,7 @@ from onnx_ir import tape
 
 from tfk_transformer.export.to_onnx.conversion import (
     CACHE,
-    CLASSIFY,
+    CLASSIFY_OPERATOR,
     DECODE,
     DOMAIN,
     LOGITS,
@@ -37,7 +37,7 @@ Results = list[Any]  # a value, or the list of values that a packed one stands f
 Shape = tuple[int | None, ...]
 Packed = dict[ir.Value, list[ir.Value]]  # the values that each packed value stands for
 
-PREFIX = "model_"  # begins the names of the inputs that become constants
+MODEL_INPUT_PREFIX = "model_"  # begins the names of the inputs that become constants
 
 
 class Template(NamedTuple):
@@ -66,15 +66,16 @@ def expand(
 
     Args:
         template: the template.
-        arrays: the values of the inputs whose names begin with `PREFIX`, by the rest of the name.
+        arrays: the values of the inputs whose names begin with `MODEL_INPUT_PREFIX`, by the rest of
+            the name.
         config: the configuration of the model. None: the graph is around a classifier.
         packed: the values that inputs stand for, by the name of the input.
     """
     model = ir.load(Path(__file__).with_name(template.file_name))
     inputs = {value.name: value for value in model.graph.inputs}
-    constants = [value for name, value in inputs.items() if name.startswith(PREFIX)]
+    constants = [value for name, value in inputs.items() if name.startswith(MODEL_INPUT_PREFIX)]
     for value in constants:
-        array = np.asarray(arrays[value.name.removeprefix(PREFIX)], value.dtype.numpy())
+        array = np.asarray(arrays[value.name.removeprefix(MODEL_INPUT_PREFIX)], value.dtype.numpy())
         value.const_value = ir.tensor(array, name=value.name)
         model.graph.inputs.remove(value)
         model.graph.register_initializer(value)
@@ -169,8 +170,8 @@ class _Expansion:
 
     def _name_members(self, node: ir.Node) -> None:
         """Replace a node that stands for the layers of all members by one for each."""
-        if node.op_type == CLASSIFY:
-            node.op_type = f"{CLASSIFY}_0"
+        if node.op_type == CLASSIFY_OPERATOR:
+            node.op_type = f"{CLASSIFY_OPERATOR}_0"
             return
         write: dict[str, Callable[..., Results]] = {
             READ: self._read,
@@ -185,7 +186,7 @@ class _Expansion:
         self._replace(node, op.nodes, results)
 
     def _read(self, op: tape.Tape, source: ir.Value) -> Results:
-        return [write_read(op, self.members, source)]
+        return [write_read_nodes(op, self.members, source)]
 
     def _cache(self, op: tape.Tape, batch: ir.Value) -> Results:
         rows = op.op("Reshape", [batch, _constant(op, np.array([1], "int64"))])
@@ -210,7 +211,9 @@ class _Expansion:
         has_source = self.architecture != "decoder"
         memory, candidates = (rest[0], rest[1:]) if has_source else ((), rest)
         given = [tokens, position, lineage]
-        logits, attention, grown = write_step(op, self.members, given, cache, memory, candidates)
+        logits, attention, grown = write_step_nodes(
+            op, self.members, given, cache, memory, candidates
+        )
         return [logits, mean(op, attention), grown]
 
     def _decode(
@@ -259,7 +262,7 @@ class _Expansion:
         self.replaced.append(node)
 
 
-def write_read(op: tape.Tape, members: Members, source: ir.Value) -> list[ir.Value]:
+def write_read_nodes(op: tape.Tape, members: Members, source: ir.Value) -> list[ir.Value]:
     """Write the `Read` nodes of all members, and return the memory."""
     memory: list[ir.Value] = []
     for number, member in enumerate(members):
@@ -270,7 +273,7 @@ def write_read(op: tape.Tape, members: Members, source: ir.Value) -> list[ir.Val
     return memory
 
 
-def write_step(
+def write_step_nodes(
     op: tape.Tape,
     members: Members,
     given: Sequence[ir.Value],
@@ -285,7 +288,7 @@ def write_step(
         members: the configurations of the members.
         given: the last tokens, their position, and the lineage.
         cache: the keys and values of all layers.
-        memory: the result of `write_read`; nothing without an encoder.
+        memory: the result of `write_read_nodes`; nothing without an encoder.
         candidates: the tokens of a search with a shortlist, or nothing.
 
     Returns:

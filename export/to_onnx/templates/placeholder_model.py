@@ -8,7 +8,7 @@ import tensorflow as tf
 from tfk_transformer.array_types import Tensor
 from tfk_transformer.export.to_onnx.conversion import (
     CACHE,
-    CLASSIFY,
+    CLASSIFY_OPERATOR,
     DECODE,
     DOMAIN,
     LOGITS,
@@ -92,7 +92,7 @@ class PlaceholderModel:
 
     def __call__(self, ids: Tensor, training: bool | None = None) -> Tensor:
         """Return the logits (B, C) that a classifier gives ids (B, S)."""
-        return _node(CLASSIFY, [ids], ranks=[2])[0]
+        return _node(CLASSIFY_OPERATOR, [ids], ranks=[2])[0]
 
     def _memory(self, source: Tensor) -> list[Tensor]:
         return _node(READ, [source], ranks=[4]) if self.has_source else []

@@ -18,15 +18,23 @@ from tfk_transformer.cli.arguments import (
     check_new_folder,
     console,
 )
-from tfk_transformer.cli.model_commands.exported_files import described, run_line
+from tfk_transformer.cli.model_commands.exported_files import describe_files, run_line
 from tfk_transformer.cli.progress import steps
 from tfk_transformer.config.words import unknown_names
 from tfk_transformer.export import file_names
 from tfk_transformer.runtime_environment import load_tensorflow
 
-WEB = ("web", "web_int8")
+WEB_FORMAT_NAMES = ("web", "web_int8")
 SERVING = "TensorFlow Serving"  # title of a group of options in the help
-FORMATS = ("saved_model", "onnx", "onnx_steps", "onnx_int8", "ctranslate2", "huggingface", *WEB)
+EXPORT_FORMATS = (
+    "saved_model",
+    "onnx",
+    "onnx_steps",
+    "onnx_int8",
+    "ctranslate2",
+    "huggingface",
+    *WEB_FORMAT_NAMES,
+)
 EXAMPLES = """
 tfk-transformer export numbers --out numbers-files
 # Only the ONNX files, with 32-bit and with 8-bit weights.
@@ -60,13 +68,14 @@ def command(
             "--format",
             "-f",
             metavar="FORMAT",
-            help=f"{', '.join(FORMATS)}. May be repeated. Default: the first three, or all that a "
+            help=f"{', '.join(EXPORT_FORMATS)}. May be repeated. Default: the first three, or all "
+            "that a "
             "classifier has. "
             "onnx_steps is for streaming; ctranslate2 and huggingface (MarianMT, M2M100) are "
             "folders for these libraries; web and web_int8 "
             "are a page that translates in the browser.",
             rich_help_panel=OUTPUT,
-            autocompletion=lambda: list(FORMATS),
+            autocompletion=lambda: list(EXPORT_FORMATS),
         ),
     ] = None,
     node_modules: Annotated[
@@ -148,9 +157,9 @@ def command(
             from tfk_transformer.export.to_saved_model.serving import MOUNTED, write_serving
 
             begin(f"add the SavedModel to {serving}")
-            saved_model = out / file_names.SAVED_MODEL
+            saved_model = out / file_names.SAVED_MODEL_FOLDER
             added = write_serving(saved_model, serving, name, version, mounted or MOUNTED)
-    files = described(out)
+    files = describe_files(out)
     run = run_line(
         out,
         "classify" if "labels" in figures else "translate",
@@ -172,7 +181,7 @@ def command(
         console().print(f"Serve it: {added}, a version for TensorFlow Serving")
     if run:
         console().print(f"Run it: {shlex.join(run)}")
-    for page in (out / name for name in WEB if name in figures):
+    for page in (out / name for name in WEB_FORMAT_NAMES if name in figures):
         console().print(
             f"Open it: {shlex.join(['python', '-m', 'http.server', '--directory', str(page)])} "
             "--bind 127.0.0.1"
@@ -232,7 +241,7 @@ def _agreements(figures: Mapping[str, Any]) -> Iterator[str]:
 
 def _pages(figures: Mapping[str, Any]) -> Iterator[str]:
     """Yield how closely each web folder agrees with the Keras model in Node."""
-    for name in (name for name in WEB if name in figures):
+    for name in (name for name in WEB_FORMAT_NAMES if name in figures):
         checked = figures[name]["in_node"]
         yield (
             f"{name}: run in Node on {checked['sentences']} sentences"
@@ -250,8 +259,8 @@ def _check(
 ) -> None:
     """Refuse wrong arguments before TensorFlow is loaded, which takes seconds."""
     check_bundle(bundle)
-    if unknown := sorted(set(formats or ()) - set(FORMATS)):
-        raise ValueError(unknown_names("formats", unknown, FORMATS))
+    if unknown := sorted(set(formats or ()) - set(EXPORT_FORMATS)):
+        raise ValueError(unknown_names("formats", unknown, EXPORT_FORMATS))
     from tfk_transformer import datasets
     from tfk_transformer.export.formats import WEB_FORMATS, check_packages, check_shortlist
     from tfk_transformer.export.to_web.npm_packages import find_packages
@@ -289,7 +298,7 @@ def _check_serving(
             "--serving: expected an export of a SavedModel, which cannot have a shortlist, got "
             "--shortlist; export without it."
         )
-    if formats and file_names.SAVED_MODEL not in formats:
+    if formats and file_names.SAVED_MODEL_FOLDER not in formats:
         raise ValueError(
             f"formats: expected saved_model with --serving, got {', '.join(formats)}; add "
             "--format saved_model."

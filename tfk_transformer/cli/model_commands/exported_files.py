@@ -6,36 +6,38 @@ from typing import Any
 from tfk_transformer.export import file_names
 
 PURPOSES = {
-    file_names.TRANSLATE: (
+    file_names.TRANSLATE_FILE: (
         "text to text: onnxruntime with onnxruntime-extensions, `tfk-transformer translate`"
     ),
-    file_names.GENERATE: "token ids to token ids: every onnxruntime, also in browsers and Node",
-    file_names.SCORE: "log-probabilities of given translations: `tfk-transformer score`",
-    file_names.TOKENIZER: "text to token ids, for streaming",
-    file_names.ENCODER: "encoder, for streaming",
-    file_names.DECODER_STEP: "one decoding step, for streaming",
-    file_names.CLASSIFY: (
+    file_names.GENERATE_FILE: (
+        "token ids to token ids: every onnxruntime, also in browsers and Node"
+    ),
+    file_names.SCORE_FILE: "log-probabilities of given translations: `tfk-transformer score`",
+    file_names.TOKENIZER_FILE: "text to token ids, for streaming",
+    file_names.ENCODER_FILE: "encoder, for streaming",
+    file_names.DECODER_STEP_FILE: "one decoding step, for streaming",
+    file_names.CLASSIFY_FILE: (
         "text to label: onnxruntime with onnxruntime-extensions, `tfk-transformer classify`"
     ),
-    file_names.PROBABILITIES: "token ids to probabilities: every onnxruntime",
-    file_names.SAVED_MODEL: (
+    file_names.PROBABILITIES_FILE: "token ids to probabilities: every onnxruntime",
+    file_names.SAVED_MODEL_FOLDER: (
         "text to text: TensorFlow, TensorFlow Serving, `tfk-transformer translate`"
     ),
-    file_names.CTRANSLATE2: "folder for ctranslate2.Translator",
-    file_names.HUGGINGFACE: "folder for transformers",
-    file_names.WEB: "page that translates in the browser; also for Node: `npx`",
-    file_names.WEB_INT8: "the same page; smaller and faster, with weights of 8 bits",
-    file_names.PARITY: "how closely the files agree with the Keras model",
+    file_names.CTRANSLATE2_FOLDER: "folder for ctranslate2.Translator",
+    file_names.HUGGINGFACE_FOLDER: "folder for transformers",
+    file_names.WEB_FOLDER: "page that translates in the browser; also for Node: `npx`",
+    file_names.WEB_INT8_FOLDER: "the same page; smaller and faster, with weights of 8 bits",
+    file_names.PARITY_FILE: "how closely the files agree with the Keras model",
 }
 RUNNABLE = (  # by `translate` or `classify`, the best first
-    file_names.TRANSLATE,
-    file_names.with_profile(file_names.TRANSLATE, "int8"),
-    file_names.CLASSIFY,
-    file_names.SAVED_MODEL,
+    file_names.TRANSLATE_FILE,
+    file_names.with_profile(file_names.TRANSLATE_FILE, "int8"),
+    file_names.CLASSIFY_FILE,
+    file_names.SAVED_MODEL_FOLDER,
 )
 
 
-def described(out: Path) -> dict[str, dict[str, Any]]:
+def describe_files(out: Path) -> dict[str, dict[str, Any]]:
     """Return the size in bytes and the purpose of each file and folder of an export, by name."""
     return {
         path.name: {"bytes": _size(path), "purpose": _purpose(path.name)}

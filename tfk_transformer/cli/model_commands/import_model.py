@@ -12,7 +12,7 @@ from tfk_transformer.cli.arguments import (
     Json,
     Quiet,
     Verbose,
-    check_files,
+    check_input_files,
     check_new_folder,
     console,
 )
@@ -101,10 +101,10 @@ def command(
     from tfk_transformer.importing.hub import is_name
     from tfk_transformer.importing.hugging_face import model_folder
 
-    check_files(probes=probes)
+    check_input_files(probes=probes)
     check_new_folder(out)
     if not (is_name(model) or Path(model).is_file()):
-        model_folder.check_files(Path(model), [model_folder.CONFIG])
+        model_folder.check_model_files(Path(model), [model_folder.CONFIG])
     texts = probes.read_text(encoding="utf-8").splitlines() if probes else []
     with steps(quiet, verbose) as begin:
         begin("load TensorFlow")

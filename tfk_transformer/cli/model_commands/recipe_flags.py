@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
 # The field whose values are given one at a time: --option norm=post.
-NAMED = "options"
+MODEL_OPTIONS = "options"
 FLAGS = {"start": "--from"}  # the other flags have the names of their fields
 # The other values are numbers.
 METAVARS = {"data": "SPEC", "validation_data": "SPEC", "start": "BUNDLE", "profile": "FIRST LAST"}
@@ -52,8 +52,13 @@ def read_recipe(file: Path | None, given: dict[str, Any]) -> Recipe:
         ValueError: if a value is invalid or missing.
     """
     values = Recipe.read_values(file) if file else {}
-    named = dict(named_value(text, "--option", "norm=post") for text in given.get(NAMED, ()))
-    values |= {**given, **({NAMED: {**values.get(NAMED, {}), **named}} if named else {})}
+    named = dict(
+        named_value(text, "--option", "norm=post") for text in given.get(MODEL_OPTIONS, ())
+    )
+    values |= {
+        **given,
+        **({MODEL_OPTIONS: {**values.get(MODEL_OPTIONS, {}), **named}} if named else {}),
+    }
     if "data" not in values:
         raise ValueError(
             "--data: expected a spec of the training pairs, as in folder:DIR:de-en, got none; see "
@@ -72,7 +77,7 @@ def _parameter(name: str, field: "FieldInfo") -> inspect.Parameter:
         "rich_help_panel": extra["part"],
         "show_default": False,
     }
-    if name == NAMED:
+    if name == MODEL_OPTIONS:
         help = (
             "An option of the model that differs from the preset, such as norm=post "
             "(docs/seeds.md). May be repeated."

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from tfk_transformer.cli.arguments import OUTPUT, Json, Quiet, check_bundle, print_bundle, printer
-from tfk_transformer.cli.main import EXPECTED, print_error
+from tfk_transformer.cli.main import USER_ERRORS, print_error
 from tfk_transformer.cli.model_commands.recipe_flags import check_data, read_recipe, with_recipe
 from tfk_transformer.runtime_environment import load_backend
 from tfk_transformer.training.recipe import Recipe
@@ -161,7 +161,7 @@ def _leave_at_once(error: Exception) -> None:
     """End one of several processes without JAX's shutdown, which would wait for the others and then
     abort.
     """
-    if isinstance(error, EXPECTED):
+    if isinstance(error, USER_ERRORS):
         print_error(error)
     else:
         traceback.print_exception(error)

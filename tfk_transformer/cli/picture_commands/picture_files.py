@@ -62,7 +62,7 @@ def write_picture(draw: Callable[[], Any], out: Path) -> None:
         typer.echo(f"note: {line}", err=True)
 
 
-def write_page(text: str, out: Path) -> None:
+def write_html(text: str, out: Path) -> None:
     """Write an HTML page."""
     with written_whole(out) as new:
         new.write_text(text, encoding="utf-8")

@@ -20,7 +20,7 @@ from tfk_transformer.cli.picture_commands.picture_files import (
     Force,
     Out,
     check_picture,
-    write_page,
+    write_html,
     write_picture,
 )
 from tfk_transformer.runtime_environment import load_backend
@@ -50,7 +50,7 @@ def _group() -> None:
     pass
 
 
-class Kind(StrEnum):
+class AttentionType(StrEnum):
     """A kind of attention."""
 
     CROSS = "cross"
@@ -58,7 +58,7 @@ class Kind(StrEnum):
     DECODER = "decoder"
 
 
-class Positions(StrEnum):
+class PositionTable(StrEnum):
     """A kind of positions that a table can be computed for."""
 
     SINUSOIDAL = "sinusoidal"
@@ -78,13 +78,13 @@ Given = Annotated[
 
 
 @command.command("attention")
-def attention(
+def plot_attention(
     model: Model,
     text: Text,
     out: Out,
     translation: Given = None,
     kind: Annotated[
-        Kind | None,
+        AttentionType | None,
         typer.Option(
             metavar="KIND",
             help=(
@@ -131,7 +131,7 @@ def attention(
     if page:
         from tfk_transformer.plots import attention_page
 
-        write_page(attention_page(found), out)
+        write_html(attention_page(found), out)
     else:
         from tfk_transformer.plots import attention_figure
 
@@ -141,7 +141,7 @@ def attention(
 
 
 @command.command("alignment")
-def alignment(
+def plot_alignment(
     model: Model,
     text: Text,
     out: Out,
@@ -162,7 +162,7 @@ def alignment(
 
 
 @command.command("training")
-def training(
+def plot_training(
     bundles: Annotated[
         list[Path],
         typer.Argument(metavar="BUNDLE", help="The bundles of one training run or several."),
@@ -188,7 +188,7 @@ def training(
 
 
 @command.command("schedule")
-def schedule(
+def plot_schedule(
     recipes: Annotated[list[Path], typer.Argument(metavar="RECIPE", help="TOML files.")],
     out: Out,
     steps: Annotated[
@@ -231,14 +231,15 @@ def _length(name: str, recipe: Any) -> int:
 
 
 @command.command("positions")
-def positions(
+def plot_positions(
     out: Out,
     model: Annotated[
         Path | None, typer.Argument(metavar="BUNDLE", help="A bundle, whose positions are drawn.")
     ] = None,
     kind: Annotated[
-        Positions, typer.Option(metavar="KIND", help=f"Without a bundle: {', '.join(Positions)}.")
-    ] = Positions.SINUSOIDAL,
+        PositionTable,
+        typer.Option(metavar="KIND", help=f"Without a bundle: {', '.join(PositionTable)}."),
+    ] = PositionTable.SINUSOIDAL,
     length: Annotated[int, typer.Option(metavar="N", min=1, help="The number of positions.")] = 100,
     model_dim: Annotated[
         int, typer.Option(metavar="N", min=1, help="Without a bundle: the width of the embeddings.")
@@ -264,7 +265,7 @@ def positions(
 
 
 @command.command("model")
-def model(
+def plot_model(
     bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="A bundle.")],
     out: Out,
     force: Force = False,

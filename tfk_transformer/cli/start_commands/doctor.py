@@ -30,7 +30,7 @@ def command(
         "versions": packages.versions(),
         "extras": packages.extras(),
         "loads": loads,
-        "machine": machine.described(),
+        "machine": machine.describe_machine(),
     }
     text = (
         json.dumps(found, indent=2, ensure_ascii=False) if json_output else "\n".join(_lines(found))

@@ -28,7 +28,7 @@ INSTRUCTIONS = (
 )
 
 
-def described(root: Path = Path("/")) -> dict[str, str]:
+def describe_machine(root: Path = Path("/")) -> dict[str, str]:
     """Return the processors, memory and free disk of this machine as texts.
 
     Args:

@@ -14,10 +14,10 @@ from tfk_transformer.runtime_environment import with_install_line
 
 TEMPLATE = Path(__file__).with_name("template")
 SUFFIX = ".template"  # of files that are no part of this package
-LANGUAGES = ("en", "de")
+PROJECT_LANGUAGES = ("en", "de")
 NUMBERS = 1000  # from 0
 # Numbers with three digits; the others are the training data.
-HELD_OUT = {"validation": 50, "test": 50}
+HELD_OUT_LINES = {"validation": 50, "test": 50}
 EXAMPLES = """
 tfk-transformer new numbers
 cd numbers
@@ -53,14 +53,16 @@ def _write_data(folder: Path) -> None:
     try:
         from tfk_transformer.datasets.numbers import spell
 
-        spell(0, LANGUAGES[0])
+        spell(0, PROJECT_LANGUAGES[0])
     except ImportError:  # of a package that training needs too
         raise with_install_line(ModuleNotFoundError(name="tensorflow")) from None
     folder.mkdir()
-    drawn = random.Random(0).sample(range(100, NUMBERS), sum(HELD_OUT.values()))
+    drawn = random.Random(0).sample(range(100, NUMBERS), sum(HELD_OUT_LINES.values()))
     splits = {"train": sorted(set(range(NUMBERS)) - set(drawn))}
-    splits |= {split: sorted(drawn.pop() for _ in range(size)) for split, size in HELD_OUT.items()}
+    splits |= {
+        split: sorted(drawn.pop() for _ in range(size)) for split, size in HELD_OUT_LINES.items()
+    }
     for split, numbers in splits.items():
-        for language in LANGUAGES:
+        for language in PROJECT_LANGUAGES:
             lines = "".join(f"{spell(number, language)}\n" for number in numbers)
             (folder / f"{language}.{split}.txt").write_text(lines, encoding="utf-8")

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import tfk_transformer
 
-SHOWN = (
+SHOWN_PACKAGES = (
     *(
         "numpy",
         "onnxruntime",
@@ -43,10 +43,10 @@ NOT_SHOWN = {
     "peers",
     "cuda",
 }  # extras of this repository's developers; and GPUs, which TensorFlow lists if it works
-SECONDS = 120  # in which a part must load
+LOAD_SECONDS = 120  # in which a part must load
 
 # The package that must be installed, and a program that loads a part and prints what it found.
-PARTS: Mapping[str, tuple[str, str]] = {
+PACKAGE_PARTS: Mapping[str, tuple[str, str]] = {
     "onnxruntime": (
         "onnxruntime",
         "import onnxruntime as o; print(', '.join(o.get_available_providers()))",
@@ -76,7 +76,7 @@ def versions() -> dict[str, str]:
         f"{platform.python_compiler()})"
     )
     own = {"tfk-transformer": tfk_transformer.__version__, "python": python}
-    return own | {name: version for name in SHOWN if (version := _version(name))}
+    return own | {name: version for name in SHOWN_PACKAGES if (version := _version(name))}
 
 
 def extras() -> dict[str, str]:
@@ -126,8 +126,14 @@ def loaded_parts() -> dict[str, str]:
     Returns:
         What each part found, "not installed", or "fails: " with the reason.
     """
-    with ThreadPoolExecutor(len(PARTS)) as threads:
-        return dict(zip(PARTS, threads.map(lambda part: _load(*part), PARTS.values()), strict=True))
+    with ThreadPoolExecutor(len(PACKAGE_PARTS)) as threads:
+        return dict(
+            zip(
+                PACKAGE_PARTS,
+                threads.map(lambda part: _load(*part), PACKAGE_PARTS.values()),
+                strict=True,
+            )
+        )
 
 
 def _load(package: str, program: str) -> str:
@@ -135,10 +141,10 @@ def _load(package: str, program: str) -> str:
         return "not installed"
     try:
         done = subprocess.run(
-            [sys.executable, "-c", program], capture_output=True, text=True, timeout=SECONDS
+            [sys.executable, "-c", program], capture_output=True, text=True, timeout=LOAD_SECONDS
         )
     except subprocess.TimeoutExpired:
-        return f"fails: no answer in {SECONDS} seconds"
+        return f"fails: no answer in {LOAD_SECONDS} seconds"
     if done.returncode < 0:
         return f"fails: ended by signal {-done.returncode}"
     if done.returncode:

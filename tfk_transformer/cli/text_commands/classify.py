@@ -14,7 +14,7 @@ from tfk_transformer.cli.arguments import (
     OnError,
     Quiet,
     Texts,
-    check_files,
+    check_input_files,
     open_model,
 )
 from tfk_transformer.cli.progress import progress_bar
@@ -68,7 +68,7 @@ def command(
     with the key `error`.
     """
     texts = given_texts(text, input)
-    check_files(input=input)
+    check_input_files(input=input)
     check_output(output, force)
     hint_at_terminal(text, input)
     classifier = open_model(model)

@@ -17,8 +17,11 @@ HELP = (
     "Type a sentence and press Enter. :set NAME=VALUE changes a search setting, :set shows "
     "them, :quit or Ctrl-D ends."
 )
-COMMANDS = (":help", ":set", ":quit")
-SHOWN = ("beam_size", "n_best")  # settings that ":set" shows even if they have their defaults
+CHAT_COMMANDS = (":help", ":set", ":quit")
+ALWAYS_SHOWN = (
+    "beam_size",
+    "n_best",
+)  # settings that ":set" shows even if they have their defaults
 
 
 def is_interactive(text: list[str] | None, input: Path | None, output: Path | None) -> bool:
@@ -74,7 +77,7 @@ def _obey(line: str, translator: "TranslatorProtocol", settings: dict[str, Any])
         print(
             " ".join(
                 f"{name}={value}"
-                for name, value in {**dict.fromkeys(SHOWN, 1), **settings}.items()
+                for name, value in {**dict.fromkeys(ALWAYS_SHOWN, 1), **settings}.items()
                 if name != "glossary"
             )
         )
@@ -85,8 +88,8 @@ def _obey(line: str, translator: "TranslatorProtocol", settings: dict[str, Any])
         return changed
     else:
         raise ValueError(
-            f"expected {', '.join(COMMANDS)} or a sentence, got "
-            f"'{command}'.{nearest(command, COMMANDS)}"
+            f"expected {', '.join(CHAT_COMMANDS)} or a sentence, got "
+            f"'{command}'.{nearest(command, CHAT_COMMANDS)}"
         )
     return settings
 

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 import typer
 
 from tfk_transformer.atomic_write import written_whole
-from tfk_transformer.cli.arguments import OUTPUT, check_files, open_model
+from tfk_transformer.cli.arguments import OUTPUT, check_input_files, open_model
 
-FORMATS = {
+FORMAT_BY_SUFFIX = {
     ".txt": "text",
     ".text": "text",
     "": "text",
@@ -81,12 +81,12 @@ def write_document(
     Raises:
         ValueError: if the file is missing, is not UTF-8, or has an unknown suffix.
     """
-    check_files(document=file)
-    format = FORMATS.get(file.suffix.lower())
+    check_input_files(document=file)
+    format = FORMAT_BY_SUFFIX.get(file.suffix.lower())
     if format is None:
         raise ValueError(
             "--document: expected a file with one of the suffixes "
-            f"{', '.join(filter(None, FORMATS))}, got {file}."
+            f"{', '.join(filter(None, FORMAT_BY_SUFFIX))}, got {file}."
         )
     mark, text = _read(file)
     found = open_model(model).translate_document(

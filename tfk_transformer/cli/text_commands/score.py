@@ -12,7 +12,7 @@ from tfk_transformer.cli.arguments import (
     Force,
     OnError,
     Quiet,
-    check_files,
+    check_input_files,
     open_model,
 )
 from tfk_transformer.cli.progress import progress_bar
@@ -76,7 +76,7 @@ def command(
     With `--on-error blank`, the place of a pair that cannot be processed has `nan`, or with
     `--json` an object with the key `error`.
     """
-    check_files(source=source, target=target)
+    check_input_files(source=source, target=target)
     check_output(output, force)
     scorer = open_model(model)
     with progress_bar(source, output, 0, quiet) as progress:

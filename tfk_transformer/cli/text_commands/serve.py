@@ -10,7 +10,7 @@ from tfk_transformer.cli.arguments import (
     SEARCH,
     Model,
     Settings,
-    check_files,
+    check_input_files,
     check_settings,
     named_value,
     prepare,
@@ -137,7 +137,7 @@ def command(
     """
     from tfk_transformer.server.settings import ServerSettings
 
-    check_files(api_key_file=api_key_file)
+    check_input_files(api_key_file=api_key_file)
     search = dict(named_value(text, "--setting", "length_penalty=1") for text in setting or [])
     search |= {} if beam_size is None else {"beam_size": beam_size}
     check_settings(model, search)

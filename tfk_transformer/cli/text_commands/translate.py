@@ -17,7 +17,7 @@ from tfk_transformer.cli.arguments import (
     Quiet,
     Settings,
     Texts,
-    check_files,
+    check_input_files,
     check_settings,
     open_model,
     search_settings,
@@ -192,7 +192,7 @@ def command(
         check_stream(output, prefix)
     records = input_records(input, field, output_field)
     texts = given_texts(text, input, records)
-    check_files(input=input)
+    check_input_files(input=input)
     check_compression(input)
     written = output_records(records, input, output)
     check_hypotheses(settings, records, written)
@@ -252,7 +252,7 @@ def _terms(glossary: Path | None, stream: bool) -> dict[str, Any]:
             "--stream: expected no --glossary, since a stream cannot be taken back; leave out "
             "either."
         )
-    check_files(glossary=glossary)
+    check_input_files(glossary=glossary)
     from tfk_transformer.glossary.terms import Glossary
 
     return {"glossary": Glossary.read(glossary)}

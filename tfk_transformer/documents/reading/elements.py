@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tfk_transformer.documents.items import Item, Kind
+from tfk_transformer.documents.items import Item, ItemType
 
 
 class Mark(NamedTuple):
@@ -21,9 +21,9 @@ def paired(marks: Sequence[Mark]) -> list[Item]:
     items = [mark.item for mark in marks]
     waiting: list[int] = []
     for number, mark in enumerate(marks):
-        if mark.item.kind is Kind.OPEN:
+        if mark.item.kind is ItemType.OPEN:
             waiting.append(number)
-        elif mark.item.kind is Kind.CLOSE:
+        elif mark.item.kind is ItemType.CLOSE:
             depth = next(
                 (depth for depth, n in enumerate(reversed(waiting)) if marks[n].name == mark.name),
                 len(waiting),
@@ -39,10 +39,10 @@ def paired(marks: Sequence[Mark]) -> list[Item]:
                 mark.item._replace(pair=start),
             )
     return [
-        _point(item) if item.kind in (Kind.OPEN, Kind.CLOSE) and item.pair < 0 else item
+        _point(item) if item.kind in (ItemType.OPEN, ItemType.CLOSE) and item.pair < 0 else item
         for item in items
     ]
 
 
 def _point(item: Item) -> Item:
-    return item._replace(kind=Kind.POINT, needs_text=False)
+    return item._replace(kind=ItemType.POINT, needs_text=False)

@@ -6,7 +6,7 @@ import html
 from html.parser import HTMLParser
 from typing import NamedTuple
 
-from tfk_transformer.documents.items import STAND_IN, Item, Kind
+from tfk_transformer.documents.items import STAND_IN, Item, ItemType
 from tfk_transformer.documents.reading.elements import Mark, paired
 
 INLINE = set(
@@ -14,7 +14,12 @@ INLINE = set(
     "s small span strike strong sub sup "
     "time tt u".split()
 )
-POINTS = {"img", "wbr", "input", "slot"}  # they have no text and stand inside of a sentence
+VOID_INLINE_TAGS = {
+    "img",
+    "wbr",
+    "input",
+    "slot",
+}  # they have no text and stand inside of a sentence
 # Untouched, inside of a sentence.
 WORDS = {
     "code",
@@ -34,7 +39,7 @@ UNTOUCHED = {"script", "style", "pre", "textarea", "template", "noscript"}
 VOID = set("area base br col embed hr img input link meta param source track wbr".split())
 
 
-class Event(NamedTuple):
+class ParserEvent(NamedTuple):
     """What the parser found, from `start` to the next event."""
 
     kind: str  # "start", "end", "text", "entity", "other"
@@ -48,7 +53,7 @@ class _Parser(HTMLParser):
 
     def __init__(self, document: str) -> None:
         super().__init__(convert_charrefs=False)
-        self.events: list[Event] = []
+        self.events: list[ParserEvent] = []
         self._lines = [0]
         for line in document.split("\n"):
             self._lines.append(self._lines[-1] + len(line) + 1)
@@ -57,7 +62,7 @@ class _Parser(HTMLParser):
 
     def _note(self, kind: str, data: str = "", is_untouched: bool = False) -> None:
         line, column = self.getpos()
-        self.events.append(Event(kind, self._lines[line - 1] + column, data, is_untouched))
+        self.events.append(ParserEvent(kind, self._lines[line - 1] + column, data, is_untouched))
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         found = dict(attrs)
@@ -112,9 +117,11 @@ def read_html(document: str) -> list[Item]:
             else n
         )
         if last > n:
-            kind = Kind.BREAK if event.data not in INLINE | WORDS else Kind.POINT
+            kind = ItemType.BREAK if event.data not in INLINE | WORDS else ItemType.POINT
             marks.append(
-                Mark(Item(kind, event.start, ends[last], STAND_IN if kind is Kind.POINT else ""))
+                Mark(
+                    Item(kind, event.start, ends[last], STAND_IN if kind is ItemType.POINT else "")
+                )
             )
         else:
             marks.append(_mark(event, document[event.start : ends[n]], ends[n]))
@@ -122,7 +129,7 @@ def read_html(document: str) -> list[Item]:
     return paired(marks)
 
 
-def _last_of(events: list[Event], first: int) -> int:
+def _last_of(events: list[ParserEvent], first: int) -> int:
     """Return the number of the event that ends the element that begins with event `first`.
 
     If none does: of a script or the like the document's last event, else `first`.
@@ -136,23 +143,24 @@ def _last_of(events: list[Event], first: int) -> int:
     return len(events) - 1 if events[first].data in UNTOUCHED else first
 
 
-def _mark(event: Event, raw: str, end: int) -> Mark:
+def _mark(event: ParserEvent, raw: str, end: int) -> Mark:
     """Return what an event is to a translation."""
     if event.kind == "text":
-        return Mark(Item(Kind.TEXT, event.start, end, event.data))
+        return Mark(Item(ItemType.TEXT, event.start, end, event.data))
     if event.kind == "entity":
-        return Mark(Item(Kind.TEXT, event.start, end, html.unescape(raw)))
+        return Mark(Item(ItemType.TEXT, event.start, end, html.unescape(raw)))
     if (
         event.kind == "comment"
-        or event.data in POINTS
+        or event.data in VOID_INLINE_TAGS
         or (event.kind == "empty" and event.data in INLINE)
     ):
-        return Mark(Item(Kind.POINT, event.start, end))
+        return Mark(Item(ItemType.POINT, event.start, end))
     if event.data in INLINE and event.kind in ("start", "end"):
         return Mark(
-            Item(Kind.OPEN if event.kind == "start" else Kind.CLOSE, event.start, end), event.data
+            Item(ItemType.OPEN if event.kind == "start" else ItemType.CLOSE, event.start, end),
+            event.data,
         )
-    return Mark(Item(Kind.BREAK, event.start, end))
+    return Mark(Item(ItemType.BREAK, event.start, end))
 
 
 def escape_html(text: str, following: str = "") -> str:

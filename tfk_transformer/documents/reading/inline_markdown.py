@@ -11,7 +11,7 @@ from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 from mdit_py_plugins.front_matter import front_matter_plugin
 
-from tfk_transformer.documents.items import STAND_IN, Item, Kind
+from tfk_transformer.documents.items import STAND_IN, Item, ItemType
 from tfk_transformer.documents.reading.elements import Mark, paired
 from tfk_transformer.documents.reading.html_reader import INLINE
 
@@ -106,11 +106,13 @@ def read_inline(md: MarkdownIt, text: str, env: dict[str, Any]) -> list[Item]:
     done = 0
     for mark in sorted(filter(None, _marks(_whole(notes), text)), key=lambda mark: mark.item.start):
         if mark.item.start > done:
-            marks.append(Mark(Item(Kind.TEXT, done, mark.item.start, text[done : mark.item.start])))
+            marks.append(
+                Mark(Item(ItemType.TEXT, done, mark.item.start, text[done : mark.item.start]))
+            )
         marks.append(mark)
         done = mark.item.end
     if done < len(text):
-        marks.append(Mark(Item(Kind.TEXT, done, len(text), text[done:])))
+        marks.append(Mark(Item(ItemType.TEXT, done, len(text), text[done:])))
     return paired(marks)
 
 
@@ -151,28 +153,32 @@ def _mark(note: Note, raw: str) -> Mark | None:
     place = (note.start, note.end)
     if note.rule in ("link_open", "link_close"):
         return Mark(
-            Item(Kind.OPEN if note.rule == "link_open" else Kind.CLOSE, *place), "link", True
+            Item(ItemType.OPEN if note.rule == "link_open" else ItemType.CLOSE, *place),
+            "link",
+            True,
         )
     token = note.token
     assert token is not None
     if note.rule == "delimiter":
         name, _, end = token.type.rpartition("_")
         return Mark(
-            Item(Kind.OPEN if end == "open" else Kind.CLOSE, *place, needs_text=True), name, True
+            Item(ItemType.OPEN if end == "open" else ItemType.CLOSE, *place, needs_text=True),
+            name,
+            True,
         )
     if token.type == "hardbreak":
-        return Mark(Item(Kind.BREAK, *place))
+        return Mark(Item(ItemType.BREAK, *place))
     if note.rule in ("newline", "escape", "entity"):
-        return Mark(Item(Kind.TEXT, *place, "\n" if note.rule == "newline" else token.content))
+        return Mark(Item(ItemType.TEXT, *place, "\n" if note.rule == "newline" else token.content))
     if note.rule == "html_inline":
         return _tag_mark(place, TAG.fullmatch(raw))
-    return Mark(Item(Kind.POINT, *place, "" if note.rule == "image" else STAND_IN))
+    return Mark(Item(ItemType.POINT, *place, "" if note.rule == "image" else STAND_IN))
 
 
 def _tag_mark(place: tuple[int, int], tag: re.Match[str] | None) -> Mark:
     """Return what an HTML tag or comment is to a translation."""
     if tag is not None and tag[2].lower() == "br":
-        return Mark(Item(Kind.BREAK, *place))
+        return Mark(Item(ItemType.BREAK, *place))
     if tag is None or tag[2].lower() not in INLINE or tag[3]:
-        return Mark(Item(Kind.POINT, *place))
-    return Mark(Item(Kind.CLOSE if tag[1] else Kind.OPEN, *place), tag[2].lower())
+        return Mark(Item(ItemType.POINT, *place))
+    return Mark(Item(ItemType.CLOSE if tag[1] else ItemType.OPEN, *place), tag[2].lower())

@@ -9,10 +9,10 @@ from typing import Any
 
 from markdown_it.token import Token
 
-from tfk_transformer.documents.items import Item, Kind
+from tfk_transformer.documents.items import Item, ItemType
 from tfk_transformer.documents.reading.inline_markdown import parser, read_inline
 
-LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|$)")  # the line ends of CommonMark
+MARKDOWN_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|$)")  # the line ends of CommonMark
 SPECIAL = re.compile(r"[\\`*\[\]<|]|(?<!\w)_|_(?!\w)|~~|&(?=#?\w+;)")
 # What begins a heading, a quotation or a list item where a line begins.
 BLOCK_START = re.compile(r"(#+|>|[+=-]+|\d+[.)])(?=\s|$)")
@@ -24,14 +24,14 @@ def read_markdown(document: str) -> list[Item]:
     """
     md = parser()
     env: dict[str, Any] = {}
-    lines = [(found.start(), found[0]) for found in LINE.finditer(document)]
+    lines = [(found.start(), found[0]) for found in MARKDOWN_LINE.finditer(document)]
     done = [0] * len(lines)  # the characters of each line that are read
     items: list[Item] = []
     for holder, token in itertools.pairwise(md.parse(document, env)):
         if token.type == "inline" and token.map and (places := _places(token, holder, lines, done)):
             items += [
                 *(_moved(item, places) for item in read_inline(md, token.content, env)),
-                Item(Kind.BREAK, places[-1], places[-1]),
+                Item(ItemType.BREAK, places[-1], places[-1]),
             ]
     return items
 

@@ -2,7 +2,7 @@
 
 import re
 
-from tfk_transformer.documents.items import Item, Kind
+from tfk_transformer.documents.items import Item, ItemType
 
 BLANK_LINES = re.compile(r"(?:[^\S\n]*\n){2,}")
 LINE_END = re.compile(r"\n")
@@ -18,11 +18,11 @@ def read_text(document: str, lines: bool = False) -> list[Item]:
     items, done = [], 0
     for end in (LINE_END if lines else BLANK_LINES).finditer(document):
         items += [
-            Item(Kind.TEXT, done, end.start(), document[done : end.start()]),
-            Item(Kind.BREAK, *end.span()),
+            Item(ItemType.TEXT, done, end.start(), document[done : end.start()]),
+            Item(ItemType.BREAK, *end.span()),
         ]
         done = end.end()
-    return [*items, Item(Kind.TEXT, done, len(document), document[done:])]
+    return [*items, Item(ItemType.TEXT, done, len(document), document[done:])]
 
 
 def as_it_is(text: str, following: str = "") -> str:

@@ -10,8 +10,8 @@ from pydantic import ConfigDict, model_validator
 from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.config.record import Record
 
-ACTIVATIONS = {"swish": "silu"}  # the others have the same names
-EPSILON = 1e-5  # of every layer norm
+BART_ACTIVATIONS = {"swish": "silu"}  # the others have the same names
+BART_EPSILON = 1e-5  # of every layer norm
 
 
 class BartConfig(Record):
@@ -68,12 +68,14 @@ class BartConfig(Record):
             "ff_dim": self.encoder_ffn_dim,
             "encoder_layers": self.encoder_layers,
             "decoder_layers": self.decoder_layers,
-            "ff_activation": ACTIVATIONS.get(self.activation_function, self.activation_function),
+            "ff_activation": BART_ACTIVATIONS.get(
+                self.activation_function, self.activation_function
+            ),
             "scale_embeddings": self.scale_embedding,
             "dropout": self.dropout,
             "attention_dropout": self.attention_dropout,
             "ff_dropout": self.activation_dropout,
-            "norm_epsilon": EPSILON,
+            "norm_epsilon": BART_EPSILON,
             "attention_bias": True,
             "output_bias": True,
         }
@@ -83,7 +85,7 @@ def common_values(config: TransformerConfig) -> dict[str, Any]:
     """Return the values of a config.json that follow from a `Transformer` in every family; the
     reverse of `common_options`.
     """
-    names = {ours: theirs for theirs, ours in ACTIVATIONS.items()}
+    names = {ours: theirs for theirs, ours in BART_ACTIVATIONS.items()}
     return {
         "d_model": config.model_dim,
         "encoder_layers": config.encoder_layers,

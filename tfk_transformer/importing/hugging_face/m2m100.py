@@ -12,7 +12,7 @@ from tfk_transformer.importing.hugging_face.bart_layers import read_arrays
 from tfk_transformer.importing.hugging_face.model_folder import (
     GENERATION,
     Arrays,
-    check_files,
+    check_model_files,
     open_arrays,
     read_json,
     read_pieces,
@@ -39,10 +39,13 @@ from tfk_transformer.layers.position_encoding import position_table
 
 VOCABULARY, TOKENIZER_CONFIG = "vocab.json", "tokenizer_config.json"
 # In files of earlier versions.
-POSITIONS = ("model.encoder.embed_positions.weights", "model.decoder.embed_positions.weights")
+M2M100_POSITIONS = (
+    "model.encoder.embed_positions.weights",
+    "model.decoder.embed_positions.weights",
+)
 # Their tokens follow the pieces of vocab.json in this order, by `language_codes` of
 # tokenizer_config.json.
-LANGUAGES = {
+M2M100_LANGUAGES = {
     "m2m100": "af am ar ast az ba be bg bn br bs ca ceb cs cy da de el en es et fa ff fi fr fy ga "
     "gd gl gu ha he hi hr ht hu hy id ig ilo "
     "is it ja jv ka kk km kn ko lb lg ln lo lt lv mg mk ml mn mr ms my ne nl no ns oc or pa pl ps "
@@ -109,7 +112,7 @@ def read_m2m100(folder: Path, values: Mapping[str, Any], languages: Languages) -
 def _tokens(folder: Path) -> Tokens:
     """Read the tokens of M2M100, if there is a vocab.json, or of NLLB."""
     own = (folder / VOCABULARY).is_file()
-    check_files(folder, [MODEL, VOCABULARY if own else FAST])
+    check_model_files(folder, [MODEL, VOCABULARY if own else FAST])
     model = parsed_model((folder / MODEL).read_bytes(), str(folder / MODEL))
     if not own:
         languages = added_languages(folder)
@@ -118,12 +121,12 @@ def _tokens(folder: Path) -> Tokens:
         )
     pieces = read_pieces(folder / VOCABULARY)
     kind = read_json(folder / TOKENIZER_CONFIG).get("language_codes", "m2m100")
-    if not isinstance(kind, str) or kind not in LANGUAGES:
+    if not isinstance(kind, str) or kind not in M2M100_LANGUAGES:
         raise ValueError(
-            f"tokenizer: expected language_codes {' or '.join(LANGUAGES)} in "
+            f"tokenizer: expected language_codes {' or '.join(M2M100_LANGUAGES)} in "
             f"{folder / TOKENIZER_CONFIG}, got {kind!r}."
         )
-    languages = {code: len(pieces) + i for i, code in enumerate(LANGUAGES[kind])}
+    languages = {code: len(pieces) + i for i, code in enumerate(M2M100_LANGUAGES[kind])}
     return Tokens(
         {**pieces, **{f"__{code}__": row for code, row in languages.items()}},
         languages,
@@ -141,7 +144,7 @@ def _arrays(
         ValueError: if the arrays of the file are not those of the configuration.
     """
     wanted = multilingual_arrays(file, given, config, sides.vocabulary)
-    arrays = read_arrays(file, wanted, {*POSITIONS, *TABLES}, sides.vocabulary, rows=None)
+    arrays = read_arrays(file, wanted, {*M2M100_POSITIONS, *TABLES}, sides.vocabulary, rows=None)
     _check_positions(file, given, config)
     return arrays
 
@@ -152,7 +155,7 @@ def _check_positions(file: Arrays, given: M2M100Config, config: TransformerConfi
         config.positions, UNUSED + given.max_position_embeddings, config.model_dim
     )
     table[given.pad_token_id] = 0
-    for name in POSITIONS:
+    for name in M2M100_POSITIONS:
         if name in file.shapes and not (
             file.shapes[name] == table.shape and np.allclose(file.read(name), table, atol=1e-3)
         ):

@@ -26,7 +26,7 @@ from tfk_transformer.importing.hugging_face.bart_layers import (
 from tfk_transformer.importing.hugging_face.model_folder import (
     GENERATION,
     Arrays,
-    check_files,
+    check_model_files,
     one_of,
     open_arrays,
     read_json,
@@ -42,7 +42,7 @@ from tfk_transformer.importing.vocabulary import (
     Special,
     Vocabulary,
     arranged,
-    check_rows,
+    check_special_rows,
     parsed_model,
     sentencepiece_model,
     special_rows,
@@ -50,7 +50,7 @@ from tfk_transformer.importing.vocabulary import (
 )
 from tfk_transformer.layers.position_encoding import position_table
 
-POSITIONS = ("model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight")
+MARIAN_POSITIONS = ("model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight")
 # Names of one table, by what is tied.
 ONE_TABLE = {"all": (SHARED, SOURCE, TARGET, OUTPUT), "target": (TARGET, OUTPUT), "none": ()}
 
@@ -152,17 +152,17 @@ def read_marian(folder: Path, values: Mapping[str, Any], languages: Languages) -
     return Imported(config, arrays, source.model, target.model, "MarianMT", search, notes)
 
 
-class Side(NamedTuple):
+class SideTokenizer(NamedTuple):
     """The tokens of the source or of the target, and the SentencePiece model that has their ids."""
 
     vocabulary: Vocabulary
     model: bytes
 
 
-def _read_sides(folder: Path, given: MarianConfig) -> tuple[Side, Side]:
+def _read_sides(folder: Path, given: MarianConfig) -> tuple[SideTokenizer, SideTokenizer]:
     """Read both vocabularies, which are one if all tables are, and both SentencePiece models."""
     names = ("vocab.json", "vocab.json" if given.tied == "all" else "target_vocab.json")
-    check_files(folder, dict.fromkeys(["source.spm", "target.spm", *names]))
+    check_model_files(folder, dict.fromkeys(["source.spm", "target.spm", *names]))
     first, second = (read_pieces(folder / name) for name in names)
     source_model, target_model = (
         parsed_model((folder / name).read_bytes(), str(folder / name))
@@ -171,7 +171,7 @@ def _read_sides(folder: Path, given: MarianConfig) -> tuple[Side, Side]:
     own = set(text_pieces(source_model))
     start = _own_start(second, given, own | set(text_pieces(target_model)))
     special = _special(second, start)._replace(start=given.decoder_start_token_id)
-    check_rows(special, given.pad_token_id, given.eos_token_id, folder / names[1])
+    check_special_rows(special, given.pad_token_id, given.eos_token_id, folder / names[1])
     source = arranged(
         first,
         given.vocab_size,
@@ -180,7 +180,7 @@ def _read_sides(folder: Path, given: MarianConfig) -> tuple[Side, Side]:
     )
     target = source if given.tied == "all" else arranged(second, given.target_rows, special)
     tags = [piece for piece in first if is_tag(piece) and piece not in own]
-    return Side(source, sentencepiece_model(source_model, source, tags)), Side(
+    return SideTokenizer(source, sentencepiece_model(source_model, source, tags)), SideTokenizer(
         target, sentencepiece_model(target_model, target)
     )
 
@@ -225,7 +225,7 @@ def _arrays(
     wanted = {**layers_of(file, config), **_tables(file, given, source, target)}
     # Positions are checked apart, and other names of a table are equal.
     arrays = read_arrays(
-        file, wanted, {*POSITIONS, *ONE_TABLE[given.tied]}, target, given.target_rows
+        file, wanted, {*MARIAN_POSITIONS, *ONE_TABLE[given.tied]}, target, given.target_rows
     )
     _check_positions(file, config)
     return arrays
@@ -258,7 +258,7 @@ def _tables(
 def _check_positions(file: Arrays, config: TransformerConfig) -> None:
     """Refuse a file with other positions than the family's."""
     table = position_table(config.positions, config.max_length, config.model_dim)
-    for name in POSITIONS:
+    for name in MARIAN_POSITIONS:
         if name in file.shapes and not (
             file.shapes[name] == table.shape and np.allclose(file.read(name), table, atol=1e-3)
         ):

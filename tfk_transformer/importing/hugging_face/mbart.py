@@ -13,7 +13,7 @@ from tfk_transformer.importing.hugging_face.bart_layers import Array, norm_array
 from tfk_transformer.importing.hugging_face.model_folder import (
     GENERATION,
     Arrays,
-    check_files,
+    check_model_files,
     open_arrays,
     read_json,
 )
@@ -38,7 +38,7 @@ from tfk_transformer.importing.vocabulary import parsed_model
 FAMILY, TOKENIZER_CONFIG = "mBART-50", "tokenizer_config.json"
 CLASSES = (None, "MBart50Tokenizer", "MBart50TokenizerFast")
 # Their tokens follow the pieces in this order, in folders without tokenizer.json.
-LANGUAGES = (
+MBART_LANGUAGES = (
     "ar_AR cs_CZ de_DE en_XX es_XX et_EE fi_FI fr_XX gu_IN hi_IN it_IT ja_XX kk_KZ ko_KR lt_LT "
     "lv_LV my_MM ne_NP nl_XX ro_RO ru_RU si_LK "
     "tr_TR vi_VN zh_CN af_ZA az_AZ bn_IN fa_IR he_IL hr_HR id_ID ka_GE km_KH mk_MK ml_IN mn_MN "
@@ -88,7 +88,7 @@ def read_mbart(folder: Path, values: Mapping[str, Any], languages: Languages) ->
 
 
 def _tokens(folder: Path, values: Mapping[str, Any]) -> Tokens:
-    check_files(folder, [MODEL])
+    check_model_files(folder, [MODEL])
     kind = read_json(folder / TOKENIZER_CONFIG).get(
         "tokenizer_class", values.get("tokenizer_class")
     )
@@ -104,7 +104,7 @@ def _tokens(folder: Path, values: Mapping[str, Any]) -> Tokens:
     languages = (
         added_languages(folder)
         if own
-        else {code: len(pieces) + i for i, code in enumerate(LANGUAGES)}
+        else {code: len(pieces) + i for i, code in enumerate(MBART_LANGUAGES)}
     )
     return Tokens({**pieces, **languages}, languages, model, FAMILY)
 

@@ -33,7 +33,7 @@ class Arrays(Protocol):
         """Return an array as float32."""
 
 
-def check_files(folder: Path, names: Iterable[str]) -> None:
+def check_model_files(folder: Path, names: Iterable[str]) -> None:
     """Refuse a folder without some files.
 
     Raises:

@@ -35,7 +35,7 @@ from tfk_transformer.importing.vocabulary import (
     Piece,
     Vocabulary,
     arranged,
-    check_rows,
+    check_special_rows,
     sentencepiece_model,
     special_rows,
     text_pieces,
@@ -105,7 +105,7 @@ def read_sides(
     check_languages(languages, tokens.languages, tokens.family)
     source, target = (tokens.languages[str(language)] for language in languages)
     special = special_rows(tokens.pieces)._replace(start=target)
-    check_rows(special, given.pad_token_id, given.eos_token_id, folder)
+    check_special_rows(special, given.pad_token_id, given.eos_token_id, folder)
     lacking = set(text_pieces(tokens.model)) - set(tokens.pieces)
     never = {special.pad, *tokens.languages.values()}
     vocabulary = arranged(tokens.pieces, given.vocab_size, special, lacking, never)

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-SAME = {"num_beams": "beam_size", "no_repeat_ngram_size": "no_repeat_ngram_size"}
+SETTING_NAMES = {"num_beams": "beam_size", "no_repeat_ngram_size": "no_repeat_ngram_size"}
 # Settings without effect at these values. Any other value is named.
 NEUTRAL: dict[str, object] = {
     "repetition_penalty": 1.0,
@@ -40,7 +40,7 @@ def known_settings(
     given = {name: value for file in files for name, value in file.items() if value is not None}
     same = {
         ours: given[theirs]
-        for theirs, ours in SAME.items()
+        for theirs, ours in SETTING_NAMES.items()
         if isinstance(given.get(theirs), int) and given[theirs] > 0
     }
     if isinstance(longest := given.get("max_length"), int):

@@ -6,15 +6,22 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from tfk_transformer.server.answers import answer, to_json
-from tfk_transformer.server.bodies import EVERY_REFUSAL, Body, body_of, described, parsed, refusals
+from tfk_transformer.server.bodies import (
+    EVERY_REFUSAL,
+    Body,
+    body_of,
+    openapi_body,
+    openapi_errors,
+    parse_body,
+)
 from tfk_transformer.server.middleware import KEY_IN_BODY, check_key
-from tfk_transformer.server.refusals import Refusal
+from tfk_transformer.server.refusals import RequestError
 from tfk_transformer.server.served_model import ServedModel
 from tfk_transformer.server.settings import ServerSettings
 
 FORM = "application/x-www-form-urlencoded"
 UNKNOWN = "und"  # ISO 639-2: undetermined
-FORMATS = ("", "text")
+LIBRE_TRANSLATE_FORMATS = ("", "text")
 
 
 class TranslateRequest(Body):
@@ -34,7 +41,7 @@ def routes(served: ServedModel) -> APIRouter:
     source, target = settings.source_language or UNKNOWN, settings.target_language or UNKNOWN
 
     @router.post(
-        KEY_IN_BODY, openapi_extra=described(TranslateRequest, FORM), responses=EVERY_REFUSAL
+        KEY_IN_BODY, openapi_extra=openapi_body(TranslateRequest, FORM), responses=EVERY_REFUSAL
     )
     async def translate(request: Request) -> Response:
         """Translate one text or several."""
@@ -44,7 +51,7 @@ def routes(served: ServedModel) -> APIRouter:
         given = (
             _of_form(body)
             if is_form and not body.lstrip().startswith(b"{")
-            else parsed(TranslateRequest, body)
+            else parse_body(TranslateRequest, body)
         )
         check_key(settings, request, given.api_key)
         _check_languages(given, settings)
@@ -62,7 +69,7 @@ def routes(served: ServedModel) -> APIRouter:
             else content
         )
 
-    @router.get("/languages", responses=refusals(503))
+    @router.get("/languages", responses=openapi_errors(503))
     async def languages() -> list[dict[str, Any]]:
         """Name the languages, as far as the server knows them."""
         targets: dict[str, list[str]] = {target: [], source: [target]}
@@ -91,11 +98,11 @@ def _of_form(body: bytes) -> TranslateRequest:
         if "alternatives" in found:
             found["alternatives"] = int(found["alternatives"])
     except ValueError:
-        raise Refusal(
+        raise RequestError(
             400,
             "body: expected the fields of a form in UTF-8, got others; correct them, or send JSON.",
         ) from None
-    return parsed(TranslateRequest, to_json(found).encode())
+    return parse_body(TranslateRequest, to_json(found).encode())
 
 
 def _check_languages(given: TranslateRequest, settings: ServerSettings) -> None:
@@ -109,15 +116,17 @@ def _check_languages(given: TranslateRequest, settings: ServerSettings) -> None:
         ("target", settings.target_language, given.target),
     ):
         if wanted is not None and got != wanted and (name, got) != ("source", "auto"):
-            raise Refusal(
+            raise RequestError(
                 422,
                 (
                     f"{name}: expected {wanted}, the model's language, got another; GET /languages "
                     "lists them."
                 ),
             )
-    if given.format not in FORMATS:
-        raise Refusal(422, "format: expected text, got another; remove the markup and send text.")
+    if given.format not in LIBRE_TRANSLATE_FORMATS:
+        raise RequestError(
+            422, "format: expected text, got another; remove the markup and send text."
+        )
 
 
 def _search(given: TranslateRequest, served: ServedModel) -> dict[str, Any]:
@@ -130,7 +139,7 @@ def _search(given: TranslateRequest, served: ServedModel) -> dict[str, Any]:
         return {}
     most = served.settings.max_beam_size - 1
     if not 0 <= given.alternatives <= most:
-        raise Refusal(
+        raise RequestError(
             422,
             (
                 f"alternatives: expected a number from 0 to {most}, got {given.alternatives}; "

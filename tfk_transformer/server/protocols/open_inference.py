@@ -7,9 +7,16 @@ from fastapi.responses import StreamingResponse
 
 from tfk_transformer import __version__
 from tfk_transformer.server.answers import answer
-from tfk_transformer.server.bodies import EVERY_REFUSAL, Body, body_of, described, parsed, refusals
+from tfk_transformer.server.bodies import (
+    EVERY_REFUSAL,
+    Body,
+    body_of,
+    openapi_body,
+    openapi_errors,
+    parse_body,
+)
 from tfk_transformer.server.middleware import Lifecycle
-from tfk_transformer.server.refusals import Refusal
+from tfk_transformer.server.refusals import RequestError
 from tfk_transformer.server.served_model import NO_SCORE, ServedModel
 from tfk_transformer.server.streams import Events, Streams
 
@@ -18,7 +25,12 @@ TRANSLATIONS = [
     {"name": "translation", "datatype": "BYTES", "shape": [-1]},
     {"name": "score", "datatype": "FP32", "shape": [-1]},
 ]
-PREFIX = {"name": "prefix", "datatype": "BYTES", "shape": [-1], "parameters": {"optional": True}}
+PREFIX_INPUT = {
+    "name": "prefix",
+    "datatype": "BYTES",
+    "shape": [-1],
+    "parameters": {"optional": True},
+}
 NOT_SETTINGS = (
     "binary_data_output",
     "classification",
@@ -67,11 +79,11 @@ def routes(served: ServedModel, streams: Streams, lifecycle: Lifecycle) -> APIRo
     _add_health(router, lifecycle)
     names = {"model_name": settings.name, "model_version": settings.version}
     infer_page: dict[str, Any] = {
-        "openapi_extra": described(InferRequest),
+        "openapi_extra": openapi_body(InferRequest),
         "responses": EVERY_REFUSAL,
     }
     generate_page: dict[str, Any] = {
-        "openapi_extra": described(GenerateRequest),
+        "openapi_extra": openapi_body(GenerateRequest),
         "responses": EVERY_REFUSAL,
     }
 
@@ -81,7 +93,7 @@ def routes(served: ServedModel, streams: Streams, lifecycle: Lifecycle) -> APIRo
     async def metadata() -> dict[str, Any]:
         """Describe inputs and outputs."""
         platform = f"tfk-transformer_{type(served.model).__name__}"
-        inputs = INPUTS if served.classifies else [*INPUTS, PREFIX]
+        inputs = INPUTS if served.classifies else [*INPUTS, PREFIX_INPUT]
         return {
             "name": settings.name,
             "versions": [settings.version],
@@ -99,14 +111,14 @@ def routes(served: ServedModel, streams: Streams, lifecycle: Lifecycle) -> APIRo
 
     async def infer(request: Request) -> Response:
         """Translate or classify texts."""
-        given = parsed(InferRequest, await body_of(request, settings))
+        given = parse_body(InferRequest, await body_of(request, settings))
         tensors = {tensor.name: _texts(tensor) for tensor in given.inputs}
         if (
             "text" not in tensors
             or len(tensors) < len(given.inputs)
             or len(tensors.get("prefix", tensors["text"])) != len(tensors["text"])
         ):
-            raise Refusal(
+            raise RequestError(
                 422,
                 (
                     "inputs: expected text, and perhaps prefix with as many items, got others; "
@@ -123,7 +135,7 @@ def routes(served: ServedModel, streams: Streams, lifecycle: Lifecycle) -> APIRo
 
     async def generate(request: Request) -> Response:
         """Translate one text."""
-        given = parsed(GenerateRequest, await body_of(request, settings))
+        given = parse_body(GenerateRequest, await body_of(request, settings))
         (found,) = await served.results(
             request, served.work(_settings(given.parameters)), [given.text_input]
         )
@@ -131,7 +143,7 @@ def routes(served: ServedModel, streams: Streams, lifecycle: Lifecycle) -> APIRo
 
     async def generate_stream(request: Request) -> Response:
         """Translate one text, and send its parts as they are decoded, as server-sent events."""
-        given = parsed(GenerateRequest, await body_of(request, settings))
+        given = parse_body(GenerateRequest, await body_of(request, settings))
         chosen = _settings(given.parameters)
         served.work(chosen)
         return await streams.start(request, given.text_input, chosen, names)
@@ -140,8 +152,8 @@ def routes(served: ServedModel, streams: Streams, lifecycle: Lifecycle) -> APIRo
         f"/v2/models/{settings.name}",
         f"/v2/models/{settings.name}/versions/{settings.version}",
     ):
-        router.get(path, responses=refusals(503))(metadata)
-        router.get(f"{path}/ready", responses=refusals(503))(ready)
+        router.get(path, responses=openapi_errors(503))(metadata)
+        router.get(f"{path}/ready", responses=openapi_errors(503))(ready)
         router.post(f"{path}/infer", **infer_page)(infer)
         if not served.classifies:
             router.post(f"{path}/generate", **generate_page)(generate)
@@ -184,7 +196,7 @@ def _texts(tensor: InputTensor) -> list[str]:
         or tensor.shape[0] != len(rows)
         or any(len(row) != 1 for row in rows)
     ):
-        raise Refusal(
+        raise RequestError(
             422,
             (
                 f"{tensor.name}: expected the shape [N] or [N, 1] and N texts, got others; correct "
@@ -220,7 +232,7 @@ def _tensors(
     """
     known = [output["name"] for output in _outputs_of(served)]
     if wanted is not None and not set(wanted) <= set(known):
-        raise Refusal(
+        raise RequestError(
             422, f"outputs: expected some of {', '.join(known)}, got another name; correct it."
         )
     datatypes = {output["name"]: output["datatype"] for output in _outputs_of(served)}

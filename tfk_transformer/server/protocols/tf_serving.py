@@ -13,14 +13,14 @@ from tfk_transformer.export import signatures
 from tfk_transformer.export.signatures import Signature, TensorSignature
 from tfk_transformer.server.answers import answer
 from tfk_transformer.server.batching import Outcome, TextProblem, Work
-from tfk_transformer.server.bodies import Body, body_of, described, parsed, refusals
-from tfk_transformer.server.refusals import Refusal
+from tfk_transformer.server.bodies import Body, body_of, openapi_body, openapi_errors, parse_body
+from tfk_transformer.server.refusals import RequestError
 from tfk_transformer.server.served_model import NO_SCORE, ServedModel
 
-TRANSLATOR = {
+TRANSLATOR_METADATA = {
     name: signatures.SAVED_MODEL[name] for name in ("serving_default", "translate", "score")
 }
-CLASSIFIER = {
+CLASSIFIER_METADATA = {
     name: signatures.CLASSIFIER_SAVED_MODEL[name] for name in ("serving_default", "classify")
 }
 DTYPES = {"string": "DT_STRING", "int32": "DT_INT32", "float32": "DT_FLOAT"}
@@ -39,19 +39,19 @@ def routes(served: ServedModel) -> APIRouter:
     router, settings = APIRouter(tags=["TensorFlow Serving"]), served.settings
     model = f"/v1/models/{settings.name}"
     version = f"{model}/versions/{settings.version}"
-    known = CLASSIFIER if served.classifies else TRANSLATOR
+    known = CLASSIFIER_METADATA if served.classifies else TRANSLATOR_METADATA
     documented: dict[str, Any] = {
-        "openapi_extra": described(PredictRequest),
-        "responses": refusals(400, 408, 413, 429, 503, 504),
+        "openapi_extra": openapi_body(PredictRequest),
+        "responses": openapi_errors(400, 408, 413, 429, 503, 504),
     }
 
     async def predict(request: Request) -> Response:
         """Run a signature on texts."""
         with _as_bad_request():
-            given = parsed(PredictRequest, await body_of(request, settings))
+            given = parse_body(PredictRequest, await body_of(request, settings))
             if given.signature_name not in known:
                 hint = nearest(given.signature_name, known)
-                raise Refusal(
+                raise RequestError(
                     400,
                     (
                         f"signature_name: expected one of {', '.join(known)}, got another; correct "
@@ -88,8 +88,8 @@ def routes(served: ServedModel) -> APIRouter:
 
     for path in (model, version):
         router.post(f"{path}:predict", **documented)(predict)
-        router.get(path, responses=refusals(503))(status)
-        router.get(f"{path}/metadata", responses=refusals(503))(metadata)
+        router.get(path, responses=openapi_errors(503))(status)
+        router.get(f"{path}/metadata", responses=openapi_errors(503))(metadata)
     return router
 
 
@@ -98,7 +98,7 @@ def _as_bad_request() -> Iterator[None]:
     """Answer invalid requests with status 400, as TensorFlow Serving does."""
     try:
         yield
-    except Refusal as refusal:
+    except RequestError as refusal:
         refusal.status = 400 if refusal.status == 422 else refusal.status
         raise
 
@@ -110,7 +110,7 @@ def _columns(given: PredictRequest, signature: Signature) -> dict[str, Any]:
         Refusal: 400 if they are not those of the signature.
     """
     if (given.inputs is None) == (given.instances is None):
-        raise Refusal(
+        raise RequestError(
             400,
             'body: expected either "inputs" or "instances", got neither or both; send one of them.',
         )
@@ -127,7 +127,7 @@ def _columns(given: PredictRequest, signature: Signature) -> dict[str, Any]:
         columns = {required[0]: columns}  # a single input needs no name
     names = {spec.name for spec in signature.inputs}
     if not isinstance(columns, dict) or not set(required) <= columns.keys() <= names:
-        raise Refusal(
+        raise RequestError(
             400,
             (
                 f"inputs: expected {', '.join(required)} by name, and of others only those of the "
@@ -186,7 +186,7 @@ def _texts(columns: Mapping[str, Any], name: str, count: int | None = None) -> l
     texts = [_text(value) for value in values] if isinstance(values, list) else [None]
     if None in texts or count not in (None, len(texts)):
         number = "texts" if count is None else f"{count} texts"
-        raise Refusal(
+        raise RequestError(
             400, f"{name}: expected a list of {number}, got another value; correct this input."
         )
     return [text for text in texts if text is not None]
