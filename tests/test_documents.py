@@ -1,4 +1,4 @@
-"""Every code block of README.md and docs/ is run as a reader would run it, in a new folder.
+"""Every code block of README.md, docs/ and benchmarks/ is run as a reader would, in a new folder.
 
 Each block has processes of its own, and the files that it names. `python` and `tfk-transformer` are
 forks of a process that has imported TensorFlow, but for programs that do without it. Data and
@@ -27,7 +27,11 @@ REPOSITORY = Path(__file__).parents[1]
 PAGES = [
     "README.md",
     "CONTRIBUTING.md",
-    *(f"docs/{path.name}" for path in sorted((REPOSITORY / "docs").glob("*.md"))),
+    *(
+        f"{folder}/{path.name}"
+        for folder in ("docs", "benchmarks")
+        for path in sorted((REPOSITORY / folder).glob("*.md"))
+    ),
 ]
 
 # Replacements that make the data of a page smaller. A later option on the command line replaces an
@@ -71,7 +75,7 @@ NOT_RUN = [
         "needs job servers; tests/beam runs the pipeline through another one",
     ),
     (
-        "docs/scaling.md",
+        "benchmarks/scaling.md",
         "benchmarks/beam.py",
         "takes minutes; tests/beam runs the program with few texts",
     ),
@@ -82,7 +86,7 @@ NOT_RUN = [
         "runs until it is ended; tests/server/test_protocols.py runs it and the curl commands",
     ),
     (
-        "docs/serving.md",
+        "benchmarks/serving.md",
         "benchmarks/serve.py",
         "takes minutes; tests/programs/test_benchmark_serve.py runs the program",
     ),
@@ -123,48 +127,49 @@ NOT_RUN = [
         "node ",
         "needs Node; tests/web and tests/programs/test_javascript.py run the programs",
     ),
+    ("benchmarks/browser.md", "node ", "needs Node, Chromium and a model of Multi30k"),
     (
-        "docs/measurements.md",
+        "benchmarks/training.md",
         "benchmarks/decoding.py",
-        "needs CTranslate2, Multi30k and minutes; see docs/performance.md below",
+        "needs CTranslate2, Multi30k and minutes; see benchmarks/decoding.md below",
     ),
     (
-        "docs/measurements.md",
+        "benchmarks/training.md",
         "benchmarks/training.py",
         "needs PyTorch and keras-hub; tests/programs/test_benchmark_training.py runs the program",
     ),
     (
-        "docs/performance.md",
+        "benchmarks/decoding.md",
         "benchmarks/imported_model.py",
         "takes minutes, and two gigabytes of disk",
     ),
     (
-        "docs/documents.md",
+        "benchmarks/documents.md",
         "benchmarks/documents.py",
         "needs Multi30k; tests/programs/test_benchmark_texts.py runs the program",
     ),
     (
-        "docs/glossary.md",
+        "benchmarks/glossary.md",
         "benchmarks/glossary.py",
         "needs Multi30k; tests/programs/test_benchmark_texts.py runs the program",
     ),
     (
-        "docs/performance.md",
+        "benchmarks/decoding.md",
         "benchmarks/processor_time.py",
         "needs CTranslate2, minutes, and a large model's export",
     ),
     (
-        "docs/bulk.md",
+        "benchmarks/bulk.md",
         "benchmarks/bulk.py",
         "takes minutes; tests/cli/test_bulk.py runs the program with few lines",
     ),
     (
-        "docs/performance.md",
+        "benchmarks/decoding.md",
         "benchmarks/decoding.py",
         "needs CTranslate2 and minutes; tests/programs/test_benchmark_decoding.py runs the program",
     ),
     (
-        "docs/performance.md",
+        "benchmarks/decoding.md",
         "benchmarks/processors.py",
         (
             "needs a processor that can trap CPUID; tests/export/test_int8.py hides instructions "
@@ -192,10 +197,14 @@ LONG = [
     ("docs/fine-tuning.md", "--average-of best", "imports, trains, evaluates twice, and exports"),
     ("docs/fine-tuning.md", "tfk.train(recipe", "imports, trains, and searches"),
     ("docs/fine-tuning.md", "--freeze encoder", "imports, and trains"),
-    ("docs/measurements.md", "recipes/multi30k", "trains twice, and evaluates or exports"),
+    ("benchmarks/training.md", "recipes/multi30k", "trains twice, and evaluates or exports"),
     ("docs/models.md", "de-en-again", "imports, and exports"),
     ("docs/pictures.md", "encoder.svg", "starts four programs, each of which draws"),
-    ("docs/results.md", "tfk-transformer train", "trains, exports every default format, evaluates"),
+    (
+        "benchmarks/runtimes.md",
+        "tfk-transformer train",
+        "trains, exports every default format, evaluates",
+    ),
     ("docs/running.md", 'for path in ("numbers"', "opens and searches with three runtimes"),
     (
         "docs/running.md",
