@@ -21,7 +21,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tfk_transformer.text_files.compression import compressed, compression
+from tfk_transformer.text_files.compression import compress, compression
 
 SAVED = Path(__file__).parents[1] / "tests" / "saved_files"
 OPTIONS = ["--beam-size", "1", "--setting", "max_length=4"]
@@ -34,9 +34,7 @@ def write_lines(path: Path, count: int) -> None:
     with path.open("wb") as file:
         for begin in range(0, count, 10_000):
             lines = chance.choices([*words, ""], k=min(10_000, count - begin))
-            file.write(
-                compressed("".join(f"{line}\n" for line in lines).encode(), compression(path))
-            )
+            file.write(compress("".join(f"{line}\n" for line in lines).encode(), compression(path)))
 
 
 def command(source: Path, output: Path, *options: str) -> list[str]:

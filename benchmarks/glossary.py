@@ -20,15 +20,15 @@ from engines.report import print_tables, processor
 
 import tfk_transformer
 from tfk_transformer import Glossary, datasets
-from tfk_transformer.documents.words import words
-from tfk_transformer.glossary.forcing import missing
+from tfk_transformer.documents.words import word_spans
+from tfk_transformer.glossary.forcing import missing_terms
 
 LEAST_LETTERS, LEAST_SENTENCES, LEAST_DICE, LEAST_SHARE = 4, 2, 0.3, 0.6
 
 
 def words_of(text: str) -> set[str]:
     """Return the longer words of a text."""
-    return {text[start:end] for start, end in words(text) if end - start >= LEAST_LETTERS}
+    return {text[start:end] for start, end in word_spans(text) if end - start >= LEAST_LETTERS}
 
 
 def dice(pairs: Iterable[tuple[str, str]], wanted: set[str]) -> dict[str, Counter[str]]:
@@ -101,7 +101,10 @@ def main(
             seconds = time.perf_counter() - started
             kept = (
                 1
-                - sum(len(missing(terms, text)) for terms, text in zip(wanted, found, strict=True))
+                - sum(
+                    len(missing_terms(terms, text))
+                    for terms, text in zip(wanted, found, strict=True)
+                )
                 / count
             )
             bleu = sacrebleu.corpus_bleu(found, [list(references)]).score

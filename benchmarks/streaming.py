@@ -100,7 +100,7 @@ def read(way: str, count: int, cache: str) -> None:
         print(f"{count} {peak():.0f} {time.perf_counter() - started:.2f}", flush=True)
         return
     seen, marks = 0, [count * fifth // 5 for fifth in range(1, 6)]
-    for _, labels in batches._once(0):
+    for _, labels in batches._pass(0):
         seen += len(labels)
         while marks and seen >= marks[0]:
             print(f"{marks.pop(0)} {peak():.0f} {time.perf_counter() - started:.2f}", flush=True)
@@ -119,7 +119,7 @@ def main() -> None:
     parser.add_argument("--cache", help="folder, if only one way is measured")
     options = parser.parse_args()
     batching.BUFFERED_PAIRS = options.buffer
-    encoding.PAIRS_A_SHARD = min(encoding.PAIRS_A_SHARD, options.buffer)
+    encoding.SHARD_SIZE = min(encoding.SHARD_SIZE, options.buffer)
     if options.way:
         read(options.way, options.pairs, options.cache)
         return

@@ -5,7 +5,7 @@ python benchmarks/training.py --data folder:multi30k:de-en
     real pairs, as this project batches them
 python benchmarks/training.py --random --model base --model big --vocabulary 32000 \\
   --dtype bfloat16 --batch-tokens 32768 --at-once 2 --threads 16
-    on a GPU; docs/measurements.md has the FLOPs and the memory on paper
+    on a GPU; benchmarks/training.md has the FLOPs and the memory on paper
 
 Every engine has its own process, and the engines take turns. A figure is the median of interleaved
 rounds. In each round an engine processes the batches once: forward pass, loss with label smoothing

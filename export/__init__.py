@@ -1,8 +1,9 @@
 """Export models to SavedModel and ONNX files, compare the files with the Keras model, and run them.
 
-The package can be called: `tfk_transformer.export(fitted, out, formats=None, node_modules=None,
-shortlist=None)` writes the files of a translator or a classifier.
-`help(tfk_transformer.export.exporting.export)` describes the arguments.
+The package can be called.
+`tfk_transformer.export(fitted, out, formats=None, node_modules=None, shortlist=None)` writes the
+files of a translator or a classifier. `help(tfk_transformer.export.exporting.export)` describes the
+arguments.
 
 The package is installed as `tfk_transformer.export`.
 

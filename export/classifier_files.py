@@ -1,5 +1,5 @@
-"""Write the files of a classifier, and compare each with the Keras model's own labels and
-probabilities.
+"""Write the files of a classifier, and compare their labels and probabilities with the Keras
+model's.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,7 +20,7 @@ from tfk_transformer.export.to_saved_model.warm_up import write_warm_up
 from tfk_transformer.export.to_saved_model.writer import write_saved_model
 from tfk_transformer.pipelines.text_classifier import TextClassifier
 
-# Of an artifact: from texts (N,), or ids (N, S), to tensors by name.
+# A function of an artifact: from texts (N,) or ids (N, S) to tensors by name.
 Function = Callable[[np.ndarray], Mapping[str, Tensor]]
 
 
@@ -33,36 +33,30 @@ class ExpectedLabels:
             self.texts, classifier.tokenizer, classifier.model.config.max_length
         )
         self.agreed: Figures = {"sentences": len(self.texts), "labels": "equal"}
-        self.labels, self.probability = self._of_texts(
-            signature_function(classifier.functions, CLASSIFY_TEXT)
-        )
-        self.probabilities = self._of_ids(signature_function(classifier.functions, CLASSIFY_IDS))
+        classify_text = signature_function(classifier.functions, CLASSIFY_TEXT)
+        self.labels, self.probability = self._classify_texts(classify_text)
+        classify_ids = signature_function(classifier.functions, CLASSIFY_IDS)
+        self.probabilities = np.array(classify_ids(self.ids)["probabilities"])
 
-    def check(self, name: str, of_texts: Function, of_ids: Function) -> Figures:
-        """Compare the results of an artifact's functions with the model's; return the parity
-        figures.
-        """
-        labels, probability = self._of_texts(of_texts)
+    def check(self, name: str, classify_text: Function, classify_ids: Function) -> Figures:
+        """Compare an artifact's results with the model's, and return the parity figures."""
+        labels, probability = self._classify_texts(classify_text)
         parity.compare_texts(name, "labels", self.texts, self.labels, labels)
-        pairs = ((self.probability, probability), (self.probabilities, self._of_ids(of_ids)))
-        return {
-            "largest_probability_difference": max(
-                parity.check_probabilities(name, *pair) for pair in pairs
-            )
-        }
+        probabilities = np.array(classify_ids(self.ids)["probabilities"])
+        differences = (
+            parity.check_probabilities(name, self.probability, probability),
+            parity.check_probabilities(name, self.probabilities, probabilities),
+        )
+        return {"largest_probability_difference": max(differences)}
 
-    def _of_texts(self, function: Function) -> tuple[list[str], np.ndarray]:
+    def _classify_texts(self, function: Function) -> tuple[list[str], np.ndarray]:
         """Return the labels, and their probabilities (N,)."""
-        found = function(np.array(self.texts, object))
+        outputs = function(np.array(self.texts, object))
         labels = [
             label if isinstance(label, str) else label.decode()
-            for label in np.array(found["label"])
+            for label in np.array(outputs["label"])
         ]
-        return labels, np.array(found["probability"])
-
-    def _of_ids(self, function: Function) -> np.ndarray:
-        """Return the probabilities (N, C)."""
-        return np.array(function(self.ids)["probabilities"])
+        return labels, np.array(outputs["probability"])
 
 
 def _saved_model(classifier: TextClassifier, folder: Path, expected: ExpectedLabels) -> Figures:

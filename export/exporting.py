@@ -1,5 +1,5 @@
-"""Export a translator or a classifier: write its files, compare them with the model, and only then
-put them in place.
+"""Export a translator or a classifier: write its files, compare them with the model, and move them
+to their final path only if they agree.
 """
 
 import contextlib
@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from tfk_transformer import datasets
-from tfk_transformer.atomic_write import written_whole
+from tfk_transformer.atomic_write import atomic_write
 from tfk_transformer.config.words import nearest
-from tfk_transformer.data.shortlist import about_shortlist, learn_shortlist
+from tfk_transformer.data.shortlist import learn_shortlist, shortlist_metadata
 from tfk_transformer.export import classifier_files, file_names, library_files, translator_files
 from tfk_transformer.export.expected_results import LARGE, ExpectedResults
 from tfk_transformer.export.formats import (
@@ -65,10 +65,10 @@ def export(
     The formats of a classifier are "saved_model", and "onnx": `probabilities.onnx` (ids) and
     `classify.onnx` (text).
 
-    Every file is run on at least 100 probe sentences, and nothing is written unless all ids, or
-    labels, equal the Keras model's. Only int8 translations may differ, which must be close to the
-    model's, and 1 % of those of CTranslate2. A model that computes in a half precision is exported,
-    and compared, in float32.
+    Every file is run on at least 100 probe sentences, and nothing is written unless all ids or
+    labels equal the Keras model's. There are two exceptions: int8 translations must only be close
+    to the model's, and 1 % of CTranslate2's translations may differ. A model that computes in half
+    precision is exported and compared in float32.
 
     Args:
         fitted: the translator or classifier to export.
@@ -80,18 +80,18 @@ def export(
             one of `scripts/` in a clone.
         shortlist: text pairs, as `datasets.load` reads them, from which the export learns the
             tokens that each source token may be translated to. The files then compute only the
-            candidates of each text, which is faster, and translations may differ from those of the
-            whole vocabulary (docs/exports.md). None: all tokens, or those of the translator's own
-            shortlist. For "onnx", which is the default then, "onnx_int8", "ctranslate2", "web" and
-            "web_int8".
+            candidates of each text. This is faster, and translations may differ from translations
+            with the whole vocabulary (docs/exports.md). None: the translator's own shortlist if it
+            has one, otherwise all tokens. For "onnx", which is the default then, "onnx_int8",
+            "ctranslate2", "web" and "web_int8".
 
     Returns:
         The parity figures, which are also in `parity.json` and in the metadata of the ONNX files.
 
     Raises:
-        ValueError: if `fitted` is neither, a format is unknown or does not have the model's
-            options, the folder exists or cannot be written, an npm package is missing, the text
-            pairs cannot be read, or the disk is full.
+        ValueError: if `fitted` is neither a translator nor a classifier, a format is unknown or
+            does not have the model's options, the folder exists or cannot be written, an npm
+            package is missing, the text pairs cannot be read, or the disk is full.
         ImportError: if CTranslate2 is not installed and "ctranslate2" is requested.
         ParityError: if a file's results differ from the model's.
     """
@@ -99,19 +99,18 @@ def export(
     if isinstance(fitted, Translator):
         check_formats(formats, TRANSLATOR_FORMATS)
         library_files.check_counterparts(fitted, formats or ())
-        wanted, packages = formats or DEFAULT_TRANSLATOR_FORMATS, None
+        requested = formats or DEFAULT_TRANSLATOR_FORMATS
+        packages = None
         if shortlist is not None or fitted.shortlist is not None:
             check_shortlist(formats, fitted.model.config.architecture)
-            wanted = formats or SHORTLIST_FORMATS[:1]
-        if set(wanted) & set(WEB_FORMATS):
+            requested = formats or SHORTLIST_FORMATS[:1]
+        if set(requested) & set(WEB_FORMATS):
             web_files.check_web(fitted)
             packages = find_packages(node_modules)
-        translator = (
-            fitted.in_float32()
-            if shortlist is None
-            else with_shortlist(fitted.in_float32(), shortlist)
-        )
-        return _export_translator(translator, out, wanted, packages)
+        translator = fitted.in_float32()
+        if shortlist is not None:
+            translator = with_shortlist(translator, shortlist)
+        return _export_translator(translator, out, requested, packages)
     if isinstance(fitted, TextClassifier):
         check_formats(formats, CLASSIFIER_FORMATS)
         if shortlist is not None:
@@ -135,34 +134,35 @@ def export_one(
     Raises:
         ValueError: if the format is unknown, or something exists at the path.
     """
-    known = KERAS_TRANSLATOR_FORMATS if isinstance(fitted, Translator) else KERAS_CLASSIFIER_FORMATS
-    if not isinstance(format, str) or format not in known:
+    supported = (
+        KERAS_TRANSLATOR_FORMATS if isinstance(fitted, Translator) else KERAS_CLASSIFIER_FORMATS
+    )
+    if not isinstance(format, str) or format not in supported:
         raise ValueError(
-            f"format: expected one of {', '.join(known)}, got "
-            f"{format!r}.{nearest(str(format), known)}"
+            f"format: expected one of {', '.join(supported)}, got "
+            f"{format!r}.{nearest(str(format), supported)}"
         )
-    ours, name = known[format]
+    export_format, name = supported[format]
     path = Path(filepath)
     check_out(path, "filepath", "file" if name.endswith(".onnx") else "folder")
-    with written_whole(path) as new:
-        files = new.with_name(f"{new.name}.files")
-        figures = export(fitted, files, [ours])
-        if (beside := files / file_names.external_weights(name)).exists():
+    with atomic_write(path) as new:
+        folder = new.with_name(f"{new.name}.files")
+        figures = export(fitted, folder, [export_format])
+        weights = folder / file_names.external_weights(name)
+        if weights.exists():
             raise ValueError(
                 "format: expected a model with less than 2 GB of weights for one file, got one "
-                f"with {beside.stat().st_size / 1e9:.1f} GB; "
-                f"use tfk_transformer.export(…, formats=['{ours}']), which writes two files."
+                f"with {weights.stat().st_size / 1e9:.1f} GB; use tfk_transformer.export(…, "
+                f"formats=['{export_format}']), which writes two files."
             )
-        os.replace(files / name, new)
+        os.replace(folder / name, new)
     if verbose:
         print(f"Saved artifact at '{filepath}'.")
     return figures
 
 
 def with_shortlist(translator: Translator, pairs: str) -> Translator:
-    """Return the translator with a shortlist that is learned from pairs, those of their first
-    split.
-    """
+    """Return the translator with a shortlist learned from the first split of text pairs."""
     LOG.info("learn the shortlist from %s", pairs)
     data = datasets.load(pairs)
     tokenizers = translator.source_tokenizer, translator.target_tokenizer
@@ -176,62 +176,62 @@ def _export_translator(
     formats: Sequence[str],
     npm_packages: Path | None = None,
 ) -> Figures:
-    with _exact_float32(), _garbage_kept(translator), _new_folder(out) as folder:
+    with _exact_float32(), _pause_gc(translator), _new_folder(out) as folder:
         LOG.info("run the Keras model on the probe sentences")
         expected = ExpectedResults(translator)
-        writers = _chosen(translator_files.WRITERS, formats, translator)
+        writers = _select_writers(translator_files.WRITERS, formats, translator)
         written = {name: write(translator, folder, expected) for name, write in writers}
-        # 8-bit files and the folders of other libraries are compared otherwise, and have figures of
-        # their own.
+        # 8-bit files and the folders of other libraries are compared in another way, and have
+        # separate figures.
         exact = set(formats) - set(APPROXIMATE_FORMATS) - set(library_files.WRITERS)
-        agreed = {**(expected.agreed if exact else {}), **about_shortlist(translator.shortlist)}
+        agreed = {**(expected.agreed if exact else {}), **shortlist_metadata(translator.shortlist)}
         if npm_packages:
             pages = [name for name in web_files.WEB_SOURCES if name in formats]
             written |= web_files.write_web(
                 translator, folder, expected, pages, npm_packages, written
             )
-        return _with_figures(folder, {**agreed, "sentences": len(expected.texts), **written})
+        return _write_figures(folder, {**agreed, "sentences": len(expected.texts), **written})
 
 
 def _export_classifier(
     classifier: TextClassifier, out: str | os.PathLike[str], formats: Sequence[str]
 ) -> Figures:
-    with _exact_float32(), _garbage_kept(classifier), _new_folder(out) as folder:
+    with _exact_float32(), _pause_gc(classifier), _new_folder(out) as folder:
         LOG.info("run the Keras model on the probe sentences")
         expected = classifier_files.ExpectedLabels(classifier)
-        writers = _chosen(classifier_files.WRITERS, formats, classifier)
+        writers = _select_writers(classifier_files.WRITERS, formats, classifier)
         written = {name: write(classifier, folder, expected) for name, write in writers}
-        return _with_figures(folder, {**expected.agreed, **written})
+        return _write_figures(folder, {**expected.agreed, **written})
 
 
-def _chosen(
+def _select_writers(
     writers: Mapping[str, Writer], formats: Sequence[str], fitted: Translator | TextClassifier
 ) -> Iterator[tuple[str, Writer]]:
     """Yield the writers of the requested formats by name, and log each."""
     names = [name for name in writers if name in formats]
     for number, name in enumerate(names, 1):
         if fitted.model.count_params() > LARGE:
-            # Graphs refer to each other in circles: those of the format before would hold their
-            # copies of the weights.
+            # Graphs are in reference cycles: without this, the graphs of the previous format keep
+            # their copies of the weights.
             gc.collect()
         LOG.info("write %s (format %d of %d)", name, number, len(names))
         yield name, writers[name]
 
 
 @contextlib.contextmanager
-def _garbage_kept(fitted: Translator | TextClassifier) -> Iterator[None]:
-    """Look for no garbage in this block, if the copies of the model's weights are small.
+def _pause_gc(fitted: Translator | TextClassifier) -> Iterator[None]:
+    """Disable the garbage collector in this block, if the copies of the model's weights are small.
 
-    Tracing makes hundreds of thousands of objects that stay, and each search for garbage visits
-    them all.
+    Tracing makes hundreds of thousands of objects that stay, and each collection visits all of
+    them.
     """
-    searching = gc.isenabled()
+    was_enabled = gc.isenabled()
     if fitted.model.count_params() <= LARGE:
         gc.disable()
     try:
         yield
     finally:
-        if searching:
+        if was_enabled:
             gc.enable()
 
 
@@ -240,12 +240,12 @@ def _new_folder(out: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield a temporary folder that is moved to `out` if the block succeeds.
 
     Raises:
-        ValueError: if there is no space left on the disk.
+        ValueError: if the disk is full.
     """
     import tensorflow as tf
 
     try:
-        with written_whole(out) as folder:
+        with atomic_write(out) as folder:
             folder.mkdir()
             yield folder
     except (OSError, tf.errors.OpError) as error:
@@ -257,17 +257,17 @@ def _new_folder(out: str | os.PathLike[str]) -> Iterator[Path]:
         ) from None
 
 
-def _with_figures(folder: Path, figures: Figures) -> Figures:
-    (folder / file_names.PARITY_FILE).write_text(
-        json.dumps(figures, indent=2, sort_keys=True) + "\n"
-    )
+def _write_figures(folder: Path, figures: Figures) -> Figures:
+    text = json.dumps(figures, indent=2, sort_keys=True) + "\n"
+    (folder / file_names.PARITY_FILE).write_text(text)
     return figures
 
 
 @contextlib.contextmanager
 def _exact_float32() -> Iterator[None]:
-    """Make GPUs multiply in float32: TensorFlow rounds factors to 10 bits there by default, and
-    ONNX files would seem to differ.
+    """Make GPUs multiply in float32 in this block.
+
+    By default, TensorFlow rounds factors to 10 bits on GPUs, and ONNX files would seem to differ.
     """
     import tensorflow as tf
 

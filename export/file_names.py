@@ -1,5 +1,6 @@
-"""The names of the files and folders that an export writes. This module imports nothing, so that
-every runtime can use it.
+"""The names of the files and folders that an export writes.
+
+This module imports nothing, so that every runtime can use it.
 """
 
 PARITY_FILE = "parity.json"
@@ -14,7 +15,7 @@ TOKENIZER_FILE = "tokenizer.onnx"
 ENCODER_FILE = "encoder.onnx"
 DECODER_STEP_FILE = "decoder_step.onnx"
 
-# Of a translator, for other libraries; folders. Each holds a description of what was exported.
+# Of a translator, for other libraries; folders. Each holds a description of the exported model.
 CTRANSLATE2_FOLDER = "ctranslate2"
 HUGGINGFACE_FOLDER = "huggingface"
 EXPORTED = "tfk_transformer.json"
@@ -22,7 +23,7 @@ EXPORTED = "tfk_transformer.json"
 # Of a translator, for browsers and Node; folders.
 WEB_FOLDER = "web"
 WEB_INT8_FOLDER = "web_int8"
-PAGE_DESCRIPTION = "model/model.json"  # in these folders: what their model is
+PAGE_DESCRIPTION = "model/model.json"  # in these folders: the description of the model
 
 # Of a classifier.
 PROBABILITIES_FILE = "probabilities.onnx"
@@ -30,9 +31,7 @@ CLASSIFY_FILE = "classify.onnx"
 
 
 def with_profile(name: str, profile: str) -> str:
-    """Return the name of a file that is written in another profile, such as `translate.int8.onnx`
-    for `translate.onnx` and "int8".
-    """
+    """Return a file's name in another profile: `translate.int8.onnx` for "int8"."""
     return f"{name.removesuffix('.onnx')}.{profile}.onnx"
 
 

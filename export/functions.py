@@ -26,6 +26,7 @@ from tfk_transformer.export.signatures import (
     SERVING_LABEL,
     TRANSLATE,
     Signature,
+    TensorSignature,
 )
 from tfk_transformer.generation.beam_search import Limits
 
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from tfk_transformer.generation.translation_functions import TranslationFunctions
 
 TensorFlowFunction: TypeAlias = tf.types.experimental.PolymorphicFunction
-# From the inputs of a signature, by name, to its outputs and possibly others.
+# From the inputs of a signature, by name, to its outputs and possibly more tensors.
 Body = Callable[..., Mapping[str, Tensor]]
 
 
@@ -73,46 +74,41 @@ def tf_function(
         defaults: values of inputs that a caller may leave out.
     """
     names = [tensor.name for tensor in signature.inputs]
-    specs = _specs(signature)
+    specs = [_tensor_spec(tensor) for tensor in signature.inputs]
 
     def function(*tensors: Tensor) -> dict[str, Tensor]:
         results = body(**dict(zip(names, tensors, strict=True)))
         return {tensor.name: results[tensor.name] for tensor in signature.outputs}
 
     # tf.function reads the names and the defaults of inputs from the Python signature.
-    function.__signature__ = inspect.Signature([_parameter(spec, defaults or {}) for spec in specs])  # type: ignore[attr-defined]
+    parameters = [_parameter(spec, defaults or {}) for spec in specs]
+    function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return tf.function(function, autograph=False, input_signature=specs)
 
 
-def _specs(signature: Signature) -> list[tf.TensorSpec]:
-    return [
-        tf.TensorSpec(
-            [size if isinstance(size, int) else None for size in t.shape], t.dtype, t.name
-        )
-        for t in signature.inputs
-    ]
+def _tensor_spec(tensor: TensorSignature) -> tf.TensorSpec:
+    shape = [size if isinstance(size, int) else None for size in tensor.shape]
+    return tf.TensorSpec(shape, tensor.dtype, tensor.name)
 
 
 def _parameter(spec: tf.TensorSpec, defaults: Mapping[str, object]) -> inspect.Parameter:
-    default = (
-        tf.constant(defaults[spec.name], spec.dtype)
-        if spec.name in defaults
-        else inspect.Parameter.empty
-    )
+    default = inspect.Parameter.empty
+    if spec.name in defaults:
+        default = tf.constant(defaults[spec.name], spec.dtype)
     return inspect.Parameter(spec.name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default)
 
 
 def _serving_default(functions: "TranslationFunctions", text: Tensor) -> dict[str, Tensor]:
     settings = search_defaults(functions.model.config.max_length)
-    found = functions.translate(text, Limits(**settings.model_dump()))
-    return {"translation": found.texts[:, 0], "score": found.scores[:, 0]}
+    translations = functions.translate(text, Limits(**settings.model_dump()))
+    return {"translation": translations.texts[:, 0], "score": translations.scores[:, 0]}
 
 
 def _translate(
     functions: "TranslationFunctions", text: Tensor, prefix: Tensor, **settings: Tensor
 ) -> dict[str, Tensor]:
-    found = functions.translate(text, Limits(**settings), prefix=prefix)
-    return {"translations": found.texts, "scores": found.scores}
+    translations = functions.translate(text, Limits(**settings), prefix=prefix)
+    return {"translations": translations.texts, "scores": translations.scores}
 
 
 def _generate(

@@ -2,6 +2,7 @@
 figures, without running them.
 """
 
+import itertools
 import json
 import os
 from collections.abc import Iterable, Mapping
@@ -12,11 +13,11 @@ import numpy as np
 import onnx_ir as ir
 from rich.table import Table
 
-from tfk_transformer.config.json_text import parsed_object
+from tfk_transformer.config.json_text import parse_json_object
 from tfk_transformer.config.search_settings import SETTING_DTYPES, setting_rules
 from tfk_transformer.export import file_names
-from tfk_transformer.export.runtime.opening import MODEL_PATHS, opened_elsewhere
-from tfk_transformer.export.runtime.sessions import METADATA, checked_metadata
+from tfk_transformer.export.runtime.opening import MODEL_PATHS, describe_foreign_folder
+from tfk_transformer.export.runtime.sessions import METADATA, parse_metadata
 from tfk_transformer.export.signatures import PREFIX, PREFIX_IDS
 from tfk_transformer.export.to_onnx.conversion import quietly
 from tfk_transformer.inference.setting_checks import Rules
@@ -24,7 +25,7 @@ from tfk_transformer.inference.setting_checks import Rules
 if TYPE_CHECKING:
     from tensorflow.core.protobuf.meta_graph_pb2 import TensorInfo
 
-# Values that JSON can hold, by name. They are Any, since each kind of file has others.
+# Values that JSON can hold, by name. They are Any, since each kind of file has other values.
 Description: TypeAlias = dict[str, Any]
 
 WEIGHT_DTYPES = ("FLOAT", "FLOAT16", "BFLOAT16", "DOUBLE", "INT8", "UINT8")
@@ -50,32 +51,31 @@ def inspect(path: str | os.PathLike[str]) -> Description:
     """
     path = Path(path)
     if path.is_file():
-        found = {"kind": "ONNX", **_described(path)}
+        description = {"kind": "ONNX", **_onnx(path)}
     elif (path / "saved_model.pb").is_file():
-        found = {"kind": "SavedModel", **_saved_model(path)}
+        description = {"kind": "SavedModel", **_saved_model(path)}
     elif (path / file_names.EXPORTED).is_file():
-        found = _library(path)
+        description = _library(path)
     elif (path / file_names.PAGE_DESCRIPTION).is_file():
-        found = _web(path)
-    elif program := opened_elsewhere(path):
+        description = _web(path)
+    elif program := describe_foreign_folder(path):
         raise ValueError(f"FILE: expected {MODEL_PATHS}, got {path}, {program}.")
     elif (path / "config.json").is_file():
-        found = {"kind": "bundle", **_bundle(path)}
-    else:
-        got = (
-            f"a folder without any of these files ({path})"
-            if path.is_dir()
-            else f"{path}, which is not there"
+        description = {"kind": "bundle", **_bundle(path)}
+    elif path.is_dir():
+        raise ValueError(
+            f"FILE: expected {MODEL_PATHS}, got a folder without any of these files ({path})."
         )
-        raise ValueError(f"FILE: expected {MODEL_PATHS}, got {got}.")
-    return {"path": str(path), **found}
+    else:
+        raise ValueError(f"FILE: expected {MODEL_PATHS}, got {path}, which is not there.")
+    return {"path": str(path), **description}
 
 
-def _described(path: Path) -> Description:
+def _onnx(path: Path) -> Description:
     model = _read_onnx(path)
-    metadata = checked_metadata(model.metadata_props[METADATA], path)
+    metadata = parse_metadata(model.metadata_props[METADATA], path)
     try:
-        return _onnx(path, model, metadata)
+        return _describe_onnx(path, model, metadata)
     except (AttributeError, LookupError, TypeError) as error:
         # onnx-ir opens graphs whose values lack shapes, types or attributes.
         raise ValueError(
@@ -83,19 +83,15 @@ def _described(path: Path) -> Description:
         ) from None
 
 
-def _onnx(path: Path, model: ir.Model, metadata: Description) -> Description:
+def _describe_onnx(path: Path, model: ir.Model, metadata: Description) -> Description:
     """Describe an ONNX file with onnx-ir, which runs nothing and does not read external weights."""
     graph = model.graph
-    parts = (graph, *graph.subgraphs())
-    tensors = [
-        value.const_value
-        for part in parts
-        for value in part.initializers.values()
-        if not value.is_graph_input()
-    ]
+    by_graph = (part.initializers.values() for part in (graph, *graph.subgraphs()))
+    constants = itertools.chain.from_iterable(by_graph)
+    tensors = [value.const_value for value in constants if not value.is_graph_input()]
     signature = {
-        side: [_onnx_tensor(value) for value in values]
-        for side, values in (("inputs", graph.inputs), ("outputs", graph.outputs))
+        "inputs": [_onnx_tensor(value) for value in graph.inputs],
+        "outputs": [_onnx_tensor(value) for value in graph.outputs],
     }
     return {
         "files": _onnx_files(path, tensors),
@@ -110,7 +106,7 @@ def _onnx(path: Path, model: ir.Model, metadata: Description) -> Description:
             "nodes": sum(1 for _ in graph.all_nodes()),
             "nodes_in_the_innermost_loop": _nodes_in_a_step(graph),
             "special_ids": metadata.get("ids"),
-            **{name: metadata[name] for name in sorted(set(metadata) - _SHOWN_APART)},
+            **{name: metadata[name] for name in sorted(set(metadata) - _SEPARATE)},
         },
         "config": metadata["config"],
         "settings": metadata.get("search"),
@@ -118,7 +114,8 @@ def _onnx(path: Path, model: ir.Model, metadata: Description) -> Description:
     }
 
 
-_SHOWN_APART = {"version", "opset", "ids", "config", "parity", "search"}
+# Metadata that has another name or another part in a description.
+_SEPARATE = {"version", "opset", "ids", "config", "parity", "search"}
 
 
 def _read_onnx(path: Path) -> ir.Model:
@@ -141,21 +138,17 @@ def _read_onnx(path: Path) -> ir.Model:
 
 def _onnx_tensor(value: ir.Value) -> Description:
     shape = [size if isinstance(size, int) else size.value for size in value.shape]
-    tensor = {"name": value.name, "dtype": _numpy_name(value.dtype), "shape": shape}
-    return (
-        tensor
-        if value.const_value is None
-        else {**tensor, "default": _plain(value.const_value.numpy())}
-    )
-
-
-def _numpy_name(dtype: ir.DataType) -> str:
-    return "string" if dtype.name == "STRING" else dtype.numpy().name
+    dtype = "string" if value.dtype.name == "STRING" else value.dtype.numpy().name
+    tensor: Description = {"name": value.name, "dtype": dtype, "shape": shape}
+    if value.const_value is not None:
+        tensor["default"] = _plain(value.const_value.numpy())
+    return tensor
 
 
 def _plain(array: np.ndarray) -> int | float | list[Any]:
-    """Return a scalar or a list for JSON. A float32 of 0.6 becomes 0.6, not 0.6000000238; texts are
-    decoded.
+    """Return a scalar or a list for JSON.
+
+    A float32 of 0.6 becomes 0.6, not 0.6000000238. Texts are decoded.
     """
     if array.dtype.kind == "f":
         return float(str(array))
@@ -184,14 +177,14 @@ def _onnx_files(path: Path, tensors: Iterable[ir.TensorProtocol]) -> dict[str, i
 
 
 def _nodes_in_a_step(graph: ir.Graph) -> int | None:
-    """Return the number of nodes in the largest innermost loop, branches included: the nodes of a
-    decoding step.
+    """Return the number of nodes in the largest innermost loop, which is a decoding step.
+
+    Nodes of branches are included.
     """
-    bodies = [
-        node.attributes["body"].as_graph() for node in graph.all_nodes() if node.op_type == "Loop"
-    ]
-    sizes = [[node.op_type for node in body.all_nodes()] for body in bodies]
-    return max((len(names) for names in sizes if "Loop" not in names), default=None)
+    loops = [node for node in graph.all_nodes() if node.op_type == "Loop"]
+    bodies = [loop.attributes["body"].as_graph() for loop in loops]
+    op_types = [[node.op_type for node in body.all_nodes()] for body in bodies]
+    return max((len(names) for names in op_types if "Loop" not in names), default=None)
 
 
 def _saved_model(path: Path) -> Description:
@@ -201,20 +194,14 @@ def _saved_model(path: Path) -> Description:
     from tensorflow.core.protobuf import saved_model_pb2
 
     try:
-        (content,) = saved_model_pb2.SavedModel.FromString(
-            (path / "saved_model.pb").read_bytes()
-        ).meta_graphs
+        saved = saved_model_pb2.SavedModel.FromString((path / "saved_model.pb").read_bytes())
+        (content,) = saved.meta_graphs
         weights = tf.train.load_checkpoint(str(path / "variables" / "variables"))
     except (DecodeError, ValueError, tf.errors.OpError) as error:
         raise ValueError(
             f"FILE: the SavedModel {path} does not load: {str(error).splitlines()[0]}"
         ) from None
     dtypes = weights.get_variable_to_dtype_map()
-    signatures = {
-        name: value
-        for name, value in sorted(content.signature_def.items())
-        if not name.startswith("__")
-    }
     return {
         "files": _sizes(path),
         "parameters": sum(
@@ -224,169 +211,163 @@ def _saved_model(path: Path) -> Description:
         ),
         "signatures": {
             name: {"inputs": _tf_tensors(value.inputs), "outputs": _tf_tensors(value.outputs)}
-            for name, value in signatures.items()
+            for name, value in sorted(content.signature_def.items())
+            if not name.startswith("__")
         },
         "facts": {
             "tensorflow_version": content.meta_info_def.tensorflow_version,
             "nodes": sum(len(function.node_def) for function in content.graph_def.library.function),
         },
-        "parity": _parity_beside(path),
+        "parity": _saved_model_parity(path),
     }
 
 
 def _library(path: Path) -> Description:
     """Describe an exported folder of another library by the description in it."""
-    described = _description_in(
+    description = _read_description(
         path / file_names.EXPORTED, version=str, parameters=int, config=dict
     )
     is_ctranslate2 = (path / "model.bin").is_file()
+    format = file_names.CTRANSLATE2_FOLDER if is_ctranslate2 else file_names.HUGGINGFACE_FOLDER
     return {
         "kind": "CTranslate2" if is_ctranslate2 else "Hugging Face",
         "files": _sizes(path),
-        "parameters": described["parameters"],
-        "facts": {"library_version": described["version"], **_shortlist_in(described)},
-        "config": described["config"],
-        "parity": _figures_beside(path).get(
-            file_names.CTRANSLATE2_FOLDER if is_ctranslate2 else file_names.HUGGINGFACE_FOLDER
-        ),
+        "parameters": description["parameters"],
+        "facts": {"library_version": description["version"], **_shortlist_in(description)},
+        "config": description["config"],
+        "parity": _read_parity(path).get(format),
     }
 
 
 def _web(path: Path) -> Description:
     """Describe a page by the description in it."""
-    kinds = {
-        "version": str,
-        "int8": bool,
-        "parameters": int,
-        "files": dict,
-        "config": dict,
-        "parity": dict,
-    }
-    described = _description_in(path / file_names.PAGE_DESCRIPTION, **kinds)
+    description = _read_description(
+        path / file_names.PAGE_DESCRIPTION,
+        version=str,
+        int8=bool,
+        parameters=int,
+        files=dict,
+        config=dict,
+        parity=dict,
+    )
     return {
         "kind": "web",
         "files": _sizes(path),
         "facts": {
-            "library_version": described["version"],
-            "int8": described["int8"],
-            "files of the model": described["files"],
-            **_shortlist_in(described),
+            "library_version": description["version"],
+            "int8": description["int8"],
+            "files of the model": description["files"],
+            **_shortlist_in(description),
         },
-        "parameters": described["parameters"],
-        "config": described["config"],
-        "parity": {**described["parity"], **_figures_beside(path).get(path.name, {})},
+        "parameters": description["parameters"],
+        "config": description["config"],
+        "parity": {**description["parity"], **_read_parity(path).get(path.name, {})},
     }
 
 
-def _shortlist_in(described: Description) -> Description:
-    return {"shortlist": described["shortlist"]} if "shortlist" in described else {}
+def _shortlist_in(description: Description) -> Description:
+    return {"shortlist": description["shortlist"]} if "shortlist" in description else {}
 
 
-def _description_in(file: Path, **kinds: type) -> Description:
+def _read_description(file: Path, **types: type) -> Description:
     """Return the description that an export wrote into a folder.
 
     Raises:
         ValueError: if one of the values of these names and types is missing.
     """
-    described = parsed_object(file.read_bytes(), str(file))
-    if wrong := [name for name, kind in kinds.items() if not isinstance(described.get(name), kind)]:
+    description = parse_json_object(file.read_bytes(), str(file))
+    missing = [name for name in types if not isinstance(description.get(name), types[name])]
+    if missing:
         raise ValueError(
             f"FILE: expected the description of an exported folder in {file}, got one without "
-            f"{', '.join(wrong)}."
+            f"{', '.join(missing)}."
         )
-    return described
+    return description
 
 
-def _parity_beside(saved_model: Path) -> Description | None:
-    """Return the SavedModel's figures in the `parity.json` of its export, or None without such a
-    file.
-    """
-    figures = _figures_beside(saved_model)
+def _saved_model_parity(saved_model: Path) -> Description | None:
+    """Return the SavedModel's figures in the `parity.json` of its export, None without a file."""
+    figures = _read_parity(saved_model)
     common = {name: value for name, value in figures.items() if not isinstance(value, dict)}
     return {**common, **figures.get("saved_model", {})} or None
 
 
-def _figures_beside(folder: Path) -> Description:
-    """Return the content of the `parity.json` of an export; nothing if there is no such file beside
-    a folder of it.
-    """
+def _read_parity(folder: Path) -> Description:
+    """Return the content of the `parity.json` next to an exported folder, empty without a file."""
     file = folder.parent / file_names.PARITY_FILE
-    return parsed_object(file.read_bytes(), str(file)) if file.is_file() else {}
+    return parse_json_object(file.read_bytes(), str(file)) if file.is_file() else {}
 
 
 def _tf_tensors(tensors: "Mapping[str, TensorInfo]") -> list[Description]:
-    """Describe the tensors of a signature, which have no order: texts and ids first, then prefixes,
-    then settings.
+    """Describe the tensors of a signature: texts and ids, then prefixes, then settings.
+
+    A SavedModel stores them without an order.
     """
     import tensorflow as tf
 
     order = [PREFIX.name, PREFIX_IDS.name, *SETTING_DTYPES]
-    found = [
+    names = sorted(tensors, key=lambda name: (order.index(name) if name in order else -1, name))
+    return [
         {
             "name": name,
-            "dtype": tf.as_dtype(info.dtype).name,
-            "shape": [None if dim.size < 0 else dim.size for dim in info.tensor_shape.dim],
+            "dtype": tf.as_dtype(tensors[name].dtype).name,
+            "shape": [None if dim.size < 0 else dim.size for dim in tensors[name].tensor_shape.dim],
         }
-        for name, info in tensors.items()
+        for name in names
     ]
-    return sorted(
-        found,
-        key=lambda tensor: (
-            order.index(tensor["name"]) if tensor["name"] in order else -1,
-            tensor["name"],
-        ),
-    )
 
 
 def _bundle(path: Path) -> Description:
-    """Describe a bundle. It is opened, which checks that it is complete."""
+    """Describe a bundle. This opens the bundle and so checks that it is complete."""
     from tfk_transformer.export.runtime.opening import open_bundle
     from tfk_transformer.pipelines.translator import Translator
 
     fitted = open_bundle(path)
-    model, config = fitted.model, fitted.model.config
+    config = fitted.model.config
     file = path / "metrics.json"
-    metrics = parsed_object(file.read_bytes(), str(file)) if file.is_file() else {}
+    metrics = parse_json_object(file.read_bytes(), str(file)) if file.is_file() else {}
+    settings = None
+    if isinstance(fitted, Translator):
+        settings = setting_rules(config.max_length, config.target_vocab_size)
     return {
         "files": _sizes(path),
-        "parameters": model.count_params(),
+        "parameters": fitted.model.count_params(),
         "facts": {name: value for name, value in metrics.items() if name != "parameters"},
         "config": config.model_dump(mode="json"),
-        "settings": setting_rules(config.max_length, config.target_vocab_size)
-        if isinstance(fitted, Translator)
-        else None,
+        "settings": settings,
     }
 
 
-def tables(found: Description) -> list[Table]:
+def tables(description: Description) -> list[Table]:
     """Return a result of `inspect` as tables for a console without markup."""
     facts = {
-        "kind": found["kind"],
-        **{name: f"{size:,} bytes" for name, size in found["files"].items()},
-        "parameters": f"{found['parameters']:,}",
+        "kind": description["kind"],
+        **{name: f"{size:,} bytes" for name, size in description["files"].items()},
+        "parameters": f"{description['parameters']:,}",
+        **description["facts"],
     }
-    facts |= found["facts"]
-    signatures = [
-        _signature_table(name, signature) for name, signature in found.get("signatures", {}).items()
+    signatures = description.get("signatures", {})
+    settings = description.get("settings")
+    details = {
+        "configuration": description.get("config"),
+        "agreement with the Keras model": description.get("parity"),
+    }
+    return [
+        _value_table(description["path"], facts),
+        *(_signature_table(name, signature) for name, signature in signatures.items()),
+        *([_settings_table(settings)] if settings else []),
+        *(_value_table(title, values) for title, values in details.items() if values),
     ]
-    named = (
-        (found["path"], facts),
-        ("configuration", found.get("config")),
-        ("agreement with the Keras model", found.get("parity")),
-    )
-    first, *others = [_table_of(title, values) for title, values in named if values]
-    settings = [_settings_table(found["settings"])] if found.get("settings") else []
-    return [first, *signatures, *settings, *others]
 
 
-def _table_of(title: str, values: Mapping[str, object]) -> Table:
+def _value_table(title: str, values: Mapping[str, object]) -> Table:
     table = Table(title=title, show_header=False, title_justify="left")
     for name, value in values.items():
-        table.add_row(name, _readable(value))
+        table.add_row(name, _format_value(value))
     return table
 
 
-def _readable(value: object) -> str:
+def _format_value(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
     return value if isinstance(value, str) else json.dumps(value)
@@ -414,11 +395,9 @@ def _settings_table(rules: Rules) -> Table:
         "name", "type", "default", "least", "most", title="search settings", title_justify="left"
     )
     for name, rule in rules.items():
-        least = (
-            f"above {rule['exclusiveMinimum']}"
-            if "exclusiveMinimum" in rule
-            else str(rule.get("minimum", ""))
-        )
+        least = str(rule.get("minimum", ""))
+        if "exclusiveMinimum" in rule:
+            least = f"above {rule['exclusiveMinimum']}"
         table.add_row(name, rule["type"], str(rule["default"]), least, str(rule.get("maximum", "")))
     return table
 

@@ -1,6 +1,4 @@
-"""Write the folders of a translator for other libraries, and compare each with the Keras model's
-own results.
-"""
+"""Write a translator's folders for other libraries, and compare them with the Keras model."""
 
 import itertools
 from collections.abc import Callable, Sequence
@@ -15,7 +13,7 @@ import tfk_transformer
 from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.config.search_settings import SearchSettings
 from tfk_transformer.constants import END_ID, PAD_ID, START_ID, UNKNOWN_ID
-from tfk_transformer.data.shortlist import about_shortlist
+from tfk_transformer.data.shortlist import shortlist_metadata
 from tfk_transformer.export import file_names, parity
 from tfk_transformer.export.expected_results import ExpectedResults, run_search
 from tfk_transformer.export.functions import signature_function
@@ -35,32 +33,29 @@ from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.runtime_environment import usable_processors
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
-# Probes of a full pass, whose logits are all kept: of 8 targets of 256 tokens of 60,000, they take
-# 0.5 GB.
+# Probes in a full pass. The logits of 8 targets of 256 tokens take 0.5 GB with 60,000 tokens in the
+# vocabulary.
 LIBRARY_BATCH_SIZE = 8
-# With none at all, CTranslate2 goes on when as many hypotheses as beams are finished, which this
-# project's search does not.
+# With a length penalty of 0, CTranslate2 continues after `beam_size` hypotheses are finished. This
+# project's search stops.
 NO_LENGTH_PENALTY = 1e-6
 BEAMS = {"greedy search": 1, "beam search": 4}
 
 
 def check_counterparts(translator: Translator, formats: Sequence[str]) -> None:
-    """Refuse a translator that another library cannot hold.
+    """Refuse a translator that another library does not support.
 
     Raises:
-        ValueError: with everything that the libraries of these formats lack.
+        ValueError: with everything that the libraries of these formats do not support.
     """
-    problems = {
-        name: found
-        for name, find in PROBLEMS.items()
-        if name in formats and (found := find(translator))
-    }
+    problems = {name: find(translator) for name, find in PROBLEMS.items() if name in formats}
+    problems = {name: messages for name, messages in problems.items() if messages}
     if problems:
-        family = "M2M100" if _is_multilingual(translator) else "MarianMT"
+        family = _huggingface_family(translator)
         libraries = {"ctranslate2": "CTranslate2", "huggingface": f"{family} of Hugging Face"}
         got = ", and ".join(
-            f"one that {libraries[name]} cannot hold: {'; '.join(found)}"
-            for name, found in problems.items()
+            f"one that {libraries[name]} cannot hold: {'; '.join(messages)}"
+            for name, messages in problems.items()
         )
         raise ValueError(
             f"formats: expected a model with options that exist in {' and '.join(problems)}, got "
@@ -70,10 +65,8 @@ def check_counterparts(translator: Translator, formats: Sequence[str]) -> None:
 
 def _ctranslate2_problems(translator: Translator) -> list[str]:
     problems = unsupported_options(translator.model.config, CTRANSLATE2)
-    source, target = (
-        _pieces(tokenizer)[: UNKNOWN_ID + 1]
-        for tokenizer in (translator.source_tokenizer, translator.target_tokenizer)
-    )
+    source = _pieces(translator.source_tokenizer)[: UNKNOWN_ID + 1]
+    target = _pieces(translator.target_tokenizer)[: UNKNOWN_ID + 1]
     if source != target:
         problems.append(
             f"special pieces {', '.join(source)} of the source tokenizer (expected those of the "
@@ -83,16 +76,14 @@ def _ctranslate2_problems(translator: Translator) -> list[str]:
 
 
 def _pieces(tokenizer: SubwordTokenizer) -> list[str]:
-    """Return all pieces by id, as SentencePiece writes them."""
+    """Return all pieces of a tokenizer by id."""
     return [piece.piece for piece in ModelProto.FromString(tokenizer.model).pieces]
 
 
 def _ctranslate2(translator: Translator, folder: Path, expected: ExpectedResults) -> Figures:
     path = folder / file_names.CTRANSLATE2_FOLDER
-    source, target = (
-        _pieces(tokenizer)
-        for tokenizer in (translator.source_tokenizer, translator.target_tokenizer)
-    )
+    source = _pieces(translator.source_tokenizer)
+    target = _pieces(translator.target_tokenizer)
     write_ctranslate2(translator.model, source, target, path, shortlist=translator.shortlist)
     translator.source_tokenizer.save(path / SOURCE_TOKENIZER)
     translator.target_tokenizer.save(path / TARGET_TOKENIZER)
@@ -101,150 +92,141 @@ def _ctranslate2(translator: Translator, folder: Path, expected: ExpectedResults
 
 
 def _describe(translator: Translator, path: Path) -> None:
-    config = translator.model.config.model_dump(mode="json")
-    facts = {
+    description = {
         "version": tfk_transformer.__version__,
         "parameters": translator.model.count_params(),
-        "config": config,
+        "config": translator.model.config.model_dump(mode="json"),
+        **shortlist_metadata(translator.shortlist),
     }
-    write_json(path / file_names.EXPORTED, {**facts, **about_shortlist(translator.shortlist)})
+    write_json(path / file_names.EXPORTED, description)
 
 
 def _check_ctranslate2(path: Path, expected: ExpectedResults) -> Figures:
-    """Translate the probe texts with the files of the folder only, and compare the pieces with the
-    model's.
+    """Compare translations by CTranslate2, with the files of a folder only, with the model's.
 
-    The reference is the model without padding and start. How many translations are those of the
-    model as it is, is a figure. With a shortlist, the texts are translated one by one: CTranslate2
-    joins the candidates of all texts of a batch.
+    The reference model does not predict padding and the start token. The figures also have the
+    number of translations that are equal to those of the unchanged model. With a shortlist, the
+    texts are translated one by one: CTranslate2 joins the candidates of all texts of a batch.
     """
     import ctranslate2
 
-    source, target = (
-        sentencepiece.SentencePieceProcessor(model_file=str(path / name))
-        for name in (SOURCE_TOKENIZER, TARGET_TOKENIZER)
-    )
+    source = sentencepiece.SentencePieceProcessor(model_file=str(path / SOURCE_TOKENIZER))
+    target = sentencepiece.SentencePieceProcessor(model_file=str(path / TARGET_TOKENIZER))
     engine = ctranslate2.Translator(
         str(path), compute_type="float32", intra_threads=usable_processors()
     )
-    # A blank text is not for an engine.
+    # CTranslate2 does not get blank texts.
     rows = [row for row in expected.fitting if source.encode(expected.texts[row])]
     texts = [source.id_to_piece(source.encode(expected.texts[row])) for row in rows]
-    longest = min(SearchSettings().max_length, expected.translator.max_length)
+    max_length = min(SearchSettings().max_length, expected.translator.max_length)
     reference = signature_function(_without_padding(expected.translator).functions, GENERATE)
-    shortened = expected.translator.shortlist is not None
-    layout = {"max_batch_size": 1 if shortened else 32, "use_vmap": shortened}
+    has_shortlist = expected.translator.shortlist is not None
+    options = {
+        "return_scores": True,
+        "max_batch_size": 1 if has_shortlist else 32,
+        "use_vmap": has_shortlist,
+        "length_penalty": NO_LENGTH_PENALTY,
+        "min_decoding_length": 0,
+        "max_decoding_length": max_length,
+        "max_input_length": 0,
+    }
     figures: Figures = {"sentences": len(rows), "largest_score_difference": 0.0}
     for name, beam_size in BEAMS.items():
         settings = {
             "beam_size": beam_size,
             "length_penalty": 0.0,
-            "max_length": longest,
+            "max_length": max_length,
             "max_length_factor": 1000.0,
         }
-        options = {
-            "length_penalty": NO_LENGTH_PENALTY,
-            "min_decoding_length": 0,
-            "max_decoding_length": longest,
-            "max_input_length": 0,
-        }
-        found = engine.translate_batch(
-            texts, beam_size=beam_size, return_scores=True, **layout, **options
-        )
+        results = engine.translate_batch(texts, beam_size=beam_size, **options)
         tokens = [
-            [int(target.piece_to_id(piece)) for piece in result.hypotheses[0]] for result in found
+            [int(target.piece_to_id(piece)) for piece in result.hypotheses[0]] for result in results
         ]
-        wanted, scores = run_search(reference, expected.ids, settings)
-        same = _same(wanted[rows, 0], tokens)
-        sums = [
+        expected_ids, scores = run_search(reference, expected.ids, settings)
+        equal = _equal_tokens(expected_ids[rows, 0], tokens)
+        log_probs = [
             result.scores[0] * max(1, len(ids)) ** NO_LENGTH_PENALTY
-            for result, ids in zip(found, tokens, strict=True)
+            for result, ids in zip(results, tokens, strict=True)
         ]
-        differences = np.abs(np.array(sums) - scores[rows, 0])
-        difference = float(max(itertools.compress(differences, same), default=0.0))
-        parity.check_share("CTranslate2", name, same, difference)
-        figures[f"same_in_{name.replace(' ', '_')}"] = sum(
-            _same(expected.generate(settings)[0][rows, 0], tokens)
-        )
-        figures[f"same_without_padding_in_{name.replace(' ', '_')}"] = sum(same)
+        differences = np.abs(np.array(log_probs) - scores[rows, 0])
+        difference = float(max(itertools.compress(differences, equal), default=0.0))
+        parity.check_share("CTranslate2", name, equal, difference)
+        search = name.replace(" ", "_")
+        model_ids, _ = expected.generate(settings)
+        figures[f"same_in_{search}"] = sum(_equal_tokens(model_ids[rows, 0], tokens))
+        figures[f"same_without_padding_in_{search}"] = sum(equal)
         figures["largest_score_difference"] = max(figures["largest_score_difference"], difference)
-    decoded = [target.decode(result.hypotheses[0]).strip() for result in found]
-    parity.compare_texts(
-        "CTranslate2",
-        "texts",
-        decoded,
-        expected.translator.target_tokenizer.decode(tokens),
-        decoded,
-    )
+    decoded = [target.decode(result.hypotheses[0]).strip() for result in results]
+    texts = expected.translator.target_tokenizer.decode(tokens)
+    parity.compare_texts("CTranslate2", "texts", decoded, texts, decoded)
     return figures
 
 
 def _without_padding(translator: Translator) -> Translator:
-    """Return a translator whose model gives padding and the start token no probability, as the
-    folder for CTranslate2 does.
+    """Return a translator whose model never predicts padding and the start token.
+
+    CTranslate2 does not predict them with the exported folder, either.
     """
     model = translator.model
     weights = {name: np.asarray(weight) for name, weight in model.named_weights.items()}
     bias = weights.get("output/bias", np.zeros(model.config.target_vocab_size, "float32"))
     weights["output/bias"] = np.where(np.arange(len(bias)) < END_ID, MIN_FLOAT16_BIAS, bias)
-    twin = Transformer.from_weights(
-        weights, model.config.replace(output_bias=True), dtype="float32"
-    )
+    config = model.config.replace(output_bias=True)
     return Translator(
-        twin,
+        Transformer.from_weights(weights, config, dtype="float32"),
         translator.source_tokenizer,
         translator.target_tokenizer,
         shortlist=translator.shortlist,
     )
 
 
-def _same(wanted: np.ndarray, tokens: Sequence[list[int]]) -> list[bool]:
-    """Return for each row of ids (N, T) whether its tokens, without the end and padding, are those
-    of a list.
-    """
-    return [list(row[row > END_ID]) == found for row, found in zip(wanted, tokens, strict=True)]
+def _equal_tokens(expected: np.ndarray, tokens: Sequence[list[int]]) -> list[bool]:
+    """Return for each row of ids (N, T) whether its tokens without end and padding are equal."""
+    return [list(ids[ids > END_ID]) == row for ids, row in zip(expected, tokens, strict=True)]
 
 
-def _is_multilingual(translator: Translator) -> bool:
-    """Return whether the options are those of M2M100 rather than MarianMT: a token, the language's,
-    before every source.
-    """
+def _huggingface_family(translator: Translator) -> str:
+    """Return the family of the folder. Only models of M2M100 have a source prefix, the language."""
     config = translator.model.config
-    return isinstance(config, TransformerConfig) and bool(config.source_prefix)
+    has_prefix = isinstance(config, TransformerConfig) and config.source_prefix
+    return "M2M100" if has_prefix else "MarianMT"
 
 
 def _huggingface_problems(translator: Translator) -> list[str]:
-    return (
-        m2m100_problems(translator) if _is_multilingual(translator) else marian_problems(translator)
-    )
+    is_m2m100 = _huggingface_family(translator) == "M2M100"
+    return m2m100_problems(translator) if is_m2m100 else marian_problems(translator)
 
 
 def _huggingface(translator: Translator, folder: Path, expected: ExpectedResults) -> Figures:
-    path, several = folder / file_names.HUGGINGFACE_FOLDER, _is_multilingual(translator)
-    (write_m2m100 if several else write_marian)(translator, path)
+    path = folder / file_names.HUGGINGFACE_FOLDER
+    family = _huggingface_family(translator)
+    write = write_m2m100 if family == "M2M100" else write_marian
+    write(translator, path)
     _describe(translator, path)
-    return _check_huggingface(path, expected, "M2M100" if several else "MarianMT")
+    return _check_huggingface(path, expected, family)
 
 
 def _check_huggingface(path: Path, expected: ExpectedResults, family: str) -> Figures:
-    """Import the folder, and compare the ids of texts, the texts of ids, and the log-probabilities
-    of tokens with the model's.
-    """
-    ours = expected.translator
-    languages = [ours.origin.get(f"{side}_language") for side in ("source", "target")]
-    read = import_model(path, source_language=languages[0], target_language=languages[1])
-    pieces = [
+    """Import the folder, and compare source ids, texts and log-probabilities with the model's."""
+    origin = expected.translator.origin
+    imported = import_model(
+        path,
+        source_language=origin.get("source_language"),
+        target_language=origin.get("target_language"),
+    )
+    translators = (expected.translator, imported)
+    source_ids = [
         [str(ids) for ids in translator.source_tokenizer.encode(expected.texts)]
-        for translator in (ours, read)
+        for translator in translators
     ]
-    parity.compare_texts(family, "ids", expected.texts, *pieces)
+    parity.compare_texts(family, "ids", expected.texts, *source_ids)
     texts = [
-        translator.target_tokenizer.decode(expected.best.tolist()) for translator in (ours, read)
+        translator.target_tokenizer.decode(expected.best.tolist()) for translator in translators
     ]
     parity.compare_texts(family, "texts", expected.texts, *texts)
     log_probs = [
         target_log_probs(translator.model, expected.ids, expected.best)
-        for translator in (ours, read)
+        for translator in translators
     ]
     difference = parity.check_numbers(family, "log-probabilities of the tokens", *log_probs)
     return {
@@ -257,26 +239,27 @@ def _check_huggingface(path: Path, expected: ExpectedResults, family: str) -> Fi
 def target_log_probs(
     model: Transformer, source_ids: np.ndarray, target_ids: np.ndarray
 ) -> np.ndarray:
-    """Return the log-probability of each target token, computed by full passes; 0 for padding.
+    """Return the log-probability of each target token, computed in full passes; 0 for padding.
 
     Args:
         model: the Keras model.
         source_ids: int32 (N, S).
-        target_ids: int32 (N, T), tokens, end token and padding.
+        target_ids: int32 (N, T), with tokens, the end token and padding.
 
     Returns:
         float32 (N, T).
     """
     starts = np.full((len(target_ids), 1), START_ID, "int32")
-    given = np.concatenate([starts, target_ids[:, :-1]], axis=1)
-    found = []
-    for first in range(0, len(given), LIBRARY_BATCH_SIZE):
-        part = slice(first, first + LIBRARY_BATCH_SIZE)
-        decoded = model.decode({"source": source_ids[part], "target": given[part]}, training=False)
+    inputs = np.concatenate([starts, target_ids[:, :-1]], axis=1)
+    batches = []
+    for first in range(0, len(inputs), LIBRARY_BATCH_SIZE):
+        rows = slice(first, first + LIBRARY_BATCH_SIZE)
+        decoded = model.decode({"source": source_ids[rows], "target": inputs[rows]}, training=False)
         logits = ops.convert_to_numpy(model.logits(decoded.output))  # (B, T, V)
         log_probs = logits - np.logaddexp.reduce(logits, axis=-1, keepdims=True)
-        found.append(np.take_along_axis(log_probs, target_ids[part][:, :, None], axis=-1)[:, :, 0])
-    return np.where(target_ids == PAD_ID, np.float32(0), np.concatenate(found))
+        tokens = target_ids[rows][:, :, None]  # (B, T, 1)
+        batches.append(np.take_along_axis(log_probs, tokens, axis=-1)[:, :, 0])
+    return np.where(target_ids == PAD_ID, np.float32(0), np.concatenate(batches))
 
 
 PROBLEMS: dict[str, Callable[[Translator], list[str]]] = {

@@ -1,5 +1,6 @@
-"""Compare an artifact's results on probe sentences with the Keras model's. No artifact is written
-whose results differ.
+"""Compare an artifact's results on probe sentences with the Keras model's.
+
+No artifact is written whose results differ.
 """
 
 from collections.abc import Sequence
@@ -11,45 +12,38 @@ import sacrebleu
 from tfk_transformer.constants import END_ID, UNKNOWN_ID
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
-# Parity figures by name: values that JSON can hold. They are Any, since each format has other
-# figures.
+# Parity figures by name: values that JSON can hold. They are Any: the formats have other figures.
 Figures: TypeAlias = dict[str, Any]
-# int32 ids (N, n_best, T), float32 scores (N, n_best)
-Searched: TypeAlias = tuple[np.ndarray, np.ndarray]
+Searched: TypeAlias = tuple[np.ndarray, np.ndarray]  # ids (N, n_best, T), scores (N, n_best)
 
 PROBES = 100  # the minimum number of probe sentences
 SCORE_TOLERANCE = 1e-3
 PROBABILITY_TOLERANCE = 1e-4  # ten times the rounding differences of a large and confident model
-# The minimum BLEU over characters of an int8 file's translations, with the model's translations as
-# references.
-AGREEMENT = 90.0
-# The minimum share of the sentences that another engine, with another order of sums, translates
-# with the same tokens.
+AGREEMENT = 90.0  # the minimum result of `agreement` for an int8 file
+# The minimum share of sentences with the model's tokens, for engines with another order of sums.
 MIN_EQUAL_SHARE = 0.99
-# Greedy search, and the defaults.
+# Greedy search, and the default settings.
 PROBE_SETTINGS: tuple[dict[str, int | float], ...] = ({"beam_size": 1}, {})
 
 
 class ParityError(ValueError):
-    """Raised when the results of an artifact differ from those of the model that was exported."""
+    """Raised when the results of an artifact differ from the results of the exported model."""
 
 
-def probe_texts(own: list[str], tokenizer: SubwordTokenizer) -> list[str]:
-    """Return at least `PROBES` texts: the given ones and, if these are too few, texts of random
-    pieces.
-    """
+def probe_texts(texts: list[str], tokenizer: SubwordTokenizer) -> list[str]:
+    """Return texts, followed by texts of random pieces if there are fewer than `PROBES` texts."""
     random = np.random.default_rng(0)
-    missing = max(0, PROBES - len(own))
-    made = [
+    random_ids = [
         random.integers(UNKNOWN_ID + 1, tokenizer.vocab_size, size=random.integers(1, 9)).tolist()
-        for _ in range(missing)
+        for _ in range(PROBES - len(texts))
     ]
-    return own + [text or "?" for text in tokenizer.decode(made)]
+    return texts + [text or "?" for text in tokenizer.decode(random_ids)]
 
 
 def probe_ids(texts: list[str], tokenizer: SubwordTokenizer, max_length: int) -> np.ndarray:
-    """Return int32 ids (N, S) of texts: tokens and end token, padded. Longer texts are cut to
-    `max_length` tokens.
+    """Return int32 ids (N, S) of texts: tokens and end token, padded.
+
+    Longer texts are cut to `max_length` tokens.
     """
     rows = [[*ids[: max_length - 1], END_ID] for ids in tokenizer.encode(texts)]
     ids = np.zeros((len(rows), max(map(len, rows))), "int32")
@@ -59,8 +53,9 @@ def probe_ids(texts: list[str], tokenizer: SubwordTokenizer, max_length: int) ->
 
 
 def compare_ids(name: str, expected: Searched, got: Searched) -> float:
-    """Compare the ids and scores of an artifact with the model's. The score of a source that is too
-    long is NaN.
+    """Compare the ids and scores of an artifact with the model's.
+
+    The score of a source that is too long is NaN.
 
     Returns:
         The largest difference of a score.
@@ -68,18 +63,17 @@ def compare_ids(name: str, expected: Searched, got: Searched) -> float:
     Raises:
         ParityError: if any id differs, or a score by more than `SCORE_TOLERANCE`.
     """
-    (ids, scores), (other_ids, other_scores) = expected, got
-    if ids.shape == other_ids.shape:
-        different = int(np.sum(np.any(ids != other_ids, axis=(1, 2))))
-    else:
-        different = len(ids)
-    difference = _largest_difference(scores, other_scores)
+    ids, scores = expected
+    got_ids, got_scores = got
+    different = len(ids)
+    if ids.shape == got_ids.shape:
+        different = int(np.sum(np.any(ids != got_ids, axis=(1, 2))))
+    difference = _largest_difference(scores, got_scores)
     if different or not difference <= SCORE_TOLERANCE:
         raise ParityError(
             f"{name}: expected the model's translations of {len(ids)} probe sentences, got "
-            f"{different} with other ids "
-            f"and scores up to {difference:.2g} apart (at most {SCORE_TOLERANCE:g} allowed); "
-            "nothing was written."
+            f"{different} with other ids and scores up to {difference:.2g} apart (at most "
+            f"{SCORE_TOLERANCE:g} allowed); nothing was written."
         )
     return difference
 
@@ -87,13 +81,13 @@ def compare_ids(name: str, expected: Searched, got: Searched) -> float:
 def check_scores(
     name: str, expected: Sequence[Sequence[np.ndarray]], got: Sequence[Sequence[np.ndarray]]
 ) -> Figures:
-    """Compare the log-probabilities of tokens, their sums, and the attention weights of pairs of
-    ids with the model's.
+    """Compare an artifact's scores of pairs of ids with the model's.
 
     Args:
         name: name of the artifact, for errors.
-        expected: the model's three arrays for each batch of pairs.
-        got: the artifact's.
+        expected: the model's three arrays for each batch of pairs: log-probabilities of tokens,
+            their sums, and attention weights.
+        got: the artifact's arrays.
 
     Returns:
         The largest differences.
@@ -107,15 +101,13 @@ def check_scores(
         for batch in zip(expected, got, strict=True)
     ]
     tokens, sums, attention = np.max(by_batch, axis=0).tolist()  # NaN if one is
-    if not (
-        tokens <= SCORE_TOLERANCE and sums <= SCORE_TOLERANCE and attention <= PROBABILITY_TOLERANCE
-    ):
+    scores_agree = tokens <= SCORE_TOLERANCE and sums <= SCORE_TOLERANCE
+    if not (scores_agree and attention <= PROBABILITY_TOLERANCE):
         pairs = sum(len(batch[1]) for batch in expected)
         raise ParityError(
             f"{name}: expected the model's log-probabilities of {pairs} probe pairs, got those of "
-            f"tokens up to {tokens:.2g}, "
-            f"sums up to {sums:.2g} (at most {SCORE_TOLERANCE:g} allowed) and attention up to "
-            f"{attention:.2g} apart (at most "
+            f"tokens up to {tokens:.2g}, sums up to {sums:.2g} (at most {SCORE_TOLERANCE:g} "
+            f"allowed) and attention up to {attention:.2g} apart (at most "
             f"{PROBABILITY_TOLERANCE:g} allowed); nothing was written."
         )
     return {"largest_token_score_difference": tokens, "largest_attention_difference": attention}
@@ -126,22 +118,22 @@ def check_numbers(name: str, what: str, expected: np.ndarray, got: np.ndarray) -
 
     Args:
         name: name of the artifact, for errors.
-        what: what the numbers are, such as "scores", for errors.
+        what: the name of the numbers, such as "scores", for errors.
         expected: the model's numbers, a row for each translation.
-        got: the artifact's.
+        got: the artifact's numbers.
 
     Returns:
         The largest difference.
 
     Raises:
-        ParityError: if one differs by more than `SCORE_TOLERANCE`.
+        ParityError: if a number differs by more than `SCORE_TOLERANCE`.
     """
     difference = _largest_difference(expected, got)
     if not difference <= SCORE_TOLERANCE:
         raise ParityError(
             f"{name}: expected the model's {what} of {len(expected)} probe translations, got some "
-            "that are "
-            f"{difference:.2g} apart (at most {SCORE_TOLERANCE:g} allowed); nothing was written."
+            f"that are {difference:.2g} apart (at most {SCORE_TOLERANCE:g} allowed); nothing was "
+            "written."
         )
     return difference
 
@@ -152,21 +144,18 @@ def check_tokens(name: str, expected: np.ndarray, got: np.ndarray) -> None:
     Raises:
         ParityError: if any differ.
     """
-    different = sum(
-        list(row[row > 0]) != list(other[other > 0])
-        for row, other in zip(expected, got, strict=True)
-    )
+    rows = zip(expected, got, strict=True)
+    different = sum(list(ids[ids > 0]) != list(got_ids[got_ids > 0]) for ids, got_ids in rows)
     if different:
         raise ParityError(
             f"{name}: expected the model's translations of {len(expected)} probe sentences, got "
-            f"{different} with other ids; "
-            "nothing was written."
+            f"{different} with other ids; nothing was written."
         )
 
 
 def check_share(name: str, search: str, same: Sequence[bool], difference: float) -> None:
-    """Check how many translations of another engine are the model's, and how far their
-    log-probabilities are apart.
+    """Check the share of another engine's translations that equal the model's, and their
+    log-probabilities.
 
     Args:
         name: name of the artifact, for errors.
@@ -176,21 +165,19 @@ def check_share(name: str, search: str, same: Sequence[bool], difference: float)
 
     Raises:
         ParityError: if fewer than `MIN_EQUAL_SHARE` of the sentences are the same, or the
-            difference is more
-            than `SCORE_TOLERANCE`.
+            difference is more than `SCORE_TOLERANCE`.
     """
     if sum(same) < MIN_EQUAL_SHARE * len(same) or not difference <= SCORE_TOLERANCE:
         raise ParityError(
             f"{name}: expected the model's translations of at least {MIN_EQUAL_SHARE:.0%} of "
-            f"{len(same)} "
-            f"probe sentences in {search}, got those of "
-            f"{sum(same)}, with log-probabilities up to {difference:.2g} apart (at most "
-            f"{SCORE_TOLERANCE:g} allowed); nothing was written."
+            f"{len(same)} probe sentences in {search}, got those of {sum(same)}, with "
+            f"log-probabilities up to {difference:.2g} apart (at most {SCORE_TOLERANCE:g} "
+            "allowed); nothing was written."
         )
 
 
 def agreement(expected: list[str], got: list[str]) -> float:
-    """Return the BLEU over characters of translations, with those of the model as references.
+    """Return the BLEU over characters of an artifact's translations against the model's.
 
     BLEU over words would be 0 for translations of fewer than four words.
     """
@@ -207,29 +194,29 @@ def compare_texts(
     """
     different = [row for row in zip(texts, expected, got, strict=True) if row[1] != row[2]]
     if different:
-        text, first, other = different[0]
+        text, expected_result, got_result = different[0]
         raise ParityError(
             f"{name}: expected the model's {what}, got {len(different)} of {len(expected)} that "
-            "differ, "
-            f"'{text}' for one: '{first}' became '{other}'; nothing was written."
+            f"differ, '{text}' for one: '{expected_result}' became '{got_result}'; nothing was "
+            "written."
         )
 
 
 def check_probabilities(name: str, expected: np.ndarray, got: np.ndarray) -> float:
-    """Compare probabilities with the model's. Those of a text that is too long are NaN.
+    """Compare probabilities with the model's. A text that is too long has the probability NaN.
 
     Returns:
         The largest difference.
 
     Raises:
-        ParityError: if one differs by more than `PROBABILITY_TOLERANCE`.
+        ParityError: if a probability differs by more than `PROBABILITY_TOLERANCE`.
     """
     difference = _largest_difference(expected, got)
     if not difference <= PROBABILITY_TOLERANCE:
         raise ParityError(
             f"{name}: expected the model's probabilities of {len(expected)} probe texts, got some "
-            f"that are {difference:.2g} apart "
-            f"(at most {PROBABILITY_TOLERANCE:g} allowed); nothing was written."
+            f"that are {difference:.2g} apart (at most {PROBABILITY_TOLERANCE:g} allowed); nothing "
+            "was written."
         )
     return difference
 

@@ -1,8 +1,8 @@
 """The names, dtypes and shapes of the inputs and outputs of every exported function.
 
 Letters stand for sizes: N texts, S source tokens, T target tokens, C classes, n_best hypotheses of
-each text, L layers and H heads of the decoder. P is the number of tokens of a prefix, which is one
-for all texts or one for each; in decoding steps, P = T-1.
+each text, L layers and H heads of the decoder. P is the number of tokens of a prefix. There is one
+prefix for all texts or one for each text. In decoding steps, P = T-1.
 """
 
 from typing import TYPE_CHECKING, NamedTuple
@@ -48,16 +48,12 @@ GENERATE = Signature(
     (TensorSignature("ids", "int32", ("N", "n_best", "T")), SCORES),
 )
 
-SOURCE, TARGET = (
-    TensorSignature("source", "string", ("N",)),
-    TensorSignature("target", "string", ("N",)),
-)
+SOURCE = TensorSignature("source", "string", ("N",))
+TARGET = TensorSignature("target", "string", ("N",))
 TARGET_IDS = TensorSignature("target_ids", "int32", ("N", "T"))
 LOG_PROBABILITY = TensorSignature("log_probability", "float32", ("N",))
-TOKENS, TOKEN_LOG_PROBS = (
-    TensorSignature("tokens", "string", ("N", "T")),
-    TensorSignature("token_log_probs", "float32", ("N", "T")),
-)
+TOKENS = TensorSignature("tokens", "string", ("N", "T"))
+TOKEN_LOG_PROBS = TensorSignature("token_log_probs", "float32", ("N", "T"))
 ATTENTION = TensorSignature("attention", "float32", ("N", "L", "H", "T", "S"))
 
 SCORE = Signature((SOURCE, TARGET), (LOG_PROBABILITY, TOKENS, TOKEN_LOG_PROBS))
@@ -77,7 +73,7 @@ SAVED_MODEL = {
 }
 
 # For hosts that run the decoding loop themselves. The shapes of the memory and the cache depend on
-# the model, see `step_tensors`.
+# the model; see `step_tensors`.
 TOKENIZE = Signature((TEXT,), (SOURCE_IDS,))
 
 
@@ -88,23 +84,23 @@ def encode(config: "TokenConfig") -> Signature | None:
 
 
 def decoder_step(config: "TokenConfig") -> Signature:
-    """Return the signature of a decoding step. It takes the outputs of `encode` and a cache, and
-    returns the cache of the next step.
+    """Return the signature of a decoding step.
+
+    A step takes the outputs of `encode` and a cache, and returns the cache of the next step.
     """
-    settings = tuple(TensorSignature(name, SETTING_DTYPES[name], ()) for name in STEP_SETTINGS)
-    cache, grown = _float32(cache_shapes(config)), _float32(cache_shapes(config, "next_", "T"))
-    logits = TensorSignature("logits", "float32", ("N", config.target_vocab_size))
-    chosen = (
+    inputs = (
+        TARGET_IDS,
+        *_float32(memory_shapes(config)),
+        *_float32(cache_shapes(config)),
+        *(TensorSignature(name, SETTING_DTYPES[name], ()) for name in STEP_SETTINGS),
+    )
+    outputs = (
+        TensorSignature("logits", "float32", ("N", config.target_vocab_size)),
         TensorSignature("next_token", "int32", ("N",)),
         TensorSignature("log_prob", "float32", ("N",)),
+        *_float32(cache_shapes(config, "next_", "T")),
     )
-    inputs = (
-        TensorSignature("target_ids", "int32", ("N", "T")),
-        *_float32(memory_shapes(config)),
-        *cache,
-        *settings,
-    )
-    return Signature(inputs, (logits, *chosen, *grown))
+    return Signature(inputs, outputs)
 
 
 def _float32(shapes: dict[str, tuple[str | int, ...]]) -> tuple[TensorSignature, ...]:
@@ -112,10 +108,8 @@ def _float32(shapes: dict[str, tuple[str | int, ...]]) -> tuple[TensorSignature,
 
 
 # Of a classifier.
-LABEL, PROBABILITY = (
-    TensorSignature("label", "string", ("N",)),
-    TensorSignature("probability", "float32", ("N",)),
-)
+LABEL = TensorSignature("label", "string", ("N",))
+PROBABILITY = TensorSignature("probability", "float32", ("N",))
 PROBABILITIES = TensorSignature("probabilities", "float32", ("N", "C"))
 
 SERVING_LABEL = Signature((TEXT,), (LABEL, PROBABILITY))

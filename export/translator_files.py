@@ -1,4 +1,4 @@
-"""Write the files of a translator, and compare each with the Keras model's own translations."""
+"""Write the files of a translator, and compare their translations with the Keras model's."""
 
 import functools
 import math
@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from tfk_transformer.config.search_settings import setting_rules
-from tfk_transformer.data.shortlist import about_shortlist
+from tfk_transformer.data.shortlist import shortlist_metadata
 from tfk_transformer.export import file_names, library_files, parity
 from tfk_transformer.export.expected_results import (
     PROBE_BATCH_SIZE,
@@ -38,8 +38,8 @@ from tfk_transformer.inference.setting_checks import setting_arrays
 from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.runtime_environment import usable_processors
 
-# The weights that int8 files keep in float32: the first of these sets with which the translations
-# agree with the model's.
+# Sets of weights that int8 files keep in float32. The first set with which the translations agree
+# with the model's is used.
 FLOAT_LAYERS = ((), ("output/",), ("output/", "feed_forward/outer"), ("output/", "feed_forward"))
 
 
@@ -103,33 +103,32 @@ def _write(
         models,
         folder,
         config,
-        {"search": rules, **about_shortlist(translator.shortlist), **metadata},
+        {"search": rules, **shortlist_metadata(translator.shortlist), **metadata},
     )
 
 
 def _generating(path: Path) -> Generate:
-    """Return the function over ids of an ONNX file. Batches run at the same time, each on one
-    thread, as in `OnnxFile.session`.
+    """Return the function over ids of an ONNX file.
+
+    Batches run at the same time, each on one thread, as in `OnnxFile.session`.
     """
-    session, rules = open_session(path, threads=1, arena=False), setting_rules()
+    session = open_session(path, threads=1, arena=False)
+    rules = setting_rules()
 
     def run(ids: np.ndarray, prefix_ids: np.ndarray, settings: Settings) -> Searched:
         prefixes = np.broadcast_to(prefix_ids, (len(ids), prefix_ids.shape[1]))
-        parts = np.array_split(np.arange(len(ids)), math.ceil(len(ids) / PROBE_BATCH_SIZE))
+        scalars = setting_arrays(settings, rules)
+        batches = np.array_split(np.arange(len(ids)), math.ceil(len(ids) / PROBE_BATCH_SIZE))
         inputs = [
-            {
-                "source_ids": ids[part],
-                "prefix_ids": prefixes[part],
-                **setting_arrays(settings, rules),
-            }
-            for part in parts
+            {"source_ids": ids[rows], "prefix_ids": prefixes[rows], **scalars} for rows in batches
         ]
+        search = functools.partial(session.run, ["ids", "scores"])
         with ThreadPoolExecutor(usable_processors()) as pool:
-            found, scores = zip(
-                *pool.map(functools.partial(session.run, ["ids", "scores"]), inputs), strict=True
-            )
-        longest = max(part.shape[2] for part in found)
-        padded = [np.pad(part, [(0, 0), (0, 0), (0, longest - part.shape[2])]) for part in found]
+            translations, scores = zip(*pool.map(search, inputs), strict=True)
+        longest = max(part.shape[2] for part in translations)
+        padded = [
+            np.pad(part, [(0, 0), (0, 0), (0, longest - part.shape[2])]) for part in translations
+        ]
         return np.concatenate(padded), np.concatenate(scores)
 
     return run
@@ -141,34 +140,33 @@ def _translating(path: Path) -> Translate:
 
 
 def _onnx_int8(translator: Translator, folder: Path, expected: ExpectedResults) -> Figures:
-    """Round all weights to 8 bits, or as many as possible while the translations agree with the
-    model's.
+    """Round the weights to 8 bits, except the first of `FLOAT_LAYERS` with which the translations
+    agree with the model's.
     """
     rows = observe_rows(translator.model, expected.ids, expected.best)
-    found = []
-    for kept in FLOAT_LAYERS:
-        models = _search_models(translator, int8_profile(rows, kept), "int8")
-        files = _write(models, folder, translator, profile="int8", kept_float32=list(kept))
-        _, translate = _search_names("int8")
-        texts = [
-            translation.text
-            for translation in _translating(folder / translate)(expected.beam_texts)
-        ]
-        found.append(parity.agreement(expected.beam_translations, texts))
-        if found[-1] >= parity.AGREEMENT:
+    best_bleu = 0.0
+    for float32_names in FLOAT_LAYERS:
+        models = _search_models(translator, int8_profile(rows, float32_names), "int8")
+        kept_float32 = list(float32_names)
+        files = _write(models, folder, translator, profile="int8", kept_float32=kept_float32)
+        _, translate_file = _search_names("int8")
+        translations = _translating(folder / translate_file)(expected.beam_texts)
+        texts = [translation.text for translation in translations]
+        bleu = parity.agreement(expected.beam_translations, texts)
+        best_bleu = max(best_bleu, bleu)
+        if bleu >= parity.AGREEMENT:
             figures: Figures = {
                 "sentences": len(texts),
-                "bleu_with_the_model": found[-1],
-                "kept_float32": list(kept),
+                "bleu_with_the_model": bleu,
+                "kept_float32": kept_float32,
             }
             files.add_metadata(parity=figures)
             return figures
     raise parity.ParityError(
         f"ONNX int8: expected a BLEU over characters of {parity.AGREEMENT:g} with the model's own "
-        "translations of "
-        f"{len(expected.beam_texts)} probe sentences, got at most {max(found):.1f}, also with some "
-        "weights kept in float32; "
-        "export without the format onnx_int8. Nothing was written."
+        f"translations of {len(expected.beam_texts)} probe sentences, got at most "
+        f"{best_bleu:.1f}, also with some weights kept in float32; export without the format "
+        "onnx_int8. Nothing was written."
     )
 
 
@@ -177,18 +175,14 @@ def _search_models(
 ) -> dict[str, ir.Model]:
     """Return the models over ids and over texts by file name."""
     generate = onnx_models.generate_graph(translator, profile)
-    return dict(
-        zip(
-            _search_names(suffix),
-            (generate, onnx_models.translate_graph(generate, translator)),
-            strict=True,
-        )
-    )
+    translate = onnx_models.translate_graph(generate, translator)
+    return dict(zip(_search_names(suffix), (generate, translate), strict=True))
 
 
 def _search_names(suffix: str) -> list[str]:
-    """Return the names of the files over ids and over texts of a profile; that of the portable one
-    is "".
+    """Return the names of the files over ids and over texts of a profile.
+
+    The suffix of the portable profile is "".
     """
     names = [file_names.GENERATE_FILE, file_names.TRANSLATE_FILE]
     return [file_names.with_profile(name, suffix) for name in names] if suffix else names

@@ -15,8 +15,8 @@ import atheris
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 with atheris.instrument_imports(include=["tfk_transformer"]):
     from tfk_transformer.cli.arguments import named_value
-    from tfk_transformer.export.runtime.sessions import checked_metadata
-    from tfk_transformer.inference.setting_checks import checked_settings
+    from tfk_transformer.export.runtime.sessions import parse_metadata
+    from tfk_transformer.inference.setting_checks import resolve_settings
     from tfk_transformer.models.registry import config_from_json
     from tfk_transformer.pipelines.text_classifier import _read_labels
     from tfk_transformer.pipelines.weights import read_shapes
@@ -35,9 +35,9 @@ def file_of(name: str, content: bytes) -> Path:
 
 def read_settings(content: bytes) -> None:
     """Check the settings in a file's rules against these rules, as `OnnxTranslator` does."""
-    metadata = checked_metadata(content.decode("utf-8", "replace"), "fuzzed.onnx")
+    metadata = parse_metadata(content.decode("utf-8", "replace"), "fuzzed.onnx")
     if "search" in metadata:
-        checked_settings(
+        resolve_settings(
             {name: rule.get("default") for name, rule in metadata["search"].items()},
             metadata["search"],
         )

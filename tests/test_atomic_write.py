@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tfk_transformer.atomic_write import replace_text, written_whole
+from tfk_transformer.atomic_write import atomic_write, replace_text
 
 
 def tree(folder) -> dict:
@@ -30,7 +30,7 @@ def folder(tmp_path):
 
 
 def test_a_file_appears_at_the_end(tmp_path):
-    with written_whole(tmp_path / "new" / "file") as new:
+    with atomic_write(tmp_path / "new" / "file") as new:
         new.write_text("new")
         assert new.name == "file"
         assert not (tmp_path / "new" / "file").exists()
@@ -38,7 +38,7 @@ def test_a_file_appears_at_the_end(tmp_path):
 
 
 def test_a_folder_appears_at_the_end(tmp_path):
-    with written_whole(str(tmp_path / "folder")) as new:
+    with atomic_write(str(tmp_path / "folder")) as new:
         new.mkdir()
         (new / "a").write_text("new")
         assert not (tmp_path / "folder").exists()
@@ -46,14 +46,14 @@ def test_a_folder_appears_at_the_end(tmp_path):
 
 
 def test_a_file_is_replaced_at_the_end(tmp_path, file):
-    with written_whole(file) as new:
+    with atomic_write(file) as new:
         new.write_text("new")
         assert file.read_text() == "old"
     assert tree(tmp_path) == {"file": "new"}
 
 
 def test_a_folder_is_replaced_whole_at_the_end(tmp_path, folder):
-    with written_whole(folder) as new:
+    with atomic_write(folder) as new:
         new.mkdir()
         (new / "a").write_text("new a")
         assert tree(folder) == {"a": "old a", "b": "old b"}
@@ -61,7 +61,7 @@ def test_a_folder_is_replaced_whole_at_the_end(tmp_path, folder):
 
 
 def test_a_folder_takes_a_files_place_only_by_an_error(tmp_path, file):
-    with pytest.raises(NotADirectoryError), written_whole(file) as new:
+    with pytest.raises(NotADirectoryError), atomic_write(file) as new:
         new.mkdir()
     assert tree(tmp_path) == {"file": "old"}
 
@@ -69,7 +69,7 @@ def test_a_folder_takes_a_files_place_only_by_an_error(tmp_path, file):
 @pytest.mark.parametrize("name", ["old", "new", "folder.old"])
 def test_no_name_is_in_the_way(tmp_path, name):
     for text in ("first", "second"):
-        with written_whole(tmp_path / name) as new:
+        with atomic_write(tmp_path / name) as new:
             new.mkdir()
             (new / "a").write_text(text)
     assert tree(tmp_path) == {name: None, f"{name}/a": "second"}
@@ -77,7 +77,7 @@ def test_no_name_is_in_the_way(tmp_path, name):
 
 @pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
 def test_an_error_leaves_the_old_file_alone(tmp_path, file, error):
-    with pytest.raises(error, match="disk full"), written_whole(file) as new:
+    with pytest.raises(error, match="disk full"), atomic_write(file) as new:
         new.write_text("ne")
         raise error("disk full")
     assert tree(tmp_path) == {"file": "old"}
@@ -86,7 +86,7 @@ def test_an_error_leaves_the_old_file_alone(tmp_path, file, error):
 @pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
 def test_an_error_leaves_the_old_folder_alone(tmp_path, folder, error):
     before = tree(tmp_path)
-    with pytest.raises(error, match="disk full"), written_whole(folder) as new:
+    with pytest.raises(error, match="disk full"), atomic_write(folder) as new:
         new.mkdir()
         (new / "a").write_text("ne")
         raise error("disk full")
@@ -94,7 +94,7 @@ def test_an_error_leaves_the_old_folder_alone(tmp_path, folder, error):
 
 
 def test_an_error_leaves_nothing_where_nothing_was(tmp_path):
-    with pytest.raises(OSError, match="disk full"), written_whole(tmp_path / "folder") as new:
+    with pytest.raises(OSError, match="disk full"), atomic_write(tmp_path / "folder") as new:
         new.mkdir()
         raise OSError("disk full")
     assert tree(tmp_path) == {}
@@ -102,16 +102,16 @@ def test_an_error_leaves_nothing_where_nothing_was(tmp_path):
 
 def test_a_block_that_writes_nothing_leaves_the_old_folder_alone(tmp_path, folder):
     before = tree(tmp_path)
-    with pytest.raises(FileNotFoundError), written_whole(folder):
+    with pytest.raises(FileNotFoundError), atomic_write(folder):
         pass
     assert tree(tmp_path) == before
 
 
 KILLED = """
 import os, sys
-from tfk_transformer.atomic_write import written_whole
+from tfk_transformer.atomic_write import atomic_write
 
-with written_whole(sys.argv[1]) as new:
+with atomic_write(sys.argv[1]) as new:
     new.mkdir()
     (new / "a").write_text("ne")
     os._exit(9)

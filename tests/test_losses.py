@@ -209,7 +209,7 @@ def test_joined_with_the_projection_it_has_the_same_values_and_gradients(label_s
                 losses * real_tokens(LABELS) * np.arange(1.0, 6.0, dtype="float32")
             )
         results.append([losses, *tape.gradient(loss, [x, table])])
-    assert (float(tf.reduce_max(results[1][0])) > 69) == far  # 69 nats: SMALLEST
+    assert (float(tf.reduce_max(results[1][0])) > 69) == far  # 69 nats: MIN_PROBABILITY
     for one, other in zip(*results, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 

@@ -154,18 +154,18 @@ def __getattr__(name: str) -> object:
     """Import a public name from its module on first use (PEP 562).
 
     Raises:
-        AttributeError: if there is no such name.
+        AttributeError: for an unknown name.
         ImportError: if a package that the name needs is not installed, with the line that installs
             it.
     """
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = _imported(f"{__name__}.{_HOME[name]}")
-    register_with_keras()  # does nothing where it is done, or where the module does not use Keras
+    module = _import_module(f"{__name__}.{_HOME[name]}")
+    register_with_keras()  # does nothing if it is done already, or if Keras is not imported
     return module if _HOME[name] == name else getattr(module, name)
 
 
-def _imported(module: str) -> ModuleType:
+def _import_module(module: str) -> ModuleType:
     if module in sys.modules:
         return importlib.import_module(module)  # waits for a thread that is still importing it
     try:

@@ -1,4 +1,4 @@
-"""Files and folders that appear complete or not at all."""
+"""Atomic writes of files and folders."""
 
 import contextlib
 import os
@@ -9,12 +9,11 @@ from pathlib import Path
 
 
 @contextlib.contextmanager
-def written_whole(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Yield a temporary path to write to, and move it to `path` when the block ends without an
-    error.
+def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Yield a temporary path to write to, and move it to `path` if the block ends without an error.
 
-    The temporary path is in a new folder beside `path`. If anything fails, the previous content of
-    `path` stays unchanged. A folder that is replaced is first moved aside and deleted last.
+    The temporary path is in a new folder next to `path`. If anything fails, the previous content of
+    `path` stays unchanged. An old folder at `path` is deleted after the move.
 
     Args:
         path: the file or folder to write. The block must create a file or a folder at the yielded
@@ -22,21 +21,20 @@ def written_whole(path: str | os.PathLike[str]) -> Iterator[Path]:
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    holder = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+    folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
     try:
-        new = holder / path.name
+        new = folder / path.name
         yield new
-        _put(new, path, aside=holder / f"{path.name}.old")
+        _replace(path, new, backup=folder / f"{path.name}.old")
     finally:
-        shutil.rmtree(holder, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def replace_text(path: str | os.PathLike[str], text: str) -> None:
-    """Write a small file by way of its neighbour FILE.new, so that FILE is either the old or the
-    new one, also after a power cut.
+    """Write a small file through FILE.new, so that a power cut leaves the old or the new file.
 
-    Unlike `written_whole`, a process that is killed here leaves nothing that the next call does not
-    replace.
+    If the process is killed, the only leftover is FILE.new, which the next call replaces. A process
+    that is killed in `atomic_write` leaves a temporary folder.
 
     Args:
         path: the file to write, in a folder that exists.
@@ -51,15 +49,13 @@ def replace_text(path: str | os.PathLike[str], text: str) -> None:
     os.replace(new, path)
 
 
-def _put(new: Path, path: Path, aside: Path) -> None:
-    """Move `new` to `path`. A folder at `path` is moved to `aside` first, and back if anything
-    fails.
-    """
+def _replace(path: Path, new: Path, backup: Path) -> None:
+    """Move `new` to `path`. A folder at `path` is moved to `backup`, and back if anything fails."""
     try:
         if path.is_dir():
-            os.replace(path, aside)
+            os.replace(path, backup)
         os.replace(new, path)
     except BaseException:
-        if aside.exists() and not path.exists():
-            os.replace(aside, path)
+        if backup.exists() and not path.exists():
+            os.replace(backup, path)
         raise

@@ -15,7 +15,7 @@ class Evaluation(NamedTuple):
 
     sentences: int
     bleu: float  # from 0 to 100
-    bleu_signature: str  # of sacreBLEU: how it was computed
+    bleu_signature: str  # sacreBLEU's description of the computation
     chrf: float  # from 0 to 100
     chrf_signature: str
     exact_match: float  # percentage of sentences whose translation is the target
@@ -24,9 +24,7 @@ class Evaluation(NamedTuple):
 
 
 class SupportsTranslate(Protocol):
-    """A `Translator`, an `OnnxTranslator`, a `SavedModelTranslator`, or any object that translates
-    texts as they do.
-    """
+    """Any object with the method `translate`, such as a `Translator` or an `OnnxTranslator`."""
 
     @property
     def translate(self) -> Callable[..., Sequence[Translation]]:
@@ -44,27 +42,26 @@ def evaluate(
         **settings: arguments of `translator.translate`, such as `beam_size`.
 
     Returns:
-        The figures, with corpus BLEU (arXiv:1804.08771) and chrF of sacreBLEU, and the translation
-        of each source.
+        The evaluation, with corpus BLEU (arXiv:1804.08771) and chrF of sacreBLEU, and the
+        translation of each source.
 
     Raises:
-        ValueError: if there are no pairs.
+        ValueError: if `pairs` is empty.
     """
     pairs = list(pairs)
     if not pairs:
         raise ValueError("data: expected pairs to evaluate on, got none.")
-    sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
-    # TensorFlow functions are traced and files opened before the clock starts. A full batch is
-    # needed, since small ones have their own.
+    sources = [pair.source for pair in pairs]
+    targets = [pair.target for pair in pairs]
+    # Trace TensorFlow functions and open files before the measurement. This needs a full batch,
+    # since other functions translate small batches.
     translator.translate(sources[: int(settings.get("batch_size", 64))], **settings)
     started = time.perf_counter()
     outputs = [translation.text for translation in translator.translate(sources, **settings)]
-    return _figures(outputs, targets, time.perf_counter() - started), outputs
-
-
-def _figures(outputs: list[str], targets: list[str], seconds: float) -> Evaluation:
-    bleu, chrf = BLEU(), CHRF()
-    return Evaluation(
+    seconds = time.perf_counter() - started
+    bleu = BLEU()
+    chrf = CHRF()
+    evaluation = Evaluation(
         sentences=len(targets),
         bleu=bleu.corpus_score(outputs, [targets]).score,
         bleu_signature=str(bleu.get_signature()),
@@ -74,3 +71,4 @@ def _figures(outputs: list[str], targets: list[str], seconds: float) -> Evaluati
         seconds=seconds,
         sentences_per_second=len(targets) / seconds,
     )
+    return evaluation, outputs

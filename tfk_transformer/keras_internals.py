@@ -1,7 +1,7 @@
 """The only private names of Keras that this package uses, each behind a function.
 
-Keras has no public way to get these values. tests/test_keras_internals.py names those that a new
-version of Keras lacks.
+Keras has no public way to get these values. tests/test_keras_internals.py reports the names that a
+new version of Keras lacks.
 """
 
 from typing import TYPE_CHECKING
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
 
 
 def has_loss_weights(model: "keras.Model") -> bool:
-    """Return whether `compile` was given weights of the losses."""
+    """Return whether `compile` received weights of the losses."""
     return bool(model._compile_loss._user_loss_weights)
 
 
 def adam_moments(
     optimizer: "keras.optimizers.Adam", variable: "keras.Variable"
 ) -> tuple["keras.Variable", "keras.Variable"]:
-    """Return the first and the second moment that Adam keeps of the gradients of a variable."""
-    place = optimizer._get_variable_index(variable)
-    return optimizer._momentums[place], optimizer._velocities[place]
+    """Return Adam's first and second moments of the gradients of a variable."""
+    index = optimizer._get_variable_index(variable)
+    return optimizer._momentums[index], optimizer._velocities[index]

@@ -1,9 +1,8 @@
-"""Registration of the classes with Keras, so that a saved `.keras` file loads after `import keras,
-tfk_transformer`.
+"""Registration with Keras: `.keras` files load after `import keras, tfk_transformer`.
 
-A class is registered when its module is imported, and importing the package imports none of them.
-So they are imported as soon as Keras is: at once if Keras is already there, otherwise when it is
-first imported.
+A class is registered when its module is imported, and importing the package imports none of these
+modules. They are imported together with Keras: immediately if Keras is already imported, otherwise
+when it is imported.
 """
 
 import importlib
@@ -15,7 +14,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 PACKAGE = __name__.partition(".")[0]
-# These import every module with a class that is registered with Keras.
+# These modules import every module with a class that is registered with Keras.
 REGISTERING = (
     "models.ensemble",
     "models.language_model",
@@ -24,16 +23,16 @@ REGISTERING = (
     "optimizers",
     "schedules",
 )
-# These modules, and those that they import.
-_CONCERNED = ("layers.", "models.", "losses", "metrics", "optimizers", "schedules")
+# The modules above and the modules that they import.
+_KERAS_MODULES = ("layers.", "models.", "losses", "metrics", "optimizers", "schedules")
 
 
 def register_with_keras() -> None:
     """Import all modules that register classes, if Keras is already imported.
 
-    Without an optional package that they need, nothing is registered: the runtimes of exported
-    files work without it, in a program that also uses Keras. The error appears when one of the
-    classes is asked for.
+    If an optional package that they need is missing, nothing is registered: the runtimes of
+    exported files work without it, in a program that also uses Keras. The error is raised when one
+    of the classes is used.
     """
     if "keras" not in sys.modules:
         return
@@ -45,7 +44,7 @@ def register_with_keras() -> None:
 
 
 class _KerasFinder(MetaPathFinder):
-    """Have `register_with_keras` run when Keras has been imported."""
+    """Run `register_with_keras` after Keras has been imported."""
 
     def __init__(self) -> None:
         self.searching = False
@@ -53,9 +52,7 @@ class _KerasFinder(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return the spec of Keras that the other finders give, with a loader that registers
-        afterwards.
-        """
+        """Return the other finders' spec of Keras, with a loader that then registers."""
         if fullname != "keras" or self.searching:
             return None
         self.searching = True
@@ -64,20 +61,20 @@ class _KerasFinder(MetaPathFinder):
         finally:
             self.searching = False
         if spec is not None and spec.loader is not None:
-            _run_after(spec)
+            _register_after(spec)
         return spec
 
 
-def _run_after(spec: ModuleSpec) -> None:
-    """Wrap `spec.loader.exec_module`."""
+def _register_after(spec: ModuleSpec) -> None:
+    """Wrap `spec.loader.exec_module` to register the classes after it."""
     execute = spec.loader.exec_module  # type: ignore[union-attr]
 
     def execute_and_register(module: ModuleType) -> None:
         execute(module)
         # A module of this package that imports Keras itself is not complete yet, and others may
         # need its names. `tfk_transformer.__getattr__` then registers.
-        concerned = tuple(f"{PACKAGE}.{name}" for name in _CONCERNED)
-        if not any(name.startswith(concerned) for name in sys.modules):
+        prefixes = tuple(f"{PACKAGE}.{name}" for name in _KERAS_MODULES)
+        if not any(name.startswith(prefixes) for name in sys.modules):
             register_with_keras()
 
     spec.loader.exec_module = execute_and_register  # type: ignore[union-attr, method-assign]

@@ -8,39 +8,40 @@ from keras import ops
 from tfk_transformer.array_types import Tensor
 from tfk_transformer.constants import PAD_ID
 
-SMALLEST = 1e-30  # of a probability whose logarithm is taken
-# Log-probability below which a token cannot be predicted; imported models have output biases of
-# -1e9 for such tokens.
-NEVER = -1e8
-LEAST = -3e38  # about the least finite float32 number
+MIN_PROBABILITY = 1e-30  # lower bound of a probability whose logarithm is computed
+# A token with a lower log-probability cannot be predicted. Imported models give excluded tokens an
+# output bias of -1e9.
+MIN_LOG_PROB = -1e8
+MIN_FLOAT32 = -3e38  # about the lowest finite float32 number
 
 
 def check_labels(labels: Tensor, predicted: Tensor) -> None:
-    """Check that labels are ids that belong to the predictions, as far as the shapes are known.
+    """Check that the shape of labels matches the predictions, as far as the shapes are known.
 
     Args:
         labels: a tensor that should have the shape (B, T).
         predicted: logits or probabilities (B, T, vocab_size).
 
     Raises:
-        ValueError: if the labels have another rank, as one-hot vectors have, or another length.
+        ValueError: if the labels have another length or another rank, such as one-hot vectors.
     """
     try:
-        shape, wanted = tuple(labels.shape), tuple(predicted.shape[:-1])
-    except ValueError:  # TensorFlow's, of unknown rank
+        shape = tuple(labels.shape)
+        expected = tuple(predicted.shape[:-1])
+    except ValueError:  # from TensorFlow, for an unknown rank
         return
-    if len(shape) == len(wanted) and all(
-        None in pair or pair[0] == pair[1] for pair in zip(shape, wanted, strict=True)
+    if len(shape) == len(expected) and all(
+        None in pair or pair[0] == pair[1] for pair in zip(shape, expected, strict=True)
     ):
         return
-    cure = (
+    remedy = (
         "pass ids, not one-hot vectors"
-        if len(shape) > len(wanted)
+        if len(shape) > len(expected)
         else "pass one id for each prediction"
     )
     raise ValueError(
-        f"labels: expected ids of shape {wanted} for predictions of shape "
-        f"{tuple(predicted.shape)}, got shape {shape}; {cure}."
+        f"labels: expected ids of shape {expected} for predictions of shape "
+        f"{tuple(predicted.shape)}, got shape {shape}; {remedy}."
     )
 
 
@@ -52,9 +53,9 @@ def token_crossentropy(
     The smoothed label puts 1 - e on the true token and spreads e evenly over the vocabulary
     (arXiv:1512.00567, section 7), so the loss is logsumexp(z) - (1 - e) z_true - e mean(z).
 
-    A token whose log-probability is below -1e8 at every position, as an output bias of -1e9 makes
-    it, cannot be predicted. It gets no part of e: the mean is that of the other tokens' logits.
-    This applies to logits, not to probabilities.
+    A token whose log-probability is below -1e8 at every position cannot be predicted. An output
+    bias of -1e9 has this effect. The token gets no part of e: mean(z) is the mean of the other
+    tokens' logits. This applies to logits, not to probabilities.
 
     Args:
         labels: ids (B, T).
@@ -66,25 +67,24 @@ def token_crossentropy(
         float32 (B, T). The values at padding have no meaning.
 
     Raises:
-        ValueError: if the shapes of labels and predictions do not belong together.
+        ValueError: if the shapes of labels and predictions do not match.
     """
     labels = ops.cast(labels, "int32")
     check_labels(labels, predicted)
     if from_logits:
         return _crossentropy_of_logits(labels, ops.cast(predicted, "float32"), label_smoothing)
-    log_probs = ops.log(ops.maximum(ops.cast(predicted, "float32"), SMALLEST))
+    log_probs = ops.log(ops.maximum(ops.cast(predicted, "float32"), MIN_PROBABILITY))
     return -(1.0 - label_smoothing) * _at(labels, log_probs) - label_smoothing * ops.mean(
         log_probs, axis=-1
     )
 
 
 def _crossentropy_of_logits(labels: Tensor, logits: Tensor, label_smoothing: float) -> Tensor:
-    """Compute the same from float32 logits, with an explicit gradient.
+    """Compute `token_crossentropy` of float32 logits, with an explicit gradient.
 
-    The gradient is p - (1 - e) onehot - e / V, where V counts the tokens that can be predicted.
-    Automatic differentiation takes three times as long on a CPU: it computes the exponentials
-    again, and a segment sum over as many segments as there are logits, for the one logit that each
-    label picks.
+    The gradient is p - (1 - e) onehot - e / V, where V is the number of tokens that can be
+    predicted. Automatic differentiation takes three times as long on a CPU: it computes the
+    exponentials again, and for the logits at the labels a segment sum with one segment per logit.
     """
 
     @ops.custom_gradient
@@ -92,7 +92,8 @@ def _crossentropy_of_logits(labels: Tensor, logits: Tensor, label_smoothing: flo
         vocab_size = logits.shape[-1]
         probabilities = ops.softmax(logits, axis=-1)
         normalizer, true = _normalizer_and_true(labels, logits, probabilities)
-        losses, shares = normalizer - (1.0 - label_smoothing) * true, 0.0
+        losses = normalizer - (1.0 - label_smoothing) * true
+        shares = 0.0
         if label_smoothing:
             mean, shares = _spread(logits, normalizer, label_smoothing)
             losses = losses - label_smoothing * mean
@@ -112,19 +113,18 @@ def _crossentropy_of_logits(labels: Tensor, logits: Tensor, label_smoothing: flo
 def projected_crossentropy(
     labels: Tensor, logits: Tensor, x: Tensor, table: Tensor, label_smoothing: float = 0.0
 ) -> Tensor:
-    """Compute `token_crossentropy` of logits that are products of x and a table, with gradients of
-    x and the table.
+    """Compute `token_crossentropy` of logits x table^T, with gradients of x and the table.
 
     The gradient of the logits, which is as large as the logits, is never computed. With p the
-    softmax of the logits and u the upstream gradient of each token's loss, it would be (p - (1 - e)
-    onehot - e / V) u. The products with p are all that is needed, apart from rows and vectors that
-    are added to them:
+    softmax of the logits and u the upstream gradient of each token's loss, it would be
+    (p - (1 - e) onehot - e / V) u. Only its products are needed, which are products with p plus
+    rows and vectors:
 
         dx     = (p table - (1 - e) table[labels] - e mean(table)) u
         dtable = p^T (u x) - (1 - e) (sums of u x by label) - e / V sum(u x)
 
-    Every token counts as one that can be predicted: logits without a bias have no means to rule one
-    out.
+    All tokens count as tokens that can be predicted, since logits without a bias cannot exclude a
+    token.
 
     Args:
         labels: ids (B, T).
@@ -137,11 +137,12 @@ def projected_crossentropy(
         float32 (B, T). The values at padding have no meaning.
 
     Raises:
-        ValueError: if the shapes of labels and logits do not belong together.
+        ValueError: if the shapes of labels and logits do not match.
     """
     labels = ops.cast(labels, "int32")
     check_labels(labels, logits)
-    ids, rows = ops.reshape(labels, (-1,)), ops.reshape(x, (-1, x.shape[-1]))
+    ids = ops.reshape(labels, (-1,))
+    rows = ops.reshape(x, (-1, x.shape[-1]))
     logits = ops.stop_gradient(logits)
 
     @ops.custom_gradient
@@ -154,7 +155,7 @@ def projected_crossentropy(
         normalizer, true = _normalizer_and_true(labels, wide, probabilities)
         losses = ops.reshape(normalizer - (1.0 - label_smoothing) * true, (-1,))
         mean = ops.mean(table, axis=0)
-        # The mean of the logits.
+        # The product is the mean of the logits.
         losses = (
             losses - label_smoothing * ops.matmul(ops.cast(rows, "float32"), mean[:, None])[:, 0]
         )
@@ -184,8 +185,7 @@ def projected_crossentropy(
 
 
 def divergence(logits: Tensor) -> Tensor:
-    """Compute how far the predictions of each row and the next one are apart: (KL(p || q) + KL(q ||
-    p)) / 2, in nats.
+    """Compute the divergence of pairs of rows, (KL(p || q) + KL(q || p)) / 2, in nats.
 
     With p and q the softmax of z and y, it is sum((p - q) (z - y)) / 2: the normalizers cancel.
 
@@ -207,22 +207,23 @@ def divergence(logits: Tensor) -> Tensor:
     @ops.custom_gradient
     def compare(logits: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
         pairs = ops.reshape(ops.cast(logits, "float32"), (-1, 2, *ops.shape(logits)[1:]))
-        # In float16, a bias of -1e9 makes -inf, and the difference of two of them is not a number.
-        pairs = ops.maximum(pairs, LEAST)
+        # In float16, a bias of -1e9 becomes -inf, and the difference of two infinities is NaN.
+        pairs = ops.maximum(pairs, MIN_FLOAT32)
         probabilities = ops.softmax(pairs, axis=-1)
-        gap, change = probabilities[:, 0] - probabilities[:, 1], pairs[:, 0] - pairs[:, 1]
+        gap = probabilities[:, 0] - probabilities[:, 1]
+        difference = pairs[:, 0] - pairs[:, 1]
 
         def gradient(upstream: Tensor) -> Tensor:
-            # For each row p (c - sum(p c)), by way of p, and p - q, by way of z. The other row's
-            # has the opposite sign.
-            mean = ops.sum(probabilities * change[:, None], axis=-1, keepdims=True)
-            slopes = (probabilities * (change[:, None] - mean) + gap[:, None]) * (
+            # With d the difference of the logits, each row has a gradient p (d - sum(p d)) through
+            # p, and p - q through z. The gradient of the other row has the opposite sign.
+            mean = ops.sum(probabilities * difference[:, None], axis=-1, keepdims=True)
+            slopes = (probabilities * (difference[:, None] - mean) + gap[:, None]) * (
                 upstream[:, None, :, None] / 2
             )
             slopes = ops.concatenate([slopes[:, :1], -slopes[:, 1:]], axis=1)
             return ops.cast(ops.reshape(slopes, ops.shape(logits)), logits.dtype)
 
-        return ops.sum(gap * change, axis=-1) / 2, gradient
+        return ops.sum(gap * difference, axis=-1) / 2, gradient
 
     return compare(logits)
 
@@ -230,8 +231,9 @@ def divergence(logits: Tensor) -> Tensor:
 def _spread(logits: Tensor, normalizer: Tensor, label_smoothing: float) -> tuple[Tensor, Tensor]:
     """Spread the smoothed part of the labels over the tokens that can be predicted.
 
-    With n the normalizer, every n - z is at least 0, so that the mean of n - z, times V, is more
-    than -NEVER if one of them is. If it is not, as in most models, no logit needs to be looked at.
+    With n the normalizer, every n - z is at least 0, so the mean of n - z, times V, is above
+    -MIN_LOG_PROB if any n - z is. In most models it is not. Then all tokens can be predicted, and
+    the logits need not be compared one by one.
 
     Args:
         logits: z, float32 (…, V).
@@ -244,55 +246,50 @@ def _spread(logits: Tensor, normalizer: Tensor, label_smoothing: float) -> tuple
     vocab_size = logits.shape[-1]
     mean = ops.mean(logits, axis=-1)
 
-    def over_some() -> tuple[Tensor, Tensor]:
+    def over_predictable() -> tuple[Tensor, Tensor]:
         log_probs = ops.reshape(logits - normalizer[..., None], (-1, vocab_size))
-        predictable = ops.greater(ops.max(log_probs, axis=0), NEVER)
+        predictable = ops.greater(ops.max(log_probs, axis=0), MIN_LOG_PROB)
         count = ops.sum(ops.cast(predictable, "float32"))
-        return ops.sum(
-            ops.where(predictable, logits, 0.0), axis=-1
-        ) / count, label_smoothing / count * ops.cast(predictable, "float32")
+        mean = ops.sum(ops.where(predictable, logits, 0.0), axis=-1) / count
+        return mean, label_smoothing / count * ops.cast(predictable, "float32")
 
-    all_predictable = ops.max(normalizer - mean) * vocab_size < -NEVER
+    all_predictable = ops.max(normalizer - mean) * vocab_size < -MIN_LOG_PROB
     return ops.cond(
         all_predictable,
         lambda: (mean, ops.full((vocab_size,), label_smoothing / vocab_size)),
-        over_some,
+        over_predictable,
     )
 
 
 def _normalizer_and_true(
     labels: Tensor, logits: Tensor, probabilities: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return logsumexp(z) and z_true for logits z and their softmax."""
-    true = _at(labels, logits)
-    return _normalizer(true, _at(labels, probabilities), logits, probabilities), true
+    """Return logsumexp(z) and z_true for logits z and their softmax p.
 
-
-def _normalizer(
-    true: Tensor, true_probability: Tensor, logits: Tensor, probabilities: Tensor
-) -> Tensor:
-    """Return logsumexp(z), which is z_j - log(p_j) for every j.
-
-    Using the true token for j saves two passes over all logits. If its probability is too small for
-    a logarithm, the most probable token is used instead: its probability is at least 1 / V.
+    For every j, logsumexp(z) is z_j - log(p_j). Using the true token for j saves two passes over
+    all logits. If its probability is too small for a logarithm, the most probable token is used
+    instead: its probability is at least 1 / V.
     """
-    return ops.cond(
-        ops.min(true_probability) > SMALLEST,
+    true = _at(labels, logits)
+    true_probability = _at(labels, probabilities)
+    normalizer = ops.cond(
+        ops.min(true_probability) > MIN_PROBABILITY,
         lambda: true - ops.log(true_probability),
         lambda: ops.max(logits, axis=-1) - ops.log(ops.max(probabilities, axis=-1)),
     )
+    return normalizer, true
 
 
 def _at(labels: Tensor, values: Tensor) -> Tensor:
-    """Pick from values (…, V) the one at each label (…)."""
+    """Return the value at each label (…) from values (…, V)."""
     return ops.take_along_axis(values, labels[..., None], axis=-1)[..., 0]
 
 
 def _add_at(labels: Tensor, rows: Tensor, values: Tensor) -> Tensor:
-    """Add to each of the rows (B*T, V) a value of (B, T), at its label."""
+    """Add values (B, T) to rows (B*T, V) at the labels (B, T)."""
     flat = ops.reshape(labels, (-1,))
-    places = ops.stack([ops.arange(ops.shape(flat)[0]), flat], axis=-1)
-    return ops.scatter_update(rows, places, ops.reshape(values, (-1,)), reduction="add")
+    indices = ops.stack([ops.arange(ops.shape(flat)[0]), flat], axis=-1)
+    return ops.scatter_update(rows, indices, ops.reshape(values, (-1,)), reduction="add")
 
 
 def real_tokens(labels: Tensor) -> Tensor:
@@ -301,9 +298,7 @@ def real_tokens(labels: Tensor) -> Tensor:
 
 
 def shared_by_devices() -> bool:
-    """Return whether several devices share the current batch under `tf.distribute`, each computing
-    a part of it.
-    """
+    """Return whether several devices share the current batch under `tf.distribute`."""
     if keras.backend.backend() != "tensorflow":
         return False
     import tensorflow as tf
@@ -313,9 +308,7 @@ def shared_by_devices() -> bool:
 
 
 def _over_devices(count: Tensor) -> Tensor:
-    """Return the sum of a scalar over the devices that share a batch under `tf.distribute`, and the
-    scalar itself elsewhere.
-    """
+    """Return the sum of a scalar over the devices that share a batch, or the scalar itself."""
     if not shared_by_devices():
         return count
     import tensorflow as tf
@@ -325,8 +318,9 @@ def _over_devices(count: Tensor) -> Tensor:
 
 @keras.saving.register_keras_serializable(package="tfk_transformer")
 class LabelSmoothedCrossentropy(keras.losses.Loss):
-    """Compute the mean cross-entropy over the tokens of a batch. Padding, id 0, is left out of both
-    the sum and the count.
+    """Compute the mean cross-entropy over the tokens of a batch.
+
+    Padding, id 0, is left out of both the sum and the count.
 
     Args:
         label_smoothing: probability that is spread evenly over the vocabulary. Defaults to 0.1, the
@@ -341,8 +335,8 @@ class LabelSmoothedCrossentropy(keras.losses.Loss):
         **kwargs: arguments of `keras.losses.Loss`.
 
     Raises:
-        ValueError: if `label_smoothing` is not in [0, 1), or `consistency` is negative, or positive
-            for probabilities.
+        ValueError: if `label_smoothing` is not in [0, 1), if `consistency` is negative, or if it is
+            positive for a model that returns probabilities.
     """
 
     def __init__(
@@ -360,8 +354,8 @@ class LabelSmoothedCrossentropy(keras.losses.Loss):
                 "uses 0.1."
             )
         if not consistency >= 0 or (consistency and not from_logits):
-            wanted = "at least 0" if from_logits else "0 for a model that returns probabilities"
-            raise ValueError(f"consistency: expected {wanted}, got {consistency}.")
+            expected = "at least 0" if from_logits else "0 for a model that returns probabilities"
+            raise ValueError(f"consistency: expected {expected}, got {consistency}.")
         self.label_smoothing = label_smoothing
         self.from_logits = from_logits
         self.consistency = consistency
@@ -375,8 +369,8 @@ class LabelSmoothedCrossentropy(keras.losses.Loss):
 
         Returns:
             A float32 scalar, 0 for a batch of padding only. If several devices share a batch under
-            `tf.distribute`, each device's part of the mean: Keras adds up the gradients of the
-            parts.
+            `tf.distribute`, it is each device's part of the mean, since Keras adds the gradients
+            of the parts.
 
         Raises:
             ValueError: if labels are not ids of the shape (B, T).
@@ -397,7 +391,5 @@ class LabelSmoothedCrossentropy(keras.losses.Loss):
 
     def get_config(self) -> dict[str, object]:
         """Return the arguments of the constructor."""
-        own = {
-            name: getattr(self, name) for name in ("label_smoothing", "from_logits", "consistency")
-        }
-        return {**super().get_config(), **own}
+        names = ("label_smoothing", "from_logits", "consistency")
+        return {**super().get_config(), **{name: getattr(self, name) for name in names}}

@@ -8,7 +8,7 @@ from tfk_transformer.losses import check_labels, real_tokens, token_crossentropy
 
 
 class TokenMean(keras.metrics.Mean):
-    """Base of the metrics that average a value of each token. Padding, id 0, is left out."""
+    """Base of the metrics that average a value over tokens. Padding, id 0, is left out."""
 
     def update_state(self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor = None) -> None:
         """Add a batch.
@@ -35,8 +35,9 @@ class TokenMean(keras.metrics.Mean):
 
 @keras.saving.register_keras_serializable(package="tfk_transformer")
 class TokenAccuracy(TokenMean):
-    """Compute the share of tokens whose most probable prediction is the true token. Padding, id 0,
-    is left out.
+    """Compute the share of tokens whose most probable prediction is the true token.
+
+    Padding, id 0, is left out.
 
     Args:
         name: name of the metric. Defaults to "accuracy".
@@ -49,8 +50,8 @@ class TokenAccuracy(TokenMean):
     def _values(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         labels = ops.cast(y_true, "int32")
         check_labels(labels, y_pred)
-        # `ops.argmax` passes over the vocabulary six times, to tell 0 from -0, and takes three
-        # times as long.
+        # `ops.argmax` takes three times as long: it passes over the vocabulary six times, to
+        # distinguish 0 from -0.
         best = ops.top_k(y_pred, 1)[1][..., 0]
         return ops.cast(ops.equal(labels, ops.cast(best, "int32")), "float32")
 
@@ -58,6 +59,7 @@ class TokenAccuracy(TokenMean):
 @keras.saving.register_keras_serializable(package="tfk_transformer")
 class Perplexity(TokenMean):
     """Compute the exponential of the mean cross-entropy of the tokens, without label smoothing.
+
     Padding, id 0, is left out.
 
     Args:

@@ -7,12 +7,12 @@ from tfk_transformer.keras_internals import adam_moments
 
 
 class _OnePass:
-    """Update each variable with TensorFlow's own operation for Adam; Keras passes a dozen times
-    over weights and moments.
+    """Update each variable with TensorFlow's operation for Adam.
 
-    The formula is the one of Keras, from the end of section 2 of the paper (arXiv:1412.6980). If
-    the gradient of an embedding comes in slices, the slices of a row are added up before they are
-    clipped and squared. Keras 3.15 does this slice by slice.
+    Keras passes a dozen times over weights and moments. The formula is the same, from the end of
+    section 2 of the paper (arXiv:1412.6980). If the gradient of an embedding consists of slices,
+    the slices of a row are added before they are clipped and squared. Keras 3.15 clips and squares
+    each slice.
     """
 
     def apply(
@@ -57,13 +57,15 @@ class _OnePass:
 
 @keras.saving.register_keras_serializable(package="tfk_transformer")
 class Adam(_OnePass, keras.optimizers.Adam):
-    """`keras.optimizers.Adam`, in half the time on a CPU under TensorFlow. Do not use it under
-    `tf.distribute`.
+    """`keras.optimizers.Adam`, in half the time on a CPU under TensorFlow.
+
+    Do not use it under `tf.distribute`.
     """
 
 
 @keras.saving.register_keras_serializable(package="tfk_transformer")
 class AdamW(_OnePass, keras.optimizers.AdamW):
-    """`keras.optimizers.AdamW`, in half the time on a CPU under TensorFlow. Do not use it under
-    `tf.distribute`.
+    """`keras.optimizers.AdamW`, in half the time on a CPU under TensorFlow.
+
+    Do not use it under `tf.distribute`.
     """

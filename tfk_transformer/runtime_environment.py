@@ -1,6 +1,4 @@
-"""The process that the library runs in: processors, optional packages, and how TensorFlow
-starts.
-"""
+"""The environment of the process: processors, memory, optional packages, TensorFlow's start."""
 
 import contextlib
 import gc
@@ -11,8 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-# The extra of pyproject.toml that installs a package, by the name that the package is imported
-# under.
+# The extra of pyproject.toml that installs a package, by the import name of the package.
 EXTRAS = {
     "apache_beam": "beam",
     "backports": "zstd",
@@ -69,22 +66,17 @@ def usable_processors(root: Path = Path("/")) -> int:
 
 
 def _cpu_quotas(root: Path) -> Iterator[float]:
-    """Yield the CPU quotas, in processors, of this process's control groups and of all groups
-    around them.
-    """
+    """Yield the CPU quotas, in processors, of this process's control groups and their parents."""
     for line in _read(root / "proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         read: Callable[[Path], float | None] = _quota_v1 if controllers else _quota_v2
         if not controllers or "cpu" in controllers.split(","):
             top = root / "sys/fs/cgroup" / controllers
             group = top / path.lstrip("/")
-            # Inside a container the path may be the host's, which is not there; the quota then
-            # stands at the top.
-            for folder in (
-                group,
-                *(parent for parent in group.parents if parent.is_relative_to(top)),
-            ):
-                if (quota := read(folder)) is not None:
+            # Inside a container, the path may be the host's path, which does not exist there. The
+            # quota is then in the top folder.
+            for folder in (group, *group.parents):
+                if folder.is_relative_to(top) and (quota := read(folder)) is not None:
                     yield quota
 
 
@@ -103,8 +95,7 @@ def _quota_v1(folder: Path) -> float | None:
 
 
 def available_memory(root: Path = Path("/")) -> float:
-    """Return the bytes of memory that this process can still take; infinity where the system does
-    not tell.
+    """Return the bytes of memory that this process can still allocate, or infinity if unknown.
 
     The limits of the machine, of the control groups (which containers set), and of the process
     (`ulimit -v`) count.
@@ -112,8 +103,8 @@ def available_memory(root: Path = Path("/")) -> float:
     Args:
         root: the folder that holds `proc` and `sys`.
     """
-    found = re.search(r"^MemAvailable:\s+(\d+) kB", _read(root / "proc/meminfo"), re.MULTILINE)
-    free = [float(found[1]) * 1024] if found else []
+    match = re.search(r"^MemAvailable:\s+(\d+) kB", _read(root / "proc/meminfo"), re.MULTILINE)
+    free = [float(match[1]) * 1024] if match else []
     for name, limit, used in (
         ("", "memory.max", "memory.current"),
         ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
@@ -125,13 +116,13 @@ def available_memory(root: Path = Path("/")) -> float:
 
 
 def instructions(root: Path = Path("/")) -> set[str]:
-    """Return the instruction sets of the processors as Linux names them; nothing on other systems.
+    """Return the instruction sets of the processors with their Linux names; empty without Linux.
 
     Args:
         root: the folder that holds `proc`.
     """
-    found = re.search(r"(?m)^(?:flags|Features)\s*: (.+)$", _read(root / "proc/cpuinfo"))
-    return set(found[1].split()) if found else set()
+    match = re.search(r"(?m)^(?:flags|Features)\s*: (.+)$", _read(root / "proc/cpuinfo"))
+    return set(match[1].split()) if match else set()
 
 
 def _address_space() -> float:
@@ -156,8 +147,9 @@ def _read(file: Path) -> str:
 
 
 def with_install_line(error: ImportError) -> ImportError:
-    """Return an ImportError that names the `pip install` line for a missing optional package, or
-    else the error itself.
+    """Return an ImportError with the `pip install` line of a missing optional package.
+
+    For other packages, return the error itself.
     """
     package = (error.name or "").partition(".")[0]
     if package not in EXTRAS:
@@ -172,26 +164,23 @@ def with_install_line(error: ImportError) -> ImportError:
 
 
 def load_backend() -> None:
-    """Import TensorFlow for training, without its start-up notes, unless the environment selects
-    another Keras backend.
-    """
+    """Import TensorFlow for training, unless the environment selects another Keras backend."""
     if os.environ.get("KERAS_BACKEND", "tensorflow") == "tensorflow":
         use_onednn()
         load_tensorflow()
 
 
 def use_onednn() -> None:
-    """Let TensorFlow multiply with oneDNN on every x86-64 processor, if it is not loaded yet.
+    """Enable oneDNN in TensorFlow on all x86-64 processors, if TensorFlow is not loaded yet.
 
-    By itself it does so only with AVX-512 VNNI. What the environment already decides stays as it
-    is.
+    By default, TensorFlow uses oneDNN only with AVX-512 VNNI. A value in the environment has
+    precedence.
     """
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
 
 def load_tensorflow() -> None:
-    """Import TensorFlow and TensorFlow Text for a program whose output people read: without notes
-    and with its log off.
+    """Import TensorFlow and TensorFlow Text without their start-up notes and log messages.
 
     Raises:
         ImportError: if one of them is not installed, with the line that installs it.
@@ -205,16 +194,16 @@ def load_tensorflow() -> None:
     except ImportError as error:
         raise with_install_line(error) from error
     if first:
-        # Tracing makes many objects, and each full collection of garbage would visit those of the
-        # packages.
+        # Tracing creates many objects. Without this, each full garbage collection would also visit
+        # the objects of the packages.
         gc.freeze()
 
 
 @contextlib.contextmanager
 def _without_jax() -> Iterator[None]:
-    """Hide JAX in this block, if it is not loaded yet.
+    """Hide JAX in this block, if JAX is not loaded yet.
 
-    TensorFlow imports it, where it is installed, for `TFLiteConverter.experimental_from_jax`, which
+    If JAX is installed, TensorFlow imports it for `TFLiteConverter.experimental_from_jax`, which
     takes up to 0.8 s.
     """
     if "jax" in sys.modules:
@@ -228,17 +217,16 @@ def _without_jax() -> Iterator[None]:
 
 
 def keep_tensor_memory() -> None:
-    """Let TensorFlow keep the memory of tensors for the tensors that follow, if it has not run its
-    first operation yet.
+    """Let TensorFlow reuse the memory of tensors, if it has not run its first operation yet.
 
-    Otherwise, on processors for which its oneDNN operations are off (x86-64 without AVX-512 VNNI),
-    it takes every large tensor from the system and gives it back, and mapping those pages takes up
-    to a third of the time of training. What the environment already decides stays as it is.
+    On processors without oneDNN operations (x86-64 without AVX-512 VNNI), TensorFlow otherwise
+    allocates the memory of each large tensor from the system and frees it. Mapping its pages takes
+    up to a third of the training time. Values in the environment have precedence.
     """
     os.environ.setdefault("TF_CPU_ALLOCATOR_USE_BFC", "true")
     if hasattr(os, "sysconf"):  # not on Windows
         total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        # TensorFlow's own limit is 64 GB, whatever the machine has.
+        # TensorFlow's default limit is 64 GB on all machines.
         os.environ.setdefault("TF_CPU_BFC_MEM_LIMIT_IN_MB", str(total // 2**20))
 
 
@@ -246,11 +234,12 @@ _tensorflow_process: int | None = None  # the process in which this library firs
 
 
 def check_process() -> None:
-    """Refuse to run TensorFlow in a fork of the process that ran it first: TensorFlow's threads are
-    not there, and it would wait for ever.
+    """Refuse to run TensorFlow in a fork of the process that ran it first.
+
+    The fork has no threads of TensorFlow, so TensorFlow would wait forever.
 
     Raises:
-        RuntimeError: with what to do instead.
+        RuntimeError: in a fork, with the alternatives.
     """
     global _tensorflow_process
     if _tensorflow_process is None:
@@ -258,27 +247,26 @@ def check_process() -> None:
     elif _tensorflow_process != os.getpid():
         raise RuntimeError(
             f"TensorFlow already ran in process {_tensorflow_process}, and this process "
-            f"{os.getpid()} is a fork of it, in which TensorFlow "
-            "would wait for ever. Load the model after the fork in each process, start processes "
-            "by 'spawn', or use OnnxTranslator, which "
-            "works after a fork."
+            f"{os.getpid()} is a fork of it, in which TensorFlow would wait for ever. Load the "
+            "model after the fork in each process, start processes by 'spawn', or use "
+            "OnnxTranslator, which works after a fork."
         )
 
 
 @contextlib.contextmanager
 def without_start_up_notes() -> Iterator[None]:
-    """Drop the notes that TensorFlow writes to standard error while it is imported; everything else
-    appears at the end.
+    """Drop the notes that TensorFlow writes to standard error during its import.
 
-    TensorFlow writes these notes before its log starts, so that no log level silences them. Nothing
-    is dropped in a process that sets TF_CPP_MIN_LOG_LEVEL to 0, or that has no standard error.
+    All other output appears at the end of the block. TensorFlow writes these notes before its log
+    starts, so that no log level silences them. Nothing is dropped in a process that sets
+    TF_CPP_MIN_LOG_LEVEL to 0, or that has no standard error.
     """
     import tempfile  # only here: it takes longer to import than the rest of this module
 
     if "tensorflow" in sys.modules or not _is_open(2):
         yield
         return
-    kept = os.dup(2)
+    stderr = os.dup(2)
     try:
         with tempfile.TemporaryFile() as notes:
             sys.stderr.flush()
@@ -287,14 +275,14 @@ def without_start_up_notes() -> Iterator[None]:
                 yield
             finally:
                 sys.stderr.flush()
-                os.dup2(kept, 2)
+                os.dup2(stderr, 2)
                 notes.seek(0)
-                shown = os.environ.get("TF_CPP_MIN_LOG_LEVEL") == "0"
+                keep = os.environ.get("TF_CPP_MIN_LOG_LEVEL") == "0"
                 os.write(
-                    2, b"".join(line for line in notes if shown or not START_UP_NOTE.match(line))
+                    2, b"".join(line for line in notes if keep or not START_UP_NOTE.match(line))
                 )
     finally:
-        os.close(kept)
+        os.close(stderr)
 
 
 def _is_open(descriptor: int) -> bool:

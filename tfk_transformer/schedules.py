@@ -10,8 +10,7 @@ from tfk_transformer.array_types import Tensor
 
 @keras.saving.register_keras_serializable(package="tfk_transformer")
 class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
-    """Raise the learning rate linearly to a peak, then lower it with the inverse square root of the
-    training step.
+    """Raise the learning rate linearly to a peak, then lower it with the inverse root of the step.
 
     The schedule of "Attention Is All You Need" (arXiv:1706.03762, equation 3) has the peak
     (model_dim * warmup_steps) ** -0.5; `InverseSquareRoot.paper` returns it.
@@ -35,14 +34,13 @@ class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
 
     @classmethod
     def paper(cls, model_dim: int, warmup_steps: int = 4000) -> Self:
-        """Return the schedule model_dim ** -0.5 * min(step ** -0.5, step * warmup_steps **
-        -1.5).
-        """
+        """Return model_dim ** -0.5 * min(step ** -0.5, step * warmup_steps ** -1.5)."""
         return cls((model_dim * warmup_steps) ** -0.5, warmup_steps)
 
     def __call__(self, step: Tensor) -> Tensor:
-        """Return the learning rate of a training step, a float32 scalar. Keras counts steps from 0,
-        the formula from 1.
+        """Return the learning rate of a training step, a float32 scalar.
+
+        Keras counts steps from 0, the formula from 1.
         """
         step = ops.cast(step, "float32") + 1.0
         return self.peak * ops.minimum(step / self.warmup_steps, ops.sqrt(self.warmup_steps / step))

@@ -6,7 +6,7 @@ import onnxruntime
 
 from engines.batches import Search, own_settings, padded_batches, unpadded
 from tfk_transformer.export.runtime.sessions import Sessions, are_small, read_metadata
-from tfk_transformer.inference.setting_checks import checked_settings, setting_arrays
+from tfk_transformer.inference.setting_checks import resolve_settings, setting_arrays
 
 
 class Engine:
@@ -28,7 +28,7 @@ class Engine:
         """Run one batch after the other, or some side by side: the longest first, as
         `OnnxTranslator` does.
         """
-        settings = setting_arrays(checked_settings(own_settings(search), self.rules), self.rules)
+        settings = setting_arrays(resolve_settings(own_settings(search), self.rules), self.rules)
         session = self.sessions.open(
             self.threads, are_small(len(rows), search.batch_size, search.beam_size)
         )

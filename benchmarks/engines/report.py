@@ -77,7 +77,7 @@ class Report(NamedTuple):
         print_tables(self.conditions, (self.speeds(), self.needs()))
 
     def write_markdown(self, path: Path) -> None:
-        """Write both tables as docs/performance.md has them."""
+        """Write both tables as benchmarks/decoding.md has them."""
         write_markdown(path, self.conditions, (self.speeds(), self.needs()))
 
     def write_json(self, path: Path) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from tfk_transformer.export.runtime.sessions import OnnxFile, open_onnx_file, required
 from tfk_transformer.inference.interface import LoadedModel
 from tfk_transformer.inference.results import Classification, to_classifications
-from tfk_transformer.inference.text_batches import check_texts, in_batches
+from tfk_transformer.inference.text_batches import check_texts, run_in_batches
 
 
 class OnnxClassifier(LoadedModel):
@@ -23,8 +23,8 @@ class OnnxClassifier(LoadedModel):
             Default: the number of processors.
 
     Raises:
-        ValueError: if the file is not a classifier's ONNX file of this project that takes text, or
-            `threads` is less than 1.
+        ValueError: if the file is not a classifier that this project exported and that takes text,
+            or `threads` is less than 1.
     """
 
     _refusal = "expected a translator, got a classifier; use classify."
@@ -42,14 +42,12 @@ class OnnxClassifier(LoadedModel):
     def classify(self, texts: Sequence[str], *, batch_size: int = 64) -> list[Classification]:
         """Classify texts; see `ClassifierProtocol.classify`."""
         check_texts(texts)
-        session, at_once = self._file.session(len(texts))
+        session, concurrency = self._file.session(len(texts))
 
         def run(batch: Sequence[str]) -> Sequence[Any]:
-            found: Sequence[Any] = session.run(
+            return session.run(
                 ["label", "probability", "probabilities"], {"text": np.array(batch, object)}
             )
-            return found
 
-        return to_classifications(
-            texts, in_batches(texts, batch_size, run, at_once=at_once), self.labels, self.max_length
-        )
+        rows = run_in_batches(texts, batch_size, run, concurrency=concurrency)
+        return to_classifications(texts, rows, self.labels, self.max_length)

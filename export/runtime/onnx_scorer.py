@@ -18,8 +18,9 @@ from tfk_transformer.inference.pair_scoring import PairScorer
 if TYPE_CHECKING:
     from tfk_transformer.inference.token_scoring import Tokenizers
 
-# In the file's metadata: SentencePiece models in base 64.
-SOURCE_TOKENIZER, TARGET_TOKENIZER = "source_tokenizer", "target_tokenizer"
+# Keys of the file's metadata, with SentencePiece models in base 64.
+SOURCE_TOKENIZER = "source_tokenizer"
+TARGET_TOKENIZER = "target_tokenizer"
 OUTPUTS = ("token_log_probs", "log_probability", "attention")
 
 
@@ -31,7 +32,7 @@ class OnnxScorer(PairScorer):
         threads: threads inside operators. Default: the number of processors.
 
     Raises:
-        ValueError: if the file is not an ONNX file of this project that scores.
+        ValueError: if the file is not an ONNX file that this project exported for scoring.
     """
 
     _refusal = (
@@ -40,7 +41,8 @@ class OnnxScorer(PairScorer):
     )
 
     def __init__(self, path: str | PathLike[str], threads: int | None = None) -> None:
-        self._path, self._threads = Path(path), threads
+        self._path = Path(path)
+        self._threads = threads
         self._session = open_session(path, threads)
         self.metadata = read_metadata(self._session, path)
         if "target_ids" not in [value.name for value in self._session.get_inputs()]:
@@ -51,7 +53,7 @@ class OnnxScorer(PairScorer):
         self.max_length: int = self.metadata["config"]["max_length"]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle path and threads: the file is opened anew where it is unpickled."""
+        """Pickle the path and the threads: the file is opened again where it is unpickled."""
         return type(self), (self._path.absolute(), self._threads)
 
     def score_ids(
@@ -61,15 +63,13 @@ class OnnxScorer(PairScorer):
 
         Args:
             source_ids: integers (N, S), tokens and end token, padded with 0.
-            target_ids: integers (N, T), likewise.
+            target_ids: integers (N, T), in the same form.
 
         Returns:
-            The log-probability of each token, float32 (N, T), 0 at padding, and their sums (N,);
-            NaN where a side is too long.
+            The log-probability of each token, float32 (N, T), 0 at padding, and their sums (N,).
+            They are NaN where a source or a target is too long.
         """
-        token_log_probs, log_probability = self.score_arrays(
-            source_ids, target_ids, attention=False
-        )
+        token_log_probs, log_probability = self._run(OUTPUTS[:2], source_ids, target_ids)
         return token_log_probs, log_probability
 
     def attention(self, source_ids: ArrayLike, target_ids: ArrayLike) -> np.ndarray:
@@ -97,17 +97,15 @@ class OnnxScorer(PairScorer):
                 f"source_ids, target_ids: expected shapes (N, S) and (N, T), got {shapes[0]} and "
                 f"{shapes[1]}."
             )
-        found: list[np.ndarray] = self._session.run(outputs, ids)
-        return found
+        return self._session.run(outputs, ids)
 
     def _scored(
         self, sources: Sequence[str], targets: Sequence[str], batch_size: int, attention: bool
     ) -> list[tuple[Any, ...]]:
         from tfk_transformer.inference.token_scoring import score_in_batches, scoring_of_texts
 
-        run = scoring_of_texts(
-            self._tokenizers, functools.partial(self.score_arrays, attention=attention)
-        )
+        score = functools.partial(self.score_arrays, attention=attention)
+        run = scoring_of_texts(self._tokenizers, score)
         return score_in_batches(sources, targets, batch_size, self.max_length, run)
 
     @functools.cached_property
@@ -115,18 +113,15 @@ class OnnxScorer(PairScorer):
         from tfk_transformer.inference.token_scoring import Tokenizers
         from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
-        source, target = (
-            SubwordTokenizer(self._tokenizer_model(name))
-            for name in (SOURCE_TOKENIZER, TARGET_TOKENIZER)
-        )
-        return Tokenizers(
-            source, target, required(self.metadata["config"], "architecture", self._path)
-        )
+        source = SubwordTokenizer(self._tokenizer_model(SOURCE_TOKENIZER))
+        target = SubwordTokenizer(self._tokenizer_model(TARGET_TOKENIZER))
+        architecture = required(self.metadata["config"], "architecture", self._path)
+        return Tokenizers(source, target, architecture)
 
     def _tokenizer_model(self, name: str) -> bytes:
-        found = self._session.get_modelmeta().custom_metadata_map.get(name, "")
+        text = self._session.get_modelmeta().custom_metadata_map.get(name, "")
         try:
-            model = base64.b64decode(found, validate=True)
+            model = base64.b64decode(text, validate=True)
         except ValueError:
             model = b""
         if not model:

@@ -26,7 +26,7 @@ from tfk_transformer.inference.base_translator import (
     Request,
     refuse_uncached,
 )
-from tfk_transformer.inference.setting_checks import Rules, checked_settings, setting_arrays
+from tfk_transformer.inference.setting_checks import Rules, resolve_settings, setting_arrays
 
 if TYPE_CHECKING:
     from tfk_transformer.inference.token_scoring import Tokenizers
@@ -35,10 +35,9 @@ if TYPE_CHECKING:
 class OnnxTranslator(BaseTranslator):
     """Translate with `translate.onnx` or `translate.int8.onnx`.
 
-    Some methods need further files of the same export in the same folder: `stream` those of the
-    format onnx_steps, scores of given pairs `score.onnx`, and `translate` with `token_scores` or
-    `attention` `score.onnx` and `generate.onnx`,
-    and the package sentencepiece.
+    Some methods need more files of the same export in the same folder. `stream` needs the files of
+    the format onnx_steps. `score` and `score_tokens` need `score.onnx`. `translate` with
+    `token_scores` or `attention` needs `score.onnx`, `generate.onnx` and the package sentencepiece.
 
     Args:
         path: the file, or an open `OnnxFile`.
@@ -46,8 +45,8 @@ class OnnxTranslator(BaseTranslator):
             Default: the number of processors.
 
     Raises:
-        ValueError: if the file is not a translator's ONNX file of this project that takes text, or
-            `threads` is less than 1.
+        ValueError: if the file is not a translator that this project exported and that takes text,
+            or `threads` is less than 1.
     """
 
     def __init__(self, path: str | PathLike[str] | OnnxFile, threads: int | None = None) -> None:
@@ -62,22 +61,21 @@ class OnnxTranslator(BaseTranslator):
 
     def _search(self, request: Request, settings: dict[str, Any]) -> BatchSearch:
         refuse_uncached(request.use_cache)
-        chosen = checked_settings(settings, self._rules)
-        # The file has the defaults of the others.
-        scalars = setting_arrays({name: chosen[name] for name in settings}, self._rules)
-        small = are_small(request.texts, request.batch_size, chosen["beam_size"])
+        resolved = resolve_settings(settings, self._rules)
+        # The file has the defaults of the other settings.
+        scalars = setting_arrays({name: resolved[name] for name in settings}, self._rules)
+        small = are_small(request.texts, request.batch_size, resolved["beam_size"])
         if request.details:
             return self._detailed_search(scalars, request.attention, small)
-        session, at_once = self._file.session(request.texts, small)
+        session, concurrency = self._file.session(request.texts, small)
 
         def run(texts: Sequence[str], prefixes: Sequence[str]) -> Sequence[Any]:
             inputs = {"text": np.array(texts, object), **scalars}
             if any(prefixes):
                 inputs["prefix"] = np.array(prefixes, object)
-            found: Sequence[Any] = session.run(["translations", "scores"], inputs)
-            return found
+            return session.run(["translations", "scores"], inputs)
 
-        return BatchSearch(run, at_once)
+        return BatchSearch(run, concurrency)
 
     def _detailed_search(
         self, scalars: dict[str, np.ndarray], attention: bool, small: bool
@@ -85,23 +83,18 @@ class OnnxTranslator(BaseTranslator):
         """Return the search over ids with `generate.onnx`, whose hypotheses `score.onnx` scores."""
         from tfk_transformer.inference.token_scoring import search_with_details
 
-        scorer, session = self._scorer_of_details, self._over_ids.open(self._file.threads, small)
+        scorer = self._detail_scorer
+        session = self._id_sessions.open(self._file.threads, small)
 
         def generate(
             source_ids: np.ndarray, prefix_ids: np.ndarray
         ) -> tuple[np.ndarray, np.ndarray]:
-            ids, scores = session.run(
-                ["ids", "scores"], {"source_ids": source_ids, "prefix_ids": prefix_ids, **scalars}
-            )
+            inputs = {"source_ids": source_ids, "prefix_ids": prefix_ids, **scalars}
+            ids, scores = session.run(["ids", "scores"], inputs)
             return ids, scores
 
-        return BatchSearch(
-            search_with_details(
-                self._tokenizers,
-                generate,
-                functools.partial(scorer.score_arrays, attention=attention),
-            )
-        )
+        score = functools.partial(scorer.score_arrays, attention=attention)
+        return BatchSearch(search_with_details(self._tokenizers, generate, score))
 
     def stream(self, text: str, **settings: float) -> Iterator[str]:
         """Translate one text and yield parts of its translation as they are decoded; see
@@ -126,36 +119,39 @@ class OnnxTranslator(BaseTranslator):
 
     @functools.cached_property
     def _scorer(self) -> OnnxScorer:
-        return OnnxScorer(self._beside(SCORE_FILE, "score, score_tokens"), self._file.threads)
+        return OnnxScorer(self._export_file(SCORE_FILE, "score, score_tokens"), self._file.threads)
 
     @property
-    def _scorer_of_details(self) -> OnnxScorer:
-        """The scorer, which has the weights of this file unless these are rounded."""
+    def _detail_scorer(self) -> OnnxScorer:
+        """The scorer, which has the same weights as this file unless they are rounded here."""
         if self.metadata.get("profile") == "int8":
             raise ValueError(
                 "token_scores, attention: expected a file with float32 weights, got "
-                f"{self._file.path}, whose rounded weights "
-                f"{SCORE_FILE} does not have; use {TRANSLATE_FILE}."
+                f"{self._file.path}, whose rounded weights {SCORE_FILE} does not have; use "
+                f"{TRANSLATE_FILE}."
             )
-        self._beside(SCORE_FILE, "token_scores, attention")
+        self._export_file(SCORE_FILE, "token_scores, attention")
         return self._scorer
 
     @functools.cached_property
-    def _over_ids(self) -> Sessions:
+    def _id_sessions(self) -> Sessions:
         """The sessions of the same search over ids."""
-        return Sessions(self._beside(GENERATE_FILE, "token_scores, attention"))
+        return Sessions(self._export_file(GENERATE_FILE, "token_scores, attention"))
 
-    def _beside(self, name: str, wanted: str) -> Path:
+    def _export_file(self, name: str, methods: str) -> Path:
         """Return the path of another file of the export.
 
+        Args:
+            name: the name of the file.
+            methods: the methods or arguments that need the file, for errors.
+
         Raises:
-            ValueError: if it is not there.
+            ValueError: if the file is missing.
         """
         path = self._file.path.parent / name
         if not path.is_file():
             raise ValueError(
-                f"{wanted}: expected {name} beside {self._file.path}, which is not there; copy it "
-                "from the same export, "
-                "or export the bundle again with the format onnx."
+                f"{methods}: expected {name} beside {self._file.path}, which is not there; copy it "
+                "from the same export, or export the bundle again with the format onnx."
             )
         return path

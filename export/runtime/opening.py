@@ -1,12 +1,10 @@
-"""Open a model of any kind, told apart by its files. Only bundles and SavedModels load
-TensorFlow.
-"""
+"""Open a bundle, a SavedModel or an ONNX file. Only bundles and SavedModels load TensorFlow."""
 
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from tfk_transformer.config.json_text import parsed_object
+from tfk_transformer.config.json_text import parse_json_object
 from tfk_transformer.export import file_names
 from tfk_transformer.export.to_saved_model.serving import newest_version
 from tfk_transformer.inference.interface import LoadedModel, TranslatorProtocol
@@ -31,8 +29,8 @@ def load(path: str | PathLike[str], *, threads: int | None = None) -> LoadedMode
     """Open a bundle, a SavedModel folder or an exported ONNX file.
 
     An ONNX file is `translate.onnx`, `translate.int8.onnx`, `classify.onnx` or `score.onnx`. In a
-    folder of
-    versions, as TensorFlow Serving reads it, the SavedModel of the newest version is opened.
+    folder of versions, as TensorFlow Serving reads it, the SavedModel of the newest version is
+    opened.
 
     Args:
         path: the file or folder.
@@ -44,27 +42,28 @@ def load(path: str | PathLike[str], *, threads: int | None = None) -> LoadedMode
         A method that the model does not support raises ValueError with the reason.
 
     Raises:
-        ValueError: if there is nothing at `path`, nothing of this project, or `threads` is given
-            for another kind of model.
+        ValueError: if `path` does not exist or was not written by this project, or if `threads` is
+            not None and the model is not an ONNX file.
         ImportError: if a bundle or a SavedModel is opened and TensorFlow is not installed.
     """
-    kind, path = _kind_of(path)
-    if kind == "ONNX":
-        return _onnx(path, threads)
+    format, path = _find_model(path)
+    if format == "ONNX":
+        return _open_onnx(path, threads)
     if threads is not None:
         raise ValueError(
             f"threads: expected None for {path}, which TensorFlow runs, got {threads}; call "
             "tf.config.threading.set_intra_op_parallelism_threads before TensorFlow runs anything."
         )
-    return _saved_model(path) if kind == "SavedModel" else open_bundle(path)
+    return _open_saved_model(path) if format == "SavedModel" else open_bundle(path)
 
 
-def _kind_of(path: str | PathLike[str]) -> tuple[Literal["ONNX", "SavedModel", "bundle"], Path]:
-    """Return the kind of a model by its files, and its path: of a folder of versions, that of the
-    newest.
+def _find_model(path: str | PathLike[str]) -> tuple[Literal["ONNX", "SavedModel", "bundle"], Path]:
+    """Return the format of a model by its files, and its path.
+
+    In a folder of versions, the path is the path of the newest version.
 
     Raises:
-        ValueError: if there is no model at the path.
+        ValueError: if `path` is not the path of a model.
     """
     path = Path(path)
     if path.suffix == ".onnx" or path.is_file():
@@ -72,18 +71,18 @@ def _kind_of(path: str | PathLike[str]) -> tuple[Literal["ONNX", "SavedModel", "
     path = newest_version(path) or path
     if (path / "saved_model.pb").is_file():
         return "SavedModel", path
-    if program := opened_elsewhere(path):
-        raise ValueError(f"MODEL: expected {MODEL_PATHS}, got {path}, {program}.")
+    if description := describe_foreign_folder(path):
+        raise ValueError(f"MODEL: expected {MODEL_PATHS}, got {path}, {description}.")
     if (path / "config.json").is_file():
         return "bundle", path
-    raise ValueError(f"MODEL: expected {MODEL_PATHS}, got {_what_is(path)}.")
+    raise ValueError(f"MODEL: expected {MODEL_PATHS}, got {_describe_other(path)}.")
 
 
-def opened_elsewhere(path: Path) -> str | None:
-    """Return what a folder is that other programs open, and which; None if it is none.
+def describe_foreign_folder(path: Path) -> str | None:
+    """Describe a folder that other programs open, for errors; return None for other folders.
 
     Args:
-        path: a folder, or a path without one.
+        path: the path of the folder, which need not exist.
     """
     if (path / file_names.PAGE_DESCRIPTION).is_file():
         return "a page, which browsers open and which translates in Node (docs/browser.md)"
@@ -92,17 +91,16 @@ def opened_elsewhere(path: Path) -> str | None:
     if (path / "model.bin").is_file():
         return "a folder of CTranslate2, which ctranslate2.Translator opens"
     try:
-        family = parsed_object((path / "config.json").read_bytes(), "config.json").get("model_type")
+        config = parse_json_object((path / "config.json").read_bytes(), "config.json")
+        family = config.get("model_type")
     except ValueError:
         return None
-    return (
-        f"a folder of transformers ({family}), of which `tfk-transformer import` makes a bundle"
-        if family
-        else None
-    )
+    if not family:
+        return None
+    return f"a folder of transformers ({family}), of which `tfk-transformer import` makes a bundle"
 
 
-def _onnx(path: Path, threads: int | None) -> LoadedModel:
+def _open_onnx(path: Path, threads: int | None) -> LoadedModel:
     from tfk_transformer.export.runtime.onnx_classifier import OnnxClassifier
     from tfk_transformer.export.runtime.onnx_scorer import OnnxScorer
     from tfk_transformer.export.runtime.onnx_translator import OnnxTranslator
@@ -116,19 +114,19 @@ def _onnx(path: Path, threads: int | None) -> LoadedModel:
     return OnnxClassifier(file) if file.reader == "OnnxClassifier" else OnnxTranslator(file)
 
 
-def _saved_model(path: Path) -> LoadedModel:
+def _open_saved_model(path: Path) -> LoadedModel:
     from tfk_transformer.export.runtime.saved_model_classifier import SavedModelClassifier
     from tfk_transformer.export.runtime.saved_model_files import read_saved_model
     from tfk_transformer.export.runtime.saved_model_translator import SavedModelTranslator
 
     model = read_saved_model(path)
-    return (SavedModelClassifier if "classify" in model.signatures else SavedModelTranslator)(
-        path, model
-    )
+    if "classify" in model.signatures:
+        return SavedModelClassifier(path, model)
+    return SavedModelTranslator(path, model)
 
 
-def _what_is(path: Path) -> str:
-    """Describe a path that is no model."""
+def _describe_other(path: Path) -> str:
+    """Describe a path that is not the path of a model, for errors."""
     if not path.is_dir():
         return f"{path}, which is not there"
     if files := [str(path / name) for name in LOADABLE if (path / name).exists()]:
@@ -144,7 +142,7 @@ def open_bundle(path: str | PathLike[str]) -> "Translator | TextClassifier":
         ImportError: if TensorFlow is not installed.
     """
     try:
-        from tfk_transformer.pipelines.bundle import CLASSIFIER, kind_of
+        from tfk_transformer.pipelines.bundle import CLASSIFIER, bundle_type_of
         from tfk_transformer.pipelines.text_classifier import TextClassifier
         from tfk_transformer.pipelines.translator import Translator
     except ModuleNotFoundError as error:
@@ -153,21 +151,21 @@ def open_bundle(path: str | PathLike[str]) -> "Translator | TextClassifier":
         raise ImportError(
             'a bundle needs TensorFlow: pip install "tfk-transformer[tensorflow]"'
         ) from None
-    return (TextClassifier if kind_of(path) == CLASSIFIER else Translator).load(path)
+    return (TextClassifier if bundle_type_of(path) == CLASSIFIER else Translator).load(path)
 
 
 def open_translator(path: str | PathLike[str]) -> TranslatorProtocol:
     """Open a model as `load` does, and refuse a classifier.
 
     Raises:
-        ValueError: if there is nothing at `path` that translates.
+        ValueError: if `path` is not the path of a translator.
     """
-    kind, path = _kind_of(path)
-    if kind == "ONNX":
+    format, path = _find_model(path)
+    if format == "ONNX":
         from tfk_transformer.export.runtime.onnx_translator import OnnxTranslator
 
         return OnnxTranslator(path)
-    if kind == "SavedModel":
+    if format == "SavedModel":
         from tfk_transformer.export.runtime.saved_model_translator import SavedModelTranslator
 
         return SavedModelTranslator(path)

@@ -9,7 +9,7 @@ from tfk_transformer.array_types import Tensor
 from tfk_transformer.export.runtime.saved_model_files import check_signature, read_saved_model
 from tfk_transformer.inference.interface import LoadedModel
 from tfk_transformer.inference.results import Classification, to_classifications
-from tfk_transformer.inference.text_batches import check_texts, in_batches
+from tfk_transformer.inference.text_batches import check_texts, run_in_batches
 from tfk_transformer.runtime_environment import check_process
 
 
@@ -18,10 +18,10 @@ class SavedModelClassifier(LoadedModel):
 
     Args:
         path: its folder.
-        model: the loaded SavedModel, where it is loaded already.
+        model: the SavedModel, if it is already loaded.
 
     Raises:
-        ValueError: if the folder is not a classifier's SavedModel of this project.
+        ValueError: if the folder is not the SavedModel of a classifier that this project exported.
         ImportError: if TensorFlow is not installed.
     """
 
@@ -41,9 +41,9 @@ class SavedModelClassifier(LoadedModel):
         check_texts(texts)
 
         def run(batch: Sequence[str]) -> list[np.ndarray]:
-            found = self._model.signatures["classify"](text=tf.constant(batch))
-            return [found[name].numpy() for name in ("label", "probability", "probabilities")]
+            outputs = self._model.signatures["classify"](text=tf.constant(batch))
+            return [outputs[name].numpy() for name in ("label", "probability", "probabilities")]
 
         return to_classifications(
-            texts, in_batches(texts, batch_size, run), self.labels, self.max_length
+            texts, run_in_batches(texts, batch_size, run), self.labels, self.max_length
         )

@@ -1,6 +1,4 @@
-"""Load SavedModels of this project with TensorFlow, and check them; for translators and
-classifiers.
-"""
+"""Load SavedModels of translators and classifiers with TensorFlow, and check them."""
 
 from collections.abc import Iterable
 from os import PathLike
@@ -14,7 +12,7 @@ def read_saved_model(path: str | PathLike[str]) -> Tensor:
     """Load a SavedModel.
 
     Raises:
-        ValueError: if there is no SavedModel, or it does not load.
+        ValueError: if `path` is not a SavedModel, or the SavedModel does not load.
         ImportError: if TensorFlow or TensorFlow Text is not installed.
     """
     try:
@@ -29,25 +27,26 @@ def read_saved_model(path: str | PathLike[str]) -> Tensor:
     check_process()
     try:
         return tf.saved_model.load(str(path))
-    except (OSError, IndexError, tf.errors.OpError) as error:  # IndexError: cut weights
+    except (OSError, IndexError, tf.errors.OpError) as error:  # IndexError: truncated weights
         raise ValueError(
             f"SavedModel: {path} does not load: {str(error).splitlines()[0]}"
         ) from None
 
 
-def check_signature(signatures: Iterable[str], wanted: str, path: str | PathLike[str]) -> None:
-    """Refuse a SavedModel without a signature.
+def check_signature(signatures: Iterable[str], required: str, path: str | PathLike[str]) -> None:
+    """Refuse a SavedModel without a required signature.
 
     Raises:
-        ValueError: with the class that reads it, or the cure.
+        ValueError: with the class that reads the SavedModel, or the advice to export it again.
     """
-    if wanted in signatures:
+    if required in signatures:
         return
-    readers = {"translate": "SavedModelTranslator", "classify": "SavedModelClassifier"}
-    kinds = {"translate": "a translator's", "classify": "a classifier's"}
-    other = next((name for name in readers if name in signatures), None)
-    cure = f"it is {kinds[other]}; open it with {readers[other]}" if other else "export it again"
+    advice = "export it again"
+    if "translate" in signatures:
+        advice = "it is a translator's; open it with SavedModelTranslator"
+    elif "classify" in signatures:
+        advice = "it is a classifier's; open it with SavedModelClassifier"
     raise ValueError(
-        f"SavedModel: expected the signature '{wanted}', got {sorted(signatures)} in {path}; "
-        f"{cure}."
+        f"SavedModel: expected the signature '{required}', got {sorted(signatures)} in {path}; "
+        f"{advice}."
     )

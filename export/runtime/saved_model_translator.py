@@ -18,7 +18,7 @@ from tfk_transformer.inference.base_translator import (
     Request,
     refuse_uncached,
 )
-from tfk_transformer.inference.setting_checks import Rules, checked_settings, setting_arrays
+from tfk_transformer.inference.setting_checks import Rules, resolve_settings, setting_arrays
 from tfk_transformer.inference.streaming import StepModel, empty_cache, stream_text
 from tfk_transformer.inference.token_scoring import (
     Tokenizers,
@@ -29,8 +29,9 @@ from tfk_transformer.inference.token_scoring import (
 from tfk_transformer.runtime_environment import check_process
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
-# Functions that return SentencePiece models.
-SOURCE_TOKENIZER, TARGET_TOKENIZER = "source_tokenizer", "target_tokenizer"
+# Functions of a SavedModel that return SentencePiece models.
+SOURCE_TOKENIZER = "source_tokenizer"
+TARGET_TOKENIZER = "target_tokenizer"
 
 
 class SavedModelTranslator(BaseTranslator):
@@ -38,10 +39,10 @@ class SavedModelTranslator(BaseTranslator):
 
     Args:
         path: its folder.
-        model: the loaded SavedModel, where it is loaded already.
+        model: the SavedModel, if it is already loaded.
 
     Raises:
-        ValueError: if the folder is not a translator's SavedModel of this project.
+        ValueError: if the folder is not the SavedModel of a translator that this project exported.
         ImportError: if TensorFlow is not installed.
     """
 
@@ -57,17 +58,15 @@ class SavedModelTranslator(BaseTranslator):
         refuse_uncached(request.use_cache)
         scalars = self._scalars(settings)
         if request.details:
-            generate, score = (
-                functools.partial(self._generate, scalars),
-                functools.partial(self._score_arrays, request.attention),
-            )
+            generate = functools.partial(self._generate, scalars)
+            score = functools.partial(self._score_arrays, request.attention)
             return BatchSearch(search_with_details(self._tokenizers, generate, score))
 
         def run(texts: Sequence[str], prefixes: Sequence[str]) -> list[np.ndarray]:
-            found = self._model.signatures["translate"](
+            outputs = self._model.signatures["translate"](
                 text=tf.constant(texts), prefix=tf.constant(prefixes), **scalars
             )
-            return [found["translations"].numpy(), found["scores"].numpy()]
+            return [outputs["translations"].numpy(), outputs["scores"].numpy()]
 
         return BatchSearch(run)
 
@@ -76,13 +75,13 @@ class SavedModelTranslator(BaseTranslator):
         `TranslatorProtocol.stream`.
         """
         check_process()
-        chosen = checked_settings({"beam_size": 1, **settings}, self._rules)
-        return stream_text(self.steps, text, setting_arrays(chosen, self._rules))
+        resolved = resolve_settings({"beam_size": 1, **settings}, self._rules)
+        return stream_text(self.steps, text, setting_arrays(resolved, self._rules))
 
     @functools.cached_property
     def steps(self) -> StepModel:
-        """Its encoder and decoding step, for programs that run the loop themselves."""
-        return _steps_of(self._model)
+        """The encoder and the decoding step, for programs that run the loop themselves."""
+        return _step_model(self._model)
 
     def generate(
         self, source_ids: ArrayLike, prefix_ids: ArrayLike | None = None, **settings: float
@@ -107,11 +106,9 @@ class SavedModelTranslator(BaseTranslator):
                 f"source_ids: expected whole numbers (N, S), got {source_ids.dtype} "
                 f"{source_ids.shape}."
             )
-        return self._generate(
-            self._scalars(settings),
-            source_ids,
-            np.zeros((1, 0)) if prefix_ids is None else prefix_ids,
-        )
+        if prefix_ids is None:
+            prefix_ids = np.zeros((1, 0))
+        return self._generate(self._scalars(settings), source_ids, prefix_ids)
 
     def _generate(
         self, scalars: dict[str, Tensor], source_ids: ArrayLike, prefix_ids: ArrayLike
@@ -123,8 +120,8 @@ class SavedModelTranslator(BaseTranslator):
             "source_ids": tf.constant(source_ids, tf.int32),
             "prefix_ids": tf.constant(prefix_ids, tf.int32),
         }
-        found = self._model.signatures["generate"](**ids, **scalars)
-        return found["ids"].numpy(), found["scores"].numpy()
+        outputs = self._model.signatures["generate"](**ids, **scalars)
+        return outputs["ids"].numpy(), outputs["scores"].numpy()
 
     def score(
         self, sources: Sequence[str], targets: Sequence[str], *, batch_size: int = 64
@@ -137,21 +134,19 @@ class SavedModelTranslator(BaseTranslator):
         check_process()
 
         def run(sources: Sequence[str], targets: Sequence[str]) -> list[np.ndarray]:
-            found = self._model.signatures["score"](
+            outputs = self._model.signatures["score"](
                 source=tf.constant(sources), target=tf.constant(targets)
             )
-            return [found["log_probability"].numpy()]
+            return [outputs["log_probability"].numpy()]
 
         rows = score_in_batches(sources, targets, batch_size, self.max_length, run)
         return np.array([log_probability for (log_probability,) in rows], "float32")
 
     def _scalars(self, settings: dict[str, Any]) -> dict[str, Tensor]:
-        """Check search settings, and return them with the defaults of the others as inputs of the
-        signatures.
-        """
+        """Check search settings, and return all settings as inputs of the signatures."""
         import tensorflow as tf
 
-        arrays = setting_arrays(checked_settings(settings, self._rules), self._rules)
+        arrays = setting_arrays(resolve_settings(settings, self._rules), self._rules)
         return {name: tf.constant(array) for name, array in arrays.items()}
 
     @functools.cached_property
@@ -161,22 +156,18 @@ class SavedModelTranslator(BaseTranslator):
 
     @functools.cached_property
     def _config(self) -> dict[str, Any]:
-        config: dict[str, Any] = json.loads(self._model.config().numpy())
-        return config
+        return json.loads(self._model.config().numpy())
 
     def score_ids(
         self, source_ids: ArrayLike, target_ids: ArrayLike
     ) -> tuple[np.ndarray, np.ndarray]:
         """Score pairs of ids; see `OnnxScorer.score_ids`."""
-        found = self._over_pairs("score_ids", source_ids, target_ids)
-        return found["token_log_probs"].numpy(), found["log_probability"].numpy()
+        outputs = self._run_on_pairs("score_ids", source_ids, target_ids)
+        return outputs["token_log_probs"].numpy(), outputs["log_probability"].numpy()
 
     def attention(self, source_ids: ArrayLike, target_ids: ArrayLike) -> np.ndarray:
         """Return the attention weights of each target token; see `OnnxScorer.attention`."""
-        weights: np.ndarray = self._over_pairs("attention", source_ids, target_ids)[
-            "attention"
-        ].numpy()
-        return weights
+        return self._run_on_pairs("attention", source_ids, target_ids)["attention"].numpy()
 
     def _score_arrays(
         self, attention: bool, source_ids: np.ndarray, target_ids: np.ndarray
@@ -184,7 +175,7 @@ class SavedModelTranslator(BaseTranslator):
         weights = [self.attention(source_ids, target_ids)] if attention else []
         return [*self.score_ids(source_ids, target_ids), *weights]
 
-    def _over_pairs(
+    def _run_on_pairs(
         self, name: str, source_ids: ArrayLike, target_ids: ArrayLike
     ) -> dict[str, Tensor]:
         import tensorflow as tf
@@ -194,8 +185,7 @@ class SavedModelTranslator(BaseTranslator):
             "source_ids": tf.constant(source_ids, tf.int32),
             "target_ids": tf.constant(target_ids, tf.int32),
         }
-        found: dict[str, Tensor] = self._model.signatures[name](**ids)
-        return found
+        return self._model.signatures[name](**ids)
 
     def _scored(
         self, sources: Sequence[str], targets: Sequence[str], batch_size: int, attention: bool
@@ -206,14 +196,12 @@ class SavedModelTranslator(BaseTranslator):
     @functools.cached_property
     def _tokenizers(self) -> Tokenizers:
         """The tokenizers and the architecture."""
-        models = (
-            getattr(self._model, name)().numpy() for name in (SOURCE_TOKENIZER, TARGET_TOKENIZER)
-        )
-        source, target = (SubwordTokenizer(model) for model in models)
+        source = SubwordTokenizer(getattr(self._model, SOURCE_TOKENIZER)().numpy())
+        target = SubwordTokenizer(getattr(self._model, TARGET_TOKENIZER)().numpy())
         return Tokenizers(source, target, self._config["architecture"])
 
 
-def _steps_of(model: Tensor) -> StepModel:
+def _step_model(model: Tensor) -> StepModel:
     """Return the functions of a loaded SavedModel that streaming calls."""
     import tensorflow as tf
 
@@ -223,9 +211,9 @@ def _steps_of(model: Tensor) -> StepModel:
             f"stream: expected the signature 'decoder_step', got {sorted(signatures)}; export the "
             "bundle again."
         )
-    tokenize, encode, step = (
-        signatures.get(name) for name in ("tokenize", "encode", "decoder_step")
-    )
+    tokenize = signatures.get("tokenize")
+    encode = signatures.get("encode")
+    step = signatures["decoder_step"]
     shapes = {name: spec.shape for name, spec in step.structured_input_signature[1].items()}
     return StepModel(
         tokenize=lambda text: tokenize(text=tf.constant([text]))["source_ids"].numpy(),

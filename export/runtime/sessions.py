@@ -1,6 +1,4 @@
-"""ONNX files opened in onnxruntime, with the threads and the memory store that suit how they are
-run.
-"""
+"""Open ONNX files in onnxruntime, with threads and a memory arena that suit the batches."""
 
 import ctypes
 import importlib.util
@@ -12,13 +10,13 @@ from typing import Any
 
 import onnxruntime
 
-from tfk_transformer.config.json_text import parsed_object
+from tfk_transformer.config.json_text import parse_json_object
 from tfk_transformer.export.file_names import CLASSIFY_FILE, SCORE_FILE, TRANSLATE_FILE
 from tfk_transformer.inference.setting_checks import are_rules
 from tfk_transformer.runtime_environment import usable_processors
 
 METADATA = "tfk_transformer"  # the key of the metadata that the export writes into a file
-MAX_SMALL_BATCH = 64  # hypotheses that a small batch has at most, see `Sessions.open`
+MAX_SMALL_BATCH = 64  # the most hypotheses of a small batch; see `Sessions.open`
 
 
 class OnnxFile:
@@ -30,13 +28,15 @@ class OnnxFile:
             Default: the number of processors.
 
     Raises:
-        ValueError: if the file is missing, does not load or is not of this project, or `threads` is
-            less than 1.
+        ValueError: if the file is missing, does not load or was not exported by this project, or
+            `threads` is less than 1.
     """
 
     def __init__(self, path: str | PathLike[str], threads: int | None = None) -> None:
         _check_threads(threads)
-        self.path, self.threads, self._given = Path(path), threads or usable_processors(), threads
+        self.path = Path(path)
+        self.threads = threads or usable_processors()
+        self._threads_argument = threads
         self._sessions = Sessions(path, text_operators=True)
         session, _ = self.session(texts=1, small=True)
         self.metadata = read_metadata(session, path)
@@ -44,22 +44,20 @@ class OnnxFile:
         self.max_length: int = self.metadata["config"]["max_length"]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle path and threads: the file is opened anew where it is unpickled."""
-        return OnnxFile, (self.path.absolute(), self._given)
+        """Pickle the path and the threads: the file is opened again where it is unpickled."""
+        return OnnxFile, (self.path.absolute(), self._threads_argument)
 
     @property
     def reader(self) -> str:
         """The name of the class that reads the file."""
         if {"source_ids", "target_ids"} <= set(self._inputs):
             return "OnnxScorer"
-        return (
-            "OnnxClassifier"
-            if self.metadata["config"].get("architecture") == "encoder"
-            else "OnnxTranslator"
-        )
+        if self.metadata["config"].get("architecture") == "encoder":
+            return "OnnxClassifier"
+        return "OnnxTranslator"
 
     def check(self, reader: str) -> None:
-        """Refuse a file for another class than `reader`, and one that takes ids.
+        """Refuse a file for another class than `reader`, and a file that takes ids.
 
         Raises:
             ValueError: with the class or the file to use instead.
@@ -70,50 +68,46 @@ class OnnxFile:
                 f"{self.reader}; open it with {self.reader}."
             )
         if "text" not in self._inputs:
-            file = (
-                CLASSIFY_FILE
-                if reader == "OnnxClassifier"
-                else f"{TRANSLATE_FILE}, or {SCORE_FILE} to score pairs,"
-            )
+            file = f"{TRANSLATE_FILE}, or {SCORE_FILE} to score pairs,"
+            if reader == "OnnxClassifier":
+                file = CLASSIFY_FILE
             raise ValueError(
                 f"ONNX: expected a file that takes text, got {self.path}, which takes ids; use "
                 f"{file} of the same export."
             )
 
     def session(self, texts: int, small: bool = False) -> tuple[onnxruntime.InferenceSession, int]:
-        """Return the session for this number of texts, in small batches or not, and how many
-        batches it runs at the same time.
+        """Return the session for this number of texts, and the number of batches that run at the
+        same time.
 
-        Operators as short as a decoding step's spend much of their time waiting for each other's
+        The short operators of a decoding step spend much of their time waiting for each other's
         threads: batches that run at the same time, each on one thread, take half to four fifths of
         the time. With one text, its operators share the threads.
         """
-        at_once = 1 if texts < 2 else self.threads
-        return self._sessions.open(self.threads // at_once, small or texts < 2), at_once
+        concurrency = 1 if texts < 2 else self.threads
+        return self._sessions.open(self.threads // concurrency, small or texts < 2), concurrency
 
 
 def open_onnx_file(
     file: "str | PathLike[str] | OnnxFile", threads: int | None, reader: str
 ) -> OnnxFile:
-    """Return an ONNX file for a class, opened here or already open, see `OnnxFile`.
+    """Return an ONNX file for a class, after opening it if necessary; see `OnnxFile`.
 
     Raises:
         ValueError: if the file does not open, or is not for the class `reader`.
     """
-    found = file if isinstance(file, OnnxFile) else OnnxFile(file, threads)
-    found.check(reader)
-    return found
+    open_file = file if isinstance(file, OnnxFile) else OnnxFile(file, threads)
+    open_file.check(reader)
+    return open_file
 
 
 def are_small(texts: int, batch_size: int, beam_size: int) -> bool:
-    """Return whether the batches of a search over this number of texts are small, see
-    `Sessions.open`.
-    """
+    """Return whether the batches of a search over texts are small; see `Sessions.open`."""
     return min(texts, batch_size) * beam_size <= MAX_SMALL_BATCH
 
 
 class Sessions:
-    """The sessions of an ONNX file, one for each way in which it is run.
+    """The sessions of an ONNX file, one for each number of threads and each batch size class.
 
     Args:
         path: the file.
@@ -121,24 +115,25 @@ class Sessions:
     """
 
     def __init__(self, path: str | PathLike[str], text_operators: bool = False) -> None:
-        self._path, self._text_operators = path, text_operators
-        self._opened: dict[tuple[int, bool], onnxruntime.InferenceSession] = {}
+        self._path = path
+        self._text_operators = text_operators
+        self._sessions: dict[tuple[int, bool], onnxruntime.InferenceSession] = {}
 
     def open(self, threads: int, small: bool) -> onnxruntime.InferenceSession:
-        """Return the session with this number of threads, for batches of at most `MAX_SMALL_BATCH`
-        hypotheses
-        or for larger ones.
+        """Return the session with this number of threads.
 
-        onnxruntime's memory arena has one lock, and the short operators of small batches allocate
-        all the time: without the arena, batches at the same time take 0.7 to 0.9 of the time. Large
-        tensors need it, or the system maps their pages anew each time. At 128 hypotheses both take
-        the same time.
+        It is for batches of at most `MAX_SMALL_BATCH` hypotheses if `small`, otherwise for larger
+        batches. onnxruntime's memory arena has one lock, and the short operators of small batches
+        allocate all the time: without the arena, batches at the same time take 0.7 to 0.9 of the
+        time. Large tensors need the arena, since otherwise the system maps their pages again for
+        each tensor. At 128 hypotheses both take the same time.
         """
-        if (threads, small) not in self._opened:
-            self._opened[threads, small] = open_session(
+        key = (threads, small)
+        if key not in self._sessions:
+            self._sessions[key] = open_session(
                 self._path, threads, self._text_operators, arena=not small
             )
-        return self._opened[threads, small]
+        return self._sessions[key]
 
 
 def _check_threads(threads: int | None) -> None:
@@ -161,11 +156,12 @@ def open_session(
         path: the file.
         threads: threads inside operators. Default: the number of processors.
         text_operators: whether the file needs the operators of onnxruntime-extensions.
-        arena: whether memory comes from onnxruntime's own store, which keeps it, or from the
+        arena: whether memory comes from onnxruntime's arena, which does not return it, or from the
             system.
 
     Raises:
-        ValueError: if there is no file, onnxruntime does not load it, or `threads` is less than 1.
+        ValueError: if the file is missing, onnxruntime does not load it, or `threads` is less than
+            1.
         ImportError: if the file needs onnxruntime-extensions, which is not installed.
     """
     _check_threads(threads)
@@ -175,41 +171,36 @@ def open_session(
     options = onnxruntime.SessionOptions()
     if text_operators:
         options.register_custom_ops_library(text_operators_library())
-    options.log_severity_level = 4  # errors come as exceptions
+    options.log_severity_level = 4  # errors are raised as exceptions
     options.enable_cpu_mem_arena = arena
     if threads:
         options.intra_op_num_threads = threads
     try:
         return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # onnxruntime's exceptions share no base but Exception
+    except Exception as error:  # onnxruntime's exceptions have no other common base class
         raise ValueError(f"ONNX: {path} does not load: {str(error).splitlines()[0]}") from None
 
 
 def text_operators_library() -> str:
-    """Return the path of onnxruntime-extensions' library, loaded such that it works with TensorFlow
-    in one process.
+    """Return the path of onnxruntime-extensions' library, and load the library so that it works
+    with TensorFlow in one process.
 
-    TensorFlow makes its symbols, protobuf's among them, global. A library that is loaded after it
-    and contains protobuf calls TensorFlow's copy and crashes, unless it is bound to its own symbols
-    first.
+    TensorFlow makes its symbols global, including the symbols of protobuf. A library with protobuf
+    that is loaded later calls TensorFlow's copy and crashes, unless the library is first bound to
+    its own symbols.
 
-    The package is located without being imported, since it imports onnx, torch and transformers
-    where they are installed. That takes seconds, and the operators do not need them.
+    The package is located without importing it, since it imports onnx, torch and transformers if
+    they are installed. That takes seconds, and the operators do not need them.
     """
-    found = importlib.util.find_spec("onnxruntime_extensions")
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec("onnxruntime_extensions")
+    if spec is None or spec.origin is None:
         raise ImportError(
             "a file that takes text needs onnxruntime-extensions: pip install "
             "onnxruntime-extensions"
         )
-    library = next(
-        (
-            path
-            for end in ("so", "pyd")
-            for path in Path(found.origin).parent.glob(f"_extensions_pydll*.{end}")
-        ),
-        None,
-    )
+    folder = Path(spec.origin).parent
+    libraries = [*folder.glob("_extensions_pydll*.so"), *folder.glob("_extensions_pydll*.pyd")]
+    library = next(iter(libraries), None)
     if library is None:  # a version with other files
         import onnxruntime_extensions
 
@@ -225,23 +216,23 @@ def read_metadata(
     """Return the metadata that the export wrote into a file.
 
     Raises:
-        ValueError: if there is none, so the file was not written by this project.
+        ValueError: if the file has no metadata of this project.
     """
-    found = session.get_modelmeta().custom_metadata_map.get(METADATA)
-    if found is None:
+    text = session.get_modelmeta().custom_metadata_map.get(METADATA)
+    if text is None:
         raise ValueError(
             f"ONNX: expected a file that tfk-transformer exported, got {path}, which has no "
             "metadata of it."
         )
-    return checked_metadata(found, path)
+    return parse_metadata(text, path)
 
 
 def _are_texts(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(text, str) for text in value)
 
 
-# What the readers of the files need of each value in the metadata, if it is there.
-_PARTS: dict[str, Callable[[Any], bool]] = {
+# The checks of the values in the metadata, by name.
+_CHECKS: dict[str, Callable[[Any], bool]] = {
     "config": lambda value: (
         isinstance(value, dict) and type(value.get("max_length")) is int and value["max_length"] > 0
     ),
@@ -251,18 +242,17 @@ _PARTS: dict[str, Callable[[Any], bool]] = {
 }
 
 
-def checked_metadata(text: str, path: str | PathLike[str]) -> dict[str, Any]:
-    """Return the values of a file's metadata, whose text may come from anyone.
+def parse_metadata(text: str, path: str | PathLike[str]) -> dict[str, Any]:
+    """Return the values of a file's metadata. The text is not trusted.
 
     Raises:
-        ValueError: if it is no JSON object, or a value in it has another form than the export gives
-            it.
+        ValueError: if the text is not a JSON object, or a value has another form than in an export.
     """
-    metadata = parsed_object(text, f"ONNX: the metadata of {path}")
+    metadata = parse_json_object(text, f"ONNX: the metadata of {path}")
     broken = [
         name
-        for name, is_right in _PARTS.items()
-        if name in metadata and not is_right(metadata[name])
+        for name, is_valid in _CHECKS.items()
+        if name in metadata and not is_valid(metadata[name])
     ]
     if broken or "config" not in metadata:
         raise ValueError(
@@ -273,10 +263,10 @@ def checked_metadata(text: str, path: str | PathLike[str]) -> dict[str, Any]:
 
 
 def required(metadata: Mapping[str, Any], name: str, path: str | PathLike[str]) -> Any:
-    """Return a value of the metadata that a reader cannot do without.
+    """Return a required value of the metadata.
 
     Raises:
-        ValueError: if it is not there.
+        ValueError: if the value is missing.
     """
     if name not in metadata:
         raise ValueError(

@@ -1,5 +1,4 @@
-"""Models in the layouts of other libraries: the folders of CTranslate2 and of MarianMT of Hugging
-Face.
+"""Models in the layouts of other libraries: CTranslate2, and MarianMT and M2M100 of Hugging Face.
 
 Imports all of the library except `cli`, and no other part of `export/`.
 """

@@ -1,7 +1,7 @@
-"""Which options of a model another library has too, and how the others are refused.
+"""Check whether another library supports the options of a model.
 
-Every option is compared with a list of values that a library is known to have. An option that no
-list knows may only have its default.
+Every option is compared with the values that the library supports. An option that is not listed
+must have its default value.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -11,70 +11,64 @@ from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.constants import END_ID
 from tfk_transformer.models.registry import ModelConfig
 
-SIZE_OPTIONS = (
-    "model_dim",
-    "num_heads",
-    "ff_dim",
-    "ff_expansion",
-    "encoder_layers",
-    "decoder_layers",
-    "max_length",
+# Options of which the libraries support every value.
+FREE = frozenset(
+    (
+        "model_dim",
+        "num_heads",
+        "ff_dim",
+        "ff_expansion",
+        "encoder_layers",
+        "decoder_layers",
+        "max_length",
+        "source_vocab_size",
+        "target_vocab_size",
+        "tie_embeddings",
+        "scale_embeddings",
+        "output_bias",
+        # See `plain_attention`.
+        "key_dim",
+        "value_dim",
+        "attention_bias",
+        "attention_scale",
+        "keys_are_values",
+        "shared_projections",
+        # Without effect on a search. `output` selects the result of calling the Keras model.
+        "dropout",
+        "attention_dropout",
+        "attention_output_dropout",
+        "ff_dropout",
+        "embedding_dropout",
+        "decoder_attention_dropout",
+        "output",
+    )
 )
-VOCABULARIES = (
-    "source_vocab_size",
-    "target_vocab_size",
-    "tie_embeddings",
-    "scale_embeddings",
-    "output_bias",
-)
-# See `plain_attention`.
-ATTENTION_OPTIONS = (
-    "key_dim",
-    "value_dim",
-    "attention_bias",
-    "attention_scale",
-    "keys_are_values",
-    "shared_projections",
-)
-TRAINING = (  # these change nothing in a search; `output` is what a call of the Keras model returns
-    "dropout",
-    "attention_dropout",
-    "attention_output_dropout",
-    "ff_dropout",
-    "embedding_dropout",
-    "decoder_attention_dropout",
-    "output",
-)
-FREE = frozenset((*SIZE_OPTIONS, *VOCABULARIES, *ATTENTION_OPTIONS, *TRAINING))
 
 
 class Library(NamedTuple):
-    """The options that another library has."""
+    """The options that another library supports."""
 
-    name: str
-    free: frozenset[str]  # options of which it has every value
-    values: Mapping[str, tuple[object, ...]]  # the values that it has of the others
-    # Problems of the widths of attention heads, in words.
-    widths: Callable[[TransformerConfig], Iterable[str]]
+    free: frozenset[str]  # options that may have any value
+    values: Mapping[str, tuple[object, ...]]  # supported values of other options
+    # Yields a description of each problem with the widths of attention heads.
+    width_problems: Callable[[TransformerConfig], Iterable[str]]
 
 
 def unsupported_options(config: ModelConfig, library: Library) -> list[str]:
-    """Return every option that a library lacks, with the values that it has."""
+    """Return every option that a library does not support, with the supported values."""
     if not isinstance(config, TransformerConfig):
         return [f"architecture '{config.architecture}' (expected 'encoder_decoder')"]
-    return [*_options(config, library), *library.widths(config)]
-
-
-def _options(config: TransformerConfig, library: Library) -> Iterator[str]:
+    problems = []
     for name, field in type(config).model_fields.items():
         value = getattr(config, name)
         allowed: tuple[Any, ...] = library.values.get(name, (field.get_default(),))
         if name not in library.free and value not in allowed:
-            yield f"{name} {value!r} (expected {' or '.join(map(repr, allowed))})"
+            problems.append(f"{name} {value!r} (expected {' or '.join(map(repr, allowed))})")
+    return [*problems, *library.width_problems(config)]
 
 
-def unlike_widths(config: TransformerConfig) -> Iterator[str]:
-    """Yield a line if query and value heads differ in width."""
+def unequal_head_widths(config: TransformerConfig) -> Iterator[str]:
+    """Yield a message if query and value heads differ in width."""
     if config.query_width != config.value_width:
         yield (
             f"key_dim {config.query_width} beside value_dim {config.value_width} (expected "
@@ -82,8 +76,8 @@ def unlike_widths(config: TransformerConfig) -> Iterator[str]:
         )
 
 
-def other_widths(config: TransformerConfig) -> Iterator[str]:
-    """Yield a line for each width of heads that is not model_dim / num_heads."""
+def nonstandard_head_widths(config: TransformerConfig) -> Iterator[str]:
+    """Yield a message for each head width that is not model_dim / num_heads."""
     for name, width in (("key_dim", config.query_width), ("value_dim", config.value_width)):
         if width * config.num_heads != config.model_dim:
             yield (
@@ -93,7 +87,6 @@ def other_widths(config: TransformerConfig) -> Iterator[str]:
 
 
 CTRANSLATE2 = Library(
-    "CTranslate2",
     FREE | {"norm_epsilon"},
     {
         "architecture": ("encoder_decoder",),
@@ -103,10 +96,9 @@ CTRANSLATE2 = Library(
         "encoder_final_norm": (None, True, False),
         "decoder_final_norm": (None, True, False),
     },
-    unlike_widths,
+    unequal_head_widths,
 )
 MARIAN = Library(
-    "MarianMT",
     FREE,
     {
         "architecture": ("encoder_decoder",),
@@ -117,10 +109,9 @@ MARIAN = Library(
         "encoder_final_norm": (None, False),
         "decoder_final_norm": (None, False),
     },
-    other_widths,
+    nonstandard_head_widths,
 )
 M2M100 = Library(
-    "M2M100",
     FREE - {"tie_embeddings"},
     {
         "architecture": ("encoder_decoder",),
@@ -134,5 +125,5 @@ M2M100 = Library(
         "tie_embeddings": ("all",),
         "target_prefix": ((END_ID,),),
     },
-    other_widths,
+    nonstandard_head_widths,
 )

@@ -1,6 +1,4 @@
-"""A `Transformer` as a folder of CTranslate2, written with CTranslate2's public specification
-classes.
-"""
+"""Write a `Transformer` as a folder of CTranslate2, with CTranslate2's public specifications."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,8 +20,8 @@ Weights = Mapping[str, np.ndarray]
 
 # Names of CTranslate2's `Activation`.
 CTRANSLATE2_ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "silu": "SWISH"}
-# The logit of padding and of the start token, which are never predicted. It can also be stored in
-# float16, whose largest number is 65,504.
+# The bias of padding and of the start token, which are never predicted. It also fits float16, whose
+# largest number is 65,504.
 MIN_FLOAT16_BIAS = np.float32(-6e4)
 VOCABULARY_MAP = "vmap.txt"  # CTranslate2's name
 
@@ -36,22 +34,22 @@ def write_ctranslate2(
     quantization: str | None = None,
     shortlist: Shortlist | None = None,
 ) -> None:
-    """Write a folder that `ctranslate2.Translator` loads. It adds the end token to sources, and
-    never predicts padding and start.
+    """Write a folder that `ctranslate2.Translator` loads.
+
+    The translator adds the end token to sources, and never predicts padding and the start token.
 
     Args:
         model: a built model in float32.
-        source_tokens: the tokens of the source by id; the special ones are the same as those of the
-            target.
-        target_tokens: the tokens of the target by id.
+        source_tokens: the source tokens by id; the special tokens are the same as in the target.
+        target_tokens: the target tokens by id.
         folder: a new folder.
-        quantization: the type of the weights in the file, such as "int8". Default: float32.
-        shortlist: is written as CTranslate2's vocabulary map, which searches with `use_vmap=True`
-            use. None: no map.
+        quantization: the type of the weights in the file, for example "int8". Default: float32.
+        shortlist: the shortlist, written as CTranslate2's vocabulary map, which searches with
+            `use_vmap=True` use. None: no map.
 
     Raises:
-        ValueError: with all options of the model that CTranslate2 lacks, or with the tokens that a
-            vocabulary map cannot hold.
+        ValueError: with all options of the model that CTranslate2 does not support, or with the
+            tokens that a vocabulary map cannot hold.
         ImportError: if CTranslate2 is not installed.
     """
     if problems := unsupported_options(model.config, CTRANSLATE2):
@@ -81,17 +79,16 @@ def write_ctranslate2(
 def vocabulary_map(
     shortlist: Shortlist, source_tokens: Sequence[str], target_tokens: Sequence[str]
 ) -> list[str]:
-    """Return the lines of CTranslate2's vocabulary map: a source token, a tab, and its candidates,
-    separated by spaces.
+    """Return the lines of CTranslate2's vocabulary map.
 
-    The first line is that of an empty source token: its candidates are those of every text.
+    A line has a source token, a tab, and the token's candidates, separated by spaces. The first
+    line has an empty source token, and the candidates for every text.
 
     Raises:
         ValueError: if tokens have spaces, tabs or line ends.
     """
-    if broken := [
-        token for token in {*source_tokens, *target_tokens} if set(token) & set(" \t\r\n")
-    ]:
+    tokens = {*source_tokens, *target_tokens}
+    if broken := [token for token in tokens if set(token) & set(" \t\r\n")]:
         raise ValueError(
             f"shortlist: expected tokens without spaces, tabs and line ends for {VOCABULARY_MAP}, "
             f"got {sorted(broken)[:3]}; "
@@ -99,10 +96,10 @@ def vocabulary_map(
         )
     rows = {"": shortlist.common, **dict(zip(source_tokens, shortlist.likely, strict=True))}
     candidates = {
-        source: [target_tokens[token] for token in row if token != PAD_ID]
-        for source, row in rows.items()
+        source: [target_tokens[token] for token in ids if token != PAD_ID]
+        for source, ids in rows.items()
     }
-    return [f"{source}\t{' '.join(tokens)}\n" for source, tokens in candidates.items() if tokens]
+    return [f"{source}\t{' '.join(texts)}\n" for source, texts in candidates.items() if texts]
 
 
 def _spec(config: TransformerConfig) -> "TransformerSpec":
@@ -110,23 +107,26 @@ def _spec(config: TransformerConfig) -> "TransformerSpec":
     from ctranslate2.specs.common_spec import Activation
     from ctranslate2.specs.transformer_spec import TransformerDecoderSpec, TransformerEncoderSpec
 
-    more: dict[str, Any] = {"activation": Activation[CTRANSLATE2_ACTIVATIONS[config.ff_activation]]}
+    pre_norm = config.norm == "pre"
+    options: dict[str, Any] = {
+        "activation": Activation[CTRANSLATE2_ACTIVATIONS[config.ff_activation]]
+    }
     if config.query_width * config.num_heads != config.model_dim:
-        more["head_dim"] = config.query_width
+        options["head_dim"] = config.query_width
+    specs = {"encoder": TransformerEncoderSpec, "decoder": TransformerDecoderSpec}
     stacks = []
-    for name, kind in (("encoder", TransformerEncoderSpec), ("decoder", TransformerDecoderSpec)):
-        final = getattr(config, f"{name}_final_norm")
-        # Only specifications of pre-norm stacks have a final norm, but the engine applies one
-        # wherever there is one.
-        without = not (config.norm == "pre" if final is None else final)
-        stack = kind(
+    for name, make_spec in specs.items():
+        final_norm = getattr(config, f"{name}_final_norm")
+        # Only specifications of pre-norm stacks can have a final norm, but the engine applies a
+        # final norm in every stack that has one.
+        stack = make_spec(
             getattr(config, f"{name}_layers"),
             config.num_heads,
             pre_norm=True,
-            no_final_norm=without,
-            **more,
+            no_final_norm=not (pre_norm if final_norm is None else final_norm),
+            **options,
         )
-        stack.pre_norm = config.norm == "pre"
+        stack.pre_norm = pre_norm
         stacks.append(stack)
     return TransformerSpec(*stacks)
 
@@ -137,21 +137,23 @@ def _describe(
     source_tokens: Sequence[str],
     target_tokens: Sequence[str],
 ) -> None:
-    """Set everything but the weights."""
+    """Set everything except the weights."""
     spec.register_source_vocabulary(list(source_tokens))
     spec.register_target_vocabulary(list(target_tokens))
     spec.config.bos_token = spec.config.decoder_start_token = target_tokens[START_ID]
-    spec.config.eos_token, spec.config.unk_token = target_tokens[END_ID], target_tokens[UNKNOWN_ID]
+    spec.config.eos_token = target_tokens[END_ID]
+    spec.config.unk_token = target_tokens[UNKNOWN_ID]
     spec.config.add_source_eos = True
     spec.config.layer_norm_epsilon = config.norm_epsilon
     spec.encoder.scale_embeddings = spec.decoder.scale_embeddings = config.scale_embeddings
 
 
 def _fill_ends(spec: "TransformerSpec", config: TransformerConfig, weights: Weights) -> None:
-    """Fill what stands before and after the layers."""
+    """Fill the embeddings, positions, projection and final norms."""
     source = weights["source_embedding/embeddings"]
     target = source if config.tie_embeddings == "all" else weights["target_embedding/embeddings"]
-    spec.encoder.embeddings[0].weight, spec.decoder.embeddings.weight = source, target
+    spec.encoder.embeddings[0].weight = source
+    spec.decoder.embeddings.weight = target
     spec.encoder.position_encodings.encodings = weights["source_positions/table"]
     spec.decoder.position_encodings.encodings = weights["target_positions/table"]
     spec.decoder.projection.weight = (
@@ -167,28 +169,31 @@ def _fill_ends(spec: "TransformerSpec", config: TransformerConfig, weights: Weig
 
 
 def _fill_layers(spec: "TransformerSpec", weights: Weights) -> None:
+    self_attention = [["query", "key", "value"]]
+    cross_attention = [["query"], ["key", "value"]]
     for i, layer in enumerate(spec.encoder.layer):
         name = f"encoder/layer_{i}"
-        _fill_attention(
-            layer.self_attention, weights, f"{name}/attention", [["query", "key", "value"]]
-        )
+        _fill_attention(layer.self_attention, weights, f"{name}/attention", self_attention)
         _fill_norm(layer.self_attention.layer_norm, weights, f"{name}/attention_residual/norm")
         _fill_feed_forward(layer.ffn, weights, name)
     for i, layer in enumerate(spec.decoder.layer):
         name = f"decoder/layer_{i}"
-        _fill_attention(
-            layer.self_attention, weights, f"{name}/self_attention", [["query", "key", "value"]]
-        )
+        _fill_attention(layer.self_attention, weights, f"{name}/self_attention", self_attention)
         _fill_norm(layer.self_attention.layer_norm, weights, f"{name}/self_residual/norm")
-        _fill_attention(
-            layer.attention, weights, f"{name}/cross_attention", [["query"], ["key", "value"]]
-        )
+        _fill_attention(layer.attention, weights, f"{name}/cross_attention", cross_attention)
         _fill_norm(layer.attention.layer_norm, weights, f"{name}/cross_residual/norm")
         _fill_feed_forward(layer.ffn, weights, name)
 
 
 def _fill_attention(spec: Any, weights: Weights, name: str, products: list[list[str]]) -> None:
-    """Fill an attention layer, in which the roles of each of `products` are projected together."""
+    """Fill an attention layer.
+
+    Args:
+        spec: the specification of the layer.
+        weights: all weights by name.
+        name: the layer's name in `weights`.
+        products: for each matrix product of inputs, the roles that it projects.
+    """
     *inputs, output = spec.linear
     for linear, roles in zip(inputs, products, strict=True):
         linear.weight = np.concatenate([_as_rows(weights[f"{name}/{role}"]) for role in roles])
@@ -200,9 +205,7 @@ def _fill_attention(spec: Any, weights: Weights, name: str, products: list[list[
 
 
 def _bias(weights: Weights, name: str) -> np.ndarray:
-    """Return a role's bias, heads side by side; zeros where another role of the same product has
-    one and this has none.
-    """
+    """Return a role's bias (H * width,); zeros if only another role of the product has a bias."""
     heads, _, width = weights[name].shape
     return weights.get(f"{name}_bias", np.zeros((heads, 1, width), "float32")).reshape(-1)
 
@@ -215,11 +218,12 @@ def _fill_feed_forward(spec: Any, weights: Weights, layer: str) -> None:
 
 
 def _fill_norm(spec: Any, weights: Weights, name: str) -> None:
-    spec.gamma, spec.beta = weights[f"{name}/gamma"], weights[f"{name}/beta"]
+    spec.gamma = weights[f"{name}/gamma"]
+    spec.beta = weights[f"{name}/beta"]
 
 
 def _as_rows(weight: np.ndarray) -> np.ndarray:
-    """(H, D, width) -> (H*width, D), heads one below the other."""
+    """Return a projection (H, D, width) as the rows (H * width, D) of a matrix."""
     return weight.transpose(0, 2, 1).reshape(-1, weight.shape[1])
 
 

@@ -1,8 +1,7 @@
-"""A translator as a folder of MarianMT in Hugging Face's layout, written without torch and
-transformers.
+"""Write a translator as a folder of MarianMT in Hugging Face's layout, without transformers.
 
-It is the reverse of `importing/marian.py`. The rows of the family's tables are this project's ids,
-so the start token has a row of its own.
+This is the reverse of `importing/hugging_face/marian.py`. The rows of the family's tables are this
+project's ids, so that the start token has a dedicated row.
 """
 
 from collections import Counter
@@ -20,16 +19,28 @@ from tfk_transformer.constants import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 from tfk_transformer.export.to_libraries.counterparts import MARIAN, unsupported_options
 from tfk_transformer.export.to_libraries.plain_attention import plain_attention
 from tfk_transformer.importing.hugging_face.bart_layers import (
-    BIAS,
-    OUTPUT,
-    SHARED,
-    SOURCE,
-    TARGET,
+    LOGITS_BIAS,
+    OUTPUT_TABLE,
+    SHARED_TABLE,
+    SOURCE_TABLE,
+    TARGET_TABLE,
     layer_arrays,
+    restore_arrays,
 )
 from tfk_transformer.importing.hugging_face.marian import MarianConfig, is_tag
-from tfk_transformer.importing.hugging_face.model_folder import CONFIG, GENERATION, SAFETENSORS
-from tfk_transformer.importing.vocabulary import END, NEVER_FROM_TEXT, PAD, UNKNOWN, Piece
+from tfk_transformer.importing.hugging_face.model_folder import (
+    CONFIG,
+    GENERATION,
+    SAFETENSORS,
+    TOKENIZER_CONFIG,
+)
+from tfk_transformer.importing.vocabulary import (
+    END_PIECE,
+    NEVER_FROM_TEXT,
+    PAD_PIECE,
+    UNKNOWN_PIECE,
+    Piece,
+)
 from tfk_transformer.pipelines.bundle import write_json
 from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
@@ -38,10 +49,10 @@ MARK = "\u2581"  # of the start of a word
 
 
 class SideFiles(NamedTuple):
-    """The tokens of the source or of the target in the family's files."""
+    """The tokens of one side in the family's files."""
 
     pieces: list[str]  # by id
-    text_tags: list[str]  # language tokens that a text may have anywhere
+    text_tags: list[str]  # language tokens that may occur anywhere in a text
     model: bytes  # a SentencePiece model
 
 
@@ -49,11 +60,11 @@ def write_marian(translator: Translator, folder: Path) -> None:
     """Write a folder that `MarianMTModel` and `MarianTokenizer` of transformers load.
 
     Args:
-        translator: with a `Transformer` in float32.
+        translator: a translator with a `Transformer` in float32.
         folder: a new folder.
 
     Raises:
-        ValueError: with everything that the family lacks.
+        ValueError: with everything that the family does not support.
     """
     if problems := marian_problems(translator):
         raise ValueError(f"model: expected one that MarianMT can hold, got {'; '.join(problems)}.")
@@ -62,35 +73,37 @@ def write_marian(translator: Translator, folder: Path) -> None:
     folder.mkdir(parents=True)
     for name, side in (("source.spm", source), ("target.spm", target)):
         (folder / name).write_bytes(side.model)
-    for name, side in (("vocab.json", source), ("target_vocab.json", target))[: 1 + separate]:
+    vocabularies = [("vocab.json", source), ("target_vocab.json", target)]
+    for name, side in vocabularies if separate else vocabularies[:1]:
         write_json(folder / name, {piece: row for row, piece in enumerate(side.pieces)})
     write_json(folder / CONFIG, _config(translator))
     write_json(folder / GENERATION, _generation(translator))
-    write_json(folder / "tokenizer_config.json", _tokenizer_config(translator, separate))
-    # transformers refuses a file without this note of the framework that its arrays are for.
+    tokenizer_config = {
+        "model_max_length": translator.model.config.max_length,
+        "separate_vocabs": separate,
+        "tokenizer_class": "MarianTokenizer",
+    }
+    write_json(folder / TOKENIZER_CONFIG, tokenizer_config)
+    # transformers refuses a file without the name of a framework in its metadata.
     arrays = safetensors.numpy.save(_arrays(translator), {"format": "pt"})
     (folder / SAFETENSORS).write_bytes(arrays)
 
 
 def marian_problems(translator: Translator) -> list[str]:
-    """Return everything that the family lacks: options of the model, and properties of the
-    tokenizers.
-    """
+    """Return the properties of a model and its tokenizers that the family does not support."""
     problems = unsupported_options(translator.model.config, MARIAN)
-    return (
-        [*problems, *_token_problems(translator)]
-        if isinstance(translator.model.config, TransformerConfig)
-        else problems
-    )
+    if isinstance(translator.model.config, TransformerConfig):
+        problems += _token_problems(translator)
+    return problems
 
 
 def _token_problems(translator: Translator) -> Iterator[str]:
     sides = _sides(translator)
     for name, side in zip(("source", "target"), sides, strict=True):
-        if twice := [piece for piece, count in Counter(side.pieces).items() if count > 1]:
+        if duplicates := [piece for piece, count in Counter(side.pieces).items() if count > 1]:
             yield (
-                f"the piece '{twice[0]}' of the {name} tokenizer (expected another name: it is "
-                "a special token there)"
+                f"the piece '{duplicates[0]}' of the {name} tokenizer (expected another name: it "
+                "is a special token there)"
             )
         if side.text_tags:
             yield (
@@ -106,56 +119,58 @@ def _token_problems(translator: Translator) -> Iterator[str]:
 
 def _sides(translator: Translator) -> tuple[SideFiles, SideFiles]:
     tokenizers = (translator.source_tokenizer, translator.target_tokenizer)
-    taken = {
-        piece.piece
-        for tokenizer in tokenizers
-        for piece in ModelProto.FromString(tokenizer.model).pieces[UNKNOWN_ID + 1 :]
-    }
-    start = next(
-        name for name in (f"<s{'_' * n}>" for n in range(len(taken) + 1)) if name not in taken
-    )
+    protos = [ModelProto.FromString(tokenizer.model) for tokenizer in tokenizers]
+    pieces = [*protos[0].pieces[UNKNOWN_ID + 1 :], *protos[1].pieces[UNKNOWN_ID + 1 :]]
+    used = {piece.piece for piece in pieces}
+    candidates = (f"<s{'_' * n}>" for n in range(len(used) + 1))
+    start = next(name for name in candidates if name not in used)
     return _side(tokenizers[0], start), _side(tokenizers[1], start)
 
 
 def _side(tokenizer: SubwordTokenizer, start: str) -> SideFiles:
-    """Return the tokens of a tokenizer, with the family's names of special tokens and of language
-    tokens.
+    """Return the tokens of a tokenizer, with the family's names of special and language tokens.
 
-    The family's tokenizer takes a language token off a text before the SentencePiece model sees it.
+    The family's tokenizer removes a language token from a text before the SentencePiece model
+    segments the text.
     """
     proto = ModelProto.FromString(tokenizer.model)
-    others = proto.pieces[UNKNOWN_ID + 1 :]
+    pieces = proto.pieces[UNKNOWN_ID + 1 :]
     text_tags = [
-        piece.piece for piece in others if is_tag(piece.piece) and piece.type not in NEVER_FROM_TEXT
+        piece.piece for piece in pieces if is_tag(piece.piece) and piece.type not in NEVER_FROM_TEXT
     ]
-    for piece in others:
+    for piece in pieces:
         if piece.piece.startswith(MARK) and is_tag(piece.piece.removeprefix(MARK)):
-            piece.piece, piece.type = piece.piece.removeprefix(MARK), Piece.UNUSED
+            piece.piece = piece.piece.removeprefix(MARK)
+            piece.type = Piece.UNUSED
     return SideFiles(
-        [PAD, start, END, UNKNOWN, *(piece.piece for piece in others)],
+        [PAD_PIECE, start, END_PIECE, UNKNOWN_PIECE, *(piece.piece for piece in pieces)],
         text_tags,
         proto.SerializeToString(),
     )
 
 
 def _config(translator: Translator) -> dict[str, Any]:
-    """Return the content of config.json. The family's class would end every cut translation with
-    token 0 by default.
+    """Return the content of config.json.
+
+    `forced_eos_token_id` is unset: by default, the family's class ends translations that reach the
+    length limit with token 0.
     """
     names = {"architectures": ["MarianMTModel"], "model_type": "marian", "is_encoder_decoder": True}
     unset = {"bos_token_id": None, "forced_eos_token_id": None}
-    licence = {"license": translator.origin["license"]} if translator.origin.get("license") else {}
+    license_name = translator.origin.get("license")
+    license_entry = {"license": license_name} if license_name else {}
     return {
         **names,
         **unset,
-        **licence,
-        **MarianConfig.of_options(translator.model.config).model_dump(),
+        **license_entry,
+        **MarianConfig.from_transformer_config(translator.model.config).model_dump(),
     }
 
 
 def _generation(translator: Translator) -> dict[str, Any]:
-    """Return the content of generation_config.json. Padding and start are never predicted, as in
-    this project.
+    """Return the content of generation_config.json.
+
+    Padding and the start token are never predicted, as in this project.
     """
     beams = translator.origin.get("search", {}).get("beam_size", SearchSettings().beam_size)
     return {
@@ -168,15 +183,6 @@ def _generation(translator: Translator) -> dict[str, Any]:
     }
 
 
-def _tokenizer_config(translator: Translator, separate: bool) -> dict[str, Any]:
-    longest = translator.model.config.max_length
-    return {
-        "model_max_length": longest,
-        "separate_vocabs": separate,
-        "tokenizer_class": "MarianTokenizer",
-    }
-
-
 def _arrays(translator: Translator) -> dict[str, np.ndarray]:
     """Return all arrays by the family's names."""
     config = translator.model.config
@@ -184,26 +190,20 @@ def _arrays(translator: Translator) -> dict[str, np.ndarray]:
         config,
         {name: np.asarray(weight) for name, weight in translator.model.named_weights.items()},
     )
-    found = {}
-    for name, array in layer_arrays(config).items():
-        # Biases that the model lacks are zeros there.
-        found[array.name] = (
-            array.restore(weights[name]) if name in weights else np.zeros(array.shape, "float32")
-        )
     bias = weights.get("output/bias", np.zeros(config.target_vocab_size, "float32"))
-    return {
-        name: np.ascontiguousarray(array)
-        for name, array in {**found, **_tables(config, weights), BIAS: bias[None]}.items()
+    arrays = {
+        **restore_arrays(layer_arrays(config), weights),
+        **_tables(config, weights),
+        LOGITS_BIAS: bias[None],
     }
+    return {name: np.ascontiguousarray(array) for name, array in arrays.items()}
 
 
 def _tables(config: TransformerConfig, weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     source = weights["source_embedding/embeddings"]
     if config.tie_embeddings == "all":
-        return {SHARED: source}
-    tables = {SOURCE: source, TARGET: weights["target_embedding/embeddings"]}
-    return (
-        tables
-        if config.tie_embeddings == "target"
-        else {**tables, OUTPUT: weights["output/kernel"].T}
-    )
+        return {SHARED_TABLE: source}
+    tables = {SOURCE_TABLE: source, TARGET_TABLE: weights["target_embedding/embeddings"]}
+    if config.tie_embeddings == "none":
+        tables[OUTPUT_TABLE] = weights["output/kernel"].T
+    return tables

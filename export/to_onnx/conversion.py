@@ -14,19 +14,21 @@ if TYPE_CHECKING:
 
 # Domain and operators of the nodes that represent layers, see `templates.placeholder_model`.
 DOMAIN = "tfk_transformer"
-READ, CACHE, STEP, DECODE, LOGITS = "Read", "Cache", "Step", "Decode", "Logits"
+READ = "Read"
+CACHE = "Cache"
+STEP = "Step"
+DECODE = "Decode"
+LOGITS = "Logits"
 CLASSIFY_OPERATOR = "Classify"
 OPSET = 18  # the newest that tf2onnx 1.17 supports
-IR_VERSION = 8  # the version that it writes
+IR_VERSION = 8  # the version that tf2onnx 1.17 writes
 
 
 def from_tensorflow(function: "ConcreteFunction") -> ir.Model:
-    """Convert a concrete function of tensors to standard operators. Inputs and outputs keep their
-    names.
+    """Convert a concrete function of tensors to standard operators.
 
-    This is tf2onnx's `from_function` without its optimizers. They take three quarters of the time,
-    and
-    the passes of `optimize` find the same.
+    Inputs and outputs keep their names. This is tf2onnx's `from_function` without its optimizers,
+    which take three quarters of the time and find nothing more than the passes of `optimize`.
     """
     import tensorflow as tf
     from tf2onnx import tf_loader, tfonnx
@@ -36,8 +38,8 @@ def from_tensorflow(function: "ConcreteFunction") -> ir.Model:
     inputs = [tensor.name for tensor in function.inputs if tensor.dtype != tf.resource]
     outputs = [tensor.name for tensor in function.outputs]
     with quietly("tf2onnx"), tf.device("/cpu:0"):
-        # large_model: otherwise inlined functions are registered for the whole process, where a
-        # second conversion finds the same names.
+        # large_model: without it, inlined functions are registered for the whole process, and the
+        # names conflict with the names of the next conversion.
         frozen = tf_loader.from_function(function, inputs, outputs, large_model=True)
         with tf.Graph().as_default() as graph:
             tf.import_graph_def(frozen, name="")
@@ -52,27 +54,29 @@ def from_tensorflow(function: "ConcreteFunction") -> ir.Model:
             return ir.from_proto(converted.make_model("tfk_transformer"))
 
 
-def _as_where(context: "Graph", node: "Node", name: str, arguments: list[object]) -> "Node":
-    """Convert SelectV2 to Where. tf2onnx writes six nodes that multiply by 0 and 1, which makes an
-    infinity a NaN.
+def _convert_select(context: "Graph", node: "Node", name: str, arguments: list[object]) -> "Node":
+    """Convert SelectV2 to Where.
+
+    tf2onnx writes six nodes that multiply by 0 and 1, which turns an infinity into a NaN.
     """
-    node.type, node.domain = "Where", ""
+    node.type = "Where"
+    node.domain = ""
     return node
 
 
-def _as_itself(context: "Graph", node: "Node", name: str, arguments: list[object]) -> "Node":
-    """Keep a node that represents layers, see `templates.placeholder_model`."""
+def _keep_layers(context: "Graph", node: "Node", name: str, arguments: list[object]) -> "Node":
+    """Keep a node that represents layers; see `templates.placeholder_model`."""
     node.type = re.findall(rf"{DOMAIN}_([A-Z][a-z]+)", name)[0]
     node.domain = DOMAIN
     return node
 
 
-_HANDLERS = {"SelectV2": _as_where, "PyFuncStateless": _as_itself}
+_HANDLERS = {"SelectV2": _convert_select, "PyFuncStateless": _keep_layers}
 
 
 @contextlib.contextmanager
 def quietly(name: str) -> Iterator[None]:
-    """Log only errors of a library in this block."""
+    """Log only the errors of a library in this block."""
     logger = logging.getLogger(name)
     level = logger.level
     logger.setLevel(logging.ERROR)

@@ -1,4 +1,4 @@
-"""Attention as ONNX operators."""
+"""Write attention as ONNX operators."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from tfk_transformer.export.to_onnx.operator_writer import OperatorWriter
 class StandardAttention:
     """Writes attention with standard operators.
 
-    The letters of shapes are those of `operator_writer`.
+    `operator_writer` explains the letters of shapes.
 
     Args:
         writer: writer of the operators.
@@ -21,13 +21,16 @@ class StandardAttention:
     """
 
     def __init__(self, writer: OperatorWriter, path: str, shape: ir.Value):
-        self.writer, self.path, self.shape = writer, path, shape
+        self.writer = writer
+        self.path = path
+        self.shape = shape
         self.options = writer.options
         self.context_roles = ["value"] if self.options.keys_are_values else ["key", "value"]
 
     def to_itself(self, x: ir.Value, mask: ir.Value) -> tuple[ir.Value, ir.Value]:
-        """Attend from rows (B*S, D) to themselves; mask (B or 1, 1, 1 or S, S), additive. Return
-        rows, and weights (B, H, S, S).
+        """Attend from rows (B*S, D) to themselves.
+
+        The mask (B or 1, 1, 1 or S, S) is additive. Return rows, and weights (B, H, S, S).
         """
         query, *context = self.heads(x, ["query", *self.context_roles])
         attended, weights = self.attend(query, context[0], context[-1], mask)
@@ -37,6 +40,7 @@ class StandardAttention:
         self, x: ir.Value, past: Sequence[ir.Value], lineage: ir.Value
     ) -> tuple[ir.Value, list[ir.Value]]:
         """Attend from rows (R, D) to earlier positions and themselves; see `DecoderLayer.step`.
+
         Return rows, and the longer KV cache.
         """
         query, *context = self.heads(x, ["query", *self.context_roles])
@@ -47,18 +51,18 @@ class StandardAttention:
     def to_source(
         self, x: ir.Value, memory: Sequence[ir.Value], mask: ir.Value
     ) -> tuple[ir.Value, ir.Value]:
-        """Attend from rows (R, D) to keys (A, H, S, K) and values (A, H, S, V); mask (A, 1, 1, S),
-        additive.
+        """Attend from rows (R, D) to keys (A, H, S, K) and values (A, H, S, V).
 
-        Return rows, and attention weights (A, H, M, S).
+        The mask (A, 1, 1, S) is additive. Return rows, and attention weights (A, H, M, S).
         """
         (query,) = self.heads(x, ["query"])
         attended, weights = self.attend(query, memory[0], memory[1], mask)
         return self.join(attended), weights
 
     def project_source(self, encoded: ir.Value) -> list[ir.Value]:
-        """Project the encoder's output, rows (B*S, D), to the memory: keys (B, H, S, K) and values
-        (B, H, S, V).
+        """Project the encoder's output, rows (B*S, D), to the memory.
+
+        Return keys (B, H, S, K) and values (B, H, S, V).
         """
         heads = self.heads(encoded, self.context_roles)
         return [heads[0], heads[-1]]
@@ -68,7 +72,7 @@ class StandardAttention:
     ) -> tuple[ir.Value, ir.Value]:
         """Return the heads' outputs (A, M, H, V), and attention weights (A, H, M, S)."""
         op = self.writer.op
-        # The weights of queries are scaled.
+        # The scores need no scale: the weights of queries are scaled.
         scores = op("MatMul", [query, op("Transpose", [key], perm=[0, 1, 3, 2])])
         weights = self.softmax(op("Add", [scores, mask]))
         return op("Transpose", [op("MatMul", [weights, value])], perm=[0, 2, 1, 3]), weights
@@ -86,13 +90,11 @@ class StandardAttention:
 
     def heads(self, x: ir.Value, roles: Sequence[str]) -> list[ir.Value]:
         """Project rows (R, D) to heads (A, H, M, width) for each role."""
-        count, projected = self.options.num_heads, self.project(x, roles)
+        count = self.options.num_heads
+        projected = self.project(x, roles)
         if self.options.query_width == self.options.value_width:
-            return self._split(
-                self._to_heads(projected, len(roles) * count, roles[0]),
-                [count] * len(roles),
-                axis=1,
-            )
+            heads = self._to_heads(projected, len(roles) * count, roles[0])
+            return self._split(heads, [count] * len(roles), axis=1)
         parts = self._split(projected, [count * self._width(role) for role in roles], axis=-1)
         return [self._to_heads(part, count, role) for part, role in zip(parts, roles, strict=True)]
 
@@ -101,43 +103,37 @@ class StandardAttention:
         width = self.options.num_heads * self.options.value_width
         rows = self.writer.op("Reshape", [attended, self.writer.ints(-1, width)])
         name = f"{self.path}/output"
-        return self.writer.matmul.multiply(
-            rows, name, self.writer.weights[name], self.writer.weights.get(f"{name}_bias")
-        )
-
-    def by_sentence(self, *widths: int) -> ir.Value:
-        """Return the shape (A, M, *widths). No size is -1, since onnxruntime cannot infer it where
-        A is 0.
-        """
-        return self.writer.op("Concat", [self.shape, self.writer.ints(*widths)], axis=0)
+        bias = self.writer.weights.get(f"{name}_bias")
+        return self.writer.matmul.multiply(rows, name, self.writer.weights[name], bias)
 
     def _to_heads(self, part: ir.Value, count: int, role: str) -> ir.Value:
-        # (A, M, count, width)
-        parted = self.writer.op("Reshape", [part, self.by_sentence(count, self._width(role))])
-        return self.writer.op("Transpose", [parted], perm=[0, 2, 1, 3])
+        # No size is -1: onnxruntime cannot infer it where A is 0.
+        sizes = self.writer.ints(count, self._width(role))
+        shape = self.writer.op("Concat", [self.shape, sizes], axis=0)
+        heads = self.writer.op("Reshape", [part, shape])  # (A, M, count, width)
+        return self.writer.op("Transpose", [heads], perm=[0, 2, 1, 3])
 
     def _split(self, x: ir.Value, widths: Sequence[int], axis: int) -> list[ir.Value]:
-        return (
-            [x]
-            if len(widths) == 1
-            else list(
-                self.writer.ops("Split", [x, self.writer.ints(*widths)], len(widths), axis=axis)
-            )
-        )
+        if len(widths) == 1:
+            return [x]
+        inputs = [x, self.writer.ints(*widths)]
+        return list(self.writer.ops("Split", inputs, len(widths), axis=axis))
 
     def _width(self, role: str) -> int:
         return self.options.value_width if role == "value" else self.options.query_width
 
     def _scale(self, role: str) -> float:
-        """Return the factor of a role's weights. The divisor of the attention scores is part of the
-        query's weights.
+        """Return the factor of a role's weights.
+
+        The query's weights include the divisor of the attention scores.
         """
         width = self.options.query_width if role == "query" else 1
         return 1.0 / (width if self.options.attention_scale == "key_dim" else width**0.5)
 
     def _matrix(self, role: str) -> np.ndarray:
-        """Return a role's weights (H, D, width) as (D, H*width). If heads share weights, each one
-        projects its slice of D.
+        """Return a role's weights (H, D, width) as (D, H*width).
+
+        If heads share weights, each head projects its slice of D.
         """
         weight = self.writer.weights[f"{self.path}/{role}"] * np.float32(self._scale(role))
         if self.options.shared_projections:
@@ -145,28 +141,25 @@ class StandardAttention:
         return weight.transpose(1, 0, 2).reshape(weight.shape[1], -1)
 
     def _bias(self, role: str) -> np.ndarray:
-        bias = self.writer.weights.get(
-            f"{self.path}/{role}_bias", np.zeros((1, 1, self._width(role)), "float32")
-        )
-        return np.broadcast_to(
-            bias * np.float32(self._scale(role)), (self.options.num_heads, 1, self._width(role))
-        ).reshape(-1)
+        zeros = np.zeros((1, 1, self._width(role)), "float32")
+        bias = self.writer.weights.get(f"{self.path}/{role}_bias", zeros)
+        bias = bias * np.float32(self._scale(role))
+        return np.broadcast_to(bias, (self.options.num_heads, 1, bias.shape[-1])).reshape(-1)
 
 
 class ReproducibleAttention(StandardAttention):
-    """Writes attention whose numbers do not depend on the processor, nor the softmax on the
-    padding.
+    """Writes attention with a softmax that depends neither on the processor nor on the padding.
 
-    onnxruntime's softmax adds exponentials in another order with AVX-512 than with AVX2, if there
-    are more than 16. The last bit of the sum then differs, and 8-bit rounding enlarges the
-    difference. A sum in float64 is the same after rounding to float32.
+    onnxruntime's softmax adds more than 16 exponentials in another order with AVX-512 than with
+    AVX2. The last bit of the sum then differs, and 8-bit rounding enlarges the difference. A sum in
+    float64 is the same after rounding to float32.
     """
 
     def softmax(self, scores: ir.Value) -> ir.Value:
         """Return the attention weights of scores (A, H, M, S)."""
-        op, last = self.writer.op, self.writer.ints(-1)
+        op = self.writer.op
+        last = self.writer.ints(-1)
         powers = op("Exp", [op("Sub", [scores, op("ReduceMax", [scores, last], keepdims=1)])])
-        total = op(
-            "ReduceSum", [op("Cast", [powers], to=ir.DataType.DOUBLE.value), last], keepdims=1
-        )
+        exact = op("Cast", [powers], to=ir.DataType.DOUBLE.value)
+        total = op("ReduceSum", [exact, last], keepdims=1)
         return op("Div", [powers, op("Cast", [total], to=ir.DataType.FLOAT.value)])

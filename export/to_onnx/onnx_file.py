@@ -1,6 +1,7 @@
-"""ONNX files, with metadata that tells where they come from."""
+"""Write ONNX files with metadata about their origin."""
 
 import contextlib
+import itertools
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -16,28 +17,26 @@ from tfk_transformer.export.file_names import external_weights
 from tfk_transformer.export.runtime.sessions import METADATA
 from tfk_transformer.export.to_onnx.conversion import OPSET, quietly
 
-# Bytes of weights in a file: protobuf ends at 2**31, and the graph needs space too.
+# Bytes of the weights in a file: protobuf ends at 2**31, and the graph needs space too.
 MAX_PROTOBUF_BYTES = 2_000_000_000
-# Bytes of a weight that is always in the file itself, such as the default of a setting.
-MAX_INLINE_BYTES = 256
+MAX_INLINE_BYTES = 256  # smaller weights, such as defaults of settings, are always in the file
 
 
 class OnnxFiles:
     """ONNX files of one format.
 
     Each graph is serialized once. The metadata is the last part of a file, so that `add_metadata`
-    need not write the rest
-    again: protobuf reads concatenated messages as one message.
+    does not write the graph again: protobuf reads concatenated messages as one message.
 
     Args:
         models: ONNX models by file name.
         folder: the folder to write to.
         config: configuration of the Keras model.
-        metadata: values that JSON can hold, by name, beside the version, configuration, special ids
-            and opset.
-        largest: bytes of weights above which a file leaves them to a neighbour, `NAME.onnx.data`,
-            since protobuf holds 2 GB. The two files must be moved together; the neighbour is found
-            from any working directory.
+        metadata: values that JSON can hold, by name, in addition to the version, configuration,
+            special ids and opset.
+        largest: the most bytes of weights in the file itself, since protobuf holds 2 GB. Larger
+            weights are in a second file in the same folder, `NAME.onnx.data`. The two files must be
+            moved together; the working directory does not matter.
     """
 
     def __init__(
@@ -65,9 +64,8 @@ class OnnxFiles:
     def add_metadata(self, **more: object) -> None:
         """Add values to the metadata of all files, such as the parity figures."""
         self._metadata |= more
-        entry = onnx.StringStringEntryProto(
-            key=METADATA, value=json.dumps(self._metadata, sort_keys=True)
-        )
+        text = json.dumps(self._metadata, sort_keys=True)
+        entry = onnx.StringStringEntryProto(key=METADATA, value=text)
         content = onnx.ModelProto(metadata_props=[entry]).SerializeToString()
         for path, graph_bytes in self._graph_bytes.items():
             with path.open("r+b") as file:
@@ -79,39 +77,35 @@ class OnnxFiles:
 def save(model: ir.Model, path: Path, largest: int = MAX_PROTOBUF_BYTES) -> None:
     """Write a model without this project's metadata."""
     model.metadata_props.pop(METADATA, None)
-    beside = external_weights(path.name) if _weight_bytes(model) > largest else None
+    weight_bytes = sum(value.const_value.nbytes for value in _weights(model))
+    weights_name = external_weights(path.name) if weight_bytes > largest else None
     # onnx-ir warns that a SentencePiece model is not UTF-8, but the operator's attribute is a
     # string.
-    with quietly("onnx_ir.serde"), _weights_in(path.parent, beside, model):
+    with quietly("onnx_ir.serde"), _external_weights(path.parent, weights_name, model):
         ir.save(model, path)
 
 
 def _weights(model: ir.Model) -> list[ir.Value]:
-    """Return the values with arrays of numbers, also those of loop bodies. Texts always remain in
-    the file itself.
+    """Return the values with arrays of numbers in the graph and its loop bodies.
+
+    Texts are not included: they always remain in the file itself.
     """
-    initializers = [value for graph in model.graphs() for value in graph.initializers.values()]
-    return [value for value in initializers if value.const_value.dtype != ir.DataType.STRING]
-
-
-def _weight_bytes(model: ir.Model) -> int:
-    return sum(value.const_value.nbytes for value in _weights(model))
+    by_graph = (graph.initializers.values() for graph in model.graphs())
+    values = itertools.chain.from_iterable(by_graph)
+    return [value for value in values if value.const_value.dtype != ir.DataType.STRING]
 
 
 @contextlib.contextmanager
-def _weights_in(folder: Path, name: str | None, model: ir.Model) -> Iterator[None]:
+def _external_weights(folder: Path, name: str | None, model: ir.Model) -> Iterator[None]:
     """Move the large weights of a model to a file of this name while the model is saved."""
-    moved = [
-        value for value in _weights(model) if name and value.const_value.nbytes > MAX_INLINE_BYTES
-    ]
-    kept = [value.const_value for value in moved]
+    values = [value for value in _weights(model) if value.const_value.nbytes > MAX_INLINE_BYTES]
+    tensors = [value.const_value for value in values]
     try:
         if name:
-            for value, outside in zip(
-                moved, ir.external_data.convert_tensors_to_external(kept, folder, name), strict=True
-            ):
-                value.const_value = outside
+            external = ir.external_data.convert_tensors_to_external(tensors, folder, name)
+            for value, tensor in zip(values, external, strict=True):
+                value.const_value = tensor
         yield
     finally:
-        for value, inside in zip(moved, kept, strict=True):
-            value.const_value = inside
+        for value, tensor in zip(values, tensors, strict=True):
+            value.const_value = tensor

@@ -1,7 +1,7 @@
-"""Insert the model's layers into graphs around them, as few operators.
+"""Insert a model's layers into the graphs of its search and scoring.
 
 tf2onnx converts a layer to about 150 operators. Therefore the templates of search and scoring have
-single nodes in the places of the layers (see `templates`). This module replaces these nodes by
+a single node in place of the layers (see `templates`). This module replaces these nodes by
 operators that it writes from the configuration and the weights: about 30 standard operators for
 each layer.
 """
@@ -36,6 +36,8 @@ from tfk_transformer.layers.masks import HIDDEN
 from tfk_transformer.models.base import ConfiguredModel, TokenModel
 from tfk_transformer.models.classifier import Classifier
 
+OPEN_END = np.iinfo("int64").max  # the end of a slice to the last element
+
 
 class Profile(NamedTuple):
     """The classes that write the operators of the layers."""
@@ -47,121 +49,116 @@ class Profile(NamedTuple):
 PORTABLE = Profile(StandardAttention, Float32MatMul)  # standard operators only
 
 
-def int8_profile(rows: Mapping[str, RowStatistics], kept: Sequence[str] = ()) -> Profile:
-    """Return the profile "int8": weights of 8 bits, except those whose names contain one of `kept`,
-    which remain float32.
+def int8_profile(rows: Mapping[str, RowStatistics], float32_names: Sequence[str] = ()) -> Profile:
+    """Return the profile "int8", which rounds weights to 8 bits.
 
     Args:
-        rows: what is known of the rows of each product, by the name of the weights in the whole
-            model, see `calibration.observe_rows`.
-        kept: parts of the names of weights.
+        rows: statistics of the rows of each product, by the name of the weights in the whole
+            model; see `calibration.observe_rows`.
+        float32_names: parts of the names of weights that remain float32.
     """
-    return Profile(ReproducibleAttention, functools.partial(Int8MatMul, rows=rows, kept=kept))
+    matmul = functools.partial(Int8MatMul, rows=rows, float32_names=float32_names)
+    return Profile(ReproducibleAttention, matmul)
 
 
-def insert_layers(around: ir.Model, model: ConfiguredModel, profile: Profile) -> None:
+def insert_layers(outer: ir.Model, model: ConfiguredModel, profile: Profile) -> None:
     """Replace the nodes that represent a model's layers by the operators of the layers.
 
     Args:
-        around: a graph around the model's layers, such as a result of `templates.expansion.expand`;
-            it is changed. The operator of a node ends with the number of the member, as in Read_0.
+        outer: a graph with nodes for the model's layers, such as a result of
+            `templates.expansion.expand`; it is changed. The operator of a node ends with the number
+            of the member, as in Read_0.
         model: the model with the weights.
         profile: `PORTABLE`, or a result of `int8_profile`.
     """
-    named: dict[str, Any] = (
-        {"": model} if isinstance(model, Classifier) else cast(TokenModel, model).named_members()
-    )
-    members = [
-        (
-            prefix,
-            member.config,
-            {name: np.asarray(weight) for name, weight in member.named_weights.items()},
-        )
-        for prefix, member in named.items()
+    named_members: dict[str, Any] = {"": model}
+    if not isinstance(model, Classifier):
+        named_members = cast(TokenModel, model).named_members()
+    members = list(named_members.items())
+    member_weights = [
+        {name: np.asarray(weight) for name, weight in member.named_weights.items()}
+        for _, member in members
     ]
-    for node in [node for node in around.graph.all_nodes() if node.domain == DOMAIN]:
+    for node in [node for node in outer.graph.all_nodes() if node.domain == DOMAIN]:
         layers, number = node.op_type.split("_")
-        prefix, config, weights = members[int(number)]
+        prefix, member = members[int(number)]
+        weights = member_weights[int(number)]
+        config = member.config
         options = config if layers in (READ, CLASSIFY_OPERATOR) else config.decoder_options()
-        writer = OperatorWriter(around.graph, config, options, weights, profile.matmul, prefix)
+        writer = OperatorWriter(outer.graph, config, options, weights, profile.matmul, prefix)
         outputs = WRITE[layers](writer, profile.attention, *node.inputs)
         ir.convenience.replace_nodes_and_values(
             node.graph, node, [node], writer.nodes, node.outputs, outputs
         )
-    around.opset_imports.pop(DOMAIN, None)
-    if any(node.domain == CONTRIB for node in around.graph.all_nodes()):
-        around.opset_imports[CONTRIB] = 1
+    outer.opset_imports.pop(DOMAIN, None)
+    if any(node.domain == CONTRIB for node in outer.graph.all_nodes()):
+        outer.opset_imports[CONTRIB] = 1
 
 
 def write_read(
     writer: OperatorWriter, attention: type[StandardAttention], source: ir.Value
 ) -> list[ir.Value]:
-    """Write the operators of a `Read` node: from source ids (B, S) to the memory of each decoder
-    layer, and the source's mask.
+    """Write the operators of a `Read` node.
+
+    They compute the memory of each decoder layer and the source's mask from source ids (B, S).
     """
-    config = cast(TransformerConfig, writer.config)  # a model without an encoder has no such node
-    source = _prefixed(writer, "source", source)
+    config = cast(TransformerConfig, writer.config)  # only models with an encoder have this node
+    source = _add_prefix(writer, "source", source)
     shape = writer.op("Shape", [source])
     encoded, mask = _encode(writer, attention, source, shape)
-    readers = [
-        attention(writer, f"decoder/layer_{layer}/cross_attention", shape)
-        for layer in range(config.decoder_layers)
-    ]
-    return [*(value for reader in readers for value in reader.project_source(encoded)), mask]
+    memory: list[ir.Value] = []
+    for layer in range(config.decoder_layers):
+        reader = attention(writer, f"decoder/layer_{layer}/cross_attention", shape)
+        memory += reader.project_source(encoded)
+    return [*memory, mask]
 
 
 def write_classify(
     writer: OperatorWriter, attention: type[StandardAttention], source: ir.Value
 ) -> list[ir.Value]:
-    """Write the operators of a `Classify` node: from ids (B, S) to logits (B, C), see
+    """Write the operators of a `Classify` node: from ids (B, S) to logits (B, C); see
     `Classifier.call`.
     """
-    op, shape = writer.op, writer.op("Shape", [source])
+    op = writer.op
+    shape = op("Shape", [source])
     encoded, _ = _encode(writer, attention, source, shape)
-    # (B, S, D)
-    rows = op(
-        "Reshape", [encoded, op("Concat", [shape, writer.ints(writer.config.model_dim)], axis=0)]
-    )
+    rows = _split_rows(writer, encoded, shape, writer.config.model_dim)  # (B, S, D)
     is_real = op("Not", [op("Equal", [source, writer.constant("pad", np.int32(PAD_ID))])])
     real = op("Cast", [is_real], to=ir.DataType.FLOAT.value)  # (B, S)
-    count = op(
-        "Max",
-        [
-            op("ReduceSum", [real, writer.ints(1)], keepdims=1),
-            writer.constant("one", np.float32(1)),
-        ],
-    )
+    count = op("ReduceSum", [real, writer.ints(1)], keepdims=1)
+    count = op("Max", [count, writer.constant("one", np.float32(1))])
     shares = op("Unsqueeze", [op("Div", [real, count]), writer.ints(2)])  # (B, S, 1)
     mean = op("ReduceSum", [op("Mul", [rows, shares]), writer.ints(1)], keepdims=0)  # (B, D)
-    return [
-        writer.matmul.multiply(
-            mean, "head/kernel", writer.weights["head/kernel"], writer.weights["head/bias"]
-        )
-    ]
+    head = (writer.weights["head/kernel"], writer.weights["head/bias"])
+    return [writer.matmul.multiply(mean, "head/kernel", *head)]
 
 
 def _encode(
     writer: OperatorWriter, attention: type[StandardAttention], source: ir.Value, shape: ir.Value
 ) -> tuple[ir.Value, ir.Value]:
-    """Write the encoder: from ids (B, S), with the prefix, and their shape to rows (B*S, D) and the
-    additive mask (B, 1, 1, S).
+    """Write the encoder.
+
+    Args:
+        writer: writer of the operators.
+        attention: writes attention.
+        source: ids (B, S), with the prefix.
+        shape: int64 [B, S].
+
+    Returns:
+        Rows (B*S, D), and the additive mask (B, 1, 1, S).
     """
-    op, config = writer.op, cast(TransformerConfig | ClassifierConfig, writer.config)
-    padding = op(
-        "Cast",
-        [op("Equal", [source, writer.constant("pad", np.int32(PAD_ID))])],
-        to=ir.DataType.FLOAT.value,
-    )
-    mask = op(
-        "Unsqueeze",
-        [op("Mul", [padding, writer.constant("hidden", np.float32(HIDDEN))]), writer.ints(1, 2)],
-    )
+    op = writer.op
+    config = cast(TransformerConfig | ClassifierConfig, writer.config)
+    is_padding = op("Equal", [source, writer.constant("pad", np.int32(PAD_ID))])
+    padding = op("Cast", [is_padding], to=ir.DataType.FLOAT.value)
+    hidden = op("Mul", [padding, writer.constant("hidden", np.float32(HIDDEN))])
+    mask = op("Unsqueeze", [hidden, writer.ints(1, 2)])
     x = writer.embed("source", source, _first_positions(writer, "source", source))
     for layer in range(config.encoder_layers):
-        path, norm = f"encoder/layer_{layer}", f"encoder/layer_{layer}/attention_residual/norm"
-        attended, _ = attention(writer, f"{path}/attention", shape).to_itself(
-            writer.enter(x, norm), mask
-        )
+        path = f"encoder/layer_{layer}"
+        norm = f"{path}/attention_residual/norm"
+        self_attention = attention(writer, f"{path}/attention", shape)
+        attended, _ = self_attention.to_itself(writer.enter(x, norm), mask)
         x = writer.feed_forward(writer.leave(x, attended, norm), path)
     return writer.finish(x, "encoder"), mask
 
@@ -169,7 +166,7 @@ def _encode(
 def _first_positions(writer: OperatorWriter, side: str, ids: ir.Value) -> ir.Value:
     """Return the positions (T, D) of ids (B, T)."""
     length = writer.op("Shape", [ids], start=1)
-    return writer.op("Slice", [writer.positions(side), writer.ints(0), length, writer.ints(0)])
+    return _slice(writer, writer.positions(side), writer.ints(0), length, axis=0)
 
 
 def write_step(
@@ -180,42 +177,34 @@ def write_step(
     lineage: ir.Value,
     *rest: ir.Value,
 ) -> list[ir.Value]:
-    """Write the operators of a `Step` node: the logits of the next token of each open hypothesis,
-    attention, and the longer cache.
+    """Write the operators of a `Step` node.
+
+    They compute the logits of the next token of each open hypothesis, the attention, and the longer
+    cache.
     """
-    layers, op = writer.config.decoder_layers, writer.op
-    end = 2 * layers if writer.config.architecture == "decoder" else 4 * layers + 1
-    cache, memory, candidates = rest[: 2 * layers], rest[2 * layers : end], rest[end:]
-    beams = op("Shape", [tokens])  # A, M
-    tokens, positions, lineage = _read_by_step(writer, tokens, position, lineage)
-    shape = op("Shape", [tokens]) if writer.config.target_prefix else beams  # A, N
-    x = writer.embed("target", tokens, op("Gather", [writer.positions("target"), positions]))
-    grown: list[ir.Value] = []
+    config = writer.config
+    layers = config.decoder_layers
+    memory_end = 2 * layers if config.architecture == "decoder" else 4 * layers + 1
+    cache = rest[: 2 * layers]
+    memory = rest[2 * layers : memory_end]
+    candidates = rest[memory_end:]
+    beams = writer.op("Shape", [tokens])  # A, M
+    tokens, positions, lineage = _step_inputs(writer, tokens, position, lineage)
+    shape = writer.op("Shape", [tokens]) if config.target_prefix else beams  # A, N
+    encoding = writer.op("Gather", [writer.positions("target"), positions])
+    x = writer.embed("target", tokens, encoding)
+    next_cache: list[ir.Value] = []
 
     def attend_itself(layer: int, attend: StandardAttention, rows: ir.Value) -> ir.Value:
         attended, pair = attend.to_past(rows, cache[2 * layer : 2 * layer + 2], lineage)
-        grown.extend(pair)
+        next_cache.extend(pair)
         return attended
 
     x, weights = _decode(writer, attention, x, shape, memory, attend_itself)
-    logits = _logits(writer, _last_rows(writer, x, shape, beams), *candidates)
-    return [
-        op(
-            "Reshape",
-            [
-                logits,
-                op(
-                    "Concat",
-                    [beams, writer.ints(-1 if candidates else writer.config.target_vocab_size)],
-                    axis=0,
-                ),
-            ],
-        ),
-        _without_prefixes(
-            writer, _mean_over_heads(writer, weights[-1] if memory else None, beams), beams
-        ),
-        *grown,
-    ]
+    logits = _logits(writer, _beam_rows(writer, x, shape, beams), *candidates)
+    logits = _split_rows(writer, logits, beams, -1 if candidates else config.target_vocab_size)
+    mean_weights = _mean_over_heads(writer, weights[-1] if memory else None, beams)
+    return [logits, _remove_prefixes(writer, mean_weights, beams), *next_cache]
 
 
 def write_decode(
@@ -224,49 +213,41 @@ def write_decode(
     """Write the operators of a `Decode` node: a full pass over the target, and its attention
     weights.
     """
-    op, config = writer.op, writer.config
-    target = _prefixed(writer, "target", target)  # (B, P+T)
-    shape, length = op("Shape", [target]), op("Shape", [target], start=1)
-    hidden = op(
-        "Expand",
-        [writer.constant("hidden", np.float32(HIDDEN)), op("Concat", [length, length], axis=0)],
-    )
+    op = writer.op
+    target = _add_prefix(writer, "target", target)  # (B, P+T)
+    shape = op("Shape", [target])
+    length = op("Shape", [target], start=1)
+    hidden = writer.constant("hidden", np.float32(HIDDEN))
+    hidden = op("Expand", [hidden, op("Concat", [length, length], axis=0)])
     causal = op("Trilu", [hidden, writer.constant("one_above", np.int64(1))], upper=1)
     x = writer.embed("target", target, _first_positions(writer, "target", target))
-    own_weights: list[ir.Value] = []
+    self_weights: list[ir.Value] = []
 
     def attend_itself(layer: int, attend: StandardAttention, rows: ir.Value) -> ir.Value:
         attended, weights = attend.to_itself(rows, causal)
-        own_weights.append(weights)
+        self_weights.append(weights)
         return attended
 
-    x, weights = _decode(writer, attention, x, shape, memory, attend_itself)
-    output = op("Reshape", [x, op("Concat", [shape, writer.ints(config.model_dim)], axis=0)])
-    visible = [
-        _drop_first(writer, part, len(config.source_prefix), axis=3)
-        for part in weights or own_weights
+    x, source_weights = _decode(writer, attention, x, shape, memory, attend_itself)
+    output = _split_rows(writer, x, shape, writer.config.model_dim)
+    attended_from = [
+        _drop_first(writer, weights, len(writer.config.source_prefix), axis=3)
+        for weights in source_weights or self_weights
     ]
-    first = len(config.target_prefix)
+    prefix_length = len(writer.config.target_prefix)
     return [
-        _drop_first(writer, output, first, axis=1),
-        *(_drop_first(writer, part, first, axis=2) for part in visible),
+        _drop_first(writer, output, prefix_length, axis=1),
+        *(_drop_first(writer, weights, prefix_length, axis=2) for weights in attended_from),
     ]
 
 
 def write_logits(
     writer: OperatorWriter, attention: type[StandardAttention], output: ir.Value
 ) -> list[ir.Value]:
-    """Write the operators of a `Logits` node: from the decoder's output (B, T, D) to logits (B, T,
-    V).
-    """
-    op, shape = writer.op, writer.op("Shape", [output], end=2)
-    logits = _logits(writer, op("Reshape", [output, writer.ints(-1, writer.config.model_dim)]))
-    return [
-        op(
-            "Reshape",
-            [logits, op("Concat", [shape, writer.ints(writer.config.target_vocab_size)], axis=0)],
-        )
-    ]
+    """Write the operators of a `Logits` node: from decoder output (B, T, D) to logits (B, T, V)."""
+    shape = writer.op("Shape", [output], end=2)
+    rows = writer.op("Reshape", [output, writer.ints(-1, writer.config.model_dim)])
+    return [_split_rows(writer, _logits(writer, rows), shape, writer.config.target_vocab_size)]
 
 
 WRITE: dict[str, Callable[..., list[ir.Value]]] = {
@@ -292,8 +273,8 @@ def _decode(
         writer: writer of the operators.
         attention: writes attention.
         x: the rows.
-        shape: int64 [A, N], of the rows.
-        memory: outputs of the `Read` node; none for a model without an encoder.
+        shape: int64 [A, N], where A*N is the number of rows.
+        memory: outputs of the `Read` node; empty for a model without an encoder.
         attend_itself: writes the self-attention of a layer over normalized rows.
 
     Returns:
@@ -302,18 +283,14 @@ def _decode(
     source_weights: list[ir.Value] = []
     for layer in range(writer.config.decoder_layers):
         path = f"decoder/layer_{layer}"
-        attended = attend_itself(
-            layer,
-            attention(writer, f"{path}/self_attention", shape),
-            writer.enter(x, f"{path}/self_residual/norm"),
-        )
-        x = writer.leave(x, attended, f"{path}/self_residual/norm")
+        norm = f"{path}/self_residual/norm"
+        self_attention = attention(writer, f"{path}/self_attention", shape)
+        attended = attend_itself(layer, self_attention, writer.enter(x, norm))
+        x = writer.leave(x, attended, norm)
         if memory:
-            reader, norm = (
-                attention(writer, f"{path}/cross_attention", shape),
-                f"{path}/cross_residual/norm",
-            )
-            attended, weights = reader.to_source(
+            norm = f"{path}/cross_residual/norm"
+            cross_attention = attention(writer, f"{path}/cross_attention", shape)
+            attended, weights = cross_attention.to_source(
                 writer.enter(x, norm), memory[2 * layer : 2 * layer + 2], memory[-1]
             )
             x = writer.leave(x, attended, norm)
@@ -326,18 +303,14 @@ def _mean_over_heads(writer: OperatorWriter, weights: ir.Value | None, shape: ir
     """Return the attention (A, M, S), or (A, M, 0) if the model has no encoder."""
     if weights is not None:
         return writer.op("ReduceMean", [weights, writer.ints(1)], keepdims=0)
-    return writer.op(
-        "Expand",
-        [
-            writer.constant("nothing", np.float32(0)),
-            writer.op("Concat", [shape, writer.ints(0)], axis=0),
-        ],
-    )
+    nothing = writer.constant("nothing", np.float32(0))
+    return writer.op("Expand", [nothing, writer.op("Concat", [shape, writer.ints(0)], axis=0)])
 
 
 def _logits(writer: OperatorWriter, x: ir.Value, candidates: ir.Value | None = None) -> ir.Value:
-    """Return the logits (R, V) of the whole vocabulary, or those (R, n) of candidates (n,)."""
-    bias, kernel = writer.weights.get("output/bias"), writer.weights.get(KERNEL)
+    """Return logits (R, V), or only the logits (R, n) of candidates (n,)."""
+    bias = writer.weights.get("output/bias")
+    kernel = writer.weights.get(KERNEL)
     if kernel is not None and candidates is None:
         return writer.matmul.multiply(x, KERNEL, kernel, bias)
     name = writer.table("target") if kernel is None else KERNEL
@@ -347,80 +320,78 @@ def _logits(writer: OperatorWriter, x: ir.Value, candidates: ir.Value | None = N
     return writer.matmul.multiply_by_some_of_table(x, name, table, candidates, bias)
 
 
-# The tokens that a model puts before every source and every target, see `models.prefixes`. A model
-# without such tokens has none of these operators. N is the number of tokens that a step reads for
-# each sentence: the prefix's P and the beams' M at first, later only M.
+def _split_rows(writer: OperatorWriter, rows: ir.Value, shape: ir.Value, width: int) -> ir.Value:
+    """Reshape rows (A*N, width) to (A, N, width); `shape` is int64 [A, N]."""
+    return writer.op("Reshape", [rows, writer.op("Concat", [shape, writer.ints(width)], axis=0)])
 
 
-def _prefixed(writer: OperatorWriter, side: str, ids: ir.Value) -> ir.Value:
+# The functions below write the operators for the tokens that a model puts before every source and
+# every target; see `models.prefixes`. A model without prefixes has none of these operators. N is
+# the number of tokens that a step reads for each sentence: P + M in the first step, for the prefix
+# and the beams, and M in later steps.
+
+
+def _add_prefix(writer: OperatorWriter, side: str, ids: ir.Value) -> ir.Value:
     """Put the prefix of a side before ids (B, T): (B, P+T)."""
-    return (
-        writer.op("Concat", [_of_each_row(writer, side, ids), ids], axis=1)
-        if _prefix(writer, side)
-        else ids
-    )
+    if not _prefix(writer, side):
+        return ids
+    return writer.op("Concat", [_repeat_prefix(writer, side, ids), ids], axis=1)
 
 
-def _read_by_step(
+def _step_inputs(
     writer: OperatorWriter, last: ir.Value, position: ir.Value, lineage: ir.Value
 ) -> tuple[ir.Value, ir.Value, ir.Value]:
-    """Return what a step reads: ids (A, N), their position () or positions (N,), and the lineage
-    mask (A, 1, N, P+T*M).
+    """Return the inputs of a step, which include the prefix in the first step.
 
     Args:
         writer: writer of the operators.
         last: ids (A, M), the last token of each beam.
-        position: int32 (), that of these tokens.
+        position: int32 (), the position of these tokens.
         lineage: additive mask (A, 1, M, T*M).
+
+    Returns:
+        Ids (A, N), their position () or positions (N,), and the lineage mask (A, 1, N, P+T*M).
     """
-    op, prefix = writer.op, len(writer.config.target_prefix)
-    if not prefix:
+    op = writer.op
+    length = len(writer.config.target_prefix)
+    if not length:
         return last, position, lineage
     position = op("Cast", [position], to=ir.DataType.INT64.value)
-    first = op(
-        "Cast",
-        [op("Equal", [position, writer.constant("start", np.int64(0))])],
-        to=ir.DataType.INT64.value,
-    )
-    new = op("Mul", [first, writer.ints(prefix)])  # (1,): N - M
-    tokens = op(
-        "Concat", [_slice(writer, _of_each_row(writer, "target", last), new, 1), last], axis=1
-    )
-    # (M,)
-    own = op("Expand", [op("Add", [position, writer.ints(prefix)]), op("Shape", [last], start=1)])
-    positions = op("Concat", [_slice(writer, writer.ints(*range(prefix)), new, 0), own], axis=0)
-    return tokens, positions, _mask(writer, lineage, new)
+    is_first = op("Equal", [position, writer.constant("start", np.int64(0))])
+    is_first = op("Cast", [is_first], to=ir.DataType.INT64.value)
+    new = op("Mul", [is_first, writer.ints(length)])  # (1,): N - M
+    prefix = _slice(writer, _repeat_prefix(writer, "target", last), writer.ints(0), new, axis=1)
+    tokens = op("Concat", [prefix, last], axis=1)
+    beam_position = op("Add", [position, writer.ints(length)])
+    beam_positions = op("Expand", [beam_position, op("Shape", [last], start=1)])  # (M,)
+    prefix_positions = _slice(writer, writer.ints(*range(length)), writer.ints(0), new, axis=0)
+    positions = op("Concat", [prefix_positions, beam_positions], axis=0)
+    return tokens, positions, _step_mask(writer, lineage, new)
 
 
-def _mask(writer: OperatorWriter, lineage: ir.Value, new: ir.Value) -> ir.Value:
+def _step_mask(writer: OperatorWriter, lineage: ir.Value, new: ir.Value) -> ir.Value:
     """Return the lineage mask with rows for the tokens of the prefix that a step reads, and visible
     columns for the whole prefix.
     """
-    op, given = writer.op, len(writer.config.target_prefix)
-    causal = np.triu(np.full((1, 1, given, given), HIDDEN, "float32"), 1)
-    before = op(
-        "Expand",
-        [writer.constant("prefix_visible", np.float32(0)), _shape_with(writer, lineage, given)],
-    )
-    seen = op("Concat", [before, lineage], axis=3)  # (A, 1, M, P+T*M)
+    op = writer.op
+    length = len(writer.config.target_prefix)
+    visible = writer.constant("prefix_visible", np.float32(0))
+    visible = op("Expand", [visible, _shape_with(writer, lineage, length)])
+    beam_rows = op("Concat", [visible, lineage], axis=3)  # (A, 1, M, P+T*M)
     sizes = [op("Shape", [lineage], end=2), new, op("Shape", [lineage], start=3)]
-    # (A, 1, N - M, T*M)
-    hidden = op(
-        "Expand", [writer.constant("hidden", np.float32(HIDDEN)), op("Concat", sizes, axis=0)]
-    )
-    sizes = [op("Shape", [lineage], end=2), new, writer.ints(given)]
-    rows = op(
-        "Expand",
-        [
-            _slice(writer, writer.constant("prefix_causal", causal), new, 2),
-            op("Concat", sizes, axis=0),
-        ],
-    )
-    return op("Concat", [op("Concat", [rows, hidden], axis=3), seen], axis=2)
+    hidden = writer.constant("hidden", np.float32(HIDDEN))
+    hidden = op("Expand", [hidden, op("Concat", sizes, axis=0)])  # (A, 1, N - M, T*M)
+    sizes = [op("Shape", [lineage], end=2), new, writer.ints(length)]
+    causal = np.triu(np.full((1, 1, length, length), HIDDEN, "float32"), 1)
+    causal_rows = writer.constant("prefix_causal", causal)
+    causal_rows = _slice(writer, causal_rows, writer.ints(0), new, axis=2)
+    causal_rows = op("Expand", [causal_rows, op("Concat", sizes, axis=0)])
+    prefix_rows = op("Concat", [causal_rows, hidden], axis=3)  # (A, 1, N - M, P+T*M)
+    return op("Concat", [prefix_rows, beam_rows], axis=2)
 
 
-def _last_rows(writer: OperatorWriter, x: ir.Value, shape: ir.Value, beams: ir.Value) -> ir.Value:
-    """Return those of rows (A*N, D) that belong to beams: (A*M, D).
+def _beam_rows(writer: OperatorWriter, x: ir.Value, shape: ir.Value, beams: ir.Value) -> ir.Value:
+    """Return the rows of the beams (A*M, D) from the rows of all tokens (A*N, D).
 
     Args:
         writer: writer of the operators.
@@ -430,41 +401,36 @@ def _last_rows(writer: OperatorWriter, x: ir.Value, shape: ir.Value, beams: ir.V
     """
     if not writer.config.target_prefix:
         return x
-    op, width = writer.op, writer.config.model_dim
-    by_sentence = op("Reshape", [x, op("Concat", [shape, writer.ints(width)], axis=0)])
-    return op("Reshape", [_last(writer, by_sentence, beams), writer.ints(-1, width)])
+    width = writer.config.model_dim
+    beam_rows = _last_beams(writer, _split_rows(writer, x, shape, width), beams)
+    return writer.op("Reshape", [beam_rows, writer.ints(-1, width)])
 
 
-def _without_prefixes(writer: OperatorWriter, attention: ir.Value, beams: ir.Value) -> ir.Value:
-    """Leave the prefixes out of attention (A, N, P+S): (A, M, S)."""
+def _remove_prefixes(writer: OperatorWriter, attention: ir.Value, beams: ir.Value) -> ir.Value:
+    """Remove the prefixes from attention (A, N, P+S): (A, M, S)."""
     if writer.config.target_prefix:
-        attention = _last(writer, attention, beams)
+        attention = _last_beams(writer, attention, beams)
     return _drop_first(writer, attention, len(writer.config.source_prefix), axis=2)
 
 
 def _drop_first(writer: OperatorWriter, x: ir.Value, count: int, axis: int) -> ir.Value:
-    """Return a value without the first `count` places of an axis."""
+    """Return a value without the first `count` elements of an axis."""
     if not count:
         return x
-    return writer.op(
-        "Slice", [x, writer.ints(count), writer.ints(np.iinfo("int64").max), writer.ints(axis)]
-    )
+    return _slice(writer, x, writer.ints(count), writer.ints(OPEN_END), axis)
 
 
-def _last(writer: OperatorWriter, x: ir.Value, beams: ir.Value) -> ir.Value:
-    """Return the last M places of (A, N, …)."""
-    count = writer.op("Slice", [beams, writer.ints(1), writer.ints(2), writer.ints(0)])  # (1,): M
-    return writer.op(
-        "Slice", [x, writer.op("Neg", [count]), writer.ints(np.iinfo("int64").max), writer.ints(1)]
-    )
+def _last_beams(writer: OperatorWriter, x: ir.Value, beams: ir.Value) -> ir.Value:
+    """Return the last M of the N elements of (A, N, …)."""
+    count = _slice(writer, beams, writer.ints(1), writer.ints(2), axis=0)  # (1,): M
+    return _slice(writer, x, writer.op("Neg", [count]), writer.ints(OPEN_END), axis=1)
 
 
-def _of_each_row(writer: OperatorWriter, side: str, ids: ir.Value) -> ir.Value:
+def _repeat_prefix(writer: OperatorWriter, side: str, ids: ir.Value) -> ir.Value:
     """Return the prefix of a side for each row of ids (B, T): (B, P)."""
-    prefix = np.array([_prefix(writer, side)], "int32")
-    return writer.op(
-        "Expand", [writer.constant(f"{side}_prefix", prefix), _shape_with(writer, ids, prefix.size)]
-    )
+    array = np.array([_prefix(writer, side)], "int32")
+    prefix = writer.constant(f"{side}_prefix", array)
+    return writer.op("Expand", [prefix, _shape_with(writer, ids, array.size)])
 
 
 def _prefix(writer: OperatorWriter, side: str) -> tuple[int, ...]:
@@ -472,10 +438,12 @@ def _prefix(writer: OperatorWriter, side: str) -> tuple[int, ...]:
 
 
 def _shape_with(writer: OperatorWriter, x: ir.Value, last: int) -> ir.Value:
-    """Return the shape of a value with another last size."""
+    """Return the shape of a value with `last` as the size of its last axis."""
     return writer.op("Concat", [writer.op("Shape", [x], end=-1), writer.ints(last)], axis=0)
 
 
-def _slice(writer: OperatorWriter, x: ir.Value, end: ir.Value, axis: int) -> ir.Value:
-    """Return the first `end` (1,) places of an axis."""
-    return writer.op("Slice", [x, writer.ints(0), end, writer.ints(axis)])
+def _slice(
+    writer: OperatorWriter, x: ir.Value, start: ir.Value, end: ir.Value, axis: int
+) -> ir.Value:
+    """Return the elements of an axis from `start` (1,) to `end` (1,)."""
+    return writer.op("Slice", [x, start, end, writer.ints(axis)])

@@ -1,4 +1,4 @@
-"""Operators that multiply rows by weights, in float32 or in 8-bit integers."""
+"""Write the operators that multiply rows by weights, in float32 or in 8-bit integers."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
@@ -9,20 +9,17 @@ import onnx_ir as ir
 CONTRIB = "com.microsoft"  # onnxruntime's own operators
 INT8_MAX = 127  # of 8-bit weights; without -128 they are symmetric around zero
 LARGEST_PAIR = 128  # the sum of two weights of one sign: 128 * 255 < 2**15
-# The name of the projection to the vocabulary, if it is not an embedding table.
-KERNEL = "output/kernel"
+KERNEL = "output/kernel"  # the projection to the vocabulary, if it is not an embedding table
 DAMPING = 0.01  # the share of the mean of a diagonal that is added to it
-# Rows that make up for the errors of all rows before them together, by one product.
-ROUNDING_BLOCK = 32
-# Columns that are rounded together, so that a vocabulary of any size takes little memory.
-COLUMNS = 4096
+ROUNDING_BLOCK = 32  # rows that compensate the errors of all rows before them by one product
+COLUMNS = 4096  # columns that are rounded together: a vocabulary of any size takes little memory
 
 WriteOperator = Callable[..., ir.Value]
 GetConstant = Callable[[str, np.ndarray], ir.Value]
 
 
 class RowStatistics(NamedTuple):
-    """What is known of the rows (R, rows) that a matrix (rows, columns) is multiplied by."""
+    """Statistics of the rows (R, rows) that a matrix (rows, columns) is multiplied by."""
 
     low: float  # the smallest number, at most 0
     high: float  # the largest number, at least 0
@@ -35,7 +32,7 @@ class Float32MatMul:
     Args:
         op: function that writes an operator: (name, inputs, domain="", **attributes) -> output.
         constant: function that returns the graph's constant of a name: (name, array) -> value.
-        prefix: begins the names of the weights in the whole model.
+        prefix: the prefix of the names of the weights in the whole model.
     """
 
     def __init__(self, op: WriteOperator, constant: GetConstant, prefix: str = ""):
@@ -55,11 +52,12 @@ class Float32MatMul:
     def multiply_by_table(
         self, x: ir.Value, name: str, table: np.ndarray, bias: np.ndarray | None = None
     ) -> ir.Value:
-        """Multiply rows (R, D) by an embedding table (vocab_size, D) that also embeds tokens: x
-        table^T + bias.
+        """Multiply rows (R, D) by an embedding table (vocab_size, D) that also embeds tokens.
+
+        The product is x table^T + bias.
         """
-        more = [] if bias is None else [self.constant("output/bias", bias)]
-        return self.op("Gemm", [x, self.constant(name, table), *more], transB=1)
+        biases = [] if bias is None else [self.constant("output/bias", bias)]
+        return self.op("Gemm", [x, self.constant(name, table), *biases], transB=1)
 
     def multiply_by_some_of_table(
         self,
@@ -69,8 +67,7 @@ class Float32MatMul:
         ids: ir.Value,
         bias: np.ndarray | None = None,
     ) -> ir.Value:
-        """Multiply rows (R, D) by those rows of a table (vocab_size, D) that belong to ids (n,),
-        and add those of a bias: (R, n).
+        """Multiply rows (R, D) by the rows of a table that belong to ids (n,), and add the bias.
 
         `optimize` moves the operators that only read the ids out of a loop.
 
@@ -81,14 +78,16 @@ class Float32MatMul:
             table: (vocab_size, D).
             ids: (n,).
             bias: (vocab_size,).
+
+        Returns:
+            The products (R, n).
         """
-        chosen = self.op(
-            "Gather", [self.constant(f"{name}_transposed" if name == KERNEL else name, table), ids]
-        )
-        more = (
-            [] if bias is None else [self.op("Gather", [self.constant("output/bias", bias), ids])]
-        )
-        return self.op("Gemm", [x, chosen, *more], transB=1)
+        table_name = f"{name}_transposed" if name == KERNEL else name
+        selected = self.op("Gather", [self.constant(table_name, table), ids])
+        biases = []
+        if bias is not None:
+            biases.append(self.op("Gather", [self.constant("output/bias", bias), ids]))
+        return self.op("Gemm", [x, selected, *biases], transB=1)
 
     def look_up(self, name: str, table: np.ndarray, ids: ir.Value) -> ir.Value:
         """Look up ids (A, M) in an embedding table (vocab_size, D): (A, M, D)."""
@@ -96,10 +95,9 @@ class Float32MatMul:
 
     def bias(self, name: str, bias: np.ndarray) -> ir.Value:
         """Return the bias of the weights of this name, with the name that it has in Keras."""
-        return self.constant(
-            f"{name.removesuffix('kernel')}bias" if name.endswith("/kernel") else f"{name}_bias",
-            bias,
-        )
+        if name.endswith("/kernel"):
+            return self.constant(f"{name.removesuffix('kernel')}bias", bias)
+        return self.constant(f"{name}_bias", bias)
 
 
 class Int8MatMul(Float32MatMul):
@@ -114,9 +112,9 @@ class Int8MatMul(Float32MatMul):
         op: see `Float32MatMul`.
         constant: see `Float32MatMul`.
         prefix: see `Float32MatMul`.
-        rows: what is known of the rows, by the name of the weights in the whole model, see
-            `calibration.observe_rows`. Numbers outside their range are cut.
-        kept: parts of the names of weights that remain float32.
+        rows: statistics of the rows, by the name of the weights in the whole model; see
+            `calibration.observe_rows`. Numbers outside their range are clipped.
+        float32_names: parts of the names of weights that remain float32.
     """
 
     def __init__(
@@ -125,19 +123,19 @@ class Int8MatMul(Float32MatMul):
         constant: GetConstant,
         prefix: str,
         rows: Mapping[str, RowStatistics],
-        kept: Sequence[str] = (),
+        float32_names: Sequence[str] = (),
     ):
         super().__init__(op, constant, prefix)
         self.rows = rows
-        self.kept = kept
+        self.float32_names = float32_names
 
     def multiply(
         self, x: ir.Value, name: str, matrix: np.ndarray, bias: np.ndarray | None = None
     ) -> ir.Value:
         """Multiply rows (R, rows) by a matrix (rows, columns) and add a bias (columns,)."""
-        if any(part in name for part in self.kept):
+        if any(part in name for part in self.float32_names):
             return super().multiply(x, name, matrix, bias)
-        rows, row_scale, row_zero = self._rounded(x, name)
+        rows, row_scale, row_zero = self._round_rows(x, name)
         rounded, scale = rounded_columns(matrix, self.rows[self.prefix + name].moments)
         zeros = self.constant(f"zeros/{scale.size}", np.zeros(scale.size, "int8"))
         inputs = [
@@ -148,31 +146,28 @@ class Int8MatMul(Float32MatMul):
             row_zero,
             zeros,
         ]
-        return self.op(
-            "MatMulIntegerToFloat",
-            inputs + ([] if bias is None else [self.bias(name, bias)]),
-            CONTRIB,
-        )
+        if bias is not None:
+            inputs.append(self.bias(name, bias))
+        return self.op("MatMulIntegerToFloat", inputs, CONTRIB)
 
-    def _rounded(self, x: ir.Value, name: str) -> tuple[ir.Value, ir.Value, ir.Value]:
-        """Return the rows of a product as uint8, their scale and their zero."""
+    def _round_rows(self, x: ir.Value, name: str) -> tuple[ir.Value, ir.Value, ir.Value]:
+        """Return the rows of a product as uint8, their scale and their zero point."""
         low, high, _ = self.rows[self.prefix + name]
         step, zero = row_rounding(low, high)
         producer = x.producer()
-        # The smallest uint8 is 0 here: rounding cuts as Relu does.
+        # The smallest uint8 is 0 here: rounding clips negative numbers as Relu does.
         if low == 0 and producer and producer.op_type == "Relu":
             x = producer.inputs[0]
-        row_scale, row_zero = (
-            self.constant(f"{name}_row_scale", step),
-            self.constant(f"{name}_row_zero", zero),
-        )
+        row_scale = self.constant(f"{name}_row_scale", step)
+        row_zero = self.constant(f"{name}_row_zero", zero)
         return self.op("QuantizeLinear", [x, row_scale, row_zero]), row_scale, row_zero
 
     def multiply_by_table(
         self, x: ir.Value, name: str, table: np.ndarray, bias: np.ndarray | None = None
     ) -> ir.Value:
-        """Multiply rows (R, D) by an embedding table (vocab_size, D). The operator requires a
-        transposed copy of it.
+        """Multiply rows (R, D) by an embedding table (vocab_size, D).
+
+        The operator requires a transposed copy of the table.
         """
         return self.multiply(x, f"output/{name}", table.T, bias)
 
@@ -184,29 +179,22 @@ class Int8MatMul(Float32MatMul):
         ids: ir.Value,
         bias: np.ndarray | None = None,
     ) -> ir.Value:
-        """Multiply rows (R, D) by those rows of a table (vocab_size, D) that belong to ids (n,),
-        and add those of a bias: (R, n).
+        """Multiply rows (R, D) by the rows of a table that belong to ids (n,), and add the bias;
+        see `Float32MatMul`.
         """
         product = name if name == KERNEL else f"output/{name}"
-        if any(part in product for part in self.kept):
+        if any(part in product for part in self.float32_names):
             return super().multiply_by_some_of_table(x, name, table, ids, bias)
-        rows, row_scale, row_zero = self._rounded(x, product)
+        rows, row_scale, row_zero = self._round_rows(x, product)
         rounded, scale = rounded_columns(table.T, self.rows[self.prefix + product].moments)
-        chosen = self.op("Gather", [self.constant(f"{product}_int8_transposed", rounded.T), ids])
+        selected = self.op("Gather", [self.constant(f"{product}_int8_transposed", rounded.T), ids])
         scales = self.op("Gather", [self.constant(f"{product}_scale", scale), ids])
-        more = (
-            []
-            if bias is None
-            else [None, self.op("Gather", [self.constant("output/bias", bias), ids])]
-        )
-        inputs = [
-            rows,
-            self.op("Transpose", [chosen], perm=[1, 0]),
-            row_scale,
-            scales,
-            row_zero,
-            *more,
-        ]
+        biases: list[ir.Value | None] = []
+        if bias is not None:
+            # None: the zero points of the weights are 0.
+            biases = [None, self.op("Gather", [self.constant("output/bias", bias), ids])]
+        weights = self.op("Transpose", [selected], perm=[1, 0])
+        inputs = [rows, weights, row_scale, scales, row_zero, *biases]
         return self.op("MatMulIntegerToFloat", inputs, CONTRIB)
 
     def look_up(self, name: str, table: np.ndarray, ids: ir.Value) -> ir.Value:
@@ -222,69 +210,69 @@ def rounded_columns(matrix: np.ndarray, moments: np.ndarray) -> tuple[np.ndarray
     """Return a matrix (rows, columns) as int8, and the float32 scales of its columns.
 
     Without VNNI, onnxruntime multiplies with the instruction `vpmaddubsw`. It adds the products of
-    rows 2k and 2k + 1, each of a uint8 and an int8, in 16 bits, and cuts larger sums. The scale of
+    rows 2k and 2k + 1, each of a uint8 and an int8, in 16 bits, and clips larger sums. The scale of
     a column is therefore so large that no sum of two weights of one sign exceeds `LARGEST_PAIR`.
-    Weights of opposite signs have smaller sums than either alone.
+    The sum of two weights of opposite signs is smaller than either weight.
 
-    Later rows make up for the rounding of earlier ones, such that products with rows of these
-    moments change least. These are the numbers of GPTQ (arXiv:2210.17323, algorithm 1), computed as
-    the nearest plane of a lattice (arXiv:2507.18553): without an inverse matrix.
+    Later rows compensate the rounding of earlier rows, so that products with rows of these moments
+    change least. The result equals that of GPTQ (arXiv:2210.17323, algorithm 1). It is computed as
+    the nearest plane of a lattice (arXiv:2507.18553), without an inverse matrix.
 
     Args:
         matrix: float32 (rows, columns).
         moments: see `RowStatistics`.
     """
-    shares = _shares(moments)
+    shares = _error_shares(moments)
     parts = np.split(matrix, range(COLUMNS, matrix.shape[1], COLUMNS), axis=1)
-    rounded, scales = zip(*(_rounded_part(part, shares) for part in parts), strict=True)
+    rounded, scales = zip(*(_round_part(part, shares) for part in parts), strict=True)
     return np.concatenate(rounded, axis=1), np.concatenate(scales)
 
 
-def _rounded_part(matrix: np.ndarray, shares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _round_part(matrix: np.ndarray, shares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return columns of a matrix (rows, columns) as int8, and their float32 scales; see
     `rounded_columns`.
     """
     import tensorflow as tf
 
     scale = _column_scales(matrix)
-    given = matrix / np.where(scale > 0, scale, 1)
-    rounded, errors = np.empty(given.shape, "int8"), np.empty_like(given)
-    for first in range(0, len(given), ROUNDING_BLOCK):
-        end = min(first + ROUNDING_BLOCK, len(given))
-        # TensorFlow's product: the threads of NumPy's wait for each other in a loop, many times as
-        # long where other programs run.
-        wanted = (
-            given[first:end] + tf.linalg.matmul(shares[first:end, :first], errors[:first]).numpy()
-        )
+    scaled = matrix / np.where(scale > 0, scale, 1)
+    rounded = np.empty(scaled.shape, "int8")
+    errors = np.empty_like(scaled)
+    for first in range(0, len(scaled), ROUNDING_BLOCK):
+        end = min(first + ROUNDING_BLOCK, len(scaled))
+        # TensorFlow computes the product, since NumPy's threads wait for each other in busy loops,
+        # which takes many times as long while other programs run.
+        compensation = tf.linalg.matmul(shares[first:end, :first], errors[:first]).numpy()
+        target = scaled[first:end] + compensation
         for row in range(first, end):
             # The other weight of the pair.
             before = rounded[row - 1].astype("float32") if row % 2 else np.zeros_like(scale)
             lowest = np.maximum(-INT8_MAX, -LARGEST_PAIR - np.minimum(before, 0))
             highest = np.minimum(INT8_MAX, LARGEST_PAIR - np.maximum(before, 0))
-            rounded[row] = np.clip(np.round(wanted[row - first]), lowest, highest)
-            errors[row] = given[row] - rounded[row]
-            wanted[row + 1 - first :] += np.outer(shares[row + 1 : end, row], errors[row])
+            rounded[row] = np.clip(np.round(target[row - first]), lowest, highest)
+            errors[row] = scaled[row] - rounded[row]
+            target[row + 1 - first :] += np.outer(shares[row + 1 : end, row], errors[row])
     return rounded, scale
 
 
 def _column_scales(matrix: np.ndarray) -> np.ndarray:
-    """Return the float32 scales of columns with which no weight exceeds `INT8_MAX`, and no pair
-    `LARGEST_PAIR`.
+    """Return the float32 scales of the columns.
+
+    With these scales, no weight exceeds `INT8_MAX` and no pair of weights exceeds `LARGEST_PAIR`.
     """
     signs = np.stack([np.maximum(matrix, 0), np.maximum(-matrix, 0)])  # (2, rows, columns)
     even = np.pad(signs, [(0, 0), (0, len(matrix) % 2), (0, 0)])
     pairs = (even[:, 0::2] + even[:, 1::2]).max(axis=(0, 1))
-    scales: np.ndarray = np.maximum(signs.max(axis=(0, 1)) / INT8_MAX, pairs / LARGEST_PAIR)
-    return scales
+    return np.maximum(signs.max(axis=(0, 1)) / INT8_MAX, pairs / LARGEST_PAIR)
 
 
-def _shares(moments: np.ndarray) -> np.ndarray:
-    """Return which share of the error of each earlier row a row makes up for, float32 (rows, rows).
+def _error_shares(moments: np.ndarray) -> np.ndarray:
+    """Return the share of each earlier row's error that a row compensates, float32 (rows, rows).
 
     With moments U^T U of a lower triangular U, products change by the length of U times the errors.
-    Its entry of a row is 0 if the row's error is minus the sum of earlier errors times U's entries,
-    divided by U's entry on the diagonal. The diagonal of the moments is increased so that there is
-    a U.
+    The entry of a row in this vector is 0 if the row's error is minus the sum of earlier errors
+    times U's entries, divided by U's entry on the diagonal. The diagonal of the moments is
+    increased so that U exists.
     """
     import tensorflow as tf
 
@@ -295,8 +283,11 @@ def _shares(moments: np.ndarray) -> np.ndarray:
 
 
 def row_rounding(low: float, high: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return the float32 scale and the uint8 zero with which numbers from `low`, at most 0, to
-    `high`, at least 0, become uint8.
+    """Return the float32 scale and the uint8 zero point that map numbers to uint8.
+
+    Args:
+        low: the smallest number, at most 0.
+        high: the largest number, at least 0.
     """
     scale = (high - low) / 255 or 1.0
     return np.array(scale, "float32"), np.array(round(-low / scale), "uint8")

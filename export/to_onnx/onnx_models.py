@@ -1,6 +1,7 @@
-"""ONNX models of whole searches, of scoring, of decoding steps and of classifiers.
+"""ONNX models of searches, of scoring, of decoding steps and of classifiers.
 
-Each is one graph over ids. The same graph with tokenizers and labels at its ends works on texts.
+Each model is one graph over ids. With a tokenizer and a detokenizer or labels, the same graph works
+on texts.
 """
 
 import base64
@@ -64,24 +65,23 @@ def generate_graph(translator: Translator, profile: Profile = PORTABLE) -> ir.Mo
         profile: `onnx_layers.PORTABLE`, or a result of `onnx_layers.int8_profile`.
     """
     config = translator.model.config
-    around = expand(_template("search", translator), _arrays(translator), config)
-    model = _with_layers(around, "generate", GENERATE, translator.model, profile)
+    outer = expand(_template("search", translator), _arrays(translator), config)
+    model = _add_layers(outer, "generate", GENERATE, translator.model, profile)
     _set_defaults(model.graph, config.max_length)
     return model
 
 
 def translate_graph(generate: ir.Model, translator: Translator) -> ir.Model:
-    """Add tokenizers to a clone of the model over ids: `signatures.TRANSLATE`, with operators of
-    onnxruntime-extensions.
+    """Return the model from texts to translations, `signatures.TRANSLATE`.
+
+    It is a clone of the model over ids with the operators of onnxruntime-extensions for tokenizers.
     """
-    model, op = _reading_text(generate, "translate", translator.source_tokenizer)
-    _read_prefix(model.graph, op, translator.target_tokenizer)
+    model, op = _add_tokenizer(generate, "translate", translator.source_tokenizer)
+    _tokenize_prefix(model.graph, op, translator.target_tokenizer)
     outputs = model.graph.outputs
-    outputs[0] = _declare(
-        write_detokenizer(op, outputs[0], translator.target_tokenizer.pieces()),
-        TRANSLATE.outputs[0],
-    )
-    _settle(model)
+    texts = write_detokenizer(op, outputs[0], translator.target_tokenizer.pieces())
+    outputs[0] = _declare(texts, TRANSLATE.outputs[0])
+    _sort_and_name(model)
     return model
 
 
@@ -89,11 +89,11 @@ def score_graph(translator: Translator) -> ir.Model:
     """Return the model that scores pairs of ids, `signatures.SCORE_AND_ATTEND`, of standard
     operators.
 
-    The tokenizers are in the metadata, with which `OnnxScorer` scores texts too.
+    The tokenizers are in the metadata: `OnnxScorer` scores texts too.
     """
     template = _template("score", translator)._replace(shortlist=False, blocks=False)
-    around = expand(template, _arrays(translator), translator.model.config)
-    model = _with_layers(around, "score", SCORE_AND_ATTEND, translator.model)
+    outer = expand(template, _arrays(translator), translator.model.config)
+    model = _add_layers(outer, "score", SCORE_AND_ATTEND, translator.model)
     tokenizers = {
         SOURCE_TOKENIZER: translator.source_tokenizer,
         TARGET_TOKENIZER: translator.target_tokenizer,
@@ -111,20 +111,21 @@ def probabilities_graph(classifier: TextClassifier) -> ir.Model:
         "target_vocab_size": 0,
         "max_length": config.max_length,
     }
-    around = expand(Template("probabilities"), sizes)
-    return _with_layers(around, "probabilities", CLASSIFY_IDS, classifier.model)
+    outer = expand(Template("probabilities"), sizes)
+    return _add_layers(outer, "probabilities", CLASSIFY_IDS, classifier.model)
 
 
 def classify_graph(probabilities: ir.Model, classifier: TextClassifier) -> ir.Model:
-    """Add the tokenizer and the labels to a clone of the model over ids:
-    `signatures.CLASSIFY_TEXT`, as in `translate_graph`.
+    """Return the classifier over texts, `signatures.CLASSIFY_TEXT`.
+
+    It is a clone of the model over ids with the tokenizer and the labels; see `translate_graph`.
     """
-    model, op = _reading_text(probabilities, "classify", classifier.tokenizer)
+    model, op = _add_tokenizer(probabilities, "classify", classifier.tokenizer)
     outputs = model.graph.outputs
-    found = [*write_best_label(op, outputs[0], classifier.labels), outputs[0]]
+    results = [*write_best_label(op, outputs[0], classifier.labels), outputs[0]]
     outputs.clear()
-    outputs.extend(map(_declare, found, CLASSIFY_TEXT.outputs))
-    _settle(model)
+    outputs.extend(map(_declare, results, CLASSIFY_TEXT.outputs))
+    _sort_and_name(model)
     return model
 
 
@@ -136,22 +137,22 @@ def step_graphs(translator: Translator) -> dict[str, ir.Model]:
         The models by the name of their function. A model without an encoder has no "encode".
     """
     config = translator.model.config
-    encode, decoder_step = signatures.encode(config), signatures.decoder_step(config)
     models = {}
-    if encode is not None:
-        around = _around_encoder(encode, config)
-        models["encode"] = _with_layers(around, "encode", encode, translator.model)
-    around = _around_step(decoder_step, translator)
-    model = _with_layers(around, "decoder_step", decoder_step, translator.model)
-    _set_defaults(model.graph, config.max_length)
-    return {**models, "decoder_step": model}
+    if encode := signatures.encode(config):
+        outer = _encoder_graph(encode, config)
+        models["encode"] = _add_layers(outer, "encode", encode, translator.model)
+    decoder_step = signatures.decoder_step(config)
+    outer = _step_graph(decoder_step, translator)
+    models["decoder_step"] = _add_layers(outer, "decoder_step", decoder_step, translator.model)
+    _set_defaults(models["decoder_step"].graph, config.max_length)
+    return models
 
 
-def _around_encoder(signature: Signature, config: "TokenConfig") -> ir.Model:
+def _encoder_graph(signature: Signature, config: "TokenConfig") -> ir.Model:
     source_ids = _declare(ir.Value(), SOURCE_IDS)
     graph = ir.Graph([source_ids], [], nodes=[], opset_imports={"": OPSET})
     op = tape.Tape(graph)
-    memory = iter(_copied(op, write_read_nodes(op, config.members, source_ids)))
+    memory = iter(_copy_values(op, write_read_nodes(op, config.members, source_ids)))
     layers: list[ir.Value] = []
     masks: list[ir.Value] = []
     for member in config.members:
@@ -161,22 +162,22 @@ def _around_encoder(signature: Signature, config: "TokenConfig") -> ir.Model:
     return ir.Model(graph, ir_version=IR_VERSION)
 
 
-def _around_step(signature: Signature, translator: Translator) -> ir.Model:
+def _step_graph(signature: Signature, translator: Translator) -> ir.Model:
     config = translator.model.config
     inputs = {tensor.name: _declare(ir.Value(), tensor) for tensor in signature.inputs}
-    cache, layers = [inputs[name] for name in cache_shapes(config)], iter(memory_shapes(config))
+    cache = [inputs[name] for name in cache_shapes(config)]
+    layers = iter(memory_shapes(config))
     memory = []
     for member in config.members if "source_mask" in inputs else ():
         names = itertools.islice(layers, 2 * member.decoder_layers)
         memory += [*(inputs[name] for name in names), inputs["source_mask"]]
     op = tape.Tape()
-    given = _last_position(op, inputs["target_ids"])
-    logits, _, grown = write_step_nodes(op, config.members, given, cache, memory)
-    if len(logits) == 1:
-        shown = logits[0]
-    else:
-        shown = mean(op, [op.op("LogSoftmax", [one], {"axis": -1}) for one in logits])
-    shown = op.op("Squeeze", [shown, _ints(op, 1)])
+    step_tensors = _step_tensors(op, inputs["target_ids"])
+    logits, _, next_cache = write_step_nodes(op, config.members, step_tensors, cache, memory)
+    output = logits[0]
+    if len(logits) > 1:
+        output = mean(op, [op.op("LogSoftmax", [values], {"axis": -1}) for values in logits])
+    output = op.op("Squeeze", [output, _ints(op, 1)])
 
     template = _template("choice", translator)._replace(has_source=True, shortlist=False)
     model = expand(template, _arrays(translator), config, {"logits": logits})
@@ -186,16 +187,16 @@ def _around_step(signature: Signature, translator: Translator) -> ir.Model:
     graph.inputs.clear()
     graph.inputs.extend(inputs.values())
     graph.extend(op.nodes)
-    chosen = ("next_token", "log_prob")
-    grown = _copied(tape.Tape(graph), grown)
-    others = [tensor for tensor in signature.outputs if tensor.name not in chosen]
-    graph.outputs.extend(map(_declare, (shown, *grown), others))
+    template_outputs = ("next_token", "log_prob")
+    next_cache = _copy_values(tape.Tape(graph), next_cache)
+    tensors = [tensor for tensor in signature.outputs if tensor.name not in template_outputs]
+    graph.outputs.extend(map(_declare, (output, *next_cache), tensors))
     graph.sort()
     return model
 
 
-def _last_position(op: tape.Tape, ids: ir.Value) -> list[ir.Value]:
-    """Return what a step reads of ids (N, T), each row of which is one hypothesis.
+def _step_tensors(op: tape.Tape, ids: ir.Value) -> list[ir.Value]:
+    """Return the inputs of a step for ids (N, T), each row of which is one hypothesis.
 
     Returns:
         The last tokens (N, 1), their position (), and a lineage that hides nothing (N, 1, 1, T).
@@ -208,8 +209,8 @@ def _last_position(op: tape.Tape, ids: ir.Value) -> list[ir.Value]:
     return [last, position, op.op("ConstantOfShape", [shape])]
 
 
-def _copied(op: tape.Tape, values: Iterable[ir.Value]) -> list[ir.Value]:
-    """Return values for outputs: in some models, a layer's keys and values are the same."""
+def _copy_values(op: tape.Tape, values: Iterable[ir.Value]) -> list[ir.Value]:
+    """Return copies for outputs: in some models, a layer's keys and values are the same value."""
     return [op.op("Identity", [value]) for value in values]
 
 
@@ -222,57 +223,56 @@ def tokenizer_graph(tokenizer: SubwordTokenizer) -> ir.Model:
     onnxruntime-extensions.
     """
     text = _declare(ir.Value(), TEXT)
-    graph = ir.Graph(
-        [text], [], nodes=[], opset_imports={"": OPSET, TEXT_OPERATORS: 1}, name="tokenize"
-    )
-    graph.outputs.append(
-        _declare(write_tokenizer(tape.Tape(graph), text, tokenizer.model), SOURCE_IDS)
-    )
+    opsets = {"": OPSET, TEXT_OPERATORS: 1}
+    graph = ir.Graph([text], [], nodes=[], opset_imports=opsets, name="tokenize")
+    ids = write_tokenizer(tape.Tape(graph), text, tokenizer.model)
+    graph.outputs.append(_declare(ids, SOURCE_IDS))
     return ir.Model(graph, ir_version=IR_VERSION, producer_name="tfk_transformer")
 
 
-def _template(kind: str, translator: Translator) -> Template:
+def _template(task: str, translator: Translator) -> Template:
     """Return the template of a graph around a translator's model."""
     functions = translator.functions
     return Template(
-        kind,
+        task,
         has_source=translator.model.config.architecture != "decoder",
         shortlist=functions.shortlist is not None,
-        blocks=functions.vocabulary.block is not None,
+        blocks=functions.vocabulary.block_size is not None,
     )
 
 
 def _arrays(translator: Translator) -> dict[str, np.ndarray | int | None]:
-    """Return what graphs around a translator's model know of it; see `expand`."""
-    config, functions = translator.model.config, translator.functions
-    shortlist = functions.shortlist
+    """Return the model's values for the inputs of a template; see `expand`."""
+    config = translator.model.config
+    shortlist = translator.functions.shortlist
     tables = {} if shortlist is None else {"likely": shortlist.likely, "always": shortlist.always}
     return {
         "source_vocab_size": config.source_vocab_size,
         "target_vocab_size": config.target_vocab_size,
         "max_length": config.max_length,
-        "block": functions.vocabulary.block,
+        "block": translator.functions.vocabulary.block_size,
         **tables,
     }
 
 
-def _with_layers(
-    around: ir.Model,
+def _add_layers(
+    outer: ir.Model,
     name: str,
     signature: Signature,
     model: "ConfiguredModel",
     profile: Profile = PORTABLE,
 ) -> ir.Model:
-    """Insert a model's layers into the graph around them, and give it a name and a signature."""
-    insert_layers(around, model, profile)
-    optimize(around)
-    _arrange(around.graph.inputs, signature.inputs)
-    _arrange(around.graph.outputs, signature.outputs)
-    around.producer_name, around.graph.name = "tfk_transformer", name
-    return around
+    """Insert a model's layers into a graph, and give the graph a name and a signature."""
+    insert_layers(outer, model, profile)
+    optimize(outer)
+    _apply_signature(outer.graph.inputs, signature.inputs)
+    _apply_signature(outer.graph.outputs, signature.outputs)
+    outer.producer_name = "tfk_transformer"
+    outer.graph.name = name
+    return outer
 
 
-def _reading_text(
+def _add_tokenizer(
     over_ids: ir.Model, name: str, tokenizer: SubwordTokenizer
 ) -> tuple[ir.Model, tape.Tape]:
     """Return a clone of a model over ids that tokenizes texts, and the tape that adds more
@@ -282,37 +282,40 @@ def _reading_text(
     graph = model.graph
     graph.name = name
     op = tape.Tape(graph)
-    text, source_ids = _declare(ir.Value(), TEXT), graph.inputs[0]
-    ir.convenience.replace_all_uses_with(source_ids, write_tokenizer(op, text, tokenizer.model))
+    text = _declare(ir.Value(), TEXT)
+    source_ids = write_tokenizer(op, text, tokenizer.model)
+    ir.convenience.replace_all_uses_with(graph.inputs[0], source_ids)
     graph.inputs[0] = text
     model.opset_imports[TEXT_OPERATORS] = 1
     return model, op
 
 
-def _settle(model: ir.Model) -> None:
+def _sort_and_name(model: ir.Model) -> None:
     """Sort added operators by their inputs, and give them names that no loop body has."""
     model.graph.sort()
     NameFixPass()(model)
 
 
-def _read_prefix(graph: ir.Graph, op: tape.Tape, tokenizer: SubwordTokenizer) -> None:
-    """Replace the input of prefix ids by one of prefix texts, whose default is empty."""
-    prefix, prefix_ids = _declare(ir.Value(), PREFIX), graph.inputs[1]
-    graph.initializers.pop(prefix_ids.name)
-    ir.convenience.replace_all_uses_with(prefix_ids, write_tokenizer(op, prefix, tokenizer.model))
+def _tokenize_prefix(graph: ir.Graph, op: tape.Tape, tokenizer: SubwordTokenizer) -> None:
+    """Replace the input of prefix ids by an input of prefix texts, whose default is empty."""
+    prefix = _declare(ir.Value(), PREFIX)
+    graph.initializers.pop(graph.inputs[1].name)
+    prefix_ids = write_tokenizer(op, prefix, tokenizer.model)
+    ir.convenience.replace_all_uses_with(graph.inputs[1], prefix_ids)
     graph.inputs[1] = prefix
     _set_default(graph, prefix, ir.StringTensor([b""], shape=ir.Shape([1])))
 
 
-def _arrange(values: MutableSequence[ir.Value], tensors: Iterable[TensorSignature]) -> None:
-    """Sort a graph's inputs or outputs as the signature does, and set its dtypes and shapes."""
+def _apply_signature(values: MutableSequence[ir.Value], tensors: Iterable[TensorSignature]) -> None:
+    """Sort a graph's inputs or outputs as in the signature, and set their dtypes and shapes."""
     by_name = {value.name: value for value in values}
     values.clear()
     values.extend(_declare(by_name[tensor.name], tensor) for tensor in tensors)
 
 
 def _declare(value: ir.Value, tensor: TensorSignature) -> ir.Value:
-    value.name, value.shape = tensor.name, ir.Shape(tensor.shape)
+    value.name = tensor.name
+    value.shape = ir.Shape(tensor.shape)
     value.dtype = {
         "string": ir.DataType.STRING,
         "int32": ir.DataType.INT32,
@@ -323,13 +326,13 @@ def _declare(value: ir.Value, tensor: TensorSignature) -> ir.Value:
 
 def _set_defaults(graph: ir.Graph, max_length: int) -> None:
     """Make the search settings and the prefix optional; `max_length` is the model's."""
-    # Padding forces nothing, as no column would; OpenVINO does not read a default without elements.
+    # A prefix of padding forces nothing, like a prefix without tokens, but OpenVINO does not read a
+    # default without elements.
     defaults = {**search_defaults(max_length).model_dump(), PREFIX_IDS.name: [[PAD_ID]]}
     for value in graph.inputs:
         if value.name in defaults:
-            _set_default(
-                graph, value, ir.tensor(np.array(defaults[value.name], value.dtype.numpy()))
-            )
+            array = np.array(defaults[value.name], value.dtype.numpy())
+            _set_default(graph, value, ir.tensor(array))
 
 
 def _set_default(graph: ir.Graph, value: ir.Value, tensor: ir.TensorProtocol) -> None:

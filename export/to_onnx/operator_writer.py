@@ -1,8 +1,8 @@
-"""ONNX operators for the parts that the encoder and the decoding step share, written from the
-configuration and the weights.
+"""Write the ONNX operators of the parts that the encoder and the decoding step share.
 
-Matrices have a row for each token: A or B sentences, M beams of each sentence, R = A*M rows (in the
-encoder R = B*S); D is model_dim, H num_heads, K key_dim and V value_dim.
+They are written from the configuration and the weights. Matrices have a row for each token. Letters
+of shapes: A or B sentences; M beams of each sentence; R = A*M rows, in the encoder R = B*S; D is
+model_dim, H num_heads, K key_dim and V value_dim.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -29,8 +29,8 @@ class OperatorWriter:
         options: options of the layers of the encoder or the decoder.
         weights: arrays by name, as in `named_weights`.
         matmul: class that writes the products of rows and weights.
-        prefix: begins the names of the graph's constants; that of a member of an ensemble, whose
-            members share a graph.
+        prefix: the prefix of the names of the graph's constants. The members of an ensemble share a
+            graph, and each has its prefix.
     """
 
     def __init__(
@@ -42,7 +42,10 @@ class OperatorWriter:
         matmul: Callable[..., Float32MatMul],
         prefix: str = "",
     ):
-        self.graph, self.config, self.options, self.weights = graph, config, options, weights
+        self.graph = graph
+        self.config = config
+        self.options = options
+        self.weights = weights
         self.tape = tape.Tape()
         self.prefix = prefix
         self.matmul = matmul(self.op, self.constant, prefix)
@@ -63,68 +66,61 @@ class OperatorWriter:
         return self.tape.op_multi_out(name, inputs, attributes, num_outputs=outputs)
 
     def constant(self, name: str, array: np.ndarray | np.generic) -> ir.Value:
-        """Return the main graph's constant of this name, after the prefix."""
-        name, initializers = self.prefix + name, self.graph.initializers
-        if name not in initializers:
-            value = ir.Value(
-                name=name, const_value=ir.tensor(np.asarray(array, order="C"), name=name)
-            )
-            self.graph.register_initializer(value)
-        return initializers[name]
+        """Return the main graph's constant of this name with the prefix; create it if necessary."""
+        name = self.prefix + name
+        if name not in self.graph.initializers:
+            tensor = ir.tensor(np.asarray(array, order="C"), name=name)
+            self.graph.register_initializer(ir.Value(name=name, const_value=tensor))
+        return self.graph.initializers[name]
 
     def ints(self, *values: int) -> ir.Value:
         """Return an int64 vector, for shapes and axes."""
         return self.constant("ints/" + "_".join(map(str, values)), np.array(values, "int64"))
 
     def table(self, side: str) -> str:
-        """Return the name of the embedding table of a side, "source" or "target". A shared table
-        has the source's name.
+        """Return the name of the embedding table of a side, "source" or "target".
+
+        A shared table has the source's name.
         """
-        own = f"{side}_embedding/embeddings"
-        return own if own in self.weights else "source_embedding/embeddings"
+        name = f"{side}_embedding/embeddings"
+        return name if name in self.weights else "source_embedding/embeddings"
 
     def positions(self, side: str) -> ir.Value:
-        """Return the table of positions (max_length, D); a model with prefixes has more."""
-        name, c = f"{side}_positions/table", self.config
+        """Return the table of positions (max_length, D), longer in a model with prefixes."""
+        name = f"{side}_positions/table"
         if name in self.weights:
             return self.constant(name, self.weights[name])
         # A classifier's configuration has no prefixes.
         prefixes: list[Sequence[int]] = [
-            getattr(c, name, ()) for name in ("source_prefix", "target_prefix")
+            getattr(self.config, option, ()) for option in ("source_prefix", "target_prefix")
         ]
+        c = self.config
         length = max(map(len, prefixes)) + c.max_length
-        return self.constant(
-            "positions", position_table(c.positions, length, c.model_dim, c.position_offset)
-        )
+        table = position_table(c.positions, length, c.model_dim, c.position_offset)
+        return self.constant("positions", table)
 
     def embed(self, side: str, ids: ir.Value, positions: ir.Value) -> ir.Value:
-        """Embed ids (A, M), scale, add positions (…, D), and normalize where the model does: rows
-        (R, D).
+        """Embed ids (A, M) as rows (R, D).
+
+        Embeddings are scaled if the model scales them, and positions (…, D) are added. The sums are
+        normalized if the model normalizes them.
         """
         table = self.table(side)
         x = self.matmul.look_up(table, self.weights[table], ids)
         if self.config.scale_embeddings:
-            x = self.op(
-                "Mul", [x, self.constant("embedding_scale", np.float32(self.config.model_dim**0.5))]
-            )
-        rows = self.op(
-            "Reshape", [self.op("Add", [x, positions]), self.ints(-1, self.config.model_dim)]
-        )
-        return (
-            self.normalize(rows, f"{side}_positions/norm") if self.config.embedding_norm else rows
-        )
+            scale = np.float32(self.config.model_dim**0.5)
+            x = self.op("Mul", [x, self.constant("embedding_scale", scale)])
+        x = self.op("Add", [x, positions])
+        x = self.op("Reshape", [x, self.ints(-1, self.config.model_dim)])
+        return self.normalize(x, f"{side}_positions/norm") if self.config.embedding_norm else x
 
     def normalize(self, x: ir.Value, path: str) -> ir.Value:
         """Normalize rows (R, D)."""
         # onnxruntime's SkipLayerNormalization would save one operator, but takes five times as long
         # as Add and LayerNormalization.
-        weights = [
-            self.constant(f"{path}/{part}", self.weights[f"{path}/{part}"])
-            for part in ("gamma", "beta")
-        ]
-        return self.op(
-            "LayerNormalization", [x, *weights], axis=-1, epsilon=self.options.norm_epsilon
-        )
+        names = (f"{path}/gamma", f"{path}/beta")
+        inputs = [x, *(self.constant(name, self.weights[name]) for name in names)]
+        return self.op("LayerNormalization", inputs, axis=-1, epsilon=self.options.norm_epsilon)
 
     def enter(self, x: ir.Value, path: str) -> ir.Value:
         """Return the input of a sublayer from rows (R, D), as `residual.Residual.enter` does."""
@@ -137,17 +133,15 @@ class OperatorWriter:
 
     def finish(self, x: ir.Value, stack: str) -> ir.Value:
         """Normalize the output (R, D) of "encoder" or "decoder", if it has a final norm."""
-        return (
-            self.normalize(x, f"{stack}/final_norm")
-            if f"{stack}/final_norm/gamma" in self.weights
-            else x
-        )
+        norm = f"{stack}/final_norm"
+        return self.normalize(x, norm) if f"{norm}/gamma" in self.weights else x
 
     def feed_forward(self, x: ir.Value, path: str) -> ir.Value:
         """Apply the feed-forward block of a layer, with its residual connection, to rows (R, D)."""
-        norm, block = f"{path}/ff_residual/norm", f"{path}/feed_forward"
-        hidden = self._activate(self._dense(self.enter(x, norm), f"{block}/inner"))
-        return self.leave(x, self._dense(hidden, f"{block}/outer"), norm)
+        norm = f"{path}/ff_residual/norm"
+        hidden = self._dense(self.enter(x, norm), f"{path}/feed_forward/inner")
+        output = self._dense(self._activate(hidden), f"{path}/feed_forward/outer")
+        return self.leave(x, output, norm)
 
     def _dense(self, x: ir.Value, path: str) -> ir.Value:
         return self.matmul.multiply(
@@ -162,7 +156,6 @@ class OperatorWriter:
         half, one, root = (
             self.constant(f"gelu/{value}", np.float32(value)) for value in (0.5, 1.0, 2.0**0.5)
         )
-        doubled = self.op(
-            "Add", [self.op("Erf", [self.op("Div", [x, root])]), one]
-        )  # 2 * the distribution function of the normal distribution
+        # 2 * the distribution function of the normal distribution.
+        doubled = self.op("Add", [self.op("Erf", [self.op("Div", [x, root])]), one])
         return self.op("Mul", [self.op("Mul", [x, doubled]), half])

@@ -25,8 +25,9 @@ MAX_REPEATED_ELEMENTS = 64  # elements of constants that may be in a file more t
 
 
 def optimize(model: ir.Model) -> ir.Model:
-    """Move invariants out of loops, fold constants and remove unused nodes. Results do not
-    change.
+    """Move invariants out of loops, fold constants and remove unused nodes.
+
+    Results do not change.
     """
     for loop in [node for node in model.graph.all_nodes() if node.op_type == "Loop"]:
         _declare_scalars(loop)
@@ -36,10 +37,10 @@ def optimize(model: ir.Model) -> ir.Model:
     share(model.graph)
     _hoist_nodes(model.graph)
     _fold_constants(model)
-    _give_constants(model.graph)
-    # The constants of which every reader now has a copy: onnxruntime warns of each.
+    _copy_constants_into_branches(model.graph)
+    # Remove constants of which every reader now has a copy: onnxruntime warns about each.
     passes.RemoveUnusedNodesPass()(model)
-    _move_inside(model.graph)
+    _move_weights_into_loops(model.graph)
     _shorten_names(model.graph)
     return model
 
@@ -52,20 +53,19 @@ def _fold_constants(model: ir.Model) -> None:
 
 
 def _hoist_nodes(graph: ir.Graph) -> None:
-    """Move operators that read no value of a loop's body before the loop, also those in branches.
-    Start with the innermost loop.
+    """Move operators that read no value of a loop's body before the loop.
+
+    This includes operators in branches of the body. Inner loops come before outer loops.
     """
     for loop in list(graph):
         for body in _bodies(loop):
             _hoist_nodes(body)
         if loop.op_type == "Loop":
-            inside = list(_with_branches(loop.attributes["body"].as_graph()))
-            for node in [node for part in inside for node in part]:
-                if (
-                    not _bodies(node)
-                    and not _reads(node, inside)
-                    and not node.outputs[0].is_graph_output()
-                ):
+            graphs = list(_with_branches(loop.attributes["body"].as_graph()))
+            for node in list(itertools.chain.from_iterable(graphs)):
+                if _bodies(node) or node.outputs[0].is_graph_output():
+                    continue
+                if not any(value is not None and value.graph in graphs for value in node.inputs):
                     node.graph.remove(node)
                     graph.insert_before(loop, node)
 
@@ -79,52 +79,45 @@ def _bodies(node: ir.Node) -> list[ir.Graph]:
 
 
 def _with_branches(body: ir.Graph) -> Iterator[ir.Graph]:
-    """Yield a body and the branches in it, outer ones before inner ones."""
+    """Yield a body and its branches, outer branches before inner branches."""
     yield body
     for node in body:
         for branch in _bodies(node) if node.op_type == "If" else ():
             yield from _with_branches(branch)
 
 
-def _reads(node: ir.Node, graphs: list[ir.Graph]) -> bool:
-    """Return whether an operator reads a value of one of these graphs."""
-    return any(
-        value is not None and value.graph is graph for value in node.inputs for graph in graphs
-    )
+def _move_weights_into_loops(graph: ir.Graph) -> None:
+    """Move each weight that only one loop body reads into that body.
 
-
-def _move_inside(graph: ir.Graph) -> None:
-    """Move weights that only one loop body reads into it: onnxruntime prepacks weights only for
-    nodes of the same graph.
+    onnxruntime prepacks weights only for nodes of the same graph.
     """
     for name, weight in list(graph.initializers.items()):
         readers = {id(node.graph): node.graph for node, _ in weight.uses()}
-        if (
-            len(readers) == 1
-            and (reader := next(iter(readers.values()))) is not graph
-            and not weight.is_graph_input()
-        ):
-            del graph.initializers[name]
-            reader.register_initializer(weight)
+        if len(readers) != 1 or id(graph) in readers or weight.is_graph_input():
+            continue
+        del graph.initializers[name]
+        (reader,) = readers.values()
+        reader.register_initializer(weight)
 
 
-def _give_constants(graph: ir.Graph) -> None:
-    """Copy small constants into the branches that read them: values from outside cost onnxruntime
-    time whenever it branches.
+def _copy_constants_into_branches(graph: ir.Graph) -> None:
+    """Copy small constants into the branches that read them.
+
+    Values from outside of a branch cost onnxruntime time whenever it enters the branch.
     """
-    branches = [
-        branch for node in graph.all_nodes() if node.op_type == "If" for branch in _bodies(node)
-    ]
-    for number, branch in enumerate(branches):
+    ifs = [node for node in graph.all_nodes() if node.op_type == "If"]
+    for number, branch in enumerate(itertools.chain.from_iterable(map(_bodies, ifs))):
         for node in branch:
             for i, value in enumerate(node.inputs):
-                if value is not None and value.graph is not branch and _is_small(value):
-                    node.replace_input_with(
-                        i, _copy_of(value, branch, f"{value.name}/branch_{number}")
-                    )
+                if value is not None and value.graph is not branch and _is_small_constant(value):
+                    name = f"{value.name}/branch_{number}"
+                    if name not in branch.initializers:
+                        copy = ir.Value(name=name, const_value=value.const_value)
+                        branch.register_initializer(copy)
+                    node.replace_input_with(i, branch.initializers[name])
 
 
-def _is_small(value: ir.Value) -> bool:
+def _is_small_constant(value: ir.Value) -> bool:
     """Return whether a value is a small constant, and not the default of an input."""
     return (
         value.is_initializer()
@@ -133,48 +126,41 @@ def _is_small(value: ir.Value) -> bool:
     )
 
 
-def _copy_of(constant: ir.Value, graph: ir.Graph, name: str) -> ir.Value:
-    if name not in graph.initializers:
-        graph.register_initializer(ir.Value(name=name, const_value=constant.const_value))
-    return graph.initializers[name]
-
-
 def _shorten_names(graph: ir.Graph) -> None:
-    """Remove the suffixes that TensorFlow's inlining appends to names: they are a fifth of a small
-    file.
+    """Remove the suffixes that TensorFlow's inlining appends to names.
+
+    The suffixes are a fifth of a small file.
     """
-    kept = (*graph.inputs, *graph.outputs)
-    weights = [
-        value for part in (graph, *graph.subgraphs()) for value in part.initializers.values()
-    ]
-    taken, done = {value.name for value in kept}, {id(value) for value in kept}
-    inner = [value for node in graph.all_nodes() for value in (*node.outputs, *_body_inputs(node))]
-    for value in (*weights, *inner):
+    declared = (*graph.inputs, *graph.outputs)
+    used_names = {value.name for value in declared}
+    done = {id(value) for value in declared}
+    graphs = (graph, *graph.subgraphs())
+    values = list(itertools.chain.from_iterable(part.initializers.values() for part in graphs))
+    for node in graph.all_nodes():
+        values += itertools.chain(node.outputs, *(body.inputs for body in _bodies(node)))
+    for value in values:
         if value.name and id(value) not in done:
-            value.name = _short_name(value.name, taken)
+            value.name = _short_name(value.name, used_names)
             done.add(id(value))
     for node in graph.all_nodes():
         node.name = None
 
 
-def _body_inputs(node: ir.Node) -> list[ir.Value]:
-    return [value for body in _bodies(node) for value in body.inputs]
-
-
-def _short_name(name: str, taken: set[str]) -> str:
+def _short_name(name: str, used_names: set[str]) -> str:
+    """Return a name without its suffix, numbered if the short name is in use."""
     short = name.partition("_tfg_")[0]
-    unique = next(
-        candidate
-        for candidate in itertools.chain([short], map(f"{short}.{{}}".format, itertools.count(1)))
-        if candidate not in taken
-    )
-    taken.add(unique)
+    unique = short
+    numbers = itertools.count(1)
+    while unique in used_names:
+        unique = f"{short}.{next(numbers)}"
+    used_names.add(unique)
     return unique
 
 
 def _declare_scalars(loop: ir.Node) -> None:
-    """Declare a body's iteration and condition as scalars: onnxruntime requires it, and conversion
-    loses it for nested loops.
+    """Declare a body's iteration and condition as scalars.
+
+    onnxruntime requires this shape, and the conversion loses it for nested loops.
     """
     for value in loop.attributes["body"].as_graph().inputs[:2]:
         value.shape = ir.Shape(())
@@ -190,35 +176,25 @@ def _hoist_invariants(loop: ir.Node) -> None:
     # Inputs of a loop: (count, condition, state…); of its body: (iteration, condition, state…)
     state = range(len(loop.inputs) - 2)
     fixed = [i for i in state if body.outputs[i + 1] is body.inputs[i + 2]]
-    kept = [i for i in state if i not in fixed]
-    inside = {i: body.inputs[i + 2] for i in fixed}
+    changing = [i for i in state if i not in fixed]
+    fixed_inputs = {i: body.inputs[i + 2] for i in fixed}
     for values, offset in ((body.inputs, 2), (body.outputs, 1)):
-        changing = [
-            *values[:offset],
-            *(values[i + offset] for i in kept),
-            *values[len(state) + offset :],
-        ]
+        scans = values[len(state) + offset :]
+        remaining = [*values[:offset], *(values[i + offset] for i in changing), *scans]
         values.clear()
-        values.extend(changing)
+        values.extend(remaining)
     for i in fixed:
-        ir.convenience.replace_all_uses_with(
-            (inside[i], loop.outputs[i]), (loop.inputs[i + 2],) * 2
-        )
-    _replace(
-        loop,
-        [*loop.inputs[:2], *(loop.inputs[i + 2] for i in kept)],
-        [*(loop.outputs[i] for i in kept), *loop.outputs[len(state) :]],
-    )
+        ir.convenience.replace_all_uses_with(fixed_inputs[i], loop.inputs[i + 2])
+        ir.convenience.replace_all_uses_with(loop.outputs[i], loop.inputs[i + 2])
+    inputs = [*loop.inputs[:2], *(loop.inputs[i + 2] for i in changing)]
+    outputs = [*(loop.outputs[i] for i in changing), *loop.outputs[len(state) :]]
+    _replace(loop, inputs, outputs)
 
 
 def _replace(node: ir.Node, inputs: Sequence[ir.Value], outputs: Sequence[ir.Value]) -> None:
     """Replace a node by a copy with other inputs and fewer outputs."""
+    attributes = list(node.attributes.values())
     copy = ir.Node(
-        node.domain,
-        node.op_type,
-        inputs,
-        list(node.attributes.values()),
-        num_outputs=len(outputs),
-        name=node.name,
+        node.domain, node.op_type, inputs, attributes, num_outputs=len(outputs), name=node.name
     )
     ir.convenience.replace_nodes_and_values(node.graph, node, [node], [copy], outputs, copy.outputs)

@@ -1,6 +1,4 @@
-"""Folders for TensorFlow Serving: NAME/VERSION/saved_model.pb, and the configuration of the
-server.
-"""
+"""Folders for TensorFlow Serving: NAME/VERSION/saved_model.pb, and the server's configuration."""
 
 import os
 import re
@@ -8,13 +6,14 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tfk_transformer.atomic_write import written_whole
+from tfk_transformer.atomic_write import atomic_write
 from tfk_transformer.export.formats import check_writable
 
 if TYPE_CHECKING:
     from tensorflow_serving.config.model_server_config_pb2 import ModelServerConfig
 
-MODELS, BATCHING = "models.config", "batching_parameters.txt"
+MODELS_FILE = "models.config"
+BATCHING_FILE = "batching_parameters.txt"
 MOUNTED = "/models"  # path of the models in the server's image
 
 BATCHING_PARAMETERS = """\
@@ -37,31 +36,34 @@ def write_serving(
 ) -> Path:
     """Add an exported SavedModel to a folder of TensorFlow Serving, as a version of a model.
 
-    Missing files `models.config` and `batching_parameters.txt` are written, and a model that is
-    missing in `models.config` is added. The version's folder appears only when it is complete, so a
-    running server that watches `models` can load it.
+    `models.config` and `batching_parameters.txt` are written if they are missing, and the model is
+    added to `models.config` if it is not listed. The version's folder appears only when it is
+    complete, so that a running server that watches `models` can load it.
 
     Args:
         saved_model: folder with saved_model.pb.
         models: folder of all models.
         name: name of the model, which is part of the URL.
-        version: number of the version; None: one more than the newest.
+        version: number of the version. Default: one more than the newest.
         mounted: path of `models` on the server.
 
     Returns:
         The new folder, MODELS/NAME/VERSION.
 
     Raises:
-        ValueError: if `saved_model` is not a SavedModel, or `check_serving` refuses the others.
+        ValueError: if `saved_model` is not a SavedModel, or `check_serving` refuses another
+            argument.
     """
-    saved_model, models = Path(saved_model), Path(models)
+    saved_model = Path(saved_model)
+    models = Path(models)
     if not _is_saved_model(saved_model):
         raise ValueError(f"saved_model: expected a folder with saved_model.pb, got {saved_model}.")
     check_serving(models, name, version)
     if version is None:
         version = max(_versions(models / name), default=0) + 1
-    folder, config = models / name / str(version), _read_configuration(models / MODELS)
-    with written_whole(folder) as new:
+    folder = models / name / str(version)
+    config = _read_configuration(models / MODELS_FILE)
+    with atomic_write(folder) as new:
         shutil.copytree(saved_model, new)
     _write_configuration(config, models, name, mounted)
     return folder
@@ -83,22 +85,20 @@ def check_serving(models: str | os.PathLike[str], name: str, version: int | None
             f"{_versions(folder) or 'none'}."
         )
     check_writable(folder, "models")
-    _read_configuration(Path(models) / MODELS)
+    _read_configuration(Path(models) / MODELS_FILE)
 
 
 def newest_version(folder: str | os.PathLike[str]) -> Path | None:
-    """Return the SavedModel with the highest version in the folder of a model, or None if there is
-    none.
-    """
-    numbers = _versions(Path(folder))
-    return Path(folder) / str(max(numbers)) if numbers else None
+    """Return the SavedModel with the highest version in the folder of a model, or None."""
+    versions = _versions(Path(folder))
+    return Path(folder) / str(max(versions)) if versions else None
 
 
 def _versions(folder: Path) -> list[int]:
-    found = folder.iterdir() if folder.is_dir() else ()
+    paths = folder.iterdir() if folder.is_dir() else ()
     return sorted(
         int(path.name)
-        for path in found
+        for path in paths
         if re.fullmatch("[1-9][0-9]*", path.name) and _is_saved_model(path)
     )
 
@@ -122,15 +122,13 @@ def _read_configuration(file: Path) -> "ModelServerConfig":
 def _write_configuration(
     config: "ModelServerConfig", models: Path, name: str, mounted: str | os.PathLike[str]
 ) -> None:
-    """Add the model to `models.config`, and write `batching_parameters.txt`, if they are
-    missing.
-    """
+    """Add the model to `models.config` and write `batching_parameters.txt` if they are missing."""
     from google.protobuf import text_format
 
-    if not (models / BATCHING).exists():
-        (models / BATCHING).write_text(BATCHING_PARAMETERS)
+    if not (models / BATCHING_FILE).exists():
+        (models / BATCHING_FILE).write_text(BATCHING_PARAMETERS)
     served = config.model_config_list.config
     if name not in [model.name for model in served]:
         served.add(name=name, base_path=f"{os.fspath(mounted)}/{name}", model_platform="tensorflow")
-        with written_whole(models / MODELS) as new:
+        with atomic_write(models / MODELS_FILE) as new:
             new.write_text(text_format.MessageToString(config))

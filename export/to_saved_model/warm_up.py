@@ -1,6 +1,4 @@
-"""Warm-up requests, which TensorFlow Serving runs before it answers, so that the first user does
-not wait.
-"""
+"""Warm-up requests, which TensorFlow Serving runs before it answers the first request."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,8 +20,8 @@ def write_warm_up(
 ) -> None:
     """Write warm-up requests into the folder of a SavedModel.
 
-    There are requests only for signatures whose inputs are all texts. A server that joins requests
-    into batches refuses scalars, and a model whose warm-up fails is not served.
+    Only signatures whose inputs are all texts get requests. A server with batching refuses scalars,
+    and a server does not serve a model whose warm-up fails.
 
     Args:
         folder: folder of the SavedModel.

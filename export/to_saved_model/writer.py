@@ -1,6 +1,4 @@
-"""Write SavedModels: strings in, strings out, with the operators of TensorFlow and TensorFlow Text
-only.
-"""
+"""Write SavedModels from strings to strings, with operators of TensorFlow and TensorFlow Text."""
 
 import functools
 import os
@@ -35,30 +33,22 @@ def write_saved_model(
         fitted: the translator or classifier to export.
         functions: its TensorFlow functions.
         folder: folder to write; it must not exist.
-        signatures: signatures by name, of those in `signatures`.
-        more: function that returns further `tf.function`s of `fitted`, by the names of their
-            signatures.
-        **constants: results of further functions without arguments, by name. `max_length` and
-            `config`, as JSON, are always there.
+        signatures: signatures of `export.signatures` by name.
+        more: function that returns further `tf.function`s of `fitted`, by signature name.
+        **constants: results of further functions without arguments, by name. The functions
+            `max_length` and `config` (JSON) always exist.
     """
     module = tf.Module()
     # Plain variables, not the Keras model: the SavedModel must load without Keras and without this
     # package.
     module.weights = [variable.value for variable in fitted.model.variables]
     config = fitted.model.config
-    for name, value in {
-        "max_length": config.max_length,
-        "config": config.to_json(),
-        **constants,
-    }.items():
-        setattr(
-            module,
-            name,
-            tf.function(functools.partial(tf.constant, value), autograph=False, input_signature=[]),
-        )
+    constants = {"max_length": config.max_length, "config": config.to_json(), **constants}
+    for name, value in constants.items():
+        constant = functools.partial(tf.constant, value)
+        setattr(module, name, tf.function(constant, autograph=False, input_signature=[]))
     traced_functions = {
         name: signature_function(functions, signature) for name, signature in signatures.items()
     }
-    tf.saved_model.save(
-        module, str(folder), signatures={**traced_functions, **(more(fitted) if more else {})}
-    )
+    more_functions = more(fitted) if more else {}
+    tf.saved_model.save(module, str(folder), signatures={**traced_functions, **more_functions})

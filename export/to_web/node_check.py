@@ -1,4 +1,4 @@
-"""Run a web folder in Node, where Node is installed, on the probe sentences."""
+"""Translate texts with a web folder in Node."""
 
 import json
 import shutil
@@ -6,18 +6,18 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-LEAST_VERSION = 18
+MIN_NODE_VERSION = 18
 
 
 def node_program() -> str | None:
-    """Return the path of Node; None if it is not installed, or too old for the folder."""
+    """Return the path of Node; None if Node is not installed or too old for the folder."""
     node = shutil.which("node")
     if node is None:
         return None
-    # "v20.20.2".
-    answer = subprocess.run([node, "--version"], capture_output=True, text=True).stdout
-    major = answer.removeprefix("v").partition(".")[0]
-    return node if major.isdecimal() and int(major) >= LEAST_VERSION else None
+    version = subprocess.run([node, "--version"], capture_output=True, text=True).stdout
+    # The output looks like "v20.20.2".
+    major = version.removeprefix("v").partition(".")[0]
+    return node if major.isdecimal() and int(major) >= MIN_NODE_VERSION else None
 
 
 def translate_in_node(
@@ -32,31 +32,26 @@ def translate_in_node(
         settings: search settings.
 
     Returns:
-        The best translation of each.
+        The best translation of each text.
 
     Raises:
         ValueError: if the program fails, with its message.
     """
-    options = [
-        part
-        for name, value in settings.items()
-        for part in (f"--{name.replace('_', '-')}", str(value))
-    ]
-    command = [node, str(folder / "translate-cli.mjs"), "--json", *options]
-    done = subprocess.run(
+    command = [node, str(folder / "translate-cli.mjs"), "--json"]
+    for name, value in settings.items():
+        command += [f"--{name.replace('_', '-')}", str(value)]
+    process = subprocess.run(
         command, input="".join(f"{text}\n" for text in texts), capture_output=True, encoding="utf-8"
     )
-    if done.returncode:
+    if process.returncode:
         raise ValueError(
             "web: expected a folder that runs in Node, got one that does not: "
-            f"{_reason(done.stderr)}. Nothing was written."
+            f"{_error_line(process.stderr)}. Nothing was written."
         )
-    return [json.loads(line)["text"] for line in done.stdout.splitlines()]
+    return [json.loads(line)["text"] for line in process.stdout.splitlines()]
 
 
-def _reason(stderr: str) -> str:
-    """Return the line of Node's output that says what went wrong: an error that nothing caught
-    stands among lines of its code.
-    """
+def _error_line(stderr: str) -> str:
+    """Return the error message in Node's output, which also has lines of the failing code."""
     lines = [line for line in stderr.splitlines() if line.strip()]
     return next((line for line in lines if "Error" in line), *lines[-1:] or ["it says nothing"])

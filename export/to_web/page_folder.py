@@ -1,5 +1,7 @@
-"""Write the folder of a page: its own files, the npm packages, the model's description, and the
-list of files that it keeps offline.
+"""Write the folder of a page.
+
+The folder has the page's own files, the npm packages, the files and the description of the model,
+and the list of files that the page caches for offline use.
 """
 
 import hashlib
@@ -9,7 +11,7 @@ from pathlib import Path
 
 import tfk_transformer
 from tfk_transformer.config.search_settings import setting_rules
-from tfk_transformer.data.shortlist import about_shortlist
+from tfk_transformer.data.shortlist import shortlist_metadata
 from tfk_transformer.export import file_names
 from tfk_transformer.export.parity import Figures
 from tfk_transformer.export.to_web.npm_packages import copy_packages
@@ -17,9 +19,9 @@ from tfk_transformer.pipelines.bundle import SOURCE_TOKENIZER, TARGET_TOKENIZER,
 from tfk_transformer.pipelines.translator import Translator
 
 PAGE_FILES = Path(__file__).with_name("page")
-MODEL, RUNTIME = "model", "runtime"  # folders in the page's
-OFFLINE = "files.js"
-WASM = ".wasm"
+MODEL_FOLDER = "model"
+RUNTIME_FOLDER = "runtime"
+OFFLINE_LIST = "files.js"
 
 
 def write_web_page(
@@ -35,19 +37,20 @@ def write_web_page(
     Args:
         translator: the translator.
         folder: the folder, which must not exist.
-        search: the ONNX file over ids that translates; it is copied.
-        score: the ONNX file that scores pairs of ids, whose attention the page shows; it is copied.
+        search: the ONNX file over ids that translates. The file is copied.
+        score: the ONNX file that scores pairs of ids, for the attention that the page shows. The
+            file is copied.
         node_modules: the folder with the npm packages.
         figures: the parity figures of the ONNX files.
     """
     shutil.copytree(PAGE_FILES, folder)
-    copy_packages(node_modules, folder / RUNTIME)
-    model = folder / MODEL
+    copy_packages(node_modules, folder / RUNTIME_FOLDER)
+    model = folder / MODEL_FOLDER
     model.mkdir()
     for file in (search, score):
         shutil.copyfile(file, model / file.name)
     files = {"search": search.name, "score": score.name, **_write_tokenizers(translator, model)}
-    paths = {role: f"{MODEL}/{name}" for role, name in files.items()}
+    paths = {role: f"{MODEL_FOLDER}/{name}" for role, name in files.items()}
     write_json(
         folder / file_names.PAGE_DESCRIPTION, _description(translator, folder, paths, figures)
     )
@@ -55,7 +58,7 @@ def write_web_page(
 
 
 def _write_tokenizers(translator: Translator, model: Path) -> dict[str, str]:
-    """Write the tokenizers, one file if both sides have the same; return their names by side."""
+    """Write the tokenizers, or one file if both sides share a tokenizer; return names by side."""
     sides = {
         "source": (SOURCE_TOKENIZER, translator.source_tokenizer),
         "target": (TARGET_TOKENIZER, translator.target_tokenizer),
@@ -70,12 +73,10 @@ def _write_tokenizers(translator: Translator, model: Path) -> dict[str, str]:
 def _description(
     translator: Translator, folder: Path, files: dict[str, str], figures: Figures
 ) -> Figures:
-    """Return what translate.mjs and the model card read: `Model` in translate.d.mts."""
+    """Return the description for translate.mjs and the model card: `Model` in translate.d.mts."""
     config = translator.model.config
-    loaded = {
-        *files.values(),
-        *(str(path.relative_to(folder)) for path in (folder / RUNTIME).glob(f"*{WASM}")),
-    }
+    runtime_files = (folder / RUNTIME_FOLDER).glob("*.wasm")
+    loaded = {*files.values(), *(str(path.relative_to(folder)) for path in runtime_files)}
     return {
         "version": tfk_transformer.__version__,
         "int8": ".int8." in files["search"],
@@ -85,17 +86,17 @@ def _description(
         "origin": dict(translator.origin),
         "metrics": dict(translator.metrics),
         "parity": figures,
-        **about_shortlist(translator.shortlist),
+        **shortlist_metadata(translator.shortlist),
         "files": files,
         "bytes": {name: (folder / name).stat().st_size for name in sorted(loaded)},
     }
 
 
 def _write_offline_list(folder: Path) -> None:
-    """Write the names of the files that the service worker keeps at once, and a name for this
-    version of the folder.
+    """Write the list of files that the service worker caches on installation, and a version.
 
-    The large files of the model and of onnxruntime are kept when they are used.
+    The version changes with any file of the folder. The service worker caches the large files of
+    the model and of onnxruntime when they are first used.
     """
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     version = hashlib.sha256()
@@ -108,6 +109,6 @@ def _write_offline_list(folder: Path) -> None:
         if name.endswith((".html", ".css", ".mjs")) or name == file_names.PAGE_DESCRIPTION
     ]
     listed = {"version": version.hexdigest()[:16], "shell": ["./", *shell]}
-    (folder / OFFLINE).write_text(
+    (folder / OFFLINE_LIST).write_text(
         f"self.TFK_TRANSFORMER_FILES = {json.dumps(listed, indent=2)};\n", encoding="utf-8"
     )

@@ -1,5 +1,6 @@
-"""Write the web folder of a translator, and compare its files, and the folder itself where Node is
-installed, with the model.
+"""Write the web folders of a translator, and compare them with the model.
+
+A folder itself is compared only if Node is installed.
 """
 
 import re
@@ -15,7 +16,8 @@ from tfk_transformer.export.to_web.page_folder import write_web_page
 from tfk_transformer.export.translator_files import WRITERS
 from tfk_transformer.pipelines.translator import Translator
 
-# By format: the format whose file translates in the page, the name of that file, and the folder.
+# By format: the format of the ONNX file that translates in the page, the name of the file, and the
+# folder.
 WEB_SOURCES = {
     "web": ("onnx", file_names.GENERATE_FILE, file_names.WEB_FOLDER),
     "web_int8": (
@@ -24,9 +26,9 @@ WEB_SOURCES = {
         file_names.WEB_INT8_FOLDER,
     ),
 }
-SCORING = "onnx"  # the format whose `score.onnx` gives the attention
-LINE_BREAK = re.compile("[\n\v\f\r\x1c-\x1e\x85\u2028\u2029]")  # Node reads a text a line
-# Parameters: with more, an ONNX file has a second file, which JavaScript cannot read.
+SCORING = "onnx"  # the format of the `score.onnx` that returns the attention
+LINE_BREAK = re.compile("[\n\v\f\r\x1c-\x1e\x85\u2028\u2029]")  # Node reads one text per line
+# The ONNX file of a larger model has a second file, which JavaScript cannot read.
 MAX_WEB_PARAMETERS = 500_000_000
 
 
@@ -54,16 +56,16 @@ def write_web(
 ) -> dict[str, Figures]:
     """Write web folders into the folder of an export.
 
-    They hold copies of ONNX files of the export. Those that it has not written are written,
-    compared with the model, and deleted.
+    Web folders have copies of the ONNX files of the export. If the export does not have a file, it
+    is written to a temporary folder and compared with the model.
 
     Args:
         translator: the translator, in float32.
         folder: the folder of the export.
-        expected: the model's own results.
+        expected: the model's results.
         formats: some of `WEB_SOURCES`.
         node_modules: the folder with the npm packages.
-        written: the figures of the formats that the export has written.
+        written: the figures of the formats that are already written.
 
     Returns:
         The parity figures by format.
@@ -71,31 +73,35 @@ def write_web(
     Raises:
         ParityError: if the results of the files, or of a folder in Node, differ from the model's.
     """
-    needed = {SCORING, *(WEB_SOURCES[format][0] for format in formats)}
+    onnx_formats = sorted({SCORING, *(WEB_SOURCES[format][0] for format in formats)})
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
-        places = {name: folder if name in written else Path(scratch) for name in needed}
-        made = {
+        folders = {name: folder if name in written else Path(scratch) for name in onnx_formats}
+        onnx_figures = {
             name: written.get(name) or WRITERS[name](translator, Path(scratch), expected)
-            for name in sorted(needed)
+            for name in onnx_formats
         }
         figures = {}
         for format in formats:
             onnx, search, name = WEB_SOURCES[format]
-            exact = onnx == SCORING
-            score = places[SCORING] / file_names.SCORE_FILE
             write_web_page(
-                translator, folder / name, places[onnx] / search, score, node_modules, made[onnx]
+                translator,
+                folder / name,
+                folders[onnx] / search,
+                folders[SCORING] / file_names.SCORE_FILE,
+                node_modules,
+                onnx_figures[onnx],
             )
-            figures[format] = {
-                **made[onnx],
-                "in_node": check_in_node(folder / name, *_translations(expected, exact), exact),
-            }
+            exact = onnx == SCORING
+            texts, translations = _translations(expected, exact)
+            node_figures = check_in_node(folder / name, texts, translations, exact)
+            figures[format] = {**onnx_figures[onnx], "in_node": node_figures}
     return figures
 
 
 def _translations(expected: ExpectedResults, exact: bool) -> tuple[list[str], list[str]]:
-    """Return the probe texts without line breaks, and the model's translations: greedily, or of
-    weights of 8 bits by its beam search.
+    """Return the probe texts without line breaks, and the model's translations of them.
+
+    Greedy search is used for exact comparisons, and beam search for weights of 8 bits.
     """
     if exact:
         texts = expected.short_texts
@@ -103,7 +109,8 @@ def _translations(expected: ExpectedResults, exact: bool) -> tuple[list[str], li
             expected.greedy[expected.fitting].tolist()
         )
     else:
-        texts, translations = expected.beam_texts, expected.beam_translations
+        texts = expected.beam_texts
+        translations = expected.beam_translations
     rows = [row for row, text in enumerate(texts) if not LINE_BREAK.search(text)]
     return [texts[row] for row in rows], [translations[row] for row in rows]
 
@@ -116,24 +123,25 @@ def check_in_node(
     Args:
         folder: the web folder.
         texts: probe texts without line breaks.
-        expected: the model's translations, greedy if they must be equal.
-        exact: whether they must be equal. Those of weights of 8 bits need only agree, as those of
-            the ONNX file do.
+        expected: the model's translations, by greedy search if they must be equal.
+        exact: whether the translations must be equal. With weights of 8 bits, they must only agree
+            in the same way as the translations of the ONNX file.
 
     Returns:
         The figures, or None if Node is not installed.
 
     Raises:
-        ParityError: if they differ.
+        ParityError: if the translations differ.
     """
     node = node_program()
     if node is None:
         return None
-    found = translate_in_node(node, folder, texts, parity.PROBE_SETTINGS[0] if exact else {})
+    settings = parity.PROBE_SETTINGS[0] if exact else {}
+    translations = translate_in_node(node, folder, texts, settings)
     if exact:
-        parity.compare_texts("web in Node", "translations", texts, expected, found)
+        parity.compare_texts("web in Node", "translations", texts, expected, translations)
         return {"sentences": len(texts), "texts": "equal"}
-    agreement = parity.agreement(expected, found)
+    agreement = parity.agreement(expected, translations)
     if agreement < parity.AGREEMENT:
         raise parity.ParityError(
             f"web_int8 in Node: expected a BLEU over characters of {parity.AGREEMENT:g} with the "

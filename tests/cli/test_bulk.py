@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tfk_transformer.cli.progress import pace
-from tfk_transformer.text_files.compression import compressed, compression, open_decompressed
+from tfk_transformer.text_files.compression import compress, compression, open_decompressed
 
 SAVED = Path(__file__).parents[1] / "saved_files"
 SMALL = SAVED / "translate.onnx"  # opens in a tenth of a second
@@ -46,7 +46,7 @@ def given(path, count):
         if ".jsonl" in path.name
         else texts
     )
-    path.write_bytes(compressed("".join(f"{line}\n" for line in lines).encode(), compression(path)))
+    path.write_bytes(compress("".join(f"{line}\n" for line in lines).encode(), compression(path)))
     return ["--field", "text"] if ".jsonl" in path.name else []
 
 
@@ -218,7 +218,7 @@ def test_pairs_are_scored_from_compressed_files(run, exported, tmp_path):
         ("en", "seven\nnine\n"),
         ("de", "sieben\nneun\n"),
     ):
-        (tmp_path / name).write_bytes(compressed(text.encode(), compression(tmp_path / name)))
+        (tmp_path / name).write_bytes(compress(text.encode(), compression(tmp_path / name)))
     options = [
         "--source",
         tmp_path / "en.gz",

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from tfk_transformer.data.bucketing import bucket_lengths, plan, plan_few_shapes, rounded_up
+from tfk_transformer.data.bucketing import bucket_lengths, plan, plan_few_shapes, round_up
 
 RANDOM = np.random.default_rng(3)
 SOURCES = RANDOM.integers(2, 31, 997)
@@ -64,4 +64,4 @@ def test_nothing_makes_no_batches():
 
 
 def test_rounding_up():
-    assert [rounded_up(count, 4) for count in (0, 1, 4, 5)] == [0, 4, 4, 8]
+    assert [round_up(count, 4) for count in (0, 1, 4, 5)] == [0, 4, 4, 8]

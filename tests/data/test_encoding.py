@@ -10,7 +10,7 @@ from test_batches import BUDGET, LONGEST, SIDES, Memory, tokenizers, unpadded  #
 
 from tfk_transformer.data import encoding
 from tfk_transformer.data.batches import JoinedBatches, Share, TokenBatches
-from tfk_transformer.data.bucketing import rounded_up
+from tfk_transformer.data.bucketing import round_up
 
 
 def batches_of(tokenizers, **options):  # noqa: F811
@@ -37,8 +37,8 @@ def real_pairs(batches):
 
 @pytest.mark.parametrize("few_shapes", [True, False])
 def test_a_cache_gives_what_the_texts_give(tokenizers, tmp_path, few_shapes, monkeypatch):  # noqa: F811
-    monkeypatch.setattr(encoding, "PAIRS_A_SHARD", 50)
-    monkeypatch.setattr(encoding, "ENCODED_AT_ONCE", 25)
+    monkeypatch.setattr(encoding, "SHARD_SIZE", 50)
+    monkeypatch.setattr(encoding, "CHUNK_SIZE", 25)
     plain = batches_of(tokenizers, few_shapes=few_shapes)
     cached = batches_of(tokenizers, few_shapes=few_shapes, cache=tmp_path / "cache")
     assert same(list(plain.batches(0)), list(cached.batches(0)))
@@ -137,7 +137,7 @@ def test_processes_share_every_batch(tokenizers):  # noqa: F811
     ]
     for batch, *parts in zip(whole, *shares, strict=True):
         for side, *part_sides in zip(arrays(batch), *map(arrays, parts), strict=True):
-            assert len(side) == rounded_up(len(side), 4)
+            assert len(side) == round_up(len(side), 4)
             np.testing.assert_array_equal(np.concatenate(part_sides), side)
 
 

@@ -67,7 +67,9 @@ def test_tokens_that_no_pair_has_are_not_common(tokenizers):
 
 def test_no_more_is_read_than_wanted(tokenizers):
     rest = made_pairs()
-    shortlist = learn_shortlist(rest, *tokenizers, most=51)  # 25 pairs of tokens in each text
+    shortlist = learn_shortlist(
+        rest, *tokenizers, max_token_pairs=51
+    )  # 25 pairs of tokens in each text
     assert shortlist.sentences == 3
 
 

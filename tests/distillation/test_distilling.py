@@ -22,7 +22,7 @@ def data(tmp_path):
 
 @pytest.fixture
 def parts_of_forty(monkeypatch):
-    monkeypatch.setattr(teacher_pairs, "TOGETHER", 40)
+    monkeypatch.setattr(teacher_pairs, "PAIRS_PER_PART", 40)
 
 
 def written(folder):

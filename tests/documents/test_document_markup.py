@@ -11,7 +11,7 @@ from made_documents import Maker
 from tfk_transformer.documents.reading.formats import read
 from tfk_transformer.documents.results import TranslatedText
 from tfk_transformer.documents.translation import translate
-from tfk_transformer.documents.words import places_of, words
+from tfk_transformer.documents.words import piece_spans, word_spans
 
 
 def translated(document, format, order=None, shown=str, limit=None, language="en"):
@@ -28,10 +28,12 @@ def translated(document, format, order=None, shown=str, limit=None, language="en
     """
 
     def run(texts, attention):
-        return [one(text) if limit is None or len(words(text)) <= limit else None for text in texts]
+        return [
+            one(text) if limit is None or len(word_spans(text)) <= limit else None for text in texts
+        ]
 
     def one(text):
-        source = [text[start:end] for start, end in words(text)]
+        source = [text[start:end] for start, end in word_spans(text)]
         chosen = list(order(len(source)) if order else range(len(source)))
         target = [shown(source[n]) for n in chosen]
         weights = np.zeros((len(chosen) + 1, len(source) + 1))
@@ -257,7 +259,7 @@ def test_any_attention_keeps_all_markup():
 
 def test_words_and_the_places_of_pieces():
     text = "Don't (ever) say 3.5, हिन्दी!"
-    assert [text[start:end] for start, end in words(text)] == [
+    assert [text[start:end] for start, end in word_spans(text)] == [
         "Don't",
         "(",
         "ever",
@@ -268,8 +270,8 @@ def test_words_and_the_places_of_pieces():
         "हिन्दी",
         "!",
     ]
-    assert words("我们走吧。", [0, 2, 3]) == [(0, 2), (2, 3), (3, 4), (4, 5)]
-    assert places_of(["\u2581a", "bc", "<unk>", "\u2581d", ""], "abc \u2603 d") == [
+    assert word_spans("我们走吧。", [0, 2, 3]) == [(0, 2), (2, 3), (3, 4), (4, 5)]
+    assert piece_spans(["\u2581a", "bc", "<unk>", "\u2581d", ""], "abc \u2603 d") == [
         (0, 1),
         (1, 3),
         (3, 6),

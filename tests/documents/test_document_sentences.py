@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tfk_transformer.documents.items import STAND_IN, Item, ItemType
-from tfk_transformer.documents.protection import numbers, placeholders, protected
+from tfk_transformer.documents.protection import number_spans, placeholder_spans, protect_spans
 from tfk_transformer.documents.reading.text_reader import read_text
 from tfk_transformer.documents.sentences import halves, part_of, sentences
 
@@ -106,20 +106,25 @@ def test_captions_are_found_again(language):
     ],
 )
 def test_placeholders_and_addresses(text, found):
-    assert [text[start:end] for start, end in sorted(placeholders(text))] == found
+    assert [text[start:end] for start, end in sorted(placeholder_spans(text))] == found
 
 
 def test_numbers():
     text = "3 dogs, 1,000.50 at 12:30 on 3/4."
-    assert [text[start:end] for start, end in numbers(text)] == ["3", "1,000.50", "12:30", "3/4"]
+    assert [text[start:end] for start, end in number_spans(text)] == [
+        "3",
+        "1,000.50",
+        "12:30",
+        "3/4",
+    ]
 
 
 def test_a_protected_part_is_a_point():
     text = "Say {a}."
     (item,) = [Item(ItemType.TEXT, 10, 18, text)]
     kinds = [
-        (found.kind, found.start, found.end, found.text)
-        for found in protected([item], [(4, 7)])
+        (found.type, found.start, found.end, found.text)
+        for found in protect_spans([item], [(4, 7)])
         if found.text
     ]
     assert kinds == [

@@ -20,7 +20,7 @@ IMPORTS = {
     "name": "from tfk_transformer import export",
     "package": "import tfk_transformer.export\nexport = tfk_transformer.export",
     "module first": (
-        "import tfk_transformer.export.file_names as names\nassert names.PARITY\nfrom "
+        "import tfk_transformer.export.file_names as names\nassert names.PARITY_FILE\nfrom "
         "tfk_transformer import export"
     ),
     "module after": "from tfk_transformer import export\nimport tfk_transformer.export.formats",

@@ -149,7 +149,7 @@ def test_ctranslate2_finds_the_pieces_and_scores_of_the_model(options, tmp_path)
         scores = np.array([result.scores[0] for result in found])
         assert len({tuple(row) for row in rows}) > 5
         # With several beams, CTranslate2 may go on when as many hypotheses as beams are finished;
-        # see docs/performance.md.
+        # see benchmarks/decoding.md.
         assert all(same) if beam_size == 1 else sum(same) >= 0.99 * len(same)
         np.testing.assert_allclose(scores[same], ours.scores.numpy()[same, 0], rtol=1e-5, atol=1e-4)
 

@@ -48,7 +48,8 @@ def test_what_is_pickled_is_the_path_and_the_threads(exported, monkeypatch):
         monkeypatch.chdir(exported.parent)
         again = pickle.loads(pickled)
         monkeypatch.chdir(exported)
-        assert again._file.path == exported / "translate.onnx" and again._file._given == given
+        assert again._file.path == exported / "translate.onnx"
+        assert again._file._threads_argument == given
         assert translated(again)[1] == "zweiundvierzig"
 
 

@@ -9,7 +9,7 @@ import pytest
 from marian_folder import sentences, write_folder
 
 from tfk_transformer.config.model_options import ClassifierConfig, LanguageModelConfig
-from tfk_transformer.fine_tuning.start import started
+from tfk_transformer.fine_tuning.start import load_start
 from tfk_transformer.importing.model_import import import_model
 from tfk_transformer.models.classifier import Classifier
 from tfk_transformer.models.language_model import LanguageModel
@@ -64,7 +64,7 @@ def test_an_imported_model_learns_new_pairs_and_keeps_what_is_frozen(tmp_path, t
         ema=0.8,
         average=2,
     )
-    first = started(recipe, out, resume=False)
+    first = load_start(recipe, out, resume=False)
     Training(first.adopt(recipe), out, False, said.append, None, Team(), towers, first).run()
     before, after = (Translator.load(path) for path in (start, out))
     assert loss_of(after) < loss_of(before) - 1

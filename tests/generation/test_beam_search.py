@@ -12,11 +12,11 @@ from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.config.search_settings import SearchSettings
 from tfk_transformer.constants import END_ID
 from tfk_transformer.generation.beam_search import (
-    IMPOSSIBLE,
+    NEG_INF,
     Limits,
     SearchInputs,
     beam_search,
-    penalty,
+    brevity_penalty,
 )
 from tfk_transformer.models.base import Step
 from tfk_transformer.models.transformer import Transformer
@@ -211,7 +211,7 @@ def test_scores_are_the_log_probabilities_of_the_ids(seed, beam_size, length_pen
         tokens: score for score, tokens in all_hypotheses(table[0], length_penalty, max_length)
     }
     for row, score in zip(found.ids.numpy()[0], found.scores.numpy()[0], strict=True):
-        if score > IMPOSSIBLE / 2:
+        if score > NEG_INF / 2:
             tokens = tuple(row[: list(row).index(END_ID) + 1]) if END_ID in row else tuple(row)
             assert score == pytest.approx(scores[tokens], abs=1e-4)
     assert list(found.scores[0]) == sorted(found.scores.numpy()[0], reverse=True)
@@ -426,12 +426,12 @@ def test_each_sentence_has_a_greatest_length_of_its_own():
 
 def test_the_greatest_length_follows_the_source():
     wanted = limits(max_length=30, max_length_factor=1.5)
-    np.testing.assert_array_equal(wanted.longest(tf.constant([1, 4, 5, 90])), [12, 16, 18, 30])
+    np.testing.assert_array_equal(wanted.max_lengths(tf.constant([1, 4, 5, 90])), [12, 16, 18, 30])
 
 
 def test_penalty_is_googles():
-    assert penalty(7, 0.6).numpy() == pytest.approx(2.0**0.6)
-    assert penalty(7, 0.0).numpy() == 1.0
+    assert brevity_penalty(7, 0.6).numpy() == pytest.approx(2.0**0.6)
+    assert brevity_penalty(7, 0.0).numpy() == 1.0
 
 
 def test_scores_of_cached_steps_are_those_of_the_full_pass_where_beams_replace_each_other():

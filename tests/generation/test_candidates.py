@@ -79,8 +79,8 @@ SEARCHES = (
 TABLES = tf.TensorSpec([None, None, WIDE, WIDE], tf.float32)
 CANDIDATES = Candidates(
     tokens=tf.TensorSpec([None], tf.int32),
-    places=tf.TensorSpec([WIDE], tf.int32),
-    hidden=tf.TensorSpec([None, 1, None], tf.float32),
+    indices=tf.TensorSpec([WIDE], tf.int32),
+    mask=tf.TensorSpec([None, 1, None], tf.float32),
 )
 LONGEST = np.array([6, 5, 4, 6], "int32")
 PREFIX = np.array([[7], [0], [9], [0]], "int32")  # forced also where it is no candidate
@@ -97,7 +97,7 @@ def searched(scores, limits, candidates=None):
             logits = tf.gather(logits, candidates.tokens, axis=2)
         return Step(logits, cache, tf.zeros([*tf.unstack(tf.shape(tokens)), 0]))
 
-    hidden = candidates.hidden if candidates else ()
+    hidden = candidates.mask if candidates else ()
     source = SearchInputs((tf.range(4),), tf.zeros([4, 0], tf.bool), hidden)
     longest, prefix = tf.constant(LONGEST), tf.constant(PREFIX)
     return beam_search(step, [], source, longest, limits, prefix, candidates)

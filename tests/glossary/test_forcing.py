@@ -2,7 +2,13 @@
 
 import pytest
 
-from tfk_transformer.glossary.forcing import Best, Candidate, candidates, leftmost, missing
+from tfk_transformer.glossary.forcing import (
+    Candidate,
+    ScoredCandidate,
+    candidates,
+    leftmost_candidate,
+    missing_terms,
+)
 
 
 @pytest.mark.parametrize(
@@ -19,7 +25,7 @@ from tfk_transformer.glossary.forcing import Best, Candidate, candidates, leftmo
     ],
 )
 def test_missing_terms(wanted, text, placed, lacking):
-    assert missing(wanted, text, placed) == lacking
+    assert missing_terms(wanted, text, placed) == lacking
 
 
 def test_a_term_is_tried_at_every_place_that_is_not_forced():
@@ -45,9 +51,9 @@ def test_a_term_is_tried_at_every_place_that_is_not_forced():
 
 def test_the_first_term_at_its_most_probable_place_stays():
     tried = [
-        Best(Candidate("b", 9, "…b"), "b late", -1.0),
-        Best(Candidate("b", 2, "…b"), "b early", -3.0),
-        Best(Candidate("a", 0, "…a"), "a early", -9.0),
-        Best(Candidate("a", 4, "…a"), "a right", -2.0),
+        ScoredCandidate(Candidate("b", 9, "…b"), "b late", -1.0),
+        ScoredCandidate(Candidate("b", 2, "…b"), "b early", -3.0),
+        ScoredCandidate(Candidate("a", 0, "…a"), "a early", -9.0),
+        ScoredCandidate(Candidate("a", 4, "…a"), "a right", -2.0),
     ]
-    assert leftmost(tried).found == "a right"
+    assert leftmost_candidate(tried).translation == "a right"

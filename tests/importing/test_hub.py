@@ -9,7 +9,7 @@ import sys
 import pytest
 from marian_folder import sentences, split_weights, write_folder
 
-from tfk_transformer.importing.hub import located
+from tfk_transformer.importing.hub import resolve_model_path
 from tfk_transformer.importing.model_import import import_model
 from tfk_transformer.pipelines.translator import Translator
 
@@ -68,7 +68,10 @@ def test_weights_in_several_files_are_found_in_the_cache(home):
     folder = model / "snapshots" / REVISION
     folder.parent.mkdir()
     split_weights(write_folder(folder))
-    script = f"from tfk_transformer.importing.hub import located; print(located({name!r}))"
+    script = (
+        "from tfk_transformer.importing.hub import resolve_model_path; "
+        f"print(resolve_model_path({name!r}))"
+    )
     environment = {**os.environ, "HF_HOME": str(home), "HF_HUB_OFFLINE": "1"}
     done = subprocess.run(
         [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True
@@ -88,12 +91,12 @@ def test_a_name_that_is_nowhere_is_one_line(home, tmp_path):
 def test_a_folder_comes_before_a_name_of_the_hub(tmp_path, monkeypatch):
     (tmp_path / "someone" / "else").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
-    assert str(located("someone/else")) == "someone/else"
-    assert str(located("no-slash")) == "no-slash"
+    assert str(resolve_model_path("someone/else")) == "someone/else"
+    assert str(resolve_model_path("no-slash")) == "no-slash"
 
 
 def test_without_the_hubs_library_the_line_that_installs_it_is_shown(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(ImportError, match="huggingface_hub"):
-        located("someone/else")
+        resolve_model_path("someone/else")

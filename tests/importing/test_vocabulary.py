@@ -17,9 +17,9 @@ from marian_folder import (
 
 from tfk_transformer.constants import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 from tfk_transformer.importing.vocabulary import (
-    Special,
-    arranged,
-    parsed_model,
+    SpecialRows,
+    parse_sentencepiece,
+    remap_vocabulary,
     sentencepiece_model,
     text_pieces,
 )
@@ -42,9 +42,9 @@ def family_ids(model, pieces, texts):
 
 
 def imported(model, pieces, tags=()):
-    proto = parsed_model(model, "source.spm")
-    special = Special(pad=len(pieces) - 1, start=len(pieces) - 1, end=0, unknown=1)
-    made = arranged(pieces, len(pieces), special, set(text_pieces(proto)) - set(pieces))
+    proto = parse_sentencepiece(model, "source.spm")
+    special = SpecialRows(pad=len(pieces) - 1, start=len(pieces) - 1, end=0, unknown=1)
+    made = remap_vocabulary(pieces, len(pieces), special, set(text_pieces(proto)) - set(pieces))
     return SubwordTokenizer(sentencepiece_model(proto, made, tags)), made
 
 
@@ -103,7 +103,7 @@ def test_a_normalizer_that_lowers_case_keeps_tags():
 
 def test_special_tokens_and_order():
     pieces = {"</s>": 0, "<unk>": 1, "b": 2, "<s>": 3, "a": 4, "<pad>": 5}
-    made = arranged(pieces, 7, Special(pad=5, start=5, end=0, unknown=1), ["z", "y"])
+    made = remap_vocabulary(pieces, 7, SpecialRows(pad=5, start=5, end=0, unknown=1), ["z", "y"])
     assert made.pieces == ("<pad>", "<s_>", "</s>", "<unk>", "b", "<s>", "a", "<row 6>", "y", "z")
     assert made.rows.tolist() == [5, 5, 0, 1, 2, 3, 4, 6, 1, 1]
     bias = made.bias(np.arange(7, dtype="float32"))
@@ -111,8 +111,10 @@ def test_special_tokens_and_order():
 
 
 def test_a_start_token_that_is_a_token_of_its_own_keeps_its_place():
-    made = arranged(
-        {"</s>": 0, "<unk>": 1, "go": 2, "<pad>": 3}, 4, Special(pad=3, start=2, end=0, unknown=1)
+    made = remap_vocabulary(
+        {"</s>": 0, "<unk>": 1, "go": 2, "<pad>": 3},
+        4,
+        SpecialRows(pad=3, start=2, end=0, unknown=1),
     )
     assert made.rows[[PAD_ID, START_ID, END_ID, UNKNOWN_ID]].tolist() == [3, 2, 0, 1]
     assert (made.pieces[4:], made.rows[4:].tolist(), made.silent.tolist()) == (
@@ -138,11 +140,11 @@ def test_rows_must_be_in_the_tables(pieces, got):
     with pytest.raises(
         ValueError, match=f"expected a row of its own below 4 for each piece, got {got}"
     ):
-        arranged(pieces, 4, Special(3, 3, 0, 1))
+        remap_vocabulary(pieces, 4, SpecialRows(3, 3, 0, 1))
 
 
 def test_a_model_that_sentencepiece_refuses_is_named():
-    proto = parsed_model(trained("source"), "source.spm")
+    proto = parse_sentencepiece(trained("source"), "source.spm")
     proto.pieces[9].piece = ""
     with pytest.raises(
         ValueError,
@@ -151,7 +153,7 @@ def test_a_model_that_sentencepiece_refuses_is_named():
             "must not be empty"
         ),
     ):
-        parsed_model(proto.SerializeToString(), "source.spm")
+        parse_sentencepiece(proto.SerializeToString(), "source.spm")
 
 
 @pytest.mark.parametrize(
@@ -165,7 +167,7 @@ def test_models_of_words_are_refused(model, got):
             f"expected a SentencePiece model of type unigram, bpe or char in source.spm, got {got}"
         ),
     ):
-        parsed_model(
+        parse_sentencepiece(
             trained("source", model_type="word", hard_vocab_limit=False)
             if model is None
             else model,
@@ -190,9 +192,11 @@ def test_translations_are_decoded_as_the_family_decodes_them(tmp_path):
     pieces = json.loads((folder / "vocab.json").read_text())
     texts = {row: piece for piece, row in pieces.items()}
     target = (folder / "target.spm").read_bytes()
-    special = Special(pad=len(pieces) - 1, start=len(pieces) - 1, end=0, unknown=1)
-    made = arranged(pieces, len(pieces), special)
-    tokenizer = SubwordTokenizer(sentencepiece_model(parsed_model(target, "target.spm"), made))
+    special = SpecialRows(pad=len(pieces) - 1, start=len(pieces) - 1, end=0, unknown=1)
+    made = remap_vocabulary(pieces, len(pieces), special)
+    tokenizer = SubwordTokenizer(
+        sentencepiece_model(parse_sentencepiece(target, "target.spm"), made)
+    )
     processor = sentencepiece.SentencePieceProcessor(model_proto=target)
     random = np.random.default_rng(5)
     for _ in range(500):

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from tfk_transformer.inference.results import Hypothesis, Translation, to_translations
-from tfk_transformer.inference.text_batches import LONG, check_texts, in_batches
+from tfk_transformer.inference.text_batches import LONG_TEXT as LONG
+from tfk_transformer.inference.text_batches import check_texts, run_in_batches
 
 NAN = float("nan")
 
@@ -60,7 +61,7 @@ def test_texts_of_like_length_run_together_and_come_back_in_order(batch_size, ba
         seen.append(batch)
         return [[text.upper(), text] for text in batch], [[len(text), -len(text)] for text in batch]
 
-    rows = in_batches(TEXTS, batch_size, run)
+    rows = run_in_batches(TEXTS, batch_size, run)
     assert seen == batches
     assert rows == [([text.upper(), text], [len(text), -len(text)]) for text in TEXTS]
 
@@ -70,7 +71,7 @@ def test_of_long_texts_fewer_run_together():
         [],
         ["a" * length for length in (LONG // 2, 3 * LONG, 1, LONG + 1, 9 * LONG, LONG, LONG)],
     )
-    in_batches(
+    run_in_batches(
         texts, 4, lambda batch: (seen.append([len(text) for text in batch]), (batch, batch))[1]
     )
     assert seen == [[9 * LONG], [3 * LONG], [LONG + 1], [1, LONG // 2, LONG, LONG]]
@@ -86,26 +87,26 @@ def test_batches_run_side_by_side(at_once):
         return [[text.upper() for text in batch]]
 
     texts = TEXTS[: 2 * at_once]
-    assert in_batches(texts, 1, run, at_once=at_once) == [(text.upper(),) for text in texts]
+    assert run_in_batches(texts, 1, run, concurrency=at_once) == [(text.upper(),) for text in texts]
 
 
 def test_an_error_in_a_batch_on_another_thread_is_the_callers():
     with pytest.raises(ZeroDivisionError):
-        in_batches(TEXTS, 2, lambda batch: 1 / 0, at_once=2)
+        run_in_batches(TEXTS, 2, lambda batch: 1 / 0, concurrency=2)
 
 
 def test_no_texts_need_no_run():
-    assert in_batches([], 3, lambda batch: 1 / 0) == []
+    assert run_in_batches([], 3, lambda batch: 1 / 0) == []
 
 
 def test_a_batch_size_below_one_is_refused():
     with pytest.raises(ValueError, match="^batch_size: expected at least 1, got 0.$"):
-        in_batches(TEXTS, 0, lambda batch: 1 / 0)
+        run_in_batches(TEXTS, 0, lambda batch: 1 / 0)
 
 
 def test_a_run_that_loses_a_row_is_an_error():
     with pytest.raises(ValueError, match="zip"):
-        in_batches(TEXTS, 3, lambda batch: (batch[1:], batch[1:]))
+        run_in_batches(TEXTS, 3, lambda batch: (batch[1:], batch[1:]))
 
 
 def test_rows_become_translations():

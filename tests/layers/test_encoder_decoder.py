@@ -5,7 +5,7 @@ from layer_contract import run_layer_test
 from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.layers.decoder import Decoder, DecoderLayer
 from tfk_transformer.layers.encoder import Encoder, EncoderLayer
-from tfk_transformer.layers.masks import causal_mask, own_mask, padding_mask
+from tfk_transformer.layers.masks import beam_mask, causal_mask, padding_mask
 
 B, T, S, D = 2, 3, 5, 22
 CONFIG = TransformerConfig(
@@ -113,7 +113,7 @@ def test_decoder_steps_equal_the_full_pass(norm):
 def test_beams_of_a_sentence_do_not_see_each_other():
     decoder, beams = built(Decoder(CONFIG, CONFIG.decoder_layers)), 3
     x, encoded = inputs(B, beams, D), inputs(B, S, D, seed=2)
-    memory, own = decoder.project_memory(encoded), own_mask(beams)
+    memory, own = decoder.project_memory(encoded), beam_mask(beams)
     first = decoder.step(x, decoder.empty_cache(B), memory, own)
     # In the second step the beams have changed places: each goes on from another's past.
     parents = np.array([2, 0, 2])

@@ -1,7 +1,7 @@
 import numpy as np
 from keras import ops
 
-from tfk_transformer.layers.masks import additive_mask, causal_mask, own_mask, padding_mask
+from tfk_transformer.layers.masks import additive_mask, beam_mask, causal_mask, padding_mask
 
 
 def test_padding_mask_hides_zeros_with_minus_1e9():
@@ -36,6 +36,6 @@ def test_causal_mask_is_a_band_part_in_a_tensorflow_graph():
     assert "MatrixBandPart" in {operation.type for operation in graph.get_operations()}
 
 
-def test_own_mask_shows_each_beam_itself():
+def test_beam_mask_shows_each_beam_itself():
     expected = np.array([[[[0, -1e9, -1e9], [-1e9, 0, -1e9], [-1e9, -1e9, 0]]]], "float32")
-    np.testing.assert_array_equal(own_mask(3), expected)
+    np.testing.assert_array_equal(beam_mask(3), expected)

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from tfk_transformer.text_files.compression import (
-    compressed,
+    compress,
     count_lines,
     open_decompressed,
     text_suffix,
@@ -20,7 +20,7 @@ from tfk_transformer.text_files.records import (
     input_records,
     output_records,
 )
-from tfk_transformer.text_files.unfinished import Unfinished, content_digest
+from tfk_transformer.text_files.unfinished import UnfinishedRun, content_digest
 
 DATA = "one\n\ntwo\r\nU+2028:\u2028.\nlast".encode()
 LINES = ["one", "", "two", "U+2028:\u2028.", "last"]
@@ -29,8 +29,8 @@ RUN = {"model": "m", "on_error": "blank"}
 
 def written(path, data=DATA):
     path.write_bytes(
-        compressed(data[:7], path.suffix if path.suffix != ".txt" else "")
-        + compressed(data[7:], _kind(path))
+        compress(data[:7], path.suffix if path.suffix != ".txt" else "")
+        + compress(data[7:], _kind(path))
     )
     return path
 
@@ -46,7 +46,7 @@ def test_a_sequence_of_parts_is_one_file(tmp_path, name):
     assert [line.texts[0] for line in source] == LINES and source.lines == count_lines(path) == 5
     with open_decompressed(path) as file:
         assert file.read() == DATA
-    assert compressed(DATA, _kind(path)) == compressed(DATA, _kind(path))
+    assert compress(DATA, _kind(path)) == compress(DATA, _kind(path))
 
 
 @pytest.mark.parametrize("name", ["a.gz", "a.zst"])
@@ -302,7 +302,7 @@ def test_the_lines_of_an_earlier_run_stay_until_there_are_new_ones(tmp_path):
 
 
 def test_only_the_same_run_continues():
-    done = Unfinished({**RUN, "settings": {"beam_size": 1}})
+    done = UnfinishedRun({**RUN, "settings": {"beam_size": 1}})
     done.check_run({**RUN, "settings": {"beam_size": 1}})
     with pytest.raises(
         ValueError,
@@ -314,7 +314,7 @@ def test_only_the_same_run_continues():
         done.check_run({**RUN, "model": "n", "settings": {"beam_size": 4}})
     with pytest.raises(ValueError, match="on_error"):
         done.check_run({**done.run, "on_error": "skip"})
-    Unfinished({**RUN, "on_error": "stop"}).check_run({**RUN, "on_error": "skip"})
+    UnfinishedRun({**RUN, "on_error": "stop"}).check_run({**RUN, "on_error": "skip"})
 
 
 def test_a_model_is_known_by_its_content(tmp_path):

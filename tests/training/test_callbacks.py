@@ -9,7 +9,7 @@ from number_files import write_number_files
 from rich.console import Console
 
 from tfk_transformer.pipelines.translator import Translator
-from tfk_transformer.training.callbacks import Bar, duration, smoothed
+from tfk_transformer.training.callbacks import ProgressBar, duration, moving_averages
 from tfk_transformer.training.recipe import Recipe
 from tfk_transformer.training.trainer import train
 
@@ -152,7 +152,7 @@ def test_a_model_is_smoothed_for_a_while():
         model.optimizer.apply([np.array([[slope]], "float32")])
     # 1 -> 0 -> -2, and the average, of which the first is the first value itself: 0 -> -1.
     raw = float(model.get_weights()[0][0, 0])
-    with smoothed(model):
+    with moving_averages(model):
         assert float(model.get_weights()[0][0, 0]) == -1.0
     assert float(model.get_weights()[0][0, 0]) == raw == -2.0
 
@@ -187,7 +187,7 @@ def test_the_bar_shows_where_an_epoch_is(small, tmp_path):
     train(
         small.replace(epochs=2, validation_data=None),
         tmp_path / "bundle",
-        callbacks=[Bar(2, 4, 100, console)],
+        callbacks=[ProgressBar(2, 4, 100, console)],
         say=lambda line: None,
     )
     text = re.sub(r"\x1b\[[^a-zA-Z]*[a-zA-Z]", "", output.getvalue())

@@ -171,9 +171,9 @@ def own_variables(processes: int) -> list[dict]:
         return [{}]
     shared = {
         distribution.ADDRESS: f"{COORDINATOR}:{free_port()}",
-        distribution.COUNT: str(processes),
+        distribution.NUM_PROCESSES: str(processes),
     }
-    return [{**shared, distribution.NUMBER: str(number)} for number in range(processes)]
+    return [{**shared, distribution.PROCESS_ID: str(number)} for number in range(processes)]
 
 
 def slurm_variables(processes: int) -> list[dict]:
@@ -285,7 +285,7 @@ def test_two_processes_whose_first_is_killed_say_so_and_resume_to_the_losses_of_
 ):
     run = two
     (killed, *_), (status, output, errors) = run.wait()
-    assert time.monotonic() - run.sent < 2 * distribution.SILENCE
+    assert time.monotonic() - run.sent < 2 * distribution.HEARTBEAT_TIMEOUT
     assert killed == -signal.SIGKILL
     assert status != 0
     assert output == ""
@@ -321,7 +321,7 @@ def test_four_processes_one_of_which_is_killed_leave_a_state_that_one_process_re
 ):
     run = start("four", *cache_of(folder, "four"), processes=4, to=2, sent=signal.SIGKILL)
     ends = run.wait()
-    assert time.monotonic() - run.sent < 2 * distribution.SILENCE
+    assert time.monotonic() - run.sent < 2 * distribution.HEARTBEAT_TIMEOUT
     assert ends[2][0] == -signal.SIGKILL
     for status, _, errors in ends[:2] + ends[3:]:
         assert status != 0
@@ -388,28 +388,28 @@ def test_two_devices_of_one_process_train_from_the_cache_alone_to_the_losses_of_
                 "got no KERAS_.*ADDRESSES"
             ),
         ),
-        ({"ADDRESS": "a:1", "NUMBER": "0"}, "got no KERAS_DISTRIBUTION_NUM_PROCESSES."),
+        ({"ADDRESS": "a:1", "PROCESS_ID": "0"}, "got no KERAS_DISTRIBUTION_NUM_PROCESSES."),
         (
-            {"ADDRESS": "host", "COUNT": "2", "NUMBER": "0"},
+            {"ADDRESS": "host", "NUM_PROCESSES": "2", "PROCESS_ID": "0"},
             "KERAS_DISTRIBUTION_JOB_ADDRESSES: expected HOST:PORT of process 0, got 'host'",
         ),
         (
-            {"ADDRESS": "a:1", "COUNT": "two", "NUMBER": "0"},
+            {"ADDRESS": "a:1", "NUM_PROCESSES": "two", "PROCESS_ID": "0"},
             "NUM_PROCESSES: expected how many processes there are, got 'two'",
         ),
         (
-            {"ADDRESS": "a:1,b:1", "COUNT": "2", "NUMBER": "2"},
+            {"ADDRESS": "a:1,b:1", "NUM_PROCESSES": "2", "PROCESS_ID": "2"},
             "PROCESS_ID: expected a number from 0 to 1, got '2'",
         ),
     ],
 )
 def test_what_the_environment_lacks_is_said(monkeypatch, variables, message):
-    for name in ("ADDRESS", "COUNT", "NUMBER"):
+    for name in ("ADDRESS", "NUM_PROCESSES", "PROCESS_ID"):
         monkeypatch.delenv(getattr(distribution, name), raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(getattr(distribution, name), value)
     with pytest.raises(ValueError, match=message):
-        distribution.meeting_point()
+        distribution.coordinator_settings()
 
 
 needs_ipv6 = pytest.mark.skipif(
@@ -467,7 +467,7 @@ def test_a_name_that_is_a_loopback_address_on_process_0_is_refused(monkeypatch):
 
 def test_slurm_tells_the_rest(monkeypatch):
     monkeypatch.setenv(distribution.SLURM, "node[001-003]")
-    assert distribution.meeting_point()[0] is None
+    assert distribution.coordinator_settings()[0] is None
 
 
 def test_several_processes_need_jax_and_all_their_devices():

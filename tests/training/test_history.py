@@ -15,10 +15,10 @@ def test_epochs_are_ranked_by_loss_the_less_the_better_and_by_bleu_the_more():
 
 def test_the_last_or_the_best_epochs_are_averaged():
     history = History("val_loss", ROWS)
-    assert history.wanted(2, best=False) == [2, 3]
-    assert history.wanted(3, best=True) == [1, 2, 3]
-    assert history.wanted(9, best=False) == [0, 1, 2, 3]
-    assert History().wanted(2, best=False) == []
+    assert history.epochs_to_average(2, best=False) == [2, 3]
+    assert history.epochs_to_average(3, best=True) == [1, 2, 3]
+    assert history.epochs_to_average(9, best=False) == [0, 1, 2, 3]
+    assert History().epochs_to_average(2, best=False) == []
 
 
 def test_a_training_is_stale_when_so_many_epochs_follow_the_best():

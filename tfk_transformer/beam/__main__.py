@@ -87,7 +87,7 @@ def command(
     All other options are Beam's, such as --direct_num_workers 2 --direct_running_mode
     multi_processing.
     """
-    if stray := _stray(context.args):
+    if stray := _stray_arguments(context.args):
         raise ValueError(
             f"--input: expected one pattern, got also {stray[0]}; write the pattern in quotes, so "
             "that the shell leaves it."
@@ -103,27 +103,27 @@ def command(
     settings = search_settings(setting, beam_size)
     records = JsonObjects(field, output_field, score_field)
     check_hypotheses(settings, records)
-    # An error in the settings appears here, before any work.
-    OnnxTranslator(model, threads=1).translate([""], **settings)
+    OnnxTranslator(model, threads=1).translate([""], **settings)  # checks model and settings
     handler = TranslationHandler(model, shared=share_model, threads=threads, texts=texts)
     run([f"--runner={runner}", *context.args], input, output, handler, settings, records)
 
 
-def _stray(given: list[str]) -> list[str]:
-    """Return the arguments that are no options and no values of options, such as the files of a
-    pattern that the shell has replaced.
+def _stray_arguments(arguments: list[str]) -> list[str]:
+    """Return the arguments that are neither options nor values of options.
+
+    The shell may have replaced a pattern by the names of files, for example.
     """
-    pairs = zip(["", *given], given, strict=False)
     return [
-        each
-        for before, each in pairs
-        if not each.startswith("-") and (not before.startswith("--") or "=" in before)
+        argument
+        for previous, argument in zip(["", *arguments], arguments, strict=False)
+        if not argument.startswith("-") and (not previous.startswith("--") or "=" in previous)
     ]
 
 
 def main() -> None:
-    """Run the command. An invalid input prints one line to standard error and exits with status
-    1.
+    """Run the command.
+
+    After an invalid input, the program prints one line to standard error and exits with status 1.
     """
     try:
         app(prog_name="python -m tfk_transformer.beam")

@@ -11,13 +11,14 @@ from tfk_transformer.export.runtime.onnx_translator import OnnxTranslator
 from tfk_transformer.inference.results import Translation
 from tfk_transformer.inference.text_errors import UnprocessableText, results_and_refusals
 
-NAMESPACE = "tfk_transformer"  # of the metrics
-MAX_BATCH_TEXTS = 1024  # that the translator receives together, and sorts by length
+NAMESPACE = "tfk_transformer"  # the namespace of the metrics
+MAX_BATCH_TEXTS = 1024  # texts that the translator receives together, and sorts by length
 
 
 class BatchTranslator:
-    """A translator with one method, which other processes can call. What they call it through reads
-    every attribute that it offers.
+    """A translator with a single method, which other processes can call.
+
+    The proxies of these processes read all public attributes.
 
     Args:
         path: the ONNX file.
@@ -30,35 +31,29 @@ class BatchTranslator:
     def translate(
         self, texts: Sequence[str], settings: dict[str, Any]
     ) -> list[Translation | UnprocessableText]:
-        """Return a `Translation` for each text, or a `UnprocessableText` if the model cannot
-        process
-        it.
-        """
+        """Return a `Translation` or an `UnprocessableText` for each text."""
         results, refusals = results_and_refusals(
-            lambda waiting: self._translator.translate(waiting, **settings), texts
+            lambda batch: self._translator.translate(batch, **settings), texts
         )
-        return [
-            results[number] if number in results else refusals[number]
-            for number in range(len(texts))
-        ]
+        return [results[i] if i in results else refusals[i] for i in range(len(texts))]
 
 
 class TranslationHandler(ModelHandler[str, PredictionResult, BatchTranslator]):
     """Translate texts with an ONNX file in `RunInference`.
 
-    The inference of each text is a `Translation`, or a `UnprocessableText` if the model cannot
-    process
-    the
-    text; the other texts of its batch are translated. The `inference_args` of `RunInference` are
-    the arguments of `OnnxTranslator.translate`: search settings, `batch_size` and `glossary`.
+    The inference of each text is a `Translation`, or an `UnprocessableText` if the model cannot
+    process the text. The other texts of the batch are translated. The `inference_args` of
+    `RunInference` are the arguments of `OnnxTranslator.translate`: search settings, `batch_size`
+    and `glossary`.
 
     Args:
         path: the file, which has the same path on every worker.
-        shared: whether the processes of a machine share one model. Default: every process opens its
-            own.
+        shared: whether the processes of a machine share one model. By default, every process opens
+            the file.
         threads: the number of threads of a model. Default: 1, or the number of processors if the
             model is shared.
-        texts: texts that are collected before they are translated, in batches of similar length.
+        texts: the number of texts that are collected before they are translated, in batches of
+            similar length.
 
     Raises:
         ValueError: if `texts` is less than 1.

@@ -1,5 +1,6 @@
-"""The pipeline: JSON lines in, the same lines with translations out, and the lines that cannot be
-processed beside them.
+"""The pipeline: reads JSON lines, and writes them with translations.
+
+Lines that cannot be processed are written to separate files.
 """
 
 import codecs
@@ -20,12 +21,12 @@ from apache_beam.ml.inference.base import (
 from tfk_transformer.beam.model_handler import NAMESPACE
 from tfk_transformer.inference.text_batches import check_texts
 from tfk_transformer.inference.text_errors import TextError, UnprocessableText
-from tfk_transformer.text_files.lines import decoded
+from tfk_transformer.text_files.lines import decode_line
 from tfk_transformer.text_files.records import JsonObjects
 
 # The names of the output files begin with these.
 TRANSLATIONS, BAD_LINES = "translations", "bad-lines"
-BAD = "bad"  # the output of a step for lines that cannot be processed
+BAD = "bad"  # the tag of the output of a step with lines that cannot be processed
 
 
 class InputLine(NamedTuple):
@@ -44,7 +45,7 @@ def translate_json_lines(
         lines: pairs of a file's name and the bytes of a line.
         handler: the translator.
         settings: the arguments of `OnnxTranslator.translate`.
-        records: what a line is, with two output fields: the translation and its score.
+        records: the format of a line, with output fields for the translation and its score.
 
     Returns:
         the lines with their translations and scores, and a JSON object with file, line and reason
@@ -52,7 +53,7 @@ def translate_json_lines(
     """
     read = lines | "Read texts" >> beam.ParDo(_ReadText(records)).with_outputs(BAD, main="texts")
     inference = RunInference(KeyedModelHandler(handler), inference_args=settings)
-    # A runner gives the lines of a file to one worker, unless they are shuffled.
+    # Without shuffling, a runner sends all lines of a file to one worker.
     results = read.texts | "Distribute" >> beam.Reshuffle() | "Translate" >> inference
     written = results | "Write lines" >> beam.ParDo(_WriteLine(records)).with_outputs(
         BAD, main="lines"
@@ -68,7 +69,7 @@ def add_files(
     settings: dict[str, Any],
     records: JsonObjects,
 ) -> None:
-    """Add to a pipeline the translation of files, see `translate_json_lines`.
+    """Add the translation of files to a pipeline; see `translate_json_lines`.
 
     Args:
         pipeline: the pipeline.
@@ -76,13 +77,13 @@ def add_files(
         output: the folder for the files `translations-*.jsonl` and `bad-lines-*.jsonl`.
         handler: the translator.
         settings: the arguments of `OnnxTranslator.translate`.
-        records: what a line is.
+        records: the format of a line.
     """
     lines = pipeline | "Read lines" >> beam.io.ReadFromTextWithFilename(source, coder=BytesCoder())
     good, bad = translate_json_lines(lines, handler, settings, records)
-    for found, name in ((good, TRANSLATIONS), (bad, BAD_LINES)):
+    for output_lines, name in ((good, TRANSLATIONS), (bad, BAD_LINES)):
         path = beam.io.filesystems.FileSystems.join(output, name)
-        found | f"Write {name}" >> beam.io.WriteToText(
+        output_lines | f"Write {name}" >> beam.io.WriteToText(
             path, file_name_suffix=".jsonl", skip_if_empty=True
         )
 
@@ -96,10 +97,10 @@ class _ReadText(beam.DoFn):
     def process(self, element: tuple[str, bytes]) -> Iterator[Any]:
         file, data = element
         try:
-            # Which may begin a file; no JSON begins with it.
-            line = decoded(data.removeprefix(codecs.BOM_UTF8))
+            # A file may start with a byte order mark, which JSON does not allow.
+            line = decode_line(data.removeprefix(codecs.BOM_UTF8))
             text = self._records.text(line)
-            # What cannot be encoded as UTF-8 cannot be sent to another worker either.
+            # Text that cannot be encoded as UTF-8 cannot be sent to another worker.
             check_texts([text])
         except TextError as error:
             yield _bad(InputLine(file, line), error.reasons[0])
@@ -110,9 +111,7 @@ class _ReadText(beam.DoFn):
 
 
 class _WriteLine(beam.DoFn):
-    """Yield each line with its translation and score, and to `BAD` each line whose text the model
-    refused.
-    """
+    """Yield each line with its translation and score, and to `BAD` the lines that were refused."""
 
     def __init__(self, records: JsonObjects) -> None:
         self._records = records
@@ -122,13 +121,14 @@ class _WriteLine(beam.DoFn):
         )
 
     def process(self, element: tuple[InputLine, PredictionResult]) -> Iterator[Any]:
-        record, found = InputLine(*element[0]), element[1].inference
-        if isinstance(found, UnprocessableText):
-            yield _bad(record, found.reason)
+        record = InputLine(*element[0])
+        result = element[1].inference
+        if isinstance(result, UnprocessableText):
+            yield _bad(record, result.reason)
             return
-        best = found.hypotheses[0]
+        best = result.hypotheses[0]
         self._texts.inc()
-        self._sources.inc(len(found.source))
+        self._sources.inc(len(result.source))
         self._targets.inc(len(best.text))
         yield self._records.with_values(record.line, best.text, round(best.score, 6))
 

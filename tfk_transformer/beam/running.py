@@ -1,4 +1,4 @@
-"""Runs the pipeline from files to files, and prints what it did."""
+"""Runs the pipeline on files, and prints a summary."""
 
 import sys
 from collections.abc import Sequence
@@ -25,8 +25,7 @@ def run(
     settings: dict[str, Any],
     records: JsonObjects,
 ) -> None:
-    """Run the pipeline of `add_files` to its end, and print to standard error how many texts it
-    translated.
+    """Run the pipeline of `add_files`, and print the number of texts to standard error.
 
     Args:
         options: Beam's options, as on a command line.
@@ -34,38 +33,40 @@ def run(
         output: the folder.
         handler: the translator.
         settings: the arguments of `OnnxTranslator.translate`.
-        records: what a line is.
+        records: the format of a line.
 
     Raises:
-        ValueError: if no file has such a name, the folder has files of an earlier run, or an option
-            is unknown.
+        ValueError: if no file matches the pattern, the folder contains files of an earlier run, or
+            an option is unknown.
     """
     if not _files(source):
         raise ValueError(f"--input: expected the names of files, got {source}, which matches none.")
-    if old := [
-        path
-        for name in (TRANSLATIONS, BAD_LINES)
-        for path in _files(FileSystems.join(output, f"{name}-*"))
-    ]:
+    translations = FileSystems.join(output, f"{TRANSLATIONS}-*")
+    bad_lines = FileSystems.join(output, f"{BAD_LINES}-*")
+    if old := [*_files(translations), *_files(bad_lines)]:
         raise ValueError(
             f"--output: expected a folder without files of an earlier run, got {output} with "
             f"{old[0]}; name another folder."
         )
-    pipeline = beam.Pipeline(options=_checked_options(options))
+    pipeline = beam.Pipeline(options=_pipeline_options(options))
     add_files(pipeline, source, output, handler, settings, records)
     result = pipeline.run()
     result.wait_until_finish()
-    print(_summary(_counters(result), output), file=sys.stderr)
+    counts = _counters(result)
+    bad = counts.get("bad_lines", 0)
+    hint = f", see {bad_lines}." if bad else "."
+    print(f"{counts.get('texts', 0):,} texts translated; {bad:,} bad lines{hint}", file=sys.stderr)
 
 
-def _checked_options(given: Sequence[str]) -> PipelineOptions:
-    """Return Beam's options. Beam itself ignores what it does not know, since a job server may have
-    further options.
+def _pipeline_options(arguments: Sequence[str]) -> PipelineOptions:
+    """Return Beam's options, and refuse unknown options for the local runner.
+
+    Beam ignores unknown options, since a job server may have additional options.
     """
-    options = PipelineOptions(list(given))
-    known = options.get_all_options()
-    unknown = set(options.get_all_options(retain_unknown_options=True)) - set(known)
-    if unknown and known["runner"] == LOCAL_RUNNER:
+    options = PipelineOptions(list(arguments))
+    values = options.get_all_options()
+    unknown = set(options.get_all_options(retain_unknown_options=True)) - set(values)
+    if unknown and values["runner"] == LOCAL_RUNNER:
         raise ValueError(
             f"options: expected those of --help and of {LOCAL_RUNNER}, got "
             f"--{', --'.join(sorted(unknown))}; correct the name."
@@ -74,23 +75,14 @@ def _checked_options(given: Sequence[str]) -> PipelineOptions:
 
 
 def _files(pattern: str) -> list[str]:
-    return [found.path for match in FileSystems.match([pattern]) for found in match.metadata_list]
+    return [file.path for file in FileSystems.match([pattern])[0].metadata_list]
 
 
 def _counters(result: PipelineResult) -> dict[str, int]:
-    """Return the sums of this library's counters by name; nothing if the runner has no metrics."""
-    found = result.metrics().query(beam.metrics.MetricsFilter().with_namespace(NAMESPACE))[
-        "counters"
-    ]
+    """Return the sums of this library's counters by name. Runners without metrics have none."""
+    metrics = beam.metrics.MetricsFilter().with_namespace(NAMESPACE)
     sums: dict[str, int] = {}
-    for counter in found:
+    for counter in result.metrics().query(metrics)["counters"]:
         name = counter.key.metric.name
         sums[name] = sums.get(name, 0) + counter.result
     return sums
-
-
-def _summary(counts: dict[str, int], output: str) -> str:
-    bad = counts.get("bad_lines", 0)
-    return f"{counts.get('texts', 0):,} texts translated; {bad:,} bad lines" + (
-        f", see {FileSystems.join(output, BAD_LINES)}-*." if bad else "."
-    )

@@ -1,4 +1,4 @@
-"""Arguments that several commands share, and the checks that come before TensorFlow is loaded."""
+"""Arguments that several commands share, and checks that run before TensorFlow is loaded."""
 
 import json
 from collections.abc import Callable
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
     from tfk_transformer.inference.interface import LoadedModel
 
-DEFAULT_BEAM = 4  # of `SearchSettings`, which takes longer to import than most commands take to run
+# The default of `SearchSettings`, whose import takes longer than most commands.
+DEFAULT_BEAM = 4
 SETTINGS_HELP = (
     "length_penalty, coverage_penalty, min_length, max_length, max_length_factor, temperature, "
     "top_k, top_p, seed, repetition_penalty, "
@@ -26,7 +27,7 @@ MODEL_HELP = "A bundle, a SavedModel folder or an .onnx file."
 
 
 class BadLines(StrEnum):
-    """What a command does with a line that it cannot process."""
+    """The action of a command for a line that it cannot process."""
 
     STOP = "stop"
     SKIP = "skip"
@@ -109,8 +110,9 @@ Verbose = Annotated[
 
 
 def console(stderr: bool = False) -> "Console":
-    """Return a console that prints texts as they are; Rich is imported only when a command prints
-    with it.
+    """Return a console that prints texts unchanged.
+
+    Rich is imported only by the commands that print with it.
     """
     from rich.console import Console
 
@@ -118,31 +120,25 @@ def console(stderr: bool = False) -> "Console":
 
 
 def printer(quiet: bool, as_json: bool = False) -> Callable[[str], None]:
-    """Return a function that prints a line: nowhere if `quiet`, and to standard error where the
-    result is JSON on standard output.
+    """Return a function that prints a line, or that does nothing if `quiet`.
+
+    Lines go to standard error if `as_json`, since standard output then contains only JSON.
     """
     return (lambda line: None) if quiet else console(stderr=as_json).print
 
 
 def print_bundle(out: Path, as_json: bool, say: Callable[[str], None]) -> None:
-    """Print what a training wrote: the path of the bundle, and as JSON also its metrics."""
+    """Print the path of a trained bundle, or as JSON its path and metrics."""
     if not as_json:
         say(f"bundle: {out}")
         return
     file = out / "metrics.json"
-    print(
-        json.dumps(
-            {
-                "bundle": str(out),
-                **(json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}),
-            },
-            indent=2,
-        )
-    )
+    metrics = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    print(json.dumps({"bundle": str(out), **metrics}, indent=2))
 
 
 def named_value(text: str, option: str, example: str) -> tuple[str, Any]:
-    """Read NAME=VALUE, where the value is JSON or a bare word.
+    """Parse NAME=VALUE, where the value is JSON or a bare word.
 
     Raises:
         ValueError: if the text has no name or no value.
@@ -162,38 +158,36 @@ def named_value(text: str, option: str, example: str) -> tuple[str, Any]:
 
 
 def search_settings(
-    given: list[str] | None, beam_size: int | None, default_beam: int = DEFAULT_BEAM
+    values: list[str] | None, beam_size: int | None, default_beam: int = DEFAULT_BEAM
 ) -> dict[str, Any]:
     """Return the search settings of a command by name; the model checks their values.
 
     Args:
-        given: the values of `--setting`.
-        beam_size: the value of `--beam-size`, None if it was not given.
-        default_beam: the beam size if neither option gives one.
+        values: the values of `--setting`.
+        beam_size: the value of `--beam-size`, or None without this option.
+        default_beam: the beam size if neither option sets one.
 
     Raises:
-        ValueError: if the two options give different beam sizes, or `n_best` exceeds the beam size.
+        ValueError: if the two options set different beam sizes, or `n_best` exceeds the beam size.
     """
-    settings = dict(named_value(text, "--setting", "length_penalty=1") for text in given or [])
-    chosen = settings.get("beam_size", default_beam if beam_size is None else beam_size)
-    if beam_size is not None and chosen != beam_size:
+    settings = dict(named_value(text, "--setting", "length_penalty=1") for text in values or [])
+    beam = settings.get("beam_size", default_beam if beam_size is None else beam_size)
+    if beam_size is not None and beam != beam_size:
         raise ValueError(
             f"beam_size: expected one value, got --beam-size {beam_size} and --setting "
-            f"beam_size={chosen}; give one of them."
+            f"beam_size={beam}; give one of them."
         )
     n_best = settings.get("n_best", 1)
-    if isinstance(n_best, int) and isinstance(chosen, int) and n_best > chosen >= 1:
+    if isinstance(n_best, int) and isinstance(beam, int) and n_best > beam >= 1:
         raise ValueError(
-            f"n_best: expected at most beam_size, got n_best {n_best} and beam_size {chosen}; "
+            f"n_best: expected at most beam_size, got n_best {n_best} and beam_size {beam}; "
             "raise --beam-size."
         )
-    return {**settings, "beam_size": chosen}
+    return {**settings, "beam_size": beam}
 
 
 def open_model(model: Path) -> "LoadedModel":
-    """Open MODEL, a bundle, a SavedModel folder or an ONNX file; only the first two load
-    TensorFlow.
-    """
+    """Open a bundle, a SavedModel folder or an ONNX file. An ONNX file does not load TensorFlow."""
     prepare(model)
     from tfk_transformer.export.runtime.opening import load
 
@@ -201,35 +195,38 @@ def open_model(model: Path) -> "LoadedModel":
 
 
 def prepare(model: Path) -> None:
-    """Load TensorFlow without its start-up notes if there is a model at `model` that needs it.
+    """Load TensorFlow without its start-up messages if the model requires it.
 
-    If there is none, opening `model` fails with a clear error, and TensorFlow is not needed for
-    that.
+    If no model exists at `model`, TensorFlow is not loaded, and opening `model` fails with a clear
+    error.
     """
     from tfk_transformer.export.to_saved_model.serving import newest_version
 
-    if any(
-        (model / name).is_file() for name in ("config.json", "saved_model.pb")
-    ) or newest_version(model):
+    has_file = any((model / name).is_file() for name in ("config.json", "saved_model.pb"))
+    if has_file or newest_version(model):
         load_tensorflow()
 
 
 def check_settings(model: Path, settings: dict[str, Any]) -> None:
-    """Refuse invalid settings of a bundle or a SavedModel before it is loaded; an ONNX file loads
-    fast and checks them itself.
+    """Refuse invalid settings of a bundle or a SavedModel before it is loaded.
+
+    An ONNX file is loaded quickly, and checks the settings itself.
 
     Raises:
         ValueError: if a setting is unknown or its value is invalid.
     """
     if model.is_dir():
         from tfk_transformer.config.search_settings import setting_rules
-        from tfk_transformer.inference.setting_checks import checked_settings
+        from tfk_transformer.inference.setting_checks import resolve_settings
 
-        checked_settings(settings, setting_rules())
+        resolve_settings(settings, setting_rules())
 
 
 def check_input_files(**files: Path | None) -> None:
-    """Refuse input files that do not exist, by the name of their option.
+    """Refuse input files that do not exist.
+
+    Args:
+        **files: the files by the name of their option.
 
     Raises:
         ValueError: if a file does not exist.
@@ -240,7 +237,7 @@ def check_input_files(**files: Path | None) -> None:
 
 
 def check_bundle(bundle: Path) -> None:
-    """Refuse a folder that is no bundle, before the backend is loaded.
+    """Refuse a folder that is not a bundle, before the backend is loaded.
 
     Raises:
         ValueError: if the folder has no configuration.

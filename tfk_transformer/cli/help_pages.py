@@ -1,8 +1,7 @@
-"""Help pages of the commands: usage, options in groups, each with its value and default, and
-examples.
-"""
+"""Help pages of the commands: usage, groups of options with their values and defaults, examples."""
 
 import inspect
+import itertools
 import textwrap
 from typing import TYPE_CHECKING, Any
 
@@ -13,28 +12,20 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 WIDTH = 120  # longer lines are hard to read
-# Most columns for the names of options; below a longer name, the help starts on the next line.
-NAMES = 27
-LAST = "Resources"  # of the groups, before the options without a group
+MAX_NAME_WIDTH = 27  # in columns; the help of an option with a longer name starts on a new line
+LAST_GROUP = "Resources"  # comes before the options without a group
 
 
 class HelpfulCommand(TyperCommand):
-    """A command with such a help page. Its options name their values by `metavar`, and their groups
-    by `rich_help_panel`.
+    """A command with a help page of this module.
+
+    `metavar` names the value of an option, and `rich_help_panel` its group.
     """
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """Return the words after the name of the command: [OPTIONS], and each argument as users
-        write it.
-        """
-        return [
-            "[OPTIONS]",
-            *(
-                _usage(param)
-                for param in self.get_params(ctx)
-                if param.param_type_name == "argument"
-            ),
-        ]
+        """Return the words after the name of the command: [OPTIONS] and the arguments."""
+        arguments = [param for param in self.get_params(ctx) if param.param_type_name == "argument"]
+        return ["[OPTIONS]", *map(_usage, arguments)]
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Print the help page."""
@@ -42,7 +33,7 @@ class HelpfulCommand(TyperCommand):
 
 
 class HelpfulGroup(TyperGroup):
-    """A group of commands with such a help page, which lists the commands."""
+    """A group of commands with a help page of this module, which lists the commands."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Print the help page."""
@@ -55,63 +46,44 @@ def print_help(command: TyperCommand | TyperGroup, ctx: Any) -> None:
 
     console = Console(highlight=False)
     console.width = min(console.width, WIDTH)
-    console.print(
-        f"Usage: {' '.join([ctx.command_path, *command.collect_usage_pieces(ctx)])}\n",
-        style="bold",
-        markup=False,
-    )
+    usage = " ".join([ctx.command_path, *command.collect_usage_pieces(ctx)])
+    console.print(f"Usage: {usage}\n", style="bold", markup=False)
     for paragraph in inspect.cleandoc(command.help or "").split("\n\n"):
-        console.print(
-            textwrap.fill(" ".join(paragraph.split()), console.width, break_on_hyphens=False)
-            + "\n",
-            markup=False,
-        )
+        text = textwrap.fill(" ".join(paragraph.split()), console.width, break_on_hyphens=False)
+        console.print(f"{text}\n", markup=False)
     panels = _panels(command, ctx)
-    # Commands have short names.
-    apart = {"Options": panels.pop("Options")} if isinstance(command, TyperGroup) else {}
-    for aligned in (panels, apart):
-        width = (
-            min(NAMES, max((len(name) for rows in aligned.values() for name, _ in rows), default=0))
-            + 2
-        )
+    # The names of commands are short, so the options of a group are aligned separately.
+    separate = {"Options": panels.pop("Options")} if isinstance(command, TyperGroup) else {}
+    for aligned in (panels, separate):
+        all_rows = itertools.chain(*aligned.values())
+        width = min(MAX_NAME_WIDTH, max((len(name) for name, _ in all_rows), default=0)) + 2
         for title, rows in aligned.items():
             _print_panel(console, title, rows, width)
     if command.epilog:
         console.print("\nExamples", style="bold")
         for line in command.epilog.strip().splitlines():
-            console.print(
-                f"  {line}",
-                style="dim" if line.startswith("#") else "",
-                markup=False,
-                soft_wrap=True,
-            )
+            style = "dim" if line.startswith("#") else ""
+            console.print(f"  {line}", style=style, markup=False, soft_wrap=True)
 
 
 def _panels(command: TyperCommand | TyperGroup, ctx: Any) -> dict[str, list[tuple[str, str]]]:
-    """Return the rows of each panel, names and help, by title: arguments, commands, groups of
-    options, other options.
+    """Return the rows of each panel by title: arguments, commands, groups of options, others.
+
+    A row is a name and its help.
     """
     panels: dict[str, list[tuple[str, str]]] = {"Arguments": []}
     if isinstance(command, TyperGroup):
         for name in command.list_commands(ctx):
-            found: Any = command.get_command(ctx, name)
-            panels.setdefault(found.rich_help_panel or "Commands", []).append(
-                (name, found.get_short_help_str(limit=1000))
-            )
-    others: list[tuple[str, str]] = []
+            subcommand: Any = command.get_command(ctx, name)
+            rows = panels.setdefault(subcommand.rich_help_panel or "Commands", [])
+            rows.append((name, subcommand.get_short_help_str(limit=1000)))
     for param in command.get_params(ctx):
-        title = (
-            "Arguments"
-            if param.param_type_name == "argument"
-            else getattr(param, "rich_help_panel", None)
-        )
+        group = getattr(param, "rich_help_panel", None) or "Options"
+        title = "Arguments" if param.param_type_name == "argument" else group
         if not getattr(param, "hidden", False):
-            (panels.setdefault(title, []) if title else others).append(
-                (_names(param), _help(param, ctx))
-            )
-    if LAST in panels:
-        panels[LAST] = panels.pop(LAST)
-    panels["Options"] = others
+            panels.setdefault(title, []).append((_names(param), _help(param, ctx)))
+    for title in (LAST_GROUP, "Options"):
+        panels[title] = panels.pop(title, [])
     return {title: rows for title, rows in panels.items() if rows}
 
 
@@ -121,9 +93,7 @@ def _usage(argument: Any) -> str:
 
 
 def _names(param: Any) -> str:
-    """Return how an argument or an option is written: "TEXT...", "-o, --output FILE",
-    "--[no-]towers".
-    """
+    """Return the syntax of a parameter: "TEXT...", "-o, --output FILE" or "--[no-]towers"."""
     if param.param_type_name == "argument":
         return _usage(param).strip("[]")
     names = sorted(param.opts, key=len)
@@ -154,19 +124,14 @@ def _print_panel(console: "Console", title: str, rows: list[tuple[str, str]], wi
 
     lines = Text()
     for name, text in rows:
-        lines.append_text(
-            _row(
-                name,
-                textwrap.wrap(text, console.width - width - 4, break_on_hyphens=False) or [""],
-                width,
-            )
-        )
+        help_lines = textwrap.wrap(text, console.width - width - 4, break_on_hyphens=False) or [""]
+        lines.append_text(_row(name, help_lines, width))
     lines.right_crop(1)  # the last line break
     console.print(Panel(lines, title=title, title_align="left", border_style="dim"))
 
 
 def _row(name: str, lines: list[str], width: int) -> "Text":
-    """Return the name of an option beside its help, or above it if the name is long."""
+    """Return the name of an option next to its help, or above the help if the name is long."""
     from rich.text import Text
 
     row = Text(no_wrap=True)

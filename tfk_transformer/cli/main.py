@@ -1,5 +1,6 @@
-"""The entry point of the command line. Commands are imported when they run, so that `--help` is
-quick.
+"""The entry point of the command line.
+
+Commands are imported when they run, so that `--help` is fast.
 """
 
 import errno
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
     # Typer has Click inside since 0.26; only type checkers read this line.
     from typer._click import Command, Context
 
-# By folder, which holds a module of each name with a function `command`, or a Typer `command` that
-# is a group, and with EXAMPLES. These lines stand in the help.
+# The help line of each command, by folder and name. The folder contains a module for each command,
+# with EXAMPLES and `command`, a function or a Typer group.
 COMMANDS = {
     "start_commands": {
         "new": "Create a small project to start from: recipe, data, fit script.",
@@ -68,7 +69,7 @@ class _LazyCommands(HelpfulGroup):
     def resolve_command(
         self, ctx: "Context", args: list[str]
     ) -> "tuple[str | None, Command | None, list[str]]":
-        """Find the command that was named, and import it."""
+        """Return the named command, imported from its module."""
         name, command, rest = super().resolve_command(ctx, args)
         return name, _imported(name) if name else command, rest
 
@@ -96,25 +97,21 @@ def _imported(name: str) -> "Command":
     module = importlib.import_module(f"tfk_transformer.cli.{folder}.{MODULES.get(name, name)}")
     if isinstance(module.command, typer.Typer):
         group = module.command
-        group.info.cls, group.info.epilog = HelpfulGroup, module.EXAMPLES
+        group.info.cls = HelpfulGroup
+        group.info.epilog = module.EXAMPLES
         for command in group.registered_commands:
-            command.cls, command.epilog = (
-                HelpfulCommand,
-                _examples_of(module.EXAMPLES, f"tfk-transformer {name} {command.name} "),
-            )
+            command.cls = HelpfulCommand
+            # The examples of this command, each with the comment before it.
+            words = re.escape(f"tfk-transformer {name} {command.name} ")
+            command.epilog = "\n".join(re.findall(rf"(?m)^(?:#.*\n)?{words}.*$", module.EXAMPLES))
         return typer.main.get_command(group)
-    alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    alone.command(name, cls=HelpfulCommand, epilog=module.EXAMPLES)(module.command)
-    return typer.main.get_command(alone)
+    single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    single.command(name, cls=HelpfulCommand, epilog=module.EXAMPLES)(module.command)
+    return typer.main.get_command(single)
 
 
-def _examples_of(examples: str, words: str) -> str:
-    """Return those of examples that begin with these words, each with the comment before it."""
-    return "\n".join(re.findall(rf"(?m)^(?:#.*\n)?{re.escape(words)}.*$", examples))
-
-
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(value: bool) -> None:
+    if value:
         print(__version__)
         raise typer.Exit
 
@@ -141,8 +138,9 @@ for _folder, _commands in COMMANDS.items():
 
 
 def main() -> None:
-    """Run the command line. An invalid input prints one line to standard error and exits with
-    status 1.
+    """Run the command line.
+
+    After an invalid input, the program prints one line to standard error and exits with status 1.
     """
     try:
         app()

@@ -1,4 +1,4 @@
-"""Lines that are processed in chunks, and what happens to those that cannot be processed."""
+"""Processing of lines in chunks, and the handling of lines that cannot be processed."""
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -8,81 +8,81 @@ from tfk_transformer.cli.arguments import BadLines
 from tfk_transformer.inference.text_errors import results_and_refusals
 from tfk_transformer.text_files.lines import Line
 
-# Lines that are processed together, and that are written as one part of a compressed file.
-CHUNK = 2000
+CHUNK = 2000  # lines that are processed together, and written as one part of a compressed file
 
 
 class Chunk(NamedTuple):
     """Lines that were processed together."""
 
-    lines: list[Line]  # those with a place in the output
-    bad: list[Line]  # those that could not be processed
-    total: int  # lines of all chunks so far
+    lines: list[Line]  # lines that are in the output
+    bad: list[Line]  # lines that could not be processed
+    total: int  # number of lines of all chunks so far
     complete: bool  # False if the command ends with an error after these lines
 
 
-def processed(
+def process_lines(
     lines: Iterable[Line],
     run: Callable[..., Iterable[Any]],
     on_error: BadLines,
-    together: int = CHUNK,
-    before: tuple[int, int] = (0, 0),
+    chunk_size: int = CHUNK,
+    earlier: tuple[int, int] = (0, 0),
 ) -> Iterator[Chunk]:
-    """Yield the lines in chunks, each line with its result, or with its problem where `on_error`
-    keeps a place for it.
+    """Process lines, and yield them in chunks.
+
+    Each line has its result, or its problem if `on_error` is `blank`.
 
     Args:
         lines: the lines.
         run: maps the texts of several lines, or the texts of each of two files, to results.
-        on_error: what to do with a line that cannot be processed.
-        together: lines that are processed together.
-        before: lines that an earlier run processed, and how many of them it could not process.
+        on_error: the action for a line that cannot be processed.
+        chunk_size: maximum number of lines that are processed together.
+        earlier: the number of lines that an earlier run processed, and of its bad lines.
 
     Raises:
         ValueError: if a line cannot be processed and `on_error` is `stop`, after the lines before
-            it; if there is no line.
+            it. Also if there are no lines.
     """
-    count, bad = before
-    for given, complete in _chunks(lines, on_error, together):
-        done = _run_once(given, run)
-        problems = [line for line in done if line.reason]
-        if problems and on_error is BadLines.STOP:
-            yield Chunk(done[: done.index(problems[0])], [], count, complete=False)
-            raise ValueError(problems[0].problem)
-        for line in problems:
+    count, bad_count = earlier
+    for chunk_lines, complete in _chunks(lines, on_error, chunk_size):
+        done = _run_lines(chunk_lines, run)
+        bad = [line for line in done if line.reason]
+        if bad and on_error is BadLines.STOP:
+            yield Chunk(done[: done.index(bad[0])], [], count, complete=False)
+            raise ValueError(bad[0].problem)
+        for line in bad:
             print(line.problem, file=sys.stderr, flush=True)
-        count, bad = count + len(done), bad + len(problems)
-        kept = [line for line in done if not line.reason or on_error is BadLines.BLANK]
-        yield Chunk(kept, problems, count, complete)
-    if bad:
-        where = "left out" if on_error is BadLines.SKIP else "left blank"
+        count += len(done)
+        bad_count += len(bad)
+        output = [line for line in done if not line.reason or on_error is BadLines.BLANK]
+        yield Chunk(output, bad, count, complete)
+    if bad_count:
+        action = "left out" if on_error is BadLines.SKIP else "left blank"
         print(
-            f"{bad:,} of {count:,} lines could not be processed and were {where}.", file=sys.stderr
+            f"{bad_count:,} of {count:,} lines could not be processed and were {action}.",
+            file=sys.stderr,
         )
     if not count:
         raise ValueError("input: expected a sentence a line, got nothing.")
 
 
-def _run_once(lines: list[Line], run: Callable[..., Iterable[Any]]) -> list[Line]:
+def _run_lines(lines: list[Line], run: Callable[..., Iterable[Any]]) -> list[Line]:
     """Process lines, and return each with its result or its problem."""
     done = dict(enumerate(lines))
-    given = [number for number, line in done.items() if not line.reason]
-    if given:
-        results, refusals = results_and_refusals(
-            run, *zip(*(done[number].texts for number in given), strict=True)
-        )
-        done |= {given[i]: done[given[i]]._replace(result=result) for i, result in results.items()}
-        done |= {given[i]: done[given[i]].refused(*refusal) for i, refusal in refusals.items()}
+    indices = [index for index, line in enumerate(lines) if not line.reason]
+    if indices:
+        columns = zip(*(lines[index].texts for index in indices), strict=True)
+        results, refusals = results_and_refusals(run, *columns)
+        done |= {indices[i]: lines[indices[i]]._replace(result=r) for i, r in results.items()}
+        done |= {indices[i]: lines[indices[i]].with_problem(*r) for i, r in refusals.items()}
     return list(done.values())
 
 
 def _chunks(
     lines: Iterable[Line], on_error: BadLines, size: int
 ) -> Iterator[tuple[list[Line], bool]]:
-    """Yield the lines in lists of at most `size`, and whether the list is complete.
+    """Yield lists of at most `size` lines, and whether each list is complete.
 
-    The lines before one that stops the command, or before an error of reading, are an incomplete
-    list.
+    A list is incomplete if it ends before a line that stops the command, or before a read error.
     """
     chunk: list[Line] = []
     try:

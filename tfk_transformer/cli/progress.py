@@ -1,8 +1,7 @@
-"""The progress of a command on standard error, where it is a terminal. Nothing of it goes to a pipe
-or a file.
+"""The progress of a command, shown on standard error if it is a terminal.
 
-The library prints nothing: it logs its steps (INFO) and the texts of each batch (DEBUG, with `done`
-and `total`), which are shown here.
+The library prints nothing. It logs its steps (INFO) and the texts of each batch (DEBUG, with `done`
+and `total`), which this module shows.
 """
 
 import contextlib
@@ -27,15 +26,15 @@ LIBRARY = logging.getLogger("tfk_transformer")
 def progress_bar(
     input: Path | None, output: Path | None, done: int, quiet: bool
 ) -> Iterator[Callable[[int], None]]:
-    """Show a bar with lines per second and the time left while the block runs, if standard error is
+    """Show a progress bar while the block runs, if standard error is a terminal.
+
+    The bar has the lines per second and the time left. It is not shown if the output is printed to
     a terminal.
 
-    Lines that are printed to a terminal show the progress themselves.
-
     Args:
-        input: the file whose lines are the total; None if the total is unknown.
-        output: the file that is written; None for standard output.
-        done: lines that an earlier run has read.
+        input: the file whose lines are the total, or None if the total is unknown.
+        output: the file that is written, or None for standard output.
+        done: the number of lines that an earlier run has read.
         quiet: whether to show nothing.
 
     Returns:
@@ -47,7 +46,9 @@ def progress_bar(
         return
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 
-    total, begun, read = _total(input), time.monotonic(), done
+    total = _total(input)
+    start = time.monotonic()
+    read = done
     with _bar(
         BarColumn(),
         MofNCompleteColumn(),
@@ -60,7 +61,7 @@ def progress_bar(
             bar.update(
                 task,
                 completed=lines,
-                pace=pace(lines - done, time.monotonic() - begun, total and total - lines),
+                pace=pace(lines - done, time.monotonic() - start, total and total - lines),
             )
 
         def update(lines: int) -> None:
@@ -68,33 +69,33 @@ def progress_bar(
             read = lines
             show(lines)
 
-        def batch(record: logging.LogRecord) -> None:
+        def show_batch(record: logging.LogRecord) -> None:
             if hasattr(record, "done"):
                 show(read + record.done)
 
-        with _watched(batch):
+        with _log_passed_to(show_batch):
             yield update
 
 
 @contextlib.contextmanager
 def steps(quiet: bool, verbose: bool) -> Iterator[Callable[[str], None]]:
-    """Show the step that is running and its texts so far, if standard error is a terminal.
+    """Show the current step and its texts so far, if standard error is a terminal.
 
     Args:
         quiet: whether to show nothing.
-        verbose: whether to print each step, with the time since the start, wherever standard error
-            goes.
+        verbose: whether to print each step with the time since the start, also if standard error is
+            not a terminal.
 
     Returns:
-        A function that begins a step of the command. The steps that the library logs are shown too.
+        A function that begins a step of the command. Steps that the library logs are also shown.
     """
     if quiet or not (verbose or sys.stderr.isatty()):
         yield lambda step: None
         return
-    begun = time.monotonic()
+    start = time.monotonic()
 
     def line(step: str) -> str:
-        return f"{time.monotonic() - begun:7.1f} s  {step}"
+        return f"{time.monotonic() - start:7.1f} s  {step}"
 
     def print_step(step: str) -> None:
         print(line(step), file=sys.stderr, flush=True)
@@ -104,7 +105,7 @@ def steps(quiet: bool, verbose: bool) -> Iterator[Callable[[str], None]]:
             print_step(record.getMessage())
 
     if not sys.stderr.isatty():
-        with _watched(print_logged):
+        with _log_passed_to(print_logged):
             yield print_step
         return
     from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -129,26 +130,24 @@ def steps(quiet: bool, verbose: bool) -> Iterator[Callable[[str], None]]:
             elif record.levelno >= logging.INFO:
                 show_step(record.getMessage())
 
-        with _watched(show_logged):
+        with _log_passed_to(show_logged):
             yield show_step
 
 
 @contextlib.contextmanager
 def _bar(*columns: "ProgressColumn", transient: bool = False) -> "Iterator[Progress]":
-    """Show a bar on the terminal of standard error, even while `load_tensorflow` holds standard
-    error back.
-    """
+    """Show a bar on the terminal, even while `load_tensorflow` suppresses standard error."""
     from rich.console import Console
     from rich.progress import Progress
 
     with os.fdopen(os.dup(sys.stderr.fileno()), "w", encoding=sys.stderr.encoding) as terminal:
         console = Console(file=terminal, highlight=False, soft_wrap=True)
-        # Standard output may be a file: it is none of the bar's business.
+        # The bar is drawn on standard error. Standard output may be a file.
         with Progress(*columns, console=console, redirect_stdout=False, transient=transient) as bar:
             yield bar
 
 
-class _Passing(logging.Handler):
+class _FunctionHandler(logging.Handler):
     """A handler that passes records to a function."""
 
     def __init__(self, show: Callable[[logging.LogRecord], None]) -> None:
@@ -161,12 +160,14 @@ class _Passing(logging.Handler):
 
 
 @contextlib.contextmanager
-def _watched(show: Callable[[logging.LogRecord], None]) -> Iterator[None]:
-    """Pass what the library logs to a function while the block runs."""
-    handler, level, propagate = _Passing(show), LIBRARY.level, LIBRARY.propagate
+def _log_passed_to(show: Callable[[logging.LogRecord], None]) -> Iterator[None]:
+    """Pass the log records of the library to a function while the block runs."""
+    handler = _FunctionHandler(show)
+    level = LIBRARY.level
+    propagate = LIBRARY.propagate
     LIBRARY.addHandler(handler)
     LIBRARY.setLevel(logging.DEBUG)
-    # Packages that an export imports add a handler to the root, which prints everything.
+    # Packages that an export imports add a handler to the root logger that prints all records.
     LIBRARY.propagate = False
     try:
         yield
@@ -177,27 +178,28 @@ def _watched(show: Callable[[logging.LogRecord], None]) -> Iterator[None]:
 
 
 def pace(lines: int, seconds: float, left: int | None) -> str:
-    """Return lines per second and the time left, as the mean of this run: "250 lines/s, 0:01:12
-    left".
+    """Return the mean speed and the time left: "250 lines/s, 0:01:12 left".
 
     Args:
-        lines: lines of this run.
-        seconds: their time.
-        left: lines to come, None if unknown.
+        lines: the number of lines that this run has read.
+        seconds: the time since its start.
+        left: the number of remaining lines, or None if it is unknown.
     """
     if not lines or seconds <= 0:
         return ""
     rate = lines / seconds
-    return f"{rate:,.{0 if rate >= 10 else 1}f} lines/s" + (
-        "" if left is None else f", {timedelta(seconds=round(max(left, 0) / rate))} left"
-    )
+    time_left = "" if left is None else f", {timedelta(seconds=round(max(left, 0) / rate))} left"
+    return f"{rate:,.{0 if rate >= 10 else 1}f} lines/s{time_left}"
 
 
 def _total(input: Path | None) -> int | None:
-    """Count the lines of a file, which takes a thousandth of the time of translating them."""
+    """Return the number of lines of a file, or None if it cannot be counted.
+
+    Counting takes a thousandth of the time of translating the lines.
+    """
     if input is None or not input.is_file():
         return None
     try:
         return count_lines(input)
-    except (OSError, ValueError):  # named, with its place, when the lines are read
+    except (OSError, ValueError):  # reported with its line when the file is read
         return None

@@ -1,4 +1,4 @@
-"""What the commands read lines from, what they do with them, and where the results go."""
+"""Input lines, processing and output of the text commands."""
 
 import contextlib
 import itertools
@@ -11,36 +11,34 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from tfk_transformer.cli.arguments import BadLines
-from tfk_transformer.cli.processing import processed
+from tfk_transformer.cli.processing import process_lines
 from tfk_transformer.inference.text_batches import check_texts
 from tfk_transformer.text_files.lines import Line, LineReader
 from tfk_transformer.text_files.output_file import OutputFile
 from tfk_transformer.text_files.records import Texts, one_line
-from tfk_transformer.text_files.unfinished import Unfinished
+from tfk_transformer.text_files.unfinished import UnfinishedRun
 
 if TYPE_CHECKING:
     from tfk_transformer.inference.interface import ClassifierProtocol, TranslatorProtocol
-    from tfk_transformer.inference.results import ScoredTarget
 
 
 class Job(NamedTuple):
-    """What a command does with lines."""
+    """The task of a command."""
 
     # Maps the texts of several lines, or of each of two files, to results.
     run: Callable[..., Iterable[Any]]
     # Maps a line with its result or problem to lines of the output.
-    written: Callable[[Line], Iterable[str]]
-    records: Texts = Texts()  # what the lines of the output are
+    output_lines: Callable[[Line], Iterable[str]]
+    records: Texts = Texts()  # the format of the output
 
 
-def given_texts(
+def input_lines(
     text: list[str] | None, input: Path | None, records: Texts | None = None
 ) -> Iterable[Line]:
-    """Return the texts of a command: its arguments, or else the lines of a file or of standard
-    input.
+    """Return the input of a command: its arguments, or the lines of a file or of standard input.
 
     Raises:
-        ValueError: if both are given, or an argument is blank.
+        ValueError: if both `text` and `input` are set, or an argument is blank.
     """
     if not text:
         return LineReader(input, records or Texts())
@@ -54,8 +52,8 @@ def given_texts(
     )
 
 
-def hint_at_terminal(text: list[str] | None, input: Path | None) -> None:
-    """Tell a user whose terminal is read that it is, on standard error."""
+def print_terminal_hint(text: list[str] | None, input: Path | None) -> None:
+    """Print a hint to standard error if the input is read from a terminal."""
     if not text and input is None and sys.stdin.isatty():
         print(
             "Reading one text per line from the terminal; Ctrl-D ends.", file=sys.stderr, flush=True
@@ -63,14 +61,13 @@ def hint_at_terminal(text: list[str] | None, input: Path | None) -> None:
 
 
 def line_pairs(source: Path, target: Path) -> Iterator[Line]:
-    """Yield the lines of two files side by side.
+    """Yield the lines of two files in pairs.
 
     Raises:
         ValueError: if one file has fewer lines.
     """
-    for number, (first, second) in enumerate(
-        itertools.zip_longest(LineReader(source, Texts()), LineReader(target, Texts())), 1
-    ):
+    pairs = itertools.zip_longest(LineReader(source, Texts()), LineReader(target, Texts()))
+    for number, (first, second) in enumerate(pairs, 1):
         if first is None or second is None:
             shorter, longer = (source, target) if first is None else (target, source)
             raise ValueError(
@@ -81,7 +78,7 @@ def line_pairs(source: Path, target: Path) -> Iterator[Line]:
             first.files + second.files,
             number,
             first.texts + second.texts,
-            place=wrong.place,
+            bad_file=wrong.bad_file,
             reason=wrong.reason,
         )
 
@@ -93,22 +90,20 @@ def translation_job(
     records: Texts | None = None,
     as_json: bool = False,
 ) -> Job:
-    """Translate lines, and write one line each: the translation, or JSON; or one line per
-    hypothesis where `n_best` asks for several.
-    """
+    """Return a job that writes translations as text or JSON, or with `n_best` all hypotheses."""
     check_texts([prefix or ""], "--prefix")
-    kind = records or Texts()
+    output_records = records or Texts()
 
     def translate(texts: list[str]) -> Sequence[Any]:
-        return translator.translate(
-            texts, prefixes=[prefix] * len(texts) if prefix else None, **settings
-        )
+        prefixes = [prefix] * len(texts) if prefix else None
+        return translator.translate(texts, prefixes=prefixes, **settings)
 
-    def written(line: Line) -> Iterator[str]:
-        yield kind.result_line(line.record, None if line.reason else line.result.text, line.problem)
+    def translation_line(line: Line) -> Iterator[str]:
+        text = None if line.reason else line.result.text
+        yield output_records.result_line(line.record, text, line.problem)
 
-    several = _hypothesis_lines if settings.get("n_best", 1) > 1 else written
-    return Job(translate, _translation_json if as_json else several, kind)
+    text_format = _hypothesis_lines if settings.get("n_best", 1) > 1 else translation_line
+    return Job(translate, _translation_json if as_json else text_format, output_records)
 
 
 def _translation_json(line: Line) -> Iterator[str]:
@@ -116,15 +111,14 @@ def _translation_json(line: Line) -> Iterator[str]:
         yield _json(error=line.problem)
         return
     hypotheses = [
-        {"text": found.text, "score": round(found.score, 6)} for found in line.result.hypotheses
+        {"text": hypothesis.text, "score": round(hypothesis.score, 6)}
+        for hypothesis in line.result.hypotheses
     ]
     yield _json(source=line.texts[0], translation=line.result.text, hypotheses=hypotheses)
 
 
 def _hypothesis_lines(line: Line) -> Iterator[str]:
-    """Yield NUMBER ||| TEXT ||| SCORE for each hypothesis, as Moses and Marian write n-best
-    lists.
-    """
+    """Yield the hypotheses in the n-best format of Moses and Marian: NUMBER ||| TEXT ||| SCORE."""
     if line.reason:
         yield f"{line.number - 1} |||  ||| nan"
         return
@@ -133,53 +127,44 @@ def _hypothesis_lines(line: Line) -> Iterator[str]:
 
 
 def classification_job(classifier: "ClassifierProtocol", as_json: bool) -> Job:
-    """Classify lines, and write the label of each, or a JSON object with the probability of every
-    label.
-    """
+    """Return a job that writes the label of each line, or JSON with all probabilities."""
 
-    def written(line: Line) -> Iterator[str]:
-        found = line.result
+    def label_line(line: Line) -> Iterator[str]:
+        result = line.result
         if line.reason:
             yield _json(error=line.problem) if as_json else ""
         elif as_json:
             yield _json(
-                text=found.source,
-                label=found.label,
-                probability=found.probability,
-                probabilities=found.probabilities,
+                text=result.source,
+                label=result.label,
+                probability=result.probability,
+                probabilities=result.probabilities,
             )
         else:
-            yield found.label
+            yield result.label
 
-    return Job(classifier.classify, written)
+    return Job(classifier.classify, label_line)
 
 
 def scoring_job(scorer: "TranslatorProtocol", tokens: bool) -> Job:
-    """Score pairs, and write the log-probability of each, or a JSON object with that of every
-    token.
-    """
+    """Return a job that writes the log-probability of each pair, or JSON with every token's."""
 
-    def written(line: Line) -> Iterator[str]:
-        if tokens:
-            yield (
-                _json(error=line.problem)
-                if line.reason
-                else _token_line(line.texts[0], line.result)
-            )
+    def score_line(line: Line) -> Iterator[str]:
+        result = line.result
+        if not tokens:
+            yield f"{math.nan if line.reason else result:.6f}"
+        elif line.reason:
+            yield _json(error=line.problem)
         else:
-            yield f"{math.nan if line.reason else line.result:.6f}"
+            yield _json(
+                source=line.texts[0],
+                target=result.text,
+                log_probability=round(result.log_probability, 6),
+                tokens=result.tokens,
+                token_log_probs=[round(value, 6) for value in result.token_log_probs],
+            )
 
-    return Job(scorer.score_tokens if tokens else scorer.score, written)
-
-
-def _token_line(source: str, found: "ScoredTarget") -> str:
-    return _json(
-        source=source,
-        target=found.text,
-        log_probability=round(found.log_probability, 6),
-        tokens=found.tokens,
-        token_log_probs=[round(value, 6) for value in found.token_log_probs],
-    )
+    return Job(scorer.score_tokens if tokens else scorer.score, score_line)
 
 
 def _json(**values: Any) -> str:
@@ -193,31 +178,31 @@ def write_results(
     on_error: BadLines,
     progress: Callable[[int], None] = lambda lines: None,
 ) -> None:
-    """Process lines and write the results as they come.
+    """Process lines, and write the results of each chunk.
 
     Args:
-        job: what to do with the lines.
+        job: the task.
         lines: the lines. A `LineReader` continues after the lines that an earlier run has
             processed.
-        output: where the results go: see `opened_output`.
-        on_error: what to do with a line that cannot be processed.
+        output: the output; see `open_output`.
+        on_error: the action for a line that cannot be processed.
         progress: called with the number of lines that were read so far.
     """
     source = lines if isinstance(lines, LineReader) else None
-    done = output.done if isinstance(output, OutputFile) else Unfinished({})
+    done = output.done if isinstance(output, OutputFile) else UnfinishedRun({})
     if source and done.lines:
         source.skip(done.lines, done.sha256)
     begun = bool(done.lines)
-    with opened_output(output) as out:
-        for chunk in processed(lines, job.run, on_error, before=(done.total, done.bad)):
-            texts = [text for line in chunk.lines for text in job.written(line)]
+    with open_output(output) as out:
+        for chunk in process_lines(lines, job.run, on_error, earlier=(done.total, done.bad)):
+            texts = list(itertools.chain.from_iterable(map(job.output_lines, chunk.lines)))
             if not begun and (chunk.lines or chunk.bad):
-                texts[:0] = (
-                    [job.records.output_header] if job.records.output_header is not None else []
-                )
+                if job.records.output_header is not None:
+                    texts.insert(0, job.records.output_header)
                 begun = True
             if isinstance(out, OutputFile):
-                _write_part(out, texts, chunk.bad)
+                if texts or chunk.bad:  # otherwise the files of an earlier run are not replaced
+                    out.write(texts, chunk.bad)
                 if chunk.complete and source:
                     out.commit(source.lines, source.sha256, chunk.total)
             else:
@@ -226,17 +211,12 @@ def write_results(
 
 
 def write_lines(lines: Iterable[str], output: Path) -> None:
-    """Write lines to a file, which appears when all are written."""
-    with opened_output(output) as out:
+    """Write lines to a file, which is created when all lines are written."""
+    with open_output(output) as out:
         if isinstance(out, OutputFile):
             out.write(map(one_line, lines))
         else:
             _print(lines, out)
-
-
-def _write_part(out: OutputFile, texts: list[str], bad: list[Line]) -> None:
-    if texts or bad:  # without either, nothing of an earlier run is replaced
-        out.write(texts, bad)
 
 
 def _print(texts: Iterable[str], file: TextIO) -> None:
@@ -245,28 +225,27 @@ def _print(texts: Iterable[str], file: TextIO) -> None:
 
 
 @contextlib.contextmanager
-def opened_output(output: OutputFile | Path | None) -> Iterator[OutputFile | TextIO]:
+def open_output(output: OutputFile | Path | None) -> Iterator[OutputFile | TextIO]:
     """Open an output.
 
-    A path becomes an `OutputFile`, unless it is a pipe or a device; None is standard output. After
-    an error, Ctrl-C or SIGTERM, the file is unchanged and a message names its neighbour with the
-    finished lines.
+    A path becomes an `OutputFile`, unless it is a pipe or a device. None is standard output. After
+    an error, Ctrl-C or SIGTERM, the file is unchanged, and a message names the file that contains
+    the finished lines.
     """
     if output is None:
         yield sys.stdout
-    elif isinstance(output, Path) and output.exists() and not output.is_file():
-        # A pipe or a device.
+    elif isinstance(output, Path) and output.exists() and not output.is_file():  # pipe or device
         with output.open("w", encoding="utf-8") as file:
             yield file
     else:
-        whole = output if isinstance(output, OutputFile) else OutputFile(output)
-        with _exit_at_sigterm(), _reported(whole):
-            yield whole
+        output_file = output if isinstance(output, OutputFile) else OutputFile(output)
+        with _exit_at_sigterm(), _opened_with_report(output_file):
+            yield output_file
 
 
 @contextlib.contextmanager
-def _reported(out: OutputFile) -> Iterator[None]:
-    """Open a file, and tell where its finished lines are if the block ends early."""
+def _opened_with_report(out: OutputFile) -> Iterator[None]:
+    """Open a file. After an error in the block, print the name of the file with finished lines."""
     try:
         with out:
             yield
@@ -277,13 +256,13 @@ def _reported(out: OutputFile) -> Iterator[None]:
                 if out.done.written == 1
                 else f"{out.done.written:,} finished lines"
             )
-            again = (
+            hint = (
                 f" --resume continues after line {out.committed:,} of the input."
                 if out.committed
                 else ""
             )
             print(
-                f"{out.partial} has the {lines}; {out.path} was not written.{again}",
+                f"{out.partial} has the {lines}; {out.path} was not written.{hint}",
                 file=sys.stderr,
                 flush=True,
             )
@@ -292,21 +271,19 @@ def _reported(out: OutputFile) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _exit_at_sigterm() -> Iterator[None]:
-    """Let SIGTERM end the process as an exception does, with the status that a shell reports for
-    it.
-    """
-    former = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    """Let SIGTERM raise `SystemExit`, with the status that a shell reports for the signal."""
+    previous = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, former)
+        signal.signal(signal.SIGTERM, previous)
 
 
 def check_stream(output: Path | None, prefix: str | None) -> None:
-    """Refuse options that do not go with --stream.
+    """Refuse options that cannot be combined with --stream.
 
     Raises:
-        ValueError: with the name of the first such option.
+        ValueError: if one of these options is set.
     """
     if output is not None:
         raise ValueError(
@@ -324,12 +301,12 @@ def print_streams(
     settings: dict[str, Any],
     on_error: BadLines,
 ) -> None:
-    """Print the translation of each line while it is decoded."""
+    """Print the translation of each line while the line is decoded."""
 
     def start(texts: list[str]) -> list[Iterator[str]]:
         return [translator.stream(texts[0], **settings)]
 
-    for chunk in processed(lines, start, on_error, together=1):
+    for chunk in process_lines(lines, start, on_error, chunk_size=1):
         for line in chunk.lines:
             for part in line.result or []:
                 print(part, end="", flush=True)

@@ -1,4 +1,4 @@
-"""Whether an output may be written, and whether a run over a file continues an unfinished one."""
+"""Checks of the output of a command, and the continuation of unfinished runs."""
 
 import sys
 from pathlib import Path
@@ -14,7 +14,7 @@ def check_output(output: Path | None, force: bool) -> None:
     """Refuse an output that exists, before any work.
 
     Args:
-        output: the file; a pipe or a device may exist.
+        output: the file. A pipe or a device may exist.
         force: whether a file or an unfinished run may be replaced.
 
     Raises:
@@ -40,7 +40,7 @@ def check_output(output: Path | None, force: bool) -> None:
 
 
 def is_resumable(input: Path | None, output: Path | None) -> bool:
-    """Return whether a run goes from a file to a file, so that it can be resumed."""
+    """Return whether a run can be resumed: it reads a file and writes a file."""
     return (
         input is not None
         and input.is_file()
@@ -50,11 +50,10 @@ def is_resumable(input: Path | None, output: Path | None) -> bool:
 
 
 def nothing_to_resume(input: Path | None, output: Path | None, resume: bool, force: bool) -> bool:
-    """Return whether a run with `resume` is complete already, and check that this run may write its
-    output.
+    """Return whether a run with `resume` is already complete, and check its output.
 
     Raises:
-        ValueError: if it may not, or the options exclude each other.
+        ValueError: if the output must not be written, or the options exclude each other.
     """
     if resume and force:
         raise ValueError(
@@ -82,11 +81,11 @@ def resumable_output(output: Path, resume: bool, run: dict[str, Any]) -> OutputF
 
     Args:
         output: the file to write.
-        resume: whether to continue an unfinished run, if there is one.
-        run: what the results depend on, by name.
+        resume: whether to continue an unfinished run, if one exists.
+        run: the values that the results depend on, by name.
 
     Raises:
-        ValueError: if the unfinished run is another one.
+        ValueError: if the unfinished run has other values.
     """
     done = unfinished_run(output) if resume else None
     if done:
@@ -96,6 +95,6 @@ def resumable_output(output: Path, resume: bool, run: dict[str, Any]) -> OutputF
 
 
 def model_digest(model: Path) -> str:
-    """Return a hash of a model: a folder, or a file and that of its weights beside it."""
-    beside = [model.with_name(external_weights(model.name))] if model.is_file() else []
-    return content_digest(*(path for path in (model, *beside) if path.exists()))
+    """Return a hash of a model: a folder, or a file and the file of its weights."""
+    weights = [model.with_name(external_weights(model.name))] if model.is_file() else []
+    return content_digest(*(path for path in (model, *weights) if path.exists()))

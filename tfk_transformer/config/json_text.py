@@ -1,5 +1,6 @@
-"""JSON from files of others: one clear error, whatever the text holds. Imports nothing heavy:
-runtimes without TensorFlow read it too.
+"""Parse JSON, with one clear error for any malformed text.
+
+This module imports only the standard library, so that runtimes without TensorFlow can use it.
 """
 
 import json
@@ -11,7 +12,7 @@ def parse_json(text: str | bytes, what: str) -> Any:
 
     Args:
         text: the text, or its UTF-8 encoding.
-        what: what the text is, for the error message.
+        what: the name of the text, for the error message.
 
     Raises:
         ValueError: if the text is not JSON, is nested too deeply, or has a number that is too long.
@@ -29,7 +30,7 @@ def parse_json(text: str | bytes, what: str) -> Any:
         ) from None
 
 
-def parsed_object(text: str | bytes, what: str) -> dict[str, Any]:
+def parse_json_object(text: str | bytes, what: str) -> dict[str, Any]:
     """Return the value of a JSON text that must be an object; see `parse_json`.
 
     Raises:

@@ -1,8 +1,7 @@
 """Options of encoder and decoder layers.
 
-Letters used in every docstring of this package: B batch, S source length, T target length, D
-model_dim, F ff_dim,
-H num_heads, K key_dim, V value_dim, L number of layers, M number of beams of a sentence.
+Letters in all docstrings of this package: B batch, S source length, T target length, D model_dim, F
+ff_dim, H num_heads, K key_dim, V value_dim, L number of layers, M number of beams of a sentence.
 """
 
 from typing import Any, Literal, Self, get_args
@@ -16,8 +15,9 @@ ROLES: tuple[Role, ...] = get_args(Role)
 
 
 class LayerOptions(Record):
-    """Options of one encoder or decoder layer. Sizes are counts; dropouts are probabilities in [0,
-    1).
+    """Options of one encoder or decoder layer.
+
+    Sizes are counts. Dropouts are probabilities in [0, 1).
     """
 
     model_dim: int = Field(default=512, gt=0)
@@ -70,7 +70,9 @@ class LayerOptions(Record):
     @field_validator("attention_bias", mode="before")
     @classmethod
     def _name_all_or_none(cls, value: object) -> object:
-        return (ROLES if value else ()) if isinstance(value, bool) else value
+        if isinstance(value, bool):
+            return ROLES if value else ()
+        return value
 
     @field_validator("attention_bias")
     @classmethod
@@ -87,13 +89,13 @@ class LayerOptions(Record):
         problems = []
         uneven = self.model_dim % self.num_heads
         if uneven and (self.shared_projections or None in (self.key_dim, self.value_dim)):
-            cure = (
+            condition = (
                 "with shared_projections"
                 if self.shared_projections
                 else "unless key_dim and value_dim are given"
             )
             problems.append(
-                f"model_dim must be a multiple of num_heads {cure}, got {self.model_dim} and "
+                f"model_dim must be a multiple of num_heads {condition}, got {self.model_dim} and "
                 f"{self.num_heads}"
             )
         if self.keys_are_values and self.query_width != self.value_width:
@@ -119,9 +121,6 @@ class LayerOptions(Record):
         return self.ff_dim or self.ff_expansion * self.model_dim
 
     def layer_options(self, **changes: Any) -> "LayerOptions":
-        """Return only the options of the layers of a model's configuration, with other values for
-        some of them.
-        """
-        return LayerOptions(
-            **{**{name: getattr(self, name) for name in LayerOptions.model_fields}, **changes}
-        )
+        """Return the layer options of a model's configuration, with changes of some values."""
+        options = {name: getattr(self, name) for name in LayerOptions.model_fields}
+        return LayerOptions(**{**options, **changes})

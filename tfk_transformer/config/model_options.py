@@ -13,7 +13,7 @@ from tfk_transformer.constants import PAD_ID, UNKNOWN_ID
 
 
 class ModelOptions(LayerOptions):
-    """Options that all models have in addition to those of their layers."""
+    """Options that all models have in addition to the options of their layers."""
 
     positions: Literal["sinusoidal", "sinusoidal_halves", "sinusoidal_paper_halves", "learned"] = (
         "sinusoidal"
@@ -97,16 +97,17 @@ class DecoderOptions(ModelOptions):
 
     def decoder_options(self) -> LayerOptions:
         """Return the options of the decoder's layers."""
-        own = self.decoder_attention_dropout
-        return self.layer_options(attention_dropout=self.attention_dropout if own is None else own)
+        override = self.decoder_attention_dropout
+        dropout = self.attention_dropout if override is None else override
+        return self.layer_options(attention_dropout=dropout)
 
 
 class TransformerConfig(DecoderOptions):
-    """Sizes and options of an encoder-decoder Transformer ("Attention Is All You Need",
-    arXiv:1706.03762, section 3).
+    """Sizes and options of an encoder-decoder Transformer.
 
-    The default norm placement differs from the paper: "pre" normalizes the input of each sublayer
-    ("On Layer Normalization in the Transformer Architecture", arXiv:2002.04745).
+    The architecture is from "Attention Is All You Need" (arXiv:1706.03762), section 3. The default
+    norm placement differs from the paper: "pre" normalizes the input of each sublayer ("On Layer
+    Normalization in the Transformer Architecture", arXiv:2002.04745).
     """
 
     architecture: Literal["encoder_decoder"] = "encoder_decoder"
@@ -136,7 +137,8 @@ class TransformerConfig(DecoderOptions):
     def _problems(self) -> list[str]:
         problems = super()._problems()
         for side in ("source", "target"):
-            prefix, size = getattr(self, f"{side}_prefix"), getattr(self, f"{side}_vocab_size")
+            prefix = getattr(self, f"{side}_prefix")
+            size = getattr(self, f"{side}_vocab_size")
             if not all(PAD_ID < token < size for token in prefix):
                 problems.append(
                     f"{side}_prefix needs ids from 1 to {size - 1}, those of the vocabulary "
@@ -152,9 +154,7 @@ class TransformerConfig(DecoderOptions):
 
 
 class EnsembleConfig(Record):
-    """Configurations of several encoder-decoder Transformers that translate together; see
-    `Ensemble`.
-    """
+    """Configurations of encoder-decoder Transformers that translate together; see `Ensemble`."""
 
     architecture: Literal["ensemble"] = "ensemble"
     members: tuple[TransformerConfig, ...] = Field(min_length=1)
@@ -170,7 +170,7 @@ class EnsembleConfig(Record):
             members: at least one configuration; all have the same vocabulary sizes.
 
         Raises:
-            ValueError: if there is no member, or their vocabulary sizes differ.
+            ValueError: if `members` is empty, or their vocabulary sizes differ.
         """
         sizes = {
             name: getattr(members[0], name) if members else 0
@@ -191,21 +191,26 @@ class EnsembleConfig(Record):
     def _problems(self) -> Iterator[str]:
         for number, member in enumerate(self.members):
             for name in ("source_vocab_size", "target_vocab_size"):
-                if (size := getattr(member, name)) != (expected := getattr(self, name)):
+                size = getattr(member, name)
+                expected = getattr(self, name)
+                if size != expected:
                     yield (
                         f"members: expected {name} {expected} in all, got {size} in "
                         f"members[{number}]; use models of one tokenizer"
                     )
             for name in ("source_prefix", "target_prefix"):
-                if (length := len(getattr(member, name))) != (
-                    expected := len(getattr(self.members[0], name))
-                ):
+                length = len(getattr(member, name))
+                expected = len(getattr(self.members[0], name))
+                if length != expected:
                     yield (
                         f"members: expected {expected} tokens of {name} in all, got {length} in "
                         f"members[{number}]"
                     )
-        if self.max_length != (least := min(member.max_length for member in self.members)):
-            yield f"max_length: expected {least}, the least of the members', got {self.max_length}"
+        shortest = min(member.max_length for member in self.members)
+        if self.max_length != shortest:
+            yield (
+                f"max_length: expected {shortest}, the least of the members', got {self.max_length}"
+            )
 
 
 class LanguageModelConfig(DecoderOptions):
@@ -239,7 +244,7 @@ class LanguageModelConfig(DecoderOptions):
         return ()
 
 
-# Of models that predict tokens.
+# The configurations of models that predict tokens.
 TokenConfig: TypeAlias = TransformerConfig | LanguageModelConfig | EnsembleConfig
 
 

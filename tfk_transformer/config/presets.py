@@ -1,6 +1,4 @@
-"""Named options: common sizes, and the Transformers of the documents that docs/seeds.md
-compares.
-"""
+"""Named options: common sizes, and the Transformers that docs/seeds.md compares."""
 
 from typing import Any
 

@@ -1,6 +1,5 @@
 """Validated, frozen configuration records, which can be written to JSON and read back."""
 
-import itertools
 import json
 import re
 import reprlib
@@ -9,15 +8,16 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
-from tfk_transformer.config.json_text import parsed_object
+from tfk_transformer.config.json_text import parse_json_object
 from tfk_transformer.config.words import nearest, shorten
 
-MAX_PROBLEMS = 20  # problems that one message names
+MAX_PROBLEMS = 20  # number of problems in one message
 
 
 class Record(BaseModel):
-    """Base of every configuration. Records are frozen, refuse unknown keys, and report all problems
-    in one `ValueError`.
+    """Base class of all configurations.
+
+    Records are frozen, refuse unknown keys, and report all problems in one `ValueError`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -26,16 +26,11 @@ class Record(BaseModel):
         try:
             super().__init__(**values)
         except ValidationError as error:
-            problems = [
-                self._problem(item)
-                for item in itertools.islice(error.errors(include_url=False), MAX_PROBLEMS)
-            ]
-            more = (
-                [f"and {error.error_count() - MAX_PROBLEMS:,} more"]
-                if error.error_count() > MAX_PROBLEMS
-                else []
-            )
-            raise ValueError(f"{type(self).__name__}: " + "; ".join([*problems, *more])) from None
+            errors = error.errors(include_url=False)
+            problems = [self._problem(item) for item in errors[:MAX_PROBLEMS]]
+            if len(errors) > MAX_PROBLEMS:
+                problems.append(f"and {len(errors) - MAX_PROBLEMS:,} more")
+            raise ValueError(f"{type(self).__name__}: {'; '.join(problems)}") from None
 
     @classmethod
     def _problem(cls, item: ErrorDetails) -> str:
@@ -65,14 +60,15 @@ class Record(BaseModel):
             ValueError: if the text is not a JSON object, or an entry is unknown, missing or
                 invalid.
         """
-        return cls(**parsed_object(text, cls.__name__))
+        return cls(**parse_json_object(text, cls.__name__))
 
     def to_json(self) -> str:
         """Return the record as JSON with sorted keys."""
         return json.dumps(self.model_dump(), indent=2, sort_keys=True) + "\n"
 
     def replace(self, **changes: Any) -> Self:
-        """Return a copy with other values for some keys. The copy is validated. Keys that were not
-        given stay so in `model_fields_set`.
+        """Return a validated copy with other values for some keys.
+
+        `model_fields_set` of the copy contains only the keys of this record and of `changes`.
         """
         return type(self)(**{**self.model_dump(exclude_unset=True), **changes})

@@ -7,28 +7,29 @@ from pydantic import ConfigDict, Field, model_validator
 
 from tfk_transformer.config.record import Record
 
-INT32 = 2**31 - 1  # the greatest integer that an exported file takes
-MOST_BEAMS = 1000  # with which the hypotheses of one sentence of 256 tokens take gigabytes
+INT32 = 2**31 - 1  # the largest integer that exported files accept
+MAX_BEAMS = 1000  # the hypotheses of one sentence of 256 tokens then take gigabytes
 
 
 class SearchSettings(Record):
-    """Settings of the beam search and of sampling. Beam size and length penalty default to the
-    paper's values (section 6.1).
+    """Settings of the beam search and of sampling.
+
+    Beam size and length penalty default to the paper's values (section 6.1).
     """
 
-    # The string "4" is not accepted as a number, nor does `OnnxTranslator` accept it.
+    # The string "4" is not accepted as a number, as in `OnnxTranslator`.
     model_config = ConfigDict(strict=True)
 
     beam_size: int = Field(
         default=4,
         ge=1,
-        le=MOST_BEAMS,
+        le=MAX_BEAMS,
         description="number of open hypotheses for each sentence; 1 is greedy search",
     )
     n_best: int = Field(
         default=1,
         ge=1,
-        le=MOST_BEAMS,
+        le=MAX_BEAMS,
         description="number of hypotheses returned for each sentence, best first",
     )
     length_penalty: float = Field(
@@ -85,8 +86,9 @@ class SearchSettings(Record):
     )
 
     def as_arrays(self) -> dict[str, np.ndarray]:
-        """Return the settings by name as inputs of exported files: scalar arrays of the types in
-        `SETTING_DTYPES`.
+        """Return the settings as inputs of exported files: scalar arrays by name.
+
+        `SETTING_DTYPES` has the dtypes.
         """
         return {
             name: np.array(value, SETTING_DTYPES[name]) for name, value in self.model_dump().items()
@@ -106,8 +108,8 @@ def search_defaults(max_length: int | None = None) -> SearchSettings:
     """Return the default search settings.
 
     Args:
-        max_length: tokens that the model reads and writes at most, which the default `max_length`
-            does not exceed; None: no limit.
+        max_length: the model's limit in tokens, which the default `max_length` does not exceed.
+            None: no limit.
     """
     defaults = SearchSettings()
     if max_length is None or max_length >= defaults.max_length:
@@ -118,14 +120,15 @@ def search_defaults(max_length: int | None = None) -> SearchSettings:
 def setting_rules(
     max_length: int | None = None, vocab_size: int | None = None
 ) -> dict[str, dict[str, Any]]:
-    """Return the rules of each search setting, as JSON schema has them: default, type, minimum,
-    maximum, and a description.
+    """Return the rules of each search setting as a JSON schema.
+
+    The rules of a setting are its default, type, minimum, maximum and description.
 
     Args:
-        max_length: tokens that the model reads and writes at most, the maximum of all lengths;
-            None: no limit.
-        vocab_size: number of target tokens, the maximum of `beam_size`, `n_best` and `top_k`; None:
-            no limit.
+        max_length: the model's limit in tokens, which is the maximum of all lengths. None: no
+            limit.
+        vocab_size: number of target tokens, which is the maximum of `beam_size`, `n_best` and
+            `top_k`. None: no limit.
     """
     properties = SearchSettings.model_json_schema()["properties"]
     defaults = search_defaults(max_length).model_dump()
@@ -141,7 +144,7 @@ def setting_rules(
     }
 
 
-# The types of the settings as inputs of exported files, in their order.
+# The dtypes of the settings as inputs of exported files, in their order.
 SETTING_DTYPES = {
     name: "float32" if field.annotation is float else "int32"
     for name, field in SearchSettings.model_fields.items()

@@ -1,4 +1,4 @@
-"""Records about batches: what a split contains, and which rows a process reads."""
+"""Records about batches: the contents of a split, and the rows that a process reads."""
 
 from typing import NamedTuple
 
@@ -17,8 +17,9 @@ class Survey(NamedTuple):
 
     @property
     def trained_tokens(self) -> int:
-        """The number of tokens by which speed is measured: the target tokens, or the source tokens
-        if the targets are labels.
+        """The number of tokens for measuring speed.
+
+        These are the target tokens, or the source tokens if the targets are labels.
         """
         return self.target_tokens or self.source_tokens
 
@@ -29,7 +30,7 @@ class Survey(NamedTuple):
 
 
 class Share(NamedTuple):
-    """The part of each batch that a process reads, where several processes train together."""
+    """The part of each batch that a process reads if several processes train together."""
 
     process: int = 0
     processes: int = 1

@@ -20,22 +20,24 @@ class BatchSequence(keras.utils.PyDataset):
         super().__init__(**kwargs)
         self.source = batches
         self._epoch = batches.epoch
-        self._place: int | None = None  # the number of the next batch of `_batches`
+        self._next_index: int | None = None  # of the next batch in `_batches`
 
     def __len__(self) -> int:
         """Return the number of batches of an epoch."""
         return len(self.source)
 
-    def __getitem__(self, place: int) -> "Batch":
-        """Return a batch as arrays; reading batches in order is fast, since each is made after the
-        one before.
+    def __getitem__(self, index: int) -> "Batch":
+        """Return a batch as arrays.
+
+        Reading batches in order is fast, since each batch is made after the previous one.
         """
-        if place != self._place:
-            self._batches, self._place = self.source.batches(self._epoch, place), place
-        self._place += 1
+        if index != self._next_index:
+            self._batches = self.source.batches(self._epoch, index)
+        self._next_index = index + 1
         return next(self._batches)
 
     def on_epoch_begin(self) -> None:
         """Start the next epoch."""
-        self._epoch, self._place = self.source.epoch, None
+        self._epoch = self.source.epoch
+        self._next_index = None
         self.source.epoch += 1

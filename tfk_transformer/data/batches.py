@@ -1,5 +1,6 @@
-"""Batches of text pairs for `model.fit`, within a budget of tokens, in an order given by a seed and
-the number of the pass.
+"""Batches of text pairs for `model.fit`, within a budget of tokens.
+
+The order depends only on a seed and the number of the pass.
 """
 
 import itertools
@@ -12,7 +13,7 @@ import numpy as np
 
 from tfk_transformer.constants import START_ID
 from tfk_transformer.data.batch_records import Share, Survey
-from tfk_transformer.data.bucketing import bucket_lengths, plan, plan_few_shapes, rounded_up
+from tfk_transformer.data.bucketing import bucket_lengths, plan, plan_few_shapes, round_up
 from tfk_transformer.data.encoding import PairEncoder, Shard, TextEncoder, shard_of
 from tfk_transformer.data.id_cache import PairCache
 from tfk_transformer.datasets import Report, Source
@@ -24,16 +25,15 @@ if TYPE_CHECKING:
     from tfk_transformer.data.batch_sequence import BatchSequence
 
 BUFFERED_PAIRS = 131_072
-PREDICTED_AT_ONCE = 256  # pairs whose predictions are held in RAM together
+PREDICTION_CHUNK_SIZE = 256  # pairs whose predictions are in RAM at the same time
 
 Inputs: TypeAlias = dict[str, np.ndarray] | np.ndarray
-# The third part is sample weights.
+# The third array contains sample weights.
 Batch: TypeAlias = tuple[Inputs, np.ndarray] | tuple[Inputs, np.ndarray, np.ndarray]
 
 
 class TokenBatches:
-    """Batches of the pairs of one split for `model.fit`, grouped by length, within a budget of
-    tokens.
+    """Batches of the pairs of one split for `model.fit`, with pairs of similar length.
 
     A batch is `({"source": (B, S), "target": (B, T)}, labels (B, T))`, all int32. A row of "source"
     has the source tokens and the end token. A row of "target" has the start token and the target
@@ -43,8 +43,8 @@ class TokenBatches:
     The order of a pass depends only on `seed` and the number of the pass. Pairs are shuffled within
     a buffer of about 130,000.
 
-    Pass `shuffle=False` to `fit`: the batches come shuffled, and Keras warns that it cannot shuffle
-    a dataset.
+    Pass `shuffle=False` to `fit`: the batches are already shuffled, and Keras warns that it cannot
+    shuffle a dataset.
 
     Args:
         data: the source of the pairs, from `datasets.load`.
@@ -52,29 +52,29 @@ class TokenBatches:
         source_tokenizer: the tokenizer of the source side.
         target_tokenizer: the tokenizer of the target side.
         batch_tokens: maximum number of tokens per batch and side, padding included.
-        max_length: pairs with a side of more tokens, start or end token included, are dropped and
-            counted.
+        max_length: maximum number of tokens of a side, start or end token included. Longer pairs
+            are dropped and counted.
         shuffle: whether to shuffle the pairs, in another order in each pass.
         seed: seed of the shuffling and of the subword sampling.
-        few_shapes: whether both sides are padded to one of a dozen lengths and every batch is
+        few_shapes: whether both sides are padded to one of a dozen lengths and all batches are
             filled up, so that XLA compiles a dozen shapes instead of hundreds. If False, batches
-            are as long as their longest pair, which takes a third of the padding.
+            are as long as their longest pair, which needs a third of the padding.
         sampling: strength of subword sampling; see `SubwordTokenizer.encode`. 0: no sampling.
-        cache: folder that keeps the ids on disk, so that later passes and training runs need
-            neither texts nor tokenizer.
+        cache: folder for the ids, so that later passes and training runs need neither texts nor
+            tokenizer.
         steps: number of batches in an epoch. None: one pass over the data.
-        share: the part of each batch that this process reads. None: all of it.
-        copies: how many times each row occurs in a batch, in succession; `batch_tokens` counts it
+        share: the part of each batch that this process reads. None: the whole batch.
+        copies: number of successive copies of each row in a batch. `batch_tokens` counts a row
             once.
 
     Raises:
-        ValueError: if a batch cannot hold one pair of `max_length` tokens, or the cache holds other
-            data.
+        ValueError: if a batch cannot hold one pair of `max_length` tokens, or the cache contains
+            other data.
     """
 
-    # Names of the model's inputs; empty if it has a single one.
+    # Names of the model's inputs; empty if the model has a single input.
     inputs: ClassVar[tuple[str, ...]] = ("source", "target")
-    # In the fingerprint of caches, so it must not change.
+    # A part of the fingerprint of caches, so it must not change.
     layout: ClassVar[str] = "TokenBatches._length"
 
     def __init__(
@@ -160,25 +160,24 @@ class TokenBatches:
                 f"{self.share.processes}; leave out `share`."
             )
         for sources, targets in self._encoder.chunks(report):
-            for first in range(0, len(sources), PREDICTED_AT_ONCE):
-                part = slice(first, first + PREDICTED_AT_ONCE)
-                yield from self._predictions(model, shard_of(sources[part], targets[part]))
+            for first in range(0, len(sources), PREDICTION_CHUNK_SIZE):
+                chunk = slice(first, first + PREDICTION_CHUNK_SIZE)
+                yield from self._predictions(model, shard_of(sources[chunk], targets[chunk]))
 
     def _predictions(self, model: "keras.Model", shard: Shard) -> Iterator[np.ndarray]:
         """Yield the prediction for each pair of a shard, in its order."""
         lengths = self._lengths(shard)
-        found: dict[int, np.ndarray] = {}
-        for places in self._plan(lengths, None):
-            outputs = np.asarray(
-                model.predict_on_batch(self._batch(shard, places, *self._shape(lengths, places))[0])
-            )
-            # Rows of padding come last.
-            for place, output in zip(places.tolist(), outputs, strict=False):
-                found[place] = self._unpadded(output, int(lengths[-1][place]))
-        return (found[place] for place in range(len(lengths[-1])))
+        predictions: dict[int, np.ndarray] = {}
+        for indices in self._plan(lengths, None):
+            inputs = self._batch(shard, indices, *self._shape(lengths, indices))[0]
+            outputs = np.asarray(model.predict_on_batch(inputs))
+            # Rows of padding are the last rows.
+            for index, output in zip(indices.tolist(), outputs, strict=False):
+                predictions[index] = self._remove_padding(output, int(lengths[-1][index]))
+        return (predictions[index] for index in range(len(lengths[-1])))
 
-    def _unpadded(self, output: np.ndarray, length: int) -> np.ndarray:
-        """Return a row of predictions without those for padding."""
+    def _remove_padding(self, output: np.ndarray, length: int) -> np.ndarray:
+        """Return a row of predictions without the predictions for padding."""
         return output[:length]
 
     def survey(self) -> Survey:
@@ -188,24 +187,26 @@ class TokenBatches:
             ValueError: if the data is broken, or no pairs are left.
         """
         if self._survey is None:
-            report, pairs, tokens, steps, padded = Report(), 0, np.zeros(2, np.int64), 0, 0
-            for shard in self._buffers(report, self._random(0)):
+            report = Report()
+            pairs = steps = padded_tokens = 0
+            tokens = np.zeros(2, np.int64)
+            for shard in self._buffers(report, np.random.default_rng((self.seed, 0))):
                 lengths = self._lengths(shard)
-                batches = self._plan(lengths, None)
-                steps += len(batches)
-                padded += sum(
-                    rows * sum(widths)
-                    for rows, widths in (self._shape(lengths, places) for places in batches)
-                )
+                for indices in self._plan(lengths, None):
+                    rows, widths = self._shape(lengths, indices)
+                    padded_tokens += rows * sum(widths)
+                    steps += 1
                 pairs += len(shard.sides[0])
                 tokens += self._token_counts(shard)
             if not steps:
-                why = "; ".join(report.lines()) or "it is empty"
+                reason = "; ".join(report.lines()) or "it is empty"
                 raise ValueError(
                     f"data: expected pairs in {self.data.name}, split '{self.split}', got none: "
-                    f"{why}."
+                    f"{reason}."
                 )
-            self._survey = Survey(pairs, int(tokens[0]), int(tokens[1]), steps, padded, report)
+            self._survey = Survey(
+                pairs, int(tokens[0]), int(tokens[1]), steps, padded_tokens, report
+            )
         return self._survey
 
     def __len__(self) -> int:
@@ -215,29 +216,31 @@ class TokenBatches:
     def batches(self, epoch: int, first: int = 0) -> Iterator[Batch]:
         """Yield the batches of an epoch, as arrays.
 
-        If `steps` is given, an epoch starts where the one before ended, within a pass or in the
-        next one. All passes have as many batches as the first. If subwords are sampled, or the
-        pairs fill several buffers, a pass may produce a few more or fewer
-        batches: surplus batches are left out, and missing ones are replaced by repeating the first.
+        If `steps` is set, an epoch starts at the end of the previous epoch, within a pass or in the
+        next one. All passes have the number of batches of the first pass. If subwords are sampled,
+        or the pairs fill several buffers, a pass may produce a few more or fewer batches: surplus
+        batches are left out, and the first batches are repeated in place of missing ones.
 
         Args:
             epoch: number of the epoch, from 0.
             first: number of the batch to start with.
         """
-        a_pass = self.survey().steps
-        begin, end = epoch * len(self) + first, (epoch + 1) * len(self)
-        for number in range(begin // a_pass, math.ceil(end / a_pass)):
-            start = number * a_pass
+        pass_steps = self.survey().steps
+        begin = epoch * len(self) + first
+        end = (epoch + 1) * len(self)
+        for number in range(begin // pass_steps, math.ceil(end / pass_steps)):
+            start = number * pass_steps
+            repeated = itertools.chain.from_iterable(self._pass(number) for _ in range(pass_steps))
             yield from itertools.islice(
-                self._pass(number, a_pass), max(begin - start, 0), min(end - start, a_pass)
+                repeated, max(begin - start, 0), min(end - start, pass_steps)
             )
 
     def dataset(self) -> "tf.data.Dataset":
         """Return the batches as a `tf.data.Dataset` of known cardinality.
 
-        Each iteration over it yields the next epoch, whose number is in `epoch`. Pass
-        `shuffle=False` to `fit`: the batches come shuffled, and Keras warns otherwise that it does
-        not shuffle a dataset.
+        Each iteration yields the next epoch, whose number is in `epoch`. Pass `shuffle=False` to
+        `fit`: the batches are already shuffled, and otherwise Keras warns that it does not shuffle
+        a dataset.
         """
         import tensorflow as tf
 
@@ -245,7 +248,10 @@ class TokenBatches:
             self._next_epoch, output_signature=self._signature()
         )
         batches = batches.apply(tf.data.experimental.assert_cardinality(len(self)))
-        return _without_autotuning(batches.prefetch(8))
+        options = tf.data.Options()
+        # With the autotuner, the end of each epoch waits for its period, which grows to a minute.
+        options.autotune.enabled = False
+        return batches.prefetch(8).with_options(options)
 
     def _signature(self) -> tuple["tf.TypeSpec | dict[str, tf.TypeSpec]", ...]:
         """Return the structure of a batch with the shapes and dtypes of its tensors."""
@@ -261,53 +267,43 @@ class TokenBatches:
         return BatchSequence(self)
 
     def _next_epoch(self) -> Iterator[Batch]:
-        epoch, self.epoch = self.epoch, self.epoch + 1
-        return self.batches(epoch)
+        self.epoch += 1
+        return self.batches(self.epoch - 1)
 
-    def _pass(self, number: int, count: int) -> Iterator[Batch]:
-        """Yield `count` batches of a pass, each made when it is read."""
-        return itertools.islice(
-            itertools.chain.from_iterable(self._once(number) for _ in range(count)), count
-        )
-
-    def _once(self, number: int) -> Iterator[Batch]:
-        random = self._random(number)
+    def _pass(self, number: int) -> Iterator[Batch]:
+        """Yield the batches of one pass over the data."""
+        random = np.random.default_rng((self.seed, number))
         for shard in self._buffers(None, random):
             lengths = self._lengths(shard)
-            for places in self._plan(lengths, random if self.shuffle else None):
-                batch = self._batch(shard, places, *self._shape(lengths, places))
-                yield self._copied(batch) if self.copies > 1 else batch
+            for indices in self._plan(lengths, random if self.shuffle else None):
+                batch = self._batch(shard, indices, *self._shape(lengths, indices))
+                yield self._repeat_rows(batch) if self.copies > 1 else batch
 
-    def _copied(self, batch: Batch) -> Batch:
-        """Return a batch in which each row occurs `copies` times in succession."""
+    def _repeat_rows(self, batch: Batch) -> Batch:
+        """Return a batch with `copies` successive copies of each row."""
 
-        def repeated(array: np.ndarray) -> np.ndarray:
+        def repeat(array: np.ndarray) -> np.ndarray:
             return np.repeat(array, self.copies, axis=0)
 
         inputs = (
-            {name: repeated(ids) for name, ids in batch[0].items()}
+            {name: repeat(ids) for name, ids in batch[0].items()}
             if isinstance(batch[0], dict)
-            else repeated(batch[0])
+            else repeat(batch[0])
         )
-        return (
-            (inputs, repeated(batch[1]))
-            if len(batch) == 2
-            else (inputs, repeated(batch[1]), repeated(batch[2]))
-        )
-
-    def _random(self, number: int) -> np.random.Generator:
-        return np.random.default_rng((self.seed, number))
+        if len(batch) == 2:
+            return inputs, repeat(batch[1])
+        return inputs, repeat(batch[1]), repeat(batch[2])
 
     def _buffers(self, report: Report | None, random: np.random.Generator) -> Iterator[Shard]:
-        """Yield the pairs of a pass, as many at a time as are shuffled together."""
-        together: list[Shard] = []
+        """Yield the pairs of a pass in buffers. The pairs of a buffer are shuffled together."""
+        buffer: list[Shard] = []
         for shard in self._pairs.shards(report, random if self.shuffle else None):
-            together.append(shard)
-            if sum(len(part.sides[0]) for part in together) >= BUFFERED_PAIRS:
-                yield Shard.joined(together)
-                together = []
-        if together:
-            yield Shard.joined(together)
+            buffer.append(shard)
+            if sum(len(part.sides[0]) for part in buffer) >= BUFFERED_PAIRS:
+                yield Shard.joined(buffer)
+                buffer = []
+        if buffer:
+            yield Shard.joined(buffer)
 
     def _lengths(self, shard: Shard) -> list[np.ndarray]:
         """Return the lengths (N,) of the rows of each of the model's inputs, without padding."""
@@ -322,40 +318,44 @@ class TokenBatches:
     def _plan(
         self, lengths: list[np.ndarray], random: np.random.Generator | None
     ) -> list[np.ndarray]:
+        """Return the indices of the pairs of each batch."""
         if self.few_shapes:
-            return plan_few_shapes(
-                np.maximum.reduce(lengths), self.lengths, self.batch_tokens, random
-            )
+            longest = np.maximum.reduce(lengths)
+            return plan_few_shapes(longest, self.lengths, self.batch_tokens, random)
         return plan(lengths, self.batch_tokens, random)
 
-    def _shape(self, lengths: list[np.ndarray], places: np.ndarray) -> tuple[int, list[int]]:
+    def _shape(self, lengths: list[np.ndarray], indices: np.ndarray) -> tuple[int, list[int]]:
         """Return the number of rows of a batch, and the width of each of its inputs."""
-        widths = [int(side[places].max()) for side in lengths]
-        rows = len(places)
+        widths = [int(side[indices].max()) for side in lengths]
+        rows = len(indices)
         if self.few_shapes:
             width = next(length for length in self.lengths if length >= max(widths))
-            widths, rows = [width] * len(widths), self.batch_tokens // width
-        return rounded_up(rows, self.share.devices), widths
+            widths = [width] * len(widths)
+            rows = self.batch_tokens // width
+        return round_up(rows, self.share.devices), widths
 
-    def _batch(self, shard: Shard, places: np.ndarray, rows: int, widths: Sequence[int]) -> Batch:
+    def _batch(self, shard: Shard, indices: np.ndarray, rows: int, widths: Sequence[int]) -> Batch:
         """Return this process's rows of a batch."""
-        own = self.share.of(rows)
-        places, rows = places[own], own.stop - own.start
-        source = shard.sides[0].padded(places, (rows, widths[0]))
-        target = shard.sides[1].padded(places, (rows, widths[1] + 1))
+        part = self.share.of(rows)
+        indices = indices[part]
+        rows = part.stop - part.start
+        source = shard.sides[0].padded(indices, (rows, widths[0]))
+        target = shard.sides[1].padded(indices, (rows, widths[1] + 1))
         labels = target[:, 1:]
         return {"source": source, "target": np.where(labels, target[:, :-1], 0)}, labels
 
     def _length(self, source: int, target: int) -> int:
-        """Return the length of the longer side, given the source with its end token and the target
-        with start and end tokens.
+        """Return the length of the longer side of a pair.
+
+        Args:
+            source: the length of the source with its end token.
+            target: the length of the target with start and end tokens.
         """
         return max(source, target - 1)
 
 
 class JoinedBatches(TokenBatches):
-    """Batches for a model without an encoder: a pair is one sequence, whose prompt is the source
-    and whose continuation is the target.
+    """Batches for a decoder-only model: the source is the prompt, the target its continuation.
 
     A batch is `(ids (B, L), labels (B, L))`, both int32. A row of ids has the start token, the
     source tokens and the target tokens. A row of labels has zeros at the positions of the prompt,
@@ -372,23 +372,12 @@ class JoinedBatches(TokenBatches):
     def _lengths(self, shard: Shard) -> list[np.ndarray]:
         return [np.add(*shard.lengths) - 2]
 
-    def _batch(self, shard: Shard, places: np.ndarray, rows: int, widths: Sequence[int]) -> Batch:
-        own = self.share.of(rows)
-        ids, labels = (np.zeros((own.stop - own.start, *widths), np.int32) for _ in range(2))
-        for row, place in enumerate(places[own]):
-            source, target = (side[place] for side in shard.sides)
-            prompt, end = len(source) - 1, len(source) + len(target) - 2
+    def _batch(self, shard: Shard, indices: np.ndarray, rows: int, widths: Sequence[int]) -> Batch:
+        part = self.share.of(rows)
+        ids, labels = (np.zeros((part.stop - part.start, *widths), np.int32) for _ in range(2))
+        for row, index in enumerate(indices[part]):
+            source, target = (side[index] for side in shard.sides)
+            end = len(source) + len(target) - 2
             ids[row, :end] = [START_ID, *source[:-1], *target[1:-1]]
-            labels[row, prompt:end] = target[1:]
+            labels[row, len(source) - 1 : end] = target[1:]
         return ids, labels
-
-
-def _without_autotuning(dataset: "tf.data.Dataset") -> "tf.data.Dataset":
-    """Turn off the autotuner of tf.data: the end of each epoch waits for the autotuner's period,
-    which grows to a minute.
-    """
-    import tensorflow as tf
-
-    options = tf.data.Options()
-    options.autotune.enabled = False
-    return dataset.with_options(options)

@@ -7,8 +7,9 @@ import numpy as np
 
 
 def bucket_lengths(max_length: int) -> list[int]:
-    """Return the lengths that sequences are padded to: 8, 10, 12, then each about a fifth longer,
-    up to `max_length`.
+    """Return the lengths that sequences are padded to, up to `max_length`.
+
+    The first lengths are 8, 10 and 12. Each further length is about a fifth longer.
     """
     lengths = [min(8, max_length)]
     while lengths[-1] < max_length:
@@ -20,7 +21,7 @@ def bucket_lengths(max_length: int) -> list[int]:
 def plan(
     sides: Sequence[np.ndarray], budget: int, random: np.random.Generator | None = None
 ) -> list[np.ndarray]:
-    """Group pairs of similar lengths, as many in a batch as the budget allows.
+    """Group pairs of similar lengths into batches that are as large as the budget allows.
 
     Args:
         sides: for each side of the pairs, the lengths (N,).
@@ -33,13 +34,14 @@ def plan(
     order = _by_length(sides, random)
     longest = np.maximum.reduce(sides)[order]
     batches: list[np.ndarray] = []
-    first, width = 0, 0
-    for place, length in enumerate(longest.tolist()):
+    first = width = 0
+    for index, length in enumerate(longest.tolist()):
         width = max(width, length)
-        if (place + 1 - first) * width > budget:
-            batches.append(order[first:place])
-            first, width = place, length
-    return _mixed([*batches, order[first:]] if len(order) else [], random)
+        if (index + 1 - first) * width > budget:
+            batches.append(order[first:index])
+            first = index
+            width = length
+    return _shuffle([*batches, order[first:]] if len(order) else [], random)
 
 
 def plan_few_shapes(
@@ -48,12 +50,11 @@ def plan_few_shapes(
     budget: int,
     random: np.random.Generator | None = None,
 ) -> list[np.ndarray]:
-    """Group pairs of the same bucket, `budget // bucket` in a batch.
+    """Group pairs of the same bucket into batches of `budget // bucket` pairs.
 
     Args:
         lengths: the length of the longer side of each pair, (N,).
-        buckets: the lengths to pad to, ascending. The last must be at least the greatest of
-            `lengths`.
+        buckets: the lengths to pad to, ascending. The last one must be at least `max(lengths)`.
         budget: maximum number of tokens per batch and side, padding included.
         random: shuffles the pairs of a bucket, and the batches. None: no shuffling.
 
@@ -61,26 +62,23 @@ def plan_few_shapes(
         For each batch, the indices of its pairs. The last batch of a bucket may have fewer.
     """
     batches: list[np.ndarray] = []
-    found = np.searchsorted(buckets, lengths)
+    bucket_of_pair = np.searchsorted(buckets, lengths)
     for bucket, length in enumerate(buckets):
-        places = np.flatnonzero(found == bucket)
+        indices = np.flatnonzero(bucket_of_pair == bucket)
         if random is not None:
-            random.shuffle(places)
-        batches += [
-            places[first : first + budget // length]
-            for first in range(0, len(places), budget // length)
-        ]
-    return _mixed(batches, random)
+            random.shuffle(indices)
+        size = budget // length
+        batches += [indices[first : first + size] for first in range(0, len(indices), size)]
+    return _shuffle(batches, random)
 
 
-def rounded_up(count: int, multiple: int) -> int:
+def round_up(count: int, multiple: int) -> int:
     """Return the smallest multiple of `multiple` that is at least `count`."""
     return math.ceil(count / multiple) * multiple
 
 
 def _by_length(sides: Sequence[np.ndarray], random: np.random.Generator | None) -> np.ndarray:
-    """Return the indices of the pairs, sorted by the length of the last side, then by that of the
-    first.
+    """Return the indices of the pairs, sorted by the lengths of the last and the first side.
 
     The order of the first side's lengths alternates between ascending and descending, so that no
     batch spans their whole range.
@@ -92,5 +90,5 @@ def _by_length(sides: Sequence[np.ndarray], random: np.random.Generator | None) 
     return np.lexsort((ties, np.where(last % 2, first, -first), last))
 
 
-def _mixed(batches: list[np.ndarray], random: np.random.Generator | None) -> list[np.ndarray]:
+def _shuffle(batches: list[np.ndarray], random: np.random.Generator | None) -> list[np.ndarray]:
     return batches if random is None else [batches[i] for i in random.permutation(len(batches))]

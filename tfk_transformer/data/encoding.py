@@ -11,25 +11,23 @@ from tfk_transformer.constants import END_ID, START_ID
 from tfk_transformer.data.ragged import Rows
 from tfk_transformer.datasets import Report, Source
 
-ENCODED_AT_ONCE = 1024
-PAIRS_A_SHARD = 32_768
+CHUNK_SIZE = 1024  # pairs that are encoded together
+SHARD_SIZE = 32_768  # pairs
 
 Ids = list[list[int]]
 
 
 class TextEncoder(Protocol):
-    """The encoder of one side of the pairs: a `SubwordTokenizer`, or the `Labels` of a
-    classifier.
-    """
+    """The encoder of one side of the pairs: a `SubwordTokenizer`, or a classifier's `Labels`."""
 
     model: bytes
 
     def encode(self, texts: Sequence[str], sampling: float = 0.0, seed: int = 0) -> Ids:
-        """Return the ids of each text, without start and end."""
+        """Return the ids of each text, without start and end tokens."""
 
 
 class Shard(NamedTuple):
-    """Some encoded pairs: the sequences of each side."""
+    """A part of the encoded pairs: the sequences of each side."""
 
     sides: tuple[Rows, ...]
 
@@ -41,13 +39,10 @@ class Shard(NamedTuple):
     @classmethod
     def joined(cls, shards: Sequence["Shard"]) -> "Shard":
         """Concatenate shards."""
-        return (
-            shards[0]
-            if len(shards) == 1
-            else cls(
-                tuple(Rows.joined(sides) for sides in zip(*(s.sides for s in shards), strict=True))
-            )
-        )
+        if len(shards) == 1:
+            return shards[0]
+        sides = zip(*(shard.sides for shard in shards), strict=True)
+        return cls(tuple(Rows.joined(parts) for parts in sides))
 
 
 class PairEncoder:
@@ -85,12 +80,14 @@ class PairEncoder:
         self.sampling = sampling
 
     def chunks(self, report: Report | None = None, seed: int = 0) -> Iterator[tuple[Ids, Ids]]:
-        """Yield the ids of about a thousand pairs at a time: sources with the end token, targets
-        with start and end tokens.
+        """Yield the ids of about a thousand pairs at a time.
+
+        Sources have the end token, and targets have start and end tokens.
         """
         pairs = self.data.pairs(self.split, report)
         for number in itertools.count():
-            if not (chunk := list(itertools.islice(pairs, ENCODED_AT_ONCE))):
+            chunk = list(itertools.islice(pairs, CHUNK_SIZE))
+            if not chunk:
                 return
             texts = ([pair.source for pair in chunk], [pair.target for pair in chunk])
             seeds = (
@@ -119,8 +116,8 @@ class PairEncoder:
         """Yield all pairs in the order of the data; `random` seeds the subword sampling."""
         seed = 0 if random is None else int(random.integers(2**31))
         chunks = (shard_of(sources, targets) for sources, targets in self.chunks(report, seed))
-        while together := list(itertools.islice(chunks, PAIRS_A_SHARD // ENCODED_AT_ONCE)):
-            yield Shard.joined(together)
+        while parts := list(itertools.islice(chunks, SHARD_SIZE // CHUNK_SIZE)):
+            yield Shard.joined(parts)
 
 
 def shard_of(sources: Ids, targets: Ids) -> Shard:

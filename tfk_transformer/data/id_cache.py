@@ -1,6 +1,4 @@
-"""A folder that keeps the ids of a split on disk, so that later passes and training runs do not
-encode the texts again.
-"""
+"""A cache of the ids of a split on disk, so that texts are encoded only once."""
 
 import hashlib
 import json
@@ -10,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from tfk_transformer.atomic_write import written_whole
-from tfk_transformer.config.json_text import parsed_object
+from tfk_transformer.atomic_write import atomic_write
+from tfk_transformer.config.json_text import parse_json_object
 from tfk_transformer.data.encoding import PairEncoder, Shard
 from tfk_transformer.data.ragged import Rows
 from tfk_transformer.datasets import Report
@@ -23,13 +21,12 @@ class PairCache:
     """Encode the pairs of a split in the first pass, and read their ids from a folder afterwards.
 
     Args:
-        folder: the folder of the cache. The first pass writes it if it does not exist, whole or not
-            at all.
+        folder: the folder of the cache. If it does not exist, the first pass writes it atomically.
         encoder: encodes the pairs.
 
     Raises:
-        ValueError: if the folder holds other data, or if `encoder` samples subwords, which gives
-            other ids in each pass.
+        ValueError: if the folder contains other data, or if `encoder` samples subwords, which
+            gives other ids in each pass.
     """
 
     def __init__(self, folder: str | Path, encoder: PairEncoder):
@@ -58,18 +55,16 @@ class PairCache:
             yield Shard(tuple(Rows.load(self.folder / f"{number:05d}.{side}") for side in range(2)))
 
     def _write(self) -> None:
-        report, count = Report(), 0
-        with written_whole(self.folder) as new:
+        report = Report()
+        count = 0
+        with atomic_write(self.folder) as new:
             new.mkdir()
             for shard in self.encoder.shards(report):
                 for number, side in enumerate(shard.sides):
                     side.save(new / f"{count:05d}.{number}")
                 count += 1
-            (new / META).write_text(
-                json.dumps(
-                    {"contents": self.contents, "shards": count, "dropped": report.to_dict()}
-                )
-            )
+            meta = {"contents": self.contents, "shards": count, "dropped": report.to_dict()}
+            (new / META).write_text(json.dumps(meta))
 
     def _check(self) -> None:
         meta = self.folder / META
@@ -85,18 +80,18 @@ class PairCache:
             )
 
     def _meta(self) -> dict[str, Any]:
-        return parsed_object((self.folder / META).read_bytes(), f"cache: {self.folder / META}")
+        return parse_json_object((self.folder / META).read_bytes(), f"cache: {self.folder / META}")
 
 
 def fingerprint(encoder: PairEncoder) -> str:
-    """Return a hash of everything that the ids depend on: the name of the data (not its texts), the
-    split and the tokenizers.
+    """Return a hash of everything that the ids depend on, except the texts.
 
-    Caches on disk hold this hash, so its input must not change from version to version.
+    These are the name of the data, the split, the maximum length, the layout and the tokenizers.
+    Caches on disk contain this hash, so its input must not change from version to version.
     """
-    known = hashlib.sha256()
+    digest = hashlib.sha256()
     for part in (encoder.data.name, encoder.split, encoder.max_length, encoder.layout):
-        known.update(f"{part}\n".encode())
+        digest.update(f"{part}\n".encode())
     for tokenizer in encoder.tokenizers:
-        known.update(tokenizer.model)
-    return known.hexdigest()
+        digest.update(tokenizer.model)
+    return digest.hexdigest()

@@ -59,8 +59,9 @@ class Labels:
         return len(self.names)
 
     def encode(self, texts: Sequence[str], sampling: float = 0.0, seed: int = 0) -> Ids:
-        """Return the class of each label, as a sequence of one id; `sampling` and `seed` have no
-        effect.
+        """Return the class of each label, as a sequence of one id.
+
+        `sampling` and `seed` have no effect.
 
         Raises:
             ValueError: for an unknown label.
@@ -68,19 +69,19 @@ class Labels:
         labels = [text.strip() for text in texts]
         for label in labels:
             if label not in self._classes:
-                known = ", ".join(self.names[:_LABELS_SHOWN]) + (
-                    ", …" if self.vocab_size > _LABELS_SHOWN else ""
-                )
+                ellipsis = ", …" if self.vocab_size > _LABELS_SHOWN else ""
                 raise ValueError(
-                    f"data: expected a label that the model has ({known}), got "
+                    "data: expected a label that the model has "
+                    f"({', '.join(self.names[:_LABELS_SHOWN])}{ellipsis}), got "
                     f"'{label}'.{nearest(label, self.names)}"
                 )
         return [[self._classes[label]] for label in labels]
 
 
 class LabelledBatches(TokenBatches):
-    """Batches of texts with labels, for a `Classifier`: the source side of a pair is the text, and
-    the target side is the label.
+    """Batches of texts with labels, for a `Classifier`.
+
+    The source side of a pair is the text, and the target side is the label.
 
     A batch is `(ids (B, S), classes (B,), weights (B,))`: int32 tokens of the texts with the end
     token, int32 classes, and float32 sample weights, which are 1 for texts and 0 for rows of
@@ -108,12 +109,13 @@ class LabelledBatches(TokenBatches):
     def _token_counts(self, shard: Shard) -> tuple[int, int]:
         return int(shard.lengths[0].sum()), 0
 
-    def _batch(self, shard: Shard, places: np.ndarray, rows: int, widths: Sequence[int]) -> Batch:
-        own = self.share.of(rows)
-        places, rows = places[own], own.stop - own.start
-        classes = shard.sides[1].padded(places, (rows, 3))[:, 1]  # between start and end token
-        weights = (np.arange(rows) < len(places)).astype(np.float32)
-        return shard.sides[0].padded(places, (rows, widths[0])), classes, weights
+    def _batch(self, shard: Shard, indices: np.ndarray, rows: int, widths: Sequence[int]) -> Batch:
+        part = self.share.of(rows)
+        indices = indices[part]
+        rows = part.stop - part.start
+        classes = shard.sides[1].padded(indices, (rows, 3))[:, 1]  # between start and end token
+        weights = (np.arange(rows) < len(indices)).astype(np.float32)
+        return shard.sides[0].padded(indices, (rows, widths[0])), classes, weights
 
-    def _unpadded(self, output: np.ndarray, length: int) -> np.ndarray:
+    def _remove_padding(self, output: np.ndarray, length: int) -> np.ndarray:
         return output

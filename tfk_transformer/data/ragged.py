@@ -1,5 +1,6 @@
 """Sequences of different lengths, concatenated into one array, in memory or in files."""
 
+import itertools
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Self
@@ -12,7 +13,7 @@ class Rows:
 
     Args:
         ids: the concatenated sequences, integers (sum of lengths,).
-        ends: where each sequence ends in `ids`, int64 (N,).
+        ends: the end of each sequence in `ids`, int64 (N,).
     """
 
     def __init__(self, ids: np.ndarray, ends: np.ndarray):
@@ -23,10 +24,8 @@ class Rows:
     def of(cls, sequences: Sequence[Sequence[int]]) -> Self:
         """Concatenate sequences."""
         lengths = np.fromiter(map(len, sequences), np.int64, len(sequences))
-        ids = np.fromiter(
-            (token for sequence in sequences for token in sequence), np.int32, int(lengths.sum())
-        )
-        return cls(ids, np.cumsum(lengths))
+        tokens = itertools.chain.from_iterable(sequences)
+        return cls(np.fromiter(tokens, np.int32, int(lengths.sum())), np.cumsum(lengths))
 
     @classmethod
     def joined(cls, parts: Sequence["Rows"]) -> Self:
@@ -45,16 +44,17 @@ class Rows:
     def __len__(self) -> int:
         return len(self.ends)
 
-    def __getitem__(self, place: int) -> np.ndarray:
-        return self.ids[self.ends[place - 1] if place else 0 : self.ends[place]]
+    def __getitem__(self, index: int) -> np.ndarray:
+        return self.ids[self.ends[index - 1] if index else 0 : self.ends[index]]
 
-    def padded(self, places: Iterable[int], shape: tuple[int, int]) -> np.ndarray:
-        """Return the sequences at `places` as int32 of `shape`, padded with zeros on the right and
-        with rows of zeros.
+    def padded(self, indices: Iterable[int], shape: tuple[int, int]) -> np.ndarray:
+        """Return the sequences at `indices` as int32 of `shape`.
+
+        They are padded with zeros on the right and with rows of zeros.
         """
         batch = np.zeros(shape, np.int32)
-        for row, place in zip(batch, places, strict=False):
-            sequence = self[place]
+        for row, index in zip(batch, indices, strict=False):
+            sequence = self[index]
             row[: len(sequence)] = sequence
         return batch
 

@@ -1,7 +1,7 @@
-"""Which target tokens a source token may be translated to, learned from text pairs.
+"""A shortlist: for each source token, the probable target tokens, learned from text pairs.
 
-A search that only chooses among the candidates of its source multiplies by a small part of the
-vocabulary (arXiv:1412.2007).
+A search that chooses only among the candidates of its source computes the logits of a small part of
+the vocabulary (arXiv:1412.2007).
 """
 
 import itertools
@@ -16,47 +16,49 @@ from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
 COMMON = 400  # target tokens that are candidates for every source: the most frequent ones
 LIKELY = 16  # target tokens that are candidates for a source token
-ROUNDS = 5  # of expectation maximization
-ENCODED_AT_ONCE = 1024
-MAX_TOKEN_PAIRS = 2**25  # pairs of tokens that are read: 150,000 sentences of 15 tokens
+EM_ITERATIONS = 5
+CHUNK_SIZE = 1024  # text pairs that are encoded together
+MAX_TOKEN_PAIRS = 2**25  # 150,000 sentences of 15 tokens
 
 
 class Shortlist(NamedTuple):
     """The candidates of each source token."""
 
-    # int32 (C,), candidates for every source, in ascending order; with the special tokens.
-    common: np.ndarray
-    # int32 (source_vocab_size, L), candidates for a source token, padded; padding has none.
+    common: np.ndarray  # int32 (C,), candidates for every source, ascending, with special tokens
+    # int32 (source_vocab_size, L), candidates for each source token, padded.
     likely: np.ndarray
     target_vocab_size: int
-    sentences: int  # the number of text pairs that it was learned from
+    sentences: int  # the number of text pairs in the training data
 
     @property
     def always(self) -> np.ndarray:
         """1 for the candidates of every source, else 0: float32 (target_vocab_size,)."""
-        marks = np.zeros(self.target_vocab_size, "float32")
-        marks[self.common] = 1.0
-        return marks
+        mask = np.zeros(self.target_vocab_size, "float32")
+        mask[self.common] = 1.0
+        return mask
 
 
-def about_shortlist(shortlist: Shortlist | None) -> dict[str, dict[str, int]]:
-    """Return what exported files tell about a shortlist: nothing if there is none."""
+def shortlist_metadata(shortlist: Shortlist | None) -> dict[str, dict[str, int]]:
+    """Return the metadata of a shortlist in exported files; empty without a shortlist."""
     if shortlist is None:
         return {}
-    sizes = {
-        "for_every_text": len(shortlist.common),
-        "for_a_source_token": shortlist.likely.shape[1],
+    return {
+        "shortlist": {
+            "learned_from_pairs": shortlist.sentences,
+            "for_every_text": len(shortlist.common),
+            "for_a_source_token": shortlist.likely.shape[1],
+        }
     }
-    return {"shortlist": {"learned_from_pairs": shortlist.sentences, **sizes}}
 
 
-class _Pairs(NamedTuple):
-    """Which source tokens stand in the same text pair as each target token, of all text pairs."""
+class _TokenPairs(NamedTuple):
+    """All pairs of a source token and a target token of the same text pair."""
 
-    kinds: np.ndarray  # int64 (K,), ascending: source token * target_vocab_size + target token
-    kind: np.ndarray  # int32 (N,), the place in `kinds` of each pair of tokens
-    target: np.ndarray  # int32 (N,), the number of the target token, counted through all texts
-    frequency: np.ndarray  # int64 (target_vocab_size,), how often each target token occurs
+    # int64 (K,), the different pairs, ascending: source token * target_vocab_size + target token.
+    unique: np.ndarray
+    pair_index: np.ndarray  # int32 (N,), the index in `unique` of each pair
+    position: np.ndarray  # int32 (N,), the position of each pair's target token in all texts
+    frequency: np.ndarray  # int64 (target_vocab_size,), the number of occurrences of target tokens
     sentences: int
 
 
@@ -66,37 +68,39 @@ def learn_shortlist(
     target_tokenizer: SubwordTokenizer,
     common: int = COMMON,
     likely: int = LIKELY,
-    most: int = MAX_TOKEN_PAIRS,
+    max_token_pairs: int = MAX_TOKEN_PAIRS,
 ) -> Shortlist:
-    """Learn the candidates of each source token: the target tokens with the greatest probabilities
-    of translation.
+    """Learn the candidates of each source token: the most probable target tokens.
 
-    The probabilities are those of IBM Model 1 (Brown et al., 1993,
-    https://aclanthology.org/J93-2003), without the empty word: common target tokens are candidates
-    for every source anyway. The same piece, if the target vocabulary has it, is another candidate:
-    names and numbers are often copied.
+    IBM Model 1 (Brown et al., 1993, https://aclanthology.org/J93-2003) gives the translation
+    probabilities. The model has no empty word, since common target tokens are candidates for every
+    source. The same piece in the target vocabulary is another candidate, since names and numbers
+    are often copied.
 
     Args:
         pairs: text pairs like those that will be translated.
         source_tokenizer: the tokenizer of the sources.
         target_tokenizer: the tokenizer of the translations.
         common: the number of target tokens that are candidates for every source.
-        likely: the number of candidates of a source token beside these.
-        most: the number of pairs of a source and a target token after which no more text is read.
+        likely: the number of further candidates of each source token.
+        max_token_pairs: the number of pairs of a source and a target token after which reading
+            stops.
 
     Raises:
-        ValueError: if there are no pairs.
+        ValueError: if `pairs` is empty.
     """
-    found = _read(pairs, source_tokenizer, target_tokenizer, most)
-    frequent = np.argsort(-found.frequency, kind="stable")[:common]
-    always = np.union1d(np.arange(UNKNOWN_ID + 1), frequent[found.frequency[frequent] > 0])
-    translations = _best(found, always, source_tokenizer.vocab_size, likely)
-    copies = _copies(source_tokenizer, target_tokenizer)
+    token_pairs = _read(pairs, source_tokenizer, target_tokenizer, max_token_pairs)
+    frequent = np.argsort(-token_pairs.frequency, kind="stable")[:common]
+    always = np.union1d(np.arange(UNKNOWN_ID + 1), frequent[token_pairs.frequency[frequent] > 0])
+    translations = _best(token_pairs, always, source_tokenizer.vocab_size, likely)
+    # Control tokens have no text, and their copy is padding.
+    targets = {piece: token for token, piece in enumerate(target_tokenizer.pieces()) if piece}
+    copies = [targets.get(piece, PAD_ID) for piece in source_tokenizer.pieces()]
     return Shortlist(
         always.astype("int32"),
         np.column_stack([copies, translations]).astype("int32"),
         target_tokenizer.vocab_size,
-        found.sentences,
+        token_pairs.sentences,
     )
 
 
@@ -104,76 +108,73 @@ def _read(
     pairs: Iterable[Pair],
     source_tokenizer: SubwordTokenizer,
     target_tokenizer: SubwordTokenizer,
-    most: int,
-) -> _Pairs:
-    kinds, numbers, frequency = [], [], np.zeros(target_tokenizer.vocab_size, "int64")
-    read, targets, sentences = 0, 0, 0
-    for source, target in _encoded(pairs, source_tokenizer, target_tokenizer):
-        kinds.append((source[None, :] * target_tokenizer.vocab_size + target[:, None]).ravel())
-        numbers.append(
-            np.repeat(np.arange(targets, targets + len(target), dtype="int32"), len(source))
-        )
+    max_token_pairs: int,
+) -> _TokenPairs:
+    codes = []
+    positions = []
+    frequency = np.zeros(target_tokenizer.vocab_size, "int64")
+    num_pairs = num_targets = 0
+    for source, target in _encode(pairs, source_tokenizer, target_tokenizer):
+        codes.append((source[None, :] * target_tokenizer.vocab_size + target[:, None]).ravel())
+        target_positions = np.arange(num_targets, num_targets + len(target), dtype="int32")
+        positions.append(np.repeat(target_positions, len(source)))
         np.add.at(frequency, target, 1)
-        read, targets, sentences = read + len(kinds[-1]), targets + len(target), sentences + 1
-        if read >= most:
+        num_pairs += len(codes[-1])
+        num_targets += len(target)
+        if num_pairs >= max_token_pairs:
             break
+    sentences = len(codes)
     if not sentences:
         raise ValueError(
             "shortlist: expected text pairs to learn it from, got none; see docs/data.md."
         )
-    joined = np.concatenate(kinds), np.concatenate(numbers)
-    del kinds, numbers  # before the largest arrays are made
-    found, kind = np.unique(joined[0], return_inverse=True)
-    return _Pairs(found, kind.astype("int32"), joined[1], frequency, sentences)
+    all_codes = np.concatenate(codes)
+    all_positions = np.concatenate(positions)
+    del codes, positions  # before the largest arrays are made
+    unique, pair_index = np.unique(all_codes, return_inverse=True)
+    return _TokenPairs(unique, pair_index.astype("int32"), all_positions, frequency, sentences)
 
 
-def _encoded(
+def _encode(
     pairs: Iterable[Pair], source_tokenizer: SubwordTokenizer, target_tokenizer: SubwordTokenizer
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield the source tokens of each pair, every one once, and its target tokens."""
+    """Yield the different source tokens and the target tokens of each pair."""
     rest = iter(pairs)
-    while some := list(itertools.islice(rest, ENCODED_AT_ONCE)):
-        sources = source_tokenizer.encode([pair.source for pair in some])
-        targets = target_tokenizer.encode([pair.target for pair in some])
+    while chunk := list(itertools.islice(rest, CHUNK_SIZE)):
+        sources = source_tokenizer.encode([pair.source for pair in chunk])
+        targets = target_tokenizer.encode([pair.target for pair in chunk])
         for source, target in zip(sources, targets, strict=True):
             yield np.unique(np.array(source, "int64")), np.array(target, "int64")
 
 
-def _best(found: _Pairs, always: np.ndarray, source_vocab_size: int, likely: int) -> np.ndarray:
-    """Return the most probable translations of each source token, int64 (source_vocab_size,
-    likely), without those of `always`.
+def _best(
+    token_pairs: _TokenPairs, always: np.ndarray, source_vocab_size: int, likely: int
+) -> np.ndarray:
+    """Return the most probable translations of each source token, except `always`.
+
+    Returns:
+        int64 (source_vocab_size, likely).
     """
-    vocab_size = len(found.frequency)
-    sources, targets = np.divmod(found.kinds, vocab_size)
-    probabilities = _probabilities(found, sources, source_vocab_size)
-    others = ~np.isin(targets, always)
-    sources, targets, probabilities = sources[others], targets[others], probabilities[others]
-    order = np.lexsort((-probabilities, sources))
-    sources, targets = sources[order], targets[order]
+    sources, targets = np.divmod(token_pairs.unique, len(token_pairs.frequency))
+    probabilities = _probabilities(token_pairs, sources, source_vocab_size)
+    selected = np.flatnonzero(~np.isin(targets, always))
+    order = selected[np.lexsort((-probabilities[selected], sources[selected]))]
+    sources, targets = np.divmod(token_pairs.unique[order], len(token_pairs.frequency))
     rank = np.arange(len(sources)) - np.searchsorted(sources, sources)
     best = np.zeros((source_vocab_size, likely), "int64")
-    kept = rank < likely
-    best[sources[kept], rank[kept]] = targets[kept]
+    is_likely = rank < likely
+    best[sources[is_likely], rank[is_likely]] = targets[is_likely]
     return best
 
 
-def _probabilities(found: _Pairs, sources: np.ndarray, source_vocab_size: int) -> np.ndarray:
-    """Return the probability of translating the source token of each kind to its target token,
-    float64 (K,).
-    """
-    probability = np.ones(len(found.kinds))
-    for _ in range(ROUNDS):
-        weight = probability[found.kind]
-        share = weight / np.bincount(found.target, weight)[found.target]
-        expected = np.bincount(found.kind, share)
+def _probabilities(
+    token_pairs: _TokenPairs, sources: np.ndarray, source_vocab_size: int
+) -> np.ndarray:
+    """Return the translation probabilities of the unique pairs, float64 (K,)."""
+    probability = np.ones(len(token_pairs.unique))
+    for _ in range(EM_ITERATIONS):
+        weight = probability[token_pairs.pair_index]
+        share = weight / np.bincount(token_pairs.position, weight)[token_pairs.position]
+        expected = np.bincount(token_pairs.pair_index, share)
         probability = expected / np.bincount(sources, expected, source_vocab_size)[sources]
     return probability
-
-
-def _copies(source_tokenizer: SubwordTokenizer, target_tokenizer: SubwordTokenizer) -> np.ndarray:
-    """Return the target token of the same piece for each source token, int64 (source_vocab_size,);
-    padding where there is none.
-    """
-    # Control tokens have no text.
-    targets = {piece: token for token, piece in enumerate(target_tokenizer.pieces()) if piece}
-    return np.array([targets.get(piece, PAD_ID) for piece in source_tokenizer.pieces()], "int64")

@@ -8,18 +8,19 @@ from tfk_transformer.datasets.spelling import language_pair
 
 
 class NumberSource(Source):
-    """Number words in two languages. They are spelled when they are read (about 6,000 pairs a
-    second) and kept in RAM.
+    """Number words in two languages.
+
+    They are spelled when they are read, at about 6,000 pairs per second, and stay in RAM.
     """
 
     splits = USUAL_SPLITS
 
     def _read(self, split: str) -> Iterator[Pair]:
-        for place, number in enumerate(numbers_by_split()[split], start=1):
+        for index, number in enumerate(numbers_by_split()[split], start=1):
             yield Pair(
                 spell(number, self.source_language),
                 spell(number, self.target_language),
-                f"{self.name} {split} {place}",
+                f"{self.name} {split} {index}",
             )
 
 

@@ -2,8 +2,8 @@
 
 After this module is imported, `tfds.load("number_words/en-de")` loads the dataset. To prepare it on
 the command line, run `tfds build tfk_transformer/datasets/number_words.py`, which needs `pip
-install apache-beam mlcroissant`.
-For a language pair that is not listed, use `NumberWords(config=NumberWordsConfig("en-fi"))`.
+install apache-beam mlcroissant`. For a language pair that is not listed, use
+`NumberWords(config=NumberWordsConfig("en-fi"))`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -29,7 +29,7 @@ class NumberWordsConfig(tfds.core.BuilderConfig):
             pair: source and target, such as "en-de".
 
         Raises:
-            ValueError: for a malformed pair, or a language num2words does not know.
+            ValueError: for a malformed pair, or a language that num2words does not know.
         """
         self.languages = language_pair(f"numbers:{pair}", pair)
         for language in self.languages:
@@ -73,8 +73,6 @@ class NumberWords(tfds.core.GeneratorBasedBuilder):
         }
 
     def _generate_examples(self, numbers: Iterable[int]) -> Iterator[tuple[int, dict[str, str]]]:
-        for place, number in enumerate(numbers):  # a number may occur repeatedly, a key only once
-            yield (
-                place,
-                {language: spell(number, language) for language in self.builder_config.languages},
-            )
+        languages = self.builder_config.languages
+        for key, number in enumerate(numbers):  # numbers may repeat, keys must not
+            yield key, {language: spell(number, language) for language in languages}

@@ -9,7 +9,7 @@ from tfk_transformer.config.words import nearest
 
 USUAL_SPLITS = ("train", "validation", "test")
 EMPTY_SIDE = "with an empty side"
-_PLACES_SHOWN = 3
+_LOCATIONS_SHOWN = 3
 
 
 class Pair(NamedTuple):
@@ -25,21 +25,18 @@ class _Drops:
     """The number of pairs dropped for one reason, and the first few locations."""
 
     count: int = 0
-    places: list[str] = field(default_factory=list)
+    locations: list[str] = field(default_factory=list)
 
     def add(self, where: str) -> None:
         self.count += 1
-        if len(self.places) < _PLACES_SHOWN:
-            self.places.append(where)
+        if len(self.locations) < _LOCATIONS_SHOWN:
+            self.locations.append(where)
 
     def line(self, reason: str) -> str:
-        more = (
-            [f"… and {self.count - len(self.places)} more"] if self.count > len(self.places) else []
-        )
-        return (
-            f"dropped {self.count} pair{'' if self.count == 1 else 's'} {reason} "
-            f"({', '.join(self.places + more)})"
-        )
+        pairs = "pair" if self.count == 1 else "pairs"
+        more = self.count - len(self.locations)
+        locations = [*self.locations, f"… and {more} more"] if more > 0 else self.locations
+        return f"dropped {self.count} {pairs} {reason} ({', '.join(locations)})"
 
 
 class Report:
@@ -72,13 +69,13 @@ class Report:
         return [drops.line(reason) for reason, drops in self._drops.items()]
 
     def to_dict(self) -> dict[str, tuple[int, list[str]]]:
-        """Return the count and the first locations by reason, as `restore` takes them."""
-        return {reason: (drops.count, drops.places) for reason, drops in self._drops.items()}
+        """Return the count and the first locations by reason, for `restore`."""
+        return {reason: (drops.count, drops.locations) for reason, drops in self._drops.items()}
 
     def restore(self, drops: Mapping[str, tuple[int, list[str]]]) -> None:
         """Add the counts and locations that `to_dict` returned."""
         self._drops.update(
-            {reason: _Drops(count, places) for reason, (count, places) in drops.items()}
+            {reason: _Drops(count, locations) for reason, (count, locations) in drops.items()}
         )
 
 
@@ -86,7 +83,7 @@ class Source(ABC):
     """A source of text pairs; `load` returns one.
 
     Attributes:
-        name: the spec that was given to `load`.
+        name: the spec, as in `load(spec)`.
         source_language: language code, or "" if unknown.
         target_language: language code, or "" if unknown.
     """
@@ -106,25 +103,23 @@ class Source(ABC):
 
     @abstractmethod
     def _read(self, split: str) -> Iterator[Pair]:
-        """Yield all pairs of a split, including those with an empty side."""
+        """Yield all pairs of a split, including pairs with an empty side."""
 
     def _check(self, split: str) -> None:  # noqa: B027 (most sources have nothing to check)
-        """Raise a ValueError that names every problem of a split's data; called before each
-        pass.
-        """
+        """Raise a ValueError with all problems of a split's data; called before each pass."""
 
     def pairs(self, split: str, report: Report | None = None) -> Iterator[Pair]:
-        """Return an iterator over the pairs of a split. Pairs with an empty (or blank) side are
-        dropped.
+        """Return an iterator over the pairs of a split.
 
-        The data is read while iterating, and not held in RAM.
+        Pairs with an empty (or blank) side are dropped. The data is read during the iteration, and
+        does not stay in RAM.
 
         Args:
             split: one of `splits`.
-            report: counts the dropped pairs, while iterating. None: they are not counted.
+            report: counts the dropped pairs during the iteration. None: they are not counted.
 
         Raises:
-            ValueError: at once, for an unknown split or for data that cannot be used.
+            ValueError: before the iteration, for an unknown split or for unusable data.
         """
         if split not in self.splits:
             raise ValueError(
@@ -135,12 +130,11 @@ class Source(ABC):
         return _drop_empty(self._read(split), report)
 
 
-def usual_first(splits: Iterable[str]) -> tuple[str, ...]:
-    """Return split names in order: train, validation, test, then the others by name."""
+def order_splits(splits: Iterable[str]) -> tuple[str, ...]:
+    """Return split names in order: train, validation, test, then all other names sorted."""
     names = set(splits)
-    return tuple(name for name in USUAL_SPLITS if name in names) + tuple(
-        sorted(names.difference(USUAL_SPLITS))
-    )
+    usual = [name for name in USUAL_SPLITS if name in names]
+    return (*usual, *sorted(names.difference(USUAL_SPLITS)))
 
 
 def _drop_empty(pairs: Iterable[Pair], report: Report | None) -> Iterator[Pair]:

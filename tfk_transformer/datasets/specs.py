@@ -7,7 +7,7 @@ from tfk_transformer.datasets.addition import addition_source
 from tfk_transformer.datasets.number_source import number_source
 from tfk_transformer.datasets.pairs import Source
 from tfk_transformer.datasets.parallel_text import files_source, folder_source
-from tfk_transformer.datasets.spelling import malformed
+from tfk_transformer.datasets.spelling import spec_error
 
 
 def load(spec: str) -> Source:
@@ -31,22 +31,22 @@ def load(spec: str) -> Source:
         ValueError: for a malformed spec, or if a language, file, folder or dataset does not exist.
         ImportError: if a package that the spec needs is not installed.
     """
-    kind, colon, rest = spec.partition(":")
-    if kind not in _KINDS:
-        raise malformed(spec, f"unknown kind '{kind}'.{nearest(kind, _KINDS)}")
+    scheme, colon, rest = spec.partition(":")
+    if scheme not in _SOURCES:
+        raise spec_error(spec, f"unknown kind '{scheme}'.{nearest(scheme, _SOURCES)}")
     if not rest:
-        raise malformed(spec, f"nothing follows '{kind}{colon}'.")
-    return _KINDS[kind](spec, rest)
+        raise spec_error(spec, f"nothing follows '{scheme}{colon}'.")
+    return _SOURCES[scheme](spec, rest)
 
 
 def _tfds_source(spec: str, rest: str) -> Source:
-    # Imported late, so that all other sources work without TFDS and TensorFlow.
+    # This import is here so that all other sources work without TFDS and TensorFlow.
     from tfk_transformer.datasets.tfds_source import TfdsSource
 
     return TfdsSource(spec, rest)
 
 
-_KINDS: dict[str, Callable[[str, str], Source]] = {
+_SOURCES: dict[str, Callable[[str, str], Source]] = {
     "numbers": number_source,
     "addition": addition_source,
     "files": files_source,

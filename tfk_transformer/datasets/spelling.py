@@ -5,8 +5,8 @@ import re
 FORMS = "numbers:en-de, addition:2, files:SOURCE,TARGET, folder:DIR:de-en or tfds:NAME:pt-en"
 
 
-def malformed(spec: str, problem: str) -> ValueError:
-    """Return the error for a malformed spec, which shows all forms."""
+def spec_error(spec: str, problem: str) -> ValueError:
+    """Return the error for a malformed spec, with examples of all forms."""
     return ValueError(f"data: expected {FORMS}, got '{spec}': {problem}")
 
 
@@ -14,7 +14,7 @@ def language_pair(spec: str, text: str) -> tuple[str, str]:
     """Return the two codes of "en-de".
 
     Args:
-        spec: the whole spec, for messages.
+        spec: the whole spec, for error messages.
         text: the part that names the languages.
 
     Raises:
@@ -22,22 +22,21 @@ def language_pair(spec: str, text: str) -> tuple[str, str]:
     """
     match = re.fullmatch(r"([^-\s]+)-([^-\s]+)", text)
     if not match:
-        raise malformed(spec, f"'{text}' is not two language codes joined by one hyphen.")
+        raise spec_error(spec, f"'{text}' is not two language codes joined by one hyphen.")
     if match[1] == match[2]:
-        raise malformed(spec, f"source and target are both '{match[1]}'; name two languages.")
+        raise spec_error(spec, f"source and target are both '{match[1]}'; name two languages.")
     return match[1], match[2]
 
 
 def name_and_languages(spec: str, text: str) -> tuple[str, str, str]:
-    """Return NAME and the two codes of "NAME:en-de"; NAME may contain colons, so the last one
-    separates.
+    """Return NAME and the two codes of "NAME:en-de"; NAME may contain colons.
 
     Raises:
         ValueError: if either part is missing, or the languages are malformed.
     """
     name, colon, languages = text.rpartition(":")
     if not name:
-        raise malformed(
+        raise spec_error(
             spec, "the name is missing." if colon else "the languages are missing after a last ':'."
         )
     return name, *language_pair(spec, languages)

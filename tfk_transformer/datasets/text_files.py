@@ -1,5 +1,4 @@
-"""Text files with one sentence per line, plain or .gz, which are read line by line and checked
-before use.
+"""Text files with one sentence per line, plain or .gz, read line by line and checked before use.
 
 Only the byte "\\n" ends a line: `str.splitlines` and Python's text mode also split at characters
 that occur within sentences (U+2028, form feed, a single carriage return), which would misalign all
@@ -34,11 +33,13 @@ def check_parallel(source: Path, target: Path) -> None:
         ValueError: with all problems: a missing, unreadable or empty file, corrupt gzip, text that
             is not UTF-8, and unequal line counts.
     """
-    checks = [_check_file(source), _check_file(target)]
-    problems = [problem for check in checks for problem in check.problems]
-    counts = [check.line_count for check in checks]
-    if None not in counts and counts[0] != counts[1]:
-        problems.append(f"unequal line counts: {source} has {counts[0]}, {target} has {counts[1]}")
+    source_count, source_problems = _check_file(source)
+    target_count, target_problems = _check_file(target)
+    problems = source_problems + target_problems
+    if None not in (source_count, target_count) and source_count != target_count:
+        problems.append(
+            f"unequal line counts: {source} has {source_count}, {target} has {target_count}"
+        )
     _refuse(problems)
 
 
@@ -64,72 +65,46 @@ def _raw_lines(path: Path) -> Iterator[bytes]:
 
 
 @dataclass
-class _FileCheck:
-    """The result of one pass over a file; line_count is None if the file could not be read to its
-    end.
-    """
-
-    line_count: int | None = None
-    problems: list[str] = field(default_factory=list)
-
-
-@dataclass
 class _Reading:
-    """The state of a pass: the number of lines, and the number and first ten of those that are not
-    UTF-8.
-    """
+    """The state of a pass over a file."""
 
     path: Path
     line_count: int = 0
-    bad_count: int = 0
-    first_bad: list[int] = field(default_factory=list)
+    bad_count: int = 0  # lines that are not UTF-8
+    first_bad: list[int] = field(default_factory=list)  # the numbers of the first ten of them
 
     def run(self) -> None:
         for line in _raw_lines(self.path):
             self.line_count += 1
-            if not _is_utf8(line):
+            try:
+                line.decode("utf-8")
+            except UnicodeDecodeError:
                 self.bad_count += 1
-                self.first_bad += [self.line_count] if self.bad_count <= _BAD_LINES_SHOWN else []
+                if self.bad_count <= _BAD_LINES_SHOWN:
+                    self.first_bad.append(self.line_count)
 
     def problems(self) -> list[str]:
         if not self.bad_count:
             return []
-        places = ", ".join(f"{self.path}:{number}" for number in self.first_bad)
-        more = (
-            f" … and {self.bad_count - len(self.first_bad)} more"
-            if self.bad_count > len(self.first_bad)
-            else ""
-        )
-        return [
-            (
-                f"{self.bad_count} line{'' if self.bad_count == 1 else 's'} not UTF-8 "
-                f"({places}{more}); convert with iconv"
-            )
-        ]
+        locations = ", ".join(f"{self.path}:{number}" for number in self.first_bad)
+        if self.bad_count > len(self.first_bad):
+            locations += f" … and {self.bad_count - len(self.first_bad)} more"
+        lines = "line" if self.bad_count == 1 else "lines"
+        return [f"{self.bad_count} {lines} not UTF-8 ({locations}); convert with iconv"]
 
 
-def _check_file(path: Path) -> _FileCheck:
+def _check_file(path: Path) -> tuple[int | None, list[str]]:
+    """Return the number of lines, or None if the file cannot be read to its end, and problems."""
     # A pipe can be read only once, but the pairs are read again after this check.
     if path.exists() and not path.is_file():
-        return _FileCheck(problems=[f"{path}: not a regular file"])
+        return None, [f"{path}: not a regular file"]
     reading = _Reading(path)
     try:
         reading.run()
     except (OSError, EOFError, zlib.error) as error:
-        return _FileCheck(
-            problems=reading.problems() + [_reading_problem(path, reading.line_count, error)]
-        )
-    return _FileCheck(
-        reading.line_count, reading.problems() if reading.line_count else [f"{path}: empty"]
-    )
-
-
-def _is_utf8(line: bytes) -> bool:
-    try:
-        line.decode("utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True
+        problem = _reading_problem(path, reading.line_count, error)
+        return None, [*reading.problems(), problem]
+    return reading.line_count, reading.problems() if reading.line_count else [f"{path}: empty"]
 
 
 def _reading_problem(path: Path, lines_read: int, error: Exception) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tfk_transformer.config.words import nearest
 from tfk_transformer.datasets.optional import require, require_tfds
-from tfk_transformer.datasets.pairs import Pair, Source, usual_first
+from tfk_transformer.datasets.pairs import Pair, Source, order_splits
 from tfk_transformer.datasets.spelling import name_and_languages
 
 if TYPE_CHECKING:
@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 
 class TfdsSource(Source):
-    """A TFDS translation dataset, downloaded and prepared by TFDS when its splits or pairs are
-    first asked for.
+    """A TFDS translation dataset.
+
+    TFDS downloads and prepares it when its splits or pairs are first used.
     """
 
     def __init__(self, spec: str, rest: str):
@@ -31,17 +32,18 @@ class TfdsSource(Source):
     def splits(self) -> tuple[str, ...]:
         """The names of the splits."""
         _prepare(self._dataset, self._builder)
-        return usual_first(self._builder.info.splits)
+        return order_splits(self._builder.info.splits)
 
     def _read(self, split: str) -> Iterator[Pair]:
         tfds = require_tfds()
         examples = tfds.as_numpy(
             self._builder.as_dataset(split=split, read_config=_read_config(tfds))
         )
-        for place, example in enumerate(examples, start=1):
-            source, target = example[self.source_language], example[self.target_language]
+        for number, example in enumerate(examples, start=1):
             yield Pair(
-                source.decode("utf-8"), target.decode("utf-8"), f"{self._dataset} {split} {place}"
+                example[self.source_language].decode("utf-8"),
+                example[self.target_language].decode("utf-8"),
+                f"{self._dataset} {split} {number}",
             )
 
 
@@ -49,13 +51,13 @@ def _open_builder(dataset: str) -> "tfds.core.DatasetBuilder":
     """Return the TFDS builder of a dataset, without downloading anything."""
     tfds = require_tfds()
     try:
-        # TFDS reads the variable only when it is imported; passing it here makes later changes
-        # effective.
+        # TFDS reads the variable only when it is imported. With this argument, later changes of the
+        # variable are effective.
         return tfds.builder(dataset, data_dir=os.environ.get("TFDS_DATA_DIR"))
     except tfds.core.DatasetNotFoundError as error:
-        known = tfds.list_builders(with_community_datasets=False)
+        datasets = tfds.list_builders(with_community_datasets=False)
         raise ValueError(
-            f"tfds: no dataset '{dataset}'.{nearest(dataset.partition('/')[0], known)}"
+            f"tfds: no dataset '{dataset}'.{nearest(dataset.partition('/')[0], datasets)}"
         ) from error
     except (ValueError, TypeError, AssertionError) as error:
         raise ValueError(f"tfds: '{dataset}' cannot be opened: {_one_line(error)}") from error
@@ -91,9 +93,7 @@ def _prepare(dataset: str, builder: "tfds.core.DatasetBuilder") -> None:
 
 
 def _read_config(tfds: ModuleType) -> "tfds.ReadConfig":
-    """Return settings for reading in a fixed order, without a cache in RAM and without the
-    autotuner.
-    """
+    """Return settings for reading in a fixed order, without a cache in RAM and the autotuner."""
     options = require("tensorflow").data.Options()
     # With the autotuner, the end of an iteration waits for the autotuner's period, up to a minute.
     options.autotune.enabled = False

@@ -1,4 +1,4 @@
-"""Distillation: a student learns what teachers translate.
+"""Distillation: a student learns from the translations of teachers.
 
 Imports `training`, `datasets`, `inference` and everything below them.
 """

@@ -1,4 +1,4 @@
-"""Distil teachers into a student: translate the training sources, and train on the result."""
+"""Distill teachers into a student: translate the training sources, and train on the result."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -6,9 +6,9 @@ from pathlib import Path
 from tfk_transformer import datasets
 from tfk_transformer.distillation.teacher_pairs import TeacherPairs, TeacherSearch
 from tfk_transformer.evaluation import SupportsTranslate
-from tfk_transformer.fine_tuning.start import started
+from tfk_transformer.fine_tuning.start import load_start
 from tfk_transformer.pipelines.translator import Translator
-from tfk_transformer.training.checkpoints import checked_work_folder, work_folder_of
+from tfk_transformer.training.checkpoints import check_work_folder, work_folder_of
 from tfk_transformer.training.recipe import Recipe
 from tfk_transformer.training.trainer import train
 
@@ -24,39 +24,38 @@ def distill(
     say: Callable[[str], None] = print,
     bar: bool = True,
 ) -> Translator:
-    """Train a student on its data and on what teachers make of it: sequence-level distillation
-    (arXiv:1606.07947).
+    """Train a student on its data and on translations of teachers.
 
-    For each training pair, the student learns two targets: the pair's own, and of all hypotheses of
-    the teachers' beam searches the one that is most like it by sentence BLEU.
+    This is sequence-level distillation (arXiv:1606.07947). For each training pair, the student
+    learns two targets: the original one, and the hypothesis of the teachers' beam searches that is
+    most similar to it by sentence BLEU.
 
-    The folder `OUT.distilled` next to `out` contains these pairs. It stays, so that other students
-    can be trained on them.
+    The folder `OUT.distilled` next to `out` contains these pairs. It is not deleted, so that other
+    students can be trained on them.
 
     Args:
         teachers: translators in any runtime, for example from `tfk_transformer.load`.
-            `translate.onnx` is the fastest, and leaves TensorFlow free to divide the processors for
-            the training.
-        recipe: the recipe of the student. Its data is what the teachers translate.
+            `translate.onnx` is the fastest, and lets TensorFlow divide the processors for training.
+        recipe: the recipe of the student. The teachers translate its data.
         out: folder of the student's bundle; it must not exist.
-        beam_size: of the teachers' search; each gives as many hypotheses.
-        batch_size: sentences that a teacher translates at once.
+        beam_size: the beam size of the teachers, and the number of hypotheses of each teacher.
+        batch_size: number of sentences that a teacher translates at once.
         resume: whether to continue an unfinished distillation of the same data, teachers and
             recipe.
-        say: takes lines about the translations, the data, the model and each epoch.
-        bar: whether a terminal shows a progress bar of the training.
+        say: called with each line about the translations, the data, the model and the epochs.
+        bar: whether to show a progress bar of the training on a terminal.
 
     Returns:
         The student, whose bundle is `out`.
 
     Raises:
-        ValueError: for bad data, an existing folder, an architecture that does not translate, or
-            another unfinished distillation.
+        ValueError: for bad data, an existing folder, an architecture that does not translate, or an
+            unfinished distillation of other data.
         KeyboardInterrupt: if a signal asked to stop; `resume` continues.
     """
     out = Path(out)
-    begun = resume and work_folder_of(out).exists()  # the training, after all translations
-    start = started(recipe, work_folder_of(out), begun)
+    resume_training = resume and work_folder_of(out).exists()
+    start = load_start(recipe, work_folder_of(out), resume_training)
     recipe = start.adopt(recipe) if start else recipe
     if recipe.architecture == "encoder":
         raise ValueError(
@@ -69,13 +68,13 @@ def distill(
     )
     validation = recipe.validation_data or (recipe.data if "validation" in data.splits else None)
     recipe = recipe.replace(data=pairs.spec, validation_data=validation)
-    checked_work_folder(recipe, out, begun)  # what `train` would refuse after them
+    check_work_folder(recipe, out, resume_training)  # before the translations, not after them
     pairs.write(say)
-    student = train(recipe, out, begun, say=say, bar=bar)
+    student = train(recipe, out, resume_training, say=say, bar=bar)
     assert isinstance(student, Translator)
     return student
 
 
 def distilled_folder_of(out: Path) -> Path:
-    """Return the path of the folder of the pairs from which the student `out` learns."""
+    """Return the path of the folder of the training pairs, given the student's bundle `out`."""
     return out.with_name(out.name + ".distilled")

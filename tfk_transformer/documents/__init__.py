@@ -1,5 +1,4 @@
-"""Whole documents: read as sentences, translated by a given function, and put together again with
-their markup.
+"""Translate documents: split them into sentences, and join the translations with the markup.
 
 Imports NumPy and the packages of the extra `documents`, and nothing of this library.
 """

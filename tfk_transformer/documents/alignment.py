@@ -1,4 +1,4 @@
-"""Which words of a translation stand for which words of its source, by the model's attention."""
+"""Word alignment of a translation and its source, by the model's attention."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -6,26 +6,27 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from tfk_transformer.documents.results import TranslatedText
-from tfk_transformer.documents.words import Span, places_of, words
+from tfk_transformer.documents.words import Span, piece_spans, word_spans
 
 if TYPE_CHECKING:
     from tfk_transformer.inference.results import Hypothesis  # of a folder above
 
-# The worth of a target word without links: a run bridges one such word, where both its sides are
-# linked both ways.
+# The value of a target word without links: a run bridges one such word if the words on both sides
+# of it are linked in both directions.
 UNLINKED = -0.5
-TURNED = 0.6  # the worth of a place beside a target word, on the other side than in the source
-TAKEN = -1e9  # of one that another element has
+TAKEN = -1e9  # the value of a target word that another element has
+TURNED = 0.6  # the weight of a gap on the other side of a target word than in the source
 
 
 class Alignment(NamedTuple):
-    """The words of a source and of its translation, and the links between them, each the best of
-    its row or column (SimAlign).
+    """The words of a source and of its translation, and the links between them (SimAlign).
+
+    Each link is the best of its row or of its column.
     """
 
     source: list[Span]
     target: list[Span]
-    # (source word, target word); a link that is the best both ways is there twice.
+    # (source word, target word). A link that is the best in both directions is in the list twice.
     links: list[tuple[int, int]]
     # float64 (target words, source words); None without attention.
     weights: np.ndarray | None = None
@@ -33,118 +34,114 @@ class Alignment(NamedTuple):
     def best_range(
         self, inside: set[int], first: int, last: int, taken: set[int], anchor: str = ""
     ) -> Span:
-        """Return the run of target words that holds most links of the source words `inside`, and
-        fewest other words.
+        """Return the run of target words with most links to the source words `inside`.
+
+        Target words without a link to them count against a run.
 
         Args:
-            inside: the source words.
+            inside: some of the source words.
             first: the first target word that may be in the run.
-            last: the end of those words.
+            last: the end of the target words that may be in the run.
             taken: target words that may not be in it.
             anchor: "start" or "end" if the run begins at `first`, or ends at `last`.
 
         Returns:
-            The run [start:end] of target words, or (last, last) if none holds a link.
+            The run [start:end] of target words, or (last, last) if no run has a link.
         """
-        worth = np.array([TAKEN if word in taken else UNLINKED for word in range(len(self.target))])
+        values = np.array([TAKEN if n in taken else UNLINKED for n in range(len(self.target))])
         for source, target in self.links:
-            worth[target] += source in inside
-        sums = np.concatenate([[0.0], np.cumsum(worth[first:last])])
+            values[target] += source in inside
+        sums = np.concatenate([[0.0], np.cumsum(values[first:last])])
         starts, ends = np.triu_indices(len(sums))
         fits = {"": starts >= 0, "start": starts == 0, "end": ends == last - first}[anchor]
         gains = np.where(fits, sums[ends] - sums[starts], -np.inf)
         best = int(np.argmax(gains))
-        return (
-            (first + int(starts[best]), first + int(ends[best]))
-            if gains[best] > 0
-            else (last, last)
-        )
+        span = (first + int(starts[best]), first + int(ends[best]))
+        return span if gains[best] > 0 else (last, last)
 
     def best_gap(self, before: int, first: int, last: int) -> int:
-        """Return the place between target words for something that stands behind the first `before`
-        source words.
+        """Return the target index for an insertion that follows the first `before` source words.
 
-        Each link asks for the place that is as far from its target word as the thing is from its
-        source word: most of all on the same side, less on the other, which is the right one where
-        the order is turned around. Near words count most.
+        Each link votes for two gaps that are as far from its target word as the insertion is from
+        its source word. The gap on the same side as in the source has the larger weight. The gap on
+        the other side is the right one where the translation reverses the order. Near words count
+        most.
 
         Args:
-            before: the number of source words before it.
-            first: the least place, in target words.
-            last: the greatest place.
+            before: the number of source words before the insertion.
+            first: the smallest index to return.
+            last: the largest index to return.
         """
         votes = np.zeros(len(self.target) + 1)
         for source, target in self.links:
-            is_before = source < before
-            distance = before - source if is_before else source - before + 1
-            for place, weight in ((target + distance, 1.0), (target + 1 - distance, TURNED)):
-                place = place if is_before else 2 * target + 1 - place
-                if first <= place <= last:
-                    votes[place] += weight / distance**2
+            distance = before - source if source < before else source - before + 1
+            gaps = (target + distance, target + 1 - distance)
+            gap_weights = (1.0, TURNED) if source < before else (TURNED, 1.0)
+            for gap, weight in zip(gaps, gap_weights, strict=True):
+                if first <= gap <= last:
+                    votes[gap] += weight / distance**2
         return first + int(np.argmax(votes[first : last + 1])) if votes.any() else last
 
 
-def aligned(source: str, found: TranslatedText) -> Alignment:
+def align(source: str, translation: TranslatedText) -> Alignment:
     """Return the alignment of a translation.
 
     Args:
         source: the text that was translated.
-        found: its translation. Without attention there are no links.
+        translation: its translation. Without attention there are no links.
     """
-    if found.attention is None or found.tokens is None or found.source_tokens is None:
-        return Alignment(words(source), words(found.text), [])
+    target, _, tokens, source_tokens, attention = translation
+    if attention is None or tokens is None or source_tokens is None:
+        return Alignment(word_spans(source), word_spans(target), [])
     # A decoder-only model attends to its start token, its prompt, and its own tokens.
-    first = int(found.source_tokens[:1] == ["<s>"])
-    count = len(found.source_tokens) - (len(found.tokens) if first else 1)
-    pieces = (
-        places_of(found.source_tokens[first : first + count], source),
-        places_of(found.tokens[:-1], found.text),
-    )
-    sides = [
-        words(text, [start for start, _ in places])
-        for text, places in zip((source, found.text), pieces, strict=True)
-    ]
-    weights = found.attention[: len(pieces[1]), first : first + count].astype("float64")
-    by_word = _shares(sides[1], pieces[1]) @ weights @ _overlaps(sides[0], pieces[0]).T
-    return Alignment(sides[0], sides[1], _best_links(by_word), by_word)
+    first = int(source_tokens[:1] == ["<s>"])
+    last = first + len(source_tokens) - (len(tokens) if first else 1)
+    source_pieces = piece_spans(source_tokens[first:last], source)
+    target_pieces = piece_spans(tokens[:-1], target)
+    source_words = word_spans(source, [start for start, _ in source_pieces])
+    target_words = word_spans(target, [start for start, _ in target_pieces])
+    weights = attention[: len(target_pieces), first:last].astype("float64")
+    overlaps = _overlaps(target_words, target_pieces)
+    shares = overlaps / np.maximum(1, overlaps.sum(axis=1, keepdims=True))  # rows sum to 1, or 0
+    by_word = shares @ weights @ _overlaps(source_words, source_pieces).T
+    return Alignment(source_words, target_words, _best_links(by_word), by_word)
 
 
-def hypothesis_alignment(source: str, found: "Hypothesis") -> Alignment:
+def hypothesis_alignment(source: str, hypothesis: "Hypothesis") -> Alignment:
     """Return the alignment of a hypothesis, by the mean attention of all layers and heads.
 
     Args:
         source: the text that was translated.
-        found: its translation.
+        hypothesis: its translation.
 
     Raises:
         ValueError: if the hypothesis has no attention.
     """
-    if found.attention is None:
+    if hypothesis.attention is None:
         raise ValueError(
             "translation: expected one with attention, got none; translate with attention=True."
         )
-    weights = found.attention.mean(axis=(0, 1))
-    return aligned(
-        source, TranslatedText(found.text, found.score, found.tokens, found.source_tokens, weights)
+    translation = TranslatedText(
+        hypothesis.text,
+        hypothesis.score,
+        hypothesis.tokens,
+        hypothesis.source_tokens,
+        hypothesis.attention.mean(axis=(0, 1)),
     )
+    return align(source, translation)
 
 
-def _overlaps(places: Sequence[Span], pieces: Sequence[Span]) -> np.ndarray:
+def _overlaps(words: Sequence[Span], pieces: Sequence[Span]) -> np.ndarray:
     """Return (words, pieces): 1 where a piece has characters of a word."""
-    return np.array(
-        [[float(s < end and start < e) for s, e in pieces] for start, end in places]
-    ).reshape(len(places), len(pieces))
-
-
-def _shares(places: Sequence[Span], pieces: Sequence[Span]) -> np.ndarray:
-    """Return `_overlaps` whose rows sum to 1, or 0."""
-    found = _overlaps(places, pieces)
-    return found / np.maximum(1, found.sum(axis=1, keepdims=True))
+    rows = [[float(s < end and start < e) for s, e in pieces] for start, end in words]
+    return np.array(rows).reshape(len(words), len(pieces))
 
 
 def _best_links(weights: np.ndarray) -> list[tuple[int, int]]:
-    """Return (source word, target word) of the greatest value of each row and of each column of
-    weights (target words, source words).
+    """Return (source word, target word) of the largest weight of each row and of each column.
+
+    Args:
+        weights: (target words, source words).
     """
     if not weights.size:
         return []

@@ -1,5 +1,6 @@
-"""The items that a document consists of: text, and the markup in it."""
+"""The items of a document: text, and the markup in it."""
 
+import itertools
 from collections.abc import Callable, Sequence
 from enum import Enum, auto
 from typing import NamedTuple
@@ -9,35 +10,36 @@ STAND_IN = "Code"
 
 
 class ItemType(Enum):
-    """What an item is."""
+    """The type of an item."""
 
     TEXT = auto()
-    OPEN = auto()  # the beginning of an inline element, such as <b> or **
-    CLOSE = auto()  # its end
-    # Something inside a sentence that stays as it is, such as inline code or a placeholder.
-    POINT = auto()
+    OPEN = auto()  # the start of an inline element, such as <b> or **
+    CLOSE = auto()  # the end of an inline element
+    POINT = auto()  # unchanged, inside a sentence, such as inline code or a placeholder
     BREAK = auto()  # the end of a paragraph, a heading, a line of a poem, …
 
 
 class Item(NamedTuple):
-    """A part of a document. Items are in the document's order and do not overlap; what lies between
-    them stays as it is.
+    """A part of a document.
+
+    Items are in the document's order and do not overlap. Text between them stays unchanged.
     """
 
-    kind: ItemType
+    type: ItemType
     start: int  # the item is document[start:end]
     end: int
-    # Of TEXT: what a reader sees; of POINT: STAND_IN if it has the place of a word, else "".
-    text: str = ""
-    pair: int = -1  # of OPEN and CLOSE: the number that both ends of an element have
-    # Of OPEN and CLOSE: an element without text is no element, as in Markdown's emphasis.
+    text: str = ""  # of TEXT: the text that is displayed; of POINT: STAND_IN if it is a word, or ""
+    pair: int = -1  # of OPEN and CLOSE: a number that both ends of an element have
+    # Of OPEN and CLOSE: whether the element may not be empty, such as Markdown's emphasis.
     needs_text: bool = False
 
     def cut(self, start: int, end: int) -> "Item":
-        """Return the part [start:end] of the text. An item that shows other characters than it has,
-        such as &amp;, stays whole.
+        """Return the part [start:end] of the text.
+
+        An item whose text is written with other characters in the document, such as &amp;, is not
+        cut.
         """
-        if self.kind is not ItemType.TEXT or (start <= 0 and end >= len(self.text)):
+        if self.type is not ItemType.TEXT or (start <= 0 and end >= len(self.text)):
             return self
         if len(self.text) != self.end - self.start:
             return self if start <= 0 < end else self._replace(start=self.end, text="")
@@ -49,31 +51,26 @@ class Item(NamedTuple):
 
 
 class Document(NamedTuple):
-    """A document that is read."""
+    """A parsed document."""
 
     text: str
     items: Sequence[Item]
-    # (text, the markup behind it, or "") -> what stands for the text in the format of the document.
-    escaped: Callable[[str, str], str]
+    # (text, the markup that follows it, or "") -> the text in the format of the document.
+    escape: Callable[[str, str], str]
 
 
-def shown(items: Sequence[Item]) -> tuple[str, list[int]]:
-    """Return the text of items as a sentence splitter reads it, and for each item the place where
-    it begins.
-    """
-    starts, length = [], 0
-    for item in items:
-        starts.append(length)
-        length += len(item.text)
-    return "".join(item.text for item in items), starts
+def shown_text(items: Sequence[Item]) -> str:
+    """Return the text of items as a sentence splitter reads it."""
+    return "".join(item.text for item in items)
 
 
-def runs(items: Sequence[Item]) -> list[list[Item]]:
+def text_starts(items: Sequence[Item]) -> list[int]:
+    """Return the position of each item in `shown_text`."""
+    ends = list(itertools.accumulate(len(item.text) for item in items))
+    return [0, *ends][: len(items)]
+
+
+def split_at_breaks(items: Sequence[Item]) -> list[list[Item]]:
     """Return the items between breaks."""
-    found: list[list[Item]] = [[]]
-    for item in items:
-        if item.kind is ItemType.BREAK:
-            found.append([])
-        else:
-            found[-1].append(item)
-    return [run for run in found if run]
+    groups = itertools.groupby(items, lambda item: item.type is ItemType.BREAK)
+    return [list(group) for is_break, group in groups if not is_break]

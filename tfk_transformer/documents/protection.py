@@ -1,4 +1,4 @@
-"""What passes through a translation as it is: placeholders of programs, addresses, numbers."""
+"""Text that a translation leaves unchanged: placeholders of programs, addresses, numbers."""
 
 import functools
 import re
@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from linkify_it import LinkifyIt
 from linkify_it.main import Match
 
-from tfk_transformer.documents.items import STAND_IN, Item, ItemType, shown
+from tfk_transformer.documents.items import STAND_IN, Item, ItemType, text_starts
+from tfk_transformer.documents.words import Span
 
 PLACEHOLDER = re.compile(
     r"""
@@ -28,49 +29,50 @@ def _links() -> LinkifyIt:
     return LinkifyIt()
 
 
-def placeholders(text: str) -> Iterator[tuple[int, int]]:
-    """Yield the places of placeholders, URLs and addresses of mail."""
-    links = [
-        (link.index, link.last_index) for link in _links().match(text) or [] if _is_address(link)
+def placeholder_spans(text: str) -> list[Span]:
+    """Return the spans of placeholders, URLs and email addresses."""
+    matches = _links().match(text) or []
+    links = [(link.index, link.last_index) for link in matches if _is_address(link)]
+    spans = [match.span() for match in PLACEHOLDER.finditer(text)]
+    return links + [
+        (start, end)
+        for start, end in spans
+        if not any(first < end and start < last for first, last in links)
     ]
-    yield from links
-    for found in PLACEHOLDER.finditer(text):
-        if not any(start < found.end() and found.start() < end for start, end in links):
-            yield found.span()
 
 
 def _is_address(link: Match) -> bool:
-    """Return whether a link is more than two words with a full stop between them, as "this.So"."""
+    """Return whether a link is more than two words joined by a full stop, such as "this.So"."""
     return bool(link.schema) or "/" in link.raw or link.raw.startswith("www.")
 
 
-def numbers(text: str) -> Iterator[tuple[int, int]]:
-    """Yield the places of numbers in digits."""
-    for found in NUMBER.finditer(text):
-        yield found.span()
+def number_spans(text: str) -> list[Span]:
+    """Return the spans of numbers in digits."""
+    return [match.span() for match in NUMBER.finditer(text)]
 
 
-def protected(items: Sequence[Item], spans: Iterable[tuple[int, int]]) -> tuple[Item, ...]:
-    """Return items in which parts of the text are points.
+def protect_spans(items: Sequence[Item], spans: Iterable[Span]) -> tuple[Item, ...]:
+    """Return items with points in place of some of the text.
 
     Args:
         items: the items.
-        spans: places in the text that the items show.
+        spans: the spans in `shown_text(items)` that become points.
     """
-    _, starts = shown(items)
-    found: list[Item] = []
+    protected: list[Item] = []
     ordered = sorted(spans)
-    for item, place in zip(items, starts, strict=True):
-        here = (
-            [(s - place, e - place) for s, e in ordered if s < place + len(item.text) and e > place]
-            if item.kind is ItemType.TEXT
-            else []
-        )
-        found.extend(_with_points(item, here) if here else [item])
-    return tuple(found)
+    for item, first in zip(items, text_starts(items), strict=True):
+        last = first + len(item.text)
+        inside = [
+            (start - first, end - first) for start, end in ordered if start < last and end > first
+        ]
+        if inside and item.type is ItemType.TEXT:
+            protected.extend(_with_points(item, inside))
+        else:
+            protected.append(item)
+    return tuple(protected)
 
 
-def _with_points(item: Item, spans: Sequence[tuple[int, int]]) -> Iterator[Item]:
+def _with_points(item: Item, spans: Sequence[Span]) -> Iterator[Item]:
     """Yield a text with points in it."""
     done = 0
     for start, end in spans:

@@ -6,19 +6,17 @@ import numpy as np
 
 
 class TranslatedText(NamedTuple):
-    """The translation of a sentence or of a part of one."""
+    """The translation of a sentence or of a part of a sentence."""
 
     text: str
     score: float
-    tokens: list[str] | None = None  # T pieces, the last one the end token's
+    tokens: list[str] | None = None  # T pieces, the last one is the end token
     source_tokens: list[str] | None = None  # S pieces
     attention: np.ndarray | None = None  # float32 (T, S), of tokens to source tokens
 
 
 class DocumentSentence(NamedTuple):
-    """A sentence of a document, with its markup, and its translation. Places are counted in
-    characters.
-    """
+    """A sentence of a document and its translation, with markup. Positions are in characters."""
 
     source_start: int  # document[source_start:source_end] is `source`
     source_end: int
@@ -26,7 +24,7 @@ class DocumentSentence(NamedTuple):
     target_end: int
     source: str
     target: str
-    # The search's score; the sum of those of its parts, if the sentence was too long for the model.
+    # The score of the search, or the sum over its parts if the sentence was too long for the model.
     score: float
 
 

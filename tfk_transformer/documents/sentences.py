@@ -1,18 +1,24 @@
-"""Items to sentences, and sentences that are too long for a model to parts."""
+"""Split items into sentences, and sentences that are too long for a model into parts."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from sentencex import get_sentence_boundaries
 
-from tfk_transformer.documents.items import Item, ItemType, runs, shown
+from tfk_transformer.documents.items import (
+    Item,
+    ItemType,
+    shown_text,
+    split_at_breaks,
+    text_starts,
+)
 
-CLAUSE_MARKS = ",;:–—"  # they end a clause where a blank follows
-FULL_WIDTH_MARKS = "、，；：،؛"  # these end one everywhere
+CLAUSE_MARKS = ",;:–—"  # they end a clause if a blank follows
+FULL_WIDTH_MARKS = "、，；：،؛"  # they always end a clause
 
 
 class Segment(NamedTuple):
-    """A sentence or a part of one: document[start:end]."""
+    """A sentence or a part of a sentence: document[start:end]."""
 
     start: int
     end: int
@@ -26,110 +32,99 @@ def sentences(items: Sequence[Item], language: str) -> Iterator[Segment]:
         items: the items of the document.
         language: the ISO 639 code of its language.
     """
-    for run in runs(items):
-        read = _read(run)
-        for found in get_sentence_boundaries(language, read.text):
-            part = _part(read, found["start_index"], found["end_index"])
+    for run in split_at_breaks(items):
+        indexed = _index_items(run)
+        for boundary in get_sentence_boundaries(language, indexed.text):
+            part = _part(indexed, boundary["start_index"], boundary["end_index"])
             if part is not None:
                 yield part
 
 
 def part_of(items: Sequence[Item], start: int, end: int) -> Segment | None:
-    """Return the part [start:end] of the text that items show, without whitespace around it, or
-    None if it is blank.
+    """Return the part [start:end] of the text of items, without whitespace around it.
 
-    It contains the inline elements that lie in it, and the ends of those that lie partly in it. An
-    element that contains all of it stays outside.
+    The part contains the inline elements inside it, and the ends of elements that are partly
+    inside. An element that contains the whole part is not in it.
+
+    Returns:
+        The part, or None if its text is blank.
     """
-    return _part(_read(items), start, end)
+    return _part(_index_items(items), start, end)
 
 
-class _Read(NamedTuple):
-    """Items with what follows from all of them, so that it is found once for all parts."""
+class _IndexedItems(NamedTuple):
+    """A list of items with values precomputed for all of its parts."""
 
     items: Sequence[Item]
-    text: str  # that they show
-    starts: Sequence[int]  # of each item in the text
-    ends: dict[tuple[ItemType, int], int]  # the places of both ends of each element
+    text: str  # the text of all items
+    starts: Sequence[int]  # the position of each item in the text
+    ends: dict[tuple[ItemType, int], int]  # the positions of both ends of each element
 
 
-def _read(items: Sequence[Item]) -> _Read:
-    text, starts = shown(items)
+def _index_items(items: Sequence[Item]) -> _IndexedItems:
+    starts = text_starts(items)
     ends: dict[tuple[ItemType, int], int] = {
-        (item.kind, item.pair): place
-        for item, place in zip(items, starts, strict=True)
-        if item.kind in (ItemType.OPEN, ItemType.CLOSE)
+        (item.type, item.pair): position
+        for item, position in zip(items, starts, strict=True)
+        if item.type in (ItemType.OPEN, ItemType.CLOSE)
     }
-    return _Read(items, text, starts, ends)
+    return _IndexedItems(items, shown_text(items), starts, ends)
 
 
-def _part(read: _Read, start: int, end: int) -> Segment | None:
-    items, text, starts, ends = read
+def _part(indexed: _IndexedItems, start: int, end: int) -> Segment | None:
+    items, text, starts, ends = indexed
     piece = text[start:end]
-    start, end = start + len(piece) - len(piece.lstrip()), start + len(piece.rstrip())
+    end = start + len(piece.rstrip())
+    start += len(piece) - len(piece.lstrip())
     if start >= end:
         return None
     inside = [n for n, item in enumerate(items) if _belongs(item, starts[n], ends, start, end)]
-    chosen = [
-        item.cut(start - place, end - place) for item, place in zip(items, starts, strict=True)
+    cut_items = [
+        items[n].cut(start - starts[n], end - starts[n]) for n in range(inside[0], inside[-1] + 1)
     ]
-    kept = tuple(
-        item
-        for item in chosen[inside[0] : inside[-1] + 1]
-        if item.kind is not ItemType.TEXT or item.text
-    )
-    return Segment(kept[0].start, kept[-1].end, kept)
+    selected = tuple(item for item in cut_items if item.type is not ItemType.TEXT or item.text)
+    return Segment(selected[0].start, selected[-1].end, selected)
 
 
 def _belongs(
-    item: Item, place: int, ends: dict[tuple[ItemType, int], int], start: int, end: int
+    item: Item, position: int, ends: dict[tuple[ItemType, int], int], start: int, end: int
 ) -> bool:
-    """Return whether an item at `place` of the shown text belongs to its part [start:end]."""
+    """Return whether an item at `position` of the text belongs to its part [start:end]."""
     if item.text:
-        return place < end and place + len(item.text) > start
-    if item.kind is ItemType.OPEN and place == start:
+        return position < end and position + len(item.text) > start
+    if item.type is ItemType.OPEN and position == start:
         return start < ends.get((ItemType.CLOSE, item.pair), end + 1) <= end
-    if item.kind is ItemType.CLOSE and place == end:
+    if item.type is ItemType.CLOSE and position == end:
         return start <= ends.get((ItemType.OPEN, item.pair), -1) < end
-    return start < place < end
+    return start < position < end
 
 
 def halves(part: Segment) -> list[Segment]:
-    """Cut a part that is too long in two: at the clause mark that is nearest to its middle, or else
-    between words, or anywhere.
+    """Cut a part that is too long in two, near its middle.
+
+    The cut is after a clause mark if there is one, or else at a blank, or else anywhere.
 
     Returns:
         The two parts, or the part itself if it has a single character.
     """
-    text, starts = shown(part.items)
-    uncut = {
-        place + k
-        for item, place in zip(part.items, starts, strict=True)
-        if item.kind is ItemType.POINT
-        for k in range(1, len(item.text))
-    }
-    first, last = len(text) - len(text.lstrip()), len(text.rstrip())  # neither half may be blank
-    places = [place for place in range(first + 1, last) if place not in uncut]
-    for allowed in (_ends_clause, _ends_word, _anywhere):
-        if fitting := [place for place in places if allowed(text, place)]:
-            middle = min(fitting, key=lambda place: abs(2 * place - len(text)))
-            return [
-                half
-                for half in (part_of(part.items, 0, middle), part_of(part.items, middle, len(text)))
-                if half is not None
-            ]
-    return [part]
+    text = shown_text(part.items)
+    uncut: set[int] = set()  # the positions inside points
+    for item, start in zip(part.items, text_starts(part.items), strict=True):
+        if item.type is ItemType.POINT:
+            uncut.update(range(start + 1, start + len(item.text)))
+    inner = range(len(text) - len(text.lstrip()) + 1, len(text.rstrip()))  # neither half is blank
+    positions = [position for position in inner if position not in uncut]
+    clause_ends = [position for position in positions if _ends_clause(text, position)]
+    word_ends = [position for position in positions if text[position].isspace()]
+    candidates = clause_ends or word_ends or positions
+    if not candidates:
+        return [part]
+    middle = min(candidates, key=lambda position: abs(2 * position - len(text)))
+    parts = (part_of(part.items, 0, middle), part_of(part.items, middle, len(text)))
+    return [half for half in parts if half is not None]
 
 
-def _ends_clause(text: str, place: int) -> bool:
-    return text[place - 1] in FULL_WIDTH_MARKS or (
-        text[place - 1] in CLAUSE_MARKS and text[place].isspace()
+def _ends_clause(text: str, position: int) -> bool:
+    return text[position - 1] in FULL_WIDTH_MARKS or (
+        text[position - 1] in CLAUSE_MARKS and text[position].isspace()
     )
-
-
-def _ends_word(text: str, place: int) -> bool:
-    return text[place].isspace()
-
-
-def _anywhere(text: str, place: int) -> bool:
-    return True

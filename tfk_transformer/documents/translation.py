@@ -1,28 +1,27 @@
-"""A document translated: its items cut into sentences, which a function translates, and put
-together again.
-"""
+"""Translate a document: split its items into sentences, translate these, and join the results."""
 
+import itertools
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from tfk_transformer.documents.alignment import aligned
-from tfk_transformer.documents.items import Document, Item, ItemType, shown
-from tfk_transformer.documents.markup import Marked
-from tfk_transformer.documents.placement import place
-from tfk_transformer.documents.protection import numbers, placeholders, protected
+from tfk_transformer.documents.alignment import align
+from tfk_transformer.documents.items import Document, Item, ItemType, shown_text
+from tfk_transformer.documents.markup import MarkedText
+from tfk_transformer.documents.placement import place_markup
+from tfk_transformer.documents.protection import number_spans, placeholder_spans, protect_spans
 from tfk_transformer.documents.results import DocumentSentence, DocumentTranslation, TranslatedText
 from tfk_transformer.documents.sentences import Segment, halves, sentences
-from tfk_transformer.documents.writing import written
+from tfk_transformer.documents.writing import insert_markup
 
 # (texts, whether attention is needed) -> the translation of each text, None where the text is too
 # long for the model.
 Run = Callable[[Sequence[str], bool], Sequence[TranslatedText | None]]
 
 
-class Done(NamedTuple):
-    """A part with its translation in the format of the document."""
+class TranslatedSegment(NamedTuple):
+    """A part of a sentence with its translation in the format of the document."""
 
     part: Segment
     text: str
@@ -40,128 +39,129 @@ def translate(document: Document, language: str, run: Run) -> DocumentTranslatio
     Raises:
         ValueError: if a single character is too long for the model.
     """
-    items = _with_protection(document.items)
-    found = [[part] for part in sentences(items, language)]
-    done: dict[Segment, Done] = {}
-    while waiting := [part for parts in found for part in parts if part not in done]:
-        replaced = _translated(document, waiting, run, done)
-        found = [[new for part in parts for new in replaced.get(part, [part])] for parts in found]
-    return _joined(document.text, [[done[part] for part in parts] for parts in found])
+    items = _protect_placeholders(document.items)
+    sentence_parts = [[part] for part in sentences(items, language)]
+    done: dict[Segment, TranslatedSegment] = {}
+    while waiting := [part for part in itertools.chain(*sentence_parts) if part not in done]:
+        replaced = _translate_parts(document, waiting, run, done)
+        for parts in sentence_parts:
+            parts[:] = itertools.chain(*(replaced.get(part, [part]) for part in parts))
+    return _join(document.text, [[done[part] for part in parts] for parts in sentence_parts])
 
 
-def _with_protection(items: Sequence[Item]) -> list[Item]:
+def _protect_placeholders(items: Sequence[Item]) -> list[Item]:
     """Return items whose placeholders and addresses are points."""
-    found: list[Item] = []
-    run: list[Item] = []
-    for item in [*items, Item(ItemType.BREAK, 0, 0)]:
-        if item.kind is ItemType.TEXT:
-            run.append(item)
-        else:
-            found += [*protected(run, placeholders(shown(run)[0])), item]
-            run = []
-    return found[:-1]
+    protected: list[Item] = []
+    for is_text, group in itertools.groupby(items, lambda item: item.type is ItemType.TEXT):
+        run = list(group)
+        protected += protect_spans(run, placeholder_spans(shown_text(run))) if is_text else run
+    return protected
 
 
-def _translated(
-    document: Document, parts: Sequence[Segment], run: Run, done: dict[Segment, Done]
+def _translate_parts(
+    document: Document,
+    parts: Sequence[Segment],
+    run: Run,
+    done: dict[Segment, TranslatedSegment],
 ) -> dict[Segment, list[Segment]]:
-    """Translate parts, and return those that others replace: one that is too long, or one whose
-    numbers did not come through.
+    """Translate parts, and return the replacements of parts that must be translated again.
+
+    A part that is too long is replaced by its halves. A part whose translation lacks one of its
+    numbers is replaced by the same part with its numbers protected.
     """
     replaced: dict[Segment, list[Segment]] = {}
-    marked = {part: Marked(part.items) for part in parts}
+    marked = {part: MarkedText(part.items) for part in parts}
+    to_translate = [part for part in parts if marked[part].has_words]
     for needs_attention in (False, True):
-        chosen = [
-            part
-            for part in parts
-            if bool(marked[part]) == needs_attention and marked[part].has_words
-        ]
-        for part, found in zip(
-            chosen,
-            run([marked[part].text for part in chosen], needs_attention) if chosen else [],
-            strict=True,
-        ):
-            if found is None:
+        selected = [part for part in to_translate if bool(marked[part]) == needs_attention]
+        texts = [marked[part].text for part in selected]
+        translations = run(texts, needs_attention) if texts else []
+        for part, translation in zip(selected, translations, strict=True):
+            if translation is None:
                 replaced[part] = _shorter(part)
-            elif (
-                not _has_numbers(marked[part].text, found.text)
-                and (changed := _without_numbers(part)) != part
-            ):
-                replaced[part] = [changed]
+                continue
+            protected = _protect_lost_numbers(part, marked[part].text, translation.text)
+            if protected != part:
+                replaced[part] = [protected]
             else:
-                done[part] = Done(part, _written(document, part, marked[part], found), found.score)
+                text = _render(document, part, marked[part], translation)
+                done[part] = TranslatedSegment(part, text, translation.score)
     for part in parts:
         if not marked[part].has_words:
-            done[part] = Done(part, document.text[part.start : part.end], 0.0)
+            done[part] = TranslatedSegment(part, document.text[part.start : part.end], 0.0)
     return replaced
 
 
 def _shorter(part: Segment) -> list[Segment]:
-    found = halves(part)
-    if found == [part]:
+    parts = halves(part)
+    if parts == [part]:
         raise ValueError(
             "text: expected sentences that the model can take, got "
-            f"'{shown(part.items)[0][:30]}', which is too long for it."
+            f"'{shown_text(part.items)[:30]}', which is too long for it."
         )
-    return found
+    return parts
 
 
-def _has_numbers(source: str, target: str) -> bool:
-    """Return whether the target has all numbers of the source, as often."""
-    wanted, found = (
-        Counter(text[start:end] for start, end in numbers(text)) for text in (source, target)
-    )
-    return wanted <= found
+def _protect_lost_numbers(part: Segment, source: str, target: str) -> Segment:
+    """Return a part, with points in place of its numbers if the target lacks one of them."""
+    expected = Counter(source[start:end] for start, end in number_spans(source))
+    if expected <= Counter(target[start:end] for start, end in number_spans(target)):
+        return part
+    return part._replace(items=protect_spans(part.items, number_spans(shown_text(part.items))))
 
 
-def _without_numbers(part: Segment) -> Segment:
-    return part._replace(items=protected(part.items, numbers(shown(part.items)[0])))
-
-
-def _written(document: Document, part: Segment, marked: Marked, found: TranslatedText) -> str:
-    """Return the translation of a part with its markup; a part with a blank translation stays as it
-    is.
-    """
-    if not found.text.strip():
+def _render(
+    document: Document, part: Segment, marked: MarkedText, translation: TranslatedText
+) -> str:
+    """Return the translation of a part with its markup, or the source of a blank translation."""
+    if not translation.text.strip():
         return document.text[part.start : part.end]
     if not marked:
-        return document.escaped(found.text, "")
-    alignment = aligned(marked.text, found)
-    marked.root.place = (0, len(alignment.target))
-    place(marked.root, alignment)
-    return written(marked.root, found.text, alignment.target, document.text, document.escaped)
+        return document.escape(translation.text, "")
+    alignment = align(marked.text, translation)
+    marked.root.target_span = (0, len(alignment.target))
+    place_markup(marked.root, alignment)
+    return insert_markup(marked.root, translation.text, alignment.target, document)
 
 
-def _joined(text: str, found: Sequence[Sequence[Done]]) -> DocumentTranslation:
-    """Return the document with each part replaced by its translation."""
-    pieces: list[str] = []
-    records = []
-    at = length = 0
-    for parts in found:
-        start = -1
-        for done in parts:
-            gap = text[at : done.part.start] or _blank_between(pieces[-1:], done.text)
-            start = length + len(gap) if start < 0 else start
-            pieces += [gap, done.text]
-            length, at = length + len(gap) + len(done.text), done.part.end
-        records.append((parts[0].part.start, at, start, length, sum(done.score for done in parts)))
-    target = "".join([*pieces, text[at:]])
-    return DocumentTranslation(
-        target,
-        [DocumentSentence(*r[:4], text[r[0] : r[1]], target[r[2] : r[3]], r[4]) for r in records],
-    )
+def _join(text: str, translations: Sequence[Sequence[TranslatedSegment]]) -> DocumentTranslation:
+    """Return the document with each part replaced by its translation.
 
-
-def _blank_between(before: Sequence[str], after: str) -> str:
-    """Return a blank between translations whose sources, in a script without blanks, had none,
-    unless theirs has none either.
+    Args:
+        text: the document.
+        translations: the translated parts of each sentence.
     """
-    beside = [
-        text[place] for text, place in ((before[0] if before else "", -1), (after, 0)) if text
-    ]
-    return (
-        " "
-        if len(beside) == 2
-        and all(unicodedata.east_asian_width(character) not in "WF" for character in beside)
-        else ""
-    )
+    pieces = [""]
+    results: list[DocumentSentence] = []
+    source_end = target_end = 0
+    for parts in translations:
+        first = len(pieces)
+        for part, translation, _ in parts:
+            gap = text[source_end : part.start] or _blank_between(pieces[-1], translation)
+            pieces += [gap, translation]
+            source_end = part.end
+        source_start = parts[0].part.start
+        target_start = target_end + len(pieces[first])
+        target = "".join(pieces[first + 1 :])
+        target_end = target_start + len(target)
+        results.append(
+            DocumentSentence(
+                source_start=source_start,
+                source_end=source_end,
+                target_start=target_start,
+                target_end=target_end,
+                source=text[source_start:source_end],
+                target=target,
+                score=sum(part.score for part in parts),
+            )
+        )
+    return DocumentTranslation("".join([*pieces, text[source_end:]]), results)
+
+
+def _blank_between(before: str, after: str) -> str:
+    """Return the blank between two translations whose sources have none between them.
+
+    Sentences of a script without blanks need one where their translations are in another script.
+    """
+    widths = [unicodedata.east_asian_width(character) for character in before[-1:] + after[:1]]
+    return " " if len(widths) == 2 and not {"W", "F"} & set(widths) else ""

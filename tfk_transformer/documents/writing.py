@@ -1,133 +1,128 @@
-"""A translation written with the markup of its source."""
+"""Write a translation with the markup of its source."""
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from tfk_transformer.documents.items import Document, Item
 from tfk_transformer.documents.markup import Node
 from tfk_transformer.documents.words import Span
 
+Piece = tuple[bool, str]  # whether it is markup, and its text
+
 
 class OutputEvent(NamedTuple):
-    """A target word, the beginning or end of an element, or a point, in the order of the
-    translation.
-    """
+    """A target word, the start or end of an element, or a point, in the translation's order."""
 
-    kind: str  # "word", "open", "close", "point"
+    type: str  # "word", "open", "close" or "point"
     markup: str = ""
     word: int = -1
     node: Node | None = None
 
 
-def written(
-    root: Node,
-    target: str,
-    places: Sequence[Span],
-    document: str,
-    escaped: Callable[[str, str], str],
-) -> str:
+def insert_markup(root: Node, target: str, words: Sequence[Span], document: Document) -> str:
     """Return a translation with markup.
 
     Args:
-        root: the markup, which is placed.
+        root: the markup, with the target span of each node.
         target: the translation.
-        places: its words.
-        document: the document that the markup is from.
-        escaped: see `Document`.
+        words: the spans of its words.
+        document: the document that the markup comes from.
     """
-    found: list[tuple[bool, str]] = []  # whether it is markup, and the piece
+    spans = [*words, (len(target), len(target))]
+    pieces: list[Piece] = []
     gap: list[OutputEvent] = []
     done = 0
-    for event in [*_events(root, document), OutputEvent("word", word=len(places))]:
-        if event.kind != "word":
+    for event in [*_events(root, document.text), OutputEvent("word", word=len(words))]:
+        if event.type != "word":
             gap.append(event)
             continue
-        start, end = places[event.word] if event.word < len(places) else (len(target),) * 2
-        found += [*_gap(gap, target, done, start), (False, target[start:end])]
-        gap, done = [], end
-    return "".join(_joined(found, escaped))
+        start, end = spans[event.word]
+        pieces += _gap(gap, target[:done][-1:], target[done:start], target[start:][:1])
+        pieces.append((False, target[start:end]))
+        gap = []
+        done = end
+    return "".join(_escape_texts(pieces, document.escape))
 
 
-def _joined(found: Sequence[tuple[bool, str]], escaped: Callable[[str, str], str]) -> Iterator[str]:
-    """Yield the pieces, those of text side by side escaped as one."""
+def _escape_texts(pieces: Sequence[Piece], escape: Callable[[str, str], str]) -> Iterator[str]:
+    """Yield the pieces. Adjacent pieces of text are joined and escaped together."""
     text = ""
-    for is_markup, piece in [*found, (True, "")]:
+    for is_markup, piece in [*pieces, (True, "")]:
         if is_markup:
-            yield from (escaped(text, piece), piece)
+            yield from (escape(text, piece), piece)
         text = "" if is_markup else text + piece
 
 
 def _events(node: Node, document: str) -> Iterator[OutputEvent]:
-    here, last = node.place
+    position, last = node.target_span
     for child in node.children:
-        yield from (OutputEvent("word", word=word) for word in range(here, child.place[0]))
-        opening, closing = (
-            "" if end is None else document[end.start : end.end]
-            for end in (child.opening, child.closing)
-        )
+        start = child.target_span[0]
+        yield from (OutputEvent("word", word=word) for word in range(position, start))
+        opening = _markup(child.opening, document)
         if child.is_point:
             yield OutputEvent("point", opening, node=child)
         else:
             yield OutputEvent("open", opening)
             yield from _events(child, document)
-            yield OutputEvent("close", closing)
-        here = child.place[1]
-    yield from (OutputEvent("word", word=word) for word in range(here, last))
+            yield OutputEvent("close", _markup(child.closing, document))
+        position = child.target_span[1]
+    yield from (OutputEvent("word", word=word) for word in range(position, last))
 
 
-def _gap(
-    events: Sequence[OutputEvent], target: str, start: int, end: int
-) -> Iterator[tuple[bool, str]]:
-    """Yield the markup between two words, which are before target[start:end] and behind it, and the
-    blanks.
+def _markup(item: Item | None, document: str) -> str:
+    return "" if item is None else document[item.start : item.end]
 
-    Blanks are outside of elements. Points have blanks beside them where they have some in the
-    source.
+
+def _gap(events: Sequence[OutputEvent], left: str, blank: str, right: str) -> Iterator[Piece]:
+    """Yield the markup and the blanks between two words.
+
+    Blanks are outside of elements. A point has a blank next to it if it has one in the source.
+
+    Args:
+        events: the markup.
+        left: the last character of the word before it, "" at the start of the target.
+        blank: the target's blank between the words, or "".
+        right: the first character of the word after it, "" at the end of the target.
     """
-    blank, left, right = target[start:end], target[:start][-1:], target[end:][:1]
-    points = [n for n, event in enumerate(events) if event.kind == "point"]
-    spaces: set[int] = set()  # the numbers of events with a blank before them
-    for n in points:
-        node = events[n].node
+    points = [index for index, event in enumerate(events) if event.type == "point"]
+    spaces: set[int] = set()  # the indices of events with a blank before them
+    for index in points:
+        node = events[index].node
         assert node is not None
-        if n != points[0] or _has_blank(node.before, left, right, blank):
-            spaces.add(
-                _outside(events, n, -1, "open") if node.before == " " or n == points[0] else n
-            )
-        if n == points[-1] and _has_blank(node.after, right, left, blank):
-            spaces.add(_outside(events, n + 1, 1, "close"))
+        is_first = index == points[0]
+        if not is_first or _has_blank(node.before, left, right, blank):
+            outside = index - _run_length(reversed(events[:index]), "open")
+            spaces.add(outside if is_first or node.before == " " else index)
+        if index == points[-1] and _has_blank(node.after, right, left, blank):
+            spaces.add(index + 1 + _run_length(events[index + 1 :], "close"))
     if blank and not spaces:
-        depths = itertools.accumulate(
-            ({"open": 1, "close": -1}.get(event.kind, 0) for event in events), initial=0
-        )
-        spaces.add(min(enumerate(depths), key=lambda pair: pair[1])[0])
-    for n in range(len(events) + 1):
-        if n in spaces:
+        steps = ({"open": 1, "close": -1}.get(event.type, 0) for event in events)
+        depths = list(itertools.accumulate(steps, initial=0))
+        spaces.add(depths.index(min(depths)))
+    for index in range(len(events) + 1):
+        if index in spaces:
             yield False, blank or " "
-        if n < len(events):
-            yield True, events[n].markup
+        if index < len(events):
+            yield True, events[index].markup
 
 
-def _has_blank(beside: str, near: str, far: str, blank: str) -> bool:
+def _has_blank(neighbor: str, near: str, far: str, blank: str) -> bool:
     """Return whether there is a blank between a point and the target's character near it.
 
     Args:
-        beside: the character beside the point in the source.
+        neighbor: the character next to the point in the source.
         near: the target's character on that side, "" at the target's end.
         far: the target's character on the other side.
-        blank: the target's blank at the place of the point, or "".
+        blank: the target's blank at the position of the point, or "".
     """
     if not near:
         return False
-    if beside == " ":
+    if neighbor == " ":
         return bool(blank) or not far or near.isalnum()
-    return bool(blank) and near.isalnum() and not beside.isalnum()
+    return bool(blank) and near.isalnum() and not neighbor.isalnum()
 
 
-def _outside(events: Sequence[OutputEvent], n: int, step: int, kind: str) -> int:
-    """Return the place before event `n`, moved over the events of a kind before it (step -1) or
-    from it on (step 1).
-    """
-    while 0 <= (beside := n - (step < 0)) < len(events) and events[beside].kind == kind:
-        n += step
-    return n
+def _run_length(events: Iterable[OutputEvent], type: str) -> int:
+    """Return the number of events of a type before the first event of another type."""
+    return len(list(itertools.takewhile(lambda event: event.type == type, events)))

@@ -1,4 +1,4 @@
-"""Compare the values of a recipe that were given with the model that a training run starts from."""
+"""Compare the explicit values of a recipe with the model that a training run starts from."""
 
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -16,45 +16,47 @@ from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 if TYPE_CHECKING:
     from tfk_transformer.training.recipe import Recipe
 
-DROPOUT = "dropout"  # the end of the names of options that change no weights
+DROPOUT = "dropout"  # suffix of the options that do not affect the weights
 
 SingleConfig: TypeAlias = TransformerConfig | LanguageModelConfig | ClassifierConfig
 Tokenizers: TypeAlias = tuple[SubwordTokenizer, SubwordTokenizer | Labels]
 
 
 def mismatches(
-    recipe: "Recipe", config: SingleConfig, tokenizers: Tokenizers, own: Mapping[str, Any]
+    recipe: "Recipe", config: SingleConfig, tokenizers: Tokenizers, earlier: Mapping[str, Any]
 ) -> Iterator[str]:
-    """Describe every value that was given and is not that of the bundle. Defaults and dropout rates
-    never differ.
+    """Describe every explicit value of a recipe that differs from the bundle's.
+
+    Defaults and dropout rates never count as different.
 
     Args:
         recipe: the recipe of the training run.
         config: the configuration of the bundle.
-        tokenizers: its tokenizers, or its tokenizer and labels.
-        own: the values of its own recipe, which fit even where the texts gave a smaller vocabulary.
+        tokenizers: the tokenizers of the bundle, or its tokenizer and labels.
+        earlier: the values of the bundle's recipe. They always fit: the vocabulary, for example,
+            may be smaller than its `vocab_size`.
     """
-    given = recipe.model_fields_set
-    for name, facts in _facts(config, tokenizers).items():
+    explicit = recipe.model_fields_set
+    for name, accepted in _accepted_values(config, tokenizers).items():
         value = getattr(recipe, name)
-        if name in given and value not in facts and value != own.get(name):
-            yield f"{name} {value!r} for {' and '.join(map(repr, facts))}"
-    if "max_length" in given and recipe.max_length > config.max_length:
+        if name in explicit and value not in accepted and value != earlier.get(name):
+            yield f"{name} {value!r} for {' and '.join(map(repr, accepted))}"
+    if "max_length" in explicit and recipe.max_length > config.max_length:
         yield f"max_length {recipe.max_length:,} for at most {config.max_length:,}"
     if recipe.consistency and (output := getattr(config, "output", "logits")) != "logits":
         yield f"consistency {recipe.consistency:g} for a model whose output is '{output}'"
-    preset = PRESETS[recipe.preset] if "preset" in given else {}
-    yield from _other_options(config, preset, recipe.options)
+    preset = PRESETS[recipe.preset] if "preset" in explicit else {}
+    yield from _option_mismatches(config, preset, recipe.options)
 
 
 def are_separate(config: SingleConfig, tokenizers: Tokenizers) -> bool:
-    """Return whether each side has a tokenizer of its own."""
+    """Return whether source and target have different tokenizers."""
     source, target = tokenizers
     return config.architecture == "encoder_decoder" and target is not source
 
 
-def _facts(config: SingleConfig, tokenizers: Tokenizers) -> dict[str, list[Any]]:
-    """Return values of recipes that the bundle decides; two sides can have two values."""
+def _accepted_values(config: SingleConfig, tokenizers: Tokenizers) -> dict[str, list[Any]]:
+    """Return the values of the fields that the bundle decides; two sides can have two values."""
     subwords = [tokenizer for tokenizer in tokenizers if isinstance(tokenizer, SubwordTokenizer)]
     return {
         "architecture": [config.architecture],
@@ -65,37 +67,31 @@ def _facts(config: SingleConfig, tokenizers: Tokenizers) -> dict[str, list[Any]]
     }
 
 
-def _other_options(
+def _option_mismatches(
     config: SingleConfig, preset: Mapping[str, Any], options: Mapping[str, Any]
 ) -> Iterator[str]:
-    """Describe the options of the model, given by a preset or by name, that are not those of the
-    bundle.
-    """
-    known = type(config).model_fields
+    """Describe the options, from a preset or by name, that differ from the bundle's."""
+    fields = type(config).model_fields
     values = {
         **config.model_dump(mode="json"),
         "ff_dim": config.ff_width,
         "key_dim": config.query_width,
         "value_dim": config.value_width,
     }
-    for name, value in {
-        **{name: value for name, value in preset.items() if name in known},
-        **options,
-    }.items():
-        if name not in known:
-            yield f"unknown option '{name}'.{nearest(name, known)}"
+    preset_options = {name: value for name, value in preset.items() if name in fields}
+    for name, value in {**preset_options, **options}.items():
+        if name not in fields:
+            yield f"unknown option '{name}'.{nearest(name, fields)}"
         elif (
             not name.endswith(DROPOUT)
             and value != values[name]
-            and not _means_the_same(config, name, value)
+            and not _is_equivalent(config, name, value)
         ):
             yield f"{name} {value!r} for {values[name]!r}"
 
 
-def _means_the_same(config: SingleConfig, name: str, value: object) -> bool:
-    """Return whether a value is another way to write that of a configuration, as
-    `attention_bias=True` is.
-    """
+def _is_equivalent(config: SingleConfig, name: str, value: object) -> bool:
+    """Return whether a value only differs in notation, as `attention_bias=True` may."""
     try:
         return bool(getattr(config.replace(**{name: value}), name) == getattr(config, name))
     except ValueError:  # a value that does not suit the other options

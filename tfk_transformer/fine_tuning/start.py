@@ -1,6 +1,4 @@
-"""The bundle that a training run starts from: its tokenizers, its weights, and what it decides of a
-recipe.
-"""
+"""The bundle that a training run starts from: its tokenizers, weights and values of a recipe."""
 
 import filecmp
 import functools
@@ -12,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tfk_transformer.atomic_write import written_whole
+from tfk_transformer.atomic_write import atomic_write
 from tfk_transformer.config.model_options import EnsembleConfig
 from tfk_transformer.data.labels import Labels
 from tfk_transformer.fine_tuning.freezing import freeze, frozen_names
@@ -29,7 +27,7 @@ from tfk_transformer.pipelines.bundle import (
     TARGET_TOKENIZER,
     TRANSLATOR,
     Json,
-    kind_of,
+    bundle_type_of,
     read_config,
     read_model,
     read_origin,
@@ -42,45 +40,44 @@ if TYPE_CHECKING:
 
 START_COPY = "start"  # the copy of the bundle in the folder of an unfinished training run
 # Files on which training depends.
-DECIDING = (CONFIG, WEIGHTS_FILE, SOURCE_TOKENIZER, TARGET_TOKENIZER, LABELS)
+TRAINING_FILES = (CONFIG, WEIGHTS_FILE, SOURCE_TOKENIZER, TARGET_TOKENIZER, LABELS)
 
 
 class Start:
-    """A bundle whose training a run continues.
+    """The bundle that a training run starts from.
 
-    Making one reads configuration and tokenizers. The weights are read when they are needed, which
-    starts TensorFlow.
+    The constructor reads the configuration and the tokenizers. The weights are read on first use,
+    which starts TensorFlow.
 
     Args:
-        folder: the bundle, of any kind but an ensemble.
+        folder: a bundle of any type, except an ensemble.
 
     Raises:
-        ValueError: if the folder is no bundle, files are missing, or its model is an ensemble.
+        ValueError: if the folder is not a bundle, files are missing, or its model is an ensemble.
     """
 
     def __init__(self, folder: Path):
         self.folder = folder
-        self._kind = kind_of(folder) or TRANSLATOR
-        config = read_config(folder, self._kind)
+        self._type = bundle_type_of(folder) or TRANSLATOR
+        config = read_config(folder, self._type)
         if isinstance(config, EnsembleConfig):
             raise ValueError(
                 f"start: expected a single model, got an ensemble of {len(config.members)} in "
-                f"{folder}, whose members are trained "
-                "one by one; continue from the bundle of each, and join the results with "
-                "`tfk-transformer ensemble`."
+                f"{folder}, whose members are trained one by one; continue from the bundle of "
+                "each, and join the results with `tfk-transformer ensemble`."
             )
         self.config = config
         source = SubwordTokenizer.load(folder / SOURCE_TOKENIZER)
         target = (
             Labels.load(folder / LABELS)
-            if self._kind == CLASSIFIER
+            if self._type == CLASSIFIER
             else SubwordTokenizer.load(folder / TARGET_TOKENIZER)
         )
         self.tokenizers = (source, source if target.model == source.model else target)
 
     @property
     def origin(self) -> Json:
-        """Where the model came from, if it was imported."""
+        """The origin of an imported model; empty for other models."""
         return read_origin(self.folder)
 
     @functools.cached_property
@@ -88,7 +85,7 @@ class Start:
         """The float32 weights by name."""
         return {
             name: np.asarray(weight)
-            for name, weight in read_model(self.folder, self._kind).named_weights.items()
+            for name, weight in read_model(self.folder, self._type).named_weights.items()
         }
 
     @property
@@ -100,18 +97,19 @@ class Start:
         return digest.hexdigest()[:8]
 
     def adopt(self, recipe: "Recipe") -> "Recipe":
-        """Return a recipe with the values that the bundle decides. The result adopted again is the
-        same.
+        """Return a recipe with the values that the bundle decides.
+
+        The operation is idempotent.
 
         Raises:
-            ValueError: with every value that was given and does not fit.
+            ValueError: with every explicit value of the recipe that does not fit.
         """
-        own = recipe.read_values(self.folder / RECIPE) if (self.folder / RECIPE).is_file() else {}
-        if problems := list(mismatches(recipe, self.config, self.tokenizers, own)):
+        path = self.folder / RECIPE
+        earlier = recipe.read_values(path) if path.is_file() else {}
+        if problems := list(mismatches(recipe, self.config, self.tokenizers, earlier)):
             raise ValueError(
                 f"start: expected values that fit the model in {self.folder}, got "
-                f"{', '.join(problems)}; "
-                "leave out what the bundle decides, or train a new model."
+                f"{', '.join(problems)}; leave out what the bundle decides, or train a new model."
             )
         default_length = min(self.config.max_length, recipe.batch_tokens)
         length = recipe.max_length if "max_length" in recipe.model_fields_set else default_length
@@ -121,8 +119,9 @@ class Start:
         )
 
     def model(self, recipe: "Recipe", dtype: str) -> ConfiguredModel:
-        """Return a built model with the weights of the bundle, of which those are frozen that the
-        recipe names.
+        """Return a built model with the weights of the bundle.
+
+        The weights that the recipe names are frozen.
 
         Args:
             recipe: the recipe of the training run.
@@ -134,53 +133,55 @@ class Start:
         model = make_model(self.config.replace(**rates), dtype=dtype)
         for name, weight in model.named_weights.items():
             weight.assign(self.weights[name])
-        freeze(model, self.frozen(recipe))
-        del self.weights  # which are as large as the model
+        freeze(model, self.frozen_weights(recipe))
+        del self.weights  # to save memory
         return model
 
-    def frozen(self, recipe: "Recipe") -> list[str]:
+    def frozen_weights(self, recipe: "Recipe") -> list[str]:
         """Return the names of the frozen weights; see `frozen_names`."""
         return frozen_names(recipe.freeze, self.weights)
 
-    def keep(self, work: Path) -> None:
-        """Copy what a resumed run needs into the folder of the unfinished training run, unless it
-        is there.
+    def copy_to(self, work: Path) -> None:
+        """Copy the files that a resumed run needs, unless this bundle is already the copy.
+
+        Args:
+            work: the folder of the unfinished training run.
         """
         if self.folder == work / START_COPY:
             return
-        with written_whole(work / START_COPY) as new:
+        with atomic_write(work / START_COPY) as new:
             new.mkdir()
-            for name in (*DECIDING, METRICS, RECIPE):
+            for name in (*TRAINING_FILES, METRICS, RECIPE):
                 if (self.folder / name).is_file():
                     shutil.copyfile(self.folder / name, new / name)
 
 
-def started(recipe: "Recipe", work: Path, resume: bool) -> Start | None:
+def load_start(recipe: "Recipe", work: Path, resume: bool) -> Start | None:
     """Return the bundle that a recipe starts from; None for a new model.
 
-    A resumed run reads its own copy of the bundle, which may be gone by then.
+    A resumed run reads its copy of the bundle, since the bundle may be gone by then.
 
     Args:
         recipe: the recipe of the training run.
         work: the folder of the unfinished training run.
-        resume: whether to continue it.
+        resume: whether to continue that training run.
 
     Raises:
         ValueError: if the bundle cannot be read, or has changed since the training run was started.
     """
     if recipe.start is None:
         return None
-    folder, kept = Path(recipe.start), work / START_COPY
-    if not (resume and kept.is_dir()):
+    folder = Path(recipe.start)
+    copy = work / START_COPY
+    if not (resume and copy.is_dir()):
         return Start(folder)
     if folder.is_dir():
-        names = [name for name in DECIDING if (kept / name).is_file()]
-        _, changed, missing = filecmp.cmpfiles(kept, folder, names, shallow=False)
+        names = [name for name in TRAINING_FILES if (copy / name).is_file()]
+        _, changed, missing = filecmp.cmpfiles(copy, folder, names, shallow=False)
         if changed or missing:
             files = ", ".join([*changed, *missing])
             raise ValueError(
                 f"resume: expected in {folder} the bundle that {work} was started from, got "
-                f"another {files}; "
-                "name that one, or start anew in another folder."
+                f"another {files}; name that one, or start anew in another folder."
             )
-    return Start(kept)
+    return Start(copy)

@@ -1,6 +1,4 @@
-"""Classification with a model as TensorFlow functions, which `TextClassifier` runs and exports
-contain.
-"""
+"""TensorFlow functions for classification, which `TextClassifier` runs and exports contain."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -8,7 +6,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tfk_transformer.array_types import Tensor
-from tfk_transformer.generation.translation_functions import readable, vector
+from tfk_transformer.generation.translation_functions import ensure_vector, readable_rows
 from tfk_transformer.models.classifier import Classifier
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
@@ -44,15 +42,20 @@ class ClassificationFunctions:
     def probabilities(self, source: Tensor) -> Tensor:
         """Return float32 probabilities (B, C) of int32 ids (B, S): tokens and end token, padded."""
         config = self.model.config
-        lengths, fits, ids = readable(source, config.vocab_size, config.max_length)
+        lengths, fits, ids = readable_rows(source, config.vocab_size, config.max_length)
         logits = self.model(ids, training=False)
-        found = tf.nn.softmax(tf.cast(logits, tf.float32))
-        return tf.where(fits, tf.where((lengths > 1)[:, None], found, 0.0), float("nan"))
+        probabilities = tf.nn.softmax(tf.cast(logits, tf.float32))
+        probabilities = tf.where((lengths > 1)[:, None], probabilities, 0.0)  # blank texts
+        return tf.where(fits, probabilities, float("nan"))
 
     def classify(self, texts: Tensor) -> Classified:
         """Classify string texts (B,)."""
-        found = self.probabilities(self.tokenizer.graph_encode(vector(texts)))
-        best = tf.argmax(found, axis=1, output_type=tf.int32)  # (B,)
-        probability = tf.gather(found, best, batch_dims=1)
-        named = tf.where(probability > 0.0, best + 1, 0)
-        return Classified(tf.gather(tf.constant(["", *self.labels]), named), probability, found)
+        probabilities = self.probabilities(self.tokenizer.graph_encode(ensure_vector(texts)))
+        best = tf.argmax(probabilities, axis=1, output_type=tf.int32)  # (B,)
+        probability = tf.gather(probabilities, best, batch_dims=1)
+        index = tf.where(probability > 0.0, best + 1, 0)
+        return Classified(
+            tf.gather(tf.constant(["", *self.labels]), index),
+            probability,
+            probabilities,
+        )

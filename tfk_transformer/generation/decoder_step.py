@@ -1,5 +1,6 @@
-"""A model's encoder and decoding step over tensors by name, as TensorFlow functions, for host
-programs that run the loop themselves.
+"""TensorFlow functions of a model's encoder and decoding step, over tensors by name.
+
+Host programs call them from a loop of their own.
 """
 
 import itertools
@@ -22,8 +23,9 @@ from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
 
 class StepFunctions:
-    """The encoder and the decoding step of a built model, over the tensors of `step_tensors`;
-    weights are read at run time.
+    """The encoder and the decoding step of a built model, over the tensors of `step_tensors`.
+
+    Weights are read at run time.
     """
 
     def __init__(self, model: TokenModel) -> None:
@@ -48,7 +50,8 @@ class StepFunctions:
             float32 logits (N, vocab_size), int32 next_token (N,), its float32 log_prob (N,), and
             the cache of T positions. The logits of an ensemble are its log-probabilities.
         """
-        last, position = target_ids[:, -1:], tf.shape(target_ids)[1] - 1
+        last = target_ids[:, -1:]
+        position = tf.shape(target_ids)[1] - 1
         inputs = zip(
             self.members, self._layers("cache", tensors), self._memories(tensors), strict=True
         )
@@ -56,16 +59,16 @@ class StepFunctions:
         logits = [step.logits for step in steps]
         vocabulary = VocabularyBlocks.of(self.members[0].config.target_vocab_size)
         log_prob, token = choose_one(logits, target_ids[:, None], tensors, vocabulary)
-        shown = tf.cast(logits[0], tf.float32) if len(logits) == 1 else mean_log_probs(logits)
+        output = tf.cast(logits[0], tf.float32) if len(logits) == 1 else mean_log_probs(logits)
         return {
-            "logits": shown[:, 0],
+            "logits": output[:, 0],
             "next_token": token,
             "log_prob": log_prob,
             **_by_name("next_cache", [step.cache for step in steps]),
         }
 
     def _memories(self, tensors: Tensors) -> Sequence[Memory | None]:
-        """Return what each member remembers; None for a decoder-only model."""
+        """Return the memory of each member; None for a decoder-only model."""
         if "source_mask" not in tensors:
             return [None]
         return [
@@ -75,20 +78,21 @@ class StepFunctions:
     def _layers(self, name: str, tensors: Tensors) -> list[list[KeyValue]]:
         """Return the keys and values of each member's layers."""
         numbers = itertools.count()
-        own = [itertools.islice(numbers, member.config.decoder_layers) for member in self.members]
+        layers = [
+            itertools.islice(numbers, member.config.decoder_layers) for member in self.members
+        ]
         return [
-            [KeyValue(tensors[f"{name}_{i}_key"], tensors[f"{name}_{i}_value"]) for i in layers]
-            for layers in own
+            [KeyValue(tensors[f"{name}_{i}_key"], tensors[f"{name}_{i}_value"]) for i in member]
+            for member in layers
         ]
 
 
 def _by_name(name: str, members: Iterable[list[KeyValue]]) -> Tensors:
-    layers = enumerate(itertools.chain.from_iterable(members))
-    return {
-        f"{name}_{i}_{part}": tensor
-        for i, layer in layers
-        for part, tensor in layer._asdict().items()
-    }
+    tensors = {}
+    for i, layer in enumerate(itertools.chain.from_iterable(members)):
+        tensors[f"{name}_{i}_key"] = layer.key
+        tensors[f"{name}_{i}_value"] = layer.value
+    return tensors
 
 
 def choose_one(
@@ -100,21 +104,21 @@ def choose_one(
     """Choose the token with which a search of one beam would continue each row.
 
     Args:
-        logits: (N, 1, vocab_size); of an ensemble, a list of them.
+        logits: (N, 1, vocab_size); for an ensemble, a list of logits.
         ids: int32 (N, 1, T), the start token and all tokens so far.
-        settings: tensors by name, with those of `STEP_SETTINGS`.
-        vocabulary: the tokens that the logits are of.
+        settings: tensors by name, which include the `STEP_SETTINGS`.
+        vocabulary: the vocabulary of the logits.
 
     Returns:
         The tokens' log-probabilities, float32 (N,), and the tokens, int32 (N,).
     """
-    chosen = {name: settings[name] for name in STEP_SETTINGS}
-    limits = Limits(**{**SearchSettings(beam_size=1).model_dump(), **chosen})
-    too_short = tf.fill([tf.shape(ids)[0], 1], tf.shape(ids)[2] < limits.min_length)
-    choices = choose(logits, ids, limits, too_short, vocabulary)
-    # An excluded token may stand before it.
-    best = tf.argmax(choices.log_probs, axis=-1, output_type=tf.int32)
-    log_prob, token = (tf.gather(values, best, batch_dims=2)[:, 0] for values in choices)
+    step_settings = {name: settings[name] for name in STEP_SETTINGS}
+    limits = Limits(**{**SearchSettings(beam_size=1).model_dump(), **step_settings})
+    below_min_length = tf.fill([tf.shape(ids)[0], 1], tf.shape(ids)[2] < limits.min_length)
+    next_tokens = choose(logits, ids, limits, below_min_length, vocabulary)
+    # Not the first of the next tokens, which may be excluded.
+    best = tf.argmax(next_tokens.log_probs, axis=-1, output_type=tf.int32)
+    log_prob, token = (tf.gather(values, best, batch_dims=2)[:, 0] for values in next_tokens)
     return log_prob, token
 
 

@@ -1,6 +1,4 @@
-"""The tokens that may follow each hypothesis, and their log-probabilities: the best ones, or one
-drawn at random.
-"""
+"""The next tokens of each hypothesis and their log-probabilities: the top k, or a sample."""
 
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,232 +11,240 @@ from tfk_transformer.models.base import mean_log_probs
 if TYPE_CHECKING:
     from tfk_transformer.generation.beam_search import Limits
 
-# A log-probability that no hypothesis has; anything below half of it marks a missing hypothesis.
-IMPOSSIBLE = -1e9
-# Padding and start, the ids below, are never chosen: an undertrained model may find them likely.
-LEAST_ID = END_ID
+# The log-probability of an excluded token. Below half of it, a hypothesis is missing.
+NEG_INF = -1e9
+# The lower ids, padding and start, are always excluded: an undertrained model may predict them.
+MIN_ID = END_ID
 PRIME = 2**31 - 1  # the modulus of `_uniform`
-# Makes a mask of -1e9 one of -60. Hidden tokens then have too small a share in a sum of
-# exponentials to change it, and no exponential is a denormal number, with which processors take
-# many times as long.
-FAINT = 6e-8
-TOP_K_BLOCK_SIZES = (64, 256)  # minimum and maximum length of the blocks in which `_top` searches
+# Scales a mask of -1e9 to -60. A hidden token's exponential is then too small to change a sum,
+# but it is not a denormal number. Processors are many times slower with denormal numbers.
+MASK_SCALE = 6e-8
+TOP_K_BLOCK_SIZES = (64, 256)  # minimum and maximum length of the blocks that `_top_k` searches
 
 
 class VocabularyBlocks(NamedTuple):
-    """The tokens that logits are of. The fields are tensors in graphs for any vocabulary."""
+    """The size of a vocabulary and of its blocks; tensors in graphs for any vocabulary."""
 
     size: Tensor  # int ()
-    block: Tensor | None  # int (): the length of blocks that `_top` searches. None: no blocks
+    block_size: Tensor | None  # int (): the length of the blocks of `_top_k`; None for no blocks
 
     @classmethod
     def of(cls, size: int) -> "VocabularyBlocks":
-        """Return a vocabulary of this size, with blocks if a suitable length divides it."""
+        """Return a vocabulary of this size, with blocks if a block size divides it."""
         return cls(
             size, next((block for block in range(*TOP_K_BLOCK_SIZES) if size % block == 0), None)
         )
 
 
-class Choices(NamedTuple):
-    """The tokens that may follow each hypothesis, k of them, best first."""
+class NextTokens(NamedTuple):
+    """The k tokens that may follow each hypothesis, best first."""
 
     log_probs: Tensor  # float32 (A, M, k)
-    tokens: Tensor  # int32 (A, M, k)
+    ids: Tensor  # int32 (A, M, k)
 
 
-def how_many(limits: "Limits", vocab_size: Tensor) -> Tensor:
-    """Return k, the number of choices that a hypothesis needs, from `vocab_size` tokens."""
-    # The best 2M of a sentence are among the best 2M of each hypothesis; END and the ids below it
-    # may be excluded later.
-    return tf.minimum(2 * limits.beam_size + LEAST_ID + 1, vocab_size)
+def num_next_tokens(limits: "Limits", vocab_size: Tensor) -> Tensor:
+    """Return k, the number of next tokens that each hypothesis needs, at most `vocab_size`."""
+    # The best 2M of a sentence are among the best 2M of each hypothesis. END and the lower ids may
+    # be excluded later.
+    return tf.minimum(2 * limits.beam_size + MIN_ID + 1, vocab_size)
 
 
 def choose(
     logits: Tensor,
     ids: Tensor,
     limits: "Limits",
-    too_short: Tensor,
+    below_min_length: Tensor,
     vocabulary: VocabularyBlocks,
-    count: Tensor | None = None,
-) -> Choices:
+    k: Tensor | None = None,
+) -> NextTokens:
     """Return the tokens that may follow each hypothesis.
 
-    Rules and sampling share one branch, so that a search without them pays for one branch only.
+    Logits processors and sampling share one branch, so a search without them runs only one branch.
 
     Args:
-        logits: (A, M, vocab_size); of an ensemble, a list of them, whose log-probabilities are
+        logits: (A, M, vocab_size). For an ensemble, a list of logits, whose log-probabilities are
             averaged.
         ids: int32 (A, M, t+1), the hypotheses, the start token first.
         limits: search settings.
-        too_short: bool (A, 1), whether hypotheses may not end yet.
-        vocabulary: the tokens that the logits are of.
-        count: int32 (), k. None: as many as a search over the whole vocabulary needs, see
-            `how_many`.
+        below_min_length: bool (A, 1), whether hypotheses are too short to end.
+        vocabulary: the vocabulary of the logits.
+        k: int32 (). Defaults to None: `num_next_tokens` of the whole vocabulary.
     """
-    if count is None:
-        count = how_many(limits, vocabulary.size)
+    if k is None:
+        k = num_next_tokens(limits, vocabulary.size)
     return tf.cond(
-        rules_ask(limits),
-        lambda: _choose_by_rules(logits, ids, limits, too_short, vocabulary, count),
-        lambda: choose_plainly(logits, limits, too_short, vocabulary, count),
+        uses_logits_processors(limits),
+        lambda: _choose_processed(logits, ids, limits, below_min_length, vocabulary, k),
+        lambda: choose_top_k(logits, limits, below_min_length, vocabulary, k),
     )
 
 
-def rules_ask(limits: "Limits") -> Tensor:
-    """Return whether a setting needs more than `choose_plainly`: bool ()."""
-    rules = tf.not_equal(limits.repetition_penalty, 1.0) | tf.greater(
-        limits.no_repeat_ngram_size, 0
+def uses_logits_processors(limits: "Limits") -> Tensor:
+    """Return whether a setting requires logits processors or sampling: bool ()."""
+    return (
+        tf.not_equal(limits.repetition_penalty, 1.0)
+        | tf.greater(limits.no_repeat_ngram_size, 0)
+        | tf.greater(limits.temperature, 0.0)
     )
-    return rules | tf.greater(limits.temperature, 0.0)
 
 
-def choose_plainly(
+def choose_top_k(
     logits: Tensor,
     limits: "Limits",
-    too_short: Tensor,
+    below_min_length: Tensor,
     vocabulary: VocabularyBlocks,
-    count: Tensor,
-    hidden: Tensor | None = None,
-) -> Choices:
-    """Return the same as `choose`, for settings without rules and sampling.
+    k: Tensor,
+    candidate_mask: Tensor | None = None,
+) -> NextTokens:
+    """Return the same as `choose`, without logits processors and sampling.
 
     Args:
-        logits: see `choose`; with a shortlist, those of the candidates (A, M, n), and the result
-            has places among these for `tokens`.
+        logits: see `choose`. With a shortlist, logits (A, M, n) of the candidates; the returned
+            ids are then indices of candidates.
         limits: see `choose`.
-        too_short: see `choose`.
-        vocabulary: see `choose`; with a shortlist, the candidates.
-        count: see `choose`.
-        hidden: with a shortlist, float32 (A, 1, n), see `Candidates`.
+        below_min_length: see `choose`.
+        vocabulary: see `choose`. With a shortlist, the candidates.
+        k: see `choose`.
+        candidate_mask: with a shortlist, float32 (A, 1, n), see `Candidates`.
     """
-    if hidden is None:
+    if candidate_mask is None:
         log_probs = mean_log_probs(logits)
     else:
-        faint = tf.nest.map_structure(
-            lambda part: tf.cast(part, tf.float32) + hidden * FAINT, logits
+        masked = tf.nest.map_structure(
+            lambda part: tf.cast(part, tf.float32) + candidate_mask * MASK_SCALE,
+            logits,
         )
-        log_probs = mean_log_probs(faint) + hidden
-    return _best(log_probs, _least_allowed(too_short), limits, vocabulary, count)
+        log_probs = mean_log_probs(masked) + candidate_mask
+    return _best(log_probs, _min_allowed_id(below_min_length), limits, vocabulary, k)
 
 
-def _choose_by_rules(
+def _choose_processed(
     logits: Tensor,
     ids: Tensor,
     limits: "Limits",
-    too_short: Tensor,
+    below_min_length: Tensor,
     vocabulary: VocabularyBlocks,
-    count: Tensor,
-) -> Choices:
-    least_id = _least_allowed(too_short)
-    present = _marked(ids, limits.beam_size, vocabulary.size)
+    k: Tensor,
+) -> NextTokens:
+    """Return the same as `choose`, with logits processors and sampling."""
+    min_id = _min_allowed_id(below_min_length)
+    present = _token_mask(ids, limits.beam_size, vocabulary.size)
     factor = limits.repetition_penalty
-    penalised = tf.nest.map_structure(
-        lambda part: _penalise_repetition(part, present, factor),
+    penalized = tf.nest.map_structure(
+        lambda part: _penalize_repetition(part, present, factor),
         logits,
     )
-    log_probs = mean_log_probs(penalised)
+    log_probs = mean_log_probs(penalized)
     allowed = _forbid_repeated_ngrams(log_probs, ids, limits, vocabulary.size)
     position = tf.shape(ids)[2] - 1
     return tf.cond(
         tf.greater(limits.temperature, 0.0),
-        lambda: _drawn(log_probs, allowed, least_id, count, position, limits, vocabulary.size),
-        lambda: _best(allowed, least_id, limits, vocabulary, count),
+        lambda: _sample(log_probs, allowed, min_id, k, position, limits, vocabulary.size),
+        lambda: _best(allowed, min_id, limits, vocabulary, k),
     )
 
 
-def _least_allowed(too_short: Tensor) -> Tensor:
-    """Return the lowest id that may be chosen, (A, 1, 1): those below are impossible."""
-    return tf.where(too_short, END_ID + 1, LEAST_ID)[:, :, None]
+def _min_allowed_id(below_min_length: Tensor) -> Tensor:
+    """Return the lowest id that is not excluded, int32 (A, 1, 1)."""
+    return tf.where(below_min_length, END_ID + 1, MIN_ID)[:, :, None]
 
 
 def _best(
     log_probs: Tensor,
-    least_id: Tensor,
+    min_id: Tensor,
     limits: "Limits",
     vocabulary: VocabularyBlocks,
-    count: Tensor,
-) -> Choices:
-    """Return the best tokens, with their log-probabilities."""
+    k: Tensor,
+) -> NextTokens:
+    """Return the k tokens with the greatest log-probabilities."""
     # Not the shape of the logits, which would be read at every step.
-    shape = [-1, limits.beam_size, count]
-    best, tokens = (tf.reshape(part, shape) for part in _top(log_probs, vocabulary, count))
-    return Choices(tf.where(tokens < least_id, IMPOSSIBLE, best), tokens)
+    shape = [-1, limits.beam_size, k]
+    best, ids = (tf.reshape(part, shape) for part in _top_k(log_probs, vocabulary, k))
+    return NextTokens(tf.where(ids < min_id, NEG_INF, best), ids)
 
 
-def _top(values: Tensor, vocabulary: VocabularyBlocks, count: Tensor) -> Tensor:
-    """Return the `count` greatest of values (…, vocab_size), and their tokens: (N, count) each.
+def _top_k(values: Tensor, vocabulary: VocabularyBlocks, k: Tensor) -> Tensor:
+    """Return the k greatest of values (…, vocab_size), and their ids: (N, k) each.
 
-    The greatest values are in the blocks with the greatest maxima. To search only these is three
-    times as fast.
+    The greatest values are in the blocks with the greatest maxima. Searching only these blocks is
+    three times as fast.
     """
-    width, size = vocabulary
-    if size is None:
-        return tf.math.top_k(tf.reshape(values, [-1, width]), k=count)
-    blocks, searched = (
-        tf.reshape(values, [-1, width // size, size]),
-        tf.minimum(count, width // size),
+    vocab_size, block_size = vocabulary
+    if block_size is None:
+        return tf.math.top_k(tf.reshape(values, [-1, vocab_size]), k=k)
+    blocks = tf.reshape(values, [-1, vocab_size // block_size, block_size])
+    num_blocks = tf.minimum(k, vocab_size // block_size)
+    block_ids = tf.math.top_k(  # (N, num_blocks)
+        tf.reduce_max(blocks, axis=-1),
+        k=num_blocks,
+    ).indices
+    searched = tf.reshape(
+        tf.gather(blocks, block_ids, batch_dims=1),
+        [-1, num_blocks * block_size],
     )
-    chosen = tf.math.top_k(tf.reduce_max(blocks, axis=-1), k=searched).indices  # (N, c)
-    among = tf.reshape(tf.gather(blocks, chosen, batch_dims=1), [-1, searched * size])
-    best, places = tf.math.top_k(among, k=count)
-    nth = places // size  # of the chosen blocks
-    return best, places + (tf.gather(chosen, nth, batch_dims=1) - nth) * size
+    best, indices = tf.math.top_k(searched, k=k)
+    rank = indices // block_size  # of the block, in `block_ids`
+    return best, indices + (tf.gather(block_ids, rank, batch_dims=1) - rank) * block_size
 
 
-def _drawn(
+def _sample(
     log_probs: Tensor,
     allowed: Tensor,
-    least_id: Tensor,
-    count: Tensor,
+    min_id: Tensor,
+    k: Tensor,
     position: Tensor,
     limits: "Limits",
     vocab_size: Tensor,
-) -> Choices:
-    """Draw one token for each hypothesis; the other choices are impossible.
+) -> NextTokens:
+    """Sample one token for each hypothesis. The log-probability of the other k - 1 is `NEG_INF`.
 
-    The largest of log-probabilities / temperature plus Gumbel noise is a draw from their softmax.
+    The largest of log-probabilities / temperature plus Gumbel noise is a sample from their softmax.
     """
-    possible = tf.range(vocab_size) >= least_id
-    tempered = tf.where(possible, allowed, IMPOSSIBLE) / limits.temperature
-    kept = tempered >= _least_kept(tempered, limits.top_k, limits.top_p, vocab_size)
+    possible = tf.range(vocab_size) >= min_id
+    scaled = tf.where(possible, allowed, NEG_INF) / limits.temperature
+    eligible = scaled >= _sampling_threshold(
+        scaled,
+        limits.top_k,
+        limits.top_p,
+        vocab_size,
+    )
     uniform = _uniform(limits.seed, position, tf.shape(allowed)[1], vocab_size)
     noise = -tf.math.log(-tf.math.log(uniform))  # (M, vocab_size)
-    # (A, M, 1)
-    token = tf.argmax(tf.where(kept, tempered + noise, IMPOSSIBLE), axis=-1, output_type=tf.int32)[
-        :, :, None
-    ]
+    noisy = tf.where(eligible, scaled + noise, NEG_INF)
+    token = tf.argmax(noisy, axis=-1, output_type=tf.int32)[:, :, None]  # (A, M, 1)
     log_prob = tf.gather(log_probs, token, batch_dims=2)
-    rest = [[0, 0], [0, 0], [0, count - 1]]
-    return Choices(tf.pad(log_prob, rest, constant_values=IMPOSSIBLE), tf.pad(token, rest))
+    rest = [[0, 0], [0, 0], [0, k - 1]]
+    return NextTokens(tf.pad(log_prob, rest, constant_values=NEG_INF), tf.pad(token, rest))
 
 
-def _least_kept(scores: Tensor, top_k: Tensor, top_p: Tensor, vocab_size: Tensor) -> Tensor:
-    """Return the smallest score (A, M, 1) among the best `top_k` tokens and among the fewest whose
-    probabilities reach `top_p`.
+def _sampling_threshold(scores: Tensor, top_k: Tensor, top_p: Tensor, vocab_size: Tensor) -> Tensor:
+    """Return the lowest score that may be sampled, (A, M, 1).
+
+    It is the lowest among the best `top_k` tokens and among the fewest tokens whose probabilities
+    reach `top_p`.
     """
     descending = tf.math.top_k(scores, k=vocab_size).values
-    before = tf.cumsum(tf.nn.softmax(descending), axis=-1, exclusive=True)
-    among = tf.range(vocab_size) < tf.where(tf.greater(top_k, 0), top_k, vocab_size)
+    cumulative = tf.cumsum(tf.nn.softmax(descending), axis=-1, exclusive=True)
+    in_top_k = tf.range(vocab_size) < tf.where(tf.greater(top_k, 0), top_k, vocab_size)
+    eligible = in_top_k & (cumulative < top_p)
     return tf.reduce_min(
-        tf.where(
-            among & (before < top_p), descending, tf.reduce_max(descending, axis=-1, keepdims=True)
-        ),
+        tf.where(eligible, descending, tf.reduce_max(descending, axis=-1, keepdims=True)),
         axis=-1,
         keepdims=True,
     )
 
 
-def _uniform(seed: Tensor, position: Tensor, hypotheses: Tensor, vocab_size: Tensor) -> Tensor:
-    """Return pseudo-random float32 (M, vocab_size) in (0, 1) that depend only on the seed, the
-    position and their indices.
+def _uniform(seed: Tensor, position: Tensor, beams: Tensor, vocab_size: Tensor) -> Tensor:
+    """Return pseudo-random float32 (M, vocab_size) in (0, 1).
 
-    Runtimes' own generators differ: exported files have the seed as an input and must draw the same
-    tokens as Keras. These are quadratic maps modulo a prime, in 64-bit integers that cannot
-    overflow.
+    They depend only on the seed, the position and their indices. The random generators of the
+    runtimes differ, but exported files take the seed as an input and must sample the same tokens
+    as Keras. These are quadratic maps modulo a prime, in 64-bit integers that cannot overflow.
     """
     start = tf.cast(seed, tf.int64) * 7_919 + tf.cast(position, tf.int64) * 104_729
-    place = tf.range(hypotheses)[:, None] * vocab_size + tf.range(vocab_size)[None, :]
-    x = tf.math.floormod(start, PRIME) + tf.cast(place, tf.int64)
+    index = tf.range(beams)[:, None] * vocab_size + tf.range(vocab_size)[None, :]
+    x = tf.math.floormod(start, PRIME) + tf.cast(index, tf.int64)
     for factor, addend in (
         (1_103_515_245, 12_345),
         (1_664_525, 1_013_904_223),
@@ -250,13 +256,18 @@ def _uniform(seed: Tensor, position: Tensor, hypotheses: Tensor, vocab_size: Ten
     return (tf.cast(tf.math.floormod(x, 2**24), tf.float32) + 0.5) / 2**24
 
 
-def _penalise_repetition(logits: Tensor, present: Tensor, factor: Tensor) -> Tensor:
+def _penalize_repetition(logits: Tensor, present: Tensor, factor: Tensor) -> Tensor:
     """Lower the logits (A, M, V) of tokens that are present in a hypothesis, bool (A, M, V).
 
-    Positive ones are divided by the factor, others multiplied (arXiv:1909.05858, section 4.1).
+    Positive logits are divided by the factor, others multiplied (arXiv:1909.05858, section 4.1).
     """
-    logits, factor = tf.cast(logits, tf.float32), tf.cast(factor, tf.float32)
-    return tf.where(present, tf.where(logits > 0, logits / factor, logits * factor), logits)
+    logits = tf.cast(logits, tf.float32)
+    factor = tf.cast(factor, tf.float32)
+    return tf.where(
+        present,
+        tf.where(logits > 0, logits / factor, logits * factor),
+        logits,
+    )
 
 
 def _forbid_repeated_ngrams(
@@ -265,34 +276,44 @@ def _forbid_repeated_ngrams(
     limits: "Limits",
     vocab_size: Tensor,
 ) -> Tensor:
-    """Exclude the tokens that would complete an n-gram which a hypothesis already has; a size of 0
-    excludes none.
+    """Exclude the tokens that would complete an n-gram that a hypothesis already contains.
+
+    With an n-gram size of 0, no token is excluded.
     """
     size = limits.no_repeat_ngram_size
-    length, known = tf.shape(ids)[2], tf.maximum(size - 1, 0)
-    # With padding before the first token there are as many n-grams as tokens. It matches nothing:
-    # the latest n-gram has less of it.
-    longer = tf.pad(ids, [[0, 0], [0, 0], [known, 0]], constant_values=PAD_ID)
-    places = tf.range(length)[:, None] + tf.range(known)[None, :]  # (n-grams, size - 1)
+    length = tf.shape(ids)[2]
+    context_size = tf.maximum(size - 1, 0)
+    # With padding before the first token, there is one n-gram for each token. The padding matches
+    # nothing: the latest n-gram contains less of it.
+    padded = tf.pad(ids, [[0, 0], [0, 0], [context_size, 0]], constant_values=PAD_ID)
+    # (n-grams, size - 1)
+    indices = tf.range(length)[:, None] + tf.range(context_size)[None, :]
     different = tf.cast(
-        tf.not_equal(tf.gather(longer, places, axis=2), longer[:, :, None, length:]), tf.int32
+        tf.not_equal(tf.gather(padded, indices, axis=2), padded[:, :, None, length:]),
+        tf.int32,
     )
-    # (A, M, n-grams, size): onnxruntime does not sum over nothing.
+    # (A, M, n-grams, size): onnxruntime cannot sum over an empty axis.
     different = tf.pad(different, [[0, 0], [0, 0], [0, 0], [0, 1]])
     same = tf.equal(tf.reduce_sum(different, axis=-1), 0)  # (A, M, n-grams)
-    completing = tf.where(same & tf.greater(size, 0), ids, vocab_size)
-    return tf.where(_marked(completing, limits.beam_size, vocab_size), IMPOSSIBLE, log_probs)
+    banned = tf.where(same & tf.greater(size, 0), ids, vocab_size)
+    return tf.where(_token_mask(banned, limits.beam_size, vocab_size), NEG_INF, log_probs)
 
 
-def _marked(tokens: Tensor, beams: Tensor, vocab_size: Tensor) -> Tensor:
-    """Return which tokens of the vocabulary are among tokens (A, M, n): bool (A, M, vocab_size).
+def _token_mask(ids: Tensor, beams: Tensor, vocab_size: Tensor) -> Tensor:
+    """Return which tokens of the vocabulary are in ids (A, M, n): bool (A, M, vocab_size).
 
-    M is `beams`. The id vocab_size marks none.
+    M is `beams`. The id vocab_size stands for no token.
     """
-    rows = tf.shape(tokens)[0] * beams
-    flat = tf.reshape(tokens, [rows, -1])  # (A*M, n)
-    # (A*M, n, 2)
-    places = tf.stack([tf.broadcast_to(tf.range(rows)[:, None], tf.shape(flat)), flat], axis=-1)
+    num_rows = tf.shape(ids)[0] * beams
+    flat = tf.reshape(ids, [num_rows, -1])  # (A*M, n)
+    indices = tf.stack(  # (A*M, n, 2)
+        [tf.broadcast_to(tf.range(num_rows)[:, None], tf.shape(flat)), flat],
+        axis=-1,
+    )
     ones = tf.ones(tf.shape(flat), tf.float32)
-    marks = tf.tensor_scatter_nd_update(tf.zeros([rows, vocab_size + 1]), places, ones)
-    return tf.reshape(marks[:, :vocab_size] > 0, [-1, beams, vocab_size])
+    mask = tf.tensor_scatter_nd_update(
+        tf.zeros([num_rows, vocab_size + 1]),
+        indices,
+        ones,
+    )
+    return tf.reshape(mask[:, :vocab_size] > 0, [-1, beams, vocab_size])

@@ -1,6 +1,4 @@
-"""Scoring of given pairs in one full masked pass: the log-probability of each target token, and its
-attention weights.
-"""
+"""Scoring of pairs in one full masked pass: log-probabilities of target tokens, and attention."""
 
 from typing import NamedTuple
 
@@ -15,8 +13,7 @@ class Scores(NamedTuple):
     """The scores of the target ids (B, T) of pairs."""
 
     token_log_probs: Tensor  # float32 (B, T)
-    # float32 (B, L, H, T, S): the weights with which each token was predicted, in the decoder's
-    # layers and heads.
+    # float32 (B, L, H, T, S): the attention of each prediction, in the decoder's layers and heads.
     attention: Tensor
 
     @property
@@ -40,8 +37,8 @@ def score_translations(model: TokenModel, source: Tensor, target: Tensor) -> Sco
 def score_continuations(model: TokenModel, prompt: Tensor, target: Tensor) -> Scores:
     """Score continuations; attention is the self-attention.
 
-    It goes to P + T tokens: the start token, the prompt, and the target without its last token,
-    with no padding between them.
+    The attention is to P + T tokens: the start token, the prompt, and the target without its last
+    token, with no padding between them.
 
     Args:
         model: without an encoder.
@@ -50,22 +47,28 @@ def score_continuations(model: TokenModel, prompt: Tensor, target: Tensor) -> Sc
     """
     rows = _after_start(join(prompt, target))[:, : model.config.max_length]  # (B, P+T)
     decoded = model.decode(rows, training=False)
-    # The output at the prompt's last token predicts the target's first.
-    # (B, T)
-    places = tf.minimum(
-        count_tokens(prompt)[:, None] + tf.range(tf.shape(target)[1]), tf.shape(rows)[1] - 1
+    # The output at the prompt's last token predicts the target's first token.
+    positions = tf.minimum(  # (B, T)
+        count_tokens(prompt)[:, None] + tf.range(tf.shape(target)[1]),
+        tf.shape(rows)[1] - 1,
     )
     # (B, P+T, L, H, P+T)
-    by_time = tf.transpose(tf.stack(decoded.self_weights, axis=1), [0, 3, 1, 2, 4])
+    attention = tf.transpose(tf.stack(decoded.self_weights, axis=1), [0, 3, 1, 2, 4])
     # (B, L, H, T, P+T)
-    attention = tf.transpose(tf.gather(by_time, places, batch_dims=1), [0, 2, 3, 1, 4])
-    return _scores(model, tf.gather(decoded.output, places, batch_dims=1), attention, target)
+    attention = tf.transpose(
+        tf.gather(attention, positions, batch_dims=1),
+        [0, 2, 3, 1, 4],
+    )
+    return _scores(model, tf.gather(decoded.output, positions, batch_dims=1), attention, target)
 
 
 def _scores(model: TokenModel, decoded: Tensor, attention: Tensor, target: Tensor) -> Scores:
     """Score the target from the decoder's outputs (B, T, D) that predict it."""
     # Not ReduceLogSumExp, which is many times slower in onnxruntime.
-    return Scores(tf.gather(mean_log_probs(model.logits(decoded)), target, batch_dims=2), attention)
+    return Scores(
+        tf.gather(mean_log_probs(model.logits(decoded)), target, batch_dims=2),
+        attention,
+    )
 
 
 def _after_start(ids: Tensor) -> Tensor:
@@ -84,13 +87,16 @@ def without_end(ids: Tensor) -> Tensor:
 
 
 def join(first: Tensor, second: Tensor) -> Tensor:
-    """Return rows (B, S+T) with the tokens of (B, S), then those of (B, T), then all padding."""
-    length, total = tf.shape(first)[1], tf.shape(first)[1] + tf.shape(second)[1]
-    given, places = count_tokens(first)[:, None], tf.range(total)[None, :]
-    # Its last column is padding.
+    """Join the tokens of (B, S) and the tokens of (B, T) to rows (B, S+T), padded at the end."""
+    length = tf.shape(first)[1]
+    total = tf.shape(first)[1] + tf.shape(second)[1]
+    first_lengths = count_tokens(first)[:, None]
+    columns = tf.range(total)[None, :]
+    # The last column is padding.
     both = tf.pad(tf.concat([first, second], axis=1), [[0, 0], [0, 1]])
-    return tf.gather(
-        both,
-        tf.where(places < given, places, tf.minimum(places - given + length, total)),
-        batch_dims=1,
+    columns = tf.where(
+        columns < first_lengths,
+        columns,
+        tf.minimum(columns - first_lengths + length, total),
     )
+    return tf.gather(both, columns, batch_dims=1)

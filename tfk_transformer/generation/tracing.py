@@ -1,6 +1,4 @@
-"""The one way in which this library turns Python functions over tensors into TensorFlow
-functions.
-"""
+"""Conversion of Python functions over tensors to TensorFlow functions."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,12 +12,11 @@ TEXTS_SPEC = tf.TensorSpec([None], tf.string)  # a list of texts
 
 
 def trace_once(function: Callable[..., Any], specs: Sequence[Tensor]) -> Callable[..., Any]:
-    """Return the TensorFlow function of a Python function, traced once for inputs of these specs at
-    its first call.
+    """Return a TensorFlow function that is traced once, at its first call.
 
     Args:
-        function: a function from tensors to tensors.
-        specs: one `tf.TensorSpec`, or structure of them, for each input.
+        function: a Python function from tensors to tensors.
+        specs: one `tf.TensorSpec`, or structure of specs, for each input.
     """
     return tf.function(function, autograph=False, input_signature=specs)
 

@@ -1,6 +1,4 @@
-"""Translation and scoring with a model as TensorFlow functions, which `Translator` runs and exports
-contain.
-"""
+"""TensorFlow functions for translation and scoring, which `Translator` runs and exports contain."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -12,7 +10,7 @@ from tfk_transformer.constants import PAD_ID
 from tfk_transformer.data.shortlist import Shortlist
 from tfk_transformer.generation.beam_search import Hypotheses, Limits, SearchInputs, beam_search
 from tfk_transformer.generation.candidates import find_candidates
-from tfk_transformer.generation.next_token import IMPOSSIBLE, VocabularyBlocks
+from tfk_transformer.generation.next_token import NEG_INF, VocabularyBlocks
 from tfk_transformer.generation.scoring import (
     Scores,
     count_tokens,
@@ -62,9 +60,9 @@ class TranslationFunctions:
         model: a built model; its weights are read at run time.
         source_tokenizer: the tokenizer of the source texts.
         target_tokenizer: the tokenizer of the translations.
-        shortlist: the tokens that a search may choose. None: all. Scoring and prefixes use the
-            whole vocabulary.
-        vocabulary: the target vocabulary. None: of the size that the model's configuration has.
+        shortlist: the tokens that a search may choose. Defaults to None: all. Scoring and prefixes
+            use the whole vocabulary.
+        vocabulary: the target vocabulary. Defaults to None: its size is in the configuration.
     """
 
     def __init__(
@@ -82,85 +80,95 @@ class TranslationFunctions:
         self.vocabulary = vocabulary or VocabularyBlocks.of(model.config.target_vocab_size)
 
     def generate(
-        self, source: Tensor, limits: Limits, use_cache: bool = True, prefix: Tensor | None = None
+        self,
+        source: Tensor,
+        limits: Limits,
+        use_cache: bool = True,
+        prefix: Tensor | None = None,
     ) -> Hypotheses:
         """Translate ids.
 
         Args:
             source: int32 (B, S), tokens and end token, padded.
             limits: search settings, as tensors or numbers.
-            use_cache: whether a step computes only the last position, or the whole prefix again.
+            use_cache: whether a step computes only the last position, not all positions again.
             prefix: int32 (B, P), or (1, P) for all sources: forced first tokens, padded; an end
                 token counts as padding. Neither the score nor the length limits include it.
 
         Returns:
             int32 ids (B, n_best, T), the prefix included, and float32 scores (B, n_best).
         """
-        lengths, fits, ids = self._readable(source)
-        possible = _possible(limits)
-        fits &= _known(prefix, self.model.config.target_vocab_size)
-        prefix, given = _prefix_of_each(prefix, tf.shape(source)[0])
-        room = self._room(ids)
-        fits &= (given < room)[:, None]
-        longest = tf.minimum(possible.longest(lengths) + given, room)
+        lengths, fits, ids = self._readable_rows(source)
+        clipped = _clip_beams(limits)
+        fits &= _in_vocabulary(prefix, self.model.config.target_vocab_size)
+        prefix, prefix_lengths = _broadcast_prefix(prefix, tf.shape(source)[0])
+        max_new_tokens = self._max_new_tokens(ids)
+        fits &= (prefix_lengths < max_new_tokens)[:, None]
+        max_lengths = tf.minimum(clipped.max_lengths(lengths) + prefix_lengths, max_new_tokens)
         prefix = tf.where(fits, prefix, PAD_ID)
-        found = _filled(
-            self._search(ids, longest, possible, use_cache, prefix), tf.maximum(limits.n_best, 1)
+        hypotheses = _pad_hypotheses(
+            self._search(ids, max_lengths, clipped, use_cache, prefix),
+            tf.maximum(limits.n_best, 1),
         )
         translated = fits & (lengths > 1)[:, None]
         empty = tf.where(fits, 0.0, float("nan"))  # (B, 1)
         return Hypotheses(
-            tf.where(translated[:, :, None], found.ids, PAD_ID),
-            tf.where(translated, found.scores, empty),
+            tf.where(translated[:, :, None], hypotheses.ids, PAD_ID),
+            tf.where(translated, hypotheses.scores, empty),
         )
 
     def translate(
-        self, texts: Tensor, limits: Limits, use_cache: bool = True, prefix: Tensor | None = None
+        self,
+        texts: Tensor,
+        limits: Limits,
+        use_cache: bool = True,
+        prefix: Tensor | None = None,
     ) -> Translations:
         """Translate string texts (B,) to string texts (B, n_best) with float32 scores (B, n_best).
 
-        Each translation begins with the text of `prefix`, string (B,) or (1,), "" where nothing is
-        forced.
+        Each translation begins with the text of `prefix`, string (B,) or (1,), "" for no prefix.
         """
-        source = self.source_tokenizer.graph_encode(vector(texts))
-        return self._texts(self.generate(source, limits, use_cache, self._encode_prefix(prefix)))
+        source = self.source_tokenizer.graph_encode(ensure_vector(texts))
+        return self._translations(
+            self.generate(source, limits, use_cache, self._encode_prefix(prefix))
+        )
 
     def explain(
-        self, texts: Tensor, limits: Limits, use_cache: bool = True, prefix: Tensor | None = None
+        self,
+        texts: Tensor,
+        limits: Limits,
+        use_cache: bool = True,
+        prefix: Tensor | None = None,
     ) -> Explained:
-        """Translate as `translate` does, and score each token of the hypotheses in one full masked
-        pass.
-        """
-        source = self.source_tokenizer.graph_encode(vector(texts))
-        found = self.generate(source, limits, use_cache, self._encode_prefix(prefix))
-        shape = tf.shape(found.ids)
+        """Translate as `translate` does, and score each token in one full masked pass."""
+        source = self.source_tokenizer.graph_encode(ensure_vector(texts))
+        hypotheses = self.generate(source, limits, use_cache, self._encode_prefix(prefix))
+        shape = tf.shape(hypotheses.ids)
         scores = self.score_ids(
             tf.repeat(source, shape[1], axis=0),
-            tf.reshape(found.ids, [shape[0] * shape[1], shape[2]]),
+            tf.reshape(hypotheses.ids, [shape[0] * shape[1], shape[2]]),
         )
-        split = tf.nest.map_structure(
+        scores = tf.nest.map_structure(
             lambda values: tf.reshape(values, tf.concat([shape[:2], tf.shape(values)[1:]], axis=0)),
             scores,
         )
-        return Explained(self._texts(found), source, found.ids, split)
+        return Explained(self._translations(hypotheses), source, hypotheses.ids, scores)
 
     def _encode_prefix(self, prefix: Tensor | None) -> Tensor:
-        return None if prefix is None else self.target_tokenizer.graph_encode(vector(prefix))
+        return None if prefix is None else self.target_tokenizer.graph_encode(ensure_vector(prefix))
 
-    def _texts(self, found: Hypotheses) -> Translations:
-        # (B*n_best, T)
-        rows = tf.reshape(found.ids, [tf.size(found.scores), tf.shape(found.ids)[2]])
+    def _translations(self, hypotheses: Hypotheses) -> Translations:
+        ids, scores = hypotheses
+        ids = tf.reshape(ids, [tf.size(scores), tf.shape(ids)[2]])  # (B*n_best, T)
         return Translations(
-            tf.reshape(self.target_tokenizer.graph_decode(rows), tf.shape(found.scores)),
-            found.scores,
+            tf.reshape(self.target_tokenizer.graph_decode(ids), tf.shape(scores)),
+            scores,
         )
 
     def score(self, source_texts: Tensor, target_texts: Tensor) -> ScoredTexts:
-        """Score string target texts (B,) given string source texts (B,), in one full masked
-        pass.
-        """
-        target = self.target_tokenizer.graph_encode(vector(target_texts))
-        source = self.source_tokenizer.graph_encode(vector(source_texts))
+        """Score target texts given source texts, strings (B,), in one full masked pass."""
+        target = self.target_tokenizer.graph_encode(ensure_vector(target_texts))
+        source = self.source_tokenizer.graph_encode(ensure_vector(source_texts))
         return ScoredTexts(source, target, self.score_ids(source, target))
 
     def score_ids(self, source: Tensor, target: Tensor) -> Scores:
@@ -169,82 +177,108 @@ class TranslationFunctions:
         Scores at padding are 0. Where a side is longer than `max_length` or has ids outside its
         vocabulary, the whole row is NaN.
         """
-        _, source_fits, readable = self._readable(source)
+        config = self.model.config
+        _, fits, ids = self._readable_rows(source)
         fits = (
-            source_fits
-            & (count_tokens(target) <= self._room(readable))[:, None]
-            & _known(target, self.model.config.target_vocab_size)
+            fits
+            & (count_tokens(target) <= self._max_new_tokens(ids))[:, None]
+            & _in_vocabulary(target, config.target_vocab_size)
         )
-        counted = tf.where(fits, real_tokens(target), float("nan"))
-        max_length, length = self.model.config.max_length, tf.shape(target)[1]
-        scored = self._scores(readable, tf.where(fits, target, PAD_ID)[:, :max_length])
-        attention = _widen(scored.attention, [length, self._attended_length(source, target)])
+        weights = tf.where(fits, real_tokens(target), float("nan"))
+        length = tf.shape(target)[1]
+        scores = self._scores(ids, tf.where(fits, target, PAD_ID)[:, : config.max_length])
+        attention = _pad_to(scores.attention, [length, self._attended_length(source, target)])
         return Scores(
-            _widen(scored.token_log_probs, [length]) * counted,
-            attention * counted[:, None, None, :, None],
+            _pad_to(scores.token_log_probs, [length]) * weights,
+            attention * weights[:, None, None, :, None],
         )
 
     def _scores(self, source: Tensor, target: Tensor) -> Scores:
         return score_translations(self.model, source, target)
 
     def _attended_length(self, source: Tensor, target: Tensor) -> Tensor:
-        """Return S, the number of tokens that attention goes to."""
+        """Return S, the number of tokens that each token attends to."""
         return tf.shape(source)[1]
 
-    def _room(self, source: Tensor) -> Tensor:
-        """Return how many tokens (B,) the model may generate after each source (B, S)."""
+    def _max_new_tokens(self, source: Tensor) -> Tensor:
+        """Return the number of tokens (B,) that may follow each source (B, S)."""
         return tf.fill([tf.shape(source)[0]], self.model.config.max_length)
 
-    def _readable(self, ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the lengths (B,) of ids (B, S), whether the model can read them (B, 1), and the
-        ids without rows that it cannot.
-        """
+    def _readable_rows(self, ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         config = self.model.config
-        return readable(ids, config.source_vocab_size, config.max_length)
+        return readable_rows(ids, config.source_vocab_size, config.max_length)
 
     def _search(
-        self, source: Tensor, longest: Tensor, limits: Limits, use_cache: bool, prefix: Tensor
+        self,
+        source: Tensor,
+        max_lengths: Tensor,
+        limits: Limits,
+        use_cache: bool,
+        prefix: Tensor,
     ) -> Hypotheses:
-        return self._run(source, tf.not_equal(source, PAD_ID), longest, limits, use_cache, prefix)
+        return self._run(
+            source,
+            tf.not_equal(source, PAD_ID),
+            max_lengths,
+            limits,
+            use_cache,
+            prefix,
+        )
 
     def _run(
         self,
         source: Tensor,
-        real: Tensor,
-        longest: Tensor,
+        source_mask: Tensor,
+        max_lengths: Tensor,
         limits: Limits,
         use_cache: bool,
         prefix: Tensor,
     ) -> Hypotheses:
         candidates = None if self.shortlist is None else find_candidates(self.shortlist, source)
-        tokens, hidden = (
-            (None, ()) if candidates is None else (candidates.tokens, candidates.hidden)
-        )
+        tokens = None if candidates is None else candidates.tokens
+        candidate_mask = () if candidates is None else candidates.mask
         step, first_cache, memory = self.model.start_search(source, use_cache, tokens)
-        cache = first_cache(tf.size(longest))
-        read = SearchInputs(memory, real, hidden)
-        return beam_search(step, cache, read, longest, limits, prefix, candidates, self.vocabulary)
+        return beam_search(
+            step,
+            first_cache(tf.size(max_lengths)),
+            SearchInputs(memory, source_mask, candidate_mask),
+            max_lengths,
+            limits,
+            prefix,
+            candidates,
+            self.vocabulary,
+        )
 
 
 class ContinuationFunctions(TranslationFunctions):
-    """The same for a decoder-only model: the source is a prompt, and its translation the
-    continuation.
+    """The same for a decoder-only model, whose sources are prompts and translations continuations.
 
     A prompt and its continuation together have at most `max_length` tokens.
     """
 
-    def _room(self, source: Tensor) -> Tensor:
+    def _max_new_tokens(self, source: Tensor) -> Tensor:
         return self.model.config.max_length - count_tokens(without_end(source))
 
     def _search(
-        self, source: Tensor, longest: Tensor, limits: Limits, use_cache: bool, prefix: Tensor
+        self,
+        source: Tensor,
+        max_lengths: Tensor,
+        limits: Limits,
+        use_cache: bool,
+        prefix: Tensor,
     ) -> Hypotheses:
         prompts = without_end(source)
-        given, nothing_real = count_tokens(prompts), tf.zeros([tf.shape(source)[0], 0], tf.bool)
-        found = self._run(
-            source, nothing_real, longest + given, limits, use_cache, join(prompts, prefix)
+        prompt_lengths = count_tokens(prompts)
+        source_mask = tf.zeros([tf.shape(source)[0], 0], tf.bool)
+        hypotheses = self._run(
+            source,
+            source_mask,
+            max_lengths + prompt_lengths,
+            limits,
+            use_cache,
+            join(prompts, prefix),
         )
-        return found._replace(ids=_shift_left(found.ids, given))
+        return hypotheses._replace(ids=_shift_left(hypotheses.ids, prompt_lengths))
 
     def _scores(self, source: Tensor, target: Tensor) -> Scores:
         return score_continuations(self.model, without_end(source), target)
@@ -253,85 +287,82 @@ class ContinuationFunctions(TranslationFunctions):
         return tf.shape(source)[1] + tf.shape(target)[1]
 
 
-def readable(ids: Tensor, vocab_size: int, max_length: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Find the rows of int32 ids (B, S) that a model can read: at most `max_length` tokens, all of
-    its vocabulary.
+def readable_rows(ids: Tensor, vocab_size: int, max_length: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Find the rows of int32 ids (B, S) that a model can read.
+
+    They have at most `max_length` tokens, all in the vocabulary.
 
     Returns:
-        int32 lengths (B,); bool (B, 1), which rows can be read; and the ids, int32 (B, 1 to
-        max_length), all padding where they cannot.
+        int32 lengths (B,); bool (B, 1), whether a row can be read; and the ids, int32 (B, 1 to
+        max_length), with padding for the other rows.
     """
-    # onnxruntime fails on rows of nothing.
+    # onnxruntime fails on rows without columns.
     ids = tf.pad(ids, [[0, 0], [0, tf.cast(tf.equal(tf.shape(ids)[1], 0), tf.int32)]])
     lengths = tf.math.count_nonzero(ids, axis=1, dtype=tf.int32)
-    known = tf.reduce_all((ids >= 0) & (ids < vocab_size), axis=1)
-    fits = (known & (lengths <= max_length))[:, None]
+    in_vocabulary = tf.reduce_all((ids >= 0) & (ids < vocab_size), axis=1)
+    fits = (in_vocabulary & (lengths <= max_length))[:, None]
     return lengths, fits, tf.where(fits, ids, PAD_ID)[:, :max_length]
 
 
-def vector(texts: Tensor) -> Tensor:
-    """Refuse anything but one list of texts: TensorFlow does not check ranks when a SavedModel is
-    called.
-    """
+def ensure_vector(texts: Tensor) -> Tensor:
+    """Check that texts have rank 1, which TensorFlow does not check when it calls a SavedModel."""
     return tf.ensure_shape(texts, [None])
 
 
-def _possible(limits: Limits) -> Limits:
+def _clip_beams(limits: Limits) -> Limits:
     """Return limits that a search supports: from 1 to `beam_size` hypotheses."""
     beam_size = tf.maximum(limits.beam_size, 1)
-    return limits._replace(
-        beam_size=beam_size, n_best=tf.minimum(tf.maximum(limits.n_best, 1), beam_size)
+    n_best = tf.minimum(tf.maximum(limits.n_best, 1), beam_size)
+    return limits._replace(beam_size=beam_size, n_best=n_best)
+
+
+def _pad_hypotheses(hypotheses: Hypotheses, n_best: Tensor) -> Hypotheses:
+    """Add blank hypotheses up to n_best."""
+    missing = [0, n_best - tf.shape(hypotheses.scores)[1]]
+    return Hypotheses(
+        tf.pad(hypotheses.ids, [[0, 0], missing, [0, 0]], constant_values=PAD_ID),
+        tf.pad(hypotheses.scores, [[0, 0], missing], constant_values=NEG_INF),
     )
 
 
-def _filled(found: Hypotheses, n_best: Tensor) -> Hypotheses:
-    """Add blank hypotheses up to n_best."""
-    missing = [0, n_best - tf.shape(found.scores)[1]]
-    ids = tf.pad(found.ids, [[0, 0], missing, [0, 0]], constant_values=PAD_ID)
-    return Hypotheses(ids, tf.pad(found.scores, [[0, 0], missing], constant_values=IMPOSSIBLE))
-
-
-def _known(ids: Tensor | None, vocab_size: int) -> Tensor:
-    """Return which rows of ids (B, T) have only tokens of the vocabulary: bool (B, 1); all rows if
-    ids is None.
-    """
+def _in_vocabulary(ids: Tensor | None, vocab_size: int) -> Tensor:
+    """Return whether all ids of each row (B, T) are in the vocabulary: bool (B, 1), or True."""
     if ids is None:
         return True
     ids = tf.pad(ids, [[0, 0], [0, 1]])  # onnxruntime's ReduceAll over nothing is false
     return tf.reduce_all((ids >= 0) & (ids < vocab_size), axis=1, keepdims=True)
 
 
-def _prefix_of_each(prefix: Tensor | None, batch: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the prefix (B, P) of each row, without end tokens and excess padding, and its length
-    (B,).
+def _broadcast_prefix(prefix: Tensor | None, batch_size: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the prefix (B, P) of each row, and its length (B,).
+
+    End tokens and padding beyond the longest prefix are removed.
     """
     if prefix is None:
-        return tf.zeros([batch, 0], tf.int32), tf.zeros([batch], tf.int32)
+        return tf.zeros([batch_size, 0], tf.int32), tf.zeros([batch_size], tf.int32)
     prefix = without_end(prefix)
-    given = tf.pad(count_tokens(prefix), [[1, 0]])  # onnxruntime has no maximum of nothing
-    prefix = prefix[:, : tf.reduce_max(given)]
-    return tf.broadcast_to(prefix, [batch, tf.shape(prefix)[1]]), tf.broadcast_to(
-        given[1:], [batch]
-    )
+    lengths = tf.pad(count_tokens(prefix), [[1, 0]])  # onnxruntime has no maximum of an empty axis
+    prefix = prefix[:, : tf.reduce_max(lengths)]
+    prefix = tf.broadcast_to(prefix, [batch_size, tf.shape(prefix)[1]])
+    return prefix, tf.broadcast_to(lengths[1:], [batch_size])
 
 
-def _widen(values: Tensor, lengths: Sequence[Tensor]) -> Tensor:
+def _pad_to(values: Tensor, lengths: Sequence[Tensor]) -> Tensor:
     """Pad the last axes of values to `lengths` with zeros."""
     missing = [
-        length - tf.shape(values)[axis - len(lengths)] for axis, length in enumerate(lengths)
+        [0, length - tf.shape(values)[axis]] for axis, length in enumerate(lengths, -len(lengths))
     ]
-    return tf.pad(
-        values,
-        [*[[0, 0]] * (values.shape.rank - len(lengths)), *([0, number] for number in missing)],
-    )
+    return tf.pad(values, [*[[0, 0]] * (values.shape.rank - len(lengths)), *missing])
 
 
-def _shift_left(ids: Tensor, places: Tensor) -> Tensor:
-    """Drop the first `places` (B,) tokens of every row of ids (B, n, T); padding comes in from the
-    right.
-    """
+def _shift_left(ids: Tensor, counts: Tensor) -> Tensor:
+    """Drop the first `counts` (B,) tokens of every row of ids (B, n, T), and pad at the end."""
     length = tf.shape(ids)[2]
-    wanted = tf.range(length)[None, :] + places[:, None]  # (B, T)
-    # (B, T, n)
-    by_time = tf.gather(tf.transpose(ids, [0, 2, 1]), tf.minimum(wanted, length - 1), batch_dims=1)
-    return tf.transpose(tf.where((wanted < length)[:, :, None], by_time, PAD_ID), [0, 2, 1])
+    columns = tf.range(length)[None, :] + counts[:, None]  # (B, T)
+    ids = tf.gather(  # (B, T, n)
+        tf.transpose(ids, [0, 2, 1]),
+        tf.minimum(columns, length - 1),
+        batch_dims=1,
+    )
+    ids = tf.where((columns < length)[:, :, None], ids, PAD_ID)
+    return tf.transpose(ids, [0, 2, 1])

@@ -1,4 +1,4 @@
-"""Terms whose translation is given: found in source texts, and forced into translations.
+"""Glossaries: find their terms in source texts, and force the translations of the terms.
 
 Imports `documents`, `config` and the modules of the library's root.
 """

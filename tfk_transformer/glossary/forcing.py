@@ -1,88 +1,83 @@
-"""Translations that contain given terms, by searches with forced beginnings.
+"""Force terms into translations, by searches with forced prefixes.
 
-A term that a translation lacks is tried in every place between its words: the words before the
-place and the term are the forced beginning of another search, which finds the rest. The most
-probable result stays. This searches more places than grid beam search (Hokamp and Liu 2017) and
-dynamic beam allocation (Post and Vilar 2018) can keep in a beam. It needs no graph of its own, so
-that every runtime finds the same translations, and a translation that has its terms anyway stays as
-it is.
+A missing term is tried at every position between the words of the translation: the words before
+the position and the term are the forced prefix of another search, which finds the rest. The most
+probable result is used. This searches more positions than grid beam search (Hokamp and Liu 2017)
+and dynamic beam allocation (Post and Vilar 2018) can hold in a beam. It needs no separate graph, so
+all runtimes find the same translations. A translation that has its terms anyway is not changed.
 """
 
+import itertools
 from collections import Counter
 from collections.abc import Sequence
 from typing import Generic, NamedTuple, TypeVar
 
-from tfk_transformer.documents.words import words
+from tfk_transformer.documents.words import word_spans
 
-Found = TypeVar("Found")
+TranslationT = TypeVar("TranslationT")
 OPENING = "([{\"'«„“‘¿¡-/"  # marks that a word follows without a blank
 
 
 class Candidate(NamedTuple):
-    """A forced beginning that ends with a term."""
+    """A forced prefix that ends with a term."""
 
     term: str
     start: int  # of the term
     prefix: str
 
 
-class Best(NamedTuple, Generic[Found]):
+class ScoredCandidate(NamedTuple, Generic[TranslationT]):
     """A candidate with its translation."""
 
     candidate: Candidate
-    found: Found
-    score: float  # of the whole translation, the forced beginning included
+    translation: TranslationT
+    score: float  # of the whole translation, including the forced prefix
 
 
-def missing(wanted: Sequence[str], text: str, placed: Sequence[str] = ()) -> list[str]:
-    """Return the terms that a text lacks, those that it has too rarely included. Upper and lower
-    case are the same.
+def missing_terms(terms: Sequence[str], text: str, placed: Sequence[str] = ()) -> list[str]:
+    """Return the terms that occur less often in a text than in `terms`, ignoring case.
 
     Args:
-        wanted: terms.
+        terms: the expected terms, each as often as it is expected.
         text: a translation.
-        placed: terms that were forced into it. They count even if the search went on with further
-            letters of their last word.
+        placed: terms that were forced into it. They count even if the search extended their last
+            word by further letters.
+
+    Returns:
+        The missing terms, each as often as it is missing.
     """
     forced = Counter(placed)
-    lacking = {
-        term: count - max(_count(term, text), forced[term])
-        for term, count in Counter(wanted).items()
-    }
-    return [term for term, count in lacking.items() for _ in range(count)]
+    missing = Counter(terms)
+    for term in missing:
+        missing[term] -= max(_count(term.casefold(), text.casefold()), forced[term])
+    return list(missing.elements())
 
 
 def _count(term: str, text: str) -> int:
-    """Return how often a term stands in a text as whole words."""
-    text, term = text.casefold(), term.casefold()
-    places = words(text, range(len(text)))
-    starts, ends = {start for start, _ in places}, {end for _, end in places}
-    return sum(text.startswith(term, start) and start + len(term) in ends for start in starts)
+    """Return how often a term occurs in a text as whole words."""
+    spans = word_spans(text, range(len(text)))
+    ends = {end for _, end in spans}
+    return sum(text.startswith(term, start) and start + len(term) in ends for start, _ in spans)
 
 
-def candidates(lacking: Sequence[str], text: str, forced: str) -> list[Candidate]:
-    """Return the forced beginnings with one of the terms, at every place between the words of a
-    text that is not forced already.
+def candidates(terms: Sequence[str], text: str, forced: str) -> list[Candidate]:
+    """Return the forced prefixes with one of the terms, at every position between words.
 
     Args:
-        lacking: the terms that the text lacks.
+        terms: the terms that the text lacks.
         text: a translation.
-        forced: its forced beginning.
+        forced: its forced prefix, in which no term is placed.
     """
-    starts = [start for start, _ in words(text, range(len(text))) if start >= len(forced)]
-    made = [
-        _candidate(term, text[:start], text)
-        for term in dict.fromkeys(lacking)
-        for start in [*starts, len(text)]
-    ]
-    return list(dict.fromkeys(made))
+    starts = [start for start, _ in word_spans(text, range(len(text))) if start >= len(forced)]
+    pairs = itertools.product(dict.fromkeys(terms), [*starts, len(text)])
+    return list(dict.fromkeys(_candidate(term, text[:start], text) for term, start in pairs))
 
 
 def _candidate(term: str, head: str, text: str) -> Candidate:
-    """Return the beginning `head` of a text with a term.
+    """Return the start `head` of a text with a term.
 
-    At the start of a text that begins with a capital letter, the term gets one too. Before it is a
-    blank where words have blanks.
+    At the start of a text that begins with a capital letter, the term gets one too. A blank
+    precedes the term in scripts that have blanks between words.
     """
     head = head.rstrip()
     if not head:
@@ -92,17 +87,19 @@ def _candidate(term: str, head: str, text: str) -> Candidate:
 
 
 def _unspaced(character: str) -> bool:
-    """Return whether a character is of a script that writes words without blanks."""
-    return len(words(character * 2, [1])) == 2 and character.isalpha()
+    """Return whether a character is of a script that is written without blanks between words."""
+    return len(word_spans(character * 2, [1])) == 2 and character.isalpha()
 
 
-def leftmost(tried: Sequence[Best[Found]]) -> Best[Found]:
-    """Return the first term of those that a text lacks, at its most probable place.
+def leftmost_candidate(
+    scored: Sequence[ScoredCandidate[TranslationT]],
+) -> ScoredCandidate[TranslationT]:
+    """Return the most probable candidate of each term, and of these the leftmost one.
 
-    The terms behind it are placed later, in the translation that follows it.
+    Terms to the right of it are placed later, in the translation that follows it.
     """
-    best: dict[str, Best[Found]] = {}
-    for one in tried:
-        if one.candidate.term not in best or one.score > best[one.candidate.term].score:
-            best[one.candidate.term] = one
-    return min(best.values(), key=lambda one: one.candidate.start)
+    best: dict[str, ScoredCandidate[TranslationT]] = {}
+    for each in scored:
+        if each.score > best.setdefault(each.candidate.term, each).score:
+            best[each.candidate.term] = each
+    return min(best.values(), key=lambda each: each.candidate.start)

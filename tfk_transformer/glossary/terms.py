@@ -1,18 +1,18 @@
-"""Glossaries: source terms with their translations, found in texts."""
+"""Glossaries: source terms with their translations, and how texts are searched for them."""
 
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from tfk_transformer.documents.words import Span, words
+from tfk_transformer.documents.words import word_spans
 
 
 class Glossary:
     """Source terms with their translations.
 
-    A term is found where it stands as whole words with the same case; at the start of a text, the
-    case of its first letter may differ. Of terms that overlap, the first one is found, and of those
-    with the same start, the longest.
+    A term matches whole words with the same case. At the start of a text, the case of its first
+    letter may differ. Of terms that overlap, the first one matches. Of terms with the same start,
+    the longest one matches.
 
     Args:
         terms: the translation of each source term.
@@ -29,13 +29,14 @@ class Glossary:
             )
         self._by_word: dict[str, list[str]] = {}  # the terms that begin with a word, longest first
         for term in sorted(self.terms, key=len, reverse=True):
-            start, end = _words(term)[0]
+            start, end = word_spans(term, range(len(term)))[0]
             self._by_word.setdefault(term[start:end].casefold(), []).append(term)
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> "Glossary":
-        """Read a UTF-8 file with a term, a tab and its translation in each line. Blank lines are
-        skipped.
+        """Read a UTF-8 file with a term, a tab and its translation in each line.
+
+        Blank lines are skipped.
 
         Raises:
             ValueError: if a line is of another form, or a term has two translations.
@@ -66,35 +67,28 @@ class Glossary:
         return cls(terms)
 
     def found_in(self, text: str) -> list[str]:
-        """Return the translations of the terms in a text, in the order of the terms, each as often
-        as its term is there.
-        """
-        return [self.terms[term] for term in self._found(text)]
+        """Return the translations of the terms in a text, in the order of the terms in it.
 
-    def _found(self, text: str) -> Iterator[str]:
-        places = _words(text)
-        ends = {end for _, end in places}
+        A translation is returned once for each occurrence of its term.
+        """
+        return [self.terms[term] for term in self._terms_in(text)]
+
+    def _terms_in(self, text: str) -> Iterator[str]:
+        spans = word_spans(text, range(len(text)))  # in scripts without blanks: of characters
+        ends = {end for _, end in spans}
         done = 0
-        for start, end in places:
+        for start, end in spans:
             if start < done:
                 continue
             for term in self._by_word.get(text[start:end].casefold(), ()):
-                if start + len(term) in ends and _same(
-                    text[start : start + len(term)], term, start == places[0][0]
-                ):
-                    done = start + len(term)
+                last = start + len(term)
+                if last in ends and _matches(text[start:last], term, start == spans[0][0]):
+                    done = last
                     yield term
                     break
 
 
-def _words(text: str) -> list[Span]:
-    """Return the places of words; of scripts that write words without blanks, those of
-    characters.
-    """
-    return words(text, range(len(text)))
-
-
-def _same(found: str, term: str, first: bool) -> bool:
-    return found == term or (
-        first and found[1:] == term[1:] and found[0].casefold() == term[0].casefold()
-    )
+def _matches(words: str, term: str, is_first: bool) -> bool:
+    if words == term:
+        return True
+    return is_first and words[1:] == term[1:] and words[0].casefold() == term[0].casefold()

@@ -1,12 +1,12 @@
-"""Folders of models, downloaded from the Hugging Face hub where a name is given instead."""
+"""Folders of models, downloaded from the Hugging Face hub if the user passes a name."""
 
 import re
 from os import PathLike
 from pathlib import Path
 
 NAME = re.compile(r"[\w.-]+/[\w.-]+")  # OWNER/MODEL
-FILES = ("*.json", "*.spm", "*.model", "README.md")  # of a model, besides its weights
-# The first that there are.
+FILES = ("*.json", "*.spm", "*.model", "README.md")  # files of a model other than its weights
+# In order of preference: only the first pattern with files is used.
 WEIGHT_PATTERNS = (
     "model.safetensors",
     "model-*.safetensors",
@@ -16,20 +16,18 @@ WEIGHT_PATTERNS = (
 
 
 def is_name(model: str | PathLike[str]) -> bool:
-    """Return whether a model is named as on the hub, and no file or folder is there."""
+    """Return whether a model is a name on the hub and not the path of a file or folder."""
     return NAME.fullmatch(str(model)) is not None and not Path(model).exists()
 
 
-def located(model: str | PathLike[str]) -> Path:
-    """Return the path of a model: the given one, or, if nothing is there and it is a name of the
-    hub, the downloaded folder.
+def resolve_model_path(model: str | PathLike[str]) -> Path:
+    """Return the local path of a model: its own path, or the folder downloaded from the hub.
 
-    Only the files that an import reads are downloaded, once; `huggingface_hub` keeps them in its
-    cache, whose place and whether the network may be used are its own settings (`HF_HOME`,
-    `HF_HUB_OFFLINE`).
+    Only the files that an import reads are downloaded, and only once. `huggingface_hub` caches
+    them; its settings `HF_HOME` and `HF_HUB_OFFLINE` apply.
 
     Raises:
-        ValueError: if the hub does not give the model.
+        ValueError: if the model is a name of the hub and cannot be downloaded.
         ImportError: if huggingface_hub is not installed.
     """
     if not is_name(model):

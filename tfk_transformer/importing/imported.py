@@ -1,4 +1,4 @@
-"""What a family of models gives: everything that a translator is made of."""
+"""The result of reading a model of another library: everything that a translator consists of."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -10,13 +10,13 @@ from tfk_transformer.importing.languages import Languages
 
 
 class Imported(NamedTuple):
-    """A model of another library in the terms of this one."""
+    """A model of another library, converted to this project's options, names and ids."""
 
     config: TransformerConfig
     arrays: Mapping[str, np.ndarray]  # by the names of `Transformer.named_weights`
     source_model: bytes  # a SentencePiece model with this project's ids
     target_model: bytes
     family: str
-    search: Mapping[str, Any]  # the search settings of the folder that mean the same here
-    notes: tuple[str, ...]  # settings that mean something else here, one sentence each
-    languages: Languages = Languages()  # those that were chosen
+    search: Mapping[str, Any]  # the folder's search settings that have the same meaning here
+    notes: tuple[str, ...]  # one sentence for each setting that has another meaning here
+    languages: Languages = Languages()  # the selected ones

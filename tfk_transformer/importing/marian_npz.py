@@ -1,9 +1,10 @@
-"""Models that Marian itself wrote: one .npz file, and a SentencePiece model for each side.
+"""Models in Marian's own format: one .npz file, and a SentencePiece model for each side.
 
-What an option means is taken from Marian's source: src/models/transformer.h, src/layers and
+The meaning of the options is taken from Marian's source: src/models/transformer.h, src/layers and
 src/graph.
 """
 
+import contextlib
 import math
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,10 +21,10 @@ from tfk_transformer.importing.hugging_face.model_folder import Shapes
 from tfk_transformer.importing.imported import Imported
 from tfk_transformer.importing.vocabulary import (
     Piece,
-    Special,
+    SpecialRows,
     Vocabulary,
-    arranged,
-    parsed_model,
+    parse_sentencepiece,
+    remap_vocabulary,
     sentencepiece_model,
 )
 from tfk_transformer.models.base import array_problems
@@ -31,14 +32,15 @@ from tfk_transformer.pipelines.weights import check_sizes
 
 NPZ = ".npz"
 OPTIONS = "special:model.yml"
-MOST_OPTIONS = 1_000_000  # bytes; Marian writes some two thousand
-SHARED, OUTPUT = "Wemb", "decoder_ff_logit_out"
-# Marian's sinusoids have no end, and a file does not say how long its training texts were.
+MAX_OPTIONS_BYTES = 1_000_000  # Marian writes about 2,000
+MARIAN_TABLE = "Wemb"
+MARIAN_OUTPUT = "decoder_ff_logit_out"
+# Marian's sinusoids are unbounded, and a file does not have the length of its training texts.
 MAX_LENGTH = 512
 MARIAN_EPSILON = 1e-6
 MARIAN_ACTIVATIONS: dict[str, Any] = {"relu": "relu", "swish": "silu"}
-# The attentions of a layer: Marian's name, and this project's names of the attention and of its
-# residual connection.
+# The attention sublayers of a layer, by Marian's name: this project's names of the attention and of
+# the residual connection.
 MARIAN_PARTS = {
     "encoder": {"self": ("attention", "attention_residual")},
     "decoder": {
@@ -49,8 +51,9 @@ MARIAN_PARTS = {
 
 
 class MarianOptions(Record):
-    """The options of a Marian model on which results depend. Those with one allowed value choose
-    other architectures otherwise.
+    """The options of a Marian model on which results depend.
+
+    Any other value of an option with one allowed value selects an unsupported architecture.
     """
 
     model_config = ConfigDict(extra="ignore", alias_generator=lambda name: name.replace("_", "-"))
@@ -95,26 +98,26 @@ class MarianOptions(Record):
                 "of transformer-dim-ffn, "
                 f"got {self.transformer_decoder_dim_ffn}"
             )
-        if self.one_input_table and len(set(self.dim_vocabs)) > 1:
+        if self.shared_input_table and len(set(self.dim_vocabs)) > 1:
             raise ValueError(
                 f"dim-vocabs: expected one size for tables that are one, got {self.dim_vocabs}"
             )
         return self
 
     @property
-    def one_input_table(self) -> bool:
-        """Whether source and target have one table of embeddings."""
+    def shared_input_table(self) -> bool:
+        """Whether source and target share a table of embeddings."""
         return self.tied_embeddings_all or self.tied_embeddings_src
 
     @property
-    def tied(self) -> Literal["none", "target", "all"]:
-        """Which tables are one, as `TransformerConfig.tie_embeddings` has it."""
+    def tie_embeddings(self) -> Literal["none", "target", "all"]:
+        """The value of `TransformerConfig.tie_embeddings`: which embedding tables are shared."""
         if self.tied_embeddings_all or (self.tied_embeddings and self.tied_embeddings_src):
             return "all"
         return "target" if self.tied_embeddings else "none"
 
-    def to_options(self, source: Vocabulary, target: Vocabulary) -> TransformerConfig:
-        """Return the options of a `Transformer` that computes the same."""
+    def to_transformer_config(self, source: Vocabulary, target: Vocabulary) -> TransformerConfig:
+        """Return the configuration of an equivalent `Transformer`."""
         return TransformerConfig(
             source_vocab_size=len(source.pieces),
             target_vocab_size=len(target.pieces),
@@ -125,7 +128,7 @@ class MarianOptions(Record):
             decoder_layers=self.dec_depth,
             max_length=MAX_LENGTH,
             ff_activation=MARIAN_ACTIVATIONS[self.transformer_ffn_activation],
-            tie_embeddings=self.tied,
+            tie_embeddings=self.tie_embeddings,
             norm="post",
             norm_epsilon=MARIAN_EPSILON,
             positions="sinusoidal_halves",
@@ -139,7 +142,8 @@ def read_marian_file(path: Path, models: Sequence[Path]) -> Imported:
 
     Args:
         path: the .npz file.
-        models: the SentencePiece model of both sides, or those of the source and of the target.
+        models: one SentencePiece model for both sides, or one for the source and one for the
+            target.
 
     Raises:
         ValueError: if files or arrays are missing or do not fit, or options are not supported.
@@ -153,42 +157,37 @@ def read_marian_file(path: Path, models: Sequence[Path]) -> Imported:
             "vocab: expected the SentencePiece model of both sides, or those of source and "
             f"target, beside {path}, got {got}."
         )
-    file = NpzFile(path)
-    try:
+    with contextlib.closing(NpzFile(path)) as file:
         return _read(file, models)
-    except BaseException:
-        file.close()
-        raise
 
 
 def _read(file: "NpzFile", models: Sequence[Path]) -> Imported:
-    """Describe the model of an open file. The arrays are read later, one by one."""
-    given = MarianOptions(**file.options())
-    sides = [
-        _side(model, rows)
-        for model, rows in zip((models[0], models[-1]), given.dim_vocabs, strict=True)
-    ]
-    if given.tied == "all" and sides[0] != sides[1]:
+    """Return the model in an open file."""
+    options = MarianOptions(**file.options())
+    source_rows, target_rows = options.dim_vocabs
+    source = _read_side(models[0], source_rows)
+    target = _read_side(models[-1], target_rows)
+    if options.tie_embeddings == "all" and source != target:
         raise ValueError(
             f"vocab: expected one SentencePiece model, since the tables of {file.path} are one, "
             "got two that differ."
         )
-    vocabularies = [
-        _vocabulary(side, rows) for side, rows in zip(sides, given.dim_vocabs, strict=True)
-    ]
-    config = given.to_options(*vocabularies)
-    made = [
-        sentencepiece_model(side.proto, vocabulary)
-        for side, vocabulary in zip(sides, vocabularies, strict=True)
-    ]
+    source_vocabulary = _vocabulary(source, source_rows)
+    target_vocabulary = _vocabulary(target, target_rows)
+    config = options.to_transformer_config(source_vocabulary, target_vocabulary)
     return Imported(
-        config, _arrays(file, given, config, *vocabularies), made[0], made[1], "Marian", {}, ()
+        config=config,
+        source_model=sentencepiece_model(source.proto, source_vocabulary),
+        target_model=sentencepiece_model(target.proto, target_vocabulary),
+        arrays=_read_arrays(file, options, config, source_vocabulary, target_vocabulary),
+        family="Marian",
+        search={},
+        notes=(),
     )
 
 
 class NpzFile:
-    """A NumPy archive. The shapes are read first, and then the arrays one by one; objects are never
-    unpickled.
+    """A NumPy archive. Shapes are read on opening, and arrays one by one. Nothing is unpickled.
 
     Raises:
         ValueError: if the file is broken.
@@ -197,14 +196,14 @@ class NpzFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            # NumPy would read a single array whole, of whatever size its header tells.
+            # NumPy would read a whole .npy file, of any size that its header declares.
             if not zipfile.is_zipfile(path):
                 raise ValueError("expected an archive of arrays, got something else")
             with zipfile.ZipFile(path) as archive:
                 self.shapes: Shapes = dict(_headers(archive))
             self._arrays = np.load(path, allow_pickle=False)
         except (zipfile.BadZipFile, ValueError, OSError) as error:
-            raise self._unreadable(error) from None
+            raise self._load_error(error) from None
 
     def close(self) -> None:
         """Close the file."""
@@ -212,7 +211,7 @@ class NpzFile:
 
     def read(self, name: str) -> np.ndarray:
         """Return an array as float32."""
-        return self._loaded(name).astype("float32")
+        return self._load(name).astype("float32")
 
     def options(self) -> dict[str, Any]:
         """Return the options of the model.
@@ -223,30 +222,31 @@ class NpzFile:
         """
         import yaml
 
-        if math.prod(self.shapes.get(OPTIONS, (0,))) not in range(1, MOST_OPTIONS):
+        if math.prod(self.shapes.get(OPTIONS, (0,))) not in range(1, MAX_OPTIONS_BYTES):
             raise ValueError(
                 f"Marian: expected a file that Marian wrote, got {self.path} without '{OPTIONS}' "
                 "or with one of another form."
             )
         try:
-            found = yaml.safe_load(self._loaded(OPTIONS).astype("uint8").tobytes().rstrip(b"\0"))
+            text = self._load(OPTIONS).astype("uint8").tobytes().rstrip(b"\0")
+            options = yaml.safe_load(text)
         except (yaml.YAMLError, ValueError, RecursionError) as error:
-            raise self._unreadable(error) from None
-        if not isinstance(found, dict):
+            raise self._load_error(error) from None
+        if not isinstance(options, dict):
             raise ValueError(
                 f"Marian: expected options by name as '{OPTIONS}' of {self.path}, got something "
                 "else."
             )
-        return {str(name): value for name, value in found.items()}
+        return {str(name): value for name, value in options.items()}
 
-    def _loaded(self, name: str) -> np.ndarray:
+    def _load(self, name: str) -> np.ndarray:
         try:
-            found: np.ndarray = self._arrays[name]
-            return found
+            array: np.ndarray = self._arrays[name]
+            return array
         except (zipfile.BadZipFile, ValueError, OSError, EOFError) as error:
-            raise self._unreadable(error) from None
+            raise self._load_error(error) from None
 
-    def _unreadable(self, error: Exception) -> ValueError:
+    def _load_error(self, error: Exception) -> ValueError:
         return ValueError(
             f"Marian: {self.path} does not load: "
             f"{(str(error).splitlines() or [type(error).__name__])[0][:300]}"
@@ -270,42 +270,41 @@ def _headers(archive: zipfile.ZipFile) -> Iterator[tuple[str, tuple[int, ...]]]:
 
 
 class SidePieces(NamedTuple):
-    """The SentencePiece model of a side, whose ids are Marian's."""
+    """The SentencePiece model of a side, whose ids are Marian's rows."""
 
     proto: Any
-    pieces: tuple[str, ...]
-    special: Special
+    special: SpecialRows
 
 
-def _side(path: Path, rows: int) -> SidePieces:
-    proto = parsed_model(path.read_bytes(), str(path))
-    pieces = tuple(piece.piece for piece in proto.pieces)
-    end, unknown = proto.trainer_spec.eos_id, proto.trainer_spec.unk_id
-    if not (0 <= end < len(pieces) and 0 <= unknown < len(pieces) and len(pieces) <= rows):
+def _read_side(path: Path, rows: int) -> SidePieces:
+    proto = parse_sentencepiece(path.read_bytes(), str(path))
+    count = len(proto.pieces)
+    end = proto.trainer_spec.eos_id
+    unknown = proto.trainer_spec.unk_id
+    if not (0 <= end < count and 0 <= unknown < count and count <= rows):
         raise ValueError(
             "tokenizer: expected a SentencePiece model with an end and an unknown piece and at "
             f"most {rows:,} pieces, as many as the "
-            f"model has, got {path} with {len(pieces):,} pieces, end {end} and unknown {unknown}."
+            f"model has, got {path} with {count:,} pieces, end {end} and unknown {unknown}."
         )
-    # Padding and the start token have no row in Marian: theirs is one of zeros after the last.
-    return SidePieces(proto, pieces, Special(pad=rows, start=rows, end=end, unknown=unknown))
+    # Padding and the start token have no row in Marian. Here they share a row of zeros after the
+    # last one.
+    return SidePieces(proto, SpecialRows(pad=rows, start=rows, end=end, unknown=unknown))
 
 
 def _vocabulary(side: SidePieces, rows: int) -> Vocabulary:
-    controls = {
-        row for row, piece in enumerate(side.proto.pieces) if piece.type == Piece.CONTROL
-    } - {side.special.end}
-    return arranged(
-        {piece: row for row, piece in enumerate(side.pieces)},
+    controls = {row for row, piece in enumerate(side.proto.pieces) if piece.type == Piece.CONTROL}
+    return remap_vocabulary(
+        {piece.piece: row for row, piece in enumerate(side.proto.pieces)},
         rows + 1,
         side.special,
-        never={rows, *controls},
+        never_predicted={rows, *controls} - {side.special.end},
     )
 
 
-def _arrays(
+def _read_arrays(
     file: NpzFile,
-    given: MarianOptions,
+    options: MarianOptions,
     config: TransformerConfig,
     source: Vocabulary,
     target: Vocabulary,
@@ -313,55 +312,56 @@ def _arrays(
     """Return all weights of the model, read from a file.
 
     Raises:
-        ValueError: if the arrays of the file are not those of its options.
+        ValueError: if the arrays of the file do not match its options.
     """
     check_sizes(config, file.shapes, file.path)
-    wanted = {**dict(_layers(config)), **dict(_tables(file, given, source, target))}
+    arrays = {**dict(_layers(config)), **dict(_tables(file, options, source, target))}
+    expected = {array.name: array.shape for array in arrays.values()}
     shapes = {name: shape for name, shape in file.shapes.items() if not name.startswith("special:")}
-    bias = f"{OUTPUT}_b"
-    optional = {bias: (1, given.dim_vocabs[1])} if bias in shapes else {}
-    if problems := array_problems(
-        {**{array.name: array.shape for array in wanted.values()}, **optional}, shapes, most=20
-    ):
+    bias = f"{MARIAN_OUTPUT}_b"
+    if bias in shapes:
+        expected[bias] = (1, options.dim_vocabs[1])
+    if problems := array_problems(expected, shapes, most=20):
         raise ValueError(
             f"Marian: expected the arrays of the options in {file.path}, got {problems}"
         )
-    found = {name: array.convert(file.read(array.name)) for name, array in wanted.items()}
-    biases = file.read(bias)[0] if optional else np.zeros(given.dim_vocabs[1], "float32")
-    return {**found, "output/bias": target.bias(np.append(biases, np.float32(0)))}
+    weights = {name: array.convert(file.read(array.name)) for name, array in arrays.items()}
+    biases = file.read(bias)[0] if bias in shapes else np.zeros(options.dim_vocabs[1], "float32")
+    return {**weights, "output/bias": target.bias(np.append(biases, np.float32(0)))}
 
 
 def _tables(
-    file: NpzFile, given: MarianOptions, source: Vocabulary, target: Vocabulary
+    file: NpzFile, options: MarianOptions, source: Vocabulary, target: Vocabulary
 ) -> Iterator[tuple[str, Array]]:
-    """Yield the tables over the vocabularies."""
+    """Yield the embedding tables and the output kernel by their names in a `Transformer`."""
 
-    def rows_of(vocabulary: Vocabulary, name: str, rows: int) -> Array:
+    def table_array(vocabulary: Vocabulary, name: str, rows: int) -> Array:
         return Array(
             name,
-            (rows, given.dim_emb),
+            (rows, options.dim_emb),
             lambda table: np.append(table, np.zeros_like(table[:1]), axis=0)[vocabulary.rows],
         )
 
-    names = [SHARED, SHARED] if given.one_input_table else ["encoder_Wemb", "decoder_Wemb"]
-    yield "source_embedding/embeddings", rows_of(source, names[0], given.dim_vocabs[0])
-    if given.tied != "all":
-        yield "target_embedding/embeddings", rows_of(target, names[1], given.dim_vocabs[1])
-    if given.tied == "none":
-        by_rows = rows_of(target, f"{OUTPUT}_Wt", given.dim_vocabs[1])
-        if f"{OUTPUT}_W" in file.shapes:  # of earlier versions of Marian
-            yield (
-                "output/kernel",
-                Array(
-                    f"{OUTPUT}_W", by_rows.shape[::-1], lambda kernel: by_rows.convert(kernel.T).T
-                ),
+    source_rows, target_rows = options.dim_vocabs
+    shared = [MARIAN_TABLE, MARIAN_TABLE]
+    names = shared if options.shared_input_table else ["encoder_Wemb", "decoder_Wemb"]
+    yield "source_embedding/embeddings", table_array(source, names[0], source_rows)
+    if options.tie_embeddings != "all":
+        yield "target_embedding/embeddings", table_array(target, names[1], target_rows)
+    if options.tie_embeddings == "none":
+        output = table_array(target, f"{MARIAN_OUTPUT}_Wt", target_rows)
+        kernel = output._replace(convert=lambda table: output.convert(table).T)
+        if f"{MARIAN_OUTPUT}_W" in file.shapes:  # of earlier versions of Marian
+            kernel = Array(
+                f"{MARIAN_OUTPUT}_W",
+                output.shape[::-1],
+                lambda transposed: output.convert(transposed.T).T,
             )
-        else:
-            yield "output/kernel", by_rows._replace(convert=lambda table: by_rows.convert(table).T)
+        yield "output/kernel", kernel
 
 
 def _layers(config: TransformerConfig) -> Iterator[tuple[str, Array]]:
-    """Yield the arrays of all layers by the names that they have in a `Transformer`."""
+    """Yield the arrays of all layers by their names in a `Transformer`."""
     for stack, count in (("encoder", config.encoder_layers), ("decoder", config.decoder_layers)):
         for i in range(count):
             for ours, array in _layer(config, MARIAN_PARTS[stack]):
@@ -374,18 +374,23 @@ def _layers(config: TransformerConfig) -> Iterator[tuple[str, Array]]:
 def _layer(
     config: TransformerConfig, parts: Mapping[str, tuple[str, str]]
 ) -> Iterator[tuple[str, Array]]:
-    width, inner = config.model_dim, config.ff_width
+    width = config.model_dim
     for theirs, (attention, residual) in parts.items():
         yield from _attention(config, attention, theirs)
         yield from _norm(width, residual, f"{theirs}_Wo")
-    for name, number, inputs, outputs in (("inner", 1, width, inner), ("outer", 2, inner, width)):
+    dense_layers = (
+        ("inner", 1, width, config.ff_width),
+        ("outer", 2, config.ff_width, width),
+    )
+    for name, number, inputs, outputs in dense_layers:
         yield f"feed_forward/{name}/kernel", Array(f"ffn_W{number}", (inputs, outputs))
         yield f"feed_forward/{name}/bias", Array(f"ffn_b{number}", (1, outputs), np.ravel)
     yield from _norm(width, "ff_residual", "ffn_ffn")
 
 
 def _attention(config: TransformerConfig, ours: str, theirs: str) -> Iterator[tuple[str, Array]]:
-    width, heads = config.model_dim, (config.num_heads, config.query_width)  # H, K; H * K = D
+    width = config.model_dim  # D = H * K
+    heads = (config.num_heads, config.query_width)  # H, K
     for role in ("query", "key", "value"):
         # (D, H*K) -> (H, D, K), and (1, H*K) -> (H, 1, K)
         yield (

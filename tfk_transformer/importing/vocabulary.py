@@ -1,6 +1,4 @@
-"""Vocabularies of other libraries in the order of this project's ids, and SentencePiece models that
-have these ids.
-"""
+"""Conversion of vocabularies and SentencePiece models of other libraries to this project's ids."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -13,68 +11,77 @@ from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from tfk_transformer.constants import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 
-END, UNKNOWN, PAD = "</s>", "<unk>", "<pad>"  # what all families call them
+# The names of the special tokens in all families.
+END_PIECE = "</s>"
+UNKNOWN_PIECE = "<unk>"
+PAD_PIECE = "<pad>"
 NEVER_PREDICTED = -1e9  # the output bias of tokens that are never predicted
 Piece: TypeAlias = ModelProto.SentencePiece
 UNIGRAM = 1
-TYPES = {UNIGRAM: "unigram", 2: "bpe", 4: "char"}  # of `ModelType`, without words
+TYPES = {UNIGRAM: "unigram", 2: "bpe", 4: "char"}  # supported values of `ModelType`
 NEVER_FROM_TEXT = (Piece.CONTROL, Piece.UNKNOWN, Piece.UNUSED)
 
 
-class Special(NamedTuple):
+class SpecialRows(NamedTuple):
     """The rows of the special tokens in a family's tables."""
 
     pad: int
-    start: int  # the decoder's first token, in many families also the padding or the end token
+    start: int  # of the decoder's first token; often the row of the padding or the end token
     end: int
     unknown: int
-    # Whether the start token has a row that no text and no other token uses.
-    own_start: bool = False
+    dedicated_start: bool = False  # whether no text and no other token uses the start token's row
 
 
 class Vocabulary(NamedTuple):
-    """The tokens of a side by this project's ids: the special ones, the family's others in their
-    order, and pieces that it lacks.
+    """The tokens of a side by this project's ids.
 
-    The start token is a token of its own, which may share its row of the tables with another one. A
-    piece that the vocabulary lacks has the row of the unknown token.
+    The order is: the special tokens, the family's other tokens in the family's order, and pieces of
+    the SentencePiece model that the family's vocabulary lacks.
+
+    The start token has an id of its own, even if it shares its row of the tables with another
+    token. A piece that the vocabulary lacks has the row of the unknown token.
     """
 
     pieces: tuple[str, ...]
     rows: np.ndarray  # int (V,): the row of each id in the family's tables
-    silent: np.ndarray  # bool (V,): tokens that the family has no row for, or never predicts
+    silent: np.ndarray  # bool (V,): tokens that the family never predicts or has no row for
 
-    def bias(self, given: np.ndarray) -> np.ndarray:
-        """Return the output bias (V,) from the family's, (rows,)."""
-        return np.where(self.silent, np.float32(NEVER_PREDICTED), given[self.rows])
-
-
-def special_rows(pieces: Mapping[str, int]) -> Special:
-    """Return the rows of the special tokens. The start token's is that of padding."""
-    return Special(pad=pieces[PAD], start=pieces[PAD], end=pieces[END], unknown=pieces[UNKNOWN])
+    def bias(self, family_bias: np.ndarray) -> np.ndarray:
+        """Return the output bias (V,), from the bias of the family's rows (rows,)."""
+        return np.where(self.silent, np.float32(NEVER_PREDICTED), family_bias[self.rows])
 
 
-def check_special_rows(special: Special, pad: int, end: int, path: Path) -> None:
-    """Refuse a vocabulary whose padding and end are not those of config.json.
+def special_rows(pieces: Mapping[str, int]) -> SpecialRows:
+    """Return the rows of the special tokens. The start token has the row of padding."""
+    return SpecialRows(
+        pad=pieces[PAD_PIECE],
+        start=pieces[PAD_PIECE],
+        end=pieces[END_PIECE],
+        unknown=pieces[UNKNOWN_PIECE],
+    )
+
+
+def check_special_rows(special: SpecialRows, pad: int, end: int, path: Path) -> None:
+    """Refuse a vocabulary whose padding and end tokens have other rows than in config.json.
 
     Raises:
         ValueError: with the rows that differ.
     """
-    rows = {PAD: (pad, special.pad), END: (end, special.end)}
+    rows = ((PAD_PIECE, pad, special.pad), (END_PIECE, end, special.end))
     if wrong := [
-        f"{name} {wanted}, got {got}" for name, (wanted, got) in rows.items() if wanted != got
+        f"{name} {expected}, got {row}" for name, expected, row in rows if expected != row
     ]:
         raise ValueError(
             f"vocabulary: expected in {path} the rows of config.json: {'; '.join(wrong)}."
         )
 
 
-def arranged(
+def remap_vocabulary(
     pieces: Mapping[str, int],
     rows: int,
-    special: Special,
-    lacking: Iterable[str] = (),
-    never: Collection[int] = (),
+    special: SpecialRows,
+    added: Iterable[str] = (),
+    never_predicted: Collection[int] = (),
 ) -> Vocabulary:
     """Return a family's vocabulary in the order of this project's ids.
 
@@ -82,8 +89,8 @@ def arranged(
         pieces: the row of each piece.
         rows: the number of rows of the family's tables.
         special: the rows of the special tokens.
-        lacking: pieces of a SentencePiece model that are not in `pieces`.
-        never: rows that are never predicted, besides the start token's.
+        added: pieces of the SentencePiece model that are not in `pieces`.
+        never_predicted: rows that are never predicted, in addition to the start token's.
 
     Raises:
         ValueError: if two pieces have one row, or a row is outside the tables.
@@ -100,35 +107,26 @@ def arranged(
                 f"vocabulary: expected a row of its own below {rows:,} for each piece, got {row} "
                 f"for '{names[row]}' and for '{piece}'."
             )
-    first = [special.pad, special.start, special.end, special.unknown]
-    others = [
-        row
-        for row in range(rows)
-        if row not in (first if special.own_start else (special.pad, special.end, special.unknown))
-    ]
-    more = sorted(lacking)
-    free = next(
-        name for name in (f"<s{'_' * n}>" for n in range(len(pieces) + 1)) if name not in pieces
-    )
-    texts = [names.get(row, f"<row {row}>") for row in [*first, *others]]
-    texts[START_ID] = texts[START_ID] if special.own_start else free
-    count = len(texts)
-    all_rows = np.array([*first, *others, *[special.unknown] * len(more)])
-    places = np.arange(len(all_rows))
-    silent = (
-        (places >= count)
-        | np.isin(all_rows, list(never))
-        | ((places == START_ID) & (not special.own_start))
-    )
-    return Vocabulary((*texts, *more), all_rows, silent)
+    first_rows = [special.pad, special.start, special.end, special.unknown]
+    moved = first_rows if special.dedicated_start else (special.pad, special.end, special.unknown)
+    family_rows = [*first_rows, *(row for row in range(rows) if row not in moved)]
+    texts = [names.get(row, f"<row {row}>") for row in family_rows]
+    if not special.dedicated_start:
+        candidates = (f"<s{'_' * n}>" for n in range(len(pieces) + 1))
+        texts[START_ID] = next(name for name in candidates if name not in pieces)
+    extra_texts = sorted(added)
+    all_rows = np.array([*family_rows, *[special.unknown] * len(extra_texts)])
+    silent = np.isin(all_rows, list(never_predicted))
+    silent[len(texts) :] = True
+    silent[START_ID] |= not special.dedicated_start
+    return Vocabulary((*texts, *extra_texts), all_rows, silent)
 
 
-def parsed_model(model: bytes, name: str) -> ModelProto:
-    """Return a SentencePiece model as a message.
+def parse_sentencepiece(model: bytes, name: str) -> ModelProto:
+    """Return a SentencePiece model as a protocol buffer message.
 
     Raises:
-        ValueError: if the bytes are not one that SentencePiece opens, or it is of another type than
-            `TYPES`.
+        ValueError: if SentencePiece does not load the bytes, or the model's type is not in `TYPES`.
     """
     try:
         proto = ModelProto.FromString(model)
@@ -155,23 +153,25 @@ def text_pieces(proto: ModelProto) -> list[str]:
 
 
 def sentencepiece_model(
-    proto: ModelProto, vocabulary: Vocabulary, tags: Sequence[str] = (), lacking: int = Piece.UNUSED
+    proto: ModelProto,
+    vocabulary: Vocabulary,
+    tags: Sequence[str] = (),
+    missing_type: int = Piece.UNUSED,
 ) -> bytes:
-    """Return a SentencePiece model that segments texts as `proto` does and has the ids of a
-    vocabulary.
+    """Return a SentencePiece model that segments like `proto` and has the ids of a vocabulary.
 
-    Tokens that `proto` lacks never come from a text. The scores, types and normalization of the
-    others stay.
+    Texts are never segmented into tokens that `proto` lacks. The scores and types of the other
+    tokens and the normalization stay.
 
     Args:
         proto: the model.
-        vocabulary: the tokens. Those that it does not have and `proto` has become unknown, or are
-            segmented further.
+        vocabulary: the tokens. Pieces of `proto` that are not in the vocabulary become unknown, or
+            are segmented further.
         tags: tokens of the vocabulary that become one piece each where a text has them after a
             blank or at its start.
-        lacking: the type of the tokens that `proto` lacks: unused ones are decoded, and control
-            tokens are not. A model of another type than "unigram" always gets control tokens, since
-            it would merge pieces to unused ones first.
+        missing_type: the type of the tokens that `proto` lacks. Unused tokens are decoded, and
+            control tokens are not. Control tokens are always used in a model of another type than
+            "unigram", which would merge pieces to unused ones first.
 
     Raises:
         ValueError: if there are tags, and `proto` is not of type "unigram".
@@ -181,30 +181,39 @@ def sentencepiece_model(
             "tokenizer: expected a model of type unigram for a vocabulary with language tokens, "
             f"got another, and {tags[0]}."
         )
-    lacking = lacking if proto.trainer_spec.model_type == UNIGRAM else Piece.CONTROL
-    known = {piece.piece: piece for piece in proto.pieces}
-    marks = dict(zip(tags, _normalized(proto, tags), strict=True))
-    # Only these: a family's self tests have its ids.
-    specs = {
-        "trainer_spec": proto.trainer_spec,
-        "normalizer_spec": proto.normalizer_spec,
-        "denormalizer_spec": proto.denormalizer_spec,
-    }
-    made = ModelProto(**specs)
+    missing_type = missing_type if proto.trainer_spec.model_type == UNIGRAM else Piece.CONTROL
+    originals = {piece.piece: piece for piece in proto.pieces}
+    # The normalized form of a tag has SentencePiece's mark of the start of a word.
+    processor = sentencepiece.SentencePieceProcessor(model_proto=proto.SerializeToString())
+    tag_pieces = {tag: processor.normalize(tag) for tag in tags}
+    # The self tests are left out: they have the family's ids.
+    converted = ModelProto(
+        trainer_spec=proto.trainer_spec,
+        normalizer_spec=proto.normalizer_spec,
+        denormalizer_spec=proto.denormalizer_spec,
+    )
     for token, text in enumerate(vocabulary.pieces):
-        made.pieces.add(**_piece(token, text, known, marks, lacking))
-    spec = made.trainer_spec
+        converted.pieces.add(**_piece(token, text, originals, tag_pieces, missing_type))
+    spec = converted.trainer_spec
     spec.vocab_size = len(vocabulary.pieces)
     spec.pad_piece, spec.bos_piece, spec.eos_piece, spec.unk_piece = vocabulary.pieces[
         : UNKNOWN_ID + 1
     ]
-    spec.pad_id, spec.bos_id, spec.eos_id, spec.unk_id = PAD_ID, START_ID, END_ID, UNKNOWN_ID
-    return bytes(made.SerializeToString())
+    spec.pad_id = PAD_ID
+    spec.bos_id = START_ID
+    spec.eos_id = END_ID
+    spec.unk_id = UNKNOWN_ID
+    return bytes(converted.SerializeToString())
 
 
 def _piece(
-    token: int, text: str, known: Mapping[str, Piece], marks: Mapping[str, str], lacking: int
+    token: int,
+    text: str,
+    originals: Mapping[str, Piece],
+    tag_pieces: Mapping[str, str],
+    missing_type: int,
 ) -> dict[str, object]:
+    """Return the fields of a token's piece."""
     if token <= UNKNOWN_ID:
         return {
             "piece": text,
@@ -212,19 +221,13 @@ def _piece(
             "type": Piece.UNKNOWN if token == UNKNOWN_ID else Piece.CONTROL,
         }
     # All other scores are log-probabilities, so the best segmentation has this piece.
-    if text in marks:
-        return {"piece": marks[text], "score": 0.0, "type": Piece.NORMAL}
-    if text not in known:
-        return {"piece": text, "score": 0.0, "type": lacking}
-    kept = known[text]
+    if text in tag_pieces:
+        return {"piece": tag_pieces[text], "score": 0.0, "type": Piece.NORMAL}
+    if text not in originals:
+        return {"piece": text, "score": 0.0, "type": missing_type}
+    original = originals[text]
     return {
         "piece": text,
-        "score": kept.score,
-        "type": Piece.CONTROL if kept.type == Piece.UNKNOWN else kept.type,
+        "score": original.score,
+        "type": Piece.CONTROL if original.type == Piece.UNKNOWN else original.type,
     }
-
-
-def _normalized(proto: ModelProto, texts: Sequence[str]) -> list[str]:
-    """Return texts as a model normalizes them, with its mark of a word's start."""
-    processor = sentencepiece.SentencePieceProcessor(model_proto=proto.SerializeToString())
-    return [processor.normalize(text) for text in texts]

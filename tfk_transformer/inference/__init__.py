@@ -1,5 +1,4 @@
-"""The parts that every runtime shares, in NumPy: the interface of models, results, batches of
-texts, streaming, scoring.
+"""The NumPy code that all runtimes share: interfaces, results, batching, streaming and scoring.
 
 Imports `constants`, `config` and `tokenizers`, and never TensorFlow or Keras.
 """

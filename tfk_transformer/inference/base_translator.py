@@ -1,4 +1,4 @@
-"""Translation of texts, as every runtime does it around its own search."""
+"""The translation of texts, which all runtimes share; the search is the runtime's."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +10,7 @@ from tfk_transformer.inference.document_translation import translate_document
 from tfk_transformer.inference.glossary_translation import translate_with_glossary
 from tfk_transformer.inference.pair_scoring import PairScorer
 from tfk_transformer.inference.results import Translation, to_translations
-from tfk_transformer.inference.text_batches import check_prefixes, check_texts, in_batches
+from tfk_transformer.inference.text_batches import check_prefixes, check_texts, run_in_batches
 from tfk_transformer.inference.text_errors import TextError
 
 if TYPE_CHECKING:
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 class Request(NamedTuple):
-    """The arguments of `translate`, besides texts and search settings."""
+    """The arguments of `translate`, without the texts and the search settings."""
 
-    texts: int  # how many
+    texts: int  # the number of texts
     batch_size: int
     token_scores: bool
     attention: bool
@@ -40,7 +40,7 @@ class BatchSearch(NamedTuple):
     # int32 source ids (N, S), ids (N, n_best, T), float32 token log-probabilities (N, n_best, T)
     # and perhaps attention (N, n_best, L, H, T, S).
     run: Callable[..., Sequence[Any]]
-    at_once: int = 1  # batches that run at the same time
+    concurrency: int = 1  # the number of batches that run at the same time
 
 
 class BaseTranslator(PairScorer):
@@ -53,7 +53,7 @@ class BaseTranslator(PairScorer):
 
     @abstractmethod
     def _search(self, request: Request, settings: dict[str, Any]) -> BatchSearch:
-        """Check the request and the settings, and return the search that serves them."""
+        """Check the request and the settings, and return the search for them."""
 
     def translate(
         self,
@@ -78,13 +78,12 @@ class BaseTranslator(PairScorer):
             }
             return translate_with_glossary(self, texts, glossary, prefixes, **options, **settings)
         forced = check_prefixes(prefixes, texts)
-        search = self._search(
-            Request(len(texts), batch_size, token_scores, attention, use_cache), settings
-        )
-        rows = in_batches(texts, batch_size, search.run, forced, at_once=search.at_once)
+        request = Request(len(texts), batch_size, token_scores, attention, use_cache)
+        search = self._search(request, settings)
+        rows = run_in_batches(texts, batch_size, search.run, forced, concurrency=search.concurrency)
 
-        def detailed(number: int, translation: Translation) -> Translation:
-            arrays = rows[number][2:]
+        def add_details(index: int, translation: Translation) -> Translation:
+            arrays = rows[index][2:]
             return self._with_details(translation, token_scores, *arrays) if arrays else translation
 
         try:
@@ -93,11 +92,11 @@ class BaseTranslator(PairScorer):
             )
         except TextError as error:
             error.results = {
-                number: detailed(number, translation)
-                for number, translation in error.results.items()
+                index: add_details(index, translation)
+                for index, translation in error.results.items()
             }
             raise
-        return [detailed(number, translation) for number, translation in enumerate(translations)]
+        return [add_details(index, translation) for index, translation in enumerate(translations)]
 
     def translate_document(
         self,
@@ -124,22 +123,22 @@ class BaseTranslator(PairScorer):
         log_probs: np.ndarray,
         attention: np.ndarray | None = None,
     ) -> Translation:
-        """Add to each hypothesis its tokens, and its rows of the arrays."""
+        """Add the tokens and the rows of the arrays to each hypothesis."""
         hypotheses = [
             self._tokenizers.explain(
                 hypothesis,
                 source_ids,
-                ids[place],
-                log_probs[place] if token_scores else None,
-                None if attention is None else attention[place],
+                ids[rank],
+                log_probs[rank] if token_scores else None,
+                None if attention is None else attention[rank],
             )
-            for place, hypothesis in enumerate(translation.hypotheses)
+            for rank, hypothesis in enumerate(translation.hypotheses)
         ]
         return translation._replace(hypotheses=hypotheses)
 
 
 def refuse_uncached(use_cache: bool) -> None:
-    """Refuse a search without a cache, which exported files do not hold.
+    """Refuse a search without a cache, since exported files contain no uncached decoding step.
 
     Raises:
         ValueError: if `use_cache` is False.
@@ -147,6 +146,5 @@ def refuse_uncached(use_cache: bool) -> None:
     if not use_cache:
         raise ValueError(
             "use_cache: expected True, got False; exported files hold only the cached decoding "
-            "step. "
-            "Open the bundle to decode without a cache."
+            "step. Open the bundle to decode without a cache."
         )

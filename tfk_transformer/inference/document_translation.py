@@ -1,4 +1,4 @@
-"""Translation of documents, as every runtime does it with its `translate`."""
+"""The translation of documents, which all runtimes share; it calls `translate`."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -41,11 +41,12 @@ def translate_document(
         raise with_install_line(error) from error
 
     def run(texts: Sequence[str], attention: bool) -> list[TranslatedText | None]:
-        found: list[TranslatedText | None] = []
-        for first in range(0, len(texts), MAX_ALIGNED_TEXTS if attention else len(texts)):
-            chosen = texts[first : first + MAX_ALIGNED_TEXTS] if attention else texts
-            found += _best(translator, chosen, attention, attention_layer, settings)
-        return found
+        best: list[TranslatedText | None] = []
+        chunk_size = MAX_ALIGNED_TEXTS if attention else len(texts)
+        for first in range(0, len(texts), chunk_size):
+            chunk = texts[first : first + chunk_size]
+            best += _best(translator, chunk, attention, attention_layer, settings)
+        return best
 
     return translate(read(text, format, lines), language, run)
 
@@ -57,8 +58,9 @@ def _best(
     layer: int | None,
     settings: dict[str, Any],
 ) -> list[TranslatedText | None]:
-    """Return the best hypothesis of each text, None for a text that is too long, with its attention
-    (T, S).
+    """Return the best hypothesis of each text with its attention (T, S).
+
+    The result is None for a text that is too long.
     """
     try:
         results = dict(enumerate(translator.translate(texts, attention=attention, **settings)))
@@ -66,22 +68,27 @@ def _best(
         results = error.results
         if not results and len(error.reasons) < len(texts):  # the model did not run
             raise
-    best = {number: translation.hypotheses[0] for number, translation in results.items()}
-    return [
-        _of_layer(best[number], layer) if number in best else None for number in range(len(texts))
-    ]
+    best = {
+        index: _average_heads(translation.hypotheses[0], layer)
+        for index, translation in results.items()
+    }
+    return [best.get(index) for index in range(len(texts))]
 
 
-def _of_layer(found: Hypothesis, layer: int | None) -> TranslatedText:
+def _average_heads(hypothesis: Hypothesis, layer: int | None) -> TranslatedText:
     """Return a hypothesis with the mean attention of the heads of one layer, or of all layers."""
-    if found.attention is None:
-        return TranslatedText(found.text, found.score)
-    layers = len(found.attention)
+    if hypothesis.attention is None:
+        return TranslatedText(hypothesis.text, hypothesis.score)
+    layers = len(hypothesis.attention)
     if layer is not None and not -layers <= layer < layers:
         raise ValueError(
             f"attention_layer: expected a number from {-layers} to {layers - 1}, got {layer}."
         )
-    weights = found.attention.mean(axis=0) if layer is None else found.attention[layer]
+    weights = hypothesis.attention.mean(axis=0) if layer is None else hypothesis.attention[layer]
     return TranslatedText(
-        found.text, found.score, found.tokens, found.source_tokens, weights.mean(axis=0)
+        hypothesis.text,
+        hypothesis.score,
+        hypothesis.tokens,
+        hypothesis.source_tokens,
+        weights.mean(axis=0),
     )

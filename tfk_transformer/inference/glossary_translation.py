@@ -1,11 +1,17 @@
-"""Translation with a glossary, as every runtime does it with its `translate`."""
+"""The translation with a glossary, which all runtimes share; it calls `translate`."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tfk_transformer.constants import UNKNOWN_ID
-from tfk_transformer.glossary.forcing import Best, candidates, leftmost, missing
+from tfk_transformer.glossary.forcing import (
+    Candidate,
+    ScoredCandidate,
+    candidates,
+    leftmost_candidate,
+    missing_terms,
+)
 from tfk_transformer.glossary.terms import Glossary
 from tfk_transformer.inference.results import Translation
 from tfk_transformer.inference.text_batches import check_prefixes
@@ -16,9 +22,7 @@ if TYPE_CHECKING:
 
 DETAILS = ("token_scores", "attention")
 LENGTH_PENALTY = 0.6  # the default of `SearchSettings`, which needs pydantic
-# Forced beginnings that are searched together, so that memory does not grow with the number of
-# texts.
-MAX_CANDIDATES = 4096
+MAX_CANDIDATES = 4096  # searched together, so that memory does not grow with the number of texts
 
 
 def translate_with_glossary(
@@ -31,8 +35,8 @@ def translate_with_glossary(
     """Translate texts; see `TranslatorProtocol.translate`.
 
     Raises:
-        ValueError: if `n_best` asks for several hypotheses, the model's vocabulary lacks letters of
-            a term, or the files cannot score.
+        ValueError: if `n_best` is not 1, the model's vocabulary lacks letters of a term, or the
+            files cannot score.
         TextError: if a text is too long for the model. It contains the other translations.
     """
     if options.get("n_best", 1) > 1:
@@ -41,12 +45,13 @@ def translate_with_glossary(
         )
     terms = glossary if isinstance(glossary, Glossary) else Glossary(glossary)
     _check_spelling(terms, translator)
+    search = _TermSearch(translator, texts, prefixes, terms, options)
     try:
-        found = dict(enumerate(translator.translate(texts, prefixes=prefixes, **options)))
+        translations = translator.translate(texts, prefixes=prefixes, **options)
     except TextError as error:
-        error.results = _Forcing(translator, texts, prefixes, terms, options).applied(error.results)
+        error.results = search.add_terms(error.results)
         raise
-    return list(_Forcing(translator, texts, prefixes, terms, options).applied(found).values())
+    return list(search.add_terms(dict(enumerate(translations))).values())
 
 
 def _check_spelling(glossary: Glossary, translator: "BaseTranslator") -> None:
@@ -60,8 +65,8 @@ def _check_spelling(glossary: Glossary, translator: "BaseTranslator") -> None:
         )
 
 
-class _Forcing:
-    """Texts, the terms that their translations need, and what is forced so far, all by number."""
+class _TermSearch:
+    """The search for translations with glossary terms. Each list has one item for each text."""
 
     def __init__(
         self,
@@ -74,89 +79,94 @@ class _Forcing:
         self.translator = translator
         self.texts = texts
         self.options = options
-        self.wanted = [glossary.found_in(text) for text in texts]
-        self.forced = check_prefixes(prefixes, texts)
-        self.placed: list[list[str]] = [[] for _ in texts]
+        self.terms = [glossary.found_in(text) for text in texts]
+        self.prefixes = check_prefixes(prefixes, texts)
+        self.forced_terms: list[list[str]] = [[] for _ in texts]
 
-    def applied(self, found: Mapping[int, Translation]) -> dict[int, Translation]:
-        """Return translations with their terms. One that has no room for a term stays without
-        it.
+    def add_terms(self, translations: Mapping[int, Translation]) -> dict[int, Translation]:
+        """Return the translations with their terms, by the index of the text.
+
+        A translation without room for a term stays without the term.
         """
         changed: dict[int, Translation] = {}
-        waiting = list(found)
-        while waiting:
-            best: dict[int, list[Best[Translation]]] = {}
-            for number, one in self._tried(
-                {number: changed.get(number, found[number]).text for number in waiting}
-            ):
-                best.setdefault(number, []).append(one)
-            for number, tried in best.items():
-                chosen = leftmost(tried)
-                self.forced[number] = chosen.candidate.prefix
-                self.placed[number].append(chosen.candidate.term)
-                changed[number] = chosen.found
-            waiting = list(best)
+        pending = list(translations)
+        while pending:
+            texts = {index: changed.get(index, translations[index]).text for index in pending}
+            results: dict[int, list[ScoredCandidate[Translation]]] = {}
+            for index, result in self._search(texts):
+                results.setdefault(index, []).append(result)
+            for index, alternatives in results.items():
+                best = leftmost_candidate(alternatives)
+                self.prefixes[index] = best.candidate.prefix
+                self.forced_terms[index].append(best.candidate.term)
+                changed[index] = best.translation
+            pending = list(results)
         if any(self.options.get(name) for name in DETAILS):
-            numbers = list(changed)
-            detailed = self._translated(
-                numbers, [self.forced[number] for number in numbers], self.options
-            )
-            changed = {numbers[place]: translation for place, translation in detailed.items()}
-        return {**found, **changed}
+            indices = list(changed)
+            prefixes = [self.prefixes[index] for index in indices]
+            detailed = self._translate(indices, prefixes, self.options)
+            changed = {indices[position]: translation for position, translation in detailed.items()}
+        return {**translations, **changed}
 
-    def _tried(self, found: Mapping[int, str]) -> Iterator[tuple[int, Best[Translation]]]:
-        """Yield, for every missing term at every place of translations, the number of the text, and
-        the best with this beginning.
-        """
-        jobs = [
-            (number, made)
-            for number, text in found.items()
-            for made in candidates(
-                missing(self.wanted[number], text, self.placed[number]), text, self.forced[number]
-            )
-        ]
-        search = {name: value for name, value in self.options.items() if name not in DETAILS}
-        for first in range(0, len(jobs), MAX_CANDIDATES):
-            part = jobs[first : first + MAX_CANDIDATES]
-            results = self._translated(
-                [number for number, _ in part], [made.prefix for _, made in part], search
-            )
-            scores = self._scores([part[place][0] for place in results], list(results.values()))
-            for (place, translation), score in zip(results.items(), scores, strict=True):
-                yield part[place][0], Best(part[place][1], translation, score)
+    def _search(
+        self, translations: Mapping[int, str]
+    ) -> Iterator[tuple[int, ScoredCandidate[Translation]]]:
+        """Search a translation for each missing term at each position of the current translation.
 
-    def _scores(self, numbers: Sequence[int], translations: Sequence[Translation]) -> list[float]:
-        """Return the scores of whole translations. Those of the search leave out what was
-        forced.
+        Args:
+            translations: the text of the current translation, by the index of the source text.
+
+        Yields:
+            The index of a source text, and a translation of it that contains a missing term.
         """
-        texts = [translation.text for translation in translations]
-        batch_size, power = (
-            self.options["batch_size"],
-            self.options.get("length_penalty", LENGTH_PENALTY),
-        )
-        sources = [self.texts[number] for number in numbers]
+        searches: list[tuple[int, Candidate]] = []
+        for index, text in translations.items():
+            lacking = missing_terms(self.terms[index], text, self.forced_terms[index])
+            searches += [
+                (index, candidate) for candidate in candidates(lacking, text, self.prefixes[index])
+            ]
+        options = {name: value for name, value in self.options.items() if name not in DETAILS}
+        for first in range(0, len(searches), MAX_CANDIDATES):
+            chunk = searches[first : first + MAX_CANDIDATES]
+            indices = [index for index, _ in chunk]
+            results = self._translate(
+                indices, [candidate.prefix for _, candidate in chunk], options
+            )
+            scores = self._scores(
+                [indices[position] for position in results], list(results.values())
+            )
+            for (position, translation), score in zip(results.items(), scores, strict=True):
+                yield indices[position], ScoredCandidate(chunk[position][1], translation, score)
+
+    def _scores(self, indices: Sequence[int], translations: Sequence[Translation]) -> list[float]:
+        """Return the scores of whole translations, since scores of a search exclude the prefix."""
+        sources = [self.texts[index] for index in indices]
+        targets = [translation.text for translation in translations]
+        batch_size = self.options["batch_size"]
+        power = self.options.get("length_penalty", LENGTH_PENALTY)
         try:
-            found = dict(
-                enumerate(self.translator.score_tokens(sources, texts, batch_size=batch_size))
+            results = dict(
+                enumerate(self.translator.score_tokens(sources, targets, batch_size=batch_size))
             )
         except TextError as error:
-            # With what is forced, a translation can be longer than what the model scores.
-            found = error.results
+            # With its prefix, a translation can be longer than the model's limit for scoring.
+            results = error.results
         scores = {
-            number: one.log_probability / ((5 + len(one.tokens)) / 6) ** power
-            for number, one in found.items()
+            position: result.log_probability / ((5 + len(result.tokens)) / 6) ** power
+            for position, result in results.items()
         }
-        return [scores.get(number, -math.inf) for number in range(len(texts))]
+        return [scores.get(position, -math.inf) for position in range(len(targets))]
 
-    def _translated(
-        self, numbers: Sequence[int], prefixes: Sequence[str], options: Mapping[str, Any]
+    def _translate(
+        self, indices: Sequence[int], prefixes: Sequence[str], options: Mapping[str, Any]
     ) -> Mapping[int, Translation]:
-        """Return the translations of texts with forced beginnings by their place in the list,
-        without those that are too long.
+        """Return the translations of texts with prefixes, by their position in `indices`.
+
+        Texts that are too long for the model have no translation.
         """
-        if not numbers:
+        if not indices:
             return {}
-        texts = [self.texts[number] for number in numbers]
+        texts = [self.texts[index] for index in indices]
         try:
             return dict(enumerate(self.translator.translate(texts, prefixes=prefixes, **options)))
         except TextError as error:

@@ -1,7 +1,7 @@
-"""The interface that bundles, SavedModels and ONNX files share, whichever runtime executes them.
+"""The interface that bundles, SavedModels and ONNX files share in all runtimes.
 
-A class that inherits from a protocol and does not define one of its methods refuses it, with the
-class attribute `_refusal`.
+If a class inherits a method from a protocol instead of defining it, a call of the method raises an
+error with the class attribute `_refusal`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -46,13 +46,13 @@ class TranslatorProtocol(Protocol):
                 attention of every layer and head of the decoder to the source, or in a decoder-only
                 model to all tokens before.
             use_cache: whether each decoding step computes only the last position and reads the keys
-                and values of earlier ones from a cache. False recomputes the whole prefix: slower,
-                and equal but for rounding. Exported files hold only the cached step and refuse
-                False.
+                and values of earlier positions from a cache. False recomputes the whole prefix,
+                which is slower and equal except for rounding. Exported files contain only the
+                cached step and refuse False.
             glossary: source terms with their translations. The translation of a text that has a
-                term contains the term's translation. If the search does not find it anyway, it is
-                tried at every place of the translation, and the most probable result stays. With
-                ONNX this needs `score.onnx` beside the file. See docs/documents.md.
+                term contains the term's translation. If the search result lacks the term's
+                translation, it is tried at every position, and the most probable result is
+                returned. With ONNX this needs `score.onnx` next to the file. See docs/documents.md.
             **settings: search settings, see `SearchSettings`.
 
         Returns:
@@ -60,7 +60,7 @@ class TranslatorProtocol(Protocol):
 
         Raises:
             ValueError: if a text or a prefix is too long for the model, a setting is invalid, or
-                the files do not hold what was requested.
+                the files do not contain the requested outputs.
         """
         _refuse(self, "translate")
 
@@ -75,28 +75,26 @@ class TranslatorProtocol(Protocol):
         batch_size: int = 64,
         **settings: float,
     ) -> "DocumentTranslation":
-        """Translate a document sentence by sentence. Everything between the sentences stays as it
-        is.
+        """Translate a document sentence by sentence; text between sentences stays unchanged.
 
-        Markup inside of a sentence is put where its words are in the translation, by the attention
-        of the decoder to the source. Only sentences with markup, or whose numbers are missing in
-        their translation, need the attention, and with ONNX the files that `translate` needs for
-        it. The package needs the extra `documents`.
+        The attention of the decoder to the source determines the position of markup inside a
+        sentence. Only sentences with markup, and sentences whose numbers are missing in their
+        translation, need the attention. With ONNX they also need the files that `translate` needs
+        for attention. The package needs the extra `documents`.
 
         Args:
             text: the document.
             format: "text", "markdown" or "html".
-            language: the ISO 639 code of the document's language, by which it is split into
-                sentences.
+            language: the ISO 639 code of the document's language, for splitting into sentences.
             lines: whether each line of a plain text is a paragraph. If False, paragraphs end at
                 blank lines.
             attention_layer: the layer of the decoder whose attention places markup; negative
-                numbers count from the last one. Default: the mean of all.
+                numbers count from the last layer. None: the mean of all layers.
             batch_size: sentences translated at once; it does not change the results.
             **settings: search settings, see `SearchSettings`.
 
         Raises:
-            ValueError: if an argument or a setting is invalid, or the files do not hold what the
+            ValueError: if an argument or a setting is invalid, or the files lack outputs that the
                 document needs.
             ImportError: if a package of the extra `documents` is not installed, with the line that
                 installs it.
@@ -106,12 +104,12 @@ class TranslatorProtocol(Protocol):
     def stream(self, text: str, **settings: float) -> Iterator[str]:
         """Translate one text and yield parts of its translation while they are decoded.
 
-        The parts, joined, are the text that `translate` returns with `beam_size=1`, greedy or
+        The joined parts are the text that `translate` returns with `beam_size=1`, greedy or
         sampled with a `temperature`.
 
         Args:
             text: the source text. A blank text has a blank translation.
-            **settings: search settings, see `SearchSettings`. `beam_size` is 1.
+            **settings: search settings, see `SearchSettings`. `beam_size` must be 1.
 
         Raises:
             ValueError: before the first part, if the text is too long for the model, a setting is
@@ -122,8 +120,9 @@ class TranslatorProtocol(Protocol):
     def score(
         self, sources: Sequence[str], targets: Sequence[str], *, batch_size: int = 64
     ) -> np.ndarray:
-        """Return the log-probability of each target given its source, float32 (N,), from one full
-        masked pass.
+        """Return the log-probability of each target given its source, float32 (N,).
+
+        The log-probabilities come from one full masked pass.
 
         Args:
             sources: the source texts.
@@ -144,7 +143,7 @@ class TranslatorProtocol(Protocol):
         batch_size: int = 64,
         attention: bool = False,
     ) -> list[ScoredTarget]:
-        """Score pairs as `score` does, and return the log-probability of each token too.
+        """Score pairs as `score` does, and also return the log-probability of each token.
 
         Args:
             sources: the source texts.
@@ -154,7 +153,7 @@ class TranslatorProtocol(Protocol):
 
         Raises:
             ValueError: if the numbers of sources and targets differ, a text is too long for the
-                model, or the files do not hold what was requested.
+                model, or the files do not contain the requested outputs.
         """
         _refuse(self, "score_tokens")
 
@@ -179,8 +178,9 @@ class ClassifierProtocol(Protocol):
 
 
 class LoadedModel(TranslatorProtocol, ClassifierProtocol, Protocol):
-    """The result of `tfk_transformer.load`: a translator or a classifier, whose methods for the
-    other kind raise ValueError.
+    """The result of `tfk_transformer.load`: a translator or a classifier.
+
+    The methods of the other protocol raise ValueError.
     """
 
 

@@ -1,4 +1,4 @@
-"""Scoring of given pairs of texts, as every runtime does it."""
+"""The scoring of text pairs, which all runtimes share."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
@@ -23,8 +23,10 @@ class PairScorer(LoadedModel):
     def _scored(
         self, sources: Sequence[str], targets: Sequence[str], batch_size: int, attention: bool
     ) -> list[tuple[Any, ...]]:
-        """Return a row for each pair: its log-probability, source ids, target ids, token
-        log-probabilities and, if wanted, attention.
+        """Return a row for each pair.
+
+        A row has the log-probability, source ids, target ids, token log-probabilities and, if
+        requested, attention.
         """
 
     @property
@@ -34,11 +36,9 @@ class PairScorer(LoadedModel):
     def score(
         self, sources: Sequence[str], targets: Sequence[str], *, batch_size: int = 64
     ) -> np.ndarray:
-        """Return the log-probability of each target given its source, float32 (N,); see
-        `TranslatorProtocol.score`.
-        """
+        """Return the log-probability of each target; see `TranslatorProtocol.score`."""
         log_probabilities = self._results(
-            lambda number, row: float(row[0]), sources, targets, batch_size, attention=False
+            lambda index, row: float(row[0]), sources, targets, batch_size, attention=False
         )
         return np.array(log_probabilities, "float32")
 
@@ -52,9 +52,17 @@ class PairScorer(LoadedModel):
     ) -> list[ScoredTarget]:
         """Score pairs token by token; see `TranslatorProtocol.score_tokens`."""
 
-        def scored_target(number: int, row: Sequence[Any]) -> ScoredTarget:
+        def scored_target(index: int, row: Sequence[Any]) -> ScoredTarget:
             log_probability, *arrays = row
-            return self._tokenizers.scored_target(targets[number], float(log_probability), *arrays)
+            details = self._tokenizers.details(*arrays)
+            return ScoredTarget(
+                targets[index],
+                float(log_probability),
+                details.tokens,
+                details.token_log_probs or [],
+                details.attention,
+                details.source_tokens,
+            )
 
         return self._results(scored_target, sources, targets, batch_size, attention)
 
@@ -66,9 +74,9 @@ class PairScorer(LoadedModel):
         batch_size: int,
         attention: bool,
     ) -> list[Result]:
-        """Score pairs, and turn the number and the row of each into its result."""
+        """Score pairs, and convert the index and the row of each pair to its result."""
         try:
             rows = self._scored(sources, targets, batch_size, attention)
         except TextError as error:
             raise error.with_results(convert) from None
-        return [convert(number, row) for number, row in enumerate(rows)]
+        return [convert(index, row) for index, row in enumerate(rows)]

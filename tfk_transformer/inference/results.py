@@ -1,6 +1,4 @@
-"""The results of translating, scoring and classifying, and how the rows that a model returns become
-results.
-"""
+"""The results of translation, scoring and classification, made from the rows of a model."""
 
 import math
 from collections.abc import Sequence
@@ -10,7 +8,7 @@ import numpy as np
 
 from tfk_transformer.inference.text_errors import TextError
 
-# A search that finds fewer hypotheses than requested gives the missing ones a score of -1e9.
+# A search with fewer hypotheses than requested gives the missing ones a score of -1e9.
 NO_HYPOTHESIS = -5e8
 
 
@@ -34,7 +32,7 @@ class Hypothesis(NamedTuple):
 
 
 class ScoredTarget(NamedTuple):
-    """A given target with its log-probability, token by token."""
+    """A target text with its log-probability, token by token."""
 
     text: str
     log_probability: float  # the sum of `token_log_probs`, without any penalty
@@ -108,9 +106,8 @@ def to_translations(
         Translation(text, _hypotheses(*row)) for text, row in zip(texts, rows, strict=True)
     ]
     scores = [translation.score for translation in translations]
-    _refuse_too_long(
-        texts, translations, scores, max_length, "texts, prefixes" if any(prefixes) else "texts"
-    )
+    arguments = "texts, prefixes" if any(prefixes) else "texts"
+    _refuse_too_long(texts, translations, scores, max_length, arguments)
     return translations
 
 
@@ -120,8 +117,13 @@ def to_classifications(
     labels: Sequence[str],
     max_length: int,
 ) -> list[Classification]:
-    """Turn rows of a label, its probability and the probabilities of all labels into
-    classifications.
+    """Turn rows of model outputs into classifications.
+
+    Args:
+        texts: the texts.
+        rows: for each text, a label, its probability, and the probabilities of all labels.
+        labels: all labels.
+        max_length: the model's limit in tokens, for the error message.
 
     Raises:
         TextError: if a probability is NaN, which marks a text that is too long. It contains the
@@ -130,15 +132,14 @@ def to_classifications(
     classifications = [
         Classification(
             text,
-            _decoded(label),
+            _decode(label),
             float(probability),
             dict(zip(labels, map(float, probabilities), strict=True)),
         )
         for text, (label, probability, probabilities) in zip(texts, rows, strict=True)
     ]
-    _refuse_too_long(
-        texts, classifications, [found.probability for found in classifications], max_length
-    )
+    probabilities = [classification.probability for classification in classifications]
+    _refuse_too_long(texts, classifications, probabilities, max_length)
     return classifications
 
 
@@ -147,20 +148,20 @@ def _refuse_too_long(
     results: Sequence[Any],
     scores: Sequence[float],
     max_length: int,
-    names: str = "texts",
+    arguments: str = "texts",
 ) -> None:
-    """Raise a `TextError` for the texts whose score is NaN, with the results of the others."""
+    """Raise a `TextError` for the texts whose score is NaN, with the results of the other texts."""
     too_long = {
         i: f"'{texts[i][:30]}…', {len(texts[i].split())} words"
         for i, score in enumerate(scores)
         if math.isnan(score)
     }
     if too_long:
-        named = ", ".join(f"number {i + 1} ({text})" for i, text in list(too_long.items())[:3])
+        first = ", ".join(f"number {i + 1} ({text})" for i, text in list(too_long.items())[:3])
         raise TextError(
-            names,
+            arguments,
             (
-                f"expected at most {max_length} tokens each, got more in {len(too_long)}: {named}; "
+                f"expected at most {max_length} tokens each, got more in {len(too_long)}: {first}; "
                 "split them into sentences."
             ),
             {
@@ -175,14 +176,12 @@ def _refuse_too_long(
 
 
 def _hypotheses(texts: Sequence[str | bytes], scores: Sequence[float]) -> list[Hypothesis]:
-    """Return the hypotheses that the search found: the first one always, the others if their scores
-    are possible.
-    """
-    found = [
-        Hypothesis(_decoded(text), float(score)) for text, score in zip(texts, scores, strict=True)
+    """Return the hypotheses of a search: always the first one, and all others that exist."""
+    best, *rest = [
+        Hypothesis(_decode(text), float(score)) for text, score in zip(texts, scores, strict=True)
     ]
-    return found[:1] + [hypothesis for hypothesis in found[1:] if hypothesis.score > NO_HYPOTHESIS]
+    return [best, *(hypothesis for hypothesis in rest if hypothesis.score > NO_HYPOTHESIS)]
 
 
-def _decoded(text: str | bytes) -> str:
+def _decode(text: str | bytes) -> str:
     return text.decode("utf-8") if isinstance(text, bytes) else str(text)

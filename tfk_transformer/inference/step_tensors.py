@@ -1,19 +1,22 @@
-"""The tensors that pass between an encoder, the steps of a decoder and the host program: their
-names and shapes. All are float32.
+"""Names and shapes of the float32 tensors that an encoder, decoder steps and the program exchange.
 
-The layers of an ensemble are numbered from the first of its first member to the last of its last.
+The layers of an ensemble are numbered from the first layer of the first member to the last layer of
+the last member.
 
-N sources with one hypothesis each; S source tokens; P positions so far. Where the model puts tokens
-before each source or target, S or P is what it reads: "1+S" is one such token and the source's.
+N is the number of sources with one hypothesis each, S the number of source tokens, and P the number
+of positions so far. If the model puts tokens before each source or target, their number is part of
+the length: "1+S" is one added token and S source tokens.
 """
 
+import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tfk_transformer.config.model_options import TokenConfig
 
-# The settings that choose a token. The other search settings concern beams, or when to stop.
+# The settings for choosing a token. The other search settings concern beams and the end of the
+# search.
 STEP_SETTINGS = (
     "min_length",
     "temperature",
@@ -28,8 +31,9 @@ Shapes = dict[str, tuple[int | str, ...]]  # letters stand for sizes known at ru
 
 
 def memory_shapes(config: "TokenConfig") -> Shapes:
-    """Return the outputs of an encoder, which each decoding step reads; none for a decoder-only
-    model.
+    """Return the outputs of an encoder, which each decoding step reads.
+
+    A decoder-only model has no such outputs.
     """
     if config.architecture == "decoder":
         return {}
@@ -38,21 +42,22 @@ def memory_shapes(config: "TokenConfig") -> Shapes:
 
 
 def cache_shapes(config: "TokenConfig", prefix: str = "", positions: str = "P") -> Shapes:
-    """Return the KV cache that each decoding step reads, or with another prefix the one that it
-    returns.
+    """Return the KV cache that each decoding step reads.
+
+    With the prefix "next_", return the cache that the step returns.
     """
     return _layers(config, f"{prefix}cache", _after(config.members[0].target_prefix, positions))
 
 
 def _after(prefix: Sequence[int], length: str) -> str:
-    """Return the letter of a length, with the number of tokens that the model puts before."""
+    """Return the letter of a length, with the number of tokens of the prefix before it."""
     return f"{len(prefix)}+{length}" if prefix else length
 
 
 def _layers(config: "TokenConfig", name: str, length: str) -> Shapes:
-    layers = [member for member in config.members for _ in range(member.decoder_layers)]
-    return {
-        f"{name}_{i}_{part}": ("N", layer.num_heads, length, width)
-        for i, layer in enumerate(layers)
-        for part, width in (("key", layer.query_width), ("value", layer.value_width))
-    }
+    shapes: Shapes = {}
+    layers = itertools.chain(*([member] * member.decoder_layers for member in config.members))
+    for i, layer in enumerate(layers):
+        shapes[f"{name}_{i}_key"] = ("N", layer.num_heads, length, layer.query_width)
+        shapes[f"{name}_{i}_value"] = ("N", layer.num_heads, length, layer.value_width)
+    return shapes

@@ -1,22 +1,20 @@
-"""The error that names the texts that a model cannot process, and how the other texts are processed
-nevertheless.
-"""
+"""Errors for texts that a model cannot process; the other texts are still processed."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 
 class TextError(ValueError):
-    """Some of several texts cannot be processed.
+    """One or more texts cannot be processed.
 
     Args:
-        argument: the name of the argument that holds the texts.
-        problem: what is wrong with it, in one line: expected, got, remedy.
-        reasons: for the index of each text that cannot be processed, what is wrong with this text.
-        results: for the index of each other text, its result. Empty if the model did not run, or
-            its rows are no results yet.
-        rows: for the index of each other text, the row that the model returned, from which
-            `with_results` makes the results.
+        argument: the name of the argument that contains the texts.
+        problem: the problem in one line: expected, got, remedy.
+        reasons: the problem of each text that cannot be processed, by the index of the text.
+        results: the result of each other text, by the index of the text. Empty if the model did not
+            run, or if its rows are not converted to results yet.
+        rows: the row that the model returned for each other text, by the index of the text.
+            `with_results` converts rows to results.
     """
 
     def __init__(
@@ -38,7 +36,7 @@ class TextError(ValueError):
         return f"{self.argument}: {self.problem}"
 
     def with_results(self, convert: Callable[[int, Any], Any]) -> "TextError":
-        """Return this error with results that are made of its rows.
+        """Return this error with results that are made from its rows.
 
         Args:
             convert: maps the index of a text and its row to the result.
@@ -47,23 +45,24 @@ class TextError(ValueError):
             self.argument,
             self.problem,
             self.reasons,
-            {i: convert(i, row) for i, row in self.rows.items()},
+            results={i: convert(i, row) for i, row in self.rows.items()},
         )
 
 
 class UnprocessableText(NamedTuple):
     """Why a text cannot be processed."""
 
-    argument: str  # the name of the argument that holds the text
+    argument: str  # the name of the argument that contains the text
     reason: str
 
 
 def results_and_refusals(
     run: Callable[..., Iterable[Any]], *columns: Sequence[Any]
 ) -> tuple[dict[int, Any], dict[int, UnprocessableText]]:
-    """Run a model on texts of which it may refuse some. It sees each text that it can process once.
+    """Run a model on texts, and return the results and the texts that the model refuses.
 
-    Only where an error comes without the results of the other texts, these run again.
+    Each text runs once, unless an error comes without the results of the other texts; then the
+    other texts run again.
 
     Args:
         run: maps texts, or the texts of several columns, to results.
@@ -71,21 +70,21 @@ def results_and_refusals(
             and targets.
 
     Returns:
-        the result for the index of each text that was processed, and the refusal for the index of
-        each other text.
+        The result of each text that was processed, and the refusal of each other text, both by the
+        index of the text.
     """
     results: dict[int, Any] = {}
     refusals: dict[int, UnprocessableText] = {}
-    waiting = list(range(len(columns[0])))
-    while waiting:
+    pending = list(range(len(columns[0])))
+    while pending:
         try:
-            found = dict(enumerate(run(*([column[i] for i in waiting] for column in columns))))
+            outputs = dict(enumerate(run(*([column[i] for i in pending] for column in columns))))
         except TextError as error:
-            found = error.results
+            outputs = error.results
             refusals |= {
-                waiting[i]: UnprocessableText(error.argument, reason)
+                pending[i]: UnprocessableText(error.argument, reason)
                 for i, reason in error.reasons.items()
             }
-        results |= {waiting[i]: result for i, result in found.items()}
-        waiting = [] if found else [i for i in waiting if i not in refusals]
+        results |= {pending[i]: output for i, output in outputs.items()}
+        pending = [] if outputs else [i for i in pending if i not in refusals]
     return results, refusals

@@ -1,6 +1,4 @@
-"""Scores of tokens: pairs of texts checked and batched, and padded arrays of ids turned into named
-tokens.
-"""
+"""Scores of tokens: score text pairs in batches, and convert padded ids to tokens."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -8,8 +6,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tfk_transformer.constants import END_ID, START_ID
-from tfk_transformer.inference.results import Hypothesis, ScoredTarget
-from tfk_transformer.inference.text_batches import check_texts, in_batches
+from tfk_transformer.inference.results import Hypothesis
+from tfk_transformer.inference.text_batches import check_texts, run_in_batches
 from tfk_transformer.inference.text_errors import TextError
 
 try:
@@ -27,13 +25,12 @@ def score_in_batches(
     max_length: int,
     run: Callable[..., Sequence[Any]],
 ) -> list[tuple[Any, ...]]:
-    """Score pairs of texts, those of similar length together, and return each pair's row of the
-    results, in their order.
+    """Score pairs of texts of similar length together, and return each pair's row of the results.
 
     Args:
         sources: the source texts.
         targets: one translation of each source.
-        batch_size: pairs scored at once.
+        batch_size: number of pairs in a batch.
         max_length: the model's limit for each side in tokens, for the error message.
         run: maps sources and targets to arrays with one row for each pair. The first array holds
             log-probabilities, NaN where a side is too long.
@@ -48,7 +45,7 @@ def score_in_batches(
         raise ValueError(
             f"targets: expected one for each of {len(sources)} sources, got {len(targets)}."
         )
-    rows = in_batches(sources, batch_size, run, targets)
+    rows = run_in_batches(sources, batch_size, run, targets)
     too_long = [number for number, row in enumerate(rows) if np.isnan(row[0])]
     if too_long:
         problem = f"expected at most {max_length} tokens a side, got more in"
@@ -62,7 +59,7 @@ def score_in_batches(
 
 
 class Details(NamedTuple):
-    """The tokens of a target, and the values that were computed for each."""
+    """The tokens of a target with their log-probabilities and attention."""
 
     tokens: list[str]  # T pieces
     token_log_probs: list[float] | None
@@ -71,7 +68,7 @@ class Details(NamedTuple):
 
 
 class Tokenizers(NamedTuple):
-    """The tokenizers of both sides, which turn texts into ids and name the tokens of ids."""
+    """The tokenizers of both sides, which convert texts to ids and ids to tokens."""
 
     source_tokenizer: SubwordTokenizer
     target_tokenizer: SubwordTokenizer
@@ -85,30 +82,8 @@ class Tokenizers(NamedTuple):
         log_probs: np.ndarray | None = None,
         attention: np.ndarray | None = None,
     ) -> Hypothesis:
-        """Add tokens, their log-probabilities and their attention to a hypothesis; the arguments
-        are those of `details`.
-        """
+        """Add tokens, their log-probabilities and attention to a hypothesis; see `details`."""
         return hypothesis._replace(**self.details(source_ids, ids, log_probs, attention)._asdict())
-
-    def scored_target(
-        self,
-        text: str,
-        log_probability: float,
-        source_ids: np.ndarray,
-        ids: np.ndarray,
-        log_probs: np.ndarray,
-        *attention: np.ndarray,
-    ) -> ScoredTarget:
-        """Return the result for a given target; the arguments are those of `details`."""
-        details = self.details(source_ids, ids, log_probs, *attention)
-        return ScoredTarget(
-            text,
-            log_probability,
-            details.tokens,
-            details.token_log_probs or [],
-            details.attention,
-            details.source_tokens,
-        )
 
     def details(
         self,
@@ -117,7 +92,7 @@ class Tokenizers(NamedTuple):
         log_probs: np.ndarray | None = None,
         attention: np.ndarray | None = None,
     ) -> Details:
-        """Name tokens, and cut padding off the arrays.
+        """Convert ids to tokens, and remove the padding from the arrays.
 
         Args:
             source_ids: ids (S,) of the source, tokens and end token, padded.
@@ -126,7 +101,10 @@ class Tokenizers(NamedTuple):
             attention: float32 (L, H, T, S), or None.
         """
         tokens = self.target_tokenizer.pieces_of(ids)
-        columns = self._attended(source_ids, tokens)
+        source_tokens = self.source_tokenizer.pieces_of(source_ids)
+        if self.architecture == "decoder":  # attention goes to all tokens before the last
+            start = self.source_tokenizer.pieces_of([START_ID])
+            source_tokens = [*start, *source_tokens[:-1], *tokens[:-1]]
         return Details(
             tokens=tokens,
             token_log_probs=None
@@ -134,24 +112,13 @@ class Tokenizers(NamedTuple):
             else [float(value) for value in log_probs[: len(tokens)]],
             attention=None
             if attention is None
-            else np.array(attention[:, :, : len(tokens), : len(columns)]),
-            source_tokens=columns,
-        )
-
-    def _attended(self, source_ids: np.ndarray, tokens: list[str]) -> list[str]:
-        """Return the pieces that attention goes to: the source; in a decoder-only model, all tokens
-        before the last.
-        """
-        source = self.source_tokenizer.pieces_of(source_ids)
-        return (
-            [*self.source_tokenizer.pieces_of([START_ID]), *source[:-1], *tokens[:-1]]
-            if self.architecture == "decoder"
-            else source
+            else np.array(attention[:, :, : len(tokens), : len(source_tokens)]),
+            source_tokens=source_tokens,
         )
 
 
 def padded_ids(rows: Sequence[Sequence[int]]) -> np.ndarray:
-    """Return int32 ids (N, S) of rows of tokens, each followed by its end token, padded."""
+    """Return rows of tokens as padded int32 ids (N, S), with an end token after each row."""
     ids = np.zeros((len(rows), 1 + max(map(len, rows), default=0)), "int32")
     for row, tokens in zip(ids, rows, strict=True):
         row[: len(tokens) + 1] = [*tokens, END_ID]
@@ -161,10 +128,10 @@ def padded_ids(rows: Sequence[Sequence[int]]) -> np.ndarray:
 def scoring_of_texts(
     tokenizers: Tokenizers, score: Callable[[np.ndarray, np.ndarray], Sequence[np.ndarray]]
 ) -> Callable[..., list[Any]]:
-    """Return scoring of texts, made of scoring of ids.
+    """Return a function that scores texts, made from a function that scores ids.
 
     Args:
-        tokenizers: of the model.
+        tokenizers: the model's tokenizers.
         score: (int32 source ids (N, S), target ids (N, T)) -> token log-probabilities (N, T), their
             sums (N,), and perhaps attention.
 
@@ -187,11 +154,10 @@ def search_with_details(
     generate: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]],
     score: Callable[[np.ndarray, np.ndarray], Sequence[np.ndarray]],
 ) -> Callable[..., list[Any]]:
-    """Return a search over texts that scores every token of its hypotheses, made of functions over
-    ids.
+    """Return a search over texts with scores of all tokens, made from functions over ids.
 
     Args:
-        tokenizers: of the model.
+        tokenizers: the model's tokenizers.
         generate: (source ids (N, S), prefix ids (N, P)) -> ids (N, n_best, T), scores (N, n_best).
         score: see `scoring_of_texts`.
 
@@ -209,9 +175,7 @@ def search_with_details(
         details = [
             part.reshape(count, n_best, *part.shape[1:]) for part in (token_log_probs, *attention)
         ]
-        found = np.array(tokenizers.target_tokenizer.decode(rows.tolist()), object).reshape(
-            count, n_best
-        )
-        return [found, scores, source_ids, ids, *details]
+        hypotheses = np.array(tokenizers.target_tokenizer.decode(rows.tolist()), object)
+        return [hypotheses.reshape(count, n_best), scores, source_ids, ids, *details]
 
     return run

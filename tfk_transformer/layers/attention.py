@@ -1,6 +1,4 @@
-"""Multi-head attention ("Attention Is All You Need", section 3.2), with one weight tensor for each
-role.
-"""
+"""Multi-head attention ("Attention Is All You Need", section 3.2), with one weight per role."""
 
 import itertools
 import warnings
@@ -17,9 +15,7 @@ from tfk_transformer.layers.masks import as_additive
 
 
 class KeyValue(NamedTuple):
-    """Projected keys and values that queries attend to: the KV cache of past tokens, or the memory
-    of an encoder's output.
-    """
+    """Projected keys and values: the KV cache of past tokens, or the memory of encoder outputs."""
 
     key: Tensor  # (B, H, S, K)
     value: Tensor  # (B, H, S, V)
@@ -41,7 +37,7 @@ class Attended(NamedTuple):
 
 @keras.saving.register_keras_serializable(package="tfk_transformer")
 class MultiHeadAttention(keras.layers.Layer):
-    """Attend with H heads: softmax(Q K^T / sqrt(K) + mask) V, with the heads joined and projected.
+    """Attend with H heads: softmax(Q K^T / sqrt(K) + mask) V, then join and project the heads.
 
     Weights: `query` (H, D, K), `key` (H, D, K), `value` (H, D, V), `output` (H*V, D), and biases
     (H, 1, K), (H, 1, V), (D,). Scores, mask and softmax are float32 whatever the compute dtype, so
@@ -84,9 +80,9 @@ class MultiHeadAttention(keras.layers.Layer):
         self.num_heads = num_heads
         self.key_dim = key_dim
         self.value_dim = value_dim or key_dim
-        self.use_bias = (
-            (list(ROLES) if use_bias else []) if isinstance(use_bias, bool) else list(use_bias)
-        )
+        if isinstance(use_bias, bool):
+            use_bias = ROLES if use_bias else ()
+        self.use_bias = list(use_bias)
         self.dropout = dropout
         self.output_dropout = output_dropout
         self.scale = scale
@@ -134,8 +130,9 @@ class MultiHeadAttention(keras.layers.Layer):
         self, role: str, shape: tuple[int, ...], bias_shape: tuple[int, ...]
     ) -> None:
         # Glorot's limit for the projection as one matrix, D x (H * width). Keras would take the
-        # head axis for that of a filter.
-        fan_in, fan_out = shape[-2], shape[-1] * (shape[0] if len(shape) == 3 else 1)
+        # head axis for the axis of a convolution.
+        fan_in = shape[-2]
+        fan_out = shape[-1] * (shape[0] if len(shape) == 3 else 1)
         limit = (6.0 / (fan_in + fan_out)) ** 0.5
         initializer = keras.initializers.RandomUniform(-limit, limit)
         setattr(
@@ -157,9 +154,7 @@ class MultiHeadAttention(keras.layers.Layer):
         return self._key_value(self._split_heads(context, self._context_roles))
 
     def project_self(self, x: Tensor) -> tuple[Tensor, KeyValue]:
-        """Project (B, T, D) to the queries, keys and values of self-attention in one matrix
-        product.
-        """
+        """Project (B, T, D) to the queries, keys and values of self-attention in one product."""
         query, *context = self._split_heads(x, ["query", *self._context_roles])
         return query, self._key_value(context)
 
@@ -206,34 +201,32 @@ class MultiHeadAttention(keras.layers.Layer):
         attention_mask: Tensor = None,
         training: bool | None = None,
     ) -> Attended:
-        """Attend from `query` (B, T, D) to `context` (B, S, D), or to `query` itself if there is no
-        context; see `attend`.
+        """Attend from `query` (B, T, D) to `context` (B, S, D); see `attend`.
+
+        Without a context, attend from `query` to itself.
         """
         if context is None:
-            return self.attend(
-                *self.project_self(query), attention_mask=attention_mask, training=training
-            )
+            return self.attend(*self.project_self(query), attention_mask, training)
         return self.attend(
             self.project_query(query),
             self.project_context(context),
-            attention_mask=attention_mask,
-            training=training,
+            attention_mask,
+            training,
         )
 
     def _split_heads(self, x: Tensor, roles: list[str]) -> list[Tensor]:
-        """Project (B, T, D) with the weights of `roles` in one matrix product; return a list of (B,
-        H, T, width).
-        """
+        """Project (B, T, D) to (B, H, T, width) for each of the roles, in one matrix product."""
         batch, length, _ = ops.shape(x)
         weights = [getattr(self, f"{role}_weight") for role in roles]
         # (D, sum of H*width)
         kernel = ops.concatenate([_as_matrix(weight) for weight in weights], axis=1)
-        # (B*T, D), or (B*T*H, D/H) if heads share.
+        # (B*T, D), or (B*T*H, D/H) with shared projections.
         rows = ops.reshape(ops.cast(x, self.compute_dtype), (-1, kernel.shape[0]))
         projected = ops.matmul(rows, ops.cast(kernel, rows.dtype))
-        parts = self._split_roles(
-            projected, [weight.shape[0] * weight.shape[2] for weight in weights]
-        )
+        parts = [projected]
+        if len(weights) > 1:
+            widths = [weight.shape[0] * weight.shape[2] for weight in weights]
+            parts = ops.split(projected, list(itertools.accumulate(widths[:-1])), axis=-1)
         parts = [self._add_bias(part, role) for part, role in zip(parts, roles, strict=True)]
         split = [
             ops.reshape(part, (batch, length, self.num_heads, w.shape[2]))
@@ -241,16 +234,9 @@ class MultiHeadAttention(keras.layers.Layer):
         ]
         return [ops.transpose(part, (0, 2, 1, 3)) for part in split]  # (B, H, T, width)
 
-    def _split_roles(self, projected: Tensor, widths: list[int]) -> list[Tensor]:
-        return (
-            [projected]
-            if len(widths) == 1
-            else ops.split(projected, list(itertools.accumulate(widths[:-1])), axis=-1)
-        )
-
     def _add_bias(self, part: Tensor, role: str) -> Tensor:
         bias = getattr(self, f"{role}_bias")
-        # Heads side by side, as in `part`.
+        # The bias has the heads next to each other, as in `part`.
         return part if bias is None else part + ops.cast(ops.reshape(bias, (-1,)), part.dtype)
 
     def _join_heads(self, heads: Tensor) -> Tensor:
@@ -264,7 +250,7 @@ class MultiHeadAttention(keras.layers.Layer):
 
     def get_config(self) -> dict[str, object]:
         """Return the arguments of the constructor."""
-        names = [
+        names = (
             "num_heads",
             "key_dim",
             "value_dim",
@@ -272,19 +258,20 @@ class MultiHeadAttention(keras.layers.Layer):
             "dropout",
             "output_dropout",
             "scale",
-        ]
-        names += ["keys_are_values", "shared_projections"]
+            "keys_are_values",
+            "shared_projections",
+        )
         return {**super().get_config(), **{name: getattr(self, name) for name in names}}
 
 
 def _softmax(scores: Tensor) -> Tensor:
     with warnings.catch_warnings():
-        # Keras warns of a softmax over a single key; the first decoding step has only one.
+        # Keras warns about a softmax over a single key. The first decoding step has only one.
         warnings.filterwarnings("ignore", message="You are using a softmax over axis")
         return ops.softmax(scores, axis=-1)
 
 
 def _as_matrix(weight: Tensor) -> Tensor:
-    """(H, D, width) -> (D, H*width), heads side by side."""
+    """Reshape (H, D, width) to (D, H*width), with the heads next to each other."""
     heads, rows, width = weight.shape
     return ops.reshape(ops.transpose(weight, (1, 0, 2)), (rows, heads * width))

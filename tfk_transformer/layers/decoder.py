@@ -1,6 +1,4 @@
-"""The decoder: a stack that runs over all positions at once in training, and one position at a time
-in search.
-"""
+"""The decoder: it runs over all positions at once in training, one at a time in search."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -15,9 +13,7 @@ from tfk_transformer.layers.encoder import OptionsLayer
 
 
 class Decoded(NamedTuple):
-    """The result of a decoder layer or of the stack. The stack's weights are lists with one entry
-    for each layer.
-    """
+    """The result of a decoder layer or of the stack, whose weights are lists of the layers'."""
 
     output: Tensor  # (B, T, D)
     self_weights: Tensor  # float32 (B, H, T, T)
@@ -25,9 +21,7 @@ class Decoded(NamedTuple):
 
 
 class Stepped(NamedTuple):
-    """The result of a decoding step. The stack's cache and weights are lists with one entry for
-    each layer.
-    """
+    """The result of a decoding step. The stack's cache and weights are lists of the layers'."""
 
     output: Tensor  # (B, M, D)
     cache: Tensor  # KeyValue of (B, H, (t+1)*M, …)
@@ -36,8 +30,7 @@ class Stepped(NamedTuple):
 
 @keras.saving.register_keras_serializable(package="tfk_transformer")
 class DecoderLayer(OptionsLayer):
-    """Causal self-attention, attention to the encoder's output, feed-forward, each inside a
-    residual connection.
+    """Causal self-attention, cross-attention and feed-forward, each in a residual connection.
 
     Args:
         options: options of the layer.
@@ -45,8 +38,8 @@ class DecoderLayer(OptionsLayer):
         **kwargs: arguments of `keras.layers.Layer`.
     """
 
-    # No argument has the name of another one followed by "_mask": Keras fills such arguments with
-    # its own implicit masks.
+    # No argument has the name of another one followed by "_mask": Keras would pass its implicit
+    # masks to it.
 
     def __init__(
         self, options: LayerOptions, cross_attention: bool = True, **kwargs: object
@@ -92,13 +85,11 @@ class DecoderLayer(OptionsLayer):
             cross_attention_mask: the same for cross-attention, broadcastable to (B, H, T, S).
             training: whether dropout is applied.
         """
-        query, own = self.self_attention.project_self(self.self_residual.enter(x))
-        attended = self.self_attention.attend(
-            query, own, attention_mask=attention_mask, training=training
-        )
+        query, context = self.self_attention.project_self(self.self_residual.enter(x))
+        attended = self.self_attention.attend(query, context, attention_mask, training)
         x = self.self_residual(x, attended.output, training=training)
-        x, cross_weights = self._read_memory(x, memory, cross_attention_mask, training)
-        return Decoded(self._feed(x, training), attended.weights, cross_weights)
+        x, cross_weights = self._attend_to_memory(x, memory, cross_attention_mask, training)
+        return Decoded(self._apply_feed_forward(x, training), attended.weights, cross_weights)
 
     def step(
         self,
@@ -110,29 +101,27 @@ class DecoderLayer(OptionsLayer):
     ) -> Stepped:
         """Decode the next position for M beams of each sentence.
 
-        The beams of a sentence are queries of the same row, in self-attention too. The cache holds
-        the keys and values of all beams side by side, and a mask shows each beam only those it
-        descends from. So nothing is copied when one beam replaces another, and the source is stored
-        once for any number of beams.
+        The beams of a sentence are queries of the same row, also in self-attention. The cache holds
+        the keys and values of all beams, and a mask shows each beam only the beams that it descends
+        from. So nothing is copied when one beam replaces another, and the source is stored once for
+        any number of beams.
 
         Args:
             x: (B, M, D).
             past: the cache, keys (B, H, t*M, K) and values (B, H, t*M, V), sorted by position and
                 then by beam.
             memory: keys (B, H, S, K) and values (B, H, S, V).
-            lineage: mask broadcastable to (B, H, M, (t+1)*M), see `masks.own_mask`. None hides
-                nothing, which is right for M = 1.
+            lineage: mask broadcastable to (B, H, M, (t+1)*M), see `masks.beam_mask`. Defaults
+                to None, which hides nothing and is correct for M = 1.
             cross_attention_mask: mask broadcastable to (B, H, M, S).
         """
         query, new = self.self_attention.project_self(self.self_residual.enter(x))
         cache = past.append(new)
-        x = self.self_residual(
-            x, self.self_attention.attend(query, cache, attention_mask=lineage).output
-        )
-        x, cross_weights = self._read_memory(x, memory, cross_attention_mask)
-        return Stepped(self._feed(x), cache, cross_weights)
+        x = self.self_residual(x, self.self_attention.attend(query, cache, lineage).output)
+        x, cross_weights = self._attend_to_memory(x, memory, cross_attention_mask)
+        return Stepped(self._apply_feed_forward(x), cache, cross_weights)
 
-    def _read_memory(
+    def _attend_to_memory(
         self,
         x: Tensor,
         memory: KeyValue | None,
@@ -147,12 +136,10 @@ class DecoderLayer(OptionsLayer):
                 "got None."
             )
         query = self.cross_attention.project_query(self.cross_residual.enter(x))
-        attended = self.cross_attention.attend(
-            query, memory, attention_mask=cross_attention_mask, training=training
-        )
+        attended = self.cross_attention.attend(query, memory, cross_attention_mask, training)
         return self.cross_residual(x, attended.output, training=training), attended.weights
 
-    def _feed(self, x: Tensor, training: bool | None = None) -> Tensor:
+    def _apply_feed_forward(self, x: Tensor, training: bool | None = None) -> Tensor:
         y = self.feed_forward(self.ff_residual.enter(x), training=training)
         return self.ff_residual(x, y, training=training)
 
@@ -203,8 +190,9 @@ class Decoder(OptionsLayer):
         self._build_all(*self.layers, self.final_norm)
 
     def project_memory(self, encoded: Tensor) -> list[Tensor]:
-        """Project the encoder's output (B, S, D) to the keys and values of each layer; None without
-        cross-attention.
+        """Project the encoder's output (B, S, D) to keys and values of each layer.
+
+        The result contains None for each layer without cross-attention.
         """
         if not self.cross_attention:
             return [None] * self.num_layers
@@ -216,17 +204,14 @@ class Decoder(OptionsLayer):
         return [layer.cross_attention.project_context(encoded) for layer in self.layers]
 
     def empty_cache(self, batch: Tensor) -> list[KeyValue]:
-        """Return each layer's cache before the first decoding step: keys (B, H, 0, K), values (B,
-        H, 0, V).
-        """
+        """Return each layer's empty cache: keys (B, H, 0, K) and values (B, H, 0, V)."""
         o = self.options
-        widths = (o.query_width, o.value_width)
+        key_shape = (batch, o.num_heads, 0, o.query_width)
+        value_shape = (batch, o.num_heads, 0, o.value_width)
         return [
             KeyValue(
-                *(
-                    ops.zeros((batch, o.num_heads, 0, width), dtype=self.compute_dtype)
-                    for width in widths
-                )
+                ops.zeros(key_shape, dtype=self.compute_dtype),
+                ops.zeros(value_shape, dtype=self.compute_dtype),
             )
             for _ in self.layers
         ]
@@ -239,20 +224,22 @@ class Decoder(OptionsLayer):
         cross_attention_mask: Tensor = None,
         training: bool | None = None,
     ) -> Decoded:
-        """Decode all positions at once; see `DecoderLayer.call`. `encoded` (B, S, D) is the output
-        of the encoder.
+        """Decode all positions at once; see `DecoderLayer.call`.
+
+        `encoded` (B, S, D) is the output of the encoder.
         """
-        self_weights, cross_weights = [], []
+        self_weights = []
+        cross_weights = []
         for layer, memory in zip(self.layers, self.project_memory(encoded), strict=True):
-            x, own, cross = layer(
+            x, self_attention, cross_attention = layer(
                 x,
                 memory,
                 attention_mask=attention_mask,
                 cross_attention_mask=cross_attention_mask,
                 training=training,
             )
-            self_weights.append(own)
-            cross_weights.append(cross)
+            self_weights.append(self_attention)
+            cross_weights.append(cross_attention)
         return Decoded(self.final_norm(x), self_weights, cross_weights)
 
     def step(
@@ -264,20 +251,21 @@ class Decoder(OptionsLayer):
         cross_attention_mask: Tensor = None,
     ) -> Stepped:
         """Decode the next position for M beams of each sentence; see `DecoderLayer.step`."""
-        grown, attentions = [], []
+        new_cache = []
+        cross_weights = []
         for layer, past, layer_memory in zip(self.layers, cache, memory, strict=True):
-            x, layer_cache, cross_weights = layer.step(
+            x, layer_cache, layer_weights = layer.step(
                 x, past, layer_memory, lineage, cross_attention_mask
             )
-            grown.append(layer_cache)
-            attentions.append(cross_weights)
-        return Stepped(self.final_norm(x), grown, attentions)
+            new_cache.append(layer_cache)
+            cross_weights.append(layer_weights)
+        return Stepped(self.final_norm(x), new_cache, cross_weights)
 
     def get_config(self) -> dict[str, object]:
         """Return the arguments of the constructor."""
-        own = {
+        return {
+            **super().get_config(),
             "num_layers": self.num_layers,
             "final_norm": self.normalised,
             "cross_attention": self.cross_attention,
         }
-        return {**super().get_config(), **own}

@@ -35,8 +35,8 @@ class Dropout(keras.layers.Dropout):
         words = tf.random.stateless_uniform(
             [1 + (size + 3) // 4], seed, minval=None, maxval=None, dtype=tf.uint32
         )
-        at_random = tf.cast(words[0], tf.float32) / 2.0**32  # in [0, 1]
-        least = tf.cast(tf.minimum(self.rate * 256 + at_random, 255.0), tf.uint8)
-        drawn = tf.reshape(tf.bitcast(words[1:], tf.uint8), [-1])[:size]
-        kept = tf.cast(tf.reshape(drawn, tf.shape(inputs)) >= least, inputs.dtype)
-        return inputs * (kept * tf.cast(1.0 / (1.0 - self.rate), inputs.dtype))
+        rounding = tf.cast(words[0], tf.float32) / 2.0**32  # in [0, 1]
+        threshold = tf.cast(tf.minimum(self.rate * 256 + rounding, 255.0), tf.uint8)
+        random_bytes = tf.reshape(tf.bitcast(words[1:], tf.uint8), [-1])[:size]
+        mask = tf.cast(tf.reshape(random_bytes, tf.shape(inputs)) >= threshold, inputs.dtype)
+        return inputs * (mask * tf.cast(1.0 / (1.0 - self.rate), inputs.dtype))

@@ -1,6 +1,4 @@
-"""The encoder: a stack of self-attention and feed-forward layers ("Attention Is All You Need",
-section 3.1).
-"""
+"""The encoder, a stack of layers ("Attention Is All You Need", section 3.1)."""
 
 from typing import NamedTuple, Self
 
@@ -25,8 +23,7 @@ class OptionsLayer(keras.layers.Layer):
     """Base of the layers that `LayerOptions` describe. The options are saved as a plain dictionary.
 
     Args:
-        options: options of the layer. If it is a model's configuration, only the layer options are
-            kept.
+        options: options of the layer, or a model's configuration, whose layer options are used.
         **kwargs: arguments of `keras.layers.Layer`.
     """
 
@@ -45,7 +42,7 @@ class OptionsLayer(keras.layers.Layer):
         return cls(**{**config, "options": LayerOptions(**config["options"])})
 
     def compute_output_shape(
-        self, x_shape: Shape, *others: Shape | None, **named: Shape | None
+        self, x_shape: Shape, *shapes: Shape | None, **named_shapes: Shape | None
     ) -> Shape:
         """Return the shape of the field `output`, which is the shape of `x`."""
         return x_shape
@@ -80,11 +77,12 @@ class OptionsLayer(keras.layers.Layer):
         o = self.options
         return Residual(o.norm, o.dropout, o.norm_epsilon, dtype=self.dtype_policy, name=name)
 
-    def _final_norm(self, wanted: bool | None) -> keras.layers.Layer:
-        """Return the layer norm after a stack. By default only pre-norm layers have one, since
-        their output is a bare sum.
+    def _final_norm(self, final_norm: bool | None) -> keras.layers.Layer:
+        """Return the layer norm after a stack.
+
+        By default, only pre-norm layers have one, since their output is a sum without a norm.
         """
-        if wanted or (wanted is None and self.options.norm == "pre"):
+        if final_norm or (final_norm is None and self.options.norm == "pre"):
             return LayerNorm(
                 epsilon=self.options.norm_epsilon, dtype=self.dtype_policy, name="final_norm"
             )
@@ -122,9 +120,7 @@ class EncoderLayer(OptionsLayer):
     def call(
         self, x: Tensor, attention_mask: Tensor = None, training: bool | None = None
     ) -> Attended:
-        """Map x (B, S, D) to an output of the same shape and attention weights (B, H, S, S); see
-        `Encoder.call`.
-        """
+        """Map (B, S, D) to an output of this shape and weights (B, H, S, S); see `Encoder.call`."""
         attended = self.attention(
             self.attention_residual.enter(x), attention_mask=attention_mask, training=training
         )

@@ -10,12 +10,12 @@ from tfk_transformer.array_types import Tensor
 
 @keras.saving.register_keras_serializable(package="tfk_transformer")
 class LayerNorm(keras.layers.LayerNormalization):
-    """`keras.layers.LayerNormalization` over the last axis, in two thirds of the time while
-    training on a CPU.
+    """A `keras.layers.LayerNormalization` over the last axis that trains faster on a CPU.
 
-    It computes y = n gamma + beta with n = (x - mean(x)) / sqrt(var(x) + epsilon)
-    (arXiv:1607.06450, section 3), in float32 whatever the compute dtype. With g = dy gamma, the
-    gradient is dx = (g - mean(g) - n mean(g n)) / sqrt(var(x) + epsilon).
+    Training takes two thirds of the time. The layer computes y = n gamma + beta with
+    n = (x - mean(x)) / sqrt(var(x) + epsilon) (arXiv:1607.06450, section 3), in float32 whatever
+    the compute dtype. With g = dy gamma, the gradient is
+    dx = (g - mean(g) - n mean(g n)) / sqrt(var(x) + epsilon).
 
     Args:
         epsilon: added to the variance. Defaults to 1e-6.
@@ -40,26 +40,24 @@ class LayerNorm(keras.layers.LayerNormalization):
 
 
 def _normalize(x: Tensor, gamma: Tensor, beta: Tensor, epsilon: float) -> Tensor:
-    """Normalize rows (N, D), then scale and shift them by gamma and beta (D,); return float32 (N,
-    D).
-    """
+    """Normalize rows (N, D), then scale and shift them by gamma and beta (D,): float32 (N, D)."""
 
     @ops.custom_gradient
     def normalize(
         x: Tensor, gamma: Tensor, beta: Tensor
     ) -> tuple[Tensor, Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]]:
         wide = ops.cast(x, "float32")
-        centred = wide - ops.mean(wide, axis=-1, keepdims=True)
-        scale = ops.rsqrt(ops.mean(ops.square(centred), axis=-1, keepdims=True) + epsilon)
-        normal = centred * scale
+        centered = wide - ops.mean(wide, axis=-1, keepdims=True)
+        scale = ops.rsqrt(ops.mean(ops.square(centered), axis=-1, keepdims=True) + epsilon)
+        normal = centered * scale
 
         def gradient(upstream: Tensor) -> tuple[Tensor, Tensor, Tensor]:
             products = upstream * normal
-            # Sums take a third of the time if they are computed as products with a vector.
+            # Sums take a third of the time as products with a vector.
             ones = ops.ones((1, ops.shape(x)[0]))
             weights = gamma[:, None] / x.shape[-1]
-            # (N, 1)
-            mean, mean_product = ops.matmul(upstream, weights), ops.matmul(products, weights)
+            mean = ops.matmul(upstream, weights)  # (N, 1)
+            mean_product = ops.matmul(products, weights)
             slopes = (upstream * gamma - normal * mean_product - mean) * scale
             return (
                 ops.cast(slopes, x.dtype),

@@ -1,9 +1,9 @@
-"""Attention masks, made from ids or padding masks: additive and float32, 0 for a visible position
-and -1e9 for a hidden one.
+"""Attention masks from ids or padding masks.
 
-The masks are float32 whatever the compute dtype, because -1e9 does not exist in float16. Models
-make them here and pass them to their layers as arguments. Keras's implicit masks are not used: they
-are lost silently wherever a layer does not pass them on.
+The masks are additive: 0 for a visible position and -1e9 for a hidden one. They are float32
+whatever the compute dtype, because -1e9 does not exist in float16. Models make them here and pass
+them to their layers as arguments. Keras's implicit masks are not used: they are lost silently
+wherever a layer does not pass them on.
 
 Layers also accept the boolean masks of Keras, where True marks a visible position; see
 `as_additive`.
@@ -31,7 +31,7 @@ def padding_mask(ids: Tensor) -> Tensor:
 
 
 def additive_mask(real: Tensor) -> Tensor:
-    """Return a mask that hides the padding that a padding mask marks from every query.
+    """Return a mask that hides the positions outside of a padding mask from every query.
 
     Args:
         real: (B, S), 1 or True for a token, 0 or False for padding.
@@ -55,7 +55,7 @@ def causal_mask(length: Tensor) -> Tensor:
     return ((1.0 - _lower_triangle(ones)) * HIDDEN)[None, None, :, :]
 
 
-def own_mask(beams: Tensor) -> Tensor:
+def beam_mask(beams: Tensor) -> Tensor:
     """Return a mask that shows each beam of a sentence only its own token at a position.
 
     Args:
@@ -64,10 +64,9 @@ def own_mask(beams: Tensor) -> Tensor:
     Returns:
         float32 (1, 1, M, M).
     """
-    places = ops.arange(beams)
-    return (ops.cast(ops.not_equal(places[:, None], places[None, :]), "float32") * HIDDEN)[
-        None, None, :, :
-    ]
+    indices = ops.arange(beams)
+    different = ops.not_equal(indices[:, None], indices[None, :])
+    return (ops.cast(different, "float32") * HIDDEN)[None, None, :, :]
 
 
 def as_additive(attention_mask: Tensor) -> Tensor:
@@ -99,8 +98,9 @@ def as_additive(attention_mask: Tensor) -> Tensor:
 
 
 def _lower_triangle(matrix: Tensor) -> Tensor:
-    """Keep the diagonal and what is below it: with `tf.linalg.band_part` under TensorFlow, so that
-    exports contain MatrixBandPart.
+    """Return the diagonal and the part below it.
+
+    Under TensorFlow, it is computed by `tf.linalg.band_part`, so exports contain MatrixBandPart.
     """
     if keras.backend.backend() != "tensorflow":
         return ops.tril(matrix)

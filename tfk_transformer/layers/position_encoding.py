@@ -1,6 +1,4 @@
-"""Position encodings: token embeddings are scaled, positions are added, and a layer norm, if there
-is one, and dropout follow.
-"""
+"""Position encodings, and the layer that adds them to token embeddings."""
 
 import keras
 import numpy as np
@@ -37,14 +35,14 @@ def sinusoids(length: int, model_dim: int, halves: bool = False) -> np.ndarray:
     return np.pad(waves, [(0, 0), (0, model_dim % 2)])[:, :model_dim].astype("float32")
 
 
-def position_table(kind: str, length: int, model_dim: int, offset: int = 0) -> np.ndarray:
-    """Return the table of a kind of position encoding that is not learned.
+def position_table(encoding: str, length: int, model_dim: int, offset: int = 0) -> np.ndarray:
+    """Return the table of a position encoding that is not learned.
 
     "sinusoidal_paper_halves" has the frequencies of the paper with all sines first and all cosines
     second, as MarianMT of Hugging Face has them. If D is odd, there is one sine more.
 
     Args:
-        kind: "sinusoidal", "sinusoidal_halves" (see `sinusoids`) or "sinusoidal_paper_halves".
+        encoding: "sinusoidal", "sinusoidal_halves" (see `sinusoids`) or "sinusoidal_paper_halves".
         length: number of positions.
         model_dim: D.
         offset: the number of the first position, 2 in M2M100. Defaults to 0.
@@ -52,18 +50,15 @@ def position_table(kind: str, length: int, model_dim: int, offset: int = 0) -> n
     Returns:
         float32 (length, D).
     """
-    table = sinusoids(offset + length, model_dim, halves=kind == "sinusoidal_halves")[offset:]
-    return (
-        np.concatenate([table[:, ::2], table[:, 1::2]], axis=1)
-        if kind == "sinusoidal_paper_halves"
-        else table
-    )
+    table = sinusoids(offset + length, model_dim, halves=encoding == "sinusoidal_halves")[offset:]
+    if encoding == "sinusoidal_paper_halves":
+        return np.concatenate([table[:, ::2], table[:, 1::2]], axis=1)
+    return table
 
 
 @keras.saving.register_keras_serializable(package="tfk_transformer")
 class Positions(keras.layers.Layer):
-    """Scale token embeddings, add an encoding of each token's position, and apply layer norm and
-    dropout to the sum.
+    """Scale token embeddings, add position encodings, and apply layer norm and dropout to the sum.
 
     Args:
         kind: "learned", or a kind of sinusoids, see `position_table`.
@@ -106,10 +101,9 @@ class Positions(keras.layers.Layer):
         self.sum_dropout = Dropout(dropout, dtype=self.dtype_policy)
 
     def build(self, input_shape: Shape) -> None:
-        """Make the table (prefix + max_length, D), a weight if it is learned and otherwise a
-        constant, and the layer norm.
-        """
-        model_dim, length = input_shape[-1] or 0, self.prefix + self.max_length
+        """Make the layer norm and the table (prefix + max_length, D), a weight if it is learned."""
+        model_dim = input_shape[-1] or 0
+        length = self.prefix + self.max_length
         if self.layer_norm:
             self.layer_norm.build(input_shape)
         if self.kind == "learned":
@@ -136,8 +130,7 @@ class Positions(keras.layers.Layer):
             (B, T, D), in the dtype of `embedded`.
 
         Raises:
-            ValueError: if T, without the tokens that the model puts before a sequence, is known and
-                above `max_length`.
+            ValueError: if T without the prefix is known and above `max_length`.
         """
         length = embedded.shape[1]
         if length is not None and length > self.prefix + self.max_length:
@@ -150,9 +143,7 @@ class Positions(keras.layers.Layer):
         return self.sum_dropout(self._normalized(self._scaled(embedded) + table), training=training)
 
     def at(self, embedded: Tensor, position: Tensor) -> Tensor:
-        """Add a position to every vector of (B, M, D), without dropout: a scalar, or one for each
-        place (M,).
-        """
+        """Add a position, a scalar or (M,), to the vectors of (B, M, D), without dropout."""
         return self._normalized(
             self._scaled(embedded) + ops.take(self._table(embedded.dtype), position, axis=0)
         )
@@ -169,5 +160,4 @@ class Positions(keras.layers.Layer):
     def get_config(self) -> dict[str, object]:
         """Return the arguments of the constructor."""
         names = ("kind", "max_length", "scale", "dropout", "offset", "prefix", "norm", "epsilon")
-        own = {name: getattr(self, name) for name in names}
-        return {**super().get_config(), **own}
+        return {**super().get_config(), **{name: getattr(self, name) for name in names}}

@@ -15,8 +15,8 @@ class Residual(keras.layers.Layer):
     "post":         norm(x + dropout(sublayer(x)))   ("Attention Is All You Need", section 5.4)
     "post_dropout": dropout(norm(x + sublayer(x)))
 
-    The sublayer runs between the two halves of the connection: `y = sublayer(residual.enter(x)); x
-    = residual(x, y)`.
+    The sublayer runs between the two halves of the connection:
+    `y = sublayer(residual.enter(x)); x = residual(x, y)`.
 
     Args:
         norm: "pre", "post" or "post_dropout". Defaults to "pre".

@@ -8,12 +8,13 @@ from tfk_transformer.array_types import Shape, Tensor
 
 @keras.saving.register_keras_serializable(package="tfk_transformer")
 class VocabularyProjection(keras.layers.Layer):
-    """Project to logits with a `kernel` (D, vocab_size), or with the embedding table of the tokens
-    (arXiv:1608.05859).
+    """Project to logits with a `kernel` (D, vocab_size), or a tied embedding table.
+
+    Tied tables: arXiv:1608.05859.
 
     Args:
         vocab_size: number of tokens.
-        tied: whether the embedding table given to `call` replaces the kernel. Defaults to False.
+        tied: whether the embedding table passed to `call` replaces the kernel. Defaults to False.
         use_bias: whether there is a `bias` (vocab_size,). Defaults to False.
         **kwargs: arguments of `keras.layers.Layer`.
     """
@@ -44,8 +45,9 @@ class VocabularyProjection(keras.layers.Layer):
         return (*x_shape[:-1], self.vocab_size)
 
     def call(self, x: Tensor, table: Tensor = None) -> Tensor:
-        """Map (B, T, D) to logits (B, T, vocab_size); a tied projection also needs the table
-        (vocab_size, D).
+        """Map (B, T, D) to logits (B, T, vocab_size).
+
+        A tied projection also needs the table (vocab_size, D).
         """
         batch, length, model_dim = ops.shape(x)
         rows = ops.reshape(x, (-1, model_dim))  # (B*T, D), so that it is one plain matrix product

@@ -1,6 +1,4 @@
-"""Base classes of the models: a Keras model made from a configuration, with named weights, and the
-steps of a search.
-"""
+"""Base classes of the models: Keras models with a configuration, named weights and search steps."""
 
 import functools
 import operator
@@ -54,8 +52,7 @@ class ConfiguredModel(keras.Model):
         self.config = config
 
     def check_inputs(self, inputs: Tensor) -> None:
-        """Check names, shapes and types of the inputs of a call, and their values where they are
-        known.
+        """Check the names, shapes, types and known values of the inputs of a call.
 
         Args:
             inputs: the inputs that are passed to `call`.
@@ -72,8 +69,9 @@ class ConfiguredModel(keras.Model):
 
     @functools.wraps(keras.Model.fit)
     def fit(self, x: Tensor = None, *args: Any, **kwargs: Any) -> keras.callbacks.History:
-        """Check arrays, then train; see `keras.Model`. Batches of a data set are checked when the
-        step is traced.
+        """Check arrays, then train; see `keras.Model`.
+
+        Batches of a data set are checked when the step is traced.
         """
         self._check_arrays(x)
         return super().fit(x, *args, **kwargs)
@@ -91,28 +89,28 @@ class ConfiguredModel(keras.Model):
         return super().predict(x, *args, **kwargs)
 
     def _check_arrays(self, x: Tensor) -> None:
-        # Else a data set, a sequence or a generator.
+        # Otherwise, a data set, a sequence or a generator.
         if isinstance(x, Mapping | list | tuple) or hasattr(x, "shape"):
             self.check_inputs(x)
 
     @functools.wraps(keras.Model.summary)
     def summary(self, *args: Any, **kwargs: Any) -> None:
-        """Build the model if it is not built, then print its layers and numbers of parameters; see
-        `keras.Model`.
-        """
+        """Build the model if needed, then print its layers and parameters; see `keras.Model`."""
         if not self.built:
             self.build()
         super().summary(*args, **kwargs)
 
     def _embedding(self, name: str, vocab_size: int, tied: bool = False) -> keras.layers.Embedding:
-        # Gives unit variance where positions are added and, if tied, logits of unit variance for
-        # normalized activations.
-        small = self.config.scale_embeddings or tied
-        scale = keras.initializers.RandomNormal(
-            stddev=self.config.model_dim**-0.5 if small else 1.0
-        )
+        # Embeddings have unit variance when positions are added. If tied, logits have unit variance
+        # for normalized activations.
+        scaled = self.config.scale_embeddings or tied
+        stddev = self.config.model_dim**-0.5 if scaled else 1.0
         return keras.layers.Embedding(
-            vocab_size, self.config.model_dim, scale, dtype=self.dtype_policy, name=name
+            vocab_size,
+            self.config.model_dim,
+            keras.initializers.RandomNormal(stddev=stddev),
+            dtype=self.dtype_policy,
+            name=name,
         )
 
     def _positions(self, name: str, prefix: int = 0) -> Positions:
@@ -132,9 +130,7 @@ class ConfiguredModel(keras.Model):
 
     @property
     def named_weights(self) -> dict[str, keras.Variable]:
-        """The weights by name. A name is a path below the model, such as
-        "encoder/layer_0/attention/query".
-        """
+        """The weights by name, a path below the model such as "encoder/layer_0/attention/query"."""
         return {weight.path.removeprefix(f"{self.path}/"): weight for weight in self.weights}
 
     @classmethod
@@ -157,15 +153,14 @@ class ConfiguredModel(keras.Model):
         """
         model = cls(config, **kwargs)
         model.build()
-        wanted = model.named_weights
-        given = {name: np.shape(array) for name, array in mapping.items()}
-        if problems := array_problems(
-            {name: tuple(weight.shape) for name, weight in wanted.items()}, given
-        ):
+        weights = model.named_weights
+        expected = {name: tuple(weight.shape) for name, weight in weights.items()}
+        actual = {name: np.shape(array) for name, array in mapping.items()}
+        if problems := array_problems(expected, actual):
             raise ValueError(
-                f"weights: expected the {len(wanted)} arrays of this configuration, got {problems}"
+                f"weights: expected the {len(weights)} arrays of this configuration, got {problems}"
             )
-        for name, weight in wanted.items():
+        for name, weight in weights.items():
             weight.assign(mapping[name])
         return model
 
@@ -178,33 +173,31 @@ class ConfiguredModel(keras.Model):
         cls, config: dict[str, Any], custom_objects: dict[str, object] | None = None
     ) -> Self:
         """Make the model from the result of `get_config`."""
-        others = {name: value for name, value in config.items() if name != "config"}
-        return cls(cls.config_type(**config["config"]), **others)
+        arguments = {name: value for name, value in config.items() if name != "config"}
+        return cls(cls.config_type(**config["config"]), **arguments)
 
 
-def _check_config(config: object, wanted: type[ModelOptions]) -> None:
-    if isinstance(config, wanted):
+def _check_config(config: object, config_type: type[ModelOptions]) -> None:
+    if isinstance(config, config_type):
         return
-    name, preset = (
-        wanted.__name__,
-        config if isinstance(config, str) and config in PRESETS else "tiny",
-    )
+    name = config_type.__name__
+    preset = config if isinstance(config, str) and config in PRESETS else "tiny"
     sizes = ", ".join(
-        f"{field}=..." for field, info in wanted.model_fields.items() if info.is_required()
+        f"{field}=..." for field, info in config_type.model_fields.items() if info.is_required()
     )
-    came = repr(config) if isinstance(config, str) else f"a value of type {type(config).__name__}"
+    value = repr(config) if isinstance(config, str) else f"a value of type {type(config).__name__}"
     raise ValueError(
-        f'config: expected a {name}, got {came}; make one with {name}.preset("{preset}", {sizes}).'
+        f'config: expected a {name}, got {value}; make one with {name}.preset("{preset}", {sizes}).'
     )
 
 
 class Step(NamedTuple):
     """The result of a decoding step."""
 
-    logits: Tensor  # (B, M, vocab_size); of an ensemble, a list of them
+    logits: Tensor  # (B, M, vocab_size); for an ensemble, a list of logits
     cache: Tensor  # the KV cache, longer by one position of M beams
-    # float32 (B, M, S): to each source token, the mean over the last layer's heads; (B, M, 0)
-    # without a source.
+    # float32 (B, M, S): to each source token, the mean of the last layer's heads. Without a source,
+    # (B, M, 0).
     attention: Tensor
 
 
@@ -213,13 +206,13 @@ class Beams(NamedTuple):
 
     ids: Tensor  # int32 (B, M, t+1), the start token first
     position: Tensor  # int32 (), t, the position of the last token
-    # float32 (B, 1, M, (t+1)*M), additive: hides the cached positions of beams that a beam does not
-    # descend from.
+    # float32 (B, 1, M, (t+1)*M), additive: hides the cached positions that a beam does not descend
+    # from.
     lineage: Tensor
 
 
 class Stepper(NamedTuple):
-    """The functions and tensors of a model that a search needs, once the sources are encoded."""
+    """The functions and tensors of a model for a search of encoded sources."""
 
     step: Callable[[Beams, Tensor, Tensor], Step]  # of beams, cache and memory
     # B -> the KV cache before the first step: tensors (B, …, 0, …) that grow along axis 2.
@@ -227,31 +220,28 @@ class Stepper(NamedTuple):
     memory: Tensor  # a structure of tensors (B, …); a step may be called with only some of the rows
 
 
-def among(stepper: Stepper, tokens: Tensor = None) -> Stepper:
-    """Return steps whose logits (B, M, n) are those of some tokens (n,). None: of the whole
-    vocabulary.
-    """
+def restrict_logits(stepper: Stepper, tokens: Tensor = None) -> Stepper:
+    """Return a stepper whose logits (B, M, n) are of the tokens (n,); None for all tokens."""
     if tokens is None:
         return stepper
 
     def step(beams: Beams, cache: Tensor, memory: Tensor) -> Step:
-        found = stepper.step(beams, cache, memory)
-        return found._replace(logits=ops.take(found.logits, tokens, axis=2))
+        result = stepper.step(beams, cache, memory)
+        return result._replace(logits=ops.take(result.logits, tokens, axis=2))
 
     return stepper._replace(step=step)
 
 
 class TokenModel(ConfiguredModel):
-    """Base of the models that predict tokens: an embedding, positions, a decoder, and a projection
-    to the vocabulary.
+    """Base of the models that predict tokens.
+
+    They have an embedding, positions, a decoder, and a projection to the vocabulary.
     """
 
     config: TransformerConfig | LanguageModelConfig
 
     def named_members(self) -> dict[str, "TokenModel"]:
-        """Return the models that predict together, by the prefix of their names in `named_weights`:
-        this one, or those of an ensemble.
-        """
+        """Return the members of an ensemble, or this model, by their prefix in `named_weights`."""
         return {"": self}
 
     def _add_decoder(
@@ -261,7 +251,8 @@ class TokenModel(ConfiguredModel):
         tied: bool,
         embedding: keras.layers.Embedding | None = None,
     ) -> None:
-        c, dtype = self.config, {"dtype": self.dtype_policy}
+        c = self.config
+        dtype = {"dtype": self.dtype_policy}
         self.target_embedding = embedding or self._embedding("target_embedding", vocab_size, tied)
         self.target_positions = self._positions("target_positions", len(c.target_prefix))
         self.decoder = Decoder(
@@ -292,7 +283,7 @@ class TokenModel(ConfiguredModel):
         if self.config.output != "logits":
             return ops.softmax(ops.cast(logits, "float32"), axis=-1)
         if training and keras.backend.backend() == "tensorflow":
-            # `compute_loss` needs it; a tensor of TensorFlow takes attributes.
+            # `compute_loss` reads this attribute of TensorFlow's tensor.
             logits.projected_from = output
         return logits
 
@@ -317,18 +308,18 @@ class TokenModel(ConfiguredModel):
         """Compute the loss of a batch; see `keras.Model`.
 
         If `y_pred` are logits that a model returned while training, `LabelSmoothedCrossentropy` is
-        joined with the projection to the vocabulary, see `projected_crossentropy`. Such logits
+        joined with the projection to the vocabulary, see `projected_crossentropy`. These logits
         carry the decoder output that they were projected from. The loss and its gradients are the
         same either way.
         """
         output = getattr(y_pred, "projected_from", None)
-        joined = (
+        joins_loss = (
             output is not None
             and self._joins_loss
             and sample_weight is None
             and not shared_by_devices()
         )
-        if not joined or self.losses or has_loss_weights(self):
+        if not joins_loss or self.losses or has_loss_weights(self):
             return super().compute_loss(x, y, y_pred, sample_weight, training)
         table = (
             self.target_embedding.embeddings
@@ -340,9 +331,7 @@ class TokenModel(ConfiguredModel):
         )
 
     def decode(self, inputs: Tensor, training: bool | None = None) -> Decoded:
-        """Return the decoder's output (B, T, D) and its attention weights, for the inputs of a
-        call.
-        """
+        """Return the decoder's output (B, T, D) and attention weights, for the inputs of a call."""
         raise NotImplementedError
 
     def step(
@@ -372,9 +361,7 @@ class TokenModel(ConfiguredModel):
         return self.target_positions(self.target_embedding(target), training=training)
 
     def _step_by_full_pass(self, ids: Tensor, decode: Callable[[Tensor, Tensor], Decoded]) -> Step:
-        """Take a decoding step without a cache, as a full pass over all tokens so far, ids (B, M,
-        t+1).
-        """
+        """Run a decoding step without a cache, as a full pass over ids (B, M, t+1)."""
         batch, beams, length = ops.shape(ids)
         sentences = ops.arange(batch * beams) // beams  # (B*M,)
         decoded = decode(ops.reshape(ids, (batch * beams, length)), sentences)
@@ -404,42 +391,39 @@ def mean_of(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def mean_log_probs(logits: Tensor) -> Tensor:
-    """Return the log-probabilities of logits (…, vocab_size), float32; of a list of logits, the
-    mean of their log-probabilities.
-    """
+    """Return the log-probabilities of logits (…, vocab_size), float32; for a list, their mean."""
     return mean_of(
         [ops.log_softmax(ops.cast(part, "float32"), axis=-1) for part in keras.tree.flatten(logits)]
     )
 
 
 def array_problems(
-    wanted: Mapping[str, tuple[int, ...]],
-    given: Mapping[str, tuple[int, ...]],
+    expected: Mapping[str, tuple[int, ...]],
+    actual: Mapping[str, tuple[int, ...]],
     most: int | None = None,
 ) -> str:
-    """Describe every array that is missing, has another shape than wanted, or is not wanted; "" if
-    all are right.
+    """Describe every array that is missing, unexpected or of another shape; "" without problems.
 
     Args:
-        wanted: the shapes of the weights by name.
-        given: the shapes of the arrays by name.
-        most: how many are named; the number of the others follows. None: all.
+        expected: the shapes of the weights by name.
+        actual: the shapes of the arrays by name.
+        most: the maximum number of described arrays; the others are counted. Defaults to None: all.
     """
-    problems = list(_differences(wanted, given))
-    more = (
-        [f"and {len(problems) - most:,} more"] if most is not None and len(problems) > most else []
-    )
-    return "; ".join([*problems[:most], *more])
+    problems = list(_differences(expected, actual))
+    described = problems[:most]
+    if len(described) < len(problems):
+        described.append(f"and {len(problems) - len(described):,} more")
+    return "; ".join(described)
 
 
 def _differences(
-    wanted: Mapping[str, tuple[int, ...]], given: Mapping[str, tuple[int, ...]]
+    expected: Mapping[str, tuple[int, ...]], actual: Mapping[str, tuple[int, ...]]
 ) -> Iterator[str]:
-    for name, shape in wanted.items():
-        if name not in given:
+    for name, shape in expected.items():
+        if name not in actual:
             yield f"no '{name}' {shape}"
-        elif given[name] != shape:
-            yield f"'{name}' of shape {given[name]} for {shape}"
-    for name in given:
-        if name not in wanted:
-            yield f"an unexpected '{name}' {given[name]}.{nearest(name, wanted)}"
+        elif actual[name] != shape:
+            yield f"'{name}' of shape {actual[name]} for {shape}"
+    for name in actual:
+        if name not in expected:
+            yield f"an unexpected '{name}' {actual[name]}.{nearest(name, expected)}"

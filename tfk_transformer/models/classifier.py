@@ -17,8 +17,7 @@ from tfk_transformer.models.inputs import check_ids, check_names, check_same_row
 
 @keras.saving.register_keras_serializable(package="tfk_transformer")
 class Classifier(ConfiguredModel):
-    """A Transformer encoder whose outputs are averaged over the real tokens and projected to the
-    classes.
+    """A Transformer encoder whose mean output over the real tokens is projected to the classes.
 
     Called with ids (B, S), padded with 0, it returns logits (B, num_classes) in the compute dtype.
     It can also be called with {"source": ids, "source_mask": (B, S), 1 for a token and 0 for
@@ -70,9 +69,7 @@ class Classifier(ConfiguredModel):
         return self.head(_mean_of_real(encoded, real))
 
     def attention_maps(self, inputs: Tensor) -> list[Tensor]:
-        """Return the attention weights of every layer, float32 (B, H, S, S), for the inputs of a
-        call.
-        """
+        """Return each layer's attention weights, float32 (B, H, S, S), for the inputs of a call."""
         self.check_inputs(inputs)
         return self._encode(*_source_and_mask(inputs), False).weights
 
@@ -90,8 +87,6 @@ def _source_and_mask(inputs: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _mean_of_real(encoded: Tensor, real: Tensor) -> Tensor:
-    """Average (B, S, D) over the real tokens of each row to (B, D). A row that is all padding gives
-    0.
-    """
+    """Average (B, S, D) over the real tokens of each row to (B, D); 0 for a row of padding."""
     weights = real / ops.maximum(ops.sum(real, axis=1, keepdims=True), 1.0)  # (B, S)
     return ops.sum(encoded * ops.cast(weights, encoded.dtype)[:, :, None], axis=1)

@@ -1,5 +1,6 @@
 """Several encoder-decoder Transformers that predict together."""
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,17 +16,16 @@ from tfk_transformer.models.transformer import Transformer
 
 @keras.saving.register_keras_serializable(package="tfk_transformer")
 class Ensemble(TokenModel):
-    """Transformers whose next-token log-probabilities are averaged, and which are searched as one
-    model.
+    """Transformers that are searched as one model, with their mean log-probabilities.
 
     The log-probability of a token is the mean of the members' log-probabilities. It is not
-    normalized again, so the log-probability of a translation is the mean of those that the members
-    give it. The attention to a source token is the mean of the members', each averaged over the
-    heads of its last layer.
+    normalized again, so the log-probability of a translation is also the mean of the members'
+    log-probabilities. The attention to a source token is the mean of the members' attention, each
+    averaged over the heads of its last layer.
 
     Called with the inputs of a `Transformer`, it returns these log-probabilities, float32 (B, T,
-    target_vocab_size). The methods of a single encoder or decoder, such as `step`, are those of its
-    `members`.
+    target_vocab_size). Only its `members` have the methods of a single encoder or decoder, such as
+    `step`.
 
     The members may differ in layers, widths and other options, but not in their vocabularies.
     Sources and targets have at most as many tokens as the least `max_length` of the members allows.
@@ -36,15 +36,15 @@ class Ensemble(TokenModel):
         **kwargs: arguments of `keras.Model`. Defaults to the dtype policy of the first member.
 
     Raises:
-        ValueError: if there is no member, if one is not a `Transformer`, or if vocabulary sizes
-            differ.
+        ValueError: if there are no members, if a member is not a `Transformer`, or if vocabulary
+            sizes differ.
     """
 
     config_type = EnsembleConfig  # type: ignore[assignment]  # without options of layers, which only the members have
     config: EnsembleConfig  # type: ignore[assignment]
 
     def __init__(self, members: Sequence[Transformer] | EnsembleConfig, **kwargs: Any) -> None:
-        models = [] if isinstance(members, EnsembleConfig) else _checked(members)
+        models = [] if isinstance(members, EnsembleConfig) else _built_members(members)
         config = (
             members
             if isinstance(members, EnsembleConfig)
@@ -58,7 +58,7 @@ class Ensemble(TokenModel):
         ]
         if models:
             self.build()
-            self.set_weights([weight for model in models for weight in model.get_weights()])
+            self.set_weights(list(itertools.chain(*(model.get_weights() for model in models))))
 
     def build(self, input_shape: object = None) -> None:
         """Make all weights. Their shapes follow from the configuration."""
@@ -74,21 +74,18 @@ class Ensemble(TokenModel):
         self.members[0].check_inputs(inputs)  # the vocabularies of all are equal
 
     def call(self, inputs: Tensor, training: bool | None = None) -> Tensor:
-        """Return the log-probabilities of the token after each target position, float32 (B, T,
-        target_vocab_size).
-        """
+        """Return next-token log-probabilities, float32 (B, T, target_vocab_size)."""
         return mean_log_probs(self.logits(self.decode(inputs, training).output))
 
     def decode(self, inputs: Tensor, training: bool | None = None) -> Decoded:
-        """Return the outputs (B, T, D) of the members' decoders, and their mean attention (B, 1, T,
-        S) as that of a single layer.
+        """Return the outputs (B, T, D) of the members' decoders, and their mean attention.
+
+        The attention (B, 1, T, S) has the form of a single layer with one head.
         """
-        return joined_decoded([member.decode(inputs, training) for member in self.members])
+        return combine_decoded([member.decode(inputs, training) for member in self.members])
 
     def logits(self, decoded: Tensor) -> Tensor:
-        """Project the outputs (B, T, D) of the members' decoders to the logits (B, T, vocab_size)
-        of each.
-        """
+        """Project the outputs (B, T, D) of the members to their logits (B, T, vocab_size)."""
         return [member.logits(output) for member, output in zip(self.members, decoded, strict=True)]
 
     def start_search(
@@ -101,43 +98,43 @@ class Ensemble(TokenModel):
 
 
 def combine_steppers(steppers: Sequence[Stepper]) -> Stepper:
-    """Return the steps of several models as those of one, whose logits, cache and memory are lists
-    of theirs.
-    """
+    """Combine steppers into one, whose logits, cache and memory are lists with one item a model."""
 
     def step(beams: Beams, cache: Tensor, memory: Tensor) -> Step:
-        steps = [one.step(beams, *own) for one, *own in zip(steppers, cache, memory, strict=True)]
+        inputs = zip(steppers, cache, memory, strict=True)
+        steps = [stepper.step(beams, *state) for stepper, *state in inputs]
         return Step(
-            [one.logits for one in steps],
-            [one.cache for one in steps],
-            mean_of([one.attention for one in steps]),
+            [result.logits for result in steps],
+            [result.cache for result in steps],
+            mean_of([result.attention for result in steps]),
         )
 
     return Stepper(
         step,
-        lambda batch: [one.first_cache(batch) for one in steppers],
-        [one.memory for one in steppers],
+        lambda batch: [stepper.first_cache(batch) for stepper in steppers],
+        [stepper.memory for stepper in steppers],
     )
 
 
-def joined_decoded(decoded: Sequence[Decoded]) -> Decoded:
-    """Return what several models decode as the result of one, with their mean attention (B, 1, T,
-    S) as that of a single layer.
+def combine_decoded(decoded: Sequence[Decoded]) -> Decoded:
+    """Combine the results of several models into one.
+
+    The attention is the mean of the models' last layers and of their heads, (B, 1, T, S).
     """
-    cross = mean_of([ops.mean(found.cross_weights[-1], axis=1, keepdims=True) for found in decoded])
-    return Decoded([found.output for found in decoded], [], [cross])
+    attention = [ops.mean(model.cross_weights[-1], axis=1, keepdims=True) for model in decoded]
+    return Decoded([model.output for model in decoded], [], [mean_of(attention)])
 
 
-def _checked(models: Sequence[Transformer]) -> list[Transformer]:
-    """Return the members of an ensemble, built.
+def _built_members(models: Sequence[Transformer]) -> list[Transformer]:
+    """Check the members of an ensemble, and build those that are not built.
 
     Raises:
-        ValueError: if there is none, or one is not a `Transformer`.
+        ValueError: if there are no members, or if a member is not a `Transformer`.
     """
-    given: list[Any] = list(models) if isinstance(models, list | tuple) else [models]
-    if not given:
+    members: list[Any] = list(models) if isinstance(models, list | tuple) else [models]
+    if not members:
         raise ValueError("members: expected at least one Transformer, got none.")
-    for number, model in enumerate(given):
+    for number, model in enumerate(members):
         if not isinstance(model, Transformer):
             raise ValueError(
                 f"members: expected a list of Transformers, got members[{number}] of type "
@@ -146,4 +143,4 @@ def _checked(models: Sequence[Transformer]) -> list[Transformer]:
             )
         if not model.built:
             model.build()
-    return given
+    return members

@@ -1,5 +1,4 @@
-"""Checks of the inputs of a model, so that users get one clear sentence instead of an error of the
-backend.
+"""Checks of a model's inputs, for clear messages instead of errors of the backend.
 
 Names, shapes and types are checked whenever a model is called or traced. Values are checked where
 they are known, in arrays and in TensorFlow's eager tensors, and never inside a compiled function.
@@ -15,29 +14,30 @@ from tfk_transformer.config.words import nearest
 
 
 def check_names(inputs: object, needed: tuple[str, ...], optional: tuple[str, ...] = ()) -> None:
-    """Check that `inputs` is a dictionary with the needed names and without others, which would be
-    ignored.
+    """Check that `inputs` is a dictionary with the needed names, and without unknown names.
+
+    Unknown names would be ignored.
 
     Args:
         inputs: the inputs of a call.
-        needed: names that must be there.
-        optional: names that may be there.
+        needed: required names.
+        optional: names that may be missing.
 
     Raises:
         ValueError: if `inputs` is not a dictionary, lacks a name, or has an unknown one, such as a
             misspelt mask.
     """
     if not isinstance(inputs, Mapping):
-        wanted = ", ".join(f'"{name}": ids' for name in needed)
+        items = ", ".join(f'"{name}": ids' for name in needed)
         raise ValueError(
-            f"inputs: expected a dictionary {{{wanted}}}, got {_kind(inputs)}; give each array "
+            f"inputs: expected a dictionary {{{items}}}, got {_describe(inputs)}; give each array "
             "its name."
         )
-    known = (*needed, *optional)
+    names = (*needed, *optional)
     for name in inputs:
-        if name not in known:
+        if name not in names:
             raise ValueError(
-                f"inputs: expected {', '.join(known)}, got '{name}'.{nearest(name, known)}"
+                f"inputs: expected {', '.join(names)}, got '{name}'.{nearest(name, names)}"
             )
     if missing := [name for name in needed if name not in inputs]:
         raise ValueError(
@@ -59,12 +59,13 @@ def check_ids(name: str, ids: Tensor, vocab_size: int) -> None:
     """
     shape = _shape(name, ids)
     if shape is not None and len(shape) != 2:
-        cure = {
+        remedies = {
             1: "add a batch axis: ids[None, :]",
             3: "pass ids, not one-hot vectors or embeddings",
-        }.get(len(shape), "pass one row a text")
+        }
+        remedy = remedies.get(len(shape), "pass one row a text")
         raise ValueError(
-            f"{name}: expected ids of shape (batch, length), got shape {shape}; {cure}."
+            f"{name}: expected ids of shape (batch, length), got shape {shape}; {remedy}."
         )
     dtype = keras.backend.standardize_dtype(ids.dtype)
     if "int" not in dtype and not _averaged_over_devices():
@@ -83,8 +84,7 @@ def check_ids(name: str, ids: Tensor, vocab_size: int) -> None:
 
 
 def check_same_rows(inputs: Mapping[str, Tensor]) -> None:
-    """Check that source and target have the same number of rows, and that a mask has the shape of
-    the source.
+    """Check that source and target have equally many rows, and that a mask has the source's shape.
 
     Args:
         inputs: the arrays by name, each of rank 2.
@@ -110,14 +110,14 @@ def _differ(one: tuple[int | None, ...], other: tuple[int | None, ...]) -> bool:
 def _shape(name: str, array: Tensor) -> tuple[int | None, ...] | None:
     """Return the shape of an array or tensor; None if not even its rank is known."""
     if not hasattr(array, "shape"):
-        cure = (
+        remedy = (
             "pass the array of ids itself"
             if isinstance(array, Mapping)
             else "convert it with numpy.array"
         )
         raise ValueError(
-            f"{name}: expected an array or tensor of ids (batch, length), got {_kind(array)}; "
-            f"{cure}."
+            f"{name}: expected an array or tensor of ids (batch, length), got {_describe(array)}; "
+            f"{remedy}."
         )
     try:
         return tuple(array.shape)
@@ -126,7 +126,7 @@ def _shape(name: str, array: Tensor) -> tuple[int | None, ...] | None:
 
 
 def _values(ids: Tensor) -> np.ndarray | None:
-    """Return the values if they are known; a tensor of a traced function has none."""
+    """Return the values of an array or an eager tensor; None in a traced function."""
     if isinstance(ids, np.ndarray):
         return ids
     if (
@@ -142,7 +142,7 @@ def _averaged_over_devices() -> bool:
     """Return whether Keras may have averaged ids over devices, to float64.
 
     Under a strategy of `tf.distribute`, `fit` builds a model with the mean of the devices' first
-    batches (`TensorFlowTrainer. _maybe_symbolic_build`), in the cross-replica context. Training
+    batches (`TensorFlowTrainer._maybe_symbolic_build`), in the cross-replica context. Training
     steps run in a replica context, with the ids themselves.
     """
     if keras.backend.backend() != "tensorflow":
@@ -152,9 +152,9 @@ def _averaged_over_devices() -> bool:
     return bool(tf.distribute.in_cross_replica_context())
 
 
-def _kind(value: object) -> str:
+def _describe(value: object) -> str:
     if isinstance(value, list | tuple):
         return f"a {type(value).__name__} of {len(value)}"
-    return (
-        "a dictionary" if isinstance(value, Mapping) else f"a value of type {type(value).__name__}"
-    )
+    if isinstance(value, Mapping):
+        return "a dictionary"
+    return f"a value of type {type(value).__name__}"

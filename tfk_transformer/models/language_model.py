@@ -10,7 +10,7 @@ from tfk_transformer.config.model_options import LanguageModelConfig
 from tfk_transformer.layers.attention import KeyValue
 from tfk_transformer.layers.decoder import Decoded
 from tfk_transformer.layers.masks import causal_mask
-from tfk_transformer.models.base import Beams, Step, Stepper, TokenModel, among
+from tfk_transformer.models.base import Beams, Step, Stepper, TokenModel, restrict_logits
 from tfk_transformer.models.inputs import check_ids
 
 
@@ -54,9 +54,7 @@ class LanguageModel(TokenModel):
         check_ids("inputs", inputs, self.config.vocab_size)
 
     def decode(self, inputs: Tensor, training: bool | None = None) -> Decoded:
-        """Return the decoder's output (B, T, D) and its attention weights (B, H, T, T), for ids (B,
-        T).
-        """
+        """Return the decoder's output (B, T, D) and attention (B, H, T, T), for ids (B, T)."""
         mask = causal_mask(ops.shape(inputs)[1])
         return self.decoder(self._embed(inputs, training), attention_mask=mask, training=training)
 
@@ -78,13 +76,14 @@ class LanguageModel(TokenModel):
     def start_search(
         self, source: Tensor, use_cache: bool = True, tokens: Tensor = None
     ) -> Stepper:
-        """Return the steps of a search. The source is a prompt, which the search itself feeds in;
-        see `beam_search`.
+        """Return the stepper of a search.
+
+        The source is a prompt, which the search passes as a prefix; see `beam_search`.
         """
         if use_cache:
-            return among(Stepper(self._cached_step, self.decoder.empty_cache, ()), tokens)
+            return restrict_logits(Stepper(self._cached_step, self.decoder.empty_cache, ()), tokens)
 
         def step(beams: Beams, cache: Tensor, memory: Tensor) -> Step:
             return self._step_by_full_pass(beams.ids, lambda ids, _: self.decode(ids))
 
-        return among(Stepper(step, lambda batch: [], ()), tokens)
+        return restrict_logits(Stepper(step, lambda batch: [], ()), tokens)

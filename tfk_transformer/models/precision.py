@@ -1,4 +1,4 @@
-"""The precision that a model is trained in."""
+"""The precision of training."""
 
 from pathlib import Path
 
@@ -8,14 +8,16 @@ from tfk_transformer.runtime_environment import instructions
 
 AUTO = "auto"
 FIRST_GPUS = 8  # compute capability of the first NVIDIA GPUs that multiply in bfloat16
-# Of x86-64. Without these, a step in bfloat16 takes 2.5 times as long as in float32 where oneDNN
-# emulates them (AVX-512), and a little longer where Eigen converts each number (docs/training.md).
+# Instructions of x86-64. Without them, a step in bfloat16 takes 2.5 times as long as in float32 if
+# oneDNN emulates them (AVX-512), and slightly longer if Eigen converts each number
+# (docs/training.md).
 MULTIPLY_BFLOAT16 = {"avx512_bf16", "amx_bf16"}
 
 
 def dtype_policy(dtype: str) -> str:
-    """Return the name of Keras's dtype policy for the `dtype` of a recipe: "auto" becomes what is
-    faster on this machine.
+    """Return the name of Keras's dtype policy for the `dtype` of a recipe.
+
+    "auto" becomes the faster policy on this machine.
     """
     if dtype != AUTO:
         return dtype
@@ -23,7 +25,7 @@ def dtype_policy(dtype: str) -> str:
 
 
 def precision_line(dtype: str) -> str | None:
-    """Return what a user should know of the `dtype` of a recipe on this machine."""
+    """Return a note to the user about the `dtype` of a recipe on this machine, if any."""
     if dtype == AUTO:
         return f"precision: {dtype_policy(dtype)}"
     if dtype == "mixed_bfloat16" and not multiplies_bfloat16():
@@ -35,11 +37,10 @@ def precision_line(dtype: str) -> str | None:
 
 
 def multiplies_bfloat16(root: Path = Path("/")) -> bool:
-    """Return whether the backend multiplies faster in bfloat16 than in float32, on its first
-    device.
+    """Return whether bfloat16 is faster than float32 on the first device of the backend.
 
     Args:
-        root: the folder that holds `proc`.
+        root: the folder that contains `proc`.
     """
     backend = keras.backend.backend()
     if backend == "jax":
@@ -66,6 +67,6 @@ def multiplies_bfloat16(root: Path = Path("/")) -> bool:
 
 
 def _major(capability: str) -> int:
-    """Return 9 for "9.0", and 0 for what is not NVIDIA's."""
+    """Return the major version of a compute capability, 9 for "9.0"; 0 if it is not NVIDIA's."""
     major = capability.split(".")[0]
     return int(major) if major.isdigit() else 0

@@ -1,7 +1,6 @@
-"""Tokens that a model puts before every source and every target: the language tokens of
-multilingual models.
+"""Prefixes of every source and target of a model, such as the language tokens of M2M100.
 
-Whoever calls the model gives and gets rows without them. The first decoding step decodes the
+The inputs and outputs of the model do not contain the prefixes. The first decoding step decodes the
 target's prefix together with the start token. P is the number of tokens of a prefix.
 """
 
@@ -14,9 +13,10 @@ from tfk_transformer.array_types import Tensor
 from tfk_transformer.layers.masks import HIDDEN, causal_mask
 
 
-class Arrivals(NamedTuple):
-    """The tokens that a decoding step reads: in the first step the prefix (N = P + M), later only
-    the last tokens (N = M).
+class StepInputs(NamedTuple):
+    """The tokens that a decoding step reads.
+
+    The first step also reads the prefix (N = P + M). Later steps read only the last tokens (N = M).
     """
 
     tokens: Tensor  # ids (B, N)
@@ -30,40 +30,40 @@ def prefixed(prefix: Sequence[int], ids: Tensor) -> Tensor:
 
 
 def prefixed_mask(prefix: Sequence[int], mask: Tensor) -> Tensor:
-    """Put visible places before an additive mask (…, S): (…, P+S)."""
-    return (
-        ops.concatenate([*[ops.zeros_like(mask[..., :1])] * len(prefix), mask], axis=-1)
-        if prefix
-        else mask
-    )
+    """Put visible positions before an additive mask (…, S): (…, P+S)."""
+    if not prefix:
+        return mask
+    return ops.concatenate([*[ops.zeros_like(mask[..., :1])] * len(prefix), mask], axis=-1)
 
 
-def arrivals(
+def step_inputs(
     prefix: Sequence[int], tokens: Tensor, position: Tensor, lineage: Tensor = None
-) -> Arrivals:
-    """Return what a decoding step reads of a model with a prefix.
+) -> StepInputs:
+    """Return the inputs of a decoding step of a model with a prefix.
 
     Args:
         prefix: the ids of the prefix; at least one.
         tokens: ids (B, M), the last token of each beam.
         position: t, the position of these tokens, a scalar. The start token has position 0.
-        lineage: additive mask (B, 1, M, (t+1)*M); None is right for M = 1.
+        lineage: additive mask (B, 1, M, (t+1)*M). Defaults to None, which is correct for M = 1.
     """
-    beams, given = ops.shape(tokens)[1], len(prefix)
-    new = ops.where(ops.equal(position, 0), given, 0)  # prefix tokens that this step reads
-    own = ops.zeros((1, 1, 1, position + 1)) if lineage is None else lineage
-    columns, rows = ops.shape(own)[3], ops.shape(own)[0]
-    earlier = causal_mask(given)[:, :, :new]  # (1, 1, N - M, P)
+    beams = ops.shape(tokens)[1]
+    length = len(prefix)
+    new = ops.where(ops.equal(position, 0), length, 0)  # prefix tokens that this step reads
+    lineage = ops.zeros((1, 1, 1, position + 1)) if lineage is None else lineage
+    columns = ops.shape(lineage)[3]
+    rows = ops.shape(lineage)[0]
+    prefix_mask = causal_mask(length)[:, :, :new]  # (1, 1, N - M, P)
     hidden = ops.full((rows, 1, new, columns), HIDDEN, dtype="float32")
-    earlier = ops.concatenate([ops.tile(earlier, (rows, 1, 1, 1)), hidden], axis=3)
-    places = ops.concatenate(
-        [ops.arange(given, dtype="int32")[:new], ops.zeros((beams,), "int32") + given + position],
+    prefix_mask = ops.concatenate([ops.tile(prefix_mask, (rows, 1, 1, 1)), hidden], axis=3)
+    positions = ops.concatenate(
+        [ops.arange(length, dtype="int32")[:new], ops.zeros((beams,), "int32") + length + position],
         axis=0,
     )
-    return Arrivals(
+    return StepInputs(
         ops.concatenate([_before(prefix, tokens)[:, :new], tokens], axis=1),
-        places,
-        ops.concatenate([earlier, prefixed_mask(prefix, own)], axis=2),
+        positions,
+        ops.concatenate([prefix_mask, prefixed_mask(prefix, lineage)], axis=2),
     )
 
 

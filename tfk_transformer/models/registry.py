@@ -1,8 +1,8 @@
-"""The kinds of models, by the name of the architecture in their configurations."""
+"""The classes of models and configurations, by the name of their architecture."""
 
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from tfk_transformer.config.json_text import parsed_object
+from tfk_transformer.config.json_text import parse_json_object
 from tfk_transformer.config.model_options import (
     ClassifierConfig,
     EnsembleConfig,
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 ModelConfig: TypeAlias = TransformerConfig | LanguageModelConfig | ClassifierConfig | EnsembleConfig
 
-# From a recipe.
+# The architectures that a recipe can train.
 TRAINED: dict[str, type[TransformerConfig | LanguageModelConfig | ClassifierConfig]] = {
     "encoder_decoder": TransformerConfig,
     "decoder": LanguageModelConfig,
@@ -26,8 +26,7 @@ CONFIGS: dict[str, type[ModelConfig]] = {**TRAINED, "ensemble": EnsembleConfig}
 
 
 def config_from_json(text: str | bytes) -> ModelConfig:
-    """Return the configuration that `to_json` wrote, of the class that its key `architecture`
-    names.
+    """Return the configuration that `to_json` wrote, of the class of its `architecture`.
 
     Args:
         text: JSON, or its UTF-8 encoding.
@@ -35,14 +34,9 @@ def config_from_json(text: str | bytes) -> ModelConfig:
     Raises:
         ValueError: if the text is not a configuration.
     """
-    architecture = parsed_object(text, "configuration").get("architecture")
-    # For an unknown architecture, the record of the default one names the problem.
-    kind = (
-        CONFIGS.get(architecture, TransformerConfig)
-        if isinstance(architecture, str)
-        else TransformerConfig
-    )
-    return kind.from_json(text)
+    architecture = parse_json_object(text, "configuration").get("architecture")
+    # The default class reports an unknown architecture.
+    return CONFIGS.get(str(architecture), TransformerConfig).from_json(text)
 
 
 def make_model(config: ModelConfig, **kwargs: Any) -> "TokenModel | Classifier":
@@ -57,12 +51,12 @@ def make_model(config: ModelConfig, **kwargs: Any) -> "TokenModel | Classifier":
     from tfk_transformer.models.language_model import LanguageModel
     from tfk_transformer.models.transformer import Transformer
 
-    kinds: dict[str, Any] = {
+    model_types: dict[str, Any] = {
         "encoder_decoder": Transformer,
         "decoder": LanguageModel,
         "encoder": Classifier,
         "ensemble": Ensemble,
     }
-    model: TokenModel | Classifier = kinds[config.architecture](config, **kwargs)
+    model: TokenModel | Classifier = model_types[config.architecture](config, **kwargs)
     model.build()
     return model

@@ -11,23 +11,22 @@ from tfk_transformer.layers.attention import KeyValue
 from tfk_transformer.layers.decoder import Decoded
 from tfk_transformer.layers.encoder import Encoded, Encoder
 from tfk_transformer.layers.masks import additive_mask, causal_mask, padding_mask
-from tfk_transformer.models.base import Beams, Step, Stepper, TokenModel, among
+from tfk_transformer.models.base import Beams, Step, Stepper, TokenModel, restrict_logits
 from tfk_transformer.models.inputs import check_ids, check_names, check_same_rows
-from tfk_transformer.models.prefixes import arrivals, prefixed, prefixed_mask
+from tfk_transformer.models.prefixes import prefixed, prefixed_mask, step_inputs
 
 
 class Memory(NamedTuple):
-    """The keys and values projected from the encoder's output, which every decoding step attends
-    to.
-    """
+    """The keys and values of the encoder's output, to which every decoding step attends."""
 
     layers: list[KeyValue]  # for each decoder layer keys (B, H, S, K) and values (B, H, S, V)
-    mask: Tensor  # float32 (B, 1, 1, S); S counts the source's prefix, too
+    mask: Tensor  # float32 (B, 1, 1, S); S includes the source's prefix
 
 
 class AttentionMaps(NamedTuple):
-    """The attention weights of every layer, float32. They sum to 1 over the last axis, if those of
-    a model's prefixes are added.
+    """The attention weights of every layer, float32.
+
+    They sum to 1 over the last axis, except that the weights of a model's prefixes are left out.
     """
 
     encoder: list[Tensor]  # (B, H, S, S)
@@ -45,7 +44,7 @@ class Transformer(TokenModel):
     unless "source_mask" (B, S), 1 for a token and 0 for padding, is given for the source.
 
     The tokens of `config.source_prefix` and `config.target_prefix` stand before every source and
-    target. They are no part of inputs, logits, attention weights or lengths.
+    target. Inputs, logits, attention weights and lengths do not include them.
 
     A call, `fit`, `evaluate` and `predict` check names, ranks, types and numbers of rows of their
     inputs. They also check that the ids are within the vocabulary, where the values are at hand: in
@@ -100,17 +99,15 @@ class Transformer(TokenModel):
         check_same_rows(inputs)
 
     def decode(self, inputs: Tensor, training: bool | None = None) -> Decoded:
-        """Return the decoder's output (B, T, D) and its attention weights, for the inputs of a
-        call.
-        """
+        """Return the decoder's output (B, T, D) and attention weights, for the inputs of a call."""
         return self._run(inputs, training)[1]
 
     def attention_maps(self, inputs: Tensor) -> AttentionMaps:
         """Return the attention weights of every layer and head, for the inputs of a call."""
         self.check_inputs(inputs)
         encoded, decoded = self._run(inputs, training=False)
-        first = len(self.config.source_prefix)
-        encoder = [weights[:, :, first:, first:] for weights in encoded.weights]
+        prefix = len(self.config.source_prefix)
+        encoder = [weights[:, :, prefix:, prefix:] for weights in encoded.weights]
         return AttentionMaps(encoder, decoded.self_weights, decoded.cross_weights)
 
     def encode(
@@ -125,24 +122,22 @@ class Transformer(TokenModel):
                 (B, 1, 1, S), and without the prefix. Defaults to a mask that hides padding.
 
         Returns:
-            The encoder's output (B, S, D) and its attention weights, in which S counts the source's
-            prefix, too.
+            The encoder's output (B, S, D) and its attention weights, in which S includes the
+            source's prefix.
         """
         prefix = self.config.source_prefix
         embedded = self.source_positions(
             self.source_embedding(prefixed(prefix, source)), training=training
         )
-        mask = prefixed_mask(
-            prefix, padding_mask(source) if attention_mask is None else attention_mask
-        )
+        mask = padding_mask(source) if attention_mask is None else attention_mask
+        mask = prefixed_mask(prefix, mask)
         return self.encoder(embedded, attention_mask=mask, training=training)
 
     def remember(self, source: Tensor) -> Memory:
-        """Encode source ids (B, S) and project the output for each decoder layer, once for a whole
-        search.
-        """
+        """Encode source ids (B, S), and project the output for each decoder layer of a search."""
         return Memory(
-            self.decoder.project_memory(self.encode(source).output), self._memory_mask(source)
+            self.decoder.project_memory(self.encode(source).output),
+            self._memory_mask(source),
         )
 
     def step(
@@ -158,12 +153,12 @@ class Transformer(TokenModel):
         Args:
             tokens: ids (B, M), the last token of each beam.
             position: the position of these tokens, a scalar. The start token has position 0.
-            cache: the KV cache of each layer: at first `decoder.empty_cache(B)`, later that of the
-                previous step. After the target's prefix, which the first step reads too, it has M
-                positions for each step.
+            cache: the KV cache of each layer: at first `decoder.empty_cache(B)`, later the cache of
+                the previous step. After the target's prefix, which the first step also reads, it
+                has M positions for each step.
             memory: the result of `remember`.
-            lineage: additive mask (B, 1, M, (position+1)*M) that shows each beam those it descends
-                from. None is right for M = 1.
+            lineage: additive mask (B, 1, M, (position+1)*M) that shows each beam the beams that it
+                descends from. Defaults to None, which is correct for M = 1.
 
         Returns:
             Logits (B, M, target_vocab_size), the longer cache, and the attention to the source (B,
@@ -171,7 +166,7 @@ class Transformer(TokenModel):
         """
         beams = ops.shape(tokens)[1]
         if self.config.target_prefix:
-            tokens, position, lineage = arrivals(
+            tokens, position, lineage = step_inputs(
                 self.config.target_prefix, tokens, position, lineage
             )
         embedded = self.target_positions.at(self.target_embedding(tokens), position)
@@ -184,7 +179,8 @@ class Transformer(TokenModel):
         )
         attention = ops.mean(cross_weights[-1], axis=1)
         if self.config.target_prefix:
-            output, attention = output[:, -beams:], attention[:, -beams:]
+            output = output[:, -beams:]
+            attention = attention[:, -beams:]
         if self.config.source_prefix:
             attention = attention[:, :, len(self.config.source_prefix) :]
         return self._to_step(output, cache, attention)
@@ -198,16 +194,15 @@ class Transformer(TokenModel):
             source: ids (B, S).
             use_cache: whether a decoding step computes only the last position, from the keys and
                 values of the earlier ones, or computes the whole prefix again. Defaults to True.
-            tokens: int32 (n,), the tokens whose logits each step returns. Defaults to None: those
-                of the whole vocabulary.
+            tokens: int32 (n,), the tokens whose logits each step returns. Defaults to None: the
+                whole vocabulary.
 
         Returns:
             The functions and tensors that the search needs.
         """
         if use_cache:
-            return among(
-                Stepper(self._cached_step, self.decoder.empty_cache, self.remember(source)), tokens
-            )
+            stepper = Stepper(self._cached_step, self.decoder.empty_cache, self.remember(source))
+            return restrict_logits(stepper, tokens)
 
         def step(beams: Beams, cache: Tensor, memory: Tensor) -> Step:
             def decode(target: Tensor, sentences: Tensor) -> Decoded:
@@ -215,12 +210,8 @@ class Transformer(TokenModel):
 
             return self._step_by_full_pass(beams.ids, decode)
 
-        return among(
-            Stepper(
-                step, lambda batch: [], (self.encode(source).output, self._memory_mask(source))
-            ),
-            tokens,
-        )
+        memory = (self.encode(source).output, self._memory_mask(source))
+        return restrict_logits(Stepper(step, lambda batch: [], memory), tokens)
 
     def _memory_mask(self, source: Tensor) -> Tensor:
         return prefixed_mask(self.config.source_prefix, padding_mask(source))
@@ -242,26 +233,24 @@ class Transformer(TokenModel):
         target = prefixed(self.config.target_prefix, target)
         mask = causal_mask(ops.shape(target)[1])
         embedded = self._embed(target, training)
-        return self._after_prefixes(
-            self.decoder(
-                embedded,
-                encoded,
-                attention_mask=mask,
-                cross_attention_mask=source_mask,
-                training=training,
-            )
+        decoded = self.decoder(
+            embedded,
+            encoded,
+            attention_mask=mask,
+            cross_attention_mask=source_mask,
+            training=training,
         )
+        return self._remove_prefixes(decoded)
 
-    def _after_prefixes(self, decoded: Decoded) -> Decoded:
-        """Leave out the prefixes: those of the target in all, and that of the source in the
-        attention to it.
-        """
-        source, target = len(self.config.source_prefix), len(self.config.target_prefix)
+    def _remove_prefixes(self, decoded: Decoded) -> Decoded:
+        """Remove the target's prefix from the results, and the source's from the attention."""
+        source = len(self.config.source_prefix)
+        target = len(self.config.target_prefix)
         if not source + target:
             return decoded
-        own = [weights[:, :, target:, target:] for weights in decoded.self_weights]
+        self_weights = [weights[:, :, target:, target:] for weights in decoded.self_weights]
         return Decoded(
             decoded.output[:, target:],
-            own,
+            self_weights,
             [weights[:, :, target:, source:] for weights in decoded.cross_weights],
         )

@@ -1,7 +1,6 @@
-"""The files of a bundle, by name and kind, and how the parts that all kinds share are written and
-read.
+"""The files of a bundle: their names by type of bundle, and the functions that read and write them.
 
-A bundle is the folder that training writes. It holds only data: reading one runs no code of it.
+A bundle is the folder that training writes. It contains only data: reading it runs no code.
 """
 
 import importlib
@@ -16,27 +15,29 @@ from typing import Any, NamedTuple, TypeAlias
 
 import keras
 
-from tfk_transformer.atomic_write import written_whole
-from tfk_transformer.config.json_text import parsed_object
+from tfk_transformer.atomic_write import atomic_write
+from tfk_transformer.config.json_text import parse_json_object
 from tfk_transformer.models.base import ConfiguredModel
 from tfk_transformer.models.registry import ModelConfig, config_from_json
 from tfk_transformer.pipelines.weights import WEIGHTS_FILE, read_weights, write_weights
 from tfk_transformer.runtime_environment import check_process
 
+# File names.
 CONFIG, PROBES = "config.json", "probes.txt"
 HISTORY, METRICS, RECIPE, CURVE = "history.json", "metrics.json", "recipe.toml", "curve.png"
 SOURCE_TOKENIZER, TARGET_TOKENIZER, LABELS = "source.model", "target.model", "labels.json"
+
 ORIGIN = "origin"  # a key of the metrics
 
 Json: TypeAlias = Mapping[str, Any]  # a JSON object
 
 
 class BundleType(NamedTuple):
-    """A kind of bundle."""
+    """A type of bundle."""
 
     reader: str  # the class whose `load` reads it
     writer: str  # the command or method that writes it, for error messages
-    files: tuple[str, ...]  # the files that it must have
+    files: tuple[str, ...]  # the required files
 
 
 TRANSLATOR = BundleType(
@@ -58,16 +59,15 @@ BUNDLE_TYPES = {
 
 
 class SavedAsBundle(ABC):
-    """A model with its tokenizers that is saved as a bundle; a subclass writes the files of its
-    kind.
+    """Base of models with tokenizers that are saved as a bundle.
+
+    A subclass writes the files of its type.
     """
 
     model: keras.Model
     probes: list[str]
-    # Where an imported model came from: values that JSON can hold, by name.
-    origin: Json = MappingProxyType({})
-    # Of a loaded model: the figures of its training run, by name.
-    metrics: Json = MappingProxyType({})
+    origin: Json = MappingProxyType({})  # of an imported model: JSON values by name
+    metrics: Json = MappingProxyType({})  # of a loaded model: metrics of its training run by name
 
     @abstractmethod
     def _write_files(self, folder: Path) -> None:
@@ -80,24 +80,21 @@ class SavedAsBundle(ABC):
         metrics: Json | None = None,
         more: Callable[[Path], None] | None = None,
     ) -> None:
-        """Write the bundle, completely or not at all.
+        """Write the bundle atomically.
 
         Args:
-            path: the folder. An existing one is replaced when everything is written.
+            path: the folder. An existing folder is replaced after everything is written.
             history: the metrics that `model.fit` recorded, as lists by name.
-            metrics: figures of the finished model, by name.
-            more: a function that writes further files into the folder before it is put in place.
+            metrics: metrics of the finished model, by name.
+            more: a function that writes further files into the new folder.
         """
-        with written_whole(path) as folder:
+        with atomic_write(path) as folder:
             folder.mkdir()
             (folder / CONFIG).write_text(self.model.config.to_json())
             write_probes(folder / PROBES, self.probes)
             origin = {ORIGIN: dict(self.origin)} if self.origin else {}
-            for name, content in (
-                (HISTORY, history or {}),
-                (METRICS, {**origin, **(metrics or {})}),
-            ):
-                write_json(folder / name, content)
+            write_json(folder / HISTORY, history or {})
+            write_json(folder / METRICS, {**origin, **(metrics or {})})
             write_weights(self.model, folder / WEIGHTS_FILE)
             self._write_files(folder)
             if more:
@@ -109,115 +106,112 @@ class SavedAsBundle(ABC):
         format: str = "tf_saved_model",
         verbose: bool | None = None,
     ) -> Json:
-        """Write one file or folder that runs without this package, as `keras.Model.export` writes a
-        model: texts in, results out.
+        """Export a file or folder that maps texts to results without this package.
 
-        It is compared with the model on the probes, and is written only if the results agree.
-        `tfk_transformer.export` describes the formats, and writes several.
+        Like `keras.Model.export`, it writes a single format. The export is compared with the model
+        on the probes, and is written only if the results agree. `tfk_transformer.export` describes
+        the formats, and writes several at once.
 
         Args:
             filepath: the path, which must not exist: a file such as `model.onnx` for the formats
-                whose names begin with "onnx", a folder for the others.
+                whose names begin with "onnx", a folder for the other formats.
             format: "tf_saved_model" or "onnx", as Keras names them, or "onnx_int8", "ctranslate2",
                 "huggingface", "web" or "web_int8". A classifier has the first two. Default:
                 "tf_saved_model".
-            verbose: whether the path is printed when it is written. Default: no.
+            verbose: whether to print the path. Default: it is not printed.
 
         Returns:
-            The parity figures: values that JSON can hold, by name. They are also in the metadata of
-            an ONNX file.
+            The parity figures: JSON values by name. They are also in the metadata of an ONNX file.
 
         Raises:
-            ValueError: if the format is unknown or does not have the model's options, something
-                exists at the path, or ONNX needs a second file because there are more than 2 GB of
-                weights.
+            ValueError: if the format is unknown or does not support the model's options, the path
+                exists, or ONNX would need a second file for more than 2 GB of weights.
             ParityError: if the results differ from the model's.
         """
-        # `export/` stands above this folder and imports it. It is imported by its name, and only
-        # here.
+        # By name, since `export/` is the higher layer and imports this module.
         exporting = importlib.import_module("tfk_transformer.export.exporting")
         figures: Json = exporting.export_one(self, filepath, format, verbose)
         return figures
 
 
 def write_probes(path: Path, probes: Sequence[str]) -> None:
-    """Write probes, one a line. A line break inside a probe becomes a blank, as which tokenizers
-    read it.
+    """Write one probe per line.
+
+    A line break inside a probe becomes a blank; tokenizers read both alike.
     """
     lines = [" ".join(re.split(r"[\r\n]", text)) for text in probes]
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
 def read_probes(path: Path) -> list[str]:
-    """Return the probes that `write_probes` wrote; none if there is no file."""
+    """Return the probes that `write_probes` wrote, or an empty list if the file is missing."""
     return path.read_text(encoding="utf-8").split("\n")[:-1] if path.is_file() else []
 
 
 def read_origin(folder: Path) -> Json:
-    """Return where the model of a bundle came from; nothing if it was not imported."""
+    """Return the origin of an imported model; empty for the bundle of another model."""
     origin = read_metrics(folder).get(ORIGIN)
     return origin if isinstance(origin, dict) else {}
 
 
 def read_metrics(folder: Path) -> Json:
-    """Return the figures in a bundle, by name; nothing if there are none."""
-    return (
-        parsed_object((folder / METRICS).read_bytes(), str(folder / METRICS))
-        if (folder / METRICS).is_file()
-        else {}
-    )
+    """Return the metrics of a bundle, by name; empty if the file is missing."""
+    path = folder / METRICS
+    return parse_json_object(path.read_bytes(), str(path)) if path.is_file() else {}
 
 
-def read_config(folder: Path, kind: BundleType) -> ModelConfig:
-    """Return the configuration of a bundle, after checking that its files are there.
+def read_config(folder: Path, bundle_type: BundleType) -> ModelConfig:
+    """Check that the files of a bundle exist, and return its configuration.
 
     Raises:
-        ValueError: if the bundle is of another kind, or files are missing.
+        ValueError: if the bundle has another type, or files are missing.
     """
-    config = _config_in(folder)
-    if config and BUNDLE_TYPES[config.architecture] != kind:
+    config = _read_config_file(folder)
+    if config and BUNDLE_TYPES[config.architecture] != bundle_type:
         other = BUNDLE_TYPES[config.architecture].reader
         raise ValueError(
-            f"bundle: expected one that {kind.reader} reads, got {folder}, which is for {other}; "
-            f"open it with {other}.load."
+            f"bundle: expected one that {bundle_type.reader} reads, got {folder}, which is for "
+            f"{other}; open it with {other}.load."
         )
-    missing = [name for name in kind.files if not (folder / name).is_file()]
+    missing = [name for name in bundle_type.files if not (folder / name).is_file()]
     if config is None or missing:
         raise ValueError(
-            f"bundle: expected a folder that {kind.writer} wrote, got {folder} without "
+            f"bundle: expected a folder that {bundle_type.writer} wrote, got {folder} without "
             f"{', '.join(missing)}."
         )
     return config
 
 
-def read_model(folder: Path, kind: BundleType) -> ConfiguredModel:
+def read_model(folder: Path, bundle_type: BundleType) -> ConfiguredModel:
     """Return the model of a bundle, in float32.
 
     Raises:
-        ValueError: if the bundle is of another kind, or files are missing or broken.
+        ValueError: if the bundle has another type, or files are missing or corrupt.
     """
     check_process()
-    return read_weights(read_config(folder, kind), folder / WEIGHTS_FILE)
+    return read_weights(read_config(folder, bundle_type), folder / WEIGHTS_FILE)
 
 
-def kind_of(path: str | PathLike[str]) -> BundleType | None:
-    """Return the kind of the bundle in a folder; None if the folder has no configuration."""
-    config = _config_in(Path(path))
+def bundle_type_of(path: str | PathLike[str]) -> BundleType | None:
+    """Return the type of the bundle in a folder; None if the folder has no configuration."""
+    config = _read_config_file(Path(path))
     return BUNDLE_TYPES[config.architecture] if config else None
 
 
-def _config_in(folder: Path) -> ModelConfig | None:
-    return config_from_json((folder / CONFIG).read_bytes()) if (folder / CONFIG).is_file() else None
+def _read_config_file(folder: Path) -> ModelConfig | None:
+    path = folder / CONFIG
+    return config_from_json(path.read_bytes()) if path.is_file() else None
 
 
 def write_json(path: Path, content: Json | Sequence[Any]) -> None:
-    """Write JSON in the form that every file of a bundle has: indented, with sorted keys."""
+    """Write indented JSON with sorted keys, the form of every JSON file of a bundle."""
     path.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n")
 
 
 def plain_copy(model: keras.Model) -> keras.Model:
-    """Return a float32 model with the same weights and without an optimizer, whose moments would
-    take two thirds of a file.
+    """Return a float32 model with the same weights and without an optimizer.
+
+    The moments of the optimizer would take two thirds of a file.
     """
     copy = type(model)(model.config, dtype="float32")
     copy.build()

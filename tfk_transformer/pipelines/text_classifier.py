@@ -12,7 +12,7 @@ import numpy as np
 from tfk_transformer.config.json_text import parse_json
 from tfk_transformer.inference.interface import LoadedModel
 from tfk_transformer.inference.results import Classification, to_classifications
-from tfk_transformer.inference.text_batches import check_texts, in_batches
+from tfk_transformer.inference.text_batches import check_texts, run_in_batches
 from tfk_transformer.pipelines.bundle import (
     CLASSIFIER,
     LABELS,
@@ -36,12 +36,12 @@ class TextClassifier(LoadedModel, SavedAsBundle):
     """A fitted classifier with its tokenizer and labels: text to label.
 
     The model receives the tokens of a text and the end token, as `SubwordTokenizer.graph_encode`
-    returns them. Fit it on the same ids.
+    returns them. Fit the model on the same ids.
 
     Args:
         model: a built `Classifier`.
         tokenizer: the tokenizer of the texts.
-        labels: the names of the classes, in the order of the model's logits.
+        labels: the names of the classes, in the order of the logits.
         probes: texts on which exports are compared with the model.
 
     Raises:
@@ -69,7 +69,7 @@ class TextClassifier(LoadedModel, SavedAsBundle):
         check_process()
         self.model = model
         self.tokenizer = tokenizer
-        self.labels = _checked(labels, config.num_classes)
+        self.labels = _check_labels(labels, config.num_classes)
         self.probes = list(probes)
 
     def classify(self, texts: Sequence[str], *, batch_size: int = 64) -> list[Classification]:
@@ -81,7 +81,7 @@ class TextClassifier(LoadedModel, SavedAsBundle):
             return [part.numpy() for part in self._classify(np.array(batch, object))]
 
         return to_classifications(
-            texts, in_batches(texts, batch_size, run), self.labels, self.model.config.max_length
+            texts, run_in_batches(texts, batch_size, run), self.labels, self.model.config.max_length
         )
 
     @functools.cached_property
@@ -102,8 +102,9 @@ class TextClassifier(LoadedModel, SavedAsBundle):
         write_json(folder / LABELS, self.labels)
 
     def in_float32(self) -> "TextClassifier":
-        """Return this classifier, or one with the same weights that computes in float32, as every
-        exported file does.
+        """Return this classifier, or a float32 copy of it if it computes in another precision.
+
+        Every exported file computes in float32.
         """
         if self.model.compute_dtype == "float32":
             return self
@@ -111,23 +112,24 @@ class TextClassifier(LoadedModel, SavedAsBundle):
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> "TextClassifier":
-        """Read a bundle. It holds only data: no code of it is run.
+        """Read a bundle. It contains only data: reading it runs no code.
 
         Raises:
             ValueError: if files are missing, do not fit together, or belong to a translator.
         """
         folder = Path(path)
         model = read_model(folder, CLASSIFIER)
-        return cls(
-            model,
-            SubwordTokenizer.load(folder / SOURCE_TOKENIZER),
-            _read_labels(folder / LABELS),
-            read_probes(folder / PROBES),
-        )
+        tokenizer = SubwordTokenizer.load(folder / SOURCE_TOKENIZER)
+        labels = parse_json((folder / LABELS).read_bytes(), f"bundle: {folder / LABELS}")
+        return cls(model, tokenizer, labels, read_probes(folder / PROBES))
 
 
-def _checked(labels: Sequence[str], num_classes: int) -> list[str]:
-    """Return the labels as a list, or raise an error that names every problem."""
+def _check_labels(labels: Sequence[str], num_classes: int) -> list[str]:
+    """Return the labels as a list.
+
+    Raises:
+        ValueError: with every problem of the labels.
+    """
     if not isinstance(labels, (list, tuple, np.ndarray)):
         raise ValueError(f"labels: expected a list of strings, got {type(labels).__name__}.")
     problems = [
@@ -145,8 +147,3 @@ def _checked(labels: Sequence[str], num_classes: int) -> list[str]:
             f"{', '.join(problems)}."
         )
     return [str(label) for label in labels]
-
-
-def _read_labels(path: Path) -> list[str]:
-    labels: list[str] = parse_json(path.read_bytes(), f"bundle: {path}")
-    return labels

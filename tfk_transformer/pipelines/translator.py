@@ -10,7 +10,7 @@ import numpy as np
 
 from tfk_transformer.config.search_settings import setting_rules
 from tfk_transformer.inference.base_translator import BaseTranslator, BatchSearch, Request
-from tfk_transformer.inference.setting_checks import Rules, checked_settings, setting_arrays
+from tfk_transformer.inference.setting_checks import Rules, resolve_settings, setting_arrays
 from tfk_transformer.inference.streaming import StepModel, stream_text
 from tfk_transformer.inference.token_scoring import Tokenizers, score_in_batches
 from tfk_transformer.pipelines.bundle import (
@@ -42,14 +42,14 @@ class Translator(BaseTranslator, SavedAsBundle):
 
     Args:
         model: a built `Transformer` or `Ensemble`, or a built `LanguageModel`, which "translates" a
-            prompt to its continuation.
+            prompt into its continuation.
         source_tokenizer: the tokenizer of the source texts.
-        target_tokenizer: the tokenizer of the translations. Default: the same.
+        target_tokenizer: the tokenizer of the translations. Default: `source_tokenizer`.
         probes: source texts on which exports are compared with the model.
-        origin: where an imported model came from, values that JSON can hold by name; see
-            `import_model`.
-        shortlist: the tokens that translations may have, as `data.shortlist` learns them. None:
-            all. It is not part of the bundle, and `stream` and `score` use the whole vocabulary.
+        origin: the origin of an imported model, as JSON values by name; see `import_model`.
+        shortlist: the tokens that translations may contain, as `data.shortlist` learns them. None:
+            all tokens. It is not part of the bundle, and `stream` and `score` use the whole
+            vocabulary.
 
     Raises:
         ValueError: if the model does not predict tokens, or a tokenizer and the model differ in
@@ -74,45 +74,36 @@ class Translator(BaseTranslator, SavedAsBundle):
         self.model = model
         self.max_length = model.config.max_length
         self.source_tokenizer = source_tokenizer
-        joint = target_tokenizer is None or target_tokenizer.model == source_tokenizer.model
-        # One object if both are equal, so that exports hold it once.
-        self.target_tokenizer = (
-            source_tokenizer if joint or target_tokenizer is None else target_tokenizer
-        )
+        if target_tokenizer is None or target_tokenizer.model == source_tokenizer.model:
+            target_tokenizer = source_tokenizer  # one object, so that exports contain it once
+        self.target_tokenizer = target_tokenizer
         self.probes = list(probes)
         self.origin = origin or {}
         self.shortlist = shortlist
-        for side, tokenizer in (
-            ("source", self.source_tokenizer),
-            ("target", self.target_tokenizer),
-        ):
-            wanted = getattr(model.config, f"{side}_vocab_size")
-            if wanted != tokenizer.vocab_size:
+        for side, tokenizer in (("source", source_tokenizer), ("target", target_tokenizer)):
+            expected = getattr(model.config, f"{side}_vocab_size")
+            if expected != tokenizer.vocab_size:
                 raise ValueError(
-                    f"{side}_tokenizer: expected {wanted} pieces, the model's {side}_vocab_size, "
+                    f"{side}_tokenizer: expected {expected} pieces, the model's {side}_vocab_size, "
                     f"got {tokenizer.vocab_size}."
                 )
 
     def _search(self, request: Request, settings: dict[str, Any]) -> BatchSearch:
         check_process()
-        values = checked_settings(settings, self._rules).values()
+        values = resolve_settings(settings, self._rules).values()
         translate = self._translation(request.use_cache, request.details, request.attention)
 
         def run(texts: Sequence[str], prefixes: Sequence[str]) -> list[np.ndarray]:
-            return [
-                part.numpy()
-                for part in translate(np.array(texts, object), np.array(prefixes, object), *values)
-            ]
+            outputs = translate(np.array(texts, object), np.array(prefixes, object), *values)
+            return [output.numpy() for output in outputs]
 
         return BatchSearch(run)
 
     def stream(self, text: str, **settings: float) -> Iterator[str]:
-        """Translate one text and yield parts of its translation as they are decoded; see
-        `TranslatorProtocol.stream`.
-        """
+        """Yield the parts of a translation as they are decoded; see `TranslatorProtocol.stream`."""
         check_process()
-        chosen = checked_settings({"beam_size": 1, **settings}, self._rules)
-        return stream_text(self._steps, text, setting_arrays(chosen, self._rules))
+        values = resolve_settings({"beam_size": 1, **settings}, self._rules)
+        return stream_text(self._steps, text, setting_arrays(values, self._rules))
 
     @functools.cached_property
     def _rules(self) -> Rules:
@@ -143,12 +134,9 @@ class Translator(BaseTranslator, SavedAsBundle):
             TranslationFunctions,
         )
 
-        kind = (
-            ContinuationFunctions
-            if self.model.config.architecture == "decoder"
-            else TranslationFunctions
-        )
-        return kind(self.model, self.source_tokenizer, self.target_tokenizer, self.shortlist)
+        continues = self.model.config.architecture == "decoder"
+        functions = ContinuationFunctions if continues else TranslationFunctions
+        return functions(self.model, self.source_tokenizer, self.target_tokenizer, self.shortlist)
 
     @functools.cached_property
     def _steps(self) -> StepModel:
@@ -158,7 +146,7 @@ class Translator(BaseTranslator, SavedAsBundle):
 
     @functools.cached_property
     def _translation(self) -> Callable[..., Callable[..., Any]]:
-        """(use_cache, details, attention) -> the TensorFlow function of this search, made once."""
+        """(use_cache, details, attention) -> the TensorFlow function of this search, cached."""
         return functools.cache(self._make_translation)
 
     def _make_translation(
@@ -170,13 +158,13 @@ class Translator(BaseTranslator, SavedAsBundle):
         def translate(texts: "Tensor", prefix: "Tensor", *settings: "Tensor") -> "Tensor":
             if not details:
                 return self.functions.translate(texts, Limits(*settings), use_cache, prefix)
-            found = self.functions.explain(texts, Limits(*settings), use_cache, prefix)
-            weights = [found.scores.attention] if attention else []
+            explained = self.functions.explain(texts, Limits(*settings), use_cache, prefix)
+            weights = [explained.scores.attention] if attention else []
             return (
-                *found.translations,
-                found.source_ids,
-                found.ids,
-                found.scores.token_log_probs,
+                *explained.translations,
+                explained.source_ids,
+                explained.ids,
+                explained.scores.token_log_probs,
                 *weights,
             )
 
@@ -184,7 +172,7 @@ class Translator(BaseTranslator, SavedAsBundle):
 
     @functools.cached_property
     def _scoring(self) -> Callable[..., Callable[..., Any]]:
-        """(attention) -> the TensorFlow function that scores pairs, made once."""
+        """(attention) -> the TensorFlow function that scores pairs, cached."""
         return functools.cache(self._make_scoring)
 
     def _make_scoring(self, attention: bool = False) -> Callable[..., Any]:
@@ -202,8 +190,9 @@ class Translator(BaseTranslator, SavedAsBundle):
         self.target_tokenizer.save(folder / TARGET_TOKENIZER)
 
     def in_float32(self) -> "Translator":
-        """Return this translator, or one with the same weights that computes in float32, as every
-        exported file does.
+        """Return this translator, or a float32 copy of it if it computes in another precision.
+
+        Every exported file computes in float32.
         """
         if self.model.compute_dtype == "float32":
             return self
@@ -220,16 +209,15 @@ class Translator(BaseTranslator, SavedAsBundle):
 
     @classmethod
     def ensemble(cls, members: Sequence["Translator"]) -> "Translator":
-        """Return a translator whose model is an `Ensemble` of the members' models, with copies of
-        their weights.
+        """Return a translator whose model is an `Ensemble` of copies of the members' models.
 
         Args:
             members: at least one translator with a `Transformer`. All have the same tokenizers. The
-                probes are those of the first.
+                result has the probes of the first member.
 
         Raises:
-            ValueError: if a member's tokenizers are not those of the first, or its model cannot be
-                part of an ensemble.
+            ValueError: if the tokenizers of the members differ, or a model cannot be part of an
+                ensemble.
         """
         from tfk_transformer.models.ensemble import Ensemble
 
@@ -238,8 +226,8 @@ class Translator(BaseTranslator, SavedAsBundle):
                 if getattr(member, side).model != getattr(members[0], side).model:
                     raise ValueError(
                         f"members: expected the {side} of members[0] in all, byte for byte, got "
-                        f"another one in members[{number}]; "
-                        "use models that were trained with the same tokenizers."
+                        f"another one in members[{number}]; use models that were trained with the "
+                        "same tokenizers."
                     )
         model = Ensemble([member.model for member in members])
         return cls(
@@ -248,7 +236,7 @@ class Translator(BaseTranslator, SavedAsBundle):
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> "Translator":
-        """Read a bundle. It holds only data: no code of it is run.
+        """Read a bundle. It contains only data: reading it runs no code.
 
         Raises:
             ValueError: if files are missing, do not fit together, or belong to a classifier.

@@ -1,8 +1,9 @@
-"""Pictures of attention, alignments, training runs, schedules, positions and models: matplotlib
-figures, and one page of HTML.
+"""Pictures of attention, alignments, training runs, schedules, positions and models.
 
-Imports `config`, `documents` and `inference`. The public names load on first use, so that the page
-needs no matplotlib.
+All are matplotlib figures, except an HTML page. The public names load on first use, so that the
+page does not require matplotlib.
+
+Imports `config`, `documents` and `inference`.
 """
 
 import importlib
@@ -61,8 +62,8 @@ def __getattr__(name: str) -> object:
     """Import a public name from its module on first use (PEP 562).
 
     Raises:
-        AttributeError: if there is no such name.
-        ImportError: if matplotlib is not installed, with the line that installs it.
+        AttributeError: if the name does not exist.
+        ImportError: if matplotlib is not installed, with the command that installs it.
     """
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -9,24 +9,25 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
 from tfk_transformer.plots.attention_weights import TITLES, AttentionWeights
-from tfk_transformer.plots.figures import FONT_SIZE, SHADES, figure_of, new_picture
+from tfk_transformer.plots.figures import COLORMAP, FONT_SIZE, figure_of, new_picture
 from tfk_transformer.plots.fonts import fonts_for, width_of
 from tfk_transformer.plots.labels import token_labels
 
-# The names of both axes, by kind of attention.
-LABELS = {
+LABELS = {  # the names of both axes, by kind of attention
     "cross": ("source token", "token predicted"),
     "encoder": ("token attended to", "source token"),
     "decoder": ("token attended to", "token predicted"),
 }
-# Inches. A label is FONT_SIZE / 72 = 0.11 high, so that those of neighbouring cells do not touch.
-LEAST_CELL, GREATEST_CELL = 0.16, 0.45
-PANEL_INCHES = 2.4  # of few tokens
-WIDEST = 20.0  # of a picture with several panels beside each other
-# The name of an axis with its ticks, the title above a panel, and the space at the edges.
-NAME, TITLE, MARGIN = 0.4, 0.3, 0.15
-BAR = 0.16  # the width of the colour bar; its ticks and name need as much as `BAR_LABELS`
-BAR_LABELS = 0.75
+# Sizes in inches.
+MIN_CELL = 0.16  # a label has FONT_SIZE / 72 = 0.11, so that neighboring labels do not touch
+MAX_CELL = 0.45
+PANEL_SIZE = 2.4  # of few tokens
+MAX_WIDTH = 20.0  # of a figure with several panels in a row
+AXIS_NAME = 0.4  # the name of an axis with its ticks
+PANEL_TITLE = 0.3
+MARGIN = 0.15  # at the edges
+BAR_WIDTH = 0.16  # of the color bar
+BAR_LABELS = 0.75  # the ticks and the name of the color bar
 
 
 def attention_map(
@@ -47,7 +48,7 @@ def attention_map(
         weights: (H, T, S), or (T, S) for a single map. The weights of each target token sum to 1.
         source: the S tokens that are attended to. SentencePiece's mark of a blank is not shown.
         target: the T tokens that attend.
-        axes: one axes for each head. Default: those of a new figure.
+        axes: one axes for each head. Default: the axes of a new figure.
         title: the title of a new figure, such as "layer 2".
         titles: the title of each panel. Default: "head 1" and so on, and none for a single map.
         labels: the names of the two axes.
@@ -67,22 +68,23 @@ def attention_map(
         )
     titles = titles or ([f"head {n + 1}" for n in range(len(heads))] if heads.ndim == 3 else [""])
     heads = heads.reshape(-1, *heads.shape[-2:])
-    columns, rows = token_labels(source), token_labels(target)
+    columns = token_labels(source)
+    rows = token_labels(target)
     fonts = fonts_for([*columns, *rows])
-    drawn = (
+    layout = (
         _new_panels(len(heads), columns, rows, fonts, title)
         if axes is None
-        else _given_panels(axes, len(heads))
+        else _existing_panels(axes, len(heads))
     )
-    highest = float(heads.max(initial=0.0)) or 1.0
-    for panel, head, name in zip(drawn.panels, heads, titles, strict=True):
-        image = panel.imshow(head, vmin=0, vmax=highest, cmap=SHADES, aspect="equal")
+    max_weight = float(heads.max(initial=0.0)) or 1.0
+    for panel, head, name in zip(layout.panels, heads, titles, strict=True):
+        image = panel.imshow(head, vmin=0, vmax=max_weight, cmap=COLORMAP, aspect="equal")
         panel.set_title(name, fontsize=FONT_SIZE + 2)
-        _label(panel, columns, rows, fonts, labels)
-    bar = drawn.figure.colorbar(image, **drawn.place_of_bar)
+        _label_axes(panel, columns, rows, fonts, labels)
+    bar = layout.figure.colorbar(image, **layout.bar_options)
     bar.set_label("attention weight", fontsize=FONT_SIZE + 1)
     bar.ax.tick_params(labelsize=FONT_SIZE)
-    return drawn.figure
+    return layout.figure
 
 
 def attention_figure(
@@ -96,13 +98,13 @@ def attention_figure(
 
     Args:
         found: the result of `attention_of`.
-        kind: "cross", "encoder" or "decoder". Default: the first of these that is there.
-        layer: see `HeadMaps.chosen`, as `head` and `mean`.
-        head: the head, or all.
+        kind: "cross", "encoder" or "decoder". Default: the first of these that exists.
+        layer: see `HeadMaps.chosen`, also for `head` and `mean`.
+        head: the head. Default: all heads.
         mean: whether the mean of the heads is shown.
 
     Raises:
-        ValueError: if the kind, the layer or the head is not there.
+        ValueError: if the kind, the layer or the head does not exist.
     """
     kinds = dict(found.kinds())
     name = next(iter(kinds)) if kind is None else str(kind)
@@ -125,10 +127,10 @@ def attention_figure(
 class _Panels(NamedTuple):
     figure: Figure
     panels: list[Axes]
-    place_of_bar: dict[str, Any]  # of the colour bar, arguments of `Figure.colorbar`
+    bar_options: dict[str, Any]  # arguments of `Figure.colorbar`
 
 
-def _given_panels(axes: Axes | Sequence[Axes], count: int) -> _Panels:
+def _existing_panels(axes: Axes | Sequence[Axes], count: int) -> _Panels:
     panels = list(np.ravel(np.array(axes, object)))
     if len(panels) != count:
         raise ValueError(f"axes: expected one for each of {count} heads, got {len(panels)}.")
@@ -138,29 +140,30 @@ def _given_panels(axes: Axes | Sequence[Axes], count: int) -> _Panels:
 def _new_panels(
     count: int, columns: Sequence[str], rows: Sequence[str], fonts: list[str], title: str | None
 ) -> _Panels:
-    """Return the panels of a new figure. All sizes follow from the labels: a layout of matplotlib
-    would shrink the cells instead.
+    """Return the panels of a new figure.
+
+    All sizes follow from the labels. A layout engine of matplotlib would shrink the cells instead.
     """
-    cell = float(np.clip(PANEL_INCHES / max(len(columns), len(rows), 1), LEAST_CELL, GREATEST_CELL))
-    inner = max(cell * len(columns), 1.0), max(cell * len(rows), 1.0)
-    before, below = width_of(rows, fonts) + NAME, width_of(columns, fonts) + NAME
-    width, height = before + inner[0] + MARGIN, TITLE + inner[1] + below + MARGIN
-    across = min(4, count, max(1, int(WIDEST / width)))
+    cell = float(np.clip(PANEL_SIZE / max(len(columns), len(rows), 1), MIN_CELL, MAX_CELL))
+    map_size = max(cell * len(columns), 1.0), max(cell * len(rows), 1.0)
+    left_space = width_of(rows, fonts) + AXIS_NAME
+    bottom_space = width_of(columns, fonts) + AXIS_NAME
+    width = left_space + map_size[0] + MARGIN
+    height = PANEL_TITLE + map_size[1] + bottom_space + MARGIN
+    across = min(4, count, max(1, int(MAX_WIDTH / width)))  # panels in a row
     down = -(-count // across)
-    above = MARGIN + (0.35 if title else 0.0)
-    size = MARGIN + across * width + BAR + BAR_LABELS, above + down * height
+    top_space = MARGIN + (0.35 if title else 0.0)
+    size = MARGIN + across * width + BAR_WIDTH + BAR_LABELS, top_space + down * height
     figure = new_picture(*size, layout=None)
 
-    def place(left: float, top: float, wide: float, high: float) -> Axes:
+    def add_axes(left: float, top: float, wide: float, high: float) -> Axes:
         return figure.add_axes(
             (left / size[0], 1 - (top + high) / size[1], wide / size[0], high / size[1])
         )
 
-    spots = [
-        (MARGIN + number % across * width + before, above + number // across * height + TITLE)
-        for number in range(count)
-    ]
-    panels = [place(left, top, *inner) for left, top in spots]
+    lefts = [MARGIN + number % across * width + left_space for number in range(count)]
+    tops = [top_space + number // across * height + PANEL_TITLE for number in range(count)]
+    panels = [add_axes(left, top, *map_size) for left, top in zip(lefts, tops, strict=True)]
     if title:
         figure.suptitle(
             title,
@@ -170,18 +173,18 @@ def _new_panels(
             va="top",
             fontsize=FONT_SIZE + 3,
         )
-    bar = place(MARGIN + across * width, spots[0][1], BAR, inner[1])
+    bar = add_axes(MARGIN + across * width, tops[0], BAR_WIDTH, map_size[1])
     return _Panels(figure, panels, {"cax": bar})
 
 
-def _label(
+def _label_axes(
     panel: Axes,
     columns: Sequence[str],
     rows: Sequence[str],
     fonts: list[str],
     labels: tuple[str, str],
 ) -> None:
-    # A token "$" begins no formula.
+    # A token "$" does not start a formula.
     text: dict[str, Any] = {"fontsize": FONT_SIZE, "fontfamily": fonts, "parse_math": False}
     panel.set_xticks(range(len(columns)), columns, rotation=90, **text)
     panel.set_yticks(range(len(rows)), rows, **text)

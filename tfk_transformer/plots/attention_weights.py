@@ -1,4 +1,4 @@
-"""The attention weights of one sentence, from any runtime, as the pictures take them."""
+"""The attention weights of one sentence, from any runtime, in the form that the plots use."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -8,8 +8,7 @@ import numpy as np
 from tfk_transformer.constants import START_ID
 from tfk_transformer.inference.interface import TranslatorProtocol
 
-# Of all kinds.
-TITLES = {
+TITLES = {  # by kind of attention
     "cross": "decoder to source",
     "encoder": "encoder, source to source",
     "decoder": "decoder, to the tokens before",
@@ -18,7 +17,7 @@ START = "<s>"  # the first token that a decoder-only model attends to
 
 
 class ChosenHeads(NamedTuple):
-    """Some heads of one kind of attention, as a picture shows them."""
+    """Some heads of one kind of attention, with their titles in a figure."""
 
     weights: np.ndarray  # float32 (heads, T, S)
     titles: list[str]  # of each head
@@ -39,13 +38,13 @@ class HeadMaps(NamedTuple):
 
         Args:
             layer: the number of the layer from 1; negative numbers count from the last. Default:
-                the last layer, or with `mean` all.
-            head: the number of the head from 1, in the same way. Default: all heads, each by
-                itself.
-            mean: whether the mean of the heads is returned.
+                the last layer, or the mean of all layers with `mean`.
+            head: the number of the head from 1; negative numbers count from the last. Default: all
+                heads separately.
+            mean: whether to return the mean of the heads.
 
         Raises:
-            ValueError: if there is no such layer or head, or `head` is given with `mean`.
+            ValueError: if the layer or the head does not exist, or `head` is combined with `mean`.
         """
         if mean and head is not None:
             raise ValueError(
@@ -59,28 +58,30 @@ class HeadMaps(NamedTuple):
                 f"mean of {layers} layers",
             )
         number = _index("layer", -1 if layer is None else layer, layers)
-        weights, name = self.weights[number], f"layer {number + 1} of {layers}"
+        weights = self.weights[number]
+        layer_name = f"layer {number + 1} of {layers}"
         if mean:
-            return ChosenHeads(weights.mean(axis=0)[None], ["mean of all heads"], name)
-        shown = range(heads) if head is None else [_index("head", head, heads)]
-        return ChosenHeads(weights[list(shown)], [f"head {n + 1}" for n in shown], name)
+            return ChosenHeads(weights.mean(axis=0)[None], ["mean of all heads"], layer_name)
+        selected = range(heads) if head is None else [_index("head", head, heads)]
+        return ChosenHeads(weights[list(selected)], [f"head {n + 1}" for n in selected], layer_name)
 
 
 class AttentionWeights(NamedTuple):
-    """A translation and the attention that led to it. Kinds that the model or the file does not
-    have are None.
+    """A translation and its attention weights.
+
+    Kinds of attention that the model or the file does not have are None.
     """
 
     source: str
     translation: str
-    score: float | None  # the search's score; None for a given translation
-    cross: HeadMaps | None  # of the decoder to the source; a row for each token that was predicted
-    encoder: HeadMaps | None = None  # of the source's tokens to each other
+    score: float | None  # the score of the search; None for a translation of the caller
+    cross: HeadMaps | None  # of the decoder to the source; a row for each predicted token
+    encoder: HeadMaps | None = None  # of the source tokens to each other
     decoder: HeadMaps | None = None  # of the decoder to the tokens before the predicted one
     missing: str = ""  # why kinds are None, a sentence
 
     def kinds(self) -> Iterator[tuple[str, HeadMaps]]:
-        """Yield the name and the weights of each kind that is there."""
+        """Yield the name and the weights of each kind that is not None."""
         for name in TITLES:
             if (maps := getattr(self, name)) is not None:
                 yield name, maps
@@ -91,47 +92,46 @@ def attention_of(
 ) -> AttentionWeights:
     """Translate a text and return the attention weights of its best translation.
 
-    A bundle's model gives the self-attention of its encoder and decoder, too. SavedModels and ONNX
-    files have only the output
-    `attention`: the decoder's attention to the source, or in a decoder-only model to all tokens
-    before.
+    The model of a bundle has self-attention in its encoder and decoder, too. SavedModels and ONNX
+    files have only the output `attention`: the attention of the decoder to the source, or in a
+    decoder-only model to all earlier tokens.
 
     Args:
-        model: what `tfk_transformer.load` returns for a translator.
+        model: a translator from `tfk_transformer.load`.
         text: the source text.
-        translation: the translation whose attention is wanted. Default: the one that the search
-            finds.
+        translation: the translation whose attention is returned. Default: the result of a search.
         **settings: search settings.
 
     Raises:
-        ValueError: if the text is blank or too long, or the files do not hold the attention.
+        ValueError: if the text is blank or too long, or the files do not contain the attention.
     """
     if not text.strip():
         raise ValueError("text: expected a sentence, got blank text.")
     if translation is None:
-        found: Any = model.translate([text], attention=True, **settings)[0].hypotheses[0]
+        result: Any = model.translate([text], attention=True, **settings)[0].hypotheses[0]
     else:
-        found = model.score_tokens([text], [translation], attention=True)[0]
-    score = float(found.score) if translation is None else None
-    maps = HeadMaps(found.attention, found.tokens, found.source_tokens)
-    if found.source_tokens[:1] == [START]:
+        result = model.score_tokens([text], [translation], attention=True)[0]
+    score = float(result.score) if translation is None else None
+    maps = HeadMaps(result.attention, result.tokens, result.source_tokens)
+    if result.source_tokens[:1] == [START]:
         return AttentionWeights(
-            text, found.text, score, None, None, maps, "A decoder-only model has no encoder."
+            text, result.text, score, None, None, maps, "A decoder-only model has no encoder."
         )
     keras_model = getattr(model, "model", None)
     if not hasattr(keras_model, "attention_maps"):
-        return AttentionWeights(text, found.text, score, maps, missing=_why(keras_model))
-    return AttentionWeights(
-        text,
-        found.text,
-        score,
-        maps,
-        *_self_attention(model, keras_model, found.source_tokens, found.tokens),
-    )
+        reason = (
+            "Exported files hold the attention to the source only; a bundle shows that of "
+            "encoder and decoder, too."
+            if keras_model is None
+            else "An ensemble has only the mean attention of its members to the source."
+        )
+        return AttentionWeights(text, result.text, score, maps, missing=reason)
+    encoder, decoder = _self_attention(model, keras_model, result.source_tokens, result.tokens)
+    return AttentionWeights(text, result.text, score, maps, encoder, decoder)
 
 
 def _index(name: str, number: int, count: int) -> int:
-    """Return the index of a number that counts from 1, or if negative from the last."""
+    """Return the index of a number that counts from 1, or from the last if it is negative."""
     if not (1 <= number <= count or -count <= number <= -1):
         raise ValueError(
             f"{name}: expected a number from 1 to {count}, or from -1 to -{count} for the last "
@@ -140,30 +140,17 @@ def _index(name: str, number: int, count: int) -> int:
     return number - 1 if number > 0 else count + number
 
 
-def _why(keras_model: Any) -> str:
-    if keras_model is None:
-        return (
-            "Exported files hold the attention to the source only; a bundle shows that of "
-            "encoder and decoder, too."
-        )
-    return "An ensemble has only the mean attention of its members to the source."
-
-
 def _self_attention(
     model: Any, keras_model: Any, source: list[str], target: list[str]
 ) -> tuple[HeadMaps, HeadMaps]:
-    """Return the encoder's and the decoder's attention to their own tokens, from one full pass over
-    both sides.
-    """
-    before = [*model.target_tokenizer.pieces_of([START_ID]), *target[:-1]]
-    read = [START_ID, *model.target_tokenizer.ids_of(target[:-1])]
-    inputs = {
-        "source": np.array([model.source_tokenizer.ids_of(source)]),
-        "target": np.array([read]),
-    }
-    found = keras_model.attention_maps(inputs)
+    """Return the self-attention of the encoder and of the decoder, from one full pass."""
+    target_inputs = [*model.target_tokenizer.pieces_of([START_ID]), *target[:-1]]
+    target_ids = [START_ID, *model.target_tokenizer.ids_of(target[:-1])]
+    source_ids = model.source_tokenizer.ids_of(source)
+    inputs = {"source": np.array([source_ids]), "target": np.array([target_ids])}
+    maps = keras_model.attention_maps(inputs)
     encoder, decoder = (
-        np.stack([np.asarray(layer)[0] for layer in part])
-        for part in (found.encoder, found.decoder)
+        np.stack([np.asarray(layer)[0] for layer in layers])
+        for layers in (maps.encoder, maps.decoder)
     )
-    return HeadMaps(encoder, source, source), HeadMaps(decoder, target, before)
+    return HeadMaps(encoder, source, source), HeadMaps(decoder, target, target_inputs)

@@ -1,5 +1,6 @@
-"""One HTML page to explore every layer and head of a sentence's attention. It needs no matplotlib,
-and no file beside it.
+"""An HTML page to explore every layer and head of a sentence's attention.
+
+The page is a single file and does not require matplotlib.
 """
 
 import base64
@@ -11,14 +12,14 @@ import numpy as np
 from tfk_transformer.plots.attention_weights import TITLES, AttentionWeights, HeadMaps
 from tfk_transformer.plots.labels import token_labels
 
-PLACE = "/*DATA*/"
+DATA_MARK = "/*DATA*/"  # in explorer.html
 
 
 def attention_page(found: AttentionWeights) -> str:
-    """Return an HTML page with the attention of every layer and head, as a heat map to choose and
-    to read cell by cell.
+    """Return an HTML page with the attention of every layer and head.
 
-    Weights are rounded to multiples of 1/255.
+    The page shows one heat map at a time, whose cells can be read one by one. Weights are rounded
+    to multiples of 1/255.
 
     Args:
         found: the result of `attention_of`.
@@ -30,25 +31,19 @@ def attention_page(found: AttentionWeights) -> str:
         "missing": found.missing,
         "kinds": [{"title": TITLES[name], **_as_json(maps)} for name, maps in found.kinds()],
     }
-    # "<" would end the element that holds the data if "/script" followed.
+    # "</script" would end the element that contains the data.
     text = json.dumps(data, ensure_ascii=False, sort_keys=True).replace("<", "\\u003c")
-    return (
-        resources.files("tfk_transformer.plots")
-        .joinpath("explorer.html")
-        .read_text(encoding="utf-8")
-        .replace(PLACE, text)
-    )
+    page = resources.files("tfk_transformer.plots").joinpath("explorer.html")
+    return page.read_text(encoding="utf-8").replace(DATA_MARK, text)
 
 
 def _as_json(maps: HeadMaps) -> dict[str, object]:
     layers, heads = maps.weights.shape[:2]
-    data = base64.b64encode(
-        np.rint(np.clip(maps.weights, 0, 1) * 255).astype("uint8").tobytes()
-    ).decode("ascii")
+    weights = np.rint(np.clip(maps.weights, 0, 1) * 255).astype("uint8")
     return {
         "layers": layers,
         "heads": heads,
         "rows": token_labels(maps.rows),
         "columns": token_labels(maps.columns),
-        "weights": data,
+        "weights": base64.b64encode(weights.tobytes()).decode("ascii"),
     }

@@ -1,6 +1,4 @@
-"""Figures that notebooks show inline, the axes that a picture is drawn on, and the colours of all
-pictures.
-"""
+"""Figures that notebooks show inline, and the colors of all figures."""
 
 import io
 import warnings
@@ -9,18 +7,18 @@ from typing import Any, Literal
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-# Both can be told apart with any of the common kinds of colour blindness: viridis by lightness, the
-# others by Okabe and Ito's choice.
-SHADES = "viridis"
+# Both are distinguishable with any common type of color blindness: viridis varies in lightness, and
+# the palette is Okabe and Ito's.
+COLORMAP = "viridis"
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 FONT_SIZE = 8  # points, of labels
 
 
 class Picture(Figure):
-    """A matplotlib figure that a notebook shows inline, also one that never imported pyplot."""
+    """A matplotlib figure that notebooks show inline, even if they do not import pyplot."""
 
     def draw(self, renderer: Any) -> None:
-        """Draw the figure. `fonts.fonts_for` has already named the characters that no font has."""
+        """Draw the figure without warnings about missing glyphs: `fonts.fonts_for` warns first."""
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=r"Glyph .* missing from")
             super().draw(renderer)
@@ -37,19 +35,19 @@ def new_picture(
     """Return an empty figure.
 
     Args:
-        width: in inches.
-        height: in inches.
-        layout: the layout engine of matplotlib; None leaves every place to the caller.
+        width: the width in inches.
+        height: the height in inches.
+        layout: the layout engine of matplotlib. None: the caller positions the axes.
     """
     return Picture(figsize=(width, height), layout=layout)
 
 
 def axes_or_new(axes: Axes | None, width: float, height: float) -> Axes:
-    """Return the given axes, or those of a new figure of this size in inches."""
+    """Return `axes`, or by default the axes of a new figure of this size in inches."""
     return new_picture(width, height).subplots() if axes is None else axes
 
 
 def figure_of(axes: Axes) -> Figure:
-    """Return the figure of axes, also of those in a part of a figure."""
+    """Return the figure of axes, which may be in a subfigure."""
     figure = axes.figure
     return figure if isinstance(figure, Figure) else figure.figure

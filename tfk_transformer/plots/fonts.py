@@ -1,4 +1,4 @@
-"""Fonts that have the characters of a picture, from those that are installed."""
+"""Select installed fonts that have the characters of a figure."""
 
 import functools
 import unicodedata
@@ -10,36 +10,36 @@ from matplotlib.textpath import TextToPath
 
 from tfk_transformer.plots.figures import FONT_SIZE
 
-# Fonts of single symbols, and one whose glyphs are drawings of the script's name.
+# Symbol fonts, and a font whose glyphs show the name of the script.
 NO_TEXT = ("Last Resort", "cm", "STIXSize", "STIXNonUnicode")
 
 
 def fonts_for(texts: Iterable[str]) -> list[str]:
     """Return the names of the fonts that together have the characters of texts.
 
-    The fonts of matplotlib's settings come first. For characters that they lack, installed fonts
-    follow, the one with most of these characters first. A warning names the characters that no
+    The font of matplotlib's settings comes first. For characters that it lacks, installed fonts
+    follow, the font with most of these characters first. A warning names the characters that no
     installed font has.
 
     Args:
-        texts: the labels of a picture.
+        texts: the labels of a figure.
     """
-    chosen = _configured()
-    missing = _visible(texts) - _characters_of(chosen)
+    fonts = [_configured_font()]
+    missing = _visible_characters(texts) - _characters(font_manager.findfont(fonts[0]))
     while missing:
         name = max(_installed(), key=lambda name: len(missing & _installed()[name]))
         if not missing & _installed()[name]:
-            warnings.warn(_cure(missing), stacklevel=2)
+            warnings.warn(_missing_characters_message(missing), stacklevel=2)
             break
-        chosen.append(name)
+        fonts.append(name)
         missing -= _installed()[name]
-    return chosen
+    return fonts
 
 
 def width_of(texts: Iterable[str], fonts: list[str]) -> float:
     """Return the width of the longest of some labels, in inches."""
     properties = font_manager.FontProperties(family=fonts, size=FONT_SIZE)
-    # Wide characters count twice: the measure below knows those of the first font only.
+    # Wide characters count twice. Matplotlib measures only the characters of the first font.
     longest = max(
         texts,
         key=lambda text: sum(1 + (unicodedata.east_asian_width(c) in "FW") for c in text),
@@ -57,8 +57,8 @@ def width_of(texts: Iterable[str], fonts: list[str]) -> float:
     return float(1.1 * points + wide * FONT_SIZE) / 72  # the next font's characters may be wider
 
 
-def _visible(texts: Iterable[str]) -> set[int]:
-    """Return the characters that have a shape of their own."""
+def _visible_characters(texts: Iterable[str]) -> set[int]:
+    """Return the characters that need a glyph."""
     characters = set().union(*map(set, texts))
     return {
         ord(c)
@@ -67,19 +67,15 @@ def _visible(texts: Iterable[str]) -> set[int]:
     }
 
 
-def _configured() -> list[str]:
-    """Return the name of the font that matplotlib would draw with."""
+def _configured_font() -> str:
+    """Return the name of the font that matplotlib uses by default."""
     path = font_manager.findfont(font_manager.FontProperties(family=rcParams["font.family"]))
-    return [str(font_manager.get_font(path).family_name)]
-
-
-def _characters_of(names: Iterable[str]) -> set[int]:
-    return set().union(*(_characters(font_manager.findfont(name)) for name in names))
+    return str(font_manager.get_font(path).family_name)
 
 
 @functools.cache
 def _characters(path: str) -> frozenset[int]:
-    """Return the characters that a font file has glyphs for; none for a file that does not open."""
+    """Return the characters with glyphs in a font file; empty if the file does not open."""
     try:
         return frozenset(font_manager.get_font(path).get_charmap())
     except (OSError, RuntimeError):
@@ -101,11 +97,11 @@ def _installed() -> dict[str, frozenset[int]]:
     }
 
 
-def _cure(missing: set[int]) -> str:
-    named = "".join(map(chr, sorted(missing)[:8]))
+def _missing_characters_message(missing: set[int]) -> str:
+    examples = "".join(map(chr, sorted(missing)[:8]))
     return (
         "fonts: expected an installed font with the characters "
-        f"'{named}'{' and others' if len(missing) > 8 else ''}, found none, so the "
+        f"'{examples}'{' and others' if len(missing) > 8 else ''}, found none, so the "
         "picture shows boxes; install one, such as a Noto font of the script (Debian: "
         "fonts-noto-core, fonts-noto-cjk), or write .html."
     )

@@ -1,5 +1,6 @@
-"""What `model.model_layers` draws: the parts of a model in columns, read from its configuration and
-the names of its weights.
+"""The parts of a model that `model.model_layers` draws.
+
+They are derived from the configuration of the model and the names of its weights.
 """
 
 import itertools
@@ -15,16 +16,21 @@ LAYER_LABELS = {
     "self_attention": "self-attention",
     "cross_attention": "cross-attention",
 }
-EMBEDDING, ENCODER, DECODER, OUTPUT, TOKENS = range(5)  # colours
+SIDE_LABELS = {  # the beginnings of box labels by side, for each architecture
+    "encoder_decoder": {"source": "source ", "target": "target "},
+    "encoder": {"source": ""},
+    "decoder": {"target": ""},
+}
+EMBEDDING, ENCODER, DECODER, OUTPUT, TOKENS = range(5)  # indices of `PALETTE`
 
 
 class Box(NamedTuple):
-    """A box: one layer, or several of the same parts."""
+    """A box: one layer, or several layers with the same parts."""
 
-    # (name, value); the first has the shape of the output, the others numbers of parameters.
+    # (name, value): first with the shape of the output, then with numbers of parameters.
     lines: list[tuple[str, str]]
-    colour: int = TOKENS
-    times: int = 1  # the number of layers
+    color: int = TOKENS
+    num_layers: int = 1
     reads_encoder: bool = False
 
 
@@ -35,32 +41,26 @@ class Column(NamedTuple):
 
 
 def columns_of(model: "ConfiguredModel") -> list[Column]:
-    """Return the columns of a built model: encoder and decoder, those that it has; of an ensemble,
-    those of each member.
+    """Return the columns of a built model: its encoder and its decoder, if it has them.
+
+    An ensemble has the columns of each member.
     """
-    named: dict[str, Any] = getattr(model, "named_members", lambda: {"": model})()
+    members: dict[str, Any] = getattr(model, "named_members", lambda: {"": model})()
     shapes = {name: tuple(weight.shape) for name, weight in model.named_weights.items()}
-    return [
-        column
-        for prefix, member in named.items()
-        for column in _Side(member.config, shapes, prefix).columns()
-    ]
+    columns = (_Member(each.config, shapes, prefix).columns() for prefix, each in members.items())
+    return list(itertools.chain.from_iterable(columns))
 
 
-class _Side(NamedTuple):
-    """A model's configuration with the shapes of its weights by name."""
+class _Member(NamedTuple):
+    """The configuration of a model with the shapes of its weights by name."""
 
     config: Any
     shapes: dict[str, tuple[int, ...]]
     prefix: str  # of the names
 
     def columns(self) -> list[Column]:
-        sides = {"encoder_decoder": "source target", "encoder": "source", "decoder": "target"}[
-            self.config.architecture
-        ].split()
-        return [
-            Column(list(self._parts(side, f"{side} " if len(sides) > 1 else ""))) for side in sides
-        ]
+        labels = SIDE_LABELS[self.config.architecture]
+        return [Column(list(self._parts(side, label))) for side, label in labels.items()]
 
     def count(self, path: str) -> int:
         """Return the number of parameters below a path."""
@@ -68,25 +68,18 @@ class _Side(NamedTuple):
         return sum(math.prod(shape) for name, shape in self.shapes.items() if name.startswith(path))
 
     def _parts(self, side: str, name: str) -> Iterator[Box]:
-        c, (length, stack) = self.config, ("S", "encoder") if side == "source" else ("T", "decoder")
+        c = self.config
+        length, stack = ("S", "encoder") if side == "source" else ("T", "decoder")
         shape = f"(B, {length}, {c.model_dim})"
         title = self.prefix.rstrip("/").replace("_", " ")
         yield Box([(f"{title} {name}tokens".strip(), f"(B, {length})")])
         yield Box([(f"{name}embedding", shape), self._embedding(side)], EMBEDDING)
-        positions = self.count(f"{side}_positions")
-        yield Box(
-            [
-                (f"{c.positions.replace('_', ' ')} positions", shape),
-                ("parameters", _number(positions)),
-            ],
-            EMBEDDING,
-        )
+        positions = f"{c.positions.replace('_', ' ')} positions"
+        yield Box([(positions, shape), self._parameters(f"{side}_positions")], EMBEDDING)
         yield from self._layers(stack, shape)
-        if norm := self.count(f"{stack}/final_norm"):
-            yield Box(
-                [(f"{stack} final norm", shape), ("parameters", _number(norm))],
-                ENCODER if stack == "encoder" else DECODER,
-            )
+        if self.count(f"{stack}/final_norm"):
+            lines = [(f"{stack} final norm", shape), self._parameters(f"{stack}/final_norm")]
+            yield Box(lines, ENCODER if stack == "encoder" else DECODER)
         yield from self._outputs(side)
 
     def _embedding(self, side: str) -> tuple[str, str]:
@@ -95,36 +88,33 @@ class _Side(NamedTuple):
             and getattr(self.config, "tie_embeddings", "none") == "all"
             and self.config.architecture != "decoder"
         )
-        return (
-            ("shared with the source", "0")
-            if shared
-            else ("parameters", _number(self.count(f"{side}_embedding")))
-        )
+        return ("shared with the source", "0") if shared else self._parameters(f"{side}_embedding")
+
+    def _parameters(self, path: str) -> tuple[str, str]:
+        return "parameters", f"{self.count(path):,}"
 
     def _layers(self, stack: str, shape: str) -> Iterator[Box]:
-        """Yield a part for each run of layers with the same blocks."""
+        """Yield a box for each run of layers with the same blocks."""
         layers = range(getattr(self.config, f"{stack}_layers"))
         first = 1
         for blocks, run in itertools.groupby(
             layers, lambda number: self._blocks(f"{stack}/layer_{number}")
         ):
-            times = len(list(run))
-            name = (
-                f"{stack} layer {first}"
-                if times == 1
-                else f"{stack} layers {first} to {first + times - 1}, each"
-            )
-            total = (
-                "together" if len(blocks) > 1 else "parameters",
-                _number(sum(number for _, number in blocks)),
-            )
-            lines = [(name, shape), *((block, _number(number)) for block, number in blocks), total]
-            colour = ENCODER if stack == "encoder" else DECODER
-            yield Box(lines, colour, times, any(block.startswith("cross") for block, _ in blocks))
-            first += times
+            num_layers = len(list(run))
+            last = first + num_layers - 1
+            numbers = f"layer {first}" if num_layers == 1 else f"layers {first} to {last}, each"
+            total = f"{sum(count for _, count in blocks):,}"
+            lines = [
+                (f"{stack} {numbers}", shape),
+                *((block, f"{count:,}") for block, count in blocks),
+                ("together" if len(blocks) > 1 else "parameters", total),
+            ]
+            reads_encoder = any(block.startswith("cross") for block, _ in blocks)
+            yield Box(lines, ENCODER if stack == "encoder" else DECODER, num_layers, reads_encoder)
+            first = last + 1
 
     def _blocks(self, path: str) -> list[tuple[str, int]]:
-        """Return the blocks of a layer with their numbers of parameters; all norms count as one."""
+        """Return the blocks of a layer with their parameters; all norms are one block."""
         start = f"{self.prefix}{path}/"
         names = dict.fromkeys(
             name.removeprefix(start).split("/")[0] for name in self.shapes if name.startswith(start)
@@ -145,26 +135,13 @@ class _Side(NamedTuple):
         return f"feed-forward, {c.ff_width} wide"
 
     def _outputs(self, side: str) -> Iterator[Box]:
-        """Yield the projection to the vocabulary or to the classes, if the column ends with one."""
+        """Yield the projection to the vocabulary or to the classes, if the column has one."""
         c = self.config
         if c.architecture == "encoder":
-            yield Box(
-                [("classes", f"(B, {c.num_classes})"), ("parameters", _number(self.count("head")))],
-                OUTPUT,
-            )
+            yield Box([("classes", f"(B, {c.num_classes})"), self._parameters("head")], OUTPUT)
         if side == "target":
-            size, own = c.target_vocab_size, self.count("output")
-            tied = c.tie_embeddings != "none"
-            line = (
-                "tied to the embedding"
-                if tied and not own
-                else "bias; tied to the embedding"
-                if tied
-                else "parameters",
-                _number(own),
-            )
-            yield Box([("logits of the vocabulary", f"(B, T, {size})"), line], OUTPUT)
-
-
-def _number(count: int) -> str:
-    return f"{count:,}"
+            label, count = self._parameters("output")
+            if c.tie_embeddings != "none":
+                label = "tied to the embedding" if count == "0" else "bias; tied to the embedding"
+            shape = f"(B, T, {c.target_vocab_size})"
+            yield Box([("logits of the vocabulary", shape), (label, count)], OUTPUT)

@@ -17,21 +17,20 @@ def position_encodings(
 
     Args:
         table: (positions, D), such as the result of `sinusoids`.
-        axes: where to draw. Default: the axes of a new figure.
+        axes: the axes to draw on. Default: the axes of a new figure.
         title: the title of the axes.
 
     Returns:
         The figure of the axes.
 
     Raises:
-        ValueError: if the table has not two axes.
+        ValueError: if the table does not have two axes.
     """
     values = np.asarray(table)
     if values.ndim != 2:
         raise ValueError(f"table: expected shape (positions, width), got {values.shape}.")
     axes = axes_or_new(axes, 7, 4.5)
     limit = float(np.abs(values).max(initial=0.0)) or 1.0
-    # Purple and orange.
     image = axes.imshow(
         values, cmap="PuOr", vmin=-limit, vmax=limit, aspect="auto", interpolation="nearest"
     )
@@ -43,18 +42,16 @@ def position_encodings(
 
 
 def positions_of(model: Any, length: int) -> tuple[np.ndarray, str]:
-    """Return the first positions of a model's target, or of its source if it has no target, and a
-    title.
+    """Return the first target positions of a model, or else source positions, and a title.
 
     Args:
-        model: a built model of this library; of an ensemble, the first member counts.
-        length: the number of positions; if the model has fewer, all.
+        model: a built model of this library. Of an ensemble, the first member is used.
+        length: the number of positions, limited to the number in the model.
 
     Returns:
-        float32 (positions, D), and the kind of positions.
+        float32 (positions, D), and a title with the type of the positions.
     """
-    single = (
-        next(iter(model.named_members().values())) if hasattr(model, "named_members") else model
-    )
-    layer = getattr(single, "target_positions", None) or single.source_positions
+    if hasattr(model, "named_members"):
+        model = next(iter(model.named_members().values()))
+    layer = getattr(model, "target_positions", None) or model.source_positions
     return np.asarray(layer.table, "float32")[:length], f"{layer.kind.replace('_', ' ')} positions"

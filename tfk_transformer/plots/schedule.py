@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from tfk_transformer.plots.figures import PALETTE, axes_or_new, figure_of
 
-CURVE_POINTS = 400  # of a curve
+CURVE_POINTS = 400
 
 
 def learning_rates(
@@ -18,16 +18,16 @@ def learning_rates(
     """Plot the learning rate of each training step.
 
     Args:
-        schedules: by name, functions from the number of a training step, from 0, to its learning
-            rate, as Keras's schedules are.
+        schedules: Keras learning rate schedules by name, or other functions from the number of a
+            training step, from 0, to its learning rate.
         steps: the number of training steps, at least 1.
-        axes: where to draw. Default: the axes of a new figure.
+        axes: the axes to draw on. Default: the axes of a new figure.
 
     Returns:
         The figure of the axes.
 
     Raises:
-        ValueError: if there is no schedule or no step.
+        ValueError: if there are no schedules or no steps.
     """
     if not schedules or steps < 1:
         raise ValueError(
@@ -35,10 +35,10 @@ def learning_rates(
             f"and {steps}."
         )
     axes = axes_or_new(axes, 7, 4)
-    chosen = np.unique(np.linspace(0, steps - 1, CURVE_POINTS).astype(int))
+    sampled_steps = np.unique(np.linspace(0, steps - 1, CURVE_POINTS).astype(int))
     for number, (name, schedule) in enumerate(schedules.items()):
-        rates = [float(schedule(int(step))) for step in chosen]
-        axes.plot(chosen + 1, rates, label=name, color=PALETTE[number % len(PALETTE)])
+        rates = [float(schedule(int(step))) for step in sampled_steps]
+        axes.plot(sampled_steps + 1, rates, label=name, color=PALETTE[number % len(PALETTE)])
     axes.set(xlabel="training step", ylabel="learning rate", ylim=(0, None))
     axes.ticklabel_format(axis="y", style="sci", scilimits=(-2, 3))
     axes.grid(alpha=0.3)

@@ -1,4 +1,4 @@
-"""Answers in strict JSON, which has no NaN and no infinities."""
+"""Responses in strict JSON, which has no NaN and no infinities."""
 
 import json
 import math
@@ -16,14 +16,15 @@ class ErrorAnswer(BaseModel):
 
 
 def answer(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """Return an answer of JSON. NaN and infinities are the strings "NaN", "Infinity" and
-    "-Infinity".
+    """Return a JSON response.
+
+    NaN and infinities become the strings "NaN", "Infinity" and "-Infinity".
     """
     return Response(to_json(content), status, headers, "application/json")
 
 
 def to_json(content: Any) -> str:
-    """Return strict JSON in one line."""
+    """Return strict JSON on one line."""
     try:
         return _dumps(content)
     except ValueError:
@@ -35,11 +36,13 @@ def _dumps(content: Any) -> str:
 
 
 def _strict(value: Any) -> Any:
-    """Replace the numbers that JSON does not have."""
+    """Replace the numbers that JSON cannot represent."""
     if isinstance(value, dict):
         return {name: _strict(item) for name, item in value.items()}
     if isinstance(value, list):
         return [_strict(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, float) and math.isnan(value):
+        return "NaN"
+    if isinstance(value, float) and math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
     return value

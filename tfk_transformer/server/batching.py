@@ -1,6 +1,4 @@
-"""Dynamic batching: texts of several requests with the same work are joined to one call of the
-model.
-"""
+"""Dynamic batching: one call of the model runs the texts of several requests with equal work."""
 
 import asyncio
 import contextlib
@@ -15,9 +13,9 @@ from tfk_transformer.server.refusals import RequestError
 
 
 class Work(NamedTuple):
-    """What the model does with texts. Texts of equal work are joined."""
+    """A task of the model and its settings. Texts of equal work can share a batch."""
 
-    kind: Literal["translate", "score", "classify"]
+    task: Literal["translate", "score", "classify"]
     settings: tuple[tuple[str, Any], ...] = ()  # search settings by name, sorted
 
 
@@ -28,7 +26,7 @@ class TextProblem(NamedTuple):
 
 
 Outcome: TypeAlias = Any  # a result of the model, a `TextProblem`, or an Exception
-# (work, texts, others) -> results.
+# (work, texts, target texts) -> results.
 Run: TypeAlias = Callable[[Work, Sequence[str], Sequence[str]], Sequence[Any]]
 
 
@@ -54,17 +52,17 @@ class _Item(NamedTuple):
     """A text of a request."""
 
     request: _Request
-    place: int
+    position: int  # of the text in the request
     text: str
-    other: str
+    target_text: str  # the prefix or target, or ""
     arrived: float
 
 
-class _Last(NamedTuple):
+class _LastBatch(NamedTuple):
     """The batch that ended last."""
 
     work: Work | None = None
-    expected: int = 0  # texts of this work that are worth waiting for
+    expected: int = 0  # texts of the same work that the next batch waits for
     ended: float = 0.0
 
 
@@ -72,13 +70,13 @@ class Batcher:
     """Threads that run the model on batches.
 
     Args:
-        run: runs the model; see `Run`. The other texts are prefixes or targets.
-        workers: batches that run at the same time.
-        max_batch: texts in a batch.
-        max_delay: seconds that a text waits for others, after the model is free for it. It waits
-            only until as many texts wait as did when the last batch of the same work ended, those
-            of the batch included.
-        max_queue: texts that wait.
+        run: runs the model; see `Run`. The target texts are prefixes or targets.
+        workers: the number of batches that run at the same time.
+        max_batch: maximum number of texts in a batch.
+        max_delay: maximum number of seconds that a text waits for other texts, once the model is
+            free. The wait ends early when the number of waiting texts reaches the number that were
+            in the last batch of the same work or waiting when it ended.
+        max_queue: maximum number of waiting texts.
         observe: called with the number of texts of each batch.
     """
 
@@ -92,213 +90,214 @@ class Batcher:
         max_queue: int,
         observe: Callable[[int], None] = lambda size: None,
     ) -> None:
-        self._run, self._observe = run, observe
-        self._max_batch, self._max_delay, self._max_queue = max_batch, max_delay, max_queue
-        self._waiting: dict[Work, deque[_Item]] = {}
-        self._condition, self._finishing = threading.Condition(), threading.Lock()
-        self._stopping, self.queued = False, 0
-        self._last = _Last()
+        self._run = run
+        self._observe = observe
+        self._max_batch = max_batch
+        self._max_delay = max_delay
+        self._max_queue = max_queue
+        self._queues: dict[Work, deque[_Item]] = {}
+        self._condition = threading.Condition()
+        self._outcome_lock = threading.Lock()
+        self._stopping = False
+        self.queued = 0
+        self._last_batch = _LastBatch()
         self._threads = [
-            threading.Thread(target=self._work, name=f"batches-{number}", daemon=True)
+            threading.Thread(target=self._run_batches, name=f"batches-{number}", daemon=True)
             for number in range(workers)
         ]
         for thread in self._threads:
             thread.start()
 
     async def submit(
-        self, work: Work, texts: Sequence[str], others: Sequence[str], timeout: float
+        self, work: Work, texts: Sequence[str], target_texts: Sequence[str], timeout: float
     ) -> list[Outcome]:
         """Return the result of each text, or its `TextProblem`.
 
         Args:
-            work: what to do.
+            work: the task and its settings.
             texts: the texts.
-            others: for each text, its prefix or target, "" for none.
-            timeout: seconds.
+            target_texts: the prefix or target of each text, or "".
+            timeout: maximum number of seconds.
 
         Raises:
-            Refusal: 429 if too many texts wait, 504 after `timeout`.
+            RequestError: 429 if too many texts wait, 504 after `timeout`.
             Exception: an error of the model.
         """
         if not texts:
             return []
-        request, now = _Request(len(texts)), time.monotonic()
-        self._put(
-            work,
-            [
-                _Item(request, i, text, other, now)
-                for i, (text, other) in enumerate(zip(texts, others, strict=True))
-            ],
-        )
+        request = _Request(len(texts))
+        now = time.monotonic()
+        items = [
+            _Item(request, position, text, target_text, now)
+            for position, (text, target_text) in enumerate(zip(texts, target_texts, strict=True))
+        ]
+        self._enqueue(work, items)
         try:
             async with asyncio.timeout(timeout):
                 await request.done
         except TimeoutError:
-            reason = (
+            raise RequestError(
+                504,
                 f"time: expected an answer within {timeout:g} s, got none; send fewer or "
-                "shorter texts, or try again later."
-            )
-            raise RequestError(504, reason, Retry_After="5") from None
+                "shorter texts, or try again later.",
+                Retry_After="5",
+            ) from None
         finally:
-            request.abandoned = True  # its texts that still wait are not run
-        if error := next(
-            (outcome for outcome in request.outcomes if isinstance(outcome, Exception)), None
-        ):
-            raise error
+            request.abandoned = True  # the texts that still wait are not run
+        errors = [outcome for outcome in request.outcomes if isinstance(outcome, Exception)]
+        if errors:
+            raise errors[0]
         return request.outcomes
 
     def stop(self) -> None:
-        """Run what waits, and end the threads."""
+        """Run the waiting texts, and end the threads."""
         with self._condition:
             self._stopping = True
             self._condition.notify_all()
         for thread in self._threads:
             thread.join()
 
-    def _put(self, work: Work, items: Sequence[_Item]) -> None:
+    def _enqueue(self, work: Work, items: Sequence[_Item]) -> None:
         with self._condition:
             if self.queued + len(items) > self._max_queue:
-                found = f"{self.queued} that wait and {len(items)} more"
                 raise RequestError(
                     429,
-                    (
-                        f"queue: expected at most {self._max_queue} texts, got {found}; try again "
-                        "later."
-                    ),
+                    f"queue: expected at most {self._max_queue} texts, got {self.queued} that wait "
+                    f"and {len(items)} more; try again later.",
                     Retry_After="1",
                 )
-            first = self.queued == 0
+            was_empty = self.queued == 0
             self.queued += len(items)
-            queue = self._waiting.setdefault(work, deque())
+            queue = self._queues.setdefault(work, deque())
             queue.extend(items)
-            # Else a thread already waits for the delay to pass.
-            if first or len(queue) >= self._enough(work):
+            # Otherwise a thread already waits for the delay to pass.
+            if was_empty or len(queue) >= self._sufficient_size(work):
                 self._condition.notify()
 
-    def _work(self) -> None:
+    def _run_batches(self) -> None:
         while (batch := self._next_batch()) is not None:
             work, items = batch
             if items := [item for item in items if not item.request.abandoned]:
                 self._observe(len(items))
-                outcomes = self._outcomes(work, items)
+                outcomes = self._run_batch(work, items)
                 self._expect(work, len(items))  # before clients can send again
-                self._finish(items, outcomes)
+                self._store_outcomes(items, outcomes)
 
     def _expect(self, work: Work, answered: int) -> None:
-        """Expect the clients that were answered to send as many texts again.
+        """Expect the answered clients to send the same number of texts again.
 
-        They and the texts that wait already would otherwise take turns, in batches of half the
-        size.
+        Otherwise these clients and the waiting texts would take turns, in batches of half the size.
         """
         with self._condition:
-            waiting = len(self._waiting.get(work, ()))
-            self._last = _Last(work, min(self._max_batch, waiting + answered), time.monotonic())
+            waiting = len(self._queues.get(work, ()))
+            self._last_batch = _LastBatch(
+                work, min(self._max_batch, waiting + answered), time.monotonic()
+            )
 
     def _next_batch(self) -> tuple[Work, list[_Item]] | None:
-        """Wait for a batch that is due. None: the end."""
+        """Wait for a batch that is due. Return None after the last batch."""
         with self._condition:
             while True:
-                if work := self._due():
-                    return work, self._take(work)
+                if work := self._due_work():
+                    return work, self._dequeue(work)
                 if self._stopping:
                     return None
-                first = min(
-                    (self._deadline(*waiting) for waiting in self._waiting.items()), default=None
+                deadlines = [self._deadline(*queue) for queue in self._queues.items()]
+                self._condition.wait(
+                    max(0.0, min(deadlines) - time.monotonic()) if deadlines else None
                 )
-                self._condition.wait(None if first is None else max(0.0, first - time.monotonic()))
 
-    def _due(self) -> Work | None:
-        """Return the work to do now: of the batches that are due, that of the oldest text."""
+    def _due_work(self) -> Work | None:
+        """Return the work of the batch to run now: the due batch with the oldest text."""
         now = time.monotonic()
         due = [
-            (items[0].arrived, place, work)
-            for place, (work, items) in enumerate(self._waiting.items())
+            (items[0].arrived, index, work)
+            for index, (work, items) in enumerate(self._queues.items())
             if self._stopping
-            or len(items) >= self._enough(work)
+            or len(items) >= self._sufficient_size(work)
             or self._deadline(work, items) <= now
         ]
         return min(due)[2] if due else None
 
-    def _enough(self, work: Work) -> int:
-        """Return how many texts need not wait for others."""
-        return self._last.expected if work == self._last.work else self._max_batch
+    def _sufficient_size(self, work: Work) -> int:
+        """Return the number of texts at which a batch does not wait for more."""
+        return self._last_batch.expected if work == self._last_batch.work else self._max_batch
 
     def _deadline(self, work: Work, items: Sequence[_Item]) -> float:
-        """Return when texts have waited long enough. The delay begins anew when the same work has
-        been done.
-        """
-        return (
-            max(items[0].arrived, self._last.ended) if work == self._last.work else items[0].arrived
-        ) + self._max_delay
+        """Return the time at which `items` stop waiting for other texts.
 
-    def _take(self, work: Work) -> list[_Item]:
-        queue = self._waiting[work]
+        The delay begins when the oldest text arrives, or later, when the last batch of the same
+        work ends.
+        """
+        begin = items[0].arrived
+        if work == self._last_batch.work:
+            begin = max(begin, self._last_batch.ended)
+        return begin + self._max_delay
+
+    def _dequeue(self, work: Work) -> list[_Item]:
+        queue = self._queues[work]
         items = [queue.popleft() for _ in range(min(len(queue), self._max_batch))]
         if not queue:
-            del self._waiting[work]
+            del self._queues[work]
         self.queued -= len(items)
-        if self._waiting:
-            self._condition.notify()  # another thread waits for the rest
+        if self._queues:
+            self._condition.notify()  # for another thread to run the remaining texts
         return items
 
-    def _outcomes(self, work: Work, items: Sequence[_Item]) -> list[Outcome]:
-        """Run a batch. If it fails as a whole, run each request by itself, so that no request fails
-        for another.
+    def _run_batch(self, work: Work, items: Sequence[_Item]) -> list[Outcome]:
+        """Run a batch, and return its outcomes.
+
+        If the batch fails as a whole, each request runs separately, so that it cannot make another
+        request fail.
         """
         try:
             return list(
-                self._run(work, [item.text for item in items], [item.other for item in items])
+                self._run(work, [item.text for item in items], [item.target_text for item in items])
             )
         except TextError as error:
-            return self._without_bad_texts(work, items, error)
+            return self._run_without_bad_texts(work, items, error)
         except Exception as error:
-            requests = {
-                item.request: [
-                    place for place, other in enumerate(items) if other.request is item.request
-                ]
-                for item in items
-            }
+            requests: dict[_Request, list[int]] = {}
+            for index, item in enumerate(items):
+                requests.setdefault(item.request, []).append(index)
             if len(requests) == 1:
                 return [error] * len(items)
             outcomes: list[Outcome] = [None] * len(items)
-            for places in requests.values():
-                for place, outcome in zip(
-                    places, self._outcomes(work, [items[place] for place in places]), strict=True
-                ):
-                    outcomes[place] = outcome
+            for indices in requests.values():
+                request_outcomes = self._run_batch(work, [items[index] for index in indices])
+                for index, outcome in zip(indices, request_outcomes, strict=True):
+                    outcomes[index] = outcome
             return outcomes
 
-    def _without_bad_texts(
+    def _run_without_bad_texts(
         self, work: Work, items: Sequence[_Item], error: TextError
     ) -> list[Outcome]:
-        """Return the outcomes of a batch with texts that the model cannot process; the others run
-        again if they did not run.
+        """Return the outcomes of a batch with texts that the model cannot process.
+
+        The other texts run again if the error does not contain their results.
         """
-        outcomes: dict[int, Outcome] = {
-            **error.results,
-            **{place: TextProblem(reason) for place, reason in error.reasons.items()},
-        }
-        rest = [place for place in range(len(items)) if place not in outcomes]
+        outcomes: dict[int, Outcome] = dict(error.results)
+        outcomes |= {index: TextProblem(reason) for index, reason in error.reasons.items()}
+        rest = [index for index in range(len(items)) if index not in outcomes]
         if len(rest) == len(items):
             return [error] * len(items)
-        outcomes |= (
-            zip(rest, self._outcomes(work, [items[place] for place in rest]), strict=True)
-            if rest
-            else ()
-        )
-        return [outcomes[place] for place in range(len(items))]
+        if rest:
+            rest_outcomes = self._run_batch(work, [items[index] for index in rest])
+            outcomes |= zip(rest, rest_outcomes, strict=True)
+        return [outcomes[index] for index in range(len(items))]
 
-    def _finish(self, items: Sequence[_Item], outcomes: Sequence[Outcome]) -> None:
-        """Store the outcomes of a batch. The event loop is called once for all its requests: a call
-        costs a system call.
+    def _store_outcomes(self, items: Sequence[_Item], outcomes: Sequence[Outcome]) -> None:
+        """Store the outcomes of a batch, and continue the requests that are complete.
+
+        All requests share one call of the event loop, which costs a system call.
         """
         complete = []
-        with self._finishing:
+        with self._outcome_lock:
             for item, outcome in zip(items, outcomes, strict=True):
-                item.request.outcomes[item.place] = outcome
+                item.request.outcomes[item.position] = outcome
                 item.request.missing -= 1
                 if item.request.missing == 0:
                     complete.append(item.request)
         if complete:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+            with contextlib.suppress(RuntimeError):  # the loop is closed: no request waits
                 complete[0].loop.call_soon_threadsafe(_wake, complete)

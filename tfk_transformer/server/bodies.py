@@ -1,4 +1,4 @@
-"""The bodies of requests, read and checked."""
+"""Reading and validation of request bodies."""
 
 import asyncio
 from typing import Any, TypeVar
@@ -10,7 +10,7 @@ from tfk_transformer.server.answers import ErrorAnswer
 from tfk_transformer.server.refusals import RequestError
 from tfk_transformer.server.settings import ServerSettings
 
-MAX_BODY_PROBLEMS = 5  # problems that one message names
+MAX_BODY_PROBLEMS = 5  # in one error message
 REASONS = {
     400: "The body is not JSON, or does not fit the protocol.",
     401: "The API key is missing or wrong.",
@@ -25,7 +25,7 @@ REASONS = {
 
 
 class Body(BaseModel):
-    """Base of the bodies of requests. Unknown fields are ignored, as the protocols demand."""
+    """Base class of request bodies. Unknown fields are ignored, as the protocols require."""
 
     model_config = ConfigDict(strict=True, extra="ignore")
 
@@ -33,11 +33,11 @@ class Body(BaseModel):
 AnyBody = TypeVar("AnyBody", bound=Body)
 
 
-async def body_of(request: Request, settings: ServerSettings) -> bytes:
+async def read_body(request: Request, settings: ServerSettings) -> bytes:
     """Return the body of a request.
 
     Raises:
-        Refusal: 413 if it is too large, 408 if it does not arrive in time.
+        RequestError: 413 if it is too large, 408 if it does not arrive in time.
     """
     too_large = RequestError(
         413,
@@ -46,7 +46,8 @@ async def body_of(request: Request, settings: ServerSettings) -> bytes:
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared[:20]) > settings.max_body:
         raise too_large
-    body, limit = bytearray(), settings.body_timeout
+    body = bytearray()
+    limit = settings.body_timeout
     try:
         async with asyncio.timeout(limit):
             async for part in request.stream():
@@ -54,19 +55,22 @@ async def body_of(request: Request, settings: ServerSettings) -> bytes:
                 if len(body) > settings.max_body:
                     raise too_large
     except TimeoutError:
-        reason = f"body: expected all of it within {limit:g} s, got a part; send the whole body."
-        raise RequestError(408, reason, Connection="close") from None
+        raise RequestError(
+            408,
+            f"body: expected all of it within {limit:g} s, got a part; send the whole body.",
+            Connection="close",
+        ) from None
     return bytes(body)
 
 
-def parse_body(kind: type[AnyBody], body: bytes) -> AnyBody:
-    """Read the body of a request.
+def parse_body(model: type[AnyBody], body: bytes) -> AnyBody:
+    """Parse the body of a request as an instance of `model`.
 
     Raises:
-        Refusal: 400 if it is not JSON, 422 if it does not have the form of `kind`.
+        RequestError: 400 if the body is not JSON, 422 if it does not fit `model`.
     """
     try:
-        return kind.model_validate_json(body)
+        return model.model_validate_json(body)
     except ValidationError as error:
         problems = error.errors(include_url=False, include_input=False)
     if problems[0]["type"] == "json_invalid":
@@ -81,24 +85,21 @@ def parse_body(kind: type[AnyBody], body: bytes) -> AnyBody:
     )
 
 
-def openapi_body(kind: type[Body], *also: str) -> dict[str, Any]:
-    """Return what the OpenAPI page tells of a route that reads its body itself, as an argument of
-    FastAPI.
+def openapi_body(model: type[Body], *content_types: str) -> dict[str, Any]:
+    """Return the OpenAPI description of a route that parses its own body.
 
     Args:
-        kind: of the body.
-        *also: content types besides JSON.
+        model: the model of the body.
+        *content_types: content types in addition to JSON.
     """
-    schema = kind.model_json_schema(ref_template="#/components/schemas/{model}")
+    schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
     schema.pop("$defs", None)  # the application adds them to the components of the page
-    content = {name: {"schema": schema} for name in ("application/json", *also)}
+    content = {name: {"schema": schema} for name in ("application/json", *content_types)}
     return {"requestBody": {"required": True, "content": content}}
 
 
 def openapi_errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Return what the OpenAPI page tells of answers of these statuses, and of 401 and 500, as an
-    argument of FastAPI.
-    """
+    """Return the OpenAPI description of error responses: `statuses`, 401 and 500."""
     return {
         status: {"model": ErrorAnswer, "description": REASONS[status]}
         for status in sorted({401, 500, *statuses})

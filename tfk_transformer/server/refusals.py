@@ -1,4 +1,4 @@
-"""Requests that are refused: a status, and one line with the reason and the remedy."""
+"""Refused requests: a status, and one line with the reason and the remedy."""
 
 from fastapi import Request, Response
 from starlette.exceptions import HTTPException
@@ -12,20 +12,21 @@ class RequestError(Exception):
     Args:
         status: the HTTP status.
         reason: one line: what was expected, what came, the remedy.
-        headers: of the answer.
+        **headers: the headers of the response, with _ for -.
     """
 
     def __init__(self, status: int, reason: str, **headers: str) -> None:
         super().__init__(status, reason)
-        self.status, self.reason = status, reason
+        self.status = status
+        self.reason = reason
         self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
 
     def answer(self) -> Response:
-        """Return the answer, {"error": reason}."""
+        """Return the response, {"error": reason}."""
         return answer({"error": self.reason}, self.status, self.headers)
 
 
-# What Starlette itself refuses.
+# For the errors that Starlette itself raises.
 _REASONS = {
     404: (
         "path: expected one of those that /openapi.json lists, got another; correct the URL and "
@@ -35,14 +36,14 @@ _REASONS = {
 }
 
 
-async def of_refusal(request: Request, error: Exception) -> Response:
+async def answer_request_error(request: Request, error: Exception) -> Response:
     """Answer a `RequestError`."""
     assert isinstance(error, RequestError)
     return error.answer()
 
 
-async def of_http(request: Request, error: Exception) -> Response:
-    """Answer an error of Starlette."""
+async def answer_http_error(request: Request, error: Exception) -> Response:
+    """Answer an HTTP error of Starlette."""
     assert isinstance(error, HTTPException)
     reason = _REASONS.get(
         error.status_code,
@@ -51,9 +52,10 @@ async def of_http(request: Request, error: Exception) -> Response:
     return answer({"error": reason}, error.status_code, error.headers or {})
 
 
-def of_failure() -> Response:
-    """Answer an error of the server. The message of an exception may contain texts, so it does not
-    leave the server.
+def answer_failure() -> Response:
+    """Answer an error of the server.
+
+    The message of the exception is not sent, since it may contain texts.
     """
     return answer(
         {

@@ -1,6 +1,4 @@
-"""The log: one line of JSON for each request and each event. It never contains the texts of
-users.
-"""
+"""The log: one line of JSON for each request and each event, without the texts of users."""
 
 import datetime
 import json
@@ -14,12 +12,14 @@ LOG = logging.getLogger("tfk_transformer.server")
 
 
 class JsonLines(logging.Formatter):
-    """A record as one line of JSON. Of an exception it has type and places, but not the message,
-    which may contain texts.
+    """Formats a record as one line of JSON.
+
+    The line has the type and the stack of an exception, but not its message, which may contain
+    texts.
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line."""
+        """Return the line of a record."""
         time = datetime.datetime.fromtimestamp(record.created, datetime.UTC).isoformat(
             timespec="milliseconds"
         )
@@ -35,16 +35,16 @@ class JsonLines(logging.Formatter):
 
 
 def error_fields(error: BaseException) -> dict[str, object]:
-    """Return the type of an exception and the places that it came through."""
-    places = [
+    """Return the type of an exception and its last stack frames."""
+    frames = [
         f"{frame.filename}:{frame.lineno} {frame.name}"
         for frame in traceback.extract_tb(error.__traceback__)
     ]
-    return {"error": type(error).__name__, "places": places[-8:]}
+    return {"error": type(error).__name__, "places": frames[-8:]}
 
 
-def configure() -> None:
-    """Write this log, and the warnings of the HTTP server, to standard output as lines of JSON."""
+def configure_log() -> None:
+    """Write this log and the warnings of the HTTP server to standard output, as lines of JSON."""
     handler = logging.StreamHandler(sys.stdout)
     handler.setFormatter(JsonLines())
     for name, level in (
@@ -53,12 +53,13 @@ def configure() -> None:
         ("asyncio", logging.ERROR),
     ):
         logger = logging.getLogger(name)
-        logger.handlers, logger.propagate = [handler], False
+        logger.handlers = [handler]
+        logger.propagate = False
         logger.setLevel(level)
 
 
-def event(
+def log_event(
     name: str, level: int = logging.INFO, values: Mapping[str, object] = MappingProxyType({})
 ) -> None:
-    """Write an event with values."""
+    """Log an event with its values."""
     LOG.log(level, name, extra={"values": values})

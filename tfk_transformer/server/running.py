@@ -1,4 +1,4 @@
-"""The HTTP server: a socket, signals, and an end at which no request is lost."""
+"""The HTTP server: its socket, its signals, and a shutdown that loses no request."""
 
 import gc
 import socket
@@ -12,22 +12,23 @@ from tfk_transformer.inference.interface import LoadedModel
 from tfk_transformer.server.application import application
 from tfk_transformer.server.metrics import Metrics
 from tfk_transformer.server.middleware import Lifecycle
-from tfk_transformer.server.request_log import configure, event
+from tfk_transformer.server.request_log import configure_log, log_event
 from tfk_transformer.server.served_model import ServedModel
 from tfk_transformer.server.settings import ServerSettings
 from tfk_transformer.server.streams import Streams
 
 
 class DrainingServer(uvicorn.Server):
-    """A server that on SIGTERM or SIGINT first answers what it has accepted; a second signal ends
-    it at once.
+    """A server that answers the accepted requests after SIGTERM or SIGINT, and then ends.
+
+    A second signal ends the server immediately.
 
     Args:
-        config: of uvicorn.
-        lifecycle: which tells the application that the server ends.
-        delay: least seconds between signal and end, in which new requests are refused with status
-            503.
-        announce: called once, when requests and signals are handled.
+        config: the configuration of uvicorn.
+        lifecycle: the state of the server, which the application reads.
+        delay: minimum number of seconds between the signal and the end. New requests are refused
+            with status 503 in this time.
+        announce: called once, when the server handles requests and signals.
     """
 
     def __init__(
@@ -38,33 +39,38 @@ class DrainingServer(uvicorn.Server):
         announce: Callable[[], None],
     ) -> None:
         super().__init__(config)
-        self._lifecycle, self._delay, self._announce = lifecycle, delay, announce
-        self._signalled = 0.0
+        self._lifecycle = lifecycle
+        self._delay = delay
+        self._announce = announce
+        self._signal_time = 0.0
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to answer. Uvicorn has set its signal handlers before; until then, a signal would
-        end the process by itself.
+        """Begin to answer requests.
+
+        Uvicorn has installed its signal handlers before. Until then, a signal ends the process.
         """
         await super().startup(sockets)
         gc.collect()
-        # Else each full collection of garbage visits the objects of all imported packages.
+        # Otherwise each full garbage collection visits the objects of all imported packages.
         gc.freeze()
         self._announce()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Begin to drain. Uvicorn's own method would end the process by the signal, with another
-        status than 0.
+        """Begin to drain.
+
+        Uvicorn's method would end the process by the signal, with an exit status other than 0.
         """
         if self._lifecycle.draining:
             self.should_exit = self.force_exit = True
-        self._lifecycle.draining, self._signalled = True, time.monotonic()
+        self._lifecycle.draining = True
+        self._signal_time = time.monotonic()
 
     async def on_tick(self, counter: int) -> bool:
-        """Return whether to end; called ten times a second."""
+        """Return whether to end. Uvicorn calls this method ten times a second."""
         ended = await super().on_tick(counter)
         if (
             self._lifecycle.draining
-            and time.monotonic() >= self._signalled + self._delay
+            and time.monotonic() >= self._signal_time + self._delay
             and self._lifecycle.in_flight == 0
         ):
             self.should_exit = True
@@ -76,22 +82,22 @@ def serve(model: LoadedModel, settings: ServerSettings, host: str, port: int) ->
 
     Args:
         model: a translator or a classifier.
-        settings: of the server.
-        host: the address to listen at.
-        port: 0 for any that is free; the first line of the log names it.
+        settings: the settings of the server.
+        host: the address to listen on.
+        port: the port, or 0 for any free port. The first line of the log contains it.
 
     Raises:
         OSError: if the address cannot be used.
         ValueError: if the settings do not fit the model.
     """
-    with listening(host, port) as listener:
-        configure()
-        metrics, lifecycle = Metrics(), Lifecycle()
+    with open_socket(host, port) as listener:
+        configure_log()
+        metrics = Metrics()
+        lifecycle = Lifecycle()
         served = ServedModel(model, settings, metrics)
         streams = Streams(served)
         app = application(served, metrics, streams, lifecycle)
-        # No request takes longer than its body, the queue and the model; what is left after that is
-        # cancelled.
+        # No request takes longer than its body and its answer. Later requests are canceled.
         grace = int(settings.body_timeout + settings.timeout) + 1
         config = uvicorn.Config(
             app,
@@ -101,11 +107,12 @@ def serve(model: LoadedModel, settings: ServerSettings, host: str, port: int) ->
             lifespan="off",
             timeout_graceful_shutdown=grace,
         )
-        address = listener.getsockname()
-        url = f"http://{f'[{address[0]}]' if ':' in address[0] else address[0]}:{address[1]}"
+        address, bound_port = listener.getsockname()[:2]
+        url_host = f"[{address}]" if ":" in address else address
 
         def announce() -> None:
-            event("listening", values={"url": url, "model": settings.name})
+            url = f"http://{url_host}:{bound_port}"
+            log_event("listening", values={"url": url, "model": settings.name})
 
         try:
             DrainingServer(config, lifecycle, settings.drain_delay, announce).run(
@@ -114,14 +121,14 @@ def serve(model: LoadedModel, settings: ServerSettings, host: str, port: int) ->
         finally:
             served.stop()
             streams.stop()
-            event("stopped")
+            log_event("stopped")
 
 
-def listening(host: str, port: int) -> socket.socket:
-    """Return a socket that listens.
+def open_socket(host: str, port: int) -> socket.socket:
+    """Return a listening socket.
 
     Raises:
-        OSError: with the address, if it cannot be used.
+        OSError: with the address in the message, if it cannot be used.
     """
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
@@ -129,9 +136,6 @@ def listening(host: str, port: int) -> socket.socket:
     except OSError as error:
         raise OSError(
             error.errno,
-            (
-                f"--host {host} --port {port}: cannot listen there: {error.strerror or error}; "
-                "choose "
-                "others"
-            ),
+            f"--host {host} --port {port}: cannot listen there: {error.strerror or error}; "
+            "choose others",
         ) from None

@@ -1,4 +1,4 @@
-"""The model that the server serves: checks of requests, and the batches of all protocols."""
+"""The served model: validation of requests, and the batches of all protocols."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,7 +14,7 @@ from tfk_transformer.server.metrics import Metrics
 from tfk_transformer.server.refusals import RequestError
 from tfk_transformer.server.settings import ServerSettings
 
-NO_SCORE = -1e9  # of a hypothesis that the search did not find, as in exported files
+NO_SCORE = -1e9  # of a missing hypothesis, as in exported files
 
 
 class ServedModel:
@@ -22,15 +22,16 @@ class ServedModel:
 
     Args:
         model: a translator or a classifier.
-        settings: of the server.
-        metrics: where batches are counted.
+        settings: the settings of the server.
+        metrics: counts the batches.
 
     Raises:
         ValueError: if the search settings of the server do not fit the model.
     """
 
     def __init__(self, model: LoadedModel, settings: ServerSettings, metrics: Metrics) -> None:
-        self.model, self.settings = model, settings
+        self.model = model
+        self.settings = settings
         self.classifies = hasattr(model, "labels")
         self._warm_up()
         limits = settings.model_dump(include={"workers", "max_batch", "max_delay", "max_queue"})
@@ -38,8 +39,8 @@ class ServedModel:
         metrics.queue_texts.set_function(lambda: self._batcher.queued)
 
     def _warm_up(self) -> None:
-        """Run one text and a whole batch, so that the first request does not wait for what the
-        model prepares.
+        """Run one text and a full batch, so that the first request does not wait for the model to
+        initialize.
         """
         try:
             default = self.work({})
@@ -48,123 +49,117 @@ class ServedModel:
         for count in (1, self.settings.max_batch):
             self._run(default, ["a"] * count, [""] * count)
 
-    def _run(self, work: Work, texts: Sequence[str], others: Sequence[str]) -> Sequence[Any]:
+    def _run(self, work: Work, texts: Sequence[str], target_texts: Sequence[str]) -> Sequence[Any]:
         """Run the model on a batch."""
-        if work.kind == "classify":
+        if work.task == "classify":
             return self.model.classify(texts, batch_size=self.settings.max_batch)
-        if work.kind == "score":
-            return self.model.score_tokens(texts, others, batch_size=self.settings.max_batch)
-        forced = others if any(others) else None
+        if work.task == "score":
+            return self.model.score_tokens(texts, target_texts, batch_size=self.settings.max_batch)
+        prefixes = target_texts if any(target_texts) else None
         return self.model.translate(
-            texts, batch_size=self.settings.max_batch, prefixes=forced, **dict(work.settings)
+            texts, batch_size=self.settings.max_batch, prefixes=prefixes, **dict(work.settings)
         )
 
     @property
     def beam_size(self) -> int:
-        """The beam size of requests that do not give one."""
+        """The default beam size of requests."""
         return int(self.settings.search.get("beam_size", SearchSettings().beam_size))
 
-    def work(self, given: Mapping[str, Any]) -> Work:
-        """Return what to do with texts for these search settings.
+    def work(self, requested: Mapping[str, Any]) -> Work:
+        """Return the work of a request with these search settings.
 
         Raises:
-            Refusal: 422 for settings that no model has.
+            RequestError: 422 if a setting is unknown or invalid.
         """
+        if self.classifies and requested:
+            raise RequestError(
+                422,
+                "settings: expected none for a classifier, got "
+                f"{', '.join(map(repr, requested))}; leave them out.",
+            )
         if self.classifies:
-            if given:
-                raise RequestError(
-                    422,
-                    (
-                        "settings: expected none for a classifier, got "
-                        f"{', '.join(map(repr, given))}; leave them out."
-                    ),
-                )
             return Work("classify")
         try:
-            every = {**self.settings.search, **given}
-            checked = SearchSettings(**every)
+            values = {**self.settings.search, **requested}
+            settings = SearchSettings(**values)
         except ValueError as error:
             raise RequestError(422, f"{error}; correct it.") from None
-        if checked.beam_size > self.settings.max_beam_size:
-            reason = (
+        if settings.beam_size > self.settings.max_beam_size:
+            raise RequestError(
+                422,
                 f"beam_size: expected at most {self.settings.max_beam_size}, got "
-                f"{checked.beam_size}; choose a smaller one."
+                f"{settings.beam_size}; choose a smaller one.",
             )
-            raise RequestError(422, reason)
-        return Work("translate", tuple((name, getattr(checked, name)) for name in sorted(every)))
+        return Work("translate", tuple((name, getattr(settings, name)) for name in sorted(values)))
 
     async def outcomes(
-        self, request: Request, work: Work, texts: Sequence[str], others: Sequence[str] = ()
+        self, request: Request, work: Work, texts: Sequence[str], target_texts: Sequence[str] = ()
     ) -> list[Outcome]:
         """Return the result of each text, or its `TextProblem`.
 
         Args:
-            request: the request, in whose record the texts are counted.
-            work: what to do.
+            request: the request, whose record counts the texts.
+            work: the task and its settings.
             texts: the texts.
-            others: for each text, its prefix or target; none: all are "".
+            target_texts: the prefix or target of each text. Default: "" for each.
 
         Raises:
-            Refusal: 422 if a text is none, or the model refuses the settings; and see
+            RequestError: 422 if a text is invalid or the model refuses the settings. See also
                 `Batcher.submit`.
         """
         request.scope["record"].texts = len(texts)
         self.check(texts)
-        self.check(others)
+        self.check(target_texts)
         try:
             return await self._batcher.submit(
-                work, texts, others or [""] * len(texts), self.settings.timeout
+                work, texts, target_texts or [""] * len(texts), self.settings.timeout
             )
         except ValueError as error:
             raise RequestError(422, str(error)) from None
 
     async def results(
-        self, request: Request, work: Work, texts: Sequence[str], others: Sequence[str] = ()
+        self, request: Request, work: Work, texts: Sequence[str], target_texts: Sequence[str] = ()
     ) -> list[Any]:
         """Return the result of each text; see `outcomes`.
 
         Raises:
-            Refusal: 422 also if the model cannot process a text.
+            RequestError: 422 also if the model cannot process a text.
         """
-        found = await self.outcomes(request, work, texts, others)
-        if problems := [
-            f"number {i + 1}: {outcome.reason}"
-            for i, outcome in enumerate(found)
+        outcomes = await self.outcomes(request, work, texts, target_texts)
+        problems = [
+            f"number {number}: {outcome.reason}"
+            for number, outcome in enumerate(outcomes, 1)
             if isinstance(outcome, TextProblem)
-        ]:
-            raise RequestError(
-                422,
-                f"texts: {'; '.join(problems[:3])}"
-                + (f"; and {len(problems) - 3} more" if problems[3:] else ""),
-            )
-        return found
+        ]
+        if problems:
+            more = f"; and {len(problems) - 3} more" if problems[3:] else ""
+            raise RequestError(422, f"texts: {'; '.join(problems[:3])}{more}")
+        return outcomes
 
     def check(self, texts: Sequence[str]) -> None:
-        """Refuse too many or too long texts, and strings that are no texts.
+        """Refuse too many texts, texts that are too long, and strings that are not valid texts.
 
         Raises:
-            Refusal: 422.
+            RequestError: 422.
         """
         if len(texts) > self.settings.max_texts:
             raise RequestError(
                 422,
-                (
-                    f"texts: expected at most {self.settings.max_texts}, got {len(texts)}; send "
-                    "several requests."
-                ),
+                f"texts: expected at most {self.settings.max_texts}, got {len(texts)}; send "
+                "several requests.",
             )
         longest = max(map(len, texts), default=0)
         if longest > self.settings.max_characters:
-            reason = (
+            raise RequestError(
+                422,
                 f"texts: expected at most {self.settings.max_characters} characters each, "
-                f"got {longest}; split them into sentences."
+                f"got {longest}; split them into sentences.",
             )
-            raise RequestError(422, reason)
         try:
             check_texts(texts)
         except TextError as error:
             raise RequestError(422, str(error)) from None
 
     def stop(self) -> None:
-        """Run what waits, and end the threads."""
+        """Run the waiting texts, and end the threads."""
         self._batcher.stop()

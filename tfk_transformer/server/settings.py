@@ -9,7 +9,7 @@ from tfk_transformer.config.record import Record
 
 
 class ServerSettings(Record):
-    """What the server serves, how it joins requests, and what it refuses."""
+    """The served model's name and languages, and the server's batches, limits and timeouts."""
 
     model_config = ConfigDict(strict=True)
 

@@ -1,4 +1,4 @@
-"""Translations that are sent while they are decoded, as server-sent events."""
+"""Streaming translations, sent as server-sent events."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -24,33 +24,35 @@ class Streams:
     """
 
     def __init__(self, served: ServedModel) -> None:
-        self._served, self.open = served, 0
+        self._served = served
+        self.open = 0
         self._threads = ThreadPoolExecutor(served.settings.max_streams, "streams")
 
     async def start(
         self, request: Request, text: str, settings: Mapping[str, Any], content: Mapping[str, Any]
     ) -> StreamingResponse:
-        """Return an answer of events, after the first part of the translation is there.
+        """Return a response of events, once the first part of the translation is decoded.
 
         Args:
             request: the request.
             text: the source text.
             settings: search settings of the request.
-            content: of each event, besides the part.
+            content: the values of each event, in addition to the part.
 
         Raises:
-            Refusal: 422 if the text or a setting is refused, 429 if too many texts are streamed,
-                504 if the first part is late.
+            RequestError: 422 if the text or a setting is refused, 429 if too many texts are
+                streamed, 504 if the first part is late.
         """
         request.scope["record"].texts = 1
         self._served.check([text])
         limits = self._served.settings
         if self.open >= limits.max_streams:
-            reason = (
+            raise RequestError(
+                429,
                 f"streams: expected at most {limits.max_streams} at the same time, got one "
-                "more; try again later."
+                "more; try again later.",
+                Retry_After="1",
             )
-            raise RequestError(429, reason, Retry_After="1")
         self.open += 1
         try:
             parts = self._parts(text, settings)
@@ -64,34 +66,36 @@ class Streams:
         """Yield the parts of a translation, decoded by another thread.
 
         Raises:
-            Refusal: see `start`.
+            RequestError: see `start`.
         """
-        # A stream is greedy: the server's defaults for several hypotheses are not for it.
+        # Streams use greedy search: the server's defaults for beam search do not apply.
         defaults = {
             name: value
             for name, value in self._served.settings.search.items()
             if name not in ("beam_size", "n_best")
         }
-        loop, limit = asyncio.get_running_loop(), self._served.settings.timeout
+        loop = asyncio.get_running_loop()
+        limit = self._served.settings.timeout
         end = loop.time() + limit
         try:
-            # Not one `asyncio.timeout` for all: the parts are awaited in several tasks.
-            begun = loop.run_in_executor(
+            # One `asyncio.timeout` for all parts would fail: several tasks await the parts.
+            stream = loop.run_in_executor(
                 self._threads, lambda: self._served.model.stream(text, **{**defaults, **settings})
             )
-            found = await asyncio.wait_for(begun, limit)
+            parts = await asyncio.wait_for(stream, limit)
             while part := await asyncio.wait_for(
-                loop.run_in_executor(self._threads, next, found, END), end - loop.time()
+                loop.run_in_executor(self._threads, next, parts, END), end - loop.time()
             ):
                 yield part
         except ValueError as error:
             raise RequestError(422, str(error)) from None
         except TimeoutError:
-            reason = (
+            raise RequestError(
+                504,
                 f"time: expected the whole stream within {limit:g} s, got a part; send a "
-                "shorter text."
-            )
-            raise RequestError(504, reason, Retry_After="5") from None
+                "shorter text.",
+                Retry_After="5",
+            ) from None
 
     async def _events(
         self, first: str, parts: AsyncIterator[str], content: Mapping[str, Any]
@@ -114,7 +118,7 @@ def _event(content: Mapping[str, Any]) -> str:
 
 
 class Events(StreamingResponse):
-    """An answer of events, which ends its stream also if the client leaves before the first."""
+    """A response of events. It ends its stream even if the client leaves before the first event."""
 
     media_type = "text/event-stream"
 

@@ -1,5 +1,4 @@
-"""Files of lines, plain or compressed, that are read as streams and written so that an interrupted
-run can continue.
+"""Read plain or compressed files of lines as streams, and write them so that runs can be resumed.
 
 Imports `atomic_write` only.
 """

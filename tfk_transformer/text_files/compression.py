@@ -1,7 +1,7 @@
-"""Compressed files, by the ends of their names: read as streams, and written as sequences of
-complete parts.
+"""Read and write compressed files. Their suffixes name the compression.
 
-The parts are gzip members or Zstandard frames. A file that ends after any of them is valid.
+Files are read as streams, and written as sequences of complete parts: gzip members or Zstandard
+frames. A file that ends after any of the parts is valid.
 """
 
 import contextlib
@@ -11,33 +11,35 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-GZIP, ZSTANDARD, PLAIN = ".gz", ".zst", ""
+GZIP = ".gz"
+ZSTANDARD = ".zst"
 
 
 def compression(path: Path) -> str:
-    """Return how a file is compressed, by its name: ".gz", ".zst" or ""."""
-    return path.suffix.lower() if path.suffix.lower() in (GZIP, ZSTANDARD) else PLAIN
+    """Return the suffix of a file's compression: ".gz", ".zst" or ""."""
+    suffix = path.suffix.lower()
+    return suffix if suffix in (GZIP, ZSTANDARD) else ""
 
 
 def text_suffix(path: Path) -> str:
-    """Return the end of a file's name before that of its compression: ".tsv" for `pairs.tsv.gz`."""
+    """Return the suffix before any compression suffix: ".tsv" for `pairs.tsv.gz`."""
     return (path.with_suffix("") if compression(path) else path).suffix.lower()
 
 
 @contextlib.contextmanager
 def open_decompressed(path: Path) -> Iterator[BinaryIO]:
-    """Open a file to read its bytes, decompressed.
+    """Open a file to read its decompressed bytes.
 
     Raises:
-        ValueError: if the file is not compressed as its name says, or its end is missing.
+        ValueError: if the compression does not match the suffix, or the file is truncated.
         ImportError: if the package for Zstandard is not installed.
     """
-    kind = compression(path)
+    suffix = compression(path)
     errors: tuple[type[Exception], ...] = ()
-    if kind == GZIP:
+    if suffix == GZIP:
         errors = (gzip.BadGzipFile, EOFError, zlib.error)
         file = cast(BinaryIO, gzip.open(path, "rb"))
-    elif kind == ZSTANDARD:
+    elif suffix == ZSTANDARD:
         errors = (_zstandard().ZstdError, EOFError)
         file = _zstandard().open(path, "rb")
     else:
@@ -47,18 +49,19 @@ def open_decompressed(path: Path) -> Iterator[BinaryIO]:
             yield file
         except errors as error:
             raise ValueError(
-                f"{path}: expected a complete {kind} file, got a corrupt or cut one ({error}); "
+                f"{path}: expected a complete {suffix} file, got a corrupt or cut one ({error}); "
                 "make it again."
             ) from error
 
 
-def compressed(data: bytes, kind: str) -> bytes:
-    """Return a complete part of a compressed file, or the data itself if `kind` is "". Equal data
-    gives equal parts.
+def compress(data: bytes, suffix: str) -> bytes:
+    """Return a complete part of a compressed file, or the data itself if `suffix` is "".
+
+    Equal data gives equal parts.
     """
-    if kind == GZIP:
+    if suffix == GZIP:
         return gzip.compress(data, compresslevel=6, mtime=0)
-    return _zstandard().compress(data) if kind == ZSTANDARD else data
+    return _zstandard().compress(data) if suffix == ZSTANDARD else data
 
 
 def check_compression(*paths: Path | None) -> None:
@@ -72,20 +75,21 @@ def check_compression(*paths: Path | None) -> None:
 
 
 def count_lines(path: Path) -> int:
-    """Return the number of lines in a file, decompressed. A last line without a line end counts
-    too.
+    """Return the number of lines in a decompressed file.
+
+    A last line without a line end counts too.
     """
-    count, last = 0, b"\n"
+    count = 0
+    last = b"\n"
     with open_decompressed(path) as file:
         while block := file.read(2**20):
-            count, last = count + block.count(b"\n"), block[-1:]
+            count += block.count(b"\n")
+            last = block[-1:]
     return count + (last != b"\n")
 
 
 def _zstandard() -> Any:
-    """Return the module of Zstandard: that of Python 3.14, or the same module from the package
-    `backports.zstd`.
-    """
+    """Return the Zstandard module of Python 3.14, or its backport `backports.zstd`."""
     try:
         from compression import zstd  # type: ignore[import-not-found,unused-ignore]
     except ImportError:

@@ -1,4 +1,4 @@
-"""The lines of a file or of standard input, and what became of each."""
+"""The lines of a file or of standard input, and the result or the problem of each."""
 
 import codecs
 import contextlib
@@ -13,33 +13,34 @@ from tfk_transformer.text_files.records import Texts
 
 
 class Line(NamedTuple):
-    """A line of the input, or a line of each of two files; later also its result."""
+    """A line of the input, or a line of each of two files, and its result or problem."""
 
     files: tuple[str, ...]  # the name of each file
-    number: int  # of the line, from 1
+    number: int  # from 1
     texts: tuple[str, ...] = ()
-    record: str | None = None  # the whole line, of which the text may be a part
-    place: str = ""  # the file whose line cannot be processed
+    record: str | None = None  # the whole line; the text may be a part of it
+    bad_file: str = ""  # the file whose line cannot be processed
     reason: str = ""  # why it cannot be processed
-    result: Any = None  # of a line that was processed
+    result: Any = None  # of a processed line
 
     @property
     def problem(self) -> str:
-        """FILE:NUMBER: reason, of a line that cannot be processed, or else an empty string."""
-        return f"{self.place}:{self.number}: {self.reason}" if self.reason else ""
+        """FILE:NUMBER: reason, or an empty string if the line can be processed."""
+        return f"{self.bad_file}:{self.number}: {self.reason}" if self.reason else ""
 
-    def refused(self, argument: str, reason: str) -> "Line":
+    def with_problem(self, argument: str, reason: str) -> "Line":
         """Return this line with its problem.
 
         Args:
-            argument: the argument that the text was given as; "targets" is the second file.
+            argument: the argument that the text was passed as; "targets" is the second file.
             reason: what is wrong.
         """
-        return self._replace(place=self.files[-1 if argument == "targets" else 0], reason=reason)
+        bad_file = self.files[-1 if argument == "targets" else 0]
+        return self._replace(bad_file=bad_file, reason=reason)
 
 
-def decoded(data: bytes) -> str:
-    """Return the text of a line without its end.
+def decode_line(data: bytes) -> str:
+    """Return the text of a line without its line end.
 
     Raises:
         ValueError: if the line is not UTF-8.
@@ -53,19 +54,20 @@ def decoded(data: bytes) -> str:
 
 
 class LineReader:
-    """The lines of a file, or of standard input, which are counted and hashed as they are read.
+    """Read the lines of a file or of standard input, and count and hash them.
 
-    Only the byte "\\n" ends a line. A byte order mark at the beginning is left out.
+    Only the byte "\\n" ends a line. A byte order mark at the start is left out.
 
     Args:
         path: the file, plain or compressed by its name; None for standard input.
-        records: what a line is.
+        records: the format of the lines.
     """
 
     def __init__(self, path: Path | None, records: Texts) -> None:
         self.name = "standard input" if path is None else str(path)
         self.lines = 0  # lines that were read
-        self._path, self._records = path, records
+        self._path = path
+        self._records = records
         self._digest = hashlib.sha256()
         self._data = self._read()
         self._begun = False
@@ -79,11 +81,11 @@ class LineReader:
         """Read the lines that an earlier run has processed.
 
         Args:
-            lines: their number.
-            sha256: their hash.
+            lines: the number of lines.
+            sha256: the hash of these lines.
 
         Raises:
-            ValueError: if they have changed.
+            ValueError: if the lines have changed.
         """
         self._begin()
         while self.lines < lines and next(self._data, None) is not None:
@@ -101,7 +103,7 @@ class LineReader:
             yield self._line(Line((self.name,), self.lines), data)
 
     def _begin(self) -> None:
-        """Read the header, once."""
+        """Read the header, at the first call."""
         if self._records.has_header and not self._begun:
             header = self._line(Line((self.name,), 1), next(self._data, b""), header=True)
             if header.reason:
@@ -111,12 +113,11 @@ class LineReader:
 
     def _line(self, line: Line, data: bytes, header: bool = False) -> Line:
         try:
-            record = decoded(data)
-            return line._replace(
-                texts=(record if header else self._records.text(record),), record=record
-            )
+            record = decode_line(data)
+            text = record if header else self._records.text(record)
+            return line._replace(texts=(text,), record=record)
         except ValueError as error:
-            return line.refused("texts", str(error))
+            return line.with_problem("texts", str(error))
 
     def _read(self) -> Iterator[bytes]:
         file = (

@@ -1,6 +1,4 @@
-"""An output that appears complete or not at all, and that an interrupted run leaves so that the
-next one can continue.
-"""
+"""An output file that is either complete or missing, and that a later run can continue."""
 
 import contextlib
 import json
@@ -10,85 +8,82 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
 
-from tfk_transformer.text_files.compression import compressed, compression
+from tfk_transformer.text_files.compression import compress, compression
 from tfk_transformer.text_files.lines import Line
-from tfk_transformer.text_files.unfinished import Unfinished
+from tfk_transformer.text_files.unfinished import UnfinishedRun
 
 
-def neighbour(path: Path, end: str) -> Path:
-    """Return the path of a file beside another, whose name is longer."""
-    return path.with_name(f"{path.name}{end}")
+def neighbor(path: Path, suffix: str) -> Path:
+    """Return the path with a suffix appended to the file's name."""
+    return path.with_name(f"{path.name}{suffix}")
 
 
-def unfinished_run(path: Path) -> Unfinished | None:
-    """Return how far a run that wrote a file has come, or None if there is no such run.
+def unfinished_run(path: Path) -> UnfinishedRun | None:
+    """Return the record of an unfinished run that wrote a file, or None.
 
     Raises:
         ValueError: if the record of the run cannot be read.
     """
-    record = neighbour(path, ".partial.json")
+    record = neighbor(path, ".partial.json")
     if not record.exists():
         return None
-    done = Unfinished.load(record)
-    if (
-        path.is_file()
-        and path.stat().st_size == done.size
-        and not neighbour(path, ".partial").exists()
-    ):
+    done = UnfinishedRun.load(record)
+    is_complete = path.is_file() and path.stat().st_size == done.size
+    if is_complete and not neighbor(path, ".partial").exists():
         record.unlink()  # the run ended after it had renamed its output
         return None
     return done
 
 
 class OutputFile:
-    """A file that is written in parts to its neighbour FILE.partial, which becomes FILE when the
-    block ends.
+    """A file that is written in parts to FILE.partial. The end of the block renames it to FILE.
 
-    A part is complete on its own also where the file is compressed. After each part that is
-    committed, FILE.partial.json tells how far the run has come. FILE.errors.jsonl names the lines
-    that could not be processed. If the block ends with an error, FILE stays unchanged and
-    FILE.partial keeps all parts. Those of an earlier run are replaced when the first part is
-    written.
+    Each part is complete, also if the file is compressed. FILE.partial.json records the progress
+    after each committed part. FILE.errors.jsonl names the lines that could not be processed. If the
+    block ends with an error, FILE stays unchanged and FILE.partial contains all parts. The parts of
+    an earlier run are replaced when the first part is written.
 
     Args:
         path: the file to write.
-        run: what the results depend on, by name; None if nothing is to be committed.
-        done: how far an earlier run has come that this one continues.
+        run: everything that the results depend on, by name; None if nothing is committed.
+        done: the progress of the earlier run that this run continues.
     """
 
     def __init__(
-        self, path: Path, run: dict[str, Any] | None = None, done: Unfinished | None = None
+        self, path: Path, run: dict[str, Any] | None = None, done: UnfinishedRun | None = None
     ) -> None:
-        self.path, self.partial = path, neighbour(path, ".partial")
-        self.report, self.record = (
-            neighbour(path, ".errors.jsonl"),
-            neighbour(path, ".partial.json"),
-        )
-        self.done = done or Unfinished(run or {})
-        # Lines of the input with which --resume would not begin again.
-        self.committed = self.done.lines
-        self._next = self.done  # after the part that is being written
-        self._recorded, self._begun = run is not None, done is not None
+        self.path = path
+        self.partial = neighbor(path, ".partial")
+        self.report = neighbor(path, ".errors.jsonl")
+        self.record = neighbor(path, ".partial.json")
+        self.done = done or UnfinishedRun(run or {})
+        self.committed = self.done.lines  # lines of the input that --resume would skip
+        self._next = self.done  # the progress after the part that is being written
+        self._recorded = run is not None
+        self._begun = done is not None
 
     def __enter__(self) -> "OutputFile":
         self.path.parent.mkdir(parents=True, exist_ok=True)
         if self._begun:
             _check_size(self.partial, self.done.size)
             _check_size(self.report, self.done.report_size)
-        # A folder that cannot be written fails here, before any work.
-        self._file = self.partial.open("ab")
+        self._file = self.partial.open("ab")  # fails in a read-only folder, before any work
         _lock(self._file, self.partial)
         if self._begun:
-            self._cut()
+            self._truncate()
         return self
 
     def write(self, lines: Iterable[str], bad: Iterable[Line] = ()) -> None:
-        """Write lines, and the lines of the input that could not be processed, which are in the
-        files when this returns.
+        """Write lines to the file, and report the lines that could not be processed.
+
+        Both are in the files when this method returns.
         """
         self._begin()
-        texts, reports = [f"{line}\n" for line in lines], [_report(line) for line in bad]
-        data = compressed("".join(texts).encode(), compression(self.path)) if texts else b""
+        texts = [f"{line}\n" for line in lines]
+        reports = [
+            {"file": line.bad_file, "line": line.number, "reason": line.reason} for line in bad
+        ]
+        data = compress("".join(texts).encode(), compression(self.path)) if texts else b""
         self._next = self.done._replace(
             size=self.done.size + len(data), written=self.done.written + len(texts)
         )
@@ -96,7 +91,8 @@ class OutputFile:
         self._file.flush()
         self.done = self._next
         if reports:
-            data = "".join(reports).encode(errors="replace")  # a file's name may be no UTF-8
+            rows = [json.dumps(report, ensure_ascii=False) + "\n" for report in reports]
+            data = "".join(rows).encode(errors="replace")  # a file's name may not be UTF-8
             with self.report.open("ab") as file:
                 file.write(data)
                 file.flush()
@@ -106,12 +102,12 @@ class OutputFile:
             )
 
     def commit(self, lines: int, sha256: str, total: int) -> None:
-        """Note that everything that was written so far is complete.
+        """Record that everything that was written so far is complete.
 
         Args:
             lines: lines of the input that were read.
-            sha256: their hash.
-            total: of these, texts.
+            sha256: the hash of these lines.
+            total: texts in these lines.
         """
         self.done = self.done._replace(lines=lines, sha256=sha256, total=total)
         if self._recorded:
@@ -120,8 +116,9 @@ class OutputFile:
             self.committed = lines
 
     def _begin(self) -> None:
-        """Remove what an earlier run left, once. The record goes first: without it, nothing of the
-        rest counts.
+        """Remove the files of an earlier run, at the first call.
+
+        The record is removed first: without it, the other files are not used.
         """
         if not self._begun:
             self.record.unlink(missing_ok=True)
@@ -131,27 +128,25 @@ class OutputFile:
 
     def __exit__(
         self,
-        kind: type[BaseException] | None,
+        error_type: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if kind is None:
+        if error_type is None:
             self._finish()
             return
         with contextlib.suppress(OSError):
             self._file.close()  # fails where a part did not fit on the disk
         if self._begun:
-            # The signal came when the part was written.
+            # The signal came after the part was written.
             if self.partial.stat().st_size == self._next.size:
                 self.done = self.done._replace(size=self._next.size, written=self._next.written)
-            self._cut()
+            self._truncate()
         if not self.committed and not self.partial.stat().st_size:
             self.partial.unlink()
 
-    def _cut(self) -> None:
-        """Cut off what comes after the last whole part, as a full disk or a killed process leaves
-        it.
-        """
+    def _truncate(self) -> None:
+        """Remove an incomplete last part, which a full disk or a killed process leaves."""
         os.truncate(self.partial, self.done.size)
         if self.done.report_size:
             os.truncate(self.report, self.done.report_size)
@@ -161,37 +156,28 @@ class OutputFile:
     def _finish(self) -> None:
         self._begin()
         if not self.done.size:
-            # A compressed file has one part at least.
-            self._file.write(compressed(b"", compression(self.path)))
+            # A compressed file has at least one part.
+            self._file.write(compress(b"", compression(self.path)))
         self._file.flush()
         os.fsync(self._file.fileno())
         self._file.close()
         os.replace(self.partial, self.path)
         self.record.unlink(missing_ok=True)
-        neighbour(self.record, ".new").unlink(missing_ok=True)  # of a run that was killed
-
-
-def _report(line: Line) -> str:
-    return (
-        json.dumps(
-            {"file": line.place, "line": line.number, "reason": line.reason}, ensure_ascii=False
-        )
-        + "\n"
-    )
+        neighbor(self.record, ".new").unlink(missing_ok=True)  # of a run that was killed
 
 
 def _check_size(path: Path, size: int) -> None:
-    """Refuse a file that is shorter than what an earlier run committed."""
-    found = path.stat().st_size if path.exists() else 0
-    if found < size:
+    """Refuse a file that is shorter than the size that an earlier run committed."""
+    actual = path.stat().st_size if path.exists() else 0
+    if actual < size:
         raise ValueError(
-            f"{path}: expected at least {size:,} bytes of the unfinished run, got {found:,}; "
+            f"{path}: expected at least {size:,} bytes of the unfinished run, got {actual:,}; "
             "--force starts anew."
         )
 
 
 def _lock(file: BinaryIO, path: Path) -> None:
-    """Refuse a file that another process is writing, where the system and the disk can tell."""
+    """Refuse a file that another process is writing, if the system and the disk support locks."""
     try:
         import fcntl
     except ImportError:  # not on Windows

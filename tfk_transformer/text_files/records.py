@@ -1,6 +1,4 @@
-"""What a line of a file is: a text, a row of a table with tabs, or a JSON object; and the line with
-a translation added.
-"""
+"""Formats of lines: texts, rows of a table with tabs, and JSON objects, with their translations."""
 
 import json
 from pathlib import Path
@@ -8,29 +6,30 @@ from typing import Any
 
 from tfk_transformer.text_files.compression import text_suffix
 
-TABLE, JSON_LINES = ".tsv", ".jsonl"
-BREAKS = str.maketrans("\t\n\r", "   ")  # what would end a line or a column
+TABLE = ".tsv"
+JSON_LINES = ".jsonl"
+BREAKS = str.maketrans("\t\n\r", "   ")  # characters that would end a line or a column
 
 
 def one_line(text: str) -> str:
-    """Return a text without line ends, which a model with byte tokens can write."""
+    """Return a text without line ends. A model with byte tokens can generate them."""
     return text.replace("\n", " ")
 
 
 class Texts:
     """A text in each line, and a translation in each line of the output."""
 
-    has_header = False  # whether the first line is none of the texts
+    has_header = False  # whether the first line is a header
     output_header: str | None = None  # the first line of the output
 
     def read_header(self, line: str) -> None:
-        """Take the names of the columns from the first line."""
+        """Read the names of the columns from the first line."""
 
     def text(self, record: str) -> str:
         """Return the text of a line.
 
         Raises:
-            ValueError: with what is wrong with the line.
+            ValueError: with the problem, if the line has no such text.
         """
         return record
 
@@ -39,18 +38,17 @@ class Texts:
 
         Args:
             record: the line of the input; None if it has no text.
-            text: the translation; None if there is none.
-            problem: the reason for that.
+            text: the translation, or None.
+            problem: the reason for a missing translation.
         """
         return one_line(text or "")
 
 
 class TableRows(Texts):
-    r"""Columns with tabs between them. Quotes are characters as any other, as in the tables of
-    corpora.
+    r"""Columns with tabs between them. Quotes have no meaning, as in the tables of corpora.
 
     `str.split` reads this dialect. The module `csv` without quoting refuses a "\r" in a row and
-    columns of more than 131,072 characters, and rows would not come back as they were.
+    columns of more than 131,072 characters, and does not write rows as they were read.
 
     Args:
         field: the name of the column with the texts, if the first line has names, or the column's
@@ -60,7 +58,8 @@ class TableRows(Texts):
 
     def __init__(self, field: str, output_field: str) -> None:
         self.has_header = not field.isdecimal()
-        self._field, self._output_field = field, output_field
+        self._field = field
+        self._output_field = output_field
         self._column = 0 if self.has_header else int(field) - 1
         self._width: int | None = None
         if self._column < 0:
@@ -78,7 +77,8 @@ class TableRows(Texts):
                 f"--output-field: expected a new column, got {self._output_field}, which is "
                 "there; give another name."
             )
-        self._column, self._width = names.index(self._field), len(names)
+        self._column = names.index(self._field)
+        self._width = len(names)
         self.output_header = f"{line}\t{self._output_field}"
 
     def text(self, record: str) -> str:
@@ -95,7 +95,7 @@ class TableRows(Texts):
         return columns[self._column]
 
     def result_line(self, record: str | None, text: str | None, problem: str) -> str:
-        """Return the row with the translation as a last column."""
+        """Return the row with the translation as the last column."""
         return "" if record is None else f"{record}\t{(text or '').translate(BREAKS)}"
 
 
@@ -104,31 +104,33 @@ class JsonObjects(Texts):
 
     Args:
         field: the name of the value with the text.
-        *output_fields: the names of the values that are added: the translation, and perhaps more.
+        *output_fields: the names of the values to add: the translation, and possibly more.
     """
 
     def __init__(self, field: str, *output_fields: str) -> None:
-        self._field, self._output_fields = field, output_fields
+        self._field = field
+        self._output_fields = output_fields
 
     def text(self, record: str) -> str:
         """Return the value with the text."""
         try:
-            found = json.loads(record)
+            value = json.loads(record)
         except (ValueError, RecursionError) as error:
             raise ValueError(
                 f"expected a JSON object, got a line that is none ({error})."
             ) from None
-        if not isinstance(found, dict):
+        if not isinstance(value, dict):
             raise ValueError(
-                f"expected a JSON object, got another value, of type {type(found).__name__}."
+                f"expected a JSON object, got another value, of type {type(value).__name__}."
             )
         for name in self._output_fields:
-            if name in found:
+            if name in value:
                 raise ValueError(
                     f"expected an object without {name}, got one with it; choose another name for "
                     "the new value."
                 )
-        if not isinstance(text := found.get(self._field), str):
+        text = value.get(self._field)
+        if not isinstance(text, str):
             raise ValueError(
                 f"expected a string in {self._field}, got "
                 f"{'nothing' if text is None else type(text).__name__}."
@@ -136,32 +138,29 @@ class JsonObjects(Texts):
         return text
 
     def result_line(self, record: str | None, text: str | None, problem: str) -> str:
-        """Return the object with the translation as a last value. The rest of the line stays as it
-        was written.
+        """Return the object with the translation as the last value.
+
+        The rest of the line is not changed.
         """
-        return (
-            json.dumps({"error": problem}, ensure_ascii=False)
-            if record is None
-            else self.with_values(record, text)
-        )
+        if record is None:
+            return json.dumps({"error": problem}, ensure_ascii=False)
+        return self.with_values(record, text)
 
     def with_values(self, record: str, *values: str | float | None) -> str:
-        """Return an object that has a text with further last values, one for each of the output
-        fields.
-        """
+        """Return an object that has a text with one more value for each of the output fields."""
         added = json.dumps(dict(zip(self._output_fields, values, strict=True)), ensure_ascii=False)
         return f"{record.rstrip()[:-1].rstrip()}, {added[1:]}"  # an object with a text is not empty
 
 
 def input_records(path: Path | None, field: str | None, output_field: str) -> Texts:
-    """Return what the lines of an input are, by its name.
+    """Return the format of the lines of an input, by its suffix.
 
     Raises:
-        ValueError: if `field` is missing, or there is no use for it.
+        ValueError: if `field` is missing, or the format has no fields.
     """
     suffix = "" if path is None else text_suffix(path)
-    kinds: dict[str, Any] = {TABLE: TableRows, JSON_LINES: JsonObjects}
-    if suffix not in kinds:
+    formats: dict[str, Any] = {TABLE: TableRows, JSON_LINES: JsonObjects}
+    if suffix not in formats:
         if field is not None:
             raise ValueError(
                 "--field: expected an --input with the end .tsv or .jsonl, got "
@@ -169,21 +168,22 @@ def input_records(path: Path | None, field: str | None, output_field: str) -> Te
             )
         return Texts()
     if field is None:
-        what = (
+        expected = (
             "the column with the texts, by its name or number"
             if suffix == TABLE
             else "the name of the value with the texts"
         )
-        raise ValueError(f"--field: expected {what}, since --input is {path}; give one.")
-    return kinds[suffix](field, output_field)
+        raise ValueError(f"--field: expected {expected}, since --input is {path}; give one.")
+    return formats[suffix](field, output_field)
 
 
 def output_records(records: Texts, input: Path | None, output: Path | None) -> Texts:
-    """Return what the lines of an output are, by its name: those of the input with the
-    translations, or only the translations.
+    """Return the format of the lines of an output, by its suffix.
+
+    The output has the lines of the input with the translations, or only the translations.
 
     Raises:
-        ValueError: if the output has the name of another kind of records than the input.
+        ValueError: if the output has the suffix of a format that the input does not have.
     """
     if output is None:
         return records
@@ -199,10 +199,10 @@ def output_records(records: Texts, input: Path | None, output: Path | None) -> T
 
 
 def check_hypotheses(settings: dict[str, Any], *records: Texts) -> None:
-    """Refuse several hypotheses for a record, which has a place for one translation.
+    """Refuse several hypotheses for formats that have one translation in a record.
 
     Raises:
-        ValueError: if `n_best` is more than 1 and an input or output has other lines than texts.
+        ValueError: if `n_best` is not 1 and an input or output has other lines than texts.
     """
     if settings.get("n_best", 1) != 1 and any(type(each) is not Texts for each in records):
         raise ValueError(

@@ -1,4 +1,4 @@
-"""What is known of an unfinished run: a small file beside its output, which `--resume` reads."""
+"""The record of an unfinished run: a small file next to its output, which `--resume` reads."""
 
 import hashlib
 import json
@@ -8,28 +8,28 @@ from typing import Any, NamedTuple
 from tfk_transformer.atomic_write import replace_text
 
 
-class Unfinished(NamedTuple):
-    """How far a run has come. Everything that is counted here is on the disk."""
+class UnfinishedRun(NamedTuple):
+    """The progress of a run. Everything that is counted here is on the disk."""
 
-    run: dict[str, Any]  # what the results depend on, by name
+    run: dict[str, Any]  # everything that the results depend on, by name
     lines: int = 0  # lines of the input that were read
     sha256: str = ""  # the hash of these lines
-    total: int = 0  # of these, texts: without the header
-    bad: int = 0  # of these, texts that could not be processed
+    total: int = 0  # texts in these lines: without the header
+    bad: int = 0  # texts in these lines that could not be processed
     written: int = 0  # lines of the output
     size: int = 0  # bytes of the output
     report_size: int = 0  # bytes of the report of bad lines
 
     def save(self, path: Path) -> None:
-        """Write this record, which replaces the one before at once."""
+        """Write this record. It replaces the previous one atomically."""
         replace_text(path, json.dumps(self._asdict(), indent=2, sort_keys=True) + "\n")
 
     @classmethod
-    def load(cls, path: Path) -> "Unfinished":
+    def load(cls, path: Path) -> "UnfinishedRun":
         """Read a record.
 
         Raises:
-            ValueError: if the file has none.
+            ValueError: if the file has no record.
         """
         try:
             return cls(**json.loads(path.read_text(encoding="utf-8")))
@@ -40,29 +40,28 @@ class Unfinished(NamedTuple):
             ) from None
 
     def check_run(self, run: dict[str, Any]) -> None:
-        """Refuse to continue this run as another one. Only `on_error` may change, from `stop`, with
-        which no line was bad.
+        """Refuse to continue this run with another model or other settings.
+
+        Only `on_error` may change, and only from `stop`, with which no line was bad.
 
         Raises:
             ValueError: with all values that differ.
         """
         free = {"on_error"} if self.run.get("on_error") == "stop" else set()
-        names = [
-            name for name in sorted({*run, *self.run} - free) if run.get(name) != self.run.get(name)
+        differences = [
+            f"{name} {_abbreviate(run.get(name))}, was {_abbreviate(self.run.get(name))}"
+            for name in sorted({*run, *self.run} - free)
+            if run.get(name) != self.run.get(name)
         ]
-        if names:
-            found = ", ".join(
-                f"{name} {_shown(run.get(name))}, was {_shown(self.run.get(name))}"
-                for name in names
-            )
+        if differences:
             raise ValueError(
-                f"--resume: expected the model and settings of the unfinished run, got {found}; "
-                "give the same, or --force to start anew."
+                "--resume: expected the model and settings of the unfinished run, got "
+                f"{', '.join(differences)}; give the same, or --force to start anew."
             )
 
 
 def content_digest(*paths: Path) -> str:
-    """Return a hash of files, or of all files in folders, with their names."""
+    """Return a hash of files, and of the names and contents of all files in folders."""
     digest = hashlib.sha256()
     for path in paths:
         for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
@@ -75,9 +74,7 @@ def content_digest(*paths: Path) -> str:
     return digest.hexdigest()
 
 
-def _shown(value: Any) -> str:
-    return (
-        f"{value[:12]}…"
-        if isinstance(value, str) and len(value) == 64
-        else json.dumps(value, ensure_ascii=False)
-    )
+def _abbreviate(value: Any) -> str:
+    if isinstance(value, str) and len(value) == 64:  # a hash
+        return f"{value[:12]}…"
+    return json.dumps(value, ensure_ascii=False)

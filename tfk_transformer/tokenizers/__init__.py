@@ -1,5 +1,4 @@
-"""SentencePiece tokenizers: encode texts as ids and decode them, in Python and in TensorFlow
-functions.
+"""SentencePiece tokenizers: encode texts as ids and decode ids, in Python and in TensorFlow.
 
 Imports `constants` and `config`.
 """

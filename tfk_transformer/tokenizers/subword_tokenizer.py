@@ -1,6 +1,4 @@
-"""SentencePiece tokenizers: encode texts as ids and decode them, in Python and in TensorFlow
-functions.
-"""
+"""SentencePiece tokenizers: encode texts as ids and decode ids, in Python and in TensorFlow."""
 
 import functools
 import hashlib
@@ -25,8 +23,9 @@ MAX_TRAINING_TEXTS = 2_000_000
 
 
 class SubwordTokenizer:
-    """A SentencePiece model whose special ids are 0 for padding, 1 for start, 2 for end and 3 for
-    unknown.
+    """A SentencePiece model.
+
+    Its special ids are 0 for padding, 1 for start, 2 for end and 3 for unknown.
 
     Args:
         model: a serialized SentencePiece model.
@@ -44,8 +43,8 @@ class SubwordTokenizer:
                 f"tokenizer model: expected a SentencePiece model, got {len(model)} bytes that "
                 f"are not one ({error})."
             ) from None
-        p = self._processor
-        ids = (p.pad_id(), p.bos_id(), p.eos_id(), p.unk_id())
+        processor = self._processor
+        ids = (processor.pad_id(), processor.bos_id(), processor.eos_id(), processor.unk_id())
         if ids != (PAD_ID, START_ID, END_ID, UNKNOWN_ID):
             raise ValueError(
                 "tokenizer model: expected ids 0, 1, 2, 3 for pad, start, end, unknown, got "
@@ -65,21 +64,22 @@ class SubwordTokenizer:
         model_type: str = "unigram",
         byte_fallback: bool = False,
     ) -> "SubwordTokenizer":
-        """Learn a vocabulary from texts. Pass both sides of a parallel corpus for a joint
-        vocabulary.
+        """Learn a vocabulary from texts.
+
+        Pass both sides of a parallel corpus for a joint vocabulary.
 
         Args:
             texts: sentences; the first two million are used.
-            vocab_size: number of pieces, including the special ones. Small texts give fewer
-                ("unigram", "char").
+            vocab_size: number of pieces, including the special pieces. Small texts give fewer
+                pieces ("unigram", "char").
             model_type: "unigram" (arXiv:1804.10959), "bpe" (arXiv:1508.07909) or "char", which has
                 a piece for each character.
-            byte_fallback: whether characters that are not in `texts` are encoded as bytes, for
-                which there are 256 additional pieces. If False, they become the unknown piece.
+            byte_fallback: whether characters that are not in `texts` are encoded as bytes, with 256
+                additional pieces. If False, they become the unknown piece.
 
         Raises:
             ValueError: for an unknown `model_type`, if there are no texts, or if `vocab_size` does
-                not suit them.
+                not suit the texts.
         """
         if model_type not in MODEL_TYPES:
             raise ValueError(
@@ -126,7 +126,7 @@ class SubwordTokenizer:
 
     @property
     def vocab_size(self) -> int:
-        """The number of pieces, including the special ones."""
+        """The number of pieces, including the special pieces."""
         return int(self._processor.vocab_size())
 
     @property
@@ -134,13 +134,12 @@ class SubwordTokenizer:
         """The type of the SentencePiece model: one of `MODEL_TYPES`, or "word"."""
         from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
 
-        return TrainerSpec.ModelType.Name(
-            ModelProto.FromString(self.model).trainer_spec.model_type
-        ).lower()
+        model_type = ModelProto.FromString(self.model).trainer_spec.model_type
+        return TrainerSpec.ModelType.Name(model_type).lower()
 
     @property
     def byte_fallback(self) -> bool:
-        """Whether characters that no piece has are encoded as bytes."""
+        """Whether characters that are in no piece are encoded as bytes."""
         return any(map(self._processor.is_byte, range(self.vocab_size)))
 
     def encode(self, texts: Sequence[str], sampling: float = 0.0, seed: int = 0) -> list[list[int]]:
@@ -150,7 +149,8 @@ class SubwordTokenizer:
             texts: sentences.
             sampling: if above 0, the segmentation of each text is drawn (subword regularization,
                 only for "unigram"). Probabilities are raised to this power: 0.3 varies
-                segmentations mildly, lower values vary them more. 0: the most probable one.
+                segmentations mildly, lower values vary them more. 0: the most probable
+                segmentation.
             seed: seed of the draws.
 
         Raises:
@@ -168,37 +168,34 @@ class SubwordTokenizer:
             ) from None
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
-        """Return the text of each row of ids, up to the first end token or padding; see
-        `graph_decode`.
+        """Return the text of each row of ids, up to the first end token or padding.
 
-        Only ASCII whitespace around a text is stripped, as in TensorFlow; Python would also strip
-        U+0085 and others.
+        Only ASCII whitespace around a text is stripped, as in `graph_decode`; Python would also
+        strip U+0085 and others.
         """
-        return [
-            self._processor.decode([int(i) for i in itertools.takewhile(_is_text, row)]).strip(
-                string.whitespace
-            )
-            for row in ids
-        ]
+        rows = (itertools.takewhile(lambda token: token > END_ID, row) for row in ids)
+        texts = (self._processor.decode([int(token) for token in row]) for row in rows)
+        return [text.strip(string.whitespace) for text in texts]
 
     def pieces_of(self, ids: Iterable[int]) -> list[str]:
-        """Return the piece of each token except padding, as SentencePiece writes it: with "▁" for
-        blanks and "</s>" for the end.
+        """Return the piece of each token except padding.
+
+        Pieces are as in SentencePiece, with "▁" for blanks and "</s>" for the end.
         """
         return [self._processor.id_to_piece(int(i)) for i in ids if i != PAD_ID]
 
     def ids_of(self, pieces: Iterable[str]) -> list[int]:
-        """Return the id of each piece, as `pieces_of` writes it; the unknown id for a text that is
-        no piece.
+        """Return the id of each piece, in the form of `pieces_of`.
+
+        A text that is not a piece has the unknown id.
         """
         return [int(self._processor.piece_to_id(piece)) for piece in pieces]
 
     def pieces(self) -> list[str]:
-        """Return the text of every piece as `decode` writes it: a blank for the word mark "▁", and
-        nothing for control pieces.
+        """Return the text of every piece as in `decode`.
 
-        The text of a single byte (of a model with `byte_fallback`) is that byte with the error
-        handler "surrogateescape" (PEP 383).
+        The word mark "▁" is a blank. Control pieces are empty. The text of a single byte (of a
+        model with `byte_fallback`) is that byte with the error handler "surrogateescape" (PEP 383).
         """
         texts = [self._text_of(i) for i in range(self.vocab_size)]
         texts[UNKNOWN_ID] = self._processor.decode([UNKNOWN_ID])
@@ -211,28 +208,28 @@ class SubwordTokenizer:
         return "" if self._processor.is_control(token) else piece.replace("\u2581", " ")
 
     def graph_encode(self, texts: Tensor) -> Tensor:
-        """Encode texts, string (B,), as ids, int32 (B, S), in TensorFlow: tokens, the end token and
-        padding.
+        """Encode texts, string (B,), as ids, int32 (B, S), in TensorFlow.
+
+        A row has the tokens of a text, the end token and padding.
         """
         import tensorflow as tf
 
         return self._encode_function(tf.convert_to_tensor(texts))
 
     def graph_pieces(self, ids: Tensor) -> Tensor:
-        """Return the pieces, string (B, T), of ids, int32 (B, T), in TensorFlow, as `pieces_of`
-        does; "" for padding.
+        """Return the pieces, string (B, T), of ids, int32 (B, T), in TensorFlow.
+
+        They are the same as in `pieces_of`, with "" for padding.
         """
         import tensorflow as tf
 
-        return tf.gather(
-            tf.constant(["", *self.pieces_of(range(PAD_ID + 1, self.vocab_size))]), ids
-        )
+        pieces = self.pieces_of(range(PAD_ID + 1, self.vocab_size))
+        return tf.gather(tf.constant(["", *pieces]), ids)
 
     def graph_decode(self, ids: Tensor) -> Tensor:
-        """Decode ids, int32 (B, T), as texts, string (B,), in TensorFlow, up to the first end token
-        or padding.
+        """Decode ids, int32 (B, T), as texts, string (B,), in TensorFlow.
 
-        Whitespace around the texts is stripped.
+        A text ends at the first end token or padding. Whitespace around it is stripped.
         """
         import tensorflow as tf
 
@@ -266,19 +263,13 @@ class SubwordTokenizer:
         return decode
 
     def _text_tokenizer(self) -> "tensorflow_text.SentencepieceTokenizer":
-        """Return the same model as a TensorFlow Text tokenizer, which returns int32 ids with the
-        end token.
-        """
+        """Return the model as a TensorFlow Text tokenizer. Its int32 ids include the end token."""
         import tensorflow as tf
         import tensorflow_text
 
-        # Kernels of one name share one model in a process: without a name of its own, a target
-        # tokenizer would decode with the source's.
+        # Kernels with the same name share one model in a process: without a unique name, a target
+        # tokenizer would decode with the source's model.
         name = f"sentencepiece_{hashlib.sha256(self.model).hexdigest()[:16]}"
         return tensorflow_text.SentencepieceTokenizer(
             self.model, out_type=tf.int32, add_eos=True, name=name
         )
-
-
-def _is_text(token: int) -> bool:
-    return token > END_ID

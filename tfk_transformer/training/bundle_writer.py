@@ -10,8 +10,8 @@ from tfk_transformer.pipelines.bundle import CURVE, RECIPE, Json, plain_copy
 from tfk_transformer.pipelines.text_classifier import TextClassifier
 from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.plots import training_curve
-from tfk_transformer.training.callbacks import smoothed
-from tfk_transformer.training.checkpoints import Checkpoints, no_space
+from tfk_transformer.training.callbacks import moving_averages
+from tfk_transformer.training.checkpoints import Checkpoints, disk_full_error
 from tfk_transformer.training.data import TrainingData
 from tfk_transformer.training.distribution import Team
 from tfk_transformer.training.history import History
@@ -26,9 +26,9 @@ class BundleWriter:
         recipe: the recipe of the training run.
         model: the model that is trained.
         data: its tokenizers and probes.
-        checkpoints: where the weights of the epochs are that are to be averaged.
+        checkpoints: contains the weights of the epochs to average.
         team: the devices that train; only the first process writes.
-        origin: where the model came from, if training started from an imported one.
+        origin: the origin of the model if training started from an imported one.
 
     Attributes:
         pipeline: a `Translator` or `TextClassifier` with a float32 copy of the model, whose weights
@@ -54,25 +54,27 @@ class BundleWriter:
         self.pipeline.origin = origin
 
     def write(self, history: History, seconds: float) -> None:
-        """Write the bundle of the finished epochs, or of the current weights if no epoch can be
-        chosen yet.
+        """Write the bundle of the finished epochs.
+
+        If no epoch can be selected yet, the bundle has the current weights.
 
         Args:
             history: the metrics of the finished epochs.
             seconds: the training time.
 
         Raises:
-            ValueError: if there is no space left on the disk; an earlier bundle stays.
+            ValueError: if the disk is full; an earlier bundle stays.
         """
-        if wanted := history.wanted(self.recipe.average, self.recipe.average_of == "best"):
-            weights = self.checkpoints.mean(wanted) if self.team.leads else []
+        epochs = history.epochs_to_average(self.recipe.average, self.recipe.average_of == "best")
+        if epochs:
+            weights = self.checkpoints.mean(epochs) if self.team.leads else []
         else:
-            with self.team.scope(), smoothed(self.model):
+            with self.team.scope(), moving_averages(self.model):
                 weights = self.model.get_weights()
         if self.team.leads:
-            with self.team.apart():
+            with self.team.local_scope():
                 self.pipeline.model.set_weights(weights)
-                self._save(history, seconds, wanted)
+                self._save(history, seconds, epochs)
 
     def _save(self, history: History, seconds: float, averaged: list[int]) -> None:
         def add_records(folder: Path) -> None:
@@ -83,15 +85,13 @@ class BundleWriter:
         metrics = {
             **(history.rows[-1] if history.rows else {}),
             "parameters": self.pipeline.model.count_params(),
-        }
-        metrics |= {
             "averaged_epochs": [epoch + 1 for epoch in averaged],
             "training_seconds": round(seconds, 1),
         }
         try:
             self.pipeline.save(self.out, history.columns(), metrics, more=add_records)
         except OSError as error:
-            raise no_space(error, f"bundle {self.out}") from None
+            raise disk_full_error(error, f"bundle {self.out}") from None
 
 
 def _pipeline(model: keras.Model, data: TrainingData) -> Translator | TextClassifier:

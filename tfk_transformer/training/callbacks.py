@@ -1,6 +1,4 @@
-"""Callbacks of `fit` that end a training run, save after each epoch, measure BLEU and report
-progress.
-"""
+"""Keras callbacks that stop a training run, save each epoch, measure BLEU and report progress."""
 
 import contextlib
 import math
@@ -32,12 +30,11 @@ class Stopped(Exception):
 
 
 class Stops(keras.callbacks.Callback):
-    """End a training run when a signal asks for it (SIGINT, SIGTERM), when its time is over, or
-    when the loss is not finite.
+    """End a training run on a signal (SIGINT, SIGTERM), a time limit or a loss that is not finite.
 
     Args:
-        minutes: limit of the training time, including the time before the run was resumed. None: no
-            limit.
+        minutes: limit of the training time, including the time before the run was resumed. None:
+            there is no limit.
         seconds: training time before the run was resumed.
     """
 
@@ -45,7 +42,7 @@ class Stops(keras.callbacks.Callback):
         super().__init__()
         self.minutes = minutes
         self.seconds_before = seconds
-        self.asked: str | None = None
+        self.signal_name: str | None = None
 
     @property
     def seconds(self) -> float:
@@ -58,7 +55,7 @@ class Stops(keras.callbacks.Callback):
         self._started = time.perf_counter()
         try:
             former = {
-                number: signal.signal(number, self._ask)
+                number: signal.signal(number, self._handle_signal)
                 for number in (signal.SIGINT, signal.SIGTERM)
             }
         except ValueError:  # signals can only be handled in the main thread
@@ -69,10 +66,10 @@ class Stops(keras.callbacks.Callback):
             for number, handler in former.items():
                 signal.signal(number, handler)
 
-    def _ask(self, number: int, frame: FrameType | None) -> None:
-        if self.asked:
+    def _handle_signal(self, number: int, frame: FrameType | None) -> None:
+        if self.signal_name:
             raise KeyboardInterrupt
-        self.asked = signal.Signals(number).name
+        self.signal_name = signal.Signals(number).name
 
     def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
         """Note the number of the epoch."""
@@ -85,9 +82,9 @@ class Stops(keras.callbacks.Callback):
             Stopped: if a signal asked to stop.
             FloatingPointError: if the loss is not finite.
         """
-        asked, late = self.wishes()
-        if asked:
-            raise Stopped(asked)
+        signal_name, time_is_over = self.stop_requests()
+        if signal_name:
+            raise Stopped(signal_name)
         loss = (logs or {})["loss"]
         if not math.isfinite(loss):
             rate = float(np.asarray(self.model.optimizer.learning_rate))
@@ -96,26 +93,23 @@ class Stops(keras.callbacks.Callback):
                 f"the loss became {loss} in epoch {self.epoch + 1}, at update {step}, learning "
                 f"rate {rate:.3g}"
             )
-        if late:
+        if time_is_over:
             self.model.stop_training = True
 
-    def wishes(self) -> tuple[str | None, bool]:
-        """Return the name of the signal that asked to stop, if any, and whether the time is
-        over.
-        """
-        return self.asked, self.minutes is not None and self.seconds > 60 * self.minutes
+    def stop_requests(self) -> tuple[str | None, bool]:
+        """Return the name of the signal that asked to stop, if any, and whether time is over."""
+        return self.signal_name, self.minutes is not None and self.seconds > 60 * self.minutes
 
 
-class Quality(keras.callbacks.Callback):
-    """Measure BLEU on the validation pairs after some epochs, and add it to the metrics of the
-    epoch as "val_bleu".
+class BleuEvaluation(keras.callbacks.Callback):
+    """Measure BLEU on the validation pairs, and add it to the metrics of the epoch as "val_bleu".
 
     Args:
         translator: a translator whose model gets the weights of the trained one.
         pairs: returns the validation pairs.
         beam_size: the beam size of the search.
-        every: BLEU is measured after this many epochs each.
-        logs: folder where TensorBoard gets sample translations; None: nowhere.
+        every: number of epochs from one measurement to the next.
+        logs: TensorBoard folder for sample translations. None: none are written.
     """
 
     def __init__(
@@ -134,20 +128,22 @@ class Quality(keras.callbacks.Callback):
         self.logs = logs
 
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
-        """Measure BLEU if this epoch is one after which it is measured."""
+        """Measure BLEU if the number of the epoch is a multiple of `every`."""
         if (epoch + 1) % self.every:
             return
-        with smoothed(self.model):
+        with moving_averages(self.model):
             self.translator.model.set_weights(self.model.get_weights())
         pairs = list(self.pairs())
-        found, translations = evaluate(self.translator, pairs, beam_size=self.beam_size)
+        scores, translations = evaluate(self.translator, pairs, beam_size=self.beam_size)
         if logs is not None:
-            logs["val_bleu"] = found.bleu
+            logs["val_bleu"] = scores.bleu
         if self.logs is not None:
-            _show(self.logs / "validation", epoch, pairs[:SAMPLE_COUNT], translations)
+            _log_samples(self.logs / "validation", epoch, pairs[:SAMPLE_COUNT], translations)
 
 
-def _show(folder: Path, epoch: int, pairs: Sequence[Pair], translations: Sequence[str]) -> None:
+def _log_samples(
+    folder: Path, epoch: int, pairs: Sequence[Pair], translations: Sequence[str]
+) -> None:
     """Write sample translations for TensorBoard."""
     import tensorflow as tf
 
@@ -157,19 +153,20 @@ def _show(folder: Path, epoch: int, pairs: Sequence[Pair], translations: Sequenc
         tf.summary.text("translations", text, step=epoch)
 
 
-class Records(keras.callbacks.Callback):
-    """Save a checkpoint after each epoch and the weights to be averaged, and stop early if the
-    monitored metric does not improve.
+class EpochSaver(keras.callbacks.Callback):
+    """Save a checkpoint and the weights to average after each epoch, and stop early.
+
+    Training stops early if the monitored metric does not improve.
 
     Args:
-        checkpoints: where to save.
+        checkpoints: the folder to write.
         history: gets the metrics of each epoch.
         average: number of epochs whose weights are averaged.
         best: whether these are the best epochs, or the last ones.
         patience: number of epochs without improvement after which to stop. None: never.
-        stops: knows the training time.
+        stops: measures the training time.
         tokens: number of tokens in an epoch.
-        leave: called after each save.
+        after_save: called after each save.
     """
 
     def __init__(
@@ -181,7 +178,7 @@ class Records(keras.callbacks.Callback):
         patience: int | None,
         stops: Stops,
         tokens: int,
-        leave: Callable[[], None],
+        after_save: Callable[[], None],
     ):
         super().__init__()
         self.checkpoints = checkpoints
@@ -191,7 +188,7 @@ class Records(keras.callbacks.Callback):
         self.patience = patience
         self.stops = stops
         self.tokens = tokens
-        self.leave = leave
+        self.after_save = after_save
 
     def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
         """Start the clock."""
@@ -205,33 +202,33 @@ class Records(keras.callbacks.Callback):
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
         """Record the metrics and save."""
         seconds = (self._trained or time.perf_counter()) - self._started
-        rate = float(np.asarray(self.model.optimizer.learning_rate))
-        speed = {"seconds": round(seconds, 3), "tokens_per_second": round(self.tokens / seconds, 1)}
         self.history.rows.append(
             {
                 "epoch": epoch + 1,
                 **{k: float(v) for k, v in (logs or {}).items()},
-                "learning_rate": rate,
-                **speed,
+                "learning_rate": float(np.asarray(self.model.optimizer.learning_rate)),
+                "seconds": round(seconds, 3),
+                "tokens_per_second": round(self.tokens / seconds, 1),
             }
         )
-        with smoothed(self.model):
-            self.checkpoints.keep(self.model, epoch, self.history.wanted(self.average, self.best))
+        epochs = self.history.epochs_to_average(self.average, self.best)
+        with moving_averages(self.model):
+            self.checkpoints.update_snapshots(self.model, epoch, epochs)
         self.checkpoints.save(
             self.model, {"rows": self.history.rows, "seconds": self.stops.seconds}
         )
         if self.history.stale(self.patience):
             self.model.stop_training = True
-        self.leave()
+        self.after_save()
 
 
-class Lines(keras.callbacks.Callback):
+class EpochLines(keras.callbacks.Callback):
     """Report a line after each epoch.
 
     Args:
         epochs: total number of epochs.
-        history: the metrics of the finished epochs. `Records` updates it, so it must come first
-            among the callbacks.
+        history: the metrics of the finished epochs. `EpochSaver` updates it, so `EpochSaver` must
+            come before this callback.
         say: takes the line.
         accuracy: whether the line contains the accuracy.
     """
@@ -247,16 +244,15 @@ class Lines(keras.callbacks.Callback):
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
         """Start the clock."""
-        self._started, self._first = time.perf_counter(), len(self.history.rows)
+        self._started = time.perf_counter()
+        self._epochs_before = len(self.history.rows)
 
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
         """Report the epoch."""
         row = self.history.rows[-1]
-        left = (
-            (time.perf_counter() - self._started)
-            / (len(self.history.rows) - self._first)
-            * (self.epochs - epoch - 1)
-        )
+        epochs_done = len(self.history.rows) - self._epochs_before
+        seconds_per_epoch = (time.perf_counter() - self._started) / epochs_done
+        left = seconds_per_epoch * (self.epochs - epoch - 1)
         figures = [f"loss {row['loss']:.3f}"]
         figures += [f"validation {row['val_loss']:.3f}"] if "val_loss" in row else []
         figures += [f"BLEU {row['val_bleu']:.2f}"] if "val_bleu" in row else []
@@ -272,7 +268,7 @@ class Lines(keras.callbacks.Callback):
         )
 
 
-class Bar(keras.callbacks.Callback):
+class ProgressBar(keras.callbacks.Callback):
     """Show a progress bar for each epoch on a terminal.
 
     Args:
@@ -327,9 +323,10 @@ class Bar(keras.callbacks.Callback):
 
 
 @contextlib.contextmanager
-def smoothed(model: keras.Model) -> Iterator[None]:
-    """Replace a model's weights by their moving averages while the block runs, if its optimizer
-    keeps them.
+def moving_averages(model: keras.Model) -> Iterator[None]:
+    """Replace a model's weights by their moving averages while the block runs.
+
+    If the optimizer has no moving averages, the weights stay as they are.
     """
     # In float16, Keras wraps the optimizer to scale the loss.
     optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)

@@ -1,5 +1,6 @@
-"""The folder of an unfinished training run: its recipe, vocabularies and checkpoints, from which it
-is resumed exactly.
+"""The folder of an unfinished training run: its recipe, vocabularies and checkpoints.
+
+A run that is resumed from it continues exactly where it was interrupted.
 """
 
 import errno
@@ -15,27 +16,28 @@ import keras
 import numpy as np
 
 from tfk_transformer.array_types import Tensor
-from tfk_transformer.atomic_write import written_whole
+from tfk_transformer.atomic_write import atomic_write
 from tfk_transformer.pipelines.bundle import RECIPE
 from tfk_transformer.training.history import Row
 from tfk_transformer.training.recipe import Recipe
 
-STATE, SNAPSHOT = "state.npz", "weights-{epoch:05d}.npz"
+STATE = "state.npz"
+SNAPSHOT = "weights-{epoch:05d}.npz"
 ABOUT = "about"
 
 
 class About(TypedDict):
-    """The values that a checkpoint records besides the variables."""
+    """The values in a checkpoint in addition to the variables."""
 
     rows: list[Row]  # of the history
     seconds: float  # of training so far
 
 
 class Checkpoints:
-    """The checkpoint of a training run, and the weights of the epochs that are to be averaged.
+    """The checkpoint of a training run, and the weights of the epochs to average.
 
-    Each file is replaced in one step: if the process is killed, either the old or the new file is
-    there.
+    Each file is replaced atomically: if the process is killed, either the old or the new file
+    exists.
 
     Args:
         folder: the folder of the unfinished training run; created by the first save.
@@ -50,28 +52,29 @@ class Checkpoints:
         return (self.folder / STATE).is_file()
 
     def save(self, model: keras.Model, about: About) -> None:
-        """Write everything that the next training step depends on.
+        """Write all values on which the next training step depends.
 
         Args:
             model: a compiled model.
             about: the history and the training time.
 
         Raises:
-            ValueError: if there is no space left on the disk; the earlier checkpoint stays.
+            ValueError: if the disk is full; the earlier checkpoint stays.
         """
-        _write(
-            self.folder / STATE,
-            {**_numbered(_variables(model)), ABOUT: np.array(json.dumps(about))},
-        )
+        arrays = _by_number(_variables(model))
+        _write(self.folder / STATE, {**arrays, ABOUT: np.array(json.dumps(about))})
 
     def restore(self, model: keras.Model) -> About:
-        """Restore the saved state of a model that is compiled and whose optimizer is built; return
-        `about` as `save` got it.
+        """Restore the state of a model, and return the `about` that was saved with it.
+
+        Args:
+            model: a compiled model whose optimizer is built.
 
         Raises:
-            ValueError: if the checkpoint is of another model.
+            ValueError: if the checkpoint belongs to another model.
         """
-        variables, path = list(_variables(model)), self.folder / STATE
+        variables = list(_variables(model))
+        path = self.folder / STATE
         values, about = _read_state(path)
         if len(values) != len(variables) or any(
             value.shape != tuple(v.shape) for value, v in zip(values, variables, strict=True)
@@ -83,31 +86,31 @@ class Checkpoints:
             variable.assign(value)
         return about
 
-    def keep(self, model: keras.Model, epoch: int, wanted: list[int]) -> None:
-        """Save the weights of an epoch if it is in `wanted`, and delete the weights of all epochs
-        that are not.
+    def update_snapshots(self, model: keras.Model, epoch: int, epochs: list[int]) -> None:
+        """Save the weights of `epoch` if it is in `epochs`, and delete weights of other epochs.
+
+        Args:
+            model: the model after `epoch`.
+            epoch: the epoch that has just ended.
+            epochs: the epochs whose weights are kept.
         """
-        if epoch in wanted:
-            _write(self._snapshot(epoch), _numbered(model.weights))
+        if epoch in epochs:
+            _write(self._snapshot(epoch), _by_number(model.weights))
         for path in self.folder.glob(SNAPSHOT.replace("{epoch:05d}", "*")):
-            if path not in map(self._snapshot, wanted):
+            if path not in map(self._snapshot, epochs):
                 path.unlink()
 
     def mean(self, epochs: list[int]) -> list[np.ndarray]:
-        """Return the mean of the weights of at least one epoch, float32, in the model's order."""
+        """Return the mean weights of at least one epoch, float32, in the order of the model."""
         totals: list[np.ndarray] = []
         for epoch in epochs:
             with np.load(self._snapshot(epoch)) as arrays:
                 weights = [arrays[str(i)].astype(np.float64) for i in range(len(arrays.files))]
-            totals = (
-                [total + weight for total, weight in zip(totals, weights, strict=True)]
-                if totals
-                else weights
-            )
+            totals = list(map(np.add, totals, weights)) if totals else weights
         return [(total / len(epochs)).astype(np.float32) for total in totals]
 
     def clean(self) -> None:
-        """Delete unfinished files that a killed process left."""
+        """Delete the unfinished files of a killed process."""
         for leftover in self.folder.glob(".*"):
             shutil.rmtree(leftover, ignore_errors=True)
 
@@ -116,17 +119,21 @@ class Checkpoints:
 
 
 def work_folder_of(out: Path) -> Path:
-    """Return the path of the folder of the unfinished training run for the bundle `out`."""
+    """Return the path of the folder of an unfinished training run, given its bundle `out`."""
     return out.with_name(out.name + ".training")
 
 
-def checked_work_folder(recipe: Recipe, out: Path, resume: bool) -> Path:
-    """Return the path of the folder of the unfinished training run, after checking that no work
-    would be lost.
+def check_work_folder(recipe: Recipe, out: Path, resume: bool) -> Path:
+    """Check that a training run would not destroy earlier work, and return the path of its folder.
+
+    Args:
+        recipe: the recipe of the training run.
+        out: the folder of the bundle.
+        resume: whether to continue an unfinished training run.
 
     Raises:
-        ValueError: if there is nothing to resume, or the recipe differs, or earlier work is in the
-            way of a new training run.
+        ValueError: if there is no training run to resume, its recipe differs, or a new training run
+            would overwrite earlier work.
     """
     work = work_folder_of(out)
     if resume:
@@ -149,12 +156,10 @@ def checked_work_folder(recipe: Recipe, out: Path, resume: bool) -> Path:
 
 
 def _check_same(earlier: Recipe, recipe: Recipe, work: Path) -> None:
-    """Refuse to continue with another recipe; only the training time may differ, if the schedule
-    does not depend on it.
-    """
-    free = {"minutes", "patience", "tensorboard", "profile"} | (
-        {"epochs"} if recipe.schedule != "cosine" else set()
-    )
+    """Refuse a recipe that differs in a field that affects the training steps."""
+    free = {"minutes", "patience", "tensorboard", "profile"}
+    if recipe.schedule != "cosine":
+        free.add("epochs")
     changed = [
         name
         for name in Recipe.model_fields
@@ -167,29 +172,35 @@ def _check_same(earlier: Recipe, recipe: Recipe, work: Path) -> None:
         )
 
 
-def no_space(error: OSError, what: str) -> ValueError:
-    """Return the error for a full disk; any other system error is raised again."""
+def disk_full_error(error: OSError, target: str) -> ValueError:
+    """Return the error about a full disk for the user; raise any other system error again.
+
+    Args:
+        error: the error of the operating system.
+        target: a phrase that names the file.
+    """
     if error.errno not in (errno.ENOSPC, errno.EDQUOT):
         raise error
     return ValueError(
-        f"{what}: no space left on the disk; what was saved before is as it was. Free some, and "
+        f"{target}: no space left on the disk; what was saved before is as it was. Free some, and "
         "--resume."
     )
 
 
 def _variables(model: keras.Model) -> Iterator[keras.Variable]:
-    """Yield everything that is carried from one epoch to the next: weights, random states, moments
-    and counters.
+    """Yield the state that passes from one epoch to the next.
+
+    These are the weights, random states, moments and counters.
     """
     yield from model.variables
     yield from model.optimizer.variables
 
 
 def _read_state(path: Path) -> tuple[list[np.ndarray], About]:
-    """Return the arrays of a checkpoint and its other values.
+    """Return the arrays and the other values of a checkpoint.
 
     Raises:
-        ValueError: if the file is broken.
+        ValueError: if the file is corrupt.
     """
     try:
         if not zipfile.is_zipfile(path):
@@ -210,13 +221,14 @@ def _read_state(path: Path) -> tuple[list[np.ndarray], About]:
         ) from None
 
 
-def _numbered(variables: Iterable[Tensor]) -> dict[str, np.ndarray]:
+def _by_number(variables: Iterable[Tensor]) -> dict[str, np.ndarray]:
     return {str(i): np.asarray(variable) for i, variable in enumerate(variables)}
 
 
 def _write(path: Path, arrays: dict[str, np.ndarray]) -> None:
     try:
-        with written_whole(path) as new:
-            np.savez(new, **arrays)  # type: ignore[arg-type]  # NumPy's stub takes the arrays for its option `allow_pickle`
+        with atomic_write(path) as new:
+            # NumPy's stub confuses the arrays with its option `allow_pickle`.
+            np.savez(new, **arrays)  # type: ignore[arg-type]
     except OSError as error:
-        raise no_space(error, f"checkpoint {path}") from None
+        raise disk_full_error(error, f"checkpoint {path}") from None

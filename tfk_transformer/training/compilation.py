@@ -1,6 +1,6 @@
 """Make the compiled model of a recipe: optimizer, schedule, loss and metrics."""
 
-from typing import TypedDict
+from typing import Any
 
 import keras
 
@@ -17,14 +17,6 @@ from tfk_transformer.training.multi_process import clipping_sums
 from tfk_transformer.training.recipe import Recipe
 
 
-class _Measures(TypedDict, total=False):
-    """Loss and metrics, as `compile` takes them."""
-
-    loss: keras.losses.Loss
-    metrics: list[keras.metrics.Metric]
-    weighted_metrics: list[keras.metrics.Metric]
-
-
 def compiled_model(
     recipe: Recipe, tokenizers: Tokenizers, steps: int, team: Team, start: Start | None = None
 ) -> keras.Model:
@@ -32,10 +24,10 @@ def compiled_model(
 
     Args:
         recipe: the recipe of the training run.
-        tokenizers: the source and target tokenizers, which have the sizes of the vocabularies.
+        tokenizers: the source and target tokenizers.
         steps: number of batches in an epoch.
         team: the devices that train.
-        start: the bundle that has the model and its weights. None: a new model.
+        start: the bundle with the model and its weights. None: a new model.
 
     Raises:
         ValueError: if the options of the recipe do not suit the length of training, or these
@@ -50,8 +42,8 @@ def compiled_model(
     )
     model.compile(
         optimizer=optimizer(recipe, steps, team),
-        **_measures(recipe, model),
-        # XLA cannot compile variables that several devices share under TensorFlow.
+        **_loss_and_metrics(recipe, model),
+        # Under TensorFlow, XLA cannot compile variables that several devices share.
         jit_compile=keras.backend.backend() == "jax" or (has_gpu() and team.devices == 1),
     )
     # Otherwise TensorFlow would trace the first training step twice.
@@ -59,9 +51,10 @@ def compiled_model(
     return model
 
 
-def _measures(recipe: Recipe, model: keras.Model) -> _Measures:
+def _loss_and_metrics(recipe: Recipe, model: keras.Model) -> dict[str, Any]:
+    """Return the loss and the metrics, as arguments of `compile`."""
     if recipe.architecture == "encoder":
-        # The mean over the texts: rows of padding have the weight 0.
+        # The mean over the texts: padding rows have the weight 0.
         loss = keras.losses.SparseCategoricalCrossentropy(
             from_logits=True, reduction="mean_with_sample_weight"
         )
@@ -88,8 +81,13 @@ def optimizer(recipe: Recipe, steps: int, team: Team | None = None) -> keras.opt
     """
     team = team or Team()
     adams = keras.optimizers if team.exact_clipping else optimizers
-    kinds = {"adam": adams.Adam, "adamw": adams.AdamW, "lion": keras.optimizers.Lion}
-    kinds |= {"adafactor": keras.optimizers.Adafactor, "sgd": keras.optimizers.SGD}
+    classes = {
+        "adam": adams.Adam,
+        "adamw": adams.AdamW,
+        "lion": keras.optimizers.Lion,
+        "adafactor": keras.optimizers.Adafactor,
+        "sgd": keras.optimizers.SGD,
+    }
     options: dict[str, float | int | bool | None] = {
         "global_clipnorm": recipe.clip_norm or None,
         "gradient_accumulation_steps": recipe.accumulate if recipe.accumulate > 1 else None,
@@ -103,12 +101,11 @@ def optimizer(recipe: Recipe, steps: int, team: Team | None = None) -> keras.opt
     if recipe.accumulate > 1 and team.exact_clipping:
         raise ValueError(
             f"accumulate: expected 1 on {team.devices} devices, since Keras cannot combine both "
-            f"under TensorFlow, got {recipe.accumulate}; "
-            "increase batch_tokens instead, which several devices share, or train with "
-            "KERAS_BACKEND=jax."
+            f"under TensorFlow, got {recipe.accumulate}; increase batch_tokens instead, which "
+            "several devices share, or train with KERAS_BACKEND=jax."
         )
-    kind = clipping_sums(kinds[recipe.optimizer], team)
-    return kind(schedule(recipe, steps * recipe.epochs), **options)
+    optimizer_class = clipping_sums(classes[recipe.optimizer], team)
+    return optimizer_class(schedule(recipe, steps * recipe.epochs), **options)
 
 
 def schedule(recipe: Recipe, batches: int) -> keras.optimizers.schedules.LearningRateSchedule:
@@ -116,16 +113,16 @@ def schedule(recipe: Recipe, batches: int) -> keras.optimizers.schedules.Learnin
 
     Args:
         recipe: the recipe of the training run.
-        batches: number of batches of the whole run. Keras counts batches even if several of them
+        batches: number of batches of the whole run. Keras counts batches even if several batches
             make one update.
 
     Raises:
         ValueError: if the warm-up takes the whole run.
     """
-    rising = recipe.warmup_steps * recipe.accumulate
+    warmup_batches = recipe.warmup_steps * recipe.accumulate
     if recipe.schedule == "inverse_sqrt":
-        return InverseSquareRoot(recipe.learning_rate, rising)
-    if rising >= batches:
+        return InverseSquareRoot(recipe.learning_rate, warmup_batches)
+    if warmup_batches >= batches:
         updates = batches // recipe.accumulate
         raise ValueError(
             f"warmup_steps: expected fewer than the {updates:,} updates of this training, got "
@@ -134,16 +131,17 @@ def schedule(recipe: Recipe, batches: int) -> keras.optimizers.schedules.Learnin
     cosine = recipe.schedule == "cosine"
     return keras.optimizers.schedules.CosineDecay(
         0.0,
-        batches - rising,
+        batches - warmup_batches,
         alpha=0.0 if cosine else 1.0,
         warmup_target=recipe.learning_rate,
-        warmup_steps=rising,
+        warmup_steps=warmup_batches,
     )
 
 
 def has_gpu() -> bool:
-    """Return whether the backend uses a GPU (or TPU). XLA pays there; on a CPU it gains little and
-    compiles for a long time.
+    """Return whether the backend uses a GPU (or TPU).
+
+    XLA pays off there; on a CPU it gains little and compilation takes long.
     """
     if keras.backend.backend() == "jax":
         import jax

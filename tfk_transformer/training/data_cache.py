@@ -1,5 +1,6 @@
-"""A folder with the ids, vocabularies and probes of a training run, so that the texts are read only
-once.
+"""A folder that caches the ids, vocabularies and probes of a training run.
+
+With a complete cache, training does not read the texts again.
 """
 
 import itertools
@@ -8,7 +9,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from tfk_transformer import datasets
-from tfk_transformer.atomic_write import written_whole
+from tfk_transformer.atomic_write import atomic_write
 from tfk_transformer.data.batches import TokenBatches
 from tfk_transformer.data.labels import Labels
 from tfk_transformer.datasets import Pair, Source
@@ -36,10 +37,10 @@ Tokenizers: TypeAlias = tuple[SubwordTokenizer, SubwordTokenizer | Labels]
 
 
 class CachedSource(Source):
-    """Replaces a data source whose ids are in a cache, so that its texts are not read.
+    """A data source whose ids are in a cache, so that its texts are not read.
 
     Args:
-        name: the spec of the data.
+        name: the spec of the data source.
         splits: the names of the splits in the cache.
     """
 
@@ -60,11 +61,11 @@ class CachedSource(Source):
 
 
 class DataCache:
-    """The folder that is given to `train` as `cache`.
+    """The folder `cache` of `train`.
 
     It contains the ids of each split (`train/`, `validation/`), the vocabularies, the probes, and
     the recipe for which it was made. The recipe is written last: if it exists, the folder is
-    complete, and the data itself is not read again.
+    complete, and the texts are not read again.
 
     Args:
         folder: the folder. None: nothing is cached.
@@ -77,17 +78,19 @@ class DataCache:
     def __init__(self, folder: str | Path | None, recipe: Recipe):
         self.folder = None if folder is None else Path(folder)
         self.recipe = recipe
-        if complete := self._complete():
-            self._check(complete)
+        if complete := self._complete_folder():
+            self._check_recipe(complete)
 
     @property
     def is_complete(self) -> bool:
         """Whether the folder contains everything that training needs."""
-        return self._complete() is not None
+        return self._complete_folder() is not None
 
     def source(self, spec: str) -> Source:
-        """Return the source of a data spec, or its replacement if the cache is complete and no BLEU
-        is measured, which needs texts.
+        """Return the source of a data spec.
+
+        If the cache is complete, it is a `CachedSource`, unless BLEU is measured, which needs the
+        texts.
         """
         if not self.is_complete or self.recipe.evaluate_every:
             return datasets.load(spec)
@@ -99,32 +102,29 @@ class DataCache:
 
     def tokenizers(self) -> Tokenizers | None:
         """Return the source and target tokenizers; None if the cache is not complete."""
-        folder = self._complete()
+        folder = self._complete_folder()
         return None if folder is None else load_tokenizers(folder, self.recipe)
 
-    def check_tokenizers(self, wanted: Tokenizers) -> None:
-        """Refuse a complete cache whose ids are those of other tokenizers.
+    def check_tokenizers(self, tokenizers: Tokenizers) -> None:
+        """Refuse a complete cache that was made with other tokenizers.
 
         Raises:
             ValueError: if the tokenizers are not the same byte for byte.
         """
-        found = self.tokenizers()
-        if found and [tokenizer.model for tokenizer in found] != [
-            tokenizer.model for tokenizer in wanted
-        ]:
+        models = [tokenizer.model for tokenizer in tokenizers]
+        cached = self.tokenizers()
+        if cached and [tokenizer.model for tokenizer in cached] != models:
             raise ValueError(
                 "cache: expected the tokenizers of the bundle that training starts from in "
-                f"{self.folder}, got others; name another "
-                "folder, or remove this one."
+                f"{self.folder}, got others; name another folder, or remove this one."
             )
 
     def probes(self, batches: TokenBatches) -> list[str]:
-        """Return some source texts of the split of `batches`."""
-        if (folder := self._complete()) is not None:
+        """Return the first source texts of the split of `batches`."""
+        if (folder := self._complete_folder()) is not None:
             return read_probes(folder / PROBES)
-        return [
-            pair.source for pair in itertools.islice(batches.data.pairs(batches.split), PROBE_COUNT)
-        ]
+        pairs = itertools.islice(batches.data.pairs(batches.split), PROBE_COUNT)
+        return [pair.source for pair in pairs]
 
     def complete(self, tokenizers: Tokenizers, probes: list[str]) -> None:
         """Write vocabularies, probes and recipe next to the ids, unless they exist."""
@@ -135,7 +135,7 @@ class DataCache:
         save_tokenizers(self.folder, self.recipe, tokenizers)
         save_recipe(self.folder, self.recipe)
 
-    def _complete(self) -> Path | None:
+    def _complete_folder(self) -> Path | None:
         """Return the folder if it is complete."""
         return self.folder if self.folder is not None and (self.folder / RECIPE).is_file() else None
 
@@ -146,7 +146,7 @@ class DataCache:
             if self.folder is not None and (self.folder / split).is_dir()
         )
 
-    def _check(self, folder: Path) -> None:
+    def _check_recipe(self, folder: Path) -> None:
         earlier = Recipe.read(folder / RECIPE)
         changed = [
             f"{name}={value!r}"
@@ -163,9 +163,7 @@ class DataCache:
 
 
 def tokenizer_files(recipe: Recipe) -> tuple[str, str]:
-    """Return the names of the files for both tokenizers, or for the tokenizer and the labels of a
-    classifier.
-    """
+    """Return the file names of both tokenizers, or of a classifier's tokenizer and labels."""
     return SOURCE_TOKENIZER, LABELS if recipe.architecture == "encoder" else TARGET_TOKENIZER
 
 
@@ -178,18 +176,19 @@ def tokenizer_types(
 
 def load_tokenizers(folder: Path, recipe: Recipe) -> Tokenizers:
     """Read the tokenizers that `save_tokenizers` wrote."""
-    (source, target), (source_file, target_file) = tokenizer_types(recipe), tokenizer_files(recipe)
-    return source.load(folder / source_file), target.load(folder / target_file)
+    source_type, target_type = tokenizer_types(recipe)
+    source_file, target_file = tokenizer_files(recipe)
+    return source_type.load(folder / source_file), target_type.load(folder / target_file)
 
 
 def save_tokenizers(folder: Path, recipe: Recipe, tokenizers: Tokenizers) -> None:
     """Write the tokenizers into a folder."""
     for tokenizer, name in zip(tokenizers, tokenizer_files(recipe), strict=True):
-        with written_whole(folder / name) as new:
+        with atomic_write(folder / name) as new:
             tokenizer.save(new)
 
 
 def save_recipe(folder: Path, recipe: Recipe) -> None:
     """Write the recipe into a folder."""
-    with written_whole(folder / RECIPE) as new:
+    with atomic_write(folder / RECIPE) as new:
         new.write_text(recipe.to_toml(), encoding="utf-8")

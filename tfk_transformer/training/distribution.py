@@ -1,6 +1,4 @@
-"""The devices that train one model together: several devices of a machine, or of several
-processes.
-"""
+"""The devices that train one model together, of one machine or of several processes."""
 
 import contextlib
 import ipaddress
@@ -14,36 +12,36 @@ import numpy as np
 
 from tfk_transformer.data.batch_records import Share
 
-ADDRESS, COUNT, NUMBER = (
-    f"KERAS_DISTRIBUTION_{name}" for name in ("JOB_ADDRESSES", "NUM_PROCESSES", "PROCESS_ID")
-)
+# Environment variables.
+ADDRESS = "KERAS_DISTRIBUTION_JOB_ADDRESSES"
+NUM_PROCESSES = "KERAS_DISTRIBUTION_NUM_PROCESSES"
+PROCESS_ID = "KERAS_DISTRIBUTION_PROCESS_ID"
 SLURM = "SLURM_STEP_NODELIST"
-# JAX's own variable: where process 0 listens, if not at the address that the others connect to.
-BIND = "JAX_COORDINATOR_BIND_ADDRESS"
-SILENCE = 30  # seconds without a sign of life after which a process counts as dead
+BIND = "JAX_COORDINATOR_BIND_ADDRESS"  # where process 0 listens, if not at `ADDRESS`
+
+HEARTBEAT_TIMEOUT = 30  # seconds after which a silent process counts as dead
 LOST = "another process of this training has ended, or cannot be reached"
 
 
 class Team:
-    """Devices that train one model: each computes its rows of every batch, and all have the same
-    weights.
+    """Devices that train one model.
 
-    This class is for a single device; `gather` returns an instance of the right class.
+    All devices have the same weights, and each computes its rows of every batch. This class is for
+    a single device; `gather` returns an instance of the right class.
 
     Args:
         devices: total number of devices.
     """
 
     process, processes = 0, 1
-    # Whether gradients must be summed over the devices before they are clipped.
-    exact_clipping = False
+    exact_clipping = False  # whether to sum gradients over the devices before clipping
 
     def __init__(self, devices: int = 1):
         self.devices = devices
 
     @property
     def leads(self) -> bool:
-        """Whether this process writes files and reports lines."""
+        """Whether this process writes files and prints lines."""
         return self.process == 0
 
     @property
@@ -52,26 +50,26 @@ class Team:
         return Share(self.process, self.processes, self.devices)
 
     def scope(self) -> contextlib.AbstractContextManager[None]:
-        """Return a context in which variables that are made or restored belong to all devices."""
+        """Return a context in which new and restored variables belong to all devices."""
         return contextlib.nullcontext()
 
     def fitting(self) -> contextlib.AbstractContextManager[None]:
         """Return a context for `fit`."""
         return contextlib.nullcontext()
 
-    def apart(self) -> contextlib.AbstractContextManager[None]:
-        """Return a context, within the others, in which variables belong only to this process."""
+    def local_scope(self) -> contextlib.AbstractContextManager[None]:
+        """Return a context inside `scope` in which variables belong only to this process."""
         return contextlib.nullcontext()
 
     def in_turn(self) -> contextlib.AbstractContextManager[None]:
         """Return a context that the processes enter one after the other."""
         return contextlib.nullcontext()
 
-    def of_first(self, content: bytes) -> bytes:
+    def broadcast(self, content: bytes) -> bytes:
         """Return the content that process 0 passed."""
         return content
 
-    def greatest(self, numbers: Sequence[int]) -> list[int]:
+    def maximum(self, numbers: Sequence[int]) -> list[int]:
         """Return the maximum of each number over all processes."""
         return list(numbers)
 
@@ -81,10 +79,8 @@ class Team:
     def finish(self) -> None:
         """Wait until all processes have called this."""
 
-    def explained(self, error: Exception) -> Exception:
-        """Return the error for the user, which is another one if the loss of a process caused
-        `error`.
-        """
+    def explain(self, error: Exception) -> Exception:
+        """Return `error`, or a `ConnectionError` if the loss of a process caused it."""
         return error
 
 
@@ -100,7 +96,7 @@ class MirroredTeam(Team):
         self._strategy = tf.distribute.MirroredStrategy(names)
 
     def scope(self) -> contextlib.AbstractContextManager[None]:
-        """Make variables that every device has."""
+        """Create variables on every device."""
         return self._strategy.scope()
 
 
@@ -118,7 +114,7 @@ class ParallelTeam(Team):
         )
 
     def scope(self) -> contextlib.AbstractContextManager[None]:
-        """Make variables that every device has."""
+        """Create variables on every device."""
         return self._distribution.scope()
 
     def fitting(self) -> contextlib.AbstractContextManager[None]:
@@ -126,8 +122,8 @@ class ParallelTeam(Team):
         return self._distribution.scope()
 
     @contextlib.contextmanager
-    def apart(self) -> Iterator[None]:
-        """Make variables of this process."""
+    def local_scope(self) -> Iterator[None]:
+        """Create variables of this process."""
         former = keras.distribution.distribution()
         keras.distribution.set_distribution(None)
         try:
@@ -139,38 +135,37 @@ class ParallelTeam(Team):
     def in_turn(self) -> Iterator[None]:
         """Let the processes before this one go first."""
         for _ in range(self.process):
-            self._meet()
+            self._wait_for_all()
         yield
         for _ in range(self.process, self.processes):
-            self._meet()
+            self._wait_for_all()
 
-    def of_first(self, content: bytes) -> bytes:
+    def broadcast(self, content: bytes) -> bytes:
         """Send the content of process 0 to all processes."""
-        size = self.greatest([len(content) if self.leads else 0])[0]
+        sent = content if self.leads else b""
+        size = self.maximum([len(sent)])[0]
         array = np.zeros(size, np.uint8)
-        array[: len(content) if self.leads else 0] = (
-            np.frombuffer(content, np.uint8) if self.leads else 0
-        )
-        return self._gathered(array)[0].tobytes()
+        array[: len(sent)] = np.frombuffer(sent, np.uint8)
+        return self._all_gather(array)[0].tobytes()
 
-    def greatest(self, numbers: Sequence[int]) -> list[int]:
-        """Gather the numbers of all processes."""
-        return [int(number) for number in self._gathered(np.array(numbers, np.int32)).max(axis=0)]
+    def maximum(self, numbers: Sequence[int]) -> list[int]:
+        """Return the maximum of each number over all processes."""
+        return [int(number) for number in self._all_gather(np.array(numbers, np.int32)).max(axis=0)]
 
     def check_same(self, **facts: object) -> None:
-        """Compare the facts with those of process 0.
+        """Compare the facts with the facts of process 0.
 
         Raises:
             ValueError: with the names of the facts that differ.
         """
-        own = "\n".join(f"{name}={value}" for name, value in facts.items())
-        first = self.of_first(own.encode()).decode()
+        text = "\n".join(f"{name}={value}" for name, value in facts.items())
+        first = self.broadcast(text.encode()).decode()
         differing = [
             name
-            for name, mine, theirs in zip(facts, own.split("\n"), first.split("\n"), strict=True)
+            for name, mine, theirs in zip(facts, text.split("\n"), first.split("\n"), strict=True)
             if mine != theirs
         ]
-        if any(self.greatest([len(differing)])):
+        if any(self.maximum([len(differing)])):
             where = (
                 f"process {self.process} differs in {', '.join(differing)}"
                 if differing
@@ -183,41 +178,38 @@ class ParallelTeam(Team):
             )
 
     def finish(self) -> None:
-        """Wait for the others, without a time limit."""
-        self._meet()
+        """Wait for the other processes, without a time limit."""
+        self._wait_for_all()
 
-    def explained(self, error: Exception) -> Exception:
-        """Return a `ConnectionError` if the message of `error` is about the connection to another
-        process, otherwise `error`.
-        """
+    def explain(self, error: Exception) -> Exception:
+        """Return a `ConnectionError` if `error` is about another process, otherwise `error`."""
         signs = ("gloo", "nccl", "coordination", "connection", "socket", "peer")
         if self.processes > 1 and any(sign in str(error).lower() for sign in signs):
             return ConnectionError(f"{LOST} ({str(error).splitlines()[0][:200]})")
         return error
 
-    def _meet(self) -> None:
-        self.greatest([0])
+    def _wait_for_all(self) -> None:
+        self.maximum([0])
 
-    def _gathered(self, array: np.ndarray) -> np.ndarray:
+    def _all_gather(self, array: np.ndarray) -> np.ndarray:
         """Return the arrays of all processes, stacked along a new first axis."""
         if self.processes == 1:
             return array[None]
         from jax.experimental import multihost_utils
 
-        return np.asarray(multihost_utils.process_allgather(array)).reshape(
-            self.processes, *array.shape
-        )
+        arrays = np.asarray(multihost_utils.process_allgather(array))
+        return arrays.reshape(self.processes, *array.shape)
 
 
 def gather(devices: int | None = None, distributed: bool = False) -> Team:
-    """Return the devices to train on, after connecting to the other processes if there are any.
+    """Connect to the other processes, if any, and return the devices to train on.
 
     Args:
-        devices: number of devices of this machine. None: all GPUs, or all CPU devices; there is one
+        devices: number of devices of this machine. None: all GPUs, or all CPU devices. There is one
             CPU device unless TensorFlow or JAX was configured otherwise.
-        distributed: whether other processes take part. Environment variables name them:
+        distributed: whether other processes take part. The environment variables
             KERAS_DISTRIBUTION_JOB_ADDRESSES, KERAS_DISTRIBUTION_NUM_PROCESSES and
-            KERAS_DISTRIBUTION_PROCESS_ID, or those of Slurm.
+            KERAS_DISTRIBUTION_PROCESS_ID name them, or Slurm's variables.
 
     Raises:
         ValueError: if there are fewer devices, if the backend does not support several processes,
@@ -240,7 +232,7 @@ def gather(devices: int | None = None, distributed: bool = False) -> Team:
         return _jax_team(devices)
     if backend == "tensorflow":
         return _tensorflow_team(devices)
-    _checked(devices, 1, backend)
+    _check_count(devices, 1, backend)
     return Team()
 
 
@@ -254,15 +246,15 @@ def is_first() -> bool:
 
 
 @contextlib.contextmanager
-def watched(team: Team, advice: str) -> Iterator[None]:
-    """Print a line even if JAX ends this process, after which no Python code runs.
+def report_sudden_end(team: Team, advice: str) -> Iterator[None]:
+    """Print an error even if JAX ends this process, after which no Python code runs.
 
-    A shell process waits for a word at the end of a pipe. If the pipe breaks before the word came,
-    the shell prints the line.
+    A shell process reads a word from a pipe. If the pipe breaks before the word arrives, the shell
+    prints the error.
 
     Args:
         team: the devices that train. With a single process, nothing is done.
-        advice: the end of the line, which names the remedy.
+        advice: the end of the error, which names the remedy.
     """
     if team.processes == 1:
         yield
@@ -285,22 +277,19 @@ def _join() -> None:
     """Connect to the processes that the environment names."""
     import jax
 
-    address, count, number = meeting_point()
-    known: dict[str, str | int] = (
-        {"coordinator_address": address, "num_processes": count, "process_id": number}
-        if address
-        else {}
-    )
-    if address and number == 0:
-        known["coordinator_bind_address"] = listening_address(address)
+    address, count, number = coordinator_settings()
+    options: dict[str, str | int] = {}
+    if address:
+        options = {"coordinator_address": address, "num_processes": count, "process_id": number}
+        if number == 0:
+            options["coordinator_bind_address"] = listening_address(address)
     try:
-        # This is what `keras.distribution.initialize` does, which has no timeouts and lets JAX
-        # listen on every interface.
+        # Not `keras.distribution.initialize`, which has no timeouts and listens on every interface.
         jax.distributed.initialize(
-            **known,
-            cluster_detection_method="deactivate" if known else "slurm",
-            heartbeat_timeout_seconds=SILENCE,
-            shutdown_timeout_seconds=SILENCE,
+            **options,
+            cluster_detection_method="deactivate" if options else "slurm",
+            heartbeat_timeout_seconds=HEARTBEAT_TIMEOUT,
+            shutdown_timeout_seconds=HEARTBEAT_TIMEOUT,
         )
     except RuntimeError as error:
         raise ValueError(
@@ -309,86 +298,86 @@ def _join() -> None:
         ) from None
 
 
-def meeting_point() -> tuple[str | None, int, int]:
-    """Return the address of process 0, the number of processes and the number of this one; the
-    address is None if Slurm provides it.
+def coordinator_settings() -> tuple[str | None, int, int]:
+    """Return the address of process 0, the number of processes and the number of this process.
+
+    The address is None if Slurm provides it.
+
+    Raises:
+        ValueError: if environment variables are missing or invalid.
     """
-    given = {name: os.environ.get(name, "") for name in (ADDRESS, COUNT, NUMBER)}
-    if not any(given.values()) and SLURM in os.environ:
+    variables = {name: os.environ.get(name, "") for name in (ADDRESS, NUM_PROCESSES, PROCESS_ID)}
+    if not any(variables.values()) and SLURM in os.environ:
         return None, 0, 0
-    if missing := [name for name, value in given.items() if not value]:
+    if missing := [name for name, value in variables.items() if not value]:
         raise ValueError(
-            f"distributed: expected {', '.join(given)} in the environment, or Slurm's variables, "
-            f"got no {', '.join(missing)}."
+            f"distributed: expected {', '.join(variables)} in the environment, or Slurm's "
+            f"variables, got no {', '.join(missing)}."
         )
-    address = given[ADDRESS].split(",")[0].strip()
-    count, number = (
-        int(given[name]) if given[name].isdecimal() else -1 for name in (COUNT, NUMBER)
-    )
-    if not address.rpartition(":")[0] or not address.rpartition(":")[2].isdecimal():
-        raise ValueError(f"{ADDRESS}: expected HOST:PORT of process 0, got '{given[ADDRESS]}'.")
+    addresses, *texts = variables.values()
+    address = addresses.split(",")[0].strip()
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal():
+        raise ValueError(f"{ADDRESS}: expected HOST:PORT of process 0, got '{addresses}'.")
+    count, number = (int(text) if text.isdecimal() else -1 for text in texts)
     if count < 1:
-        raise ValueError(f"{COUNT}: expected how many processes there are, got '{given[COUNT]}'.")
+        raise ValueError(
+            f"{NUM_PROCESSES}: expected how many processes there are, got '{texts[0]}'."
+        )
     if not 0 <= number < count:
         raise ValueError(
-            f"{NUMBER}: expected a number from 0 to {count - 1}, got '{given[NUMBER]}'."
+            f"{PROCESS_ID}: expected a number from 0 to {count - 1}, got '{texts[1]}'."
         )
     return address, count, number
 
 
 def listening_address(address: str) -> str:
-    """Return the address at which process 0 listens: `address`, unless JAX's variable names
-    another.
+    """Return the address at which process 0 listens: JAX's variable if it is set, or `address`.
 
     Args:
         address: HOST:PORT at which the other processes connect to process 0.
 
     Raises:
-        ValueError: if HOST is not an address of this machine, or a name that only this machine can
-            reach.
+        ValueError: if HOST is not an address of this machine, or is a name that only this machine
+            can reach.
     """
-    if given := os.environ.get(BIND):
-        return given
+    if bind_address := os.environ.get(BIND):
+        return bind_address
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
     remedy = (
         f"give the address of a network interface of process 0, or set {BIND}=[::]:{port} "
         "there to listen on every interface"
     )
-    found = _addresses(host)
-    if not any(map(_can_listen, found)):
+    addresses = _ip_addresses(host)
+    if not any(map(_can_listen, addresses)):
         raise ValueError(
             f"{ADDRESS}: expected an address of process 0, got '{host}' "
-            f"({', '.join(found) or 'unknown host'}); {remedy}."
+            f"({', '.join(addresses) or 'unknown host'}); {remedy}."
         )
-    if _is_name(host) and all(ipaddress.ip_address(ip).is_loopback for ip in found):
+    if _is_name(host) and all(ipaddress.ip_address(ip).is_loopback for ip in addresses):
         raise ValueError(
             f"{ADDRESS}: expected a name that other machines reach, got '{host}', which is "
-            f"{found[0]} on process 0; {remedy}."
+            f"{addresses[0]} on process 0; {remedy}."
         )
     return address
 
 
-def _addresses(host: str) -> list[str]:
-    """Return the IP addresses of a host; none if its name is unknown."""
+def _ip_addresses(host: str) -> list[str]:
+    """Return the IP addresses of a host, or an empty list if its name is unknown."""
     try:
-        return sorted(
-            {
-                str(entry[4][0]).partition("%")[0]
-                for entry in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-            }
-        )
+        entries = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError:
         return []
+    return sorted({str(entry[4][0]).partition("%")[0] for entry in entries})
 
 
 def _can_listen(ip: str) -> bool:
     """Return whether this machine has the address."""
-    with socket.socket(
-        socket.AF_INET6 if ":" in ip else socket.AF_INET, socket.SOCK_STREAM
-    ) as tried:
+    family = socket.AF_INET6 if ":" in ip else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as listener:
         try:
-            tried.bind((ip, 0))
+            listener.bind((ip, 0))
         except OSError:
             return False
     return True
@@ -415,7 +404,7 @@ def _jax_team(devices: int | None) -> Team:
                 "limit them with CUDA_VISIBLE_DEVICES."
             )
         return ParallelTeam(jax.device_count())
-    count = _checked(devices, jax.local_device_count(), jax.default_backend())
+    count = _check_count(devices, jax.local_device_count(), jax.default_backend())
     return ParallelTeam(count) if count > 1 else Team()
 
 
@@ -426,14 +415,20 @@ def _tensorflow_team(devices: int | None) -> Team:
         device.name
         for device in tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
     ]
-    count = _checked(devices, len(names), names[0].split(":")[1].lower())
+    count = _check_count(devices, len(names), names[0].split(":")[1].lower())
     return MirroredTeam(names[:count]) if count > 1 else Team()
 
 
-def _checked(wanted: int | None, there: int, kind: str) -> int:
-    if wanted is not None and not 1 <= wanted <= there:
+def _check_count(requested: int | None, available: int, device_type: str) -> int:
+    """Return the number of devices to use: the requested number, or by default all.
+
+    Raises:
+        ValueError: if fewer devices are available.
+    """
+    if requested is not None and not 1 <= requested <= available:
         raise ValueError(
-            f"devices: expected from 1 to {there}, as there {'is' if there == 1 else 'are'} "
-            f"{there} of kind {kind}, got {wanted}."
+            f"devices: expected from 1 to {available}, as there "
+            f"{'is' if available == 1 else 'are'} {available} of kind {device_type}, got "
+            f"{requested}."
         )
-    return wanted or there
+    return requested or available

@@ -1,5 +1,6 @@
 """The metrics of each epoch of a training run: the best epochs, early stopping, and a summary."""
 
+import itertools
 from collections.abc import Sequence
 from typing import TypeAlias
 
@@ -9,13 +10,13 @@ Row: TypeAlias = dict[str, float]
 class History:
     """The metrics of each epoch.
 
-    Every decision depends only on these metrics, so that a resumed training run decides as an
-    uninterrupted one would.
+    Early stopping and the choice of epochs depend only on these metrics, so that a resumed training
+    run makes the same decisions as an uninterrupted one.
 
     Args:
         monitor: name of the metric by which epochs are compared: "val_loss" (lower is better) or
             "val_bleu" (higher is better).
-        rows: for each finished epoch, its metrics by name.
+        rows: the metrics of each finished epoch, by name.
     """
 
     def __init__(self, monitor: str = "val_loss", rows: Sequence[Row] = ()):
@@ -23,8 +24,9 @@ class History:
         self.rows = list(rows)
 
     def ranked(self) -> list[int]:
-        """Return the epochs for which the monitored metric was measured, best first; among equals,
-        the earlier epoch is first.
+        """Return the epochs for which the monitored metric was measured, best first.
+
+        Among equal epochs, the earlier one comes first.
         """
         sign = -1 if self.monitor == "val_bleu" else 1
         measured = [
@@ -32,28 +34,32 @@ class History:
         ]
         return sorted(measured, key=lambda epoch: sign * self.rows[epoch][self.monitor])
 
-    def wanted(self, count: int, best: bool) -> list[int]:
+    def epochs_to_average(self, count: int, best: bool) -> list[int]:
         """Return the epochs whose weights are averaged: the `count` best ones, or the last ones."""
-        chosen = self.ranked() if best else range(len(self.rows))[::-1]
-        return sorted(chosen[:count])
+        epochs = self.ranked() if best else range(len(self.rows))[::-1]
+        return sorted(epochs[:count])
 
     def stale(self, patience: int | None) -> bool:
-        """Return whether at least `patience` epochs have passed since the best one; False if
-        `patience` is None.
+        """Return whether at least `patience` epochs have passed since the best one.
+
+        Without `patience`, the result is False.
         """
         ranked = self.ranked()
         return patience is not None and bool(ranked) and len(self.rows) - 1 - ranked[0] >= patience
 
     def columns(self) -> dict[str, list[float | None]]:
-        """Return a list for each metric, as in the `history.json` of a bundle; None for epochs in
-        which it was not measured.
+        """Return the values of each metric by epoch, as in the `history.json` of a bundle.
+
+        A value is None for an epoch in which the metric was not measured.
         """
-        names = dict.fromkeys(name for row in self.rows for name in row)
+        names = dict.fromkeys(itertools.chain.from_iterable(self.rows))
         return {name: [row.get(name) for row in self.rows] for name in names}
 
     def summary(self, seconds: float) -> str:
-        """Return a line with the number of epochs, the training time in seconds, and the best
-        epoch, if one is known.
+        """Return a line with the number of epochs, the training time and the best epoch, if any.
+
+        Args:
+            seconds: the training time.
         """
         line = f"{len(self.rows)} epochs in {duration(seconds)}"
         if not (ranked := self.ranked()):

@@ -1,5 +1,7 @@
-"""Variants of the parts of a training run for several devices or processes: they stop together,
-save once and clip the common gradients.
+"""Parts of a training run on several devices or processes.
+
+All processes stop at the same step, only one of them saves, and gradients are summed before they
+are clipped.
 """
 
 import signal
@@ -16,8 +18,9 @@ STEPS_TO_AGREE = 10
 
 
 class AgreedStops(Stops):
-    """Stop all processes at the same training step, soon after one of them got a signal or exceeded
-    the time limit.
+    """Stop all processes at the same training step.
+
+    They stop soon after one of them received a signal or exceeded the time limit.
 
     Args:
         team: the devices that train.
@@ -30,52 +33,52 @@ class AgreedStops(Stops):
         self.team = team
         self._steps = 0
 
-    def wishes(self) -> tuple[str | None, bool]:
-        """Return the wishes of all processes every ten training steps, and none in between."""
+    def stop_requests(self) -> tuple[str | None, bool]:
+        """Return the requests of all processes every ten training steps, and none in between."""
         if self.team.processes == 1:
-            return super().wishes()
+            return super().stop_requests()
         self._steps += 1
         if self._steps % STEPS_TO_AGREE:
             return None, False
-        asked, late = super().wishes()
-        number, any_late = self.team.greatest([signal.Signals[asked] if asked else 0, int(late)])
-        return (signal.Signals(number).name if number else None), bool(any_late)
+        signal_name, time_is_over = super().stop_requests()
+        number = signal.Signals[signal_name] if signal_name else 0
+        number, any_time_is_over = self.team.maximum([number, int(time_is_over)])
+        return (signal.Signals(number).name if number else None), bool(any_time_is_over)
 
 
-class FollowedCheckpoints(Checkpoints):
-    """The checkpoints that process 0 writes, as the other processes see them: they only read."""
+class ReadOnlyCheckpoints(Checkpoints):
+    """The checkpoints of process 0 in the other processes, which only read them."""
 
     def save(self, model: keras.Model, about: About) -> None:
-        """Do nothing: process 0 does it."""
+        """Do nothing: process 0 saves."""
 
-    def keep(self, model: keras.Model, epoch: int, wanted: list[int]) -> None:
-        """Do nothing: process 0 does it."""
+    def update_snapshots(self, model: keras.Model, epoch: int, epochs: list[int]) -> None:
+        """Do nothing: process 0 saves and deletes."""
 
     def clean(self) -> None:
-        """Do nothing: process 0 does it."""
+        """Do nothing: process 0 deletes."""
 
 
 def clipping_sums(
-    kind: type[keras.optimizers.Optimizer], team: Team
+    base: type[keras.optimizers.Optimizer], team: Team
 ) -> type[keras.optimizers.Optimizer]:
-    """Return an optimizer class that sums the gradients of all devices before it clips them, if
-    Keras does not.
+    """Return an optimizer class that sums the gradients of all devices before it clips them.
 
-    Under `tf.distribute`, Keras clips each device's gradients and sums them afterwards, which gives
-    another result than one device.
+    Under `tf.distribute`, Keras clips the gradients of each device and sums them afterwards. The
+    result differs from that on a single device. Where Keras sums first, the result is `base`.
 
     Args:
-        kind: the optimizer class.
+        base: the optimizer class.
         team: the devices that train.
     """
     if not team.exact_clipping:
-        return kind
+        return base
     import tensorflow as tf
 
-    class Summing(kind):
+    class Summing(base):
         def __init__(self, *args: Any, global_clipnorm: float | None = None, **kwargs: Any):
             super().__init__(*args, **kwargs)
-            self._greatest_norm = global_clipnorm
+            self._max_norm = global_clipnorm
 
         def apply(
             self, grads: list[Tensor], trainable_variables: list[keras.Variable] | None = None
@@ -84,12 +87,12 @@ def clipping_sums(
             total = context.all_reduce(
                 tf.distribute.ReduceOp.SUM, [tf.convert_to_tensor(gradient) for gradient in grads]
             )
-            if self._greatest_norm:
-                total, _ = tf.clip_by_global_norm(total, self._greatest_norm)
-            # Keras sums the gradients of the devices once more.
+            if self._max_norm:
+                total, _ = tf.clip_by_global_norm(total, self._max_norm)
+            # Keras sums the gradients of the devices again.
             return super().apply(
                 [gradient / context.num_replicas_in_sync for gradient in total], trainable_variables
             )
 
-    Summing.__name__ = kind.__name__
+    Summing.__name__ = base.__name__
     return Summing

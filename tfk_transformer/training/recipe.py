@@ -12,10 +12,12 @@ from tfk_transformer.config.record import Record
 from tfk_transformer.models.registry import TRAINED, ModelConfig
 from tfk_transformer.tokenizers.subword_tokenizer import MODEL_TYPES
 
+# The parts of a recipe.
 DATA, SUBWORDS, MODEL, TRAINING = "Data", "Subwords", "Model", "Optimization"
 EVALUATION, RUN = "Evaluation", "Reproducibility and logs"
-# The bundle decides what of these is not given.
-OF_THE_START = {"preset", "options", "tokenizer", "vocab_size", "byte_fallback"}
+
+# Fields whose defaults come from the bundle `start`.
+START_FIELDS = {"preset", "options", "tokenizer", "vocab_size", "byte_fallback"}
 
 if TYPE_CHECKING:
     ModelType: TypeAlias = str
@@ -38,23 +40,21 @@ class Recipe(Record):
         DATA,
         ...,
         "training pairs (docs/data.md): numbers:en-de, addition:2, files:SOURCE,TARGET, "
-        "folder:DIR:de-en or tfds:NAME:pt-en; "
-        "for a classifier, files:TEXTS,LABELS or folder:DIR:TEXTS-LABELS",
+        "folder:DIR:de-en or tfds:NAME:pt-en; for a classifier, files:TEXTS,LABELS or "
+        "folder:DIR:TEXTS-LABELS",
     )
     validation_data: str | None = _field(
         DATA,
         None,
-        (
-            "validation pairs, named as the training pairs are; by default the validation split of "
-            "the data, if it has one"
-        ),
+        "validation pairs, named as the training pairs are; by default the validation split of the "
+        "data, if it has one",
     )
     max_length: int = _field(
         DATA,
         256,
         "maximum length in tokens of either side of a pair, or of a text to classify; longer ones "
-        "are dropped and counted; with `start`, "
-        "the default is that of its model, and at most `batch_tokens`",
+        "are dropped and counted; with `start`, the default is that of its model, and at most "
+        "`batch_tokens`",
         gt=1,
     )
     batch_tokens: int = _field(
@@ -75,18 +75,14 @@ class Recipe(Record):
     byte_fallback: bool = _field(
         SUBWORDS,
         False,
-        (
-            "encode characters that the training texts do not contain as bytes instead of the "
-            "unknown "
-            "piece"
-        ),
+        "encode characters that the training texts do not contain as bytes instead of the unknown "
+        "piece",
     )
     subword_sampling: float = _field(
         SUBWORDS,
         0.0,
         "subword regularization: draw the segmentation of each training text anew in each pass; "
-        "0.3 is mild, lower values vary more, "
-        "0 turns it off",
+        "0.3 is mild, lower values vary more, 0 turns it off",
         ge=0,
         lt=1,
     )
@@ -94,27 +90,20 @@ class Recipe(Record):
     start: str | None = _field(
         MODEL,
         None,
-        (
-            "bundle to continue training from (`start` in a recipe), for fine-tuning; the model "
-            "and "
-            "the tokenizers are the bundle's"
-        ),
+        "bundle to continue training from (`start` in a recipe), for fine-tuning; the model and "
+        "the tokenizers are the bundle's",
     )
     architecture: Literal["encoder_decoder", "decoder", "encoder"] = _field(
         MODEL,
         "encoder_decoder",
-        (
-            "architecture of the model: a decoder continues a source with its target; an encoder "
-            "classifies texts, and the targets are labels"
-        ),
+        "architecture of the model: a decoder continues a source with its target; an encoder "
+        "classifies texts, and the targets are labels",
     )
     preset: Preset = _field(
         MODEL,
         "small",
-        (
-            "named sizes and options of the model; beside tiny, small, base and big, those of "
-            "published implementations (docs/seeds.md)"
-        ),
+        "named sizes and options of the model; beside tiny, small, base and big, those of "
+        "published implementations (docs/seeds.md)",
     )
     dropout: float | None = _field(
         MODEL,
@@ -129,11 +118,8 @@ class Recipe(Record):
     dtype: Literal["float32", "mixed_bfloat16", "mixed_float16", "auto"] = _field(
         MODEL,
         "float32",
-        (
-            "precision of the computation; auto is mixed_bfloat16 where the processor or "
-            "accelerator "
-            "has instructions for it, and else float32"
-        ),
+        "precision of the computation; auto is mixed_bfloat16 where the processor or accelerator "
+        "has instructions for it, and else float32",
     )
 
     optimizer: Literal["adam", "adamw", "lion", "adafactor", "sgd"] = _field(
@@ -166,19 +152,14 @@ class Recipe(Record):
     freeze: tuple[str, ...] = _field(
         TRAINING,
         (),
-        (
-            "weights of `start` that training does not change: encoder, decoder, embeddings, or "
-            "names "
-            "such as encoder/layer_0 or */norm/*"
-        ),
+        "weights of `start` that training does not change: encoder, decoder, embeddings, or names "
+        "such as encoder/layer_0 or */norm/*",
     )
     consistency: float = _field(
         TRAINING,
         0.0,
-        (
-            "weight of the R-Drop loss, for which each batch is computed twice with different "
-            "dropout; 0 turns it off"
-        ),
+        "weight of the R-Drop loss, for which each batch is computed twice with different dropout; "
+        "0 turns it off",
         ge=0,
     )
     epochs: int = _field(
@@ -190,11 +171,8 @@ class Recipe(Record):
     epoch_steps: int | None = _field(
         TRAINING,
         None,
-        (
-            "number of batches in an epoch; after each epoch, a checkpoint is saved and the model "
-            "is "
-            "validated"
-        ),
+        "number of batches in an epoch; after each epoch, a checkpoint is saved and the model is "
+        "validated",
         gt=0,
     )
     minutes: float | None = _field(
@@ -209,11 +187,8 @@ class Recipe(Record):
     ema: float | None = _field(
         TRAINING,
         None,
-        (
-            "momentum of an exponential moving average of the weights, which replaces the weights "
-            "of "
-            "each epoch"
-        ),
+        "momentum of an exponential moving average of the weights, which replaces the weights of "
+        "each epoch",
         gt=0,
         lt=1,
     )
@@ -221,11 +196,8 @@ class Recipe(Record):
     evaluate_every: int = _field(
         EVALUATION,
         0,
-        (
-            "measure BLEU on the validation split each time this many epochs have passed; 0 turns "
-            "it "
-            "off"
-        ),
+        "measure BLEU on the validation split each time this many epochs have passed; 0 turns it "
+        "off",
         ge=0,
     )
     evaluation_beam: int = _field(
@@ -242,10 +214,8 @@ class Recipe(Record):
     deterministic: bool = _field(
         RUN,
         False,
-        (
-            "give bitwise the same result on the same machine, whether training is interrupted or "
-            "not; training is a little slower"
-        ),
+        "give bitwise the same result on the same machine, whether training is interrupted or not; "
+        "training is a little slower",
     )
     tensorboard: bool = _field(
         RUN, False, "write metrics and sample translations for TensorBoard to OUT.tensorboard"
@@ -257,11 +227,8 @@ class Recipe(Record):
     @model_validator(mode="before")
     @classmethod
     def _classifiers_smooth_no_labels(cls, values: dict[str, Any]) -> dict[str, Any]:
-        return (
-            {"label_smoothing": 0.0, **values}
-            if values.get("architecture") == "encoder"
-            else values
-        )
+        classifies = values.get("architecture") == "encoder"
+        return {"label_smoothing": 0.0, **values} if classifies else values
 
     @classmethod
     def read(cls, path: str | Path) -> Self:
@@ -290,16 +257,19 @@ class Recipe(Record):
             ) from None
 
     def to_toml(self) -> str:
-        """Return the recipe as TOML, each value with a comment that explains it, but for values
-        that its bundle `start` decides.
+        """Return the recipe as TOML, each value with a comment that explains it.
+
+        Values that the bundle `start` decides are omitted.
         """
         document = tomlkit.document()
         schema = type(self).model_json_schema()["properties"]
-        part, decided = None, OF_THE_START - self.model_fields_set if self.start else set()
+        decided = START_FIELDS - self.model_fields_set if self.start else set()
+        part = None
         for name, value in self.model_dump(exclude_none=True, mode="json", exclude=decided).items():
             if schema[name]["part"] != part:
                 part = schema[name]["part"]
-                document.add(tomlkit.nl()) if document.body else None
+                if document.body:
+                    document.add(tomlkit.nl())
                 document.add(tomlkit.comment(part))
             item = tomlkit.inline_table() if isinstance(value, dict) else tomlkit.item(value)
             if isinstance(value, dict):
@@ -308,7 +278,7 @@ class Recipe(Record):
         return tomlkit.dumps(document)
 
     @model_validator(mode="after")
-    def _check_batch_holds_a_pair(self) -> Self:
+    def _check_batch_tokens(self) -> Self:
         decided_later = self.start is not None and "max_length" not in self.model_fields_set
         if self.batch_tokens < self.max_length and not decided_later:
             raise ValueError(
@@ -320,33 +290,40 @@ class Recipe(Record):
     @model_validator(mode="after")
     def _check_together(self) -> Self:
         classifies = self.architecture == "encoder"
-        rules = {
-            "monitor='bleu' needs evaluate_every": self.monitor == "bleu"
-            and not self.evaluate_every,
-            "byte_fallback needs tokenizer 'unigram' or 'bpe'": self.byte_fallback
-            and self.tokenizer == "char",
-            "subword_sampling needs tokenizer 'unigram'": self.subword_sampling
-            and self.tokenizer != "unigram",
-            "separate_vocabularies needs architecture 'encoder_decoder'": self.separate_vocabularies
-            and self.architecture != "encoder_decoder",
-            "weight_decay needs optimizer 'adamw' or 'lion'": self.weight_decay
-            and self.optimizer not in ("adamw", "lion"),
+        breaks = {
+            "monitor='bleu' needs evaluate_every": (
+                self.monitor == "bleu" and not self.evaluate_every
+            ),
+            "byte_fallback needs tokenizer 'unigram' or 'bpe'": (
+                self.byte_fallback and self.tokenizer == "char"
+            ),
+            "subword_sampling needs tokenizer 'unigram'": (
+                self.subword_sampling and self.tokenizer != "unigram"
+            ),
+            "separate_vocabularies needs architecture 'encoder_decoder'": (
+                self.separate_vocabularies and self.architecture != "encoder_decoder"
+            ),
+            "weight_decay needs optimizer 'adamw' or 'lion'": (
+                self.weight_decay and self.optimizer not in ("adamw", "lion")
+            ),
             "profile needs tensorboard": self.profile and not self.tensorboard,
-            "freeze needs start (--from), since new weights are random": self.freeze
-            and self.start is None,
-            (
-                "evaluate_every must be 0 with architecture 'encoder', which does not translate"
-            ): classifies and self.evaluate_every,
+            "freeze needs start (--from), since new weights are random": (
+                self.freeze and self.start is None
+            ),
+            "evaluate_every must be 0 with architecture 'encoder', which does not translate": (
+                classifies and self.evaluate_every
+            ),
             "consistency must be 0 with architecture 'encoder'": classifies and self.consistency,
-            "label_smoothing must be 0 with architecture 'encoder'": classifies
-            and self.label_smoothing,
+            "label_smoothing must be 0 with architecture 'encoder'": (
+                classifies and self.label_smoothing
+            ),
         }
-        if broken := [rule for rule, breaks in rules.items() if breaks]:
+        if broken := [rule for rule, is_broken in breaks.items() if is_broken]:
             raise ValueError("; ".join(broken))
         return self
 
     @model_validator(mode="after")
-    def _check_the_model(self) -> Self:
+    def _check_model(self) -> Self:
         decided = {
             "max_length",
             "dropout",
@@ -355,13 +332,13 @@ class Recipe(Record):
             "target_vocab_size",
             "num_classes",
         }
-        if own := sorted(decided & set(self.options)):
+        if misplaced := sorted(decided & set(self.options)):
             raise ValueError(
-                f"options: expected only options of the model, got {', '.join(own)}, which the "
-                "recipe or the data decides"
+                f"options: expected only options of the model, got {', '.join(misplaced)}, which "
+                "the recipe or the data decides"
             )
         if self.start is not None:
-            return self  # the model is that of the bundle
+            return self  # the bundle decides the model
         output = getattr(self.config(self.vocab_size, self.vocab_size), "output", None)
         if self.consistency and output != "logits":
             raise ValueError(
@@ -371,14 +348,16 @@ class Recipe(Record):
         return self
 
     def config(self, source_vocab_size: int, target_vocab_size: int | None = None) -> ModelConfig:
-        """Return the model's configuration. Weights are shared as far as the vocabularies are.
+        """Return the configuration of the model.
+
+        Unless the preset decides otherwise, a joint vocabulary has a shared embedding table.
 
         Args:
-            source_vocab_size: number of pieces of the source vocabulary, or of the joint one.
+            source_vocab_size: number of pieces of the source or joint vocabulary.
             target_vocab_size: number of pieces of the target vocabulary, or of a classifier's
-                labels. None: as many as in the source vocabulary.
+                labels. None: the size of the source vocabulary.
         """
-        kind = TRAINED[self.architecture]
+        config_class = TRAINED[self.architecture]
         target_size = target_vocab_size or source_vocab_size
         decided: dict[str, int | str] = {
             "vocab_size": source_vocab_size,
@@ -388,8 +367,10 @@ class Recipe(Record):
         }
         if "tie_embeddings" not in PRESETS[self.preset]:
             decided["tie_embeddings"] = "target" if self.separate_vocabularies else "all"
-        decided = {name: value for name, value in decided.items() if name in kind.model_fields}
-        chosen = {} if self.dropout is None else {"dropout": self.dropout}
-        return kind.preset(
-            self.preset, **{**decided, **chosen, "max_length": self.max_length, **self.options}
+        decided = {
+            name: value for name, value in decided.items() if name in config_class.model_fields
+        }
+        dropout = {} if self.dropout is None else {"dropout": self.dropout}
+        return config_class.preset(
+            self.preset, **{**decided, **dropout, "max_length": self.max_length, **self.options}
         )

@@ -12,25 +12,31 @@ import keras
 from rich.console import Console
 
 from tfk_transformer.fine_tuning.freezing import frozen_line
-from tfk_transformer.fine_tuning.start import Start, started
+from tfk_transformer.fine_tuning.start import Start, load_start
 from tfk_transformer.models.precision import dtype_policy, precision_line
 from tfk_transformer.pipelines.text_classifier import TextClassifier
 from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.runtime_environment import keep_tensor_memory
 from tfk_transformer.training.bundle_writer import BundleWriter
-from tfk_transformer.training.callbacks import Bar, Lines, Quality, Records, Stopped
+from tfk_transformer.training.callbacks import (
+    BleuEvaluation,
+    EpochLines,
+    EpochSaver,
+    ProgressBar,
+    Stopped,
+)
 from tfk_transformer.training.checkpoints import (
     About,
     Checkpoints,
-    checked_work_folder,
+    check_work_folder,
     work_folder_of,
 )
 from tfk_transformer.training.compilation import compiled_model
 from tfk_transformer.training.data import prepare_data
 from tfk_transformer.training.data_cache import save_recipe, save_tokenizers
-from tfk_transformer.training.distribution import Team, gather, watched
+from tfk_transformer.training.distribution import Team, gather, report_sudden_end
 from tfk_transformer.training.history import History
-from tfk_transformer.training.multi_process import AgreedStops, FollowedCheckpoints
+from tfk_transformer.training.multi_process import AgreedStops, ReadOnlyCheckpoints
 from tfk_transformer.training.recipe import Recipe
 from tfk_transformer.training.towers import fit_in_towers, share_processors
 
@@ -52,8 +58,8 @@ def train(
     """Train a model and write a bundle.
 
     During the run, `out` contains the bundle of the epochs so far, updated about once a minute. The
-    folder `OUT.training` next to it contains a checkpoint after each epoch, from which `resume`
-    continues. It is deleted at the end.
+    folder `OUT.training` next to it contains the checkpoint of the last epoch, from which `resume`
+    continues. This folder is deleted at the end.
 
     Args:
         recipe: data, model and options of the training run. If it has a `start`, training continues
@@ -61,53 +67,55 @@ def train(
         out: folder of the bundle; it must not exist.
         resume: whether to continue an unfinished training run of the same recipe.
         callbacks: additional Keras callbacks.
-        say: takes lines about the data, the model and each epoch.
-        cache: folder that keeps the encoded data. Once it is complete, the texts are not read
-            again. None: the texts are encoded in each epoch.
+        say: called with each line about the data, the model and the epochs.
+        cache: folder for the encoded data. Once it is complete, the texts are not read again. None:
+            the texts are encoded in each epoch.
         devices: number of devices of this machine that share each batch. None: all GPUs.
-        distributed: whether other processes take part, which environment variables name; see
-            `distribution.gather`. Start all processes with the same arguments, and let all see the
+        distributed: whether other processes take part. Environment variables name them; see
+            `distribution.gather`. Start all processes with the same arguments and access to the
             same files.
         towers: whether the processors of a machine without a GPU compute parts of each batch in
             parallel; see `fit_in_towers`.
-        bar: whether a progress bar is shown where standard output is a terminal.
+        bar: whether to show a progress bar if standard output is a terminal.
 
     Returns:
-        A `Translator`, or a `TextClassifier` if the architecture of the recipe is "encoder". Its
-        bundle is `out`.
+        A `Translator`, or a `TextClassifier` if the architecture of the recipe is "encoder", loaded
+        from the bundle `out`.
 
     Raises:
         ValueError: for bad data, an existing bundle, values that do not fit the bundle to start
             from, an unfinished run of another recipe, or a full disk.
         KeyboardInterrupt: if a signal asked to stop (SIGINT, SIGTERM), after writing a bundle.
         FloatingPointError: if the loss is not finite, after writing the last good bundle.
-        ConnectionError: if another process is lost; checkpoint and bundle stay.
+        ConnectionError: if another process is lost; the checkpoint and the bundle stay.
     """
     keep_tensor_memory()
     out = Path(out)
-    start = started(recipe, work_folder_of(out), resume)
+    start = load_start(recipe, work_folder_of(out), resume)
     recipe = start.adopt(recipe) if start else recipe
-    # The loss of a classifier, which has sample weights, is not computed in towers.
-    parts = share_processors() if towers and recipe.architecture != "encoder" else 1
+    # Towers do not support the sample weights of a classifier's batches.
+    num_towers = share_processors() if towers and recipe.architecture != "encoder" else 1
     team = gather(devices, distributed)
     advice = (
         f"{work_folder_of(out)} holds the state after the last whole epoch, if there was "
         "one; start all processes again with --resume"
     )
-    with watched(team, advice):
+    with report_sudden_end(team, advice):
         try:
-            return Training(recipe, out, resume, say, cache, team, parts, start, bar).run(callbacks)
+            training = Training(recipe, out, resume, say, cache, team, num_towers, start, bar)
+            return training.run(callbacks)
         except Exception as error:
-            if (explained := team.explained(error)) is error:
+            explanation = team.explain(error)
+            if explanation is error:
                 raise
-            raise ConnectionError(f"{explained}; {advice}") from None
+            raise ConnectionError(f"{explanation}; {advice}") from None
 
 
 class Training:
     """A training run; see `train`.
 
     Args:
-        recipe: see `train`; with a `start`, as that has adopted it.
+        recipe: see `train`; with a `start`, the result of `start.adopt`.
         out: see `train`.
         resume: see `train`.
         say: see `train`.
@@ -136,22 +144,20 @@ class Training:
         self.team = team
         self.say = say if team.leads else lambda line: None
         self.bar = bar and team.leads
-        self.work = checked_work_folder(recipe, out, resume) if team.leads else work_folder_of(out)
-        self.checkpoints = Checkpoints(self.work) if team.leads else FollowedCheckpoints(self.work)
+        self.work = check_work_folder(recipe, out, resume) if team.leads else work_folder_of(out)
+        self.checkpoints = Checkpoints(self.work) if team.leads else ReadOnlyCheckpoints(self.work)
         if start:
-            start.frozen(recipe)  # refuses wrong names before the data is read
+            start.frozen_weights(recipe)  # refuses wrong names before the data is read
         _seed(recipe)
-        self.data = prepare_data(
-            recipe, team, self.work, cache, start.tokenizers if start else None
-        )
-        fingerprint = hashlib.sha256(recipe.to_toml().encode()).hexdigest()[:8]
-        weights = start.fingerprint if start and team.processes > 1 else ""
-        dtype = dtype_policy(recipe.dtype)
+        tokenizers = start.tokenizers if start else None
+        self.data = prepare_data(recipe, team, self.work, cache, tokenizers)
+        recipe_hash = hashlib.sha256(recipe.to_toml().encode()).hexdigest()[:8]
+        start_hash = start.fingerprint if start and team.processes > 1 else ""
         team.check_same(
-            recipe=fingerprint,
-            dtype=dtype,
+            recipe=recipe_hash,
+            dtype=dtype_policy(recipe.dtype),
             **self.data.facts(),
-            start=weights,
+            start=start_hash,
             resume=resume,
             state=self.checkpoints.exists,
         )
@@ -173,16 +179,16 @@ class Training:
     def run(
         self, callbacks: Sequence[keras.callbacks.Callback] = ()
     ) -> Translator | TextClassifier:
-        """Fit the model and write the bundle; return it as `train` does."""
+        """Fit the model, write the bundle, and return what `train` returns."""
         about = self._restore()
         self.history = History(f"val_{self.recipe.monitor}", about["rows"])
-        self._introduce()
+        self._report_setup()
         self._prepare_to_resume()
         self.stops = AgreedStops(self.team, self.recipe.minutes, about["seconds"])
         with self.stops.listening():
-            self._written = time.perf_counter()
+            self._last_write = time.perf_counter()
             try:
-                self._fit([*self._own_callbacks(), *callbacks])
+                self._fit([*self._callbacks(), *callbacks])
             except Stopped as stopped:
                 self._write_bundle()
                 self.say(
@@ -191,7 +197,7 @@ class Training:
                 )
                 raise KeyboardInterrupt from None
             except FloatingPointError as error:
-                raise FloatingPointError(f"{error}; {self._last_good()}") from None
+                raise FloatingPointError(f"{error}; {self._write_last_checkpoint()}") from None
             self._write_bundle()
         self.team.finish()
         if self.team.leads:
@@ -205,21 +211,15 @@ class Training:
                 return self.checkpoints.restore(self.model)
         return {"rows": [], "seconds": 0.0}
 
-    def _introduce(self) -> None:
+    def _report_setup(self) -> None:
+        r = self.recipe
         if self.start:
-            self.say(f"start: {self.recipe.start}")
+            self.say(f"start: {r.start}")
         self.say(f"model: {self.model.count_params():,} parameters, {self.data.vocabulary_line()}")
-        noted = (
-            precision_line(self.recipe.dtype),
-            frozen_line(self.model, self.recipe.freeze),
-            *self.data.lines(),
-        )
-        for line in filter(None, noted):
+        lines = [precision_line(r.dtype), frozen_line(self.model, r.freeze), *self.data.lines()]
+        for line in filter(None, lines):
             self.say(line)
-        r, updates = (
-            self.recipe,
-            len(self.data.batches) * self.recipe.epochs // self.recipe.accumulate,
-        )
+        updates = len(self.data.batches) * r.epochs // r.accumulate
         if r.warmup_steps >= updates:
             self.say(
                 f"note: the learning rate rises for {r.warmup_steps:,} updates (warmup_steps), and "
@@ -236,14 +236,15 @@ class Training:
             self.say(f"resumed after epoch {len(self.history.rows)}")
 
     def _prepare_to_resume(self) -> None:
-        """Save what a resumed run needs. Before the data is read and the model is made, there is
-        nothing worth resuming.
+        """Save everything that a resumed run needs in addition to a checkpoint.
+
+        Before the data is read and the model is made, there is nothing worth resuming.
         """
         if self.team.leads:
             self.work.mkdir(parents=True, exist_ok=True)
             self.checkpoints.clean()
             if self.start:
-                self.start.keep(self.work)
+                self.start.copy_to(self.work)
             save_tokenizers(self.work, self.recipe, self.data.tokenizers)
             save_recipe(self.work, self.recipe)
 
@@ -253,11 +254,13 @@ class Training:
             return
         self.data.batches.epoch = done
         with_tensorflow = keras.backend.backend() == "tensorflow"
-        read = [part.dataset() if with_tensorflow else part.sequence() for part in self.data.parts]
-        with self.team.fitting(), _bars_removed(callbacks):
+        inputs = [
+            split.dataset() if with_tensorflow else split.sequence() for split in self.data.parts
+        ]
+        with self.team.fitting(), _remove_bars_at_end(callbacks):
             self.model.fit(
-                read[0],
-                validation_data=read[1] if len(read) > 1 else None,
+                inputs[0],
+                validation_data=inputs[1] if len(inputs) > 1 else None,
                 initial_epoch=done,
                 epochs=self.recipe.epochs,
                 shuffle=False,  # the batches come shuffled
@@ -265,71 +268,67 @@ class Training:
                 callbacks=callbacks,
             )
 
-    def _own_callbacks(self) -> list[keras.callbacks.Callback]:
-        r, tokens = self.recipe, round(self.data.tokens_per_epoch)
+    def _callbacks(self) -> list[keras.callbacks.Callback]:
+        r = self.recipe
+        tokens = round(self.data.tokens_per_epoch)
         logs = self.out.with_name(self.out.name + ".tensorboard") if r.tensorboard else None
-        best, classifies = r.average_of == "best", r.architecture == "encoder"
-        chosen = [keras.callbacks.LambdaCallback(on_epoch_begin=self._set_epoch), self.stops]
+        callbacks = [keras.callbacks.LambdaCallback(on_epoch_begin=self._set_epoch), self.stops]
         if r.ema:
-            chosen.append(keras.callbacks.SwapEMAWeights())  # for the validation loss
-        if (
-            r.evaluate_every
-            and isinstance(self.bundle.pipeline, Translator)
-            and (validation := self.data.validation)
-        ):
-            chosen.append(
-                Quality(
-                    self.bundle.pipeline,
+            callbacks.append(keras.callbacks.SwapEMAWeights())  # for the validation loss
+        translator = self.bundle.pipeline
+        validation = self.data.validation
+        if r.evaluate_every and isinstance(translator, Translator) and validation:
+            callbacks.append(
+                BleuEvaluation(
+                    translator,
                     lambda: validation.data.pairs(validation.split),
                     r.evaluation_beam,
                     r.evaluate_every,
                     logs,
                 )
             )
-        chosen.append(
-            Records(
+        callbacks.append(
+            EpochSaver(
                 self.checkpoints,
                 self.history,
                 r.average,
-                best,
+                r.average_of == "best",
                 r.patience,
                 self.stops,
                 tokens,
-                self._write_now_and_then,
+                self._update_bundle,
             )
         )
-        chosen.append(Lines(r.epochs, self.history, self.say, accuracy=classifies))
+        classifies = r.architecture == "encoder"
+        callbacks.append(EpochLines(r.epochs, self.history, self.say, accuracy=classifies))
         if logs and self.team.leads:
-            # With figures of single batches, Keras 3.15 loses those of an epoch whose last batch is
-            # not among them.
-            chosen.append(
+            # Keras 3.15 loses metrics of an epoch if `update_freq` does not divide its batches.
+            callbacks.append(
                 keras.callbacks.TensorBoard(
                     str(logs), update_freq="epoch", profile_batch=r.profile or 0
                 )
             )
         if self.bar and sys.stdout.isatty():
-            chosen.append(Bar(r.epochs, len(self.data.batches), tokens, Console()))
-        return chosen
+            callbacks.append(ProgressBar(r.epochs, len(self.data.batches), tokens, Console()))
+        return callbacks
 
     def _set_epoch(self, epoch: int, logs: dict[str, float] | None = None) -> None:
-        """Set the number of the epoch that the batches yield next; Keras reads the dataset at other
-        times too, to find its shapes.
-        """
+        """Set the epoch of the batches: Keras also reads the dataset to determine its shapes."""
         self.data.batches.epoch = epoch
 
-    def _write_now_and_then(self) -> None:
+    def _update_bundle(self) -> None:
         """Update the bundle after an epoch, at most once a minute."""
-        if time.perf_counter() - self._written > BUNDLE_EVERY:
+        if time.perf_counter() - self._last_write > BUNDLE_EVERY:
             self._write_bundle()
-            self._written = time.perf_counter()
+            self._last_write = time.perf_counter()
 
     def _write_bundle(self) -> None:
         self.bundle.write(self.history, self.stops.seconds)
 
-    def _last_good(self) -> str:
+    def _write_last_checkpoint(self) -> str:
         """Write the bundle of the last checkpoint, and return a phrase about it."""
         if self.checkpoints.exists:
-            self._restore()  # if no epoch can be chosen yet, the bundle has the current weights
+            self._restore()  # if no epoch can be selected yet, the bundle has the current weights
             self._write_bundle()
             return f"{self.out} holds the model as it was after epoch {len(self.history.rows)}"
         return (
@@ -339,16 +338,14 @@ class Training:
 
 
 @contextlib.contextmanager
-def _bars_removed(callbacks: Sequence[keras.callbacks.Callback]) -> Iterator[None]:
-    """Remove progress bars at the end of the block: Keras calls `on_train_end` only if there was no
-    error.
-    """
+def _remove_bars_at_end(callbacks: Sequence[keras.callbacks.Callback]) -> Iterator[None]:
+    """Remove progress bars at the end: after an error, Keras does not call `on_train_end`."""
     try:
         yield
     finally:
-        for bar in callbacks:
-            if isinstance(bar, Bar):
-                bar.on_train_end()
+        for callback in callbacks:
+            if isinstance(callback, ProgressBar):
+                callback.on_train_end()
 
 
 def _seed(recipe: Recipe) -> None:

@@ -1,4 +1,4 @@
-"""Convert the templates from TensorFlow at build time. At export, `expansion` fills them."""
+"""Convert the templates from TensorFlow at build time. At export, `expansion` expands them."""
 
 import functools
 import itertools
@@ -35,7 +35,7 @@ from tfk_transformer.generation.translation_functions import (
 )
 from tfk_transformer.inference.step_tensors import STEP_SETTINGS
 
-# The signature of the search of one beam that chooses the token of a decoding step.
+# The signature of the choice of a decoding step's token.
 CHOICE = Signature(
     (
         TARGET_IDS,
@@ -53,20 +53,18 @@ SIGNATURES = {
     "choice": CHOICE,
     "probabilities": CLASSIFY_IDS,
 }
+SEARCH_TEMPLATES = (
+    Template("choice"),
+    Template("search"),
+    Template("search", has_source=False),
+    Template("search", shortlist=True),
+)
 TEMPLATES = (
     Template("probabilities"),
     Template("score"),
     Template("score", has_source=False),
-    *(
-        template._replace(blocks=blocks)
-        for blocks in (False, True)
-        for template in (
-            Template("choice"),
-            Template("search"),
-            Template("search", has_source=False),
-            Template("search", shortlist=True),
-        )
-    ),
+    *SEARCH_TEMPLATES,
+    *(template._replace(blocks=True) for template in SEARCH_TEMPLATES),
 )
 
 
@@ -80,28 +78,33 @@ class _Shortlist(NamedTuple):
 def build(template: Template, folder: Path) -> Path:
     """Convert a template and write its file to a folder."""
     path = folder / template.file_name
-    ir.save(_converted(template), path)
+    ir.save(_convert(template), path)
     return path
 
 
-def _converted(template: Template) -> ir.Model:
-    signature, arrays = SIGNATURES[template.kind], _arrays(template)
+def _convert(template: Template) -> ir.Model:
+    signature = SIGNATURES[template.task]
+    model_inputs = _model_inputs(template)
 
     def body(**tensors: Tensor) -> Mapping[str, Tensor]:
-        given = {
-            array.name.removeprefix(MODEL_INPUT_PREFIX): tensors.pop(array.name) for array in arrays
+        arrays = {
+            tensor.name.removeprefix(MODEL_INPUT_PREFIX): tensors.pop(tensor.name)
+            for tensor in model_inputs
         }
-        return _function(template, given)(**tensors)
+        return _function(template, arrays)(**tensors)
 
-    function = tf_function(body, Signature((*signature.inputs, *arrays), signature.outputs))
+    inputs = (*signature.inputs, *model_inputs)
+    function = tf_function(body, Signature(inputs, signature.outputs))
     model = optimize(from_tensorflow(function.get_concrete_function()))
     _make_reproducible(model.graph)
     return model
 
 
-def _arrays(template: Template) -> list[TensorSignature]:
+def _model_inputs(template: Template) -> list[TensorSignature]:
     """Return the inputs that `expansion` replaces by a model's arrays."""
-    names = [*Sizes._fields, *(["block"] if template.blocks else [])]
+    names = [*Sizes._fields]
+    if template.blocks:
+        names.append("block")
     sizes = [TensorSignature(MODEL_INPUT_PREFIX + name, "int32", ()) for name in names]
     if not template.shortlist:
         return sizes
@@ -113,44 +116,44 @@ def _function(template: Template, arrays: Mapping[str, Tensor]) -> Body:
     """Return the function of a template's signature, from tensors by name."""
     sizes = Sizes(*(arrays[name] for name in Sizes._fields))
     vocabulary = VocabularyBlocks(sizes.target_vocab_size, arrays.get("block"))
-    if template.kind == "choice":
+    if template.task == "choice":
         return functools.partial(_choose, vocabulary)
     no_tokenizer: Any = None  # templates work on ids
     model: Any = PlaceholderModel(sizes, template.has_source)
     functions: ClassificationFunctions | TranslationFunctions
-    if template.kind == "probabilities":
+    if template.task == "probabilities":
         functions = ClassificationFunctions(model, no_tokenizer, ())
     else:
-        kind = TranslationFunctions if template.has_source else ContinuationFunctions
+        functions_class = TranslationFunctions if template.has_source else ContinuationFunctions
         shortlist: Any = None
         if template.shortlist:
             shortlist = _Shortlist(arrays["likely"], arrays["always"])
-        functions = kind(model, no_tokenizer, no_tokenizer, shortlist, vocabulary)
-    return functools.partial(BODIES[SIGNATURES[template.kind]], functions)
+        functions = functions_class(model, no_tokenizer, no_tokenizer, shortlist, vocabulary)
+    return functools.partial(BODIES[SIGNATURES[template.task]], functions)
 
 
 def _choose(
-    vocabulary: VocabularyBlocks,
-    target_ids: Tensor,
-    logits: Tensor,
-    **settings: Tensor,
+    vocabulary: VocabularyBlocks, target_ids: Tensor, logits: Tensor, **settings: Tensor
 ) -> dict[str, Tensor]:
     log_prob, token = choose_one(logits, target_ids[:, None], settings, vocabulary)
     return {"log_prob": log_prob, "next_token": token}
 
 
 def _make_reproducible(graph: ir.Graph) -> None:
-    """Sort nodes and constants, number all values, and remove notes.
+    """Sort nodes and constants, number all values, and remove metadata.
 
-    Conversion's names, and the order that depends on them, differ from process to process.
+    The names that the conversion makes differ from process to process, and so does the order of
+    nodes and constants, which depends on the names.
     """
     _sort(graph)
-    kept = {id(value) for value in (*graph.inputs, *graph.outputs)}
+    declared = {id(value) for value in (*graph.inputs, *graph.outputs)}
     numbers = itertools.count()
     for part in (graph, *graph.subgraphs()):
-        part.name, part.doc_string = f"g{next(numbers)}", None
+        part.name = f"g{next(numbers)}"
+        part.doc_string = None
         values = [*part.initializers.values(), *part.inputs]
-        values += [value for node in part for value in node.outputs]
+        for node in part:
+            values += node.outputs
         for item in (part, *part, *values):
             item.metadata_props.clear()
         for node in part:
@@ -161,14 +164,15 @@ def _make_reproducible(graph: ir.Graph) -> None:
             if value.shape is not None:
                 sizes = [size if isinstance(size, int) else None for size in value.shape]
                 value.shape = ir.Shape(sizes)
-            if id(value) not in kept:
+            if id(value) not in declared:
                 value.name = f"v{next(numbers)}"
 
 
 def _sort(graph: ir.Graph) -> None:
-    """Sort the nodes of a graph and of its bodies as its outputs need them; constants by use."""
-    for body in [body for node in graph for body in _bodies(node)]:
-        _sort(body)
+    """Sort the nodes of a graph and of its bodies by their outputs, and constants by their use."""
+    for node in graph:
+        for body in _bodies(node):
+            _sort(body)
     order: list[ir.Node] = []
     seen: set[ir.Node] = set()
 
@@ -184,7 +188,7 @@ def _sort(graph: ir.Graph) -> None:
         visit(output)
     graph.remove(list(graph))
     graph.extend(order)
-    read = dict.fromkeys(value for node in order for value in _values_read(node))
+    read = dict.fromkeys(itertools.chain.from_iterable(map(_values_read, order)))
     constants = [value for value in read if value is not None and value.is_initializer()]
     constants = [value for value in constants if value.graph is graph]
     graph.initializers.clear()
@@ -202,5 +206,7 @@ def _values_read(node: ir.Node) -> Iterator[ir.Value | None]:
 
 
 def _bodies(node: ir.Node) -> list[ir.Graph]:
-    attributes = sorted(node.attributes.items())
-    return [one.as_graph() for _, one in attributes if one.type == ir.AttributeType.GRAPH]
+    attributes = [attribute for _, attribute in sorted(node.attributes.items())]
+    return [
+        attribute.as_graph() for attribute in attributes if attribute.type == ir.AttributeType.GRAPH
+    ]

@@ -1,7 +1,8 @@
-"""Make models of the templates: give them a model's sizes, and one node for each member's layers.
+"""Expand templates to the graphs of a model, with one node for the layers of each member.
 
-A template is a graph around a `PlaceholderModel`. Its sizes are inputs, and a list of values whose
-length depends on the model, such as the keys and values of all layers, is a single packed value.
+A template is a graph around a `PlaceholderModel`. Its inputs include the model's sizes. A list of
+values whose length depends on the model, such as the keys and values of all layers, is a single
+packed value.
 """
 
 import functools
@@ -33,17 +34,17 @@ if TYPE_CHECKING:
 
 Member: TypeAlias = "TransformerConfig | LanguageModelConfig"
 Members: TypeAlias = Sequence["TransformerConfig | LanguageModelConfig"]
-Results = list[Any]  # a value, or the list of values that a packed one stands for, for each output
+Results = list[Any]  # for each output: a value, or the list of values of a packed output
 Shape = tuple[int | None, ...]
 Packed = dict[ir.Value, list[ir.Value]]  # the values that each packed value stands for
 
-MODEL_INPUT_PREFIX = "model_"  # begins the names of the inputs that become constants
+MODEL_INPUT_PREFIX = "model_"  # of the names of the inputs that become constants
 
 
 class Template(NamedTuple):
     """A graph in this folder."""
 
-    kind: str  # "search", "score", "choice" or "probabilities"
+    task: str  # "search", "score", "choice" or "probabilities"
     has_source: bool = True  # False for models without an encoder
     shortlist: bool = False
     blocks: bool = False  # whether the vocabulary has blocks; see `Vocabulary`
@@ -51,9 +52,13 @@ class Template(NamedTuple):
     @property
     def file_name(self) -> str:
         """The name of the template's file."""
-        options = {"continuation": not self.has_source, "shortlist": self.shortlist}
-        chosen = [name for name, value in {**options, "blocks": self.blocks}.items() if value]
-        return "_".join([self.kind, *chosen]) + ".onnx"
+        parts = {
+            self.task: True,
+            "continuation": not self.has_source,
+            "shortlist": self.shortlist,
+            "blocks": self.blocks,
+        }
+        return "_".join(name for name, is_used in parts.items() if is_used) + ".onnx"
 
 
 def expand(
@@ -79,20 +84,20 @@ def expand(
         value.const_value = ir.tensor(array, name=value.name)
         model.graph.inputs.remove(value)
         model.graph.register_initializer(value)
-    known = {inputs[name]: values for name, values in (packed or {}).items()}
-    for value in known:
+    packed_inputs = {inputs[name]: values for name, values in (packed or {}).items()}
+    for value in packed_inputs:
         model.graph.inputs.remove(value)
-    _Expansion(model.graph, config, known)
+    _Expansion(model.graph, config, packed_inputs)
     return model
 
 
 class _Expansion:
-    """Replaces the packed values of a graph, in its order.
+    """Replaces the packed values of a graph, in the order of its nodes.
 
     Args:
         graph: the graph of a template; it is changed.
         config: see `expand`.
-        packed: the values that are packed at the beginning.
+        packed: the packed inputs.
     """
 
     def __init__(self, graph: ir.Graph, config: "TokenConfig | None", packed: Packed) -> None:
@@ -101,7 +106,7 @@ class _Expansion:
         self.packed = packed
         self.replaced: list[ir.Node] = []
         self._expand(graph)
-        for node in reversed(self.replaced):  # first those that read the others
+        for node in reversed(self.replaced):  # readers before the nodes that they read
             node.graph.remove(node, safe=True)
 
     def _expand(self, graph: ir.Graph) -> None:
@@ -117,7 +122,7 @@ class _Expansion:
                 self._expand_node(node)
 
     def _expand_loop(self, loop: ir.Node) -> None:
-        """Replace packed state of a loop."""
+        """Replace the packed state of a loop."""
         body = loop.attributes["body"].as_graph()
         # A loop's inputs are (count, condition, state…), its body's (iteration, condition, state…).
         for outer, inner in zip(loop.inputs, tuple(body.inputs), strict=True):
@@ -129,14 +134,9 @@ class _Expansion:
         _, *state = [self.packed.get(value) for value in body.outputs]
         _set_all(body.outputs, self._unpacked(body.outputs))
         op = tape.Tape()
-        outputs = iter(
-            op.op_multi_out(
-                "Loop",
-                self._unpacked(loop.inputs),
-                {"body": body},
-                num_outputs=len(body.outputs) - 1,
-            )
-        )
+        inputs = self._unpacked(loop.inputs)
+        count = len(body.outputs) - 1
+        outputs = iter(op.op_multi_out("Loop", inputs, {"body": body}, num_outputs=count))
         results: Results = []
         for values in state:
             if values is None:
@@ -146,14 +146,14 @@ class _Expansion:
         self._replace(loop, op.nodes, results)
 
     def _expand_node(self, node: ir.Node) -> None:
-        """Repeat a node for each of the values that its inputs stand for.
+        """Repeat a node for each value of its packed inputs.
 
-        Concat reads all of them. LogSoftmax reads the logits of the members, whose predictions are
-        the mean of its results.
+        A Concat node reads all values at once. LogSoftmax reads the logits of each member, and the
+        mean of its results is the prediction of the ensemble.
         """
-        op, attributes = tape.Tape(), node.attributes
+        op = tape.Tape()
         if node.op_type == "Concat":
-            result = op.op("Concat", self._unpacked(node.inputs), attributes)
+            result = op.op("Concat", self._unpacked(node.inputs), node.attributes)
             self._replace(node, op.nodes, [result])
             return
         lists = [self.packed.get(value) for value in node.inputs]
@@ -162,41 +162,40 @@ class _Expansion:
         for number in range(count):
             pairs = zip(node.inputs, lists, strict=True)
             inputs = [value if values is None else values[number] for value, values in pairs]
-            results.append(op.op(node.op_type, inputs, attributes))
+            result = op.op(node.op_type, inputs, node.attributes)
             if node.op_type in ("Gather", "Identity"):  # of rows: other sizes stay the same
-                results[-1].type, results[-1].shape = inputs[0].type, inputs[0].shape
+                result.type = inputs[0].type
+                result.shape = inputs[0].shape
+            results.append(result)
         result = mean(op, results) if node.op_type == "LogSoftmax" else results
         self._replace(node, op.nodes, [result])
 
     def _name_members(self, node: ir.Node) -> None:
-        """Replace a node that stands for the layers of all members by one for each."""
+        """Replace a node for the layers of all members by one node for each member."""
         if node.op_type == CLASSIFY_OPERATOR:
             node.op_type = f"{CLASSIFY_OPERATOR}_0"
             return
         write: dict[str, Callable[..., Results]] = {
-            READ: self._read,
+            READ: lambda op, source: [write_read_nodes(op, self.members, source)],
             CACHE: self._cache,
             STEP: self._step,
             DECODE: self._decode,
-            LOGITS: self._logits,
+            LOGITS: _write_logits_nodes,
         }
         op = tape.Tape()
         inputs = (self.packed.get(value, value) for value in node.inputs)
         results = write[node.op_type](op, *inputs)
         self._replace(node, op.nodes, results)
 
-    def _read(self, op: tape.Tape, source: ir.Value) -> Results:
-        return [write_read_nodes(op, self.members, source)]
-
     def _cache(self, op: tape.Tape, batch: ir.Value) -> Results:
         rows = op.op("Reshape", [batch, _constant(op, np.array([1], "int64"))])
         rows = op.op("Cast", [rows], {"to": ir.DataType.INT64.value})
         values = []
-        for shape in [shape for member in self.members for shape in _layer_shapes(member)]:
+        for shape in itertools.chain.from_iterable(map(_layer_shapes, self.members)):
             _, heads, _, width = shape
             sizes = _constant(op, np.array([heads, 0, width], "int64"))
-            first = op.op("ConstantOfShape", [op.op("Concat", [rows, sizes], {"axis": 0})])
-            values.append(_declared(first, shape))
+            empty = op.op("ConstantOfShape", [op.op("Concat", [rows, sizes], {"axis": 0})])
+            values.append(_declare_float(empty, shape))
         return [values]
 
     def _step(
@@ -208,56 +207,50 @@ class _Expansion:
         cache: list[ir.Value],
         *rest: Any,
     ) -> Results:
-        has_source = self.architecture != "decoder"
-        memory, candidates = (rest[0], rest[1:]) if has_source else ((), rest)
-        given = [tokens, position, lineage]
-        logits, attention, grown = write_step_nodes(
-            op, self.members, given, cache, memory, candidates
+        memory: Sequence[ir.Value] = ()
+        candidates: Sequence[ir.Value] = rest
+        if self.architecture != "decoder":
+            memory, *candidates = rest
+        step_tensors = [tokens, position, lineage]
+        logits, attention, next_cache = write_step_nodes(
+            op, self.members, step_tensors, cache, memory, candidates
         )
-        return [logits, mean(op, attention), grown]
+        return [logits, mean(op, attention), next_cache]
 
-    def _decode(
-        self,
-        op: tape.Tape,
-        target: ir.Value,
-        memory: Sequence[ir.Value] = (),
-    ) -> Results:
-        remembered = iter(memory)
-        outputs, weights = [], []
+    def _decode(self, op: tape.Tape, target: ir.Value, memory: Sequence[ir.Value] = ()) -> Results:
+        remaining_memory = iter(memory)
+        outputs = []
+        member_weights = []
         for number, member in enumerate(self.members):
             layers = member.decoder_layers
-            inputs = [target, *itertools.islice(remembered, 2 * layers + 1)]
-            output, *own_weights = _layers(op, DECODE, number, inputs, 1 + layers)
+            inputs = [target, *itertools.islice(remaining_memory, 2 * layers + 1)]
+            output, *weights = _layers(op, DECODE, number, inputs, 1 + layers)
             outputs.append(output)
-            weights.append(own_weights)
+            member_weights.append(weights)
         if self.architecture != "ensemble":
-            first, *others = weights[0]
-            return [outputs, first, others]
-        heads = _constant(op, np.array([1], "int64"))  # see `models.ensemble.joined_decoded`
-        means = [op.op("ReduceMean", [own[-1], heads], {"keepdims": 1}) for own in weights]
+            first_layer, *other_layers = member_weights[0]
+            return [outputs, first_layer, other_layers]
+        heads = _constant(op, np.array([1], "int64"))  # see `models.ensemble.combine_decoded`
+        means = [
+            op.op("ReduceMean", [weights[-1], heads], {"keepdims": 1}) for weights in member_weights
+        ]
         return [outputs, mean(op, means), []]
 
-    def _logits(self, op: tape.Tape, outputs: list[ir.Value]) -> Results:
-        numbered = enumerate(outputs)
-        return [[_layers(op, LOGITS, number, [output], 1)[0] for number, output in numbered]]
-
     def _unpacked(self, values: Iterable[ir.Value | None]) -> list[ir.Value | None]:
-        """Return values with those that packed ones stand for in their places."""
-        return [one for value in values for one in self.packed.get(value, [value])]
+        """Return values, with packed values replaced by the values that they stand for."""
+        unpacked = (self.packed.get(value, [value]) for value in values)
+        return list(itertools.chain.from_iterable(unpacked))
 
-    def _replace(
-        self,
-        node: ir.Node,
-        nodes: Sequence[ir.Node],
-        results: Results,
-    ) -> None:
-        """Insert nodes before a node, and results for its outputs: lists for packed ones."""
+    def _replace(self, node: ir.Node, nodes: Sequence[ir.Node], results: Results) -> None:
+        """Insert nodes before a node, and replace its outputs by results: lists for packed ones."""
         node.graph.insert_before(node, nodes)
         for old, new in zip(node.outputs, results, strict=True):
             if isinstance(new, list):
                 self.packed[old] = new
             else:
-                new.name, new.type, new.shape = old.name, old.type, old.shape
+                new.name = old.name
+                new.type = old.type
+                new.shape = old.shape
                 ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
         self.replaced.append(node)
 
@@ -268,15 +261,15 @@ def write_read_nodes(op: tape.Tape, members: Members, source: ir.Value) -> list[
     for number, member in enumerate(members):
         sizes = _layer_shapes(member)
         *layers, mask = _layers(op, READ, number, [source], len(sizes) + 1)
-        memory += map(_declared, layers, sizes)
-        memory.append(_declared(mask, (None, 1, 1, None)))
+        memory += map(_declare_float, layers, sizes)
+        memory.append(_declare_float(mask, (None, 1, 1, None)))
     return memory
 
 
 def write_step_nodes(
     op: tape.Tape,
     members: Members,
-    given: Sequence[ir.Value],
+    step_tensors: Sequence[ir.Value],
     cache: Iterable[ir.Value],
     memory: Iterable[ir.Value] = (),
     candidates: Sequence[ir.Value] = (),
@@ -286,27 +279,34 @@ def write_step_nodes(
     Args:
         op: writes operators.
         members: the configurations of the members.
-        given: the last tokens, their position, and the lineage.
+        step_tensors: the last tokens, their position, and the lineage.
         cache: the keys and values of all layers.
-        memory: the result of `write_read_nodes`; nothing without an encoder.
-        candidates: the tokens of a search with a shortlist, or nothing.
+        memory: the result of `write_read_nodes`; empty without an encoder.
+        candidates: the tokens of a search with a shortlist; empty without a shortlist.
 
     Returns:
         The logits and the attention of each member, and the longer cache.
     """
-    cache, memory = iter(cache), iter(memory)
+    remaining_cache = iter(cache)
+    remaining_memory = iter(memory)
     logits: list[ir.Value] = []
     attention: list[ir.Value] = []
-    grown: list[ir.Value] = []
+    next_cache: list[ir.Value] = []
     for number, member in enumerate(members):
         count = 2 * member.decoder_layers
-        own = [*itertools.islice(cache, count), *itertools.islice(memory, count + 1)]
-        inputs = [*given, *own, *candidates]
+        member_cache = itertools.islice(remaining_cache, count)
+        member_memory = itertools.islice(remaining_memory, count + 1)
+        inputs = [*step_tensors, *member_cache, *member_memory, *candidates]
         results = _layers(op, STEP, number, inputs, count + 2)
         logits.append(results[0])
         attention.append(results[1])
-        grown += results[2:]
-    return logits, attention, grown
+        next_cache += results[2:]
+    return logits, attention, next_cache
+
+
+def _write_logits_nodes(op: tape.Tape, outputs: list[ir.Value]) -> Results:
+    numbered = enumerate(outputs)
+    return [[_layers(op, LOGITS, number, [output], 1)[0] for number, output in numbered]]
 
 
 def mean(op: tape.Tape, values: Sequence[ir.Value]) -> ir.Value:
@@ -323,17 +323,14 @@ def _layer_shapes(member: Member) -> list[Shape]:
     return [(None, member.num_heads, None, width) for width in widths]
 
 
-def _declared(value: ir.Value, shape: Shape) -> ir.Value:
-    value.type, value.shape = ir.TensorType(ir.DataType.FLOAT), ir.Shape(shape)
+def _declare_float(value: ir.Value, shape: Shape) -> ir.Value:
+    value.type = ir.TensorType(ir.DataType.FLOAT)
+    value.shape = ir.Shape(shape)
     return value
 
 
 def _layers(
-    op: tape.Tape,
-    name: str,
-    member: int,
-    inputs: Sequence[ir.Value],
-    outputs: int,
+    op: tape.Tape, name: str, member: int, inputs: Sequence[ir.Value], outputs: int
 ) -> Sequence[ir.Value]:
     return op.op_multi_out(f"{name}_{member}", inputs, num_outputs=outputs, domain=DOMAIN)
 
@@ -342,6 +339,6 @@ def _constant(op: tape.Tape, array: np.ndarray) -> ir.Value:
     return op.op("Constant", [], {"value": ir.tensor(array)})
 
 
-def _set_all(values: MutableSequence[ir.Value], others: Sequence[ir.Value]) -> None:
+def _set_all(values: MutableSequence[ir.Value], new_values: Sequence[ir.Value]) -> None:
     values.clear()
-    values.extend(others)
+    values.extend(new_values)

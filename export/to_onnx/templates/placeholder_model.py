@@ -33,23 +33,23 @@ class Sizes(NamedTuple):
 
 
 class PlaceholderModel:
-    """The parts of a model that its TensorFlow functions use, without content.
+    """A model for tracing: it has the methods that TensorFlow functions use, but no layers.
 
     Its nodes are the following. A packed value is one tensor of float32 that stands for a list of
-    values of the same rank: see `expansion`, which replaces it by these.
+    values of the same rank. `expansion` replaces it by these values.
 
     - `Read`: from source (B, S) to the memory, packed: for each member the keys (B, H, S, K) and
       values (B, H, S, V) of each decoder layer, then the additive mask (B, 1, 1, S) of the source.
     - `Cache`: from the batch size B to the first cache, packed: the keys and values of each decoder
-      layer of each member, of no position.
+      layer of each member, without positions.
     - `Step`: from the last tokens (A, M) and their position (), lineage (A, 1, M, (t+1)*M), the
       cache, and the memory if the model has an encoder, for the A sentences whose search is not
-      finished; then tokens (n,) if the search has a shortlist. To logits (A, M, V) or, of these
-      tokens, (A, M, n), packed by member; attention (A, M, S); and the longer cache.
+      finished; then tokens (n,) if the search has a shortlist. To logits (A, M, V), or (A, M, n)
+      with a shortlist, packed by member; attention (A, M, S); and the longer cache.
     - `Decode`: from target ids (B, T), which begin with the start token, and the memory to the
-      decoder's output (B, T, D), packed by member; and attention weights, to the source
-      (B, H, T, S) or of a model without an encoder to the target (B, H, T, T): those of the first
-      layer, and packed those of all others.
+      decoder's output (B, T, D), packed by member; the attention weights of the first layer; and
+      the attention weights of all other layers, packed. The weights are to the source
+      (B, H, T, S), or to the target (B, H, T, T) in a model without an encoder.
     - `Logits`: from the decoder's output (B, T, D) to logits (B, T, V), both packed by member.
     - `Classify`, of a classifier: from ids (B, S) to logits (B, C).
 
@@ -63,19 +63,16 @@ class PlaceholderModel:
         self.has_source = has_source
 
     def start_search(
-        self,
-        source: Tensor,
-        use_cache: bool = True,
-        tokens: Tensor = None,
+        self, source: Tensor, use_cache: bool = True, tokens: Tensor = None
     ) -> Stepper:
         """Return the steps of a search; see `Transformer.start_search`."""
-        more = [] if tokens is None else [tokens]
+        candidates = [] if tokens is None else [tokens]
 
         def step(beams: Beams, cache: Tensor, memory: Sequence[Tensor]) -> Step:
             last = beams.ids[:, :, -1]
-            inputs = [last, beams.position, beams.lineage, cache, *memory, *more]
-            logits, attention, grown = _node(STEP, inputs, ranks=(3, 3, 4))
-            return Step(logits, grown, attention)
+            inputs = [last, beams.position, beams.lineage, cache, *memory, *candidates]
+            logits, attention, next_cache = _node(STEP, inputs, ranks=(3, 3, 4))
+            return Step(logits, next_cache, attention)
 
         return Stepper(step, lambda batch: _node(CACHE, [batch], [4])[0], self._memory(source))
 
@@ -100,8 +97,9 @@ class PlaceholderModel:
 
 def _node(name: str, inputs: Sequence[Tensor], ranks: Sequence[int]) -> list[Tensor]:
     # A Python function becomes an operator with any number of inputs and outputs.
-    dtypes, full_name = [tf.float32] * len(ranks), f"{DOMAIN}_{name}"
-    outputs = tf.numpy_function(_never_run, inputs, dtypes, stateful=False, name=full_name)
+    outputs = tf.numpy_function(
+        _never_run, inputs, [tf.float32] * len(ranks), stateful=False, name=f"{DOMAIN}_{name}"
+    )
     for output, rank in zip(outputs, ranks, strict=True):
         output.set_shape([None] * rank)
     return outputs

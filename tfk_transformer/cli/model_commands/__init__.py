@@ -1,5 +1,4 @@
 """The commands that make, convert and inspect models.
 
-Imports every folder of the library but the rest of `cli/`, of which it imports `arguments`, `main`
-and `progress`.
+Imports every folder of the library. Of `cli/`, imports only `arguments`, `main` and `progress`.
 """

@@ -70,17 +70,17 @@ def command(
     json_output: Json = False,
     quiet: Quiet = False,
     *,
-    given: dict[str, Any],
+    overrides: dict[str, Any],
 ) -> None:
     """Train a small student on the translations of teachers, and on the original pairs.
 
     For each training sentence, the student learns the hypothesis that is most like the given
     translation (sequence-level distillation, arXiv:1606.07947). OUT.distilled keeps these pairs.
     """
-    chosen = read_recipe(recipe, given)
+    student_recipe = read_recipe(recipe, overrides)
     if out is None:
         raise ValueError("--out: expected a folder for the bundle, got none.")
-    check_data(chosen, out, resume, None)
+    check_data(student_recipe, out, resume, None)
     use_onednn()  # a teacher may load TensorFlow
     models = [open_model(teacher) for teacher in teachers]
     load_backend()
@@ -90,7 +90,7 @@ def command(
     try:
         distill(
             models,
-            chosen,
+            student_recipe,
             out,
             beam_size=beam_size,
             resume=resume,

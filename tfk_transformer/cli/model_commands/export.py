@@ -166,14 +166,14 @@ def command(
         fitted.probes[0] if fitted.probes else None,
     )
     if json_output:
-        found = {
+        report = {
             "out": str(out),
             "files": files,
             "parity": figures,
             "run": run and shlex.join(run),
             "serving": added and str(added),
         }
-        print(json.dumps(found, indent=2))
+        print(json.dumps(report, indent=2))
         return
     for line in _summary(out, files, figures):
         console().print(line)
@@ -191,9 +191,7 @@ def command(
 def _summary(
     out: Path, files: Mapping[str, Mapping[str, Any]], figures: Mapping[str, Any]
 ) -> Iterator[str]:
-    """Yield what was written, what each file is for, and how closely the files agree with the Keras
-    model.
-    """
+    """Yield the files with their purposes, and how closely they agree with the Keras model."""
     yield f"{out}:"
     width = max(map(len, files))
     for name, file in files.items():
@@ -204,7 +202,7 @@ def _summary(
             f"{shortlist['for_a_source_token']} for each source token, learned from "
             f"{shortlist['learned_from_pairs']:,} pairs."
         )
-    for line in (*_agreements(figures), *_pages(figures)):
+    for line in _agreements(figures):
         yield f"Checked: {line}."
 
 
@@ -237,15 +235,11 @@ def _agreements(figures: Mapping[str, Any]) -> Iterator[str]:
             f"{family['family']}: the same log-probabilities within {difference:.1g} on "
             f"{family['sentences']} sentences"
         )
-
-
-def _pages(figures: Mapping[str, Any]) -> Iterator[str]:
-    """Yield how closely each web folder agrees with the Keras model in Node."""
     for name in (name for name in WEB_FORMAT_NAMES if name in figures):
-        checked = figures[name]["in_node"]
+        in_node = figures[name]["in_node"]
         yield (
-            f"{name}: run in Node on {checked['sentences']} sentences"
-            if checked
+            f"{name}: run in Node on {in_node['sentences']} sentences"
+            if in_node
             else f"{name}: not run in Node, which is not installed"
         )
 
@@ -257,7 +251,7 @@ def _check(
     node_modules: Path | None,
     shortlist: str | None,
 ) -> None:
-    """Refuse wrong arguments before TensorFlow is loaded, which takes seconds."""
+    """Refuse invalid arguments before TensorFlow is loaded, which takes seconds."""
     check_bundle(bundle)
     if unknown := sorted(set(formats or ()) - set(EXPORT_FORMATS)):
         raise ValueError(unknown_names("formats", unknown, EXPORT_FORMATS))
@@ -267,7 +261,7 @@ def _check(
 
     check_packages(formats or ())
     if shortlist is not None:
-        check_shortlist(formats, "encoder_decoder")  # that of the model is known later
+        check_shortlist(formats, "encoder_decoder")  # the family of the model is read later
         datasets.load(shortlist)
     if set(formats or ()) & set(WEB_FORMATS):
         find_packages(node_modules)
@@ -282,10 +276,10 @@ def _check_serving(
     formats: list[str] | None,
     shortlist: str | None,
 ) -> None:
-    """Refuse wrong arguments for TensorFlow Serving before the export, which takes longest."""
+    """Refuse invalid arguments for TensorFlow Serving before the export, the longest step."""
     if models is None:
-        given = {"--name": name, "--version": version, "--mounted": mounted}
-        if unused := [option for option, value in given.items() if value is not None]:
+        options = {"--name": name, "--version": version, "--mounted": mounted}
+        if unused := [option for option, value in options.items() if value is not None]:
             raise ValueError(
                 f"--serving: expected the folder of models with {', '.join(unused)}, got none; "
                 "add --serving MODELS."

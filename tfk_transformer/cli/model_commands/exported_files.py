@@ -1,4 +1,4 @@
-"""The files of an export: what each is for, and the command that runs them."""
+"""The files of an export: their purposes, and the command that runs them."""
 
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ PURPOSES = {
     file_names.WEB_INT8_FOLDER: "the same page; smaller and faster, with weights of 8 bits",
     file_names.PARITY_FILE: "how closely the files agree with the Keras model",
 }
-RUNNABLE = (  # by `translate` or `classify`, the best first
+RUNNABLE = (  # files for `translate` or `classify`, in order of preference
     file_names.TRANSLATE_FILE,
     file_names.with_profile(file_names.TRANSLATE_FILE, "int8"),
     file_names.CLASSIFY_FILE,
@@ -46,7 +46,9 @@ def describe_files(out: Path) -> dict[str, dict[str, Any]]:
 
 
 def run_line(out: Path, command: str, text: str | None) -> list[str] | None:
-    """Return the words of a command line that runs a file of an export, or None if no command does.
+    """Return the words of a command line that runs a file of an export, or None.
+
+    None means that no command runs any of the files.
 
     Args:
         out: the folder of the export.
@@ -54,11 +56,9 @@ def run_line(out: Path, command: str, text: str | None) -> list[str] | None:
         text: an input text, or None.
     """
     name = next((name for name in RUNNABLE if (out / name).exists()), None)
-    return (
-        None
-        if name is None
-        else ["tfk-transformer", command, str(out / name), *([text] if text else [])]
-    )
+    if name is None:
+        return None
+    return ["tfk-transformer", command, str(out / name), *([text] if text else [])]
 
 
 def _size(path: Path) -> int:
@@ -67,8 +67,9 @@ def _size(path: Path) -> int:
 
 
 def _purpose(name: str) -> str:
-    """Return what a file is for: `translate.int8.onnx` is a smaller `translate.onnx`, and `.data`
-    holds weights of a file.
+    """Return the purpose of a file.
+
+    `translate.int8.onnx` is a smaller `translate.onnx`, and NAME.data contains weights of NAME.
     """
     if name.endswith(".data"):
         return f"weights of {name.removesuffix('.data')}; keep both in one folder"

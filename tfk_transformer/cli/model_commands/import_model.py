@@ -125,7 +125,7 @@ def command(
 
 
 def _origin_lines(origin: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what users should know of the folder that a model came from."""
+    """Yield the lines that describe the folder that a model was imported from."""
     languages = (
         f", from {origin['source_language']} to {origin['target_language']}"
         if "source_language" in origin

@@ -36,14 +36,14 @@ def command(
     prepare(file)
     from tfk_transformer.export.inspection import inspect, tables
 
-    found = inspect(file)
+    description = inspect(file)
     if other is not None:
         prepare(other)
-        _print_differences(found, inspect(other), json_output)
+        _print_differences(description, inspect(other), json_output)
     elif json_output:
-        print(json.dumps(found, indent=2))
+        print(json.dumps(description, indent=2))
     else:
-        for table in tables(found):
+        for table in tables(description):
             console().print(table)
 
 
@@ -66,20 +66,22 @@ def _print_differences(first: Mapping[str, Any], second: Mapping[str, Any], as_j
 def differences(
     first: Mapping[str, Any], second: Mapping[str, Any]
 ) -> Iterator[tuple[str, tuple[Any, Any]]]:
-    """Yield the values that differ between two results of `inspect`, by a name such as
-    "config.model_dim"; None for a missing one.
+    """Yield the names and values that differ between two results of `inspect`.
+
+    A name is a path such as "config.model_dim". A missing value is None.
     """
     shared = set(first.get("signatures", ())) & set(second.get("signatures", ()))
-    flat = [dict(_flat(_comparable(found, shared))) for found in (first, second)]
+    flat = [dict(_flat(_comparable(description, shared))) for description in (first, second)]
     for name in {**flat[0], **flat[1]}:
         values = flat[0].get(name), flat[1].get(name)
         if values[0] != values[1]:
             yield name, values
 
 
-def _comparable(found: Mapping[str, Any], shared: set[str]) -> dict[str, Any]:
-    """Return a result of `inspect` without its path, and with texts for tensors, and for signatures
-    that the other one lacks.
+def _comparable(description: Mapping[str, Any], shared: set[str]) -> dict[str, Any]:
+    """Return a result of `inspect` in a form that can be compared.
+
+    The path is removed. Tensors, and signatures that are not shared, become texts.
     """
     signatures = {
         name: {
@@ -88,14 +90,14 @@ def _comparable(found: Mapping[str, Any], shared: set[str]) -> dict[str, Any]:
         }
         if name in shared
         else ", ".join(f"{len(tensors)} {side}" for side, tensors in sides.items())
-        for name, sides in found.get("signatures", {}).items()
+        for name, sides in description.get("signatures", {}).items()
     }
     rules = {
         name: {key: value for key, value in rule.items() if key != "description"}
-        for name, rule in (found.get("settings") or {}).items()
+        for name, rule in (description.get("settings") or {}).items()
     }
     return {
-        **{name: value for name, value in found.items() if name != "path"},
+        **{name: value for name, value in description.items() if name != "path"},
         "signatures": signatures,
         "settings": rules,
     }
@@ -103,18 +105,17 @@ def _comparable(found: Mapping[str, Any], shared: set[str]) -> dict[str, Any]:
 
 def _tensor(tensor: Mapping[str, Any]) -> str:
     shape = ", ".join("?" if size is None else str(size) for size in tensor["shape"])
-    return f"{tensor['dtype']} [{shape}]" + (
-        f", default {tensor['default']}" if "default" in tensor else ""
-    )
+    default = f", default {tensor['default']}" if "default" in tensor else ""
+    return f"{tensor['dtype']} [{shape}]{default}"
 
 
-def _flat(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the values of nested objects by their path."""
     for name, value in values.items():
         if isinstance(value, dict):
-            yield from _flat(value, f"{above}{name}.")
+            yield from _flat(value, f"{prefix}{name}.")
         else:
-            yield f"{above}{name}", value
+            yield f"{prefix}{name}", value
 
 
 def _readable(value: Any) -> str:

@@ -14,51 +14,53 @@ from tfk_transformer.training.recipe import Recipe
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
-# The field whose values are given one at a time: --option norm=post.
+# The field whose option sets one value at a time: --option norm=post.
 MODEL_OPTIONS = "options"
-FLAGS = {"start": "--from"}  # the other flags have the names of their fields
+FLAGS = {"start": "--from"}  # the other options have the names of their fields
 # The other values are numbers.
 METAVARS = {"data": "SPEC", "validation_data": "SPEC", "start": "BUNDLE", "profile": "FIRST LAST"}
 
 
 def with_recipe(command: Callable[..., None]) -> Callable[..., None]:
-    """Add an option for every field of `Recipe` to a command, which receives the given ones by name
-    in the argument `given`.
+    """Add an option for every field of `Recipe` to a command.
+
+    The argument `overrides` of the command receives the values of the options that are set, by the
+    name of the field.
     """
-    own = [p for p in inspect.signature(command).parameters.values() if p.name != "given"]
-    ours = [_parameter(name, field) for name, field in Recipe.model_fields.items()]
+    parameters = [
+        parameter
+        for parameter in inspect.signature(command).parameters.values()
+        if parameter.name != "overrides"
+    ]
+    parameters += [_parameter(name, field) for name, field in Recipe.model_fields.items()]
 
     @functools.wraps(command)
     def run(**values: Any) -> None:
-        given = {
-            name: value
-            for name in Recipe.model_fields
-            if (value := values.pop(name)) not in (None, [])
-        }
-        command(**values, given=given)
+        fields = {name: values.pop(name) for name in Recipe.model_fields}
+        overrides = {name: value for name, value in fields.items() if value not in (None, [])}
+        command(**values, overrides=overrides)
 
-    run.__signature__ = inspect.Signature([*own, *ours])  # type: ignore[attr-defined]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return run
 
 
-def read_recipe(file: Path | None, given: dict[str, Any]) -> Recipe:
+def read_recipe(file: Path | None, overrides: dict[str, Any]) -> Recipe:
     """Return the recipe that a TOML file and command-line options define together.
 
     Args:
         file: the TOML file, or None.
-        given: values by the name of the field. They override the file's.
+        overrides: values by the name of the field. They override the values of the file.
 
     Raises:
         ValueError: if a value is invalid or missing.
     """
     values = Recipe.read_values(file) if file else {}
-    named = dict(
-        named_value(text, "--option", "norm=post") for text in given.get(MODEL_OPTIONS, ())
+    options = dict(
+        named_value(text, "--option", "norm=post") for text in overrides.get(MODEL_OPTIONS, ())
     )
-    values |= {
-        **given,
-        **({MODEL_OPTIONS: {**values.get(MODEL_OPTIONS, {}), **named}} if named else {}),
-    }
+    if options:
+        overrides = {**overrides, MODEL_OPTIONS: {**values.get(MODEL_OPTIONS, {}), **options}}
+    values |= overrides
     if "data" not in values:
         raise ValueError(
             "--data: expected a spec of the training pairs, as in folder:DIR:de-en, got none; see "
@@ -68,9 +70,9 @@ def read_recipe(file: Path | None, given: dict[str, Any]) -> Recipe:
 
 
 def _parameter(name: str, field: "FieldInfo") -> inspect.Parameter:
-    """Return the option of a field; the value of an option that is not given is None."""
+    """Return the option of a field. Its default is None."""
     extra: Any = field.json_schema_extra
-    kind: Any = field.annotation
+    annotation: Any = field.annotation
     flag = FLAGS.get(name, f"--{name.replace('_', '-')}")
     texts: dict[str, Any] = {
         "help": _help(field),
@@ -83,42 +85,30 @@ def _parameter(name: str, field: "FieldInfo") -> inspect.Parameter:
             "(docs/seeds.md). May be repeated."
         )
         option = typer.Option("--option", metavar="NAME=VALUE", **texts | {"help": help})
-        kind = list[str]
-    elif kind is bool:
+        annotation = list[str]
+    elif annotation is bool:
         option = typer.Option(**texts)
-    elif get_origin(kind) is Literal:
-        # Other words are refused by the recipe, which names the field.
-        words = get_args(kind)
-        option, kind = (
-            typer.Option(flag, metavar="NAME", autocompletion=lambda: list(words), **texts),
-            str,
-        )
-    elif kind == tuple[str, ...]:
-        option, kind = (
-            typer.Option(
-                flag, metavar="NAME", **texts | {"help": f"{_help(field)} May be repeated."}
-            ),
-            list[str],
-        )
+    elif get_origin(annotation) is Literal:
+        words = get_args(annotation)
+        option = typer.Option(flag, metavar="NAME", autocompletion=lambda: list(words), **texts)
+        annotation = str  # the recipe refuses other words, with the name of the field
+    elif annotation == tuple[str, ...]:
+        texts["help"] += " May be repeated."
+        option = typer.Option(flag, metavar="NAME", **texts)
+        annotation = list[str]
     else:
-        option = typer.Option(flag, metavar=METAVARS.get(name) or _metavar(kind), **texts)
+        number = "N" if annotation is int or int in get_args(annotation) else "X"
+        option = typer.Option(flag, metavar=METAVARS.get(name, number), **texts)
     return inspect.Parameter(
         name,
         inspect.Parameter.KEYWORD_ONLY,
         default=None,
-        annotation=Annotated[kind | None, option],
+        annotation=Annotated[annotation | None, option],
     )
 
 
-def _metavar(kind: Any) -> str:
-    """Return N for an integer, and X for another number."""
-    return "N" if kind is int or int in get_args(kind) else "X"
-
-
 def _help(field: "FieldInfo") -> str:
-    """Return the description of a field as sentences: with the words that it takes, and its
-    default.
-    """
+    """Return the description of a field as sentences, with its allowed words and its default."""
     text = f"{(field.description or '')[0].upper()}{(field.description or '')[1:]}."
     if get_origin(field.annotation) is Literal:
         text += f" One of {', '.join(get_args(field.annotation))}."
@@ -131,7 +121,7 @@ def _help(field: "FieldInfo") -> str:
 
 
 def check_data(recipe: Recipe, out: Path, resume: bool, cache: Path | None) -> None:
-    """Refuse wrong data or a wrong folder before the backend is loaded, which takes seconds."""
+    """Refuse invalid data or folders before the backend is loaded, which takes seconds."""
     from tfk_transformer import datasets
 
     if not resume:

@@ -100,26 +100,26 @@ def command(
     json_output: Json = False,
     quiet: Quiet = False,
     *,
-    given: dict[str, Any],
+    overrides: dict[str, Any],
 ) -> None:
     """Train a model and write a bundle: configuration, tokenizers, weights and history.
 
     With --from, training continues from the weights of a bundle (fine-tuning): a trained model, or
     one that `import` made.
     """
-    chosen = read_recipe(recipe, given)
+    full_recipe = read_recipe(recipe, overrides)
     if print_config:
-        print(_adopted(chosen).to_toml(), end="")
+        print(_with_start(full_recipe).to_toml(), end="")
         return
     if out is None:
         raise ValueError("--out: expected a folder for the bundle, got none.")
-    check_data(chosen, out, resume, cache)
-    say, bar = printer(quiet, json_output), not (quiet or json_output)
+    check_data(full_recipe, out, resume, cache)
+    say = printer(quiet, json_output)
     if _run(
-        chosen,
+        full_recipe,
         out,
         say=say,
-        bar=bar,
+        bar=not (quiet or json_output),
         resume=resume,
         cache=cache,
         devices=devices,
@@ -129,8 +129,8 @@ def command(
         print_bundle(out, json_output, say)
 
 
-def _adopted(recipe: Recipe) -> Recipe:
-    """Return a recipe with the values that the bundle decides from which it starts."""
+def _with_start(recipe: Recipe) -> Recipe:
+    """Return a recipe with the values that its start, a bundle, determines."""
     if recipe.start is None:
         return recipe
     check_bundle(Path(recipe.start))
@@ -141,7 +141,7 @@ def _adopted(recipe: Recipe) -> Recipe:
 
 
 def _run(recipe: Recipe, out: Path, *, distributed: bool, **options: Any) -> bool:
-    """Train; return whether this process is the one that wrote the bundle."""
+    """Train a model, and return whether this process wrote the bundle."""
     load_backend()
     from tfk_transformer.training.distribution import is_first
     from tfk_transformer.training.trainer import train
@@ -152,14 +152,15 @@ def _run(recipe: Recipe, out: Path, *, distributed: bool, **options: Any) -> boo
         raise typer.Exit(130) from None
     except Exception as error:
         if distributed:
-            _leave_at_once(error)
+            _exit_immediately(error)
         raise
     return is_first()
 
 
-def _leave_at_once(error: Exception) -> None:
-    """End one of several processes without JAX's shutdown, which would wait for the others and then
-    abort.
+def _exit_immediately(error: Exception) -> None:
+    """End one of several processes without JAX's shutdown.
+
+    The shutdown would wait for the other processes, and then abort.
     """
     if isinstance(error, USER_ERRORS):
         print_error(error)

@@ -1,4 +1,4 @@
-"""The files of `tfk-transformer plot`: checked before any work, and written whole."""
+"""The output files of `tfk-transformer plot`: checks and atomic writes."""
 
 import warnings
 from collections.abc import Callable
@@ -7,9 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from tfk_transformer.atomic_write import written_whole
+from tfk_transformer.atomic_write import atomic_write
 
-PICTURES, PAGE = (".png", ".svg", ".pdf"), ".html"
+PICTURE_SUFFIXES = (".png", ".svg", ".pdf")
+PAGE_SUFFIX = ".html"
 
 Out = Annotated[
     Path,
@@ -24,19 +25,19 @@ Force = Annotated[bool, typer.Option("--force", help="Replace an --out that exis
 
 
 def check_picture(out: Path, force: bool, pages: bool = False) -> bool:
-    """Refuse a file of another kind, or one that exists, and return whether it is a page.
+    """Check the name of an output file, and return whether the file is an HTML page.
 
     Args:
         out: the file.
-        force: whether a file may be replaced.
-        pages: whether it may be an HTML page.
+        force: whether an existing file may be replaced.
+        pages: whether HTML pages are allowed.
 
     Raises:
-        ValueError: if the file is refused.
+        ValueError: if the suffix is not allowed, or the file must not be replaced.
     """
-    kinds = (*PICTURES, PAGE) if pages else PICTURES
-    if out.suffix.lower() not in kinds:
-        raise ValueError(f"--out: expected a file that ends in {', '.join(kinds)}, got {out}.")
+    suffixes = (*PICTURE_SUFFIXES, PAGE_SUFFIX) if pages else PICTURE_SUFFIXES
+    if out.suffix.lower() not in suffixes:
+        raise ValueError(f"--out: expected a file that ends in {', '.join(suffixes)}, got {out}.")
     if out.is_dir():
         raise ValueError(f"--out: expected a file, got the folder {out}; name a file in it.")
     if out.exists() and not force:
@@ -44,25 +45,25 @@ def check_picture(out: Path, force: bool, pages: bool = False) -> bool:
             f"--out: expected a new file, got {out}, which exists; give another name, or --force "
             "to replace it."
         )
-    return out.suffix.lower() == PAGE
+    return out.suffix.lower() == PAGE_SUFFIX
 
 
 def write_picture(draw: Callable[[], Any], out: Path) -> None:
-    """Draw a figure and write it. What matplotlib or a picture warns of is printed as a note to
-    standard error.
+    """Draw a figure, and write it to a file.
+
+    Warnings of matplotlib and of this library are printed as notes to standard error.
     """
-    with warnings.catch_warnings(record=True) as noticed:
+    with warnings.catch_warnings(record=True) as recorded:
         warnings.simplefilter("always", UserWarning)
         figure = draw()
-        with written_whole(out) as new:
+        with atomic_write(out) as new:
             figure.savefig(new, dpi=120)
-    for line in dict.fromkeys(
-        str(warning.message) for warning in noticed if warning.category is UserWarning
-    ):
-        typer.echo(f"note: {line}", err=True)
+    notes = [str(warning.message) for warning in recorded if warning.category is UserWarning]
+    for note in dict.fromkeys(notes):
+        typer.echo(f"note: {note}", err=True)
 
 
 def write_html(text: str, out: Path) -> None:
-    """Write an HTML page."""
-    with written_whole(out) as new:
+    """Write an HTML page to a file."""
+    with atomic_write(out) as new:
         new.write_text(text, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""`tfk-transformer plot`: a command for each kind of picture."""
+"""`tfk-transformer plot`: a command for each type of picture."""
 
 import json
 from enum import StrEnum
@@ -51,7 +51,7 @@ def _group() -> None:
 
 
 class AttentionType(StrEnum):
-    """A kind of attention."""
+    """The type of attention."""
 
     CROSS = "cross"
     ENCODER = "encoder"
@@ -59,7 +59,7 @@ class AttentionType(StrEnum):
 
 
 class PositionTable(StrEnum):
-    """A kind of positions that a table can be computed for."""
+    """A position encoding for which a table can be computed."""
 
     SINUSOIDAL = "sinusoidal"
     HALVES = "sinusoidal_halves"
@@ -67,7 +67,7 @@ class PositionTable(StrEnum):
 
 
 Text = Annotated[str, typer.Argument(metavar="TEXT", help="A sentence.")]
-Given = Annotated[
+TargetText = Annotated[
     str | None,
     typer.Option(
         "--translation",
@@ -82,10 +82,11 @@ def plot_attention(
     model: Model,
     text: Text,
     out: Out,
-    translation: Given = None,
-    kind: Annotated[
+    translation: TargetText = None,
+    attention_type: Annotated[
         AttentionType | None,
         typer.Option(
+            "--kind",
             metavar="KIND",
             help=(
                 "Attention from the decoder to the source (cross), or inside encoder or decoder. "
@@ -118,7 +119,7 @@ def plot_attention(
     attention to the source; a bundle also shows that inside of encoder and decoder.
     """
     page = check_picture(out, force, pages=True)
-    if page and (kind, layer, head, mean) != (None, None, None, False):
+    if page and (attention_type, layer, head, mean) != (None, None, None, False):
         raise ValueError(
             f"--out: expected a picture for --kind, --layer, --head and --mean, got {out}; a page "
             "has all of them."
@@ -127,17 +128,17 @@ def plot_attention(
     check_settings(model, settings)
     from tfk_transformer.plots import attention_of
 
-    found = attention_of(open_model(model), text, translation, **settings)
+    attention = attention_of(open_model(model), text, translation, **settings)
     if page:
         from tfk_transformer.plots import attention_page
 
-        write_html(attention_page(found), out)
+        write_html(attention_page(attention), out)
     else:
         from tfk_transformer.plots import attention_figure
 
-        write_picture(lambda: attention_figure(found, kind, layer, head, mean), out)
-    if found.missing:
-        typer.echo(f"note: {found.missing}", err=True)
+        write_picture(lambda: attention_figure(attention, attention_type, layer, head, mean), out)
+    if attention.missing:
+        typer.echo(f"note: {attention.missing}", err=True)
 
 
 @command.command("alignment")
@@ -207,13 +208,15 @@ def plot_schedule(
     check_picture(out, force)
     from tfk_transformer.training.recipe import Recipe
 
-    read = {path.stem: Recipe.read(path) for path in recipes}
-    lengths = {name: steps or _length(name, recipe) for name, recipe in read.items()}
+    by_name = {path.stem: Recipe.read(path) for path in recipes}
+    lengths = {name: steps or _length(name, recipe) for name, recipe in by_name.items()}
     load_backend()
     from tfk_transformer import plots
     from tfk_transformer.training import compilation
 
-    schedules = {name: compilation.schedule(recipe, lengths[name]) for name, recipe in read.items()}
+    schedules = {
+        name: compilation.schedule(recipe, lengths[name]) for name, recipe in by_name.items()
+    }
     write_picture(lambda: plots.learning_rates(schedules, max(lengths.values())), out)
 
 
@@ -236,9 +239,11 @@ def plot_positions(
     model: Annotated[
         Path | None, typer.Argument(metavar="BUNDLE", help="A bundle, whose positions are drawn.")
     ] = None,
-    kind: Annotated[
+    encoding: Annotated[
         PositionTable,
-        typer.Option(metavar="KIND", help=f"Without a bundle: {', '.join(PositionTable)}."),
+        typer.Option(
+            "--kind", metavar="KIND", help=f"Without a bundle: {', '.join(PositionTable)}."
+        ),
     ] = PositionTable.SINUSOIDAL,
     length: Annotated[int, typer.Option(metavar="N", min=1, help="The number of positions.")] = 100,
     model_dim: Annotated[
@@ -255,10 +260,8 @@ def plot_positions(
     from tfk_transformer.layers.position_encoding import position_table
 
     if model is None:
-        table, title = (
-            position_table(kind, length, model_dim),
-            f"{kind.value.replace('_', ' ')} positions",
-        )
+        table = position_table(encoding, length, model_dim)
+        title = f"{encoding.value.replace('_', ' ')} positions"
     else:
         table, title = plots.positions_of(_model_of(model), length)
     write_picture(lambda: plots.position_encodings(table, title=title), out)
@@ -280,5 +283,5 @@ def plot_model(
 
 
 def _model_of(bundle: Path) -> Any:
-    opened: Any = open_model(bundle)
-    return opened.model
+    pipeline: Any = open_model(bundle)
+    return pipeline.model

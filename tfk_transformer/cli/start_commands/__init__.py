@@ -1,4 +1,4 @@
-"""The commands of the first minutes: a project to start from, and a description of the machine.
+"""The commands to get started: a new project, and a description of the machine.
 
-Imports every folder of the library but the rest of `cli/`, of which it imports `arguments`.
+Imports every folder of the library. Of `cli/`, imports only `arguments`.
 """

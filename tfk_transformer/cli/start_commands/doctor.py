@@ -25,30 +25,30 @@ def command(
     The output has no user name, and the home folder is written as ~. The exit status is 1 if an
     installed part does not load.
     """
-    loads = packages.loaded_parts()
-    found: dict[str, Any] = {
+    loads = packages.load_parts()
+    report: dict[str, Any] = {
         "versions": packages.versions(),
         "extras": packages.extras(),
         "loads": loads,
         "machine": machine.describe_machine(),
     }
-    text = (
-        json.dumps(found, indent=2, ensure_ascii=False) if json_output else "\n".join(_lines(found))
+    lines = (
+        [json.dumps(report, indent=2, ensure_ascii=False)] if json_output else _text_lines(report)
     )
-    print(without_home(text))
+    print(without_home("\n".join(lines)))
     if any(result.startswith("fails") for result in loads.values()):
         sys.exit(1)
 
 
 def without_home(text: str, home: Path | None = None) -> str:
-    """Return a text in which the path of the home folder is ~."""
+    """Replace the path of the home folder in a text by ~."""
     path = str(home or Path.home()).rstrip("/")
     return text.replace(path, "~") if path else text
 
 
-def _lines(found: dict[str, dict[str, Any]]) -> list[str]:
+def _text_lines(report: dict[str, dict[str, Any]]) -> list[str]:
     lines: list[str] = []
-    for title, values in found.items():
+    for title, values in report.items():
         lines += ["", title] if lines else [title]
         width = max(map(len, values))
         lines += [f"  {name:{width}}  {value}" for name, value in values.items()]

@@ -8,15 +8,15 @@ from typing import Annotated
 
 import typer
 
-from tfk_transformer.atomic_write import written_whole
+from tfk_transformer.atomic_write import atomic_write
 from tfk_transformer.cli.arguments import check_new_folder, console
 from tfk_transformer.runtime_environment import with_install_line
 
 TEMPLATE = Path(__file__).with_name("template")
-SUFFIX = ".template"  # of files that are no part of this package
+SUFFIX = ".template"  # keeps tools from treating the templates as files of this package
 PROJECT_LANGUAGES = ("en", "de")
 NUMBERS = 1000  # from 0
-# Numbers with three digits; the others are the training data.
+# The number of three-digit numbers in each split. The other numbers are the training data.
 HELD_OUT_LINES = {"validation": 50, "test": 50}
 EXAMPLES = """
 tfk-transformer new numbers
@@ -36,7 +36,7 @@ def command(
     Replace the files in DIR/data by text pairs of your own.
     """
     check_new_folder(folder, "DIR")
-    with written_whole(folder) as new:
+    with atomic_write(folder) as new:
         new.mkdir()
         for file in sorted(TEMPLATE.iterdir()):
             shutil.copyfile(file, new / file.name.removesuffix(SUFFIX))
@@ -49,7 +49,7 @@ def command(
 
 
 def _write_data(folder: Path) -> None:
-    """Write the splits as `folder:DIR:en-de` reads them."""
+    """Write the splits in the layout that `folder:DIR:en-de` reads."""
     try:
         from tfk_transformer.datasets.numbers import spell
 

@@ -1,6 +1,4 @@
-"""The installed packages: versions, extras, and whether the parts with compiled code load, each
-tried in a process of its own.
-"""
+"""The installed packages: versions, extras, and whether the parts with compiled code load."""
 
 import importlib.metadata
 import importlib.util
@@ -14,38 +12,15 @@ from concurrent.futures import ThreadPoolExecutor
 import tfk_transformer
 
 SHOWN_PACKAGES = (
-    *(
-        "numpy",
-        "onnxruntime",
-        "onnxruntime-extensions",
-        "sentencepiece",
-        "pydantic",
-        "typer",
-        "rich",
-    ),
-    *(
-        "keras",
-        "tensorflow",
-        "tensorflow-text",
-        "onnx",
-        "onnxscript",
-        "onnx-ir",
-        "tf2onnx",
-        "jax",
-        "torch",
-        "ctranslate2",
-    ),
+    *("numpy", "onnxruntime", "onnxruntime-extensions", "sentencepiece", "pydantic", "typer"),
+    *("rich", "keras", "tensorflow", "tensorflow-text", "onnx", "onnxscript", "onnx-ir"),
+    *("tf2onnx", "jax", "torch", "ctranslate2"),
 )
-NOT_SHOWN = {
-    "bench",
-    "dev",
-    "docs",
-    "peers",
-    "cuda",
-}  # extras of this repository's developers; and GPUs, which TensorFlow lists if it works
-LOAD_SECONDS = 120  # in which a part must load
+# Extras for developers of this repository, and "cuda": TensorFlow lists GPUs if it works.
+HIDDEN_EXTRAS = {"bench", "dev", "docs", "peers", "cuda"}
+LOAD_SECONDS = 120  # time limit for loading a part
 
-# The package that must be installed, and a program that loads a part and prints what it found.
+# Of each part, the required package, and a program that loads the part and prints its devices.
 PACKAGE_PARTS: Mapping[str, tuple[str, str]] = {
     "onnxruntime": (
         "onnxruntime",
@@ -68,30 +43,27 @@ PACKAGE_PARTS: Mapping[str, tuple[str, str]] = {
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of this package, of Python, and of the packages that matter to it, as far
-    as they are installed.
-    """
+    """Return the versions of this package, of Python and of the installed SHOWN_PACKAGES."""
     python = (
         f"{platform.python_version()} ({platform.python_implementation()}, "
         f"{platform.python_compiler()})"
     )
-    own = {"tfk-transformer": tfk_transformer.__version__, "python": python}
-    return own | {name: version for name in SHOWN_PACKAGES if (version := _version(name))}
+    result = {"tfk-transformer": tfk_transformer.__version__, "python": python}
+    return result | {name: version for name in SHOWN_PACKAGES if (version := _version(name))}
 
 
 def extras() -> dict[str, str]:
-    """Return which extras of this package are installed, and what is missing of each of the
-    others.
-    """
+    """Return "installed" or the missing packages of each extra of this package."""
     needed: dict[str, list[str]] = {}
     for line in importlib.metadata.requires("tfk-transformer") or []:
-        name, extra = re.match(r"[\w.-]+", line), re.search(r"extra == ['\"]([\w-]+)['\"]", line)
+        name = re.match(r"[\w.-]+", line)
+        extra = re.search(r"extra == ['\"]([\w-]+)['\"]", line)
         if (
             name
             and extra
             and name[0] != "tfk-transformer"
-            and extra[1] not in NOT_SHOWN
-            and not _is_standard(line)
+            and extra[1] not in HIDDEN_EXTRAS
+            and not _is_for_other_platform(line)
         ):
             needed.setdefault(extra[1], []).append(name[0])
     missing = {
@@ -103,10 +75,8 @@ def extras() -> dict[str, str]:
     }
 
 
-def _is_standard(requirement: str) -> bool:
-    """Return whether a requirement is for older versions of Python than this one, or for other
-    systems.
-    """
+def _is_for_other_platform(requirement: str) -> bool:
+    """Return whether a requirement applies only to older versions of Python or other systems."""
     older = re.search(r'python_version < "3\.(\d+)"', requirement)
     return bool(older and sys.version_info[1] >= int(older[1])) or (
         sys.platform == "win32" and 'sys_platform != "win32"' in requirement
@@ -120,33 +90,28 @@ def _version(name: str) -> str | None:
         return None
 
 
-def loaded_parts() -> dict[str, str]:
-    """Load each part in a process of its own, so that one that crashes is reported as well.
+def load_parts() -> dict[str, str]:
+    """Load each part in a separate process, so that a part that crashes is also reported.
 
     Returns:
-        What each part found, "not installed", or "fails: " with the reason.
+        the output of the program of each part, "not installed", or "fails: " with the reason.
     """
     with ThreadPoolExecutor(len(PACKAGE_PARTS)) as threads:
-        return dict(
-            zip(
-                PACKAGE_PARTS,
-                threads.map(lambda part: _load(*part), PACKAGE_PARTS.values()),
-                strict=True,
-            )
-        )
+        results = threads.map(lambda part: _load(*part), PACKAGE_PARTS.values())
+        return dict(zip(PACKAGE_PARTS, results, strict=True))
 
 
 def _load(package: str, program: str) -> str:
     if importlib.util.find_spec(package) is None:
         return "not installed"
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-c", program], capture_output=True, text=True, timeout=LOAD_SECONDS
         )
     except subprocess.TimeoutExpired:
         return f"fails: no answer in {LOAD_SECONDS} seconds"
-    if done.returncode < 0:
-        return f"fails: ended by signal {-done.returncode}"
-    if done.returncode:
-        return f"fails: {(done.stderr.strip().splitlines() or ['no message'])[-1]}"
-    return done.stdout.strip()
+    if process.returncode < 0:
+        return f"fails: ended by signal {-process.returncode}"
+    if process.returncode:
+        return f"fails: {(process.stderr.strip().splitlines() or ['no message'])[-1]}"
+    return process.stdout.strip()

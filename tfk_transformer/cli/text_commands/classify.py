@@ -20,8 +20,8 @@ from tfk_transformer.cli.arguments import (
 from tfk_transformer.cli.progress import progress_bar
 from tfk_transformer.cli.text_lines import (
     classification_job,
-    given_texts,
-    hint_at_terminal,
+    input_lines,
+    print_terminal_hint,
     write_results,
 )
 from tfk_transformer.cli.text_output import check_output
@@ -67,10 +67,10 @@ def command(
     With `--json --on-error blank`, the place of a line that cannot be processed has a JSON object
     with the key `error`.
     """
-    texts = given_texts(text, input)
+    texts = input_lines(text, input)
     check_input_files(input=input)
     check_output(output, force)
-    hint_at_terminal(text, input)
+    print_terminal_hint(text, input)
     classifier = open_model(model)
     with progress_bar(input, output, 0, quiet or bool(text)) as progress:
         write_results(

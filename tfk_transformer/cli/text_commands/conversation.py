@@ -1,4 +1,4 @@
-"""`tfk-transformer translate` at a terminal: sentences are typed, and each is answered at once."""
+"""`tfk-transformer translate` at a terminal: the user types sentences and reads translations."""
 
 import contextlib
 import sys
@@ -18,10 +18,7 @@ HELP = (
     "them, :quit or Ctrl-D ends."
 )
 CHAT_COMMANDS = (":help", ":set", ":quit")
-ALWAYS_SHOWN = (
-    "beam_size",
-    "n_best",
-)  # settings that ":set" shows even if they have their defaults
+ALWAYS_SHOWN = ("beam_size", "n_best")  # settings that ":set" shows even with their defaults
 
 
 def is_interactive(text: list[str] | None, input: Path | None, output: Path | None) -> bool:
@@ -34,15 +31,15 @@ def is_interactive(text: list[str] | None, input: Path | None, output: Path | No
 def converse(
     translator: "TranslatorProtocol", settings: dict[str, Any], prefix: str | None, stream: bool
 ) -> None:
-    """Translate what is typed, line by line, until the end of the input.
+    """Translate the typed lines until the end of the input.
 
     Args:
         translator: the model.
-        settings: arguments of `translate`, which `:set` changes.
+        settings: arguments of `translate`. `:set` changes them.
         prefix: the forced beginning of every translation, or None.
         stream: whether to print each translation token by token.
     """
-    # Windows has no readline, and a console with a history of its own.
+    # Windows has no readline, and its console has a history.
     with contextlib.suppress(ImportError):
         import readline  # noqa: F401  # gives `input` its history and its keys
     print(HELP)
@@ -52,20 +49,22 @@ def converse(
             if line == ":quit":
                 return
             if line.startswith(":"):
-                settings = _obey(line, translator, settings)
+                settings = _run_command(line, translator, settings)
             elif line:
-                _answer(line, translator, settings, prefix, stream)
+                _print_translation(line, translator, settings, prefix, stream)
         except EOFError:  # Ctrl-D
             print()
             return
-        except KeyboardInterrupt:  # gives up the line, or its translation
+        except KeyboardInterrupt:  # cancels the line or its translation
             print()
         except ValueError as error:
             print_error(error)
 
 
-def _obey(line: str, translator: "TranslatorProtocol", settings: dict[str, Any]) -> dict[str, Any]:
-    """Run a line that begins with a colon, and return the settings that hold from now on.
+def _run_command(
+    line: str, translator: "TranslatorProtocol", settings: dict[str, Any]
+) -> dict[str, Any]:
+    """Run a line that begins with a colon, and return the new settings.
 
     Raises:
         ValueError: if the command is unknown, or the model refuses the setting.
@@ -74,13 +73,8 @@ def _obey(line: str, translator: "TranslatorProtocol", settings: dict[str, Any])
     if command == ":help":
         print(HELP)
     elif command == ":set" and not rest:
-        print(
-            " ".join(
-                f"{name}={value}"
-                for name, value in {**dict.fromkeys(ALWAYS_SHOWN, 1), **settings}.items()
-                if name != "glossary"
-            )
-        )
+        values = {**dict.fromkeys(ALWAYS_SHOWN, 1), **settings}
+        print(" ".join(f"{name}={values[name]}" for name in values if name != "glossary"))
     elif command == ":set":
         name, value = named_value(rest.strip(), ":set", ":set beam_size=4")
         changed = {**settings, name: value}
@@ -94,7 +88,7 @@ def _obey(line: str, translator: "TranslatorProtocol", settings: dict[str, Any])
     return settings
 
 
-def _answer(
+def _print_translation(
     text: str,
     translator: "TranslatorProtocol",
     settings: dict[str, Any],
@@ -109,7 +103,5 @@ def _answer(
     (translation,) = translator.translate([text], prefixes=[prefix] if prefix else None, **settings)
     several = len(translation.hypotheses) > 1
     for hypothesis in translation.hypotheses:
-        print(
-            f"{hypothesis.score:9.4f}  {hypothesis.text}" if several else hypothesis.text,
-            flush=True,
-        )
+        score = f"{hypothesis.score:9.4f}  " if several else ""
+        print(f"{score}{hypothesis.text}", flush=True)

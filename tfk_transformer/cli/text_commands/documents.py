@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tfk_transformer.atomic_write import written_whole
+from tfk_transformer.atomic_write import atomic_write
 from tfk_transformer.cli.arguments import OUTPUT, check_input_files, open_model
 
 FORMAT_BY_SUFFIX = {
@@ -89,38 +89,38 @@ def write_document(
             f"{', '.join(filter(None, FORMAT_BY_SUFFIX))}, got {file}."
         )
     mark, text = _read(file)
-    found = open_model(model).translate_document(
+    translation = open_model(model).translate_document(
         text, format, language=language or "en", lines=lines, **settings
     )
     if as_json:
-        sentences = [sentence._asdict() for sentence in found.sentences]
-        _write(
-            json.dumps({"text": found.text, "sentences": sentences}, ensure_ascii=False) + "\n",
-            output,
-        )
+        sentences = [sentence._asdict() for sentence in translation.sentences]
+        text = json.dumps({"text": translation.text, "sentences": sentences}, ensure_ascii=False)
+        _write(f"{text}\n", output)
     else:
-        _write(mark + found.text, output)
+        _write(mark + translation.text, output)
 
 
-def check_document(file: Path | None, language: str | None, lines: bool, **others: object) -> None:
-    """Refuse options that need --document without it, and options that do not go with it.
+def check_document(file: Path | None, language: str | None, lines: bool, **options: object) -> None:
+    """Refuse options that require --document, and options that cannot be combined with it.
 
     Raises:
-        ValueError: with the name of the first such option.
+        ValueError: if one of these options is set.
     """
     if file is None:
-        given: dict[str, object] = {"--language": language, "--lines": lines}
+        excluded: dict[str, object] = {"--language": language, "--lines": lines}
         problem = "expected --document FILE with it, got none"
     else:
-        given = {"TEXT" if name == "text" else f"--{name}": value for name, value in others.items()}
+        excluded = {
+            "TEXT" if name == "text" else f"--{name}": value for name, value in options.items()
+        }
         problem = "expected none with --document, got one"
-    for name, value in given.items():
+    for name, value in excluded.items():
         if value:
             raise ValueError(f"{name}: {problem}; leave it out.")
 
 
 def _read(file: Path) -> tuple[str, str]:
-    """Return the byte order mark of a file, or "", and its text."""
+    """Return the byte order mark of a file or "", and its text."""
     try:
         text = file.read_bytes().decode("utf-8")
     except UnicodeDecodeError as error:
@@ -136,5 +136,5 @@ def _write(text: str, output: Path | None) -> None:
     if output is None:
         typer.echo(text.encode("utf-8"), nl=False)
     else:
-        with written_whole(output) as new:
+        with atomic_write(output) as new:
             new.write_bytes(text.encode("utf-8"))

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -25,11 +25,6 @@ from tfk_transformer.cli.arguments import (
 from tfk_transformer.cli.progress import steps
 from tfk_transformer.cli.text_lines import write_lines
 from tfk_transformer.cli.text_output import check_output
-
-if TYPE_CHECKING:
-    from tfk_transformer.datasets import Report
-    from tfk_transformer.evaluation import Evaluation
-
 
 EXAMPLES = """
 tfk-transformer evaluate numbers --data numbers:en-de
@@ -79,23 +74,19 @@ def command(
         begin(f"open {model}")
         translator = open_model(model)
         begin(f"translate {len(pairs):,} sentences")
-        found, translations = evaluate(translator, pairs, **settings)
+        evaluation, translations = evaluate(translator, pairs, **settings)
     if output is not None:
         write_lines(translations, output)
     if json_output:
-        print(json.dumps({**found._asdict(), "dropped": report.dropped, **settings}, indent=2))
-    else:
-        _print_figures(found, report)
-
-
-def _print_figures(found: "Evaluation", report: "Report") -> None:
+        print(json.dumps({**evaluation._asdict(), "dropped": report.dropped, **settings}, indent=2))
+        return
     lines = [
         *report.lines(),
-        f"sentences    {found.sentences:,}",
-        f"BLEU         {found.bleu:.2f}  {found.bleu_signature}",
-        f"chrF         {found.chrf:.2f}  {found.chrf_signature}",
-        f"exact match  {found.exact_match:.1f} %",
-        f"speed        {found.sentences_per_second:.1f} sentences/s",
+        f"sentences    {evaluation.sentences:,}",
+        f"BLEU         {evaluation.bleu:.2f}  {evaluation.bleu_signature}",
+        f"chrF         {evaluation.chrf:.2f}  {evaluation.chrf_signature}",
+        f"exact match  {evaluation.exact_match:.1f} %",
+        f"speed        {evaluation.sentences_per_second:.1f} sentences/s",
     ]
     for line in lines:
         console().print(line)

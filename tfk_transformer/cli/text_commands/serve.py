@@ -18,9 +18,8 @@ from tfk_transformer.cli.arguments import (
 from tfk_transformer.runtime_environment import usable_processors
 
 API_KEY = "TFK_TRANSFORMER_API_KEY"  # the environment variable
-ADDRESS, LIMITS, BATCHES = "Address and access", "Limits", "Batches"  # panels of the help
-
-
+# Titles of groups of options in the help.
+ADDRESS, LIMITS, BATCHES = "Address and access", "Limits", "Batches"
 EXAMPLES = """
 tfk-transformer serve numbers-files/translate.onnx --port 8501
 # Reachable from other machines, for requests that carry the key in the file.
@@ -28,8 +27,8 @@ tfk-transformer serve numbers --host 0.0.0.0 --api-key-file key.txt
 """
 
 
-def _number(help: str, panel: str, metavar: str = "N", **more: Any) -> Any:
-    return typer.Option(metavar=metavar, help=help, rich_help_panel=panel, **more)
+def _number(help: str, panel: str, metavar: str = "N", **options: Any) -> Any:
+    return typer.Option(metavar=metavar, help=help, rich_help_panel=panel, **options)
 
 
 def command(
@@ -135,15 +134,17 @@ def command(
     The page /docs of the server describes all paths, and docs/serving.md the protocols. Requires
     the extra `serve`.
     """
+    from tfk_transformer.export.to_saved_model.serving import newest_version
     from tfk_transformer.server.settings import ServerSettings
 
     check_input_files(api_key_file=api_key_file)
     search = dict(named_value(text, "--setting", "length_penalty=1") for text in setting or [])
     search |= {} if beam_size is None else {"beam_size": beam_size}
     check_settings(model, search)
-    chosen = ServerSettings(
+    newest = newest_version(model)
+    settings = ServerSettings(
         name=name,
-        version=_version_of(model),
+        version=newest.name if newest else "1",
         source_language=source_language,
         target_language=target_language,
         search=search,
@@ -161,11 +162,7 @@ def command(
         drain_delay=drain_delay,
         api_key=_api_key(api_key_file),
     )
-    _serve(model, chosen, host, port, threads)
-
-
-def _serve(model: Path, settings: Any, host: str, port: int, threads: int | None) -> None:
-    # First: a missing package of [serve] is noticed before the model is loaded.
+    # Imported first, so that a missing package of [serve] is reported before the model is loaded.
     from tfk_transformer.server.running import serve
 
     prepare(model)
@@ -174,16 +171,6 @@ def _serve(model: Path, settings: Any, host: str, port: int, threads: int | None
     is_onnx = model.suffix == ".onnx"
     default = max(1, usable_processors() // settings.workers) if is_onnx else None
     serve(load(model, threads=threads or default), settings, host, port)
-
-
-def _version_of(model: Path) -> str:
-    """Return the number of a SavedModel's newest version in a folder of versions; "1" for every
-    other model.
-    """
-    from tfk_transformer.export.to_saved_model.serving import newest_version
-
-    newest = newest_version(model)
-    return newest.name if newest else "1"
 
 
 def _api_key(file: Path | None) -> Any:

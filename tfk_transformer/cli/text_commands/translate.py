@@ -34,9 +34,9 @@ from tfk_transformer.cli.text_commands.documents import (
 )
 from tfk_transformer.cli.text_lines import (
     check_stream,
-    given_texts,
-    hint_at_terminal,
+    input_lines,
     print_streams,
+    print_terminal_hint,
     translation_job,
     write_results,
 )
@@ -191,12 +191,12 @@ def command(
     if stream:
         check_stream(output, prefix)
     records = input_records(input, field, output_field)
-    texts = given_texts(text, input, records)
+    texts = input_lines(text, input, records)
     check_input_files(input=input)
     check_compression(input)
-    written = output_records(records, input, output)
-    check_hypotheses(settings, records, written)
-    _check_json(as_json, stream, written)
+    results = output_records(records, input, output)
+    check_hypotheses(settings, records, results)
+    _check_json(as_json, stream, results)
     if nothing_to_resume(input, output, resume, force):
         return
     check_settings(model, settings)
@@ -208,35 +208,35 @@ def command(
             "prefix": prefix,
             "field": field,
             "output_field": output_field,
+            "glossary": None if glossary is None else content_digest(glossary),
+            **({"json": True} if as_json else {}),
+            "records": type(results).__name__,
+            "on_error": on_error.value,
         }
-        run["glossary"] = None if glossary is None else content_digest(glossary)
-        run |= {"json": True} if as_json else {}
-        out = resumable_output(
-            output, resume, {**run, "records": type(written).__name__, "on_error": on_error.value}
-        )
+        out = resumable_output(output, resume, run)
     if not as_json and is_interactive(text, input, output):
         converse(open_model(model), {**settings, **terms}, prefix, stream)
         return
-    hint_at_terminal(text, input)
+    print_terminal_hint(text, input)
     translator = open_model(model)
     if stream:
         print_streams(translator, texts, settings, on_error)
         return
-    job = translation_job(translator, prefix, {**settings, **terms}, written, as_json)
+    job = translation_job(translator, prefix, {**settings, **terms}, results, as_json)
     done = out.done.lines if isinstance(out, OutputFile) else 0
     with progress_bar(input, output, done, quiet) as progress:
         write_results(job, texts, out, on_error, progress)
 
 
-def _check_json(as_json: bool, stream: bool, written: PlainTexts) -> None:
-    """Refuse --json where it has no place.
+def _check_json(as_json: bool, stream: bool, records: PlainTexts) -> None:
+    """Refuse --json with --stream, and with tables or JSON lines as input or output.
 
     Raises:
-        ValueError: with the reason.
+        ValueError: if --json is refused.
     """
     if as_json and stream:
         raise ValueError("--json: expected no --stream, which prints text; leave out either.")
-    if as_json and type(written) is not PlainTexts:
+    if as_json and type(records) is not PlainTexts:
         raise ValueError(
             "--json: expected an --input and an --output of plain lines, got records of .tsv or "
             ".jsonl; leave it out."
@@ -244,7 +244,7 @@ def _check_json(as_json: bool, stream: bool, written: PlainTexts) -> None:
 
 
 def _terms(glossary: Path | None, stream: bool) -> dict[str, Any]:
-    """Return the argument of `translate` for a glossary, if there is one."""
+    """Return the glossary as an argument of `translate`, or no arguments without a glossary."""
     if glossary is None:
         return {}
     if stream:

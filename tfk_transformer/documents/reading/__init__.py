@@ -1,4 +1,4 @@
-"""Documents of each format, read as items.
+"""Parse documents of each format into items.
 
 Imports `documents/items`, and the packages of the extra `documents`.
 """

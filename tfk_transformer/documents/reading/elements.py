@@ -1,4 +1,4 @@
-"""Beginnings and ends of inline elements, and which of them belong together."""
+"""Pair the starts and ends of inline elements."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -11,38 +11,35 @@ class Mark(NamedTuple):
 
     item: Item
     name: str = ""
-    is_sure: bool = False  # whether its partner is certainly there, as in Markdown's own elements
+    is_sure: bool = False  # whether it certainly has a partner, as Markdown's own elements do
 
 
-def paired(marks: Sequence[Mark]) -> list[Item]:
-    """Return the items, with a number for each pair of beginning and end. One without a partner, or
-    not well nested, is a point.
+def pair_elements(marks: Sequence[Mark]) -> list[Item]:
+    """Return the items, with a number for each pair of OPEN and CLOSE.
+
+    An OPEN or CLOSE without a partner, or one that is not nested correctly, becomes a point.
     """
     items = [mark.item for mark in marks]
-    waiting: list[int] = []
-    for number, mark in enumerate(marks):
-        if mark.item.kind is ItemType.OPEN:
-            waiting.append(number)
-        elif mark.item.kind is ItemType.CLOSE:
-            depth = next(
-                (depth for depth, n in enumerate(reversed(waiting)) if marks[n].name == mark.name),
-                len(waiting),
-            )
-            inner = waiting[len(waiting) - depth :]
-            if depth == len(waiting) or any(marks[n].is_sure for n in inner):
-                items[number] = _point(mark.item)
+    waiting: list[int] = []  # the indices of elements without an end so far
+    for index, mark in enumerate(marks):
+        if mark.item.type is ItemType.OPEN:
+            waiting.append(index)
+        elif mark.item.type is ItemType.CLOSE:
+            depth = len(waiting) - 1
+            while depth >= 0 and marks[waiting[depth]].name != mark.name:
+                depth -= 1
+            if depth < 0 or any(marks[inner].is_sure for inner in waiting[depth + 1 :]):
+                items[index] = _point(mark.item)
                 continue
-            del waiting[len(waiting) - depth :]
-            start = waiting.pop()
-            items[start], items[number] = (
-                items[start]._replace(pair=start),
-                mark.item._replace(pair=start),
-            )
+            start = waiting[depth]
+            del waiting[depth:]
+            items[start] = items[start]._replace(pair=start)
+            items[index] = mark.item._replace(pair=start)
     return [
-        _point(item) if item.kind in (ItemType.OPEN, ItemType.CLOSE) and item.pair < 0 else item
+        _point(item) if item.type in (ItemType.OPEN, ItemType.CLOSE) and item.pair < 0 else item
         for item in items
     ]
 
 
 def _point(item: Item) -> Item:
-    return item._replace(kind=ItemType.POINT, needs_text=False)
+    return item._replace(type=ItemType.POINT, needs_text=False)

@@ -1,11 +1,11 @@
-"""Documents read by their format."""
+"""Parse documents of all formats."""
 
 from tfk_transformer.documents.items import Document
-from tfk_transformer.documents.reading.text_reader import as_it_is, read_text
+from tfk_transformer.documents.reading.text_reader import escape_text, read_text
 
 
 def read(text: str, format: str, lines: bool = False) -> Document:
-    """Return a document that is read.
+    """Parse a document.
 
     Args:
         text: the document.
@@ -20,4 +20,4 @@ def read(text: str, format: str, lines: bool = False) -> Document:
         from tfk_transformer.documents.reading.html_reader import escape_html, read_html
 
         return Document(text, read_html(text), escape_html)
-    return Document(text, read_text(text, lines), as_it_is)
+    return Document(text, read_text(text, lines), escape_text)

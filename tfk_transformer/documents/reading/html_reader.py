@@ -1,109 +1,93 @@
-"""HTML to items, by the parser of the standard library, which tells where in the document each tag
-and text is.
-"""
+"""Parse HTML into items, by the positions that the parser of the standard library reports."""
 
 import html
 from html.parser import HTMLParser
 from typing import NamedTuple
 
 from tfk_transformer.documents.items import STAND_IN, Item, ItemType
-from tfk_transformer.documents.reading.elements import Mark, paired
+from tfk_transformer.documents.reading.elements import Mark, pair_elements
 
-INLINE = set(
+INLINE_TAGS = set(
     "a abbr acronym b bdi bdo big cite data del dfn em font i ins label mark nobr q rb rp rt ruby "
     "s small span strike strong sub sup "
     "time tt u".split()
 )
-VOID_INLINE_TAGS = {
-    "img",
-    "wbr",
-    "input",
-    "slot",
-}  # they have no text and stand inside of a sentence
-# Untouched, inside of a sentence.
-WORDS = {
-    "code",
-    "kbd",
-    "samp",
-    "var",
-    "math",
-    "svg",
-    "object",
-    "iframe",
-    "audio",
-    "video",
-    "canvas",
-}
-UNTOUCHED = {"script", "style", "pre", "textarea", "template", "noscript"}
+VOID_INLINE_TAGS = {"img", "wbr", "input", "slot"}  # without text, inside a sentence
+# Unchanged elements inside a sentence.
+WORD_TAGS = set("code kbd samp var math svg object iframe audio video canvas".split())
+UNTOUCHED_TAGS = {"script", "style", "pre", "textarea", "template", "noscript"}
 # Elements without an end.
-VOID = set("area base br col embed hr img input link meta param source track wbr".split())
+VOID_TAGS = set("area base br col embed hr img input link meta param source track wbr".split())
+# The item of an inline tag, by the type of its event.
+INLINE_ITEMS = {"start": ItemType.OPEN, "end": ItemType.CLOSE, "empty": ItemType.POINT}
 
 
 class ParserEvent(NamedTuple):
-    """What the parser found, from `start` to the next event."""
+    """An event of the parser. It extends to the start of the next event."""
 
-    kind: str  # "start", "end", "text", "entity", "other"
+    type: str  # "start", "end", "empty", "text", "entity", "comment" or "other"
     start: int
     data: str = ""  # the name of a tag, or the text
     is_untouched: bool = False
 
 
 class _Parser(HTMLParser):
-    """A parser that notes where everything is."""
+    """A parser that records its events with their positions."""
 
     def __init__(self, document: str) -> None:
         super().__init__(convert_charrefs=False)
         self.events: list[ParserEvent] = []
-        self._lines = [0]
+        self._line_starts = [0]
         for line in document.split("\n"):
-            self._lines.append(self._lines[-1] + len(line) + 1)
+            self._line_starts.append(self._line_starts[-1] + len(line) + 1)
         self.feed(document)
         self.close()
 
-    def _note(self, kind: str, data: str = "", is_untouched: bool = False) -> None:
+    def _record(self, type: str, data: str = "", is_untouched: bool = False) -> None:
         line, column = self.getpos()
-        self.events.append(ParserEvent(kind, self._lines[line - 1] + column, data, is_untouched))
+        start = self._line_starts[line - 1] + column
+        self.events.append(ParserEvent(type, start, data, is_untouched))
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        found = dict(attrs)
-        marked = (
-            found.get("translate") == "no" or "notranslate" in (found.get("class") or "").split()
-        )
-        self._note("start", tag, marked or tag in WORDS or tag in UNTOUCHED)
+        values = dict(attrs)
+        classes = (values.get("class") or "").split()
+        is_marked = values.get("translate") == "no" or "notranslate" in classes
+        is_untouched = is_marked or tag in WORD_TAGS | UNTOUCHED_TAGS
+        self._record("start", tag, is_untouched and tag not in VOID_TAGS)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self._note("empty", tag)
+        self._record("empty", tag)
 
     def handle_endtag(self, tag: str) -> None:
-        self._note("end", tag)
+        self._record("end", tag)
 
     def handle_data(self, data: str) -> None:
-        self._note("text", data)
+        self._record("text", data)
 
     def handle_entityref(self, name: str) -> None:
-        self._note("entity")
+        self._record("entity")
 
     def handle_charref(self, name: str) -> None:
-        self._note("entity")
+        self._record("entity")
 
     def handle_comment(self, data: str) -> None:
-        self._note("comment")
+        self._record("comment")
 
     def handle_decl(self, decl: str) -> None:
-        self._note("other")
+        self._record("other")
 
     def handle_pi(self, data: str) -> None:
-        self._note("other")
+        self._record("other")
 
     def unknown_decl(self, data: str) -> None:
-        self._note("other")
+        self._record("other")
 
 
 def read_html(document: str) -> list[Item]:
     """Return the items of an HTML document or fragment.
 
     Scripts, styles, preformatted text, code, and elements with `translate="no"` or the class
-    `notranslate` are no text.
+    `notranslate` stay unchanged.
     """
     events = _Parser(document).events
     ends = [event.start for event in events[1:]] + [len(document)]
@@ -111,58 +95,51 @@ def read_html(document: str) -> list[Item]:
     n = 0
     while n < len(events):
         event = events[n]
-        last = (
-            _last_of(events, n)
-            if event.kind == "start" and event.is_untouched and event.data not in VOID
-            else n
-        )
-        if last > n:
-            kind = ItemType.BREAK if event.data not in INLINE | WORDS else ItemType.POINT
-            marks.append(
-                Mark(
-                    Item(kind, event.start, ends[last], STAND_IN if kind is ItemType.POINT else "")
-                )
-            )
-        else:
+        last = _last_event(events, n) if event.is_untouched else n
+        if last == n:
             marks.append(_mark(event, document[event.start : ends[n]], ends[n]))
+        elif event.data in INLINE_TAGS | WORD_TAGS:
+            marks.append(Mark(Item(ItemType.POINT, event.start, ends[last], STAND_IN)))
+        else:
+            marks.append(Mark(Item(ItemType.BREAK, event.start, ends[last])))
         n = last + 1
-    return paired(marks)
+    return pair_elements(marks)
 
 
-def _last_of(events: list[ParserEvent], first: int) -> int:
-    """Return the number of the event that ends the element that begins with event `first`.
+def _last_event(events: list[ParserEvent], first: int) -> int:
+    """Return the index of the event that ends the element that begins with event `first`.
 
-    If none does: of a script or the like the document's last event, else `first`.
+    If the element has no end, a tag of `UNTOUCHED_TAGS` extends to the end of the document. For any
+    other tag, `first` is returned.
     """
     depth = 0
     for n in range(first, len(events)):
         if events[n].data == events[first].data:
-            depth += (events[n].kind == "start") - (events[n].kind == "end")
+            depth += (events[n].type == "start") - (events[n].type == "end")
             if not depth:
                 return n
-    return len(events) - 1 if events[first].data in UNTOUCHED else first
+    return len(events) - 1 if events[first].data in UNTOUCHED_TAGS else first
 
 
 def _mark(event: ParserEvent, raw: str, end: int) -> Mark:
-    """Return what an event is to a translation."""
-    if event.kind == "text":
+    """Return the item of an event.
+
+    Args:
+        event: the event.
+        raw: its characters in the document.
+        end: the end of the event.
+    """
+    if event.type == "text":
         return Mark(Item(ItemType.TEXT, event.start, end, event.data))
-    if event.kind == "entity":
+    if event.type == "entity":
         return Mark(Item(ItemType.TEXT, event.start, end, html.unescape(raw)))
-    if (
-        event.kind == "comment"
-        or event.data in VOID_INLINE_TAGS
-        or (event.kind == "empty" and event.data in INLINE)
-    ):
+    if event.type == "comment" or event.data in VOID_INLINE_TAGS:
         return Mark(Item(ItemType.POINT, event.start, end))
-    if event.data in INLINE and event.kind in ("start", "end"):
-        return Mark(
-            Item(ItemType.OPEN if event.kind == "start" else ItemType.CLOSE, event.start, end),
-            event.data,
-        )
+    if event.data in INLINE_TAGS:
+        return Mark(Item(INLINE_ITEMS[event.type], event.start, end), event.data)
     return Mark(Item(ItemType.BREAK, event.start, end))
 
 
 def escape_html(text: str, following: str = "") -> str:
-    """Return what stands for a text in HTML, whatever markup follows."""
+    """Return a text as HTML. The markup that follows makes no difference."""
     return html.escape(text, quote=False)

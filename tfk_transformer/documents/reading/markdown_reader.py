@@ -1,6 +1,4 @@
-"""Markdown to items: blocks by markdown-it-py, and the places of their content in the document's
-lines.
-"""
+"""Parse Markdown into items. markdown-it-py parses the blocks; positions come from their lines."""
 
 import itertools
 import re
@@ -10,68 +8,72 @@ from typing import Any
 from markdown_it.token import Token
 
 from tfk_transformer.documents.items import Item, ItemType
-from tfk_transformer.documents.reading.inline_markdown import parser, read_inline
+from tfk_transformer.documents.reading.inline_markdown import markdown_parser, read_inline
 
 MARKDOWN_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|$)")  # the line ends of CommonMark
 SPECIAL = re.compile(r"[\\`*\[\]<|]|(?<!\w)_|_(?!\w)|~~|&(?=#?\w+;)")
-# What begins a heading, a quotation or a list item where a line begins.
-BLOCK_START = re.compile(r"(#+|>|[+=-]+|\d+[.)])(?=\s|$)")
+# At the start of a text: the marker of a heading, a quotation or a list item.
+BLOCK_START = re.compile(r"\A(#+|>|[+=-]+|\d+[.)])(?=\s|$)")
 
 
 def read_markdown(document: str) -> list[Item]:
-    """Return the items of a Markdown document: the text of its paragraphs, headings, list items and
-    tables.
+    """Return the items of a Markdown document.
+
+    They are the text of its paragraphs, headings, list items and tables.
     """
-    md = parser()
+    md = markdown_parser()
     env: dict[str, Any] = {}
-    lines = [(found.start(), found[0]) for found in MARKDOWN_LINE.finditer(document)]
+    lines = [(match.start(), match[0]) for match in MARKDOWN_LINE.finditer(document)]
     done = [0] * len(lines)  # the characters of each line that are read
     items: list[Item] = []
     for holder, token in itertools.pairwise(md.parse(document, env)):
-        if token.type == "inline" and token.map and (places := _places(token, holder, lines, done)):
-            items += [
-                *(_moved(item, places) for item in read_inline(md, token.content, env)),
-                Item(ItemType.BREAK, places[-1], places[-1]),
-            ]
+        if token.type != "inline" or not token.map:
+            continue
+        positions = _positions(token, holder, lines, done)
+        if positions:
+            items += (_move(item, positions) for item in read_inline(md, token.content, env))
+            items.append(Item(ItemType.BREAK, positions[-1], positions[-1]))
     return items
 
 
-def _places(
+def _positions(
     token: Token, holder: Token, lines: Sequence[tuple[int, str]], done: list[int]
-) -> list[int] | None:
-    """Return the place in the document of each character of a token's content and of its end, or
-    None if one cannot be found.
+) -> list[int]:
+    """Return the position in the document of each character of a token's content and of its end.
 
     Args:
         token: the token.
-        holder: the one before it, which begins the paragraph, the heading or the cell.
-        lines: the place and the text of each line of the document.
+        holder: the token before it, which begins the paragraph, the heading or the cell.
+        lines: the position and the text of each line of the document.
         done: the characters of each line that are read; changed.
+
+    Returns:
+        The positions, or an empty list if a line of the content is not in the document.
     """
-    places: list[int] = []
+    positions: list[int] = []
     for number, content in enumerate(token.content.split("\n"), (token.map or [0])[0]):
-        start, line = lines[number]
-        bare = content.strip()
-        found = _found(bare, line, holder, done[number])
-        if not found:
-            return None
-        first = start + found[0] - (len(content) - len(content.lstrip()))
-        places += [*range(first, start + found[0]), *(start + place for place in found)]
-        places += range(places[-1] + 1, places[-1] + 2 + len(content) - len(content.rstrip()))
-        done[number] = found[-1] + 1
-    return places
+        line_start, line = lines[number]
+        columns = _columns(content.strip(), line, holder, done[number])
+        if not columns:
+            return []
+        start = line_start + columns[0]
+        positions += range(start - (len(content) - len(content.lstrip())), start)
+        positions += (line_start + column for column in columns)
+        end = positions[-1] + 1
+        positions += range(end, end + 1 + len(content) - len(content.rstrip()))
+        done[number] = columns[-1] + 1
+    return positions
 
 
-def _found(content: str, line: str, holder: Token, done: int) -> list[int]:
-    """Return the place of each character of some content in its line; none if the content is not
-    there.
+def _columns(content: str, line: str, holder: Token, done: int) -> list[int]:
+    """Return the column in a line of each character of some content.
+
+    The list is empty if the content is not in the line.
     """
     if holder.type in ("th_open", "td_open"):
-        pattern = "".join(
-            r"(\\?\|)" if character == "|" else f"({re.escape(character)})" for character in content
-        )
-        found = re.compile(pattern).search(line, done)
-        return [found.end(n + 1) - 1 for n in range(len(content))] if found else []
+        groups = (r"(\\?\|)" if c == "|" else f"({re.escape(c)})" for c in content)
+        match = re.compile("".join(groups)).search(line, done)
+        return [match.end(n + 1) - 1 for n in range(len(content))] if match else []
     if holder.type == "heading_open" and holder.markup.startswith("#"):
         start = line.find(content, line.find("#") + len(holder.markup))
     else:
@@ -80,18 +82,20 @@ def _found(content: str, line: str, holder: Token, done: int) -> list[int]:
     return [*range(start, start + len(content))] if start >= 0 else []
 
 
-def _moved(item: Item, places: Sequence[int]) -> Item:
-    """Return an item whose places are those in the document instead of those in the content."""
-    end = places[item.end - 1] + 1 if item.end > item.start else places[item.start]
-    return item._replace(start=places[item.start], end=end)
+def _move(item: Item, positions: Sequence[int]) -> Item:
+    """Return an item with positions in the document instead of positions in the content."""
+    end = positions[item.end - 1] + 1 if item.end > item.start else positions[item.start]
+    return item._replace(start=positions[item.start], end=end)
 
 
 def escape_markdown(text: str, following: str = "") -> str:
-    """Return what stands for a text in Markdown: no character of it is markup, whatever markup
-    follows.
+    """Return a text as Markdown, with all of its characters that would be markup escaped.
+
+    Args:
+        text: the text.
+        following: the markup that follows it.
     """
-    found = SPECIAL.sub(lambda match: "".join(f"\\{character}" for character in match[0]), text)
-    if found.endswith("!") and following.startswith("["):
-        found = f"{found[:-1]}\\!"
-    start = BLOCK_START.match(found)
-    return found if start is None else f"{found[: start.end() - 1]}\\{found[start.end() - 1 :]}"
+    escaped = SPECIAL.sub(lambda match: "".join(f"\\{character}" for character in match[0]), text)
+    if escaped.endswith("!") and following.startswith("["):
+        escaped = f"{escaped[:-1]}\\!"
+    return BLOCK_START.sub(lambda match: f"{match[0][:-1]}\\{match[0][-1]}", escaped)

@@ -1,4 +1,4 @@
-"""Plain text to items."""
+"""Parse plain text into items."""
 
 import re
 
@@ -9,13 +9,16 @@ LINE_END = re.compile(r"\n")
 
 
 def read_text(document: str, lines: bool = False) -> list[Item]:
-    """Return the items of a plain text, whose paragraphs end at blank lines.
+    """Return the items of a plain text.
+
+    Paragraphs end at blank lines.
 
     Args:
         document: the text.
         lines: whether each line is a paragraph.
     """
-    items, done = [], 0
+    items = []
+    done = 0
     for end in (LINE_END if lines else BLANK_LINES).finditer(document):
         items += [
             Item(ItemType.TEXT, done, end.start(), document[done : end.start()]),
@@ -25,6 +28,6 @@ def read_text(document: str, lines: bool = False) -> list[Item]:
     return [*items, Item(ItemType.TEXT, done, len(document), document[done:])]
 
 
-def as_it_is(text: str, following: str = "") -> str:
-    """Return the text: plain text has no markup."""
+def escape_text(text: str, following: str = "") -> str:
+    """Return the text unchanged: plain text has no markup."""
     return text

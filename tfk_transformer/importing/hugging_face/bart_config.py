@@ -1,6 +1,4 @@
-"""What the configurations of BART's descendants in Hugging Face's layout have in common, MarianMT
-among them.
-"""
+"""The common configuration of BART and its descendants in Hugging Face's layout."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal, Self
@@ -10,12 +8,12 @@ from pydantic import ConfigDict, model_validator
 from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.config.record import Record
 
-BART_ACTIVATIONS = {"swish": "silu"}  # the others have the same names
+BART_ACTIVATIONS = {"swish": "silu"}  # other activations have the same name here
 BART_EPSILON = 1e-5  # of every layer norm
 
 
 class BartConfig(Record):
-    """The values of a config.json on which results depend. Others are ignored."""
+    """The values of a config.json on which results depend. Other values are ignored."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -44,24 +42,21 @@ class BartConfig(Record):
         return self
 
     def _equal_values(self) -> Sequence[tuple[str, str]]:
-        """Return pairs of values that must be equal. The second of a pair may be None."""
+        """Return pairs of fields that must be equal. The second value of a pair may be None."""
         return [
             ("encoder_attention_heads", "decoder_attention_heads"),
             ("encoder_ffn_dim", "decoder_ffn_dim"),
         ]
 
     def _problems(self) -> Iterable[str]:
-        for one, other in self._equal_values():
-            if getattr(self, other) not in (None, getattr(self, one)):
-                yield (
-                    f"{other}: expected {getattr(self, one)}, the value of {one}, got "
-                    f"{getattr(self, other)}"
-                )
+        for name, equal_name in self._equal_values():
+            value = getattr(self, name)
+            equal_value = getattr(self, equal_name)
+            if equal_value not in (None, value):
+                yield f"{equal_name}: expected {value}, the value of {name}, got {equal_value}"
 
     def common_options(self) -> dict[str, Any]:
-        """Return the options of a `TransformerConfig` that follow from these values in every
-        family.
-        """
+        """Return the `TransformerConfig` options that all families derive from these values."""
         return {
             "model_dim": self.d_model,
             "num_heads": self.encoder_attention_heads,
@@ -82,17 +77,18 @@ class BartConfig(Record):
 
 
 def common_values(config: TransformerConfig) -> dict[str, Any]:
-    """Return the values of a config.json that follow from a `Transformer` in every family; the
-    reverse of `common_options`.
+    """Return the values of a config.json that all families derive from a `TransformerConfig`.
+
+    This is the reverse of `common_options`.
     """
-    names = {ours: theirs for theirs, ours in BART_ACTIVATIONS.items()}
+    activations = {ours: theirs for theirs, ours in BART_ACTIVATIONS.items()}
     return {
         "d_model": config.model_dim,
         "encoder_layers": config.encoder_layers,
         "decoder_layers": config.decoder_layers,
         **{f"{stack}_attention_heads": config.num_heads for stack in ("encoder", "decoder")},
         **{f"{stack}_ffn_dim": config.ff_width for stack in ("encoder", "decoder")},
-        "activation_function": names.get(config.ff_activation, config.ff_activation),
+        "activation_function": activations.get(config.ff_activation, config.ff_activation),
         "scale_embedding": config.scale_embeddings,
         "dropout": config.dropout,
         "attention_dropout": config.attention_dropout,

@@ -1,7 +1,6 @@
-"""The names and shapes that the layers of BART and its descendants have in Hugging Face's files,
-MarianMT among them.
-"""
+"""Names and shapes of the layers of BART and its descendants in Hugging Face's files."""
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
@@ -13,84 +12,84 @@ from tfk_transformer.importing.vocabulary import Vocabulary
 from tfk_transformer.models.base import array_problems
 from tfk_transformer.pipelines.weights import check_sizes
 
-# The table of both sides, and that of the projection.
-SHARED, OUTPUT = "model.shared.weight", "lm_head.weight"
-SOURCE, TARGET = "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"
-BIAS = "final_logits_bias"
-# The attentions of a layer: the family's name, and this project's names of the attention and of its
-# residual connection.
-ENCODER_PARTS = {"self_attn": ("attention", "attention_residual")}
-DECODER_PARTS = {
-    "self_attn": ("self_attention", "self_residual"),
-    "encoder_attn": ("cross_attention", "cross_residual"),
+SHARED_TABLE = "model.shared.weight"  # of both sides
+SOURCE_TABLE = "model.encoder.embed_tokens.weight"
+TARGET_TABLE = "model.decoder.embed_tokens.weight"
+OUTPUT_TABLE = "lm_head.weight"
+LOGITS_BIAS = "final_logits_bias"
+# The attention sublayers of a layer, by the family's name: this project's names of the attention
+# and of the residual connection.
+BART_PARTS = {
+    "encoder": {"self_attn": ("attention", "attention_residual")},
+    "decoder": {
+        "self_attn": ("self_attention", "self_residual"),
+        "encoder_attn": ("cross_attention", "cross_residual"),
+    },
 }
 PROJECTIONS = {"query": "q_proj", "key": "k_proj", "value": "v_proj"}
 
 
 class Array(NamedTuple):
-    """An array of a file, what this project makes of it, and what makes the array of that again."""
+    """An array in a file of weights, and its conversion to this project's layout and back."""
 
     name: str
     shape: tuple[int, ...]
-    convert: Callable[[np.ndarray], np.ndarray] = np.asarray
-    restore: Callable[[np.ndarray], np.ndarray] = np.asarray
+    convert: Callable[[np.ndarray], np.ndarray] = np.asarray  # from the file's layout
+    restore: Callable[[np.ndarray], np.ndarray] = np.asarray  # to the file's layout
 
 
 def layers_of(file: Arrays, config: TransformerConfig) -> dict[str, Array]:
-    """Return the arrays of all layers in a file, see `layer_arrays`.
+    """Return the arrays of all layers in a file; see `layer_arrays`.
 
     Raises:
-        ValueError: if the configuration has more layers or larger ones than the file, before they
-            are counted out.
+        ValueError: if the configuration has more or larger layers than the file. This is checked
+            before the arrays are listed.
     """
     check_sizes(config, file.shapes, file.path)
     return layer_arrays(config)
 
 
 def layer_arrays(config: TransformerConfig) -> dict[str, Array]:
-    """Return the arrays of all layers by the names that they have in a `Transformer`."""
-    stacks = (
-        ("encoder", config.encoder_layers, ENCODER_PARTS),
-        ("decoder", config.decoder_layers, DECODER_PARTS),
-    )
-    return {
-        f"{stack}/layer_{i}/{name}": array._replace(name=f"model.{stack}.layers.{i}.{array.name}")
-        for stack, count, parts in stacks
-        for i in range(count)
-        for name, array in _layer(config, parts)
-    }
+    """Return the arrays of all layers by their names in a `Transformer`."""
+    encoder = (_layer(config, "encoder", i) for i in range(config.encoder_layers))
+    decoder = (_layer(config, "decoder", i) for i in range(config.decoder_layers))
+    return dict(itertools.chain(*encoder, *decoder))
 
 
-def _layer(
-    config: TransformerConfig, parts: dict[str, tuple[str, str]]
-) -> Iterator[tuple[str, Array]]:
-    for theirs, (attention, residual) in parts.items():
-        yield from _attention(config, attention, theirs)
-        yield from norm_arrays(config, f"{residual}/norm", f"{theirs}_layer_norm")
-    yield from _dense("feed_forward/inner", "fc1", config.model_dim, config.ff_width)
-    yield from _dense("feed_forward/outer", "fc2", config.ff_width, config.model_dim)
-    yield from norm_arrays(config, "ff_residual/norm", "final_layer_norm")
+def _layer(config: TransformerConfig, stack: str, index: int) -> Iterator[tuple[str, Array]]:
+    ours = f"{stack}/layer_{index}"
+    theirs = f"model.{stack}.layers.{index}"
+    for name, (attention, residual) in BART_PARTS[stack].items():
+        yield from _attention(config, f"{ours}/{attention}", f"{theirs}.{name}")
+        yield from norm_arrays(config, f"{ours}/{residual}/norm", f"{theirs}.{name}_layer_norm")
+    dense = f"{ours}/feed_forward"
+    yield from _dense(f"{dense}/inner", f"{theirs}.fc1", config.model_dim, config.ff_width)
+    yield from _dense(f"{dense}/outer", f"{theirs}.fc2", config.ff_width, config.model_dim)
+    yield from norm_arrays(config, f"{ours}/ff_residual/norm", f"{theirs}.final_layer_norm")
 
 
 def _attention(config: TransformerConfig, ours: str, theirs: str) -> Iterator[tuple[str, Array]]:
-    width = config.model_dim
-    heads = (config.num_heads, config.query_width)  # H, K; H * K = D
+    width = config.model_dim  # D = H * K
+    heads = (config.num_heads, config.query_width)  # H, K
 
-    def split(weight: np.ndarray) -> np.ndarray:  # (H*K, D) -> (H, D, K)
+    def split_heads(weight: np.ndarray) -> np.ndarray:  # (H*K, D) -> (H, D, K)
         return weight.reshape(*heads, width).transpose(0, 2, 1)
 
-    def joined(weight: np.ndarray) -> np.ndarray:  # (H, D, K) -> (H*K, D)
+    def combine_heads(weight: np.ndarray) -> np.ndarray:  # (H, D, K) -> (H*K, D)
         return weight.transpose(0, 2, 1).reshape(width, width)
 
     for role, name in PROJECTIONS.items():
-        yield f"{ours}/{role}", Array(f"{theirs}.{name}.weight", (width, width), split, joined)
-        # (H*K,) -> (H, 1, K) and back
+        yield (
+            f"{ours}/{role}",
+            Array(f"{theirs}.{name}.weight", (width, width), split_heads, combine_heads),
+        )
         yield (
             f"{ours}/{role}_bias",
+            # (H*K,) -> (H, 1, K) and back
             Array(
                 f"{theirs}.{name}.bias",
                 (width,),
-                lambda b: b.reshape(heads[0], 1, heads[1]),
+                lambda bias: bias.reshape(heads[0], 1, heads[1]),
                 np.ravel,
             ),
         )
@@ -107,15 +106,50 @@ def _dense(ours: str, theirs: str, inputs: int, outputs: int) -> Iterator[tuple[
 
 
 def norm_arrays(config: TransformerConfig, ours: str, theirs: str) -> Iterator[tuple[str, Array]]:
-    """Yield the arrays of a layer norm by the names that they have in a `Transformer`."""
+    """Yield the arrays of a layer norm by their names in a `Transformer`."""
     yield f"{ours}/gamma", Array(f"{theirs}.weight", (config.model_dim,))
     yield f"{ours}/beta", Array(f"{theirs}.bias", (config.model_dim,))
 
 
+def restore_arrays(
+    arrays: Mapping[str, Array], weights: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Return weights by the family's names, in the layout of the family's files.
+
+    Args:
+        arrays: the arrays of the files by their names in a `Transformer`.
+        weights: the weights of a `Transformer` by name. A bias that is missing becomes zeros.
+    """
+    return {
+        array.name: (
+            array.restore(weights[name]) if name in weights else np.zeros(array.shape, "float32")
+        )
+        for name, array in arrays.items()
+    }
+
+
+def check_sinusoids(file: Arrays, names: Iterable[str], table: np.ndarray, family: str) -> None:
+    """Refuse a file with other position tables than `table` (positions, D).
+
+    A file may omit position tables.
+
+    Raises:
+        ValueError: naming the first position table that differs.
+    """
+    for name in names:
+        if name in file.shapes and not (
+            file.shapes[name] == table.shape and np.allclose(file.read(name), table, atol=1e-3)
+        ):
+            raise ValueError(
+                f"folder: expected the sinusoids of {family} as '{name}' of {file.path}, got "
+                "another table."
+            )
+
+
 def read_arrays(
     file: Arrays,
-    wanted: Mapping[str, Array],
-    others: Iterable[str],
+    arrays: Mapping[str, Array],
+    optional: Iterable[str],
     vocabulary: Vocabulary,
     rows: int | None,
 ) -> dict[str, np.ndarray]:
@@ -123,35 +157,26 @@ def read_arrays(
 
     Args:
         file: the file.
-        wanted: the model's arrays, without the output bias, by the names that they have in a
-            `Transformer`.
-        others: names that the file may have as well, of any shape.
-        vocabulary: that of the target.
-        rows: the size of the output bias, which a file may leave out if it is 0. None: the family
-            has none.
+        arrays: the model's arrays, without the output bias, by their names in a `Transformer`.
+        optional: names of further arrays, of any shape, that the file may have.
+        vocabulary: the vocabulary of the target.
+        rows: the size of the output bias, which a file may omit if it is 0. None: the family has no
+            output bias.
 
     Raises:
-        ValueError: if the arrays of the file are not those of the configuration; the message names
-            all of them.
+        ValueError: if the arrays of the file do not match the configuration; the message names all
+            problems.
     """
-    biased = rows is not None and BIAS in file.shapes
-    optional: Shapes = {BIAS: (1, rows)} if rows is not None and biased else {}
-    _check_shapes(
-        file, {**{array.name: array.shape for array in wanted.values()}, **optional}, others
-    )
-    found = {name: array.convert(file.read(array.name)) for name, array in wanted.items()}
-    return {
-        **found,
-        "output/bias": vocabulary.bias(
-            file.read(BIAS)[0] if biased else np.zeros(vocabulary.rows.max() + 1, "float32")
-        ),
-    }
-
-
-def _check_shapes(file: Arrays, wanted: Shapes, others: Iterable[str]) -> None:
-    ignored = set(others) - set(wanted)
-    there = {name: shape for name, shape in file.shapes.items() if name not in ignored}
-    if problems := array_problems(wanted, there, most=20):
+    expected: Shapes = {array.name: array.shape for array in arrays.values()}
+    if rows is not None and LOGITS_BIAS in file.shapes:
+        expected[LOGITS_BIAS] = (1, rows)
+    ignored = set(optional) - set(expected)
+    shapes = {name: shape for name, shape in file.shapes.items() if name not in ignored}
+    if problems := array_problems(expected, shapes, most=20):
         raise ValueError(
             f"folder: expected the arrays of its config.json in {file.path}, got {problems}"
         )
+    weights = {name: array.convert(file.read(array.name)) for name, array in arrays.items()}
+    zeros = np.zeros(vocabulary.rows.max() + 1, "float32")
+    bias = file.read(LOGITS_BIAS)[0] if LOGITS_BIAS in expected else zeros
+    return {**weights, "output/bias": vocabulary.bias(bias)}

@@ -1,8 +1,8 @@
 """MarianMT, the family of the opus-mt models, in Hugging Face's layout.
 
-Its layers are those of BART with norms after the residual connections and sinusoidal positions. The
-decoder starts with the padding token, whose row serves the start token here; padding itself is
-never predicted.
+MarianMT has BART's layers with layer norms after the residual connections, and sinusoidal
+positions. The decoder starts with the padding token, so the start token has the row of padding
+here. Padding is never predicted.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -15,11 +15,12 @@ from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.constants import END_ID, PAD_ID, START_ID
 from tfk_transformer.importing.hugging_face.bart_config import BartConfig, common_values
 from tfk_transformer.importing.hugging_face.bart_layers import (
-    OUTPUT,
-    SHARED,
-    SOURCE,
-    TARGET,
+    OUTPUT_TABLE,
+    SHARED_TABLE,
+    SOURCE_TABLE,
+    TARGET_TABLE,
     Array,
+    check_sinusoids,
     layers_of,
     read_arrays,
 )
@@ -27,23 +28,23 @@ from tfk_transformer.importing.hugging_face.model_folder import (
     GENERATION,
     Arrays,
     check_model_files,
-    one_of,
     open_arrays,
     read_json,
     read_pieces,
+    shared_array_name,
 )
-from tfk_transformer.importing.hugging_face.search_notes import known_settings
+from tfk_transformer.importing.hugging_face.search_notes import convert_search_settings
 from tfk_transformer.importing.imported import Imported
 from tfk_transformer.importing.languages import Languages, check_no_languages
 from tfk_transformer.importing.vocabulary import (
-    END,
-    PAD,
-    UNKNOWN,
-    Special,
+    END_PIECE,
+    PAD_PIECE,
+    UNKNOWN_PIECE,
+    SpecialRows,
     Vocabulary,
-    arranged,
     check_special_rows,
-    parsed_model,
+    parse_sentencepiece,
+    remap_vocabulary,
     sentencepiece_model,
     special_rows,
     text_pieces,
@@ -51,8 +52,12 @@ from tfk_transformer.importing.vocabulary import (
 from tfk_transformer.layers.position_encoding import position_table
 
 MARIAN_POSITIONS = ("model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight")
-# Names of one table, by what is tied.
-ONE_TABLE = {"all": (SHARED, SOURCE, TARGET, OUTPUT), "target": (TARGET, OUTPUT), "none": ()}
+# The names that a shared table may have, by `tie_embeddings`.
+SHARED_NAMES = {
+    "all": (SHARED_TABLE, SOURCE_TABLE, TARGET_TABLE, OUTPUT_TABLE),
+    "target": (TARGET_TABLE, OUTPUT_TABLE),
+    "none": (),
+}
 
 
 class MarianConfig(BartConfig):
@@ -62,17 +67,16 @@ class MarianConfig(BartConfig):
     share_encoder_decoder_embeddings: bool = True
     tie_word_embeddings: bool = True
     forced_bos_token_id: None = None
-    # Values of folders of earlier versions, which have no effect on MarianMT unless they are these.
+    # Only in folders of earlier versions. Other values would select another architecture.
     normalize_before: Literal[False] = False
     normalize_embedding: Literal[False] = False
     add_final_layer_norm: Literal[False] = False
     static_position_embeddings: Literal[True] = True
 
     def _equal_values(self) -> Sequence[tuple[str, str]]:
-        shared = (
-            [("vocab_size", "decoder_vocab_size")] if self.share_encoder_decoder_embeddings else []
-        )
-        return [*super()._equal_values(), *shared]
+        if not self.share_encoder_decoder_embeddings:
+            return super()._equal_values()
+        return [*super()._equal_values(), ("vocab_size", "decoder_vocab_size")]
 
     def _problems(self) -> Iterable[str]:
         yield from super()._problems()
@@ -84,32 +88,33 @@ class MarianConfig(BartConfig):
 
     @property
     def target_rows(self) -> int:
-        """The number of rows of the tables of the target."""
+        """The number of rows of the target's tables."""
         return self.decoder_vocab_size or self.vocab_size
 
     @property
-    def tied(self) -> Literal["none", "target", "all"]:
-        """Which tables are one, as `TransformerConfig.tie_embeddings` has it."""
+    def tie_embeddings(self) -> Literal["none", "target", "all"]:
+        """The value of `TransformerConfig.tie_embeddings`: which embedding tables are shared."""
         if self.share_encoder_decoder_embeddings:
             return "all"
         return "target" if self.tie_word_embeddings else "none"
 
-    def to_options(self, source: Vocabulary, target: Vocabulary) -> TransformerConfig:
-        """Return the options of a `Transformer` that computes the same."""
+    def to_transformer_config(self, source: Vocabulary, target: Vocabulary) -> TransformerConfig:
+        """Return the configuration of an equivalent `Transformer`."""
         return TransformerConfig(
             source_vocab_size=len(source.pieces),
             target_vocab_size=len(target.pieces),
             max_length=self.max_position_embeddings,
-            tie_embeddings=self.tied,
+            tie_embeddings=self.tie_embeddings,
             norm="post",
             positions="sinusoidal_paper_halves",
             **self.common_options(),
         )
 
     @classmethod
-    def of_options(cls, config: TransformerConfig) -> Self:
-        """Return the values for a `Transformer`, whose ids are the rows of the tables; the reverse
-        of `to_options`.
+    def from_transformer_config(cls, config: TransformerConfig) -> Self:
+        """Return the values for a `Transformer`, whose ids are the rows of the tables.
+
+        This is the reverse of `to_transformer_config`.
         """
         return cls(
             **common_values(config),
@@ -128,91 +133,101 @@ def read_marian(folder: Path, values: Mapping[str, Any], languages: Languages) -
     """Read a folder of MarianMT.
 
     Args:
-        folder: with `source.spm`, `target.spm`, `vocab.json` (and `target_vocab.json`, if the sides
-            have vocabularies of their own), and weights.
-        values: its config.json.
-        languages: none.
+        folder: a folder with `source.spm`, `target.spm`, `vocab.json` (and `target_vocab.json`, if
+            the sides have separate vocabularies), and weights.
+        values: the content of its config.json.
+        languages: must be empty.
 
     Raises:
-        ValueError: if languages are given, files or arrays are missing or do not fit, or values are
-            not supported.
+        ValueError: if languages are passed, files or arrays are missing or do not fit, or values
+            are not supported.
     """
     check_no_languages(languages, "MarianMT")
-    given = MarianConfig(**values)
-    source, target = _read_sides(folder, given)
-    never = [
-        [given.pad_token_id],
-        *([] if target.vocabulary.silent[START_ID] else [[given.decoder_start_token_id]]),
-    ]
-    config = given.to_options(source.vocabulary, target.vocabulary)
-    arrays = _arrays(open_arrays(folder), given, config, source.vocabulary, target.vocabulary)
-    search, notes = known_settings(
-        [values, read_json(folder / GENERATION)], given.max_position_embeddings, never
+    hf_config = MarianConfig(**values)
+    source, target = _read_sides(folder, hf_config)
+    never_predicted = [[hf_config.pad_token_id]]
+    if not target.vocabulary.silent[START_ID]:
+        never_predicted.append([hf_config.decoder_start_token_id])
+    config = hf_config.to_transformer_config(source.vocabulary, target.vocabulary)
+    arrays = _read_weights(
+        open_arrays(folder), hf_config, config, source.vocabulary, target.vocabulary
+    )
+    search, notes = convert_search_settings(
+        values,
+        read_json(folder / GENERATION),
+        hf_config.max_position_embeddings,
+        never_predicted,
     )
     return Imported(config, arrays, source.model, target.model, "MarianMT", search, notes)
 
 
 class SideTokenizer(NamedTuple):
-    """The tokens of the source or of the target, and the SentencePiece model that has their ids."""
+    """The tokens of one side, and a SentencePiece model with their ids."""
 
     vocabulary: Vocabulary
     model: bytes
 
 
-def _read_sides(folder: Path, given: MarianConfig) -> tuple[SideTokenizer, SideTokenizer]:
-    """Read both vocabularies, which are one if all tables are, and both SentencePiece models."""
-    names = ("vocab.json", "vocab.json" if given.tied == "all" else "target_vocab.json")
+def _read_sides(folder: Path, hf_config: MarianConfig) -> tuple[SideTokenizer, SideTokenizer]:
+    """Read the vocabulary and the SentencePiece model of both sides.
+
+    The sides share one vocabulary if they share all tables.
+    """
+    shared = hf_config.tie_embeddings == "all"
+    names = ("vocab.json", "vocab.json" if shared else "target_vocab.json")
     check_model_files(folder, dict.fromkeys(["source.spm", "target.spm", *names]))
-    first, second = (read_pieces(folder / name) for name in names)
+    source_pieces, target_pieces = (read_pieces(folder / name) for name in names)
     source_model, target_model = (
-        parsed_model((folder / name).read_bytes(), str(folder / name))
+        parse_sentencepiece((folder / name).read_bytes(), str(folder / name))
         for name in ("source.spm", "target.spm")
     )
-    own = set(text_pieces(source_model))
-    start = _own_start(second, given, own | set(text_pieces(target_model)))
-    special = _special(second, start)._replace(start=given.decoder_start_token_id)
-    check_special_rows(special, given.pad_token_id, given.eos_token_id, folder / names[1])
-    source = arranged(
-        first,
-        given.vocab_size,
-        special if given.tied == "all" else _special(first, start),
-        lacking=own - set(first),
+    source_texts = set(text_pieces(source_model))
+    start = _dedicated_start(
+        target_pieces, hf_config, source_texts | set(text_pieces(target_model))
     )
-    target = source if given.tied == "all" else arranged(second, given.target_rows, special)
-    tags = [piece for piece in first if is_tag(piece) and piece not in own]
-    return SideTokenizer(source, sentencepiece_model(source_model, source, tags)), SideTokenizer(
-        target, sentencepiece_model(target_model, target)
+    special = _special(target_pieces, start)._replace(start=hf_config.decoder_start_token_id)
+    check_special_rows(special, hf_config.pad_token_id, hf_config.eos_token_id, folder / names[1])
+    source = remap_vocabulary(
+        source_pieces,
+        hf_config.vocab_size,
+        special if shared else _special(source_pieces, start),
+        added=source_texts - set(source_pieces),
+    )
+    target = source if shared else remap_vocabulary(target_pieces, hf_config.target_rows, special)
+    tags = [piece for piece in source_pieces if is_tag(piece) and piece not in source_texts]
+    return (
+        SideTokenizer(source, sentencepiece_model(source_model, source, tags)),
+        SideTokenizer(target, sentencepiece_model(target_model, target)),
     )
 
 
 def is_tag(piece: str) -> bool:
-    """Return whether a piece is a language token, such as >>fra<<."""
+    """Return whether a piece is a language token, for example >>fra<<."""
     return piece.startswith(">>") and piece.endswith("<<")
 
 
-def _own_start(
-    pieces: Mapping[str, int], given: MarianConfig, texts: Collection[str]
+def _dedicated_start(
+    pieces: Mapping[str, int], hf_config: MarianConfig, texts: Collection[str]
 ) -> str | None:
-    """Return the piece that the decoder starts with, if it is for nothing else; opus-mt models
-    start with the padding.
+    """Return the piece that the decoder starts with if it has no other use.
+
+    opus-mt models do not have such a piece: they start with padding.
     """
-    other = {END, UNKNOWN, PAD}.union(texts)
-    found = [piece for piece, row in pieces.items() if row == given.decoder_start_token_id]
-    return next((piece for piece in found if piece not in other and not is_tag(piece)), None)
+    used = {END_PIECE, UNKNOWN_PIECE, PAD_PIECE}.union(texts)
+    starts = [piece for piece, row in pieces.items() if row == hf_config.decoder_start_token_id]
+    return next((piece for piece in starts if piece not in used and not is_tag(piece)), None)
 
 
-def _special(pieces: Mapping[str, int], start: str | None) -> Special:
+def _special(pieces: Mapping[str, int], start: str | None) -> SpecialRows:
     special = special_rows(pieces)
-    return (
-        special._replace(start=pieces[start], own_start=True)
-        if start is not None and start in pieces
-        else special
-    )
+    if start is None or start not in pieces:
+        return special
+    return special._replace(start=pieces[start], dedicated_start=True)
 
 
-def _arrays(
+def _read_weights(
     file: Arrays,
-    given: MarianConfig,
+    hf_config: MarianConfig,
     config: TransformerConfig,
     source: Vocabulary,
     target: Vocabulary,
@@ -220,49 +235,40 @@ def _arrays(
     """Return all weights of the model, read from a file.
 
     Raises:
-        ValueError: if the arrays of the file are not those of the configuration.
+        ValueError: if the arrays of the file do not match the configuration.
     """
-    wanted = {**layers_of(file, config), **_tables(file, given, source, target)}
-    # Positions are checked apart, and other names of a table are equal.
-    arrays = read_arrays(
-        file, wanted, {*MARIAN_POSITIONS, *ONE_TABLE[given.tied]}, target, given.target_rows
-    )
-    _check_positions(file, config)
-    return arrays
+    arrays = {**layers_of(file, config), **_tables(file, hf_config, source, target)}
+    # Positions are checked separately, and arrays under other names of a shared table are equal.
+    optional = {*MARIAN_POSITIONS, *SHARED_NAMES[hf_config.tie_embeddings]}
+    weights = read_arrays(file, arrays, optional, target, hf_config.target_rows)
+    positions = position_table(config.positions, config.max_length, config.model_dim)
+    check_sinusoids(file, MARIAN_POSITIONS, positions, "MarianMT")
+    return weights
 
 
 def _tables(
-    file: Arrays, given: MarianConfig, source: Vocabulary, target: Vocabulary
+    file: Arrays, hf_config: MarianConfig, source: Vocabulary, target: Vocabulary
 ) -> dict[str, Array]:
-    """Return the tables over the vocabularies. A table that is shared has one or several of its
-    names in a file.
-    """
+    """Return the embedding tables and the output kernel by their names in a `Transformer`.
 
-    def array(name: str, rows: int, side: Vocabulary) -> Array:
-        same = ONE_TABLE[given.tied]
+    In a file, a shared table has one or several of its names.
+    """
+    shared_names = SHARED_NAMES[hf_config.tie_embeddings]
+
+    def table_array(name: str, rows: int, vocabulary: Vocabulary) -> Array:
         return Array(
-            one_of(file, same) if name in same else name,
-            (rows, given.d_model),
-            lambda table: table[side.rows],
+            shared_array_name(file, shared_names) if name in shared_names else name,
+            (rows, hf_config.d_model),
+            lambda table: table[vocabulary.rows],
         )
 
-    tables = {"source_embedding/embeddings": array(SOURCE, given.vocab_size, source)}
-    if given.tied != "all":
-        tables["target_embedding/embeddings"] = array(TARGET, given.target_rows, target)
-    if given.tied == "none":
-        output = array(OUTPUT, given.target_rows, target)
+    target_rows = hf_config.target_rows
+    tables = {
+        "source_embedding/embeddings": table_array(SOURCE_TABLE, hf_config.vocab_size, source)
+    }
+    if hf_config.tie_embeddings != "all":
+        tables["target_embedding/embeddings"] = table_array(TARGET_TABLE, target_rows, target)
+    if hf_config.tie_embeddings == "none":
+        output = table_array(OUTPUT_TABLE, target_rows, target)
         tables["output/kernel"] = output._replace(convert=lambda table: table[target.rows].T)
     return tables
-
-
-def _check_positions(file: Arrays, config: TransformerConfig) -> None:
-    """Refuse a file with other positions than the family's."""
-    table = position_table(config.positions, config.max_length, config.model_dim)
-    for name in MARIAN_POSITIONS:
-        if name in file.shapes and not (
-            file.shapes[name] == table.shape and np.allclose(file.read(name), table, atol=1e-3)
-        ):
-            raise ValueError(
-                f"folder: expected the sinusoids of MarianMT as '{name}' of {file.path}, got "
-                "another table."
-            )

@@ -1,6 +1,4 @@
-"""mBART-50 in Hugging Face's layout: learned positions, and a norm on the sum of embeddings and
-positions.
-"""
+"""mBART-50 in Hugging Face's layout: learned positions, and a layer norm after the embeddings."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,16 +10,17 @@ from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.importing.hugging_face.bart_layers import Array, norm_arrays, read_arrays
 from tfk_transformer.importing.hugging_face.model_folder import (
     GENERATION,
+    TOKENIZER_CONFIG,
     Arrays,
     check_model_files,
     open_arrays,
     read_json,
 )
 from tfk_transformer.importing.hugging_face.multilingual import (
-    FAST,
-    MODEL,
-    TABLES,
-    UNUSED,
+    FAST_TOKENIZER_FILE,
+    SENTENCEPIECE_FILE,
+    TABLE_NAMES,
+    UNUSED_POSITIONS,
     MultilingualConfig,
     Sides,
     Tokens,
@@ -30,14 +29,14 @@ from tfk_transformer.importing.hugging_face.multilingual import (
     multilingual_arrays,
     read_sides,
 )
-from tfk_transformer.importing.hugging_face.search_notes import known_settings
+from tfk_transformer.importing.hugging_face.search_notes import convert_search_settings
 from tfk_transformer.importing.imported import Imported
 from tfk_transformer.importing.languages import Languages
-from tfk_transformer.importing.vocabulary import parsed_model
+from tfk_transformer.importing.vocabulary import parse_sentencepiece
 
-FAMILY, TOKENIZER_CONFIG = "mBART-50", "tokenizer_config.json"
-CLASSES = (None, "MBart50Tokenizer", "MBart50TokenizerFast")
-# Their tokens follow the pieces in this order, in folders without tokenizer.json.
+FAMILY = "mBART-50"
+TOKENIZER_CLASSES = (None, "MBart50Tokenizer", "MBart50TokenizerFast")
+# In folders without tokenizer.json, the languages' tokens follow the pieces in this order.
 MBART_LANGUAGES = (
     "ar_AR cs_CZ de_DE en_XX es_XX et_EE fi_FI fr_XX gu_IN hi_IN it_IT ja_XX kk_KZ ko_KR lt_LT "
     "lv_LV my_MM ne_NP nl_XX ro_RO ru_RU si_LK "
@@ -50,14 +49,14 @@ MBART_LANGUAGES = (
 class MBartConfig(MultilingualConfig):
     """The values of a config.json of mBART-50 on which results depend."""
 
-    # Values of folders of earlier versions, which have no effect unless they are these.
+    # Only in folders of earlier versions. Other values would select another architecture.
     normalize_before: Literal[True] = True
     normalize_embedding: Literal[True] = True
     add_final_layer_norm: Literal[True] = True
     static_position_embeddings: Literal[False] = False
 
-    def to_options(self, sides: Sides) -> TransformerConfig:
-        """Return the options of a `Transformer` that computes the same."""
+    def to_transformer_config(self, sides: Sides) -> TransformerConfig:
+        """Return the configuration of an equivalent `Transformer`."""
         return TransformerConfig(
             positions="learned", embedding_norm=True, **self.multilingual_options(sides)
         )
@@ -67,64 +66,66 @@ def read_mbart(folder: Path, values: Mapping[str, Any], languages: Languages) ->
     """Read a folder of mBART-50.
 
     Args:
-        folder: with `sentencepiece.bpe.model` and weights, and `tokenizer.json` if its languages
-            are not those of the family.
-        values: its config.json.
-        languages: codes such as "de_DE".
+        folder: a folder with `sentencepiece.bpe.model` and weights, and `tokenizer.json` if its
+            languages differ from the family's.
+        values: the content of its config.json.
+        languages: codes, for example "de_DE".
 
     Raises:
         ValueError: if a language is missing or unknown, files or arrays are missing or do not fit,
             or values are not supported.
     """
-    given = MBartConfig(**values)
-    sides = read_sides(_tokens(folder, values), given, languages, folder)
-    config = given.to_options(sides)
-    arrays = _arrays(open_arrays(folder), given, config, sides)
-    files = [values, read_json(folder / GENERATION)]
-    search, notes = known_settings(
-        files, given.max_position_embeddings, [], started=2, chosen=["forced_bos_token_id"]
+    hf_config = MBartConfig(**values)
+    sides = read_sides(_read_tokens(folder, values), hf_config, languages, folder)
+    config = hf_config.to_transformer_config(sides)
+    arrays = _read_weights(open_arrays(folder), hf_config, config, sides)
+    search, notes = convert_search_settings(
+        values,
+        read_json(folder / GENERATION),
+        hf_config.max_position_embeddings,
+        [],
+        leading_tokens=2,
+        replaced=["forced_bos_token_id"],
     )
     return Imported(config, arrays, sides.model, sides.model, FAMILY, search, notes, languages)
 
 
-def _tokens(folder: Path, values: Mapping[str, Any]) -> Tokens:
-    check_model_files(folder, [MODEL])
-    kind = read_json(folder / TOKENIZER_CONFIG).get(
-        "tokenizer_class", values.get("tokenizer_class")
-    )
-    if kind not in CLASSES:
+def _read_tokens(folder: Path, values: Mapping[str, Any]) -> Tokens:
+    path = folder / SENTENCEPIECE_FILE
+    check_model_files(folder, [path.name])
+    tokenizer_class = {**values, **read_json(folder / TOKENIZER_CONFIG)}.get("tokenizer_class")
+    if tokenizer_class not in TOKENIZER_CLASSES:
         raise ValueError(
-            f"tokenizer: expected the tokenizer_class MBart50Tokenizer in {folder}, got {kind!r}; "
+            f"tokenizer: expected the tokenizer_class MBart50Tokenizer in {folder}, got "
+            f"{tokenizer_class!r}; "
             "of the models of this kind, only "
             "mBART-50 puts the language before the text."
         )
-    model = parsed_model((folder / MODEL).read_bytes(), str(folder / MODEL))
-    pieces = fairseq_pieces(model, folder / MODEL)
-    own = (folder / FAST).is_file()
-    languages = (
-        added_languages(folder)
-        if own
-        else {code: len(pieces) + i for i, code in enumerate(MBART_LANGUAGES)}
-    )
+    model = parse_sentencepiece(path.read_bytes(), str(path))
+    pieces = fairseq_pieces(model, path)
+    if (folder / FAST_TOKENIZER_FILE).is_file():
+        languages = added_languages(folder)
+    else:
+        languages = {code: len(pieces) + i for i, code in enumerate(MBART_LANGUAGES)}
     return Tokens({**pieces, **languages}, languages, model, FAMILY)
 
 
-def _arrays(
-    file: Arrays, given: MBartConfig, config: TransformerConfig, sides: Sides
+def _read_weights(
+    file: Arrays, hf_config: MBartConfig, config: TransformerConfig, sides: Sides
 ) -> dict[str, np.ndarray]:
     """Return all weights of the model, read from a file.
 
     Raises:
-        ValueError: if the arrays of the file are not those of the configuration.
+        ValueError: if the arrays of the file do not match the configuration.
     """
-    wanted = multilingual_arrays(file, given, config, sides.vocabulary)
-    shape = (UNUSED + given.max_position_embeddings, given.d_model)
+    arrays = multilingual_arrays(file, hf_config, config, sides.vocabulary)
+    shape = (UNUSED_POSITIONS + hf_config.max_position_embeddings, hf_config.d_model)
     for ours, theirs in (
         ("source_positions", "model.encoder"),
         ("target_positions", "model.decoder"),
     ):
-        wanted[f"{ours}/table"] = Array(
-            f"{theirs}.embed_positions.weight", shape, lambda table: table[UNUSED:]
+        arrays[f"{ours}/table"] = Array(
+            f"{theirs}.embed_positions.weight", shape, lambda table: table[UNUSED_POSITIONS:]
         )
-        wanted |= dict(norm_arrays(config, f"{ours}/norm", f"{theirs}.layernorm_embedding"))
-    return read_arrays(file, wanted, TABLES, sides.vocabulary, given.vocab_size)
+        arrays |= dict(norm_arrays(config, f"{ours}/norm", f"{theirs}.layernorm_embedding"))
+    return read_arrays(file, arrays, TABLE_NAMES, sides.vocabulary, hf_config.vocab_size)

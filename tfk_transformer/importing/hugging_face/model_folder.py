@@ -1,6 +1,4 @@
-"""The files of a folder in Hugging Face's layout: JSON, and weights that are read without running
-code.
-"""
+"""JSON files and weights of a folder in Hugging Face's layout. No code in the files is run."""
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -9,16 +7,15 @@ from typing import Any, Protocol
 import numpy as np
 import safetensors
 
-from tfk_transformer.config.json_text import parsed_object
-from tfk_transformer.importing.vocabulary import END, PAD, UNKNOWN
+from tfk_transformer.config.json_text import parse_json_object
+from tfk_transformer.importing.vocabulary import END_PIECE, PAD_PIECE, UNKNOWN_PIECE
 
-CONFIG, GENERATION, SAFETENSORS, PICKLE = (
-    "config.json",
-    "generation_config.json",
-    "model.safetensors",
-    "pytorch_model.bin",
-)
-INDEX = ".index.json"  # after the name of a file of weights: which of several files has each array
+CONFIG = "config.json"
+GENERATION = "generation_config.json"
+TOKENIZER_CONFIG = "tokenizer_config.json"
+SAFETENSORS = "model.safetensors"
+PICKLE = "pytorch_model.bin"
+INDEX = ".index.json"  # suffix of the file that maps arrays to files of sharded weights
 
 Shapes = dict[str, tuple[int, ...]]
 
@@ -34,13 +31,13 @@ class Arrays(Protocol):
 
 
 def check_model_files(folder: Path, names: Iterable[str]) -> None:
-    """Refuse a folder without some files.
+    """Refuse a folder without weights or without some other files.
 
     Raises:
-        ValueError: with the names of all that are missing.
+        ValueError: with the names of all missing files.
     """
     missing = [name for name in names if not (folder / name).is_file()]
-    if not _weights(folder).is_file():
+    if not _weights_path(folder).is_file():
         missing.append(f"{SAFETENSORS} (or {PICKLE})")
     if missing:
         got = (
@@ -52,47 +49,48 @@ def check_model_files(folder: Path, names: Iterable[str]) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Return the JSON object of a file; an empty one if there is no file.
+    """Return the JSON object in a file; an empty one if the file does not exist.
 
     Raises:
         ValueError: if the file is not a JSON object.
     """
-    return parsed_object(path.read_bytes(), str(path)) if path.is_file() else {}
+    return parse_json_object(path.read_bytes(), str(path)) if path.is_file() else {}
 
 
 def read_pieces(path: Path) -> dict[str, int]:
     """Return the rows of the pieces of a vocabulary file.
 
     Raises:
-        ValueError: if it has no special tokens.
+        ValueError: if special tokens are missing.
     """
     pieces = read_json(path)
-    if missing := [name for name in (END, UNKNOWN, PAD) if name not in pieces]:
+    if missing := [name for name in (END_PIECE, UNKNOWN_PIECE, PAD_PIECE) if name not in pieces]:
         raise ValueError(
-            f"vocabulary: expected {END}, {UNKNOWN} and {PAD} in {path}, got none for "
-            f"{', '.join(missing)}."
+            f"vocabulary: expected {END_PIECE}, {UNKNOWN_PIECE} and {PAD_PIECE} in {path}, got "
+            f"none for {', '.join(missing)}."
         )
     return pieces
 
 
 def open_arrays(folder: Path) -> Arrays:
-    """Open the weights of a folder: the safetensors file or files, or else those of PyTorch.
+    """Open the weights of a folder: the safetensors files, or else the files of PyTorch.
 
     Raises:
         ValueError: if a file is broken or missing.
         ImportError: if there are only PyTorch's files, and PyTorch is not installed.
     """
-    path = _weights(folder)
-    kind = SafetensorsFile if path.name.startswith(SAFETENSORS) else TorchFile
-    return SeveralFiles(path, kind) if path.name.endswith(INDEX) else kind(path)
+    path = _weights_path(folder)
+    open_file = SafetensorsFile if path.name.startswith(SAFETENSORS) else TorchFile
+    return ShardedFiles(path, open_file) if path.name.endswith(INDEX) else open_file(path)
 
 
-def _weights(folder: Path) -> Path:
-    """Return the file of weights of a folder, or the index of several; if there is none, the path
-    that is expected.
+def _weights_path(folder: Path) -> Path:
+    """Return the path of a folder's weights, or of the index of sharded weights.
+
+    If there are no weights, the result is the preferred path.
     """
-    paths = [folder / f"{name}{suffix}" for name in (SAFETENSORS, PICKLE) for suffix in ("", INDEX)]
-    return next((path for path in paths if path.is_file()), paths[0])
+    names = (SAFETENSORS, SAFETENSORS + INDEX, PICKLE, PICKLE + INDEX)
+    return next((folder / name for name in names if (folder / name).is_file()), folder / names[0])
 
 
 class SafetensorsFile:
@@ -110,22 +108,24 @@ class SafetensorsFile:
                 name: tuple(self._file.get_slice(name).get_shape()) for name in self._file.keys()
             }  # noqa: SIM118
         except (safetensors.SafetensorError, OSError) as error:
-            raise _unreadable(path, error) from None
+            raise _load_error(path, error) from None
 
     def read(self, name: str) -> np.ndarray:
         """Return an array as float32."""
         try:
             return self._file.get_tensor(name).astype("float32")
         except (TypeError, ValueError) as error:  # of types that NumPy lacks
-            raise _unreadable(self.path, error) from None
+            raise _load_error(self.path, error) from None
 
 
 class TorchFile:
-    """A file that `torch.save` wrote. PyTorch's restricted unpickler reads it, which makes tensors
-    and runs no code of the file.
+    """A file that `torch.save` wrote.
+
+    PyTorch's restricted unpickler reads the file. The unpickler only creates tensors, and does not
+    run code in the file.
 
     Raises:
-        ValueError: if the file is broken, or has more than tensors.
+        ValueError: if the file is broken, or has other objects than tensors.
         ImportError: if PyTorch is not installed.
     """
 
@@ -139,44 +139,37 @@ class TorchFile:
         return self._tensors[name].float().numpy()
 
 
-class SeveralFiles:
-    """Weights in several files of a folder, with an index that names the file of each array.
+class ShardedFiles:
+    """Weights in several files of a folder, with an index that maps arrays to files.
 
     Args:
         path: the index.
-        kind: opens one of the files.
+        open_file: opens one of the files.
 
     Raises:
-        ValueError: if the index or a file is broken, or does not have what the index names.
+        ValueError: if the index or a file is broken, or a file or array of the index is missing.
     """
 
-    def __init__(self, path: Path, kind: Callable[[Path], Arrays]) -> None:
+    def __init__(self, path: Path, open_file: Callable[[Path], Arrays]) -> None:
         self.path = path
         names = read_json(path).get("weight_map")
         if not isinstance(names, dict) or not all(
             isinstance(name, str) and Path(name).name == name for name in names.values()
         ):
-            raise _unreadable(
-                path,
-                ValueError(
-                    "expected the file of each array under weight_map, in the folder of this file"
-                ),
+            raise _load_error(
+                path, "expected the file of each array under weight_map, in the folder of this file"
             )
-        if missing := sorted(
-            {name for name in names.values() if not (path.parent / name).is_file()}
-        ):
-            raise _unreadable(
-                path,
-                ValueError(f"expected the files that it names, got none for {', '.join(missing)}"),
+        shards = sorted(set(names.values()))
+        if missing := [name for name in shards if not (path.parent / name).is_file()]:
+            raise _load_error(
+                path, f"expected the files that it names, got none for {', '.join(missing)}"
             )
-        files = {name: kind(path.parent / name) for name in sorted(set(names.values()))}
+        files = {name: open_file(path.parent / name) for name in shards}
         if absent := [array for array, name in names.items() if array not in files[name].shapes]:
-            raise _unreadable(
+            raise _load_error(
                 path,
-                ValueError(
-                    "expected the arrays that it names in their files, got none for "
-                    f"{', '.join(absent[:5])}"
-                ),
+                "expected the arrays that it names in their files, got none for "
+                f"{', '.join(absent[:5])}",
             )
         self._files = {array: files[name] for array, name in names.items()}
         self.shapes: Shapes = {array: file.shapes[array] for array, file in self._files.items()}
@@ -196,41 +189,38 @@ def _torch_tensors(path: Path) -> Mapping[str, Any]:
             f"pip install torch, or use a folder with {SAFETENSORS}."
         ) from None
     try:
-        found = torch.load(path, map_location="cpu", weights_only=True)
+        tensors = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch's errors of broken files share no base but Exception
-        raise _unreadable(path, error) from None
-    if not isinstance(found, dict) or not all(
-        isinstance(tensor, torch.Tensor) for tensor in found.values()
+        raise _load_error(path, error) from None
+    if not isinstance(tensors, dict) or not all(
+        isinstance(tensor, torch.Tensor) for tensor in tensors.values()
     ):
-        raise _unreadable(path, ValueError("expected tensors by name"))
-    return found
+        raise _load_error(path, "expected tensors by name")
+    return tensors
 
 
-def _unreadable(path: Path, error: Exception) -> ValueError:
+def _load_error(path: Path, error: Exception | str) -> ValueError:
     return ValueError(
         f"folder: the weights in {path} do not load: "
         f"{(str(error).splitlines() or [type(error).__name__])[0][:300]}"
     )
 
 
-def one_of(arrays: Arrays, names: Iterable[str]) -> str:
-    """Return the first name that the file has of those that a shared array may have; the first one
-    if it has none.
+def shared_array_name(arrays: Arrays, names: Iterable[str]) -> str:
+    """Return the name of a shared array: the first of its possible names that is in the file.
+
+    If none of them is in the file, the result is the first possible name.
 
     Raises:
         ValueError: if the arrays of two of these names differ.
     """
     names = list(names)
-    there = [name for name in names if name in arrays.shapes]
-    if not all(_equal(arrays, there[0], name) for name in there[1:]):
-        raise ValueError(
-            f"folder: expected one array under the names {', '.join(there)} in {arrays.path}, got "
-            "several."
-        )
-    return there[0] if there else names[0]
-
-
-def _equal(arrays: Arrays, one: str, other: str) -> bool:
-    return arrays.shapes[one] == arrays.shapes[other] and np.array_equal(
-        arrays.read(one), arrays.read(other)
-    )
+    present = [name for name in names if name in arrays.shapes]
+    for name in present[1:]:
+        same_shape = arrays.shapes[name] == arrays.shapes[present[0]]
+        if not same_shape or not np.array_equal(arrays.read(present[0]), arrays.read(name)):
+            raise ValueError(
+                f"folder: expected one array under the names {', '.join(present)} in "
+                f"{arrays.path}, got several."
+            )
+    return present[0] if present else names[0]

@@ -1,10 +1,10 @@
-"""Search settings of Hugging Face's folders: which of them mean the same here, and which do not."""
+"""Conversion of the search settings in Hugging Face's folders to this project's settings."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 SETTING_NAMES = {"num_beams": "beam_size", "no_repeat_ngram_size": "no_repeat_ngram_size"}
-# Settings without effect at these values. Any other value is named.
+# The values at which unsupported settings have no effect. Other values are noted.
 NEUTRAL: dict[str, object] = {
     "repetition_penalty": 1.0,
     "encoder_no_repeat_ngram_size": 0,
@@ -18,48 +18,47 @@ NEUTRAL: dict[str, object] = {
 }
 
 
-def known_settings(
-    files: Sequence[Mapping[str, Any]],
+def convert_search_settings(
+    config: Mapping[str, Any],
+    generation: Mapping[str, Any],
     positions: int,
-    silent: Sequence[Sequence[int]],
-    started: int = 1,
-    chosen: Collection[str] = (),
+    never_predicted: Sequence[Sequence[int]],
+    leading_tokens: int = 1,
+    replaced: Collection[str] = (),
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return the search settings that mean the same here, and a sentence on each of those that do
-    not.
+    """Return the settings that have the same meaning here, and a sentence on each other one.
 
     Args:
-        files: the values of config.json and of generation_config.json, which come first where both
-            have one.
-        positions: tokens that the model reads and writes at most.
-        silent: the `bad_words_ids` that this library never predicts.
-        started: tokens that their `max_length` counts before the first predicted one. Defaults to
-            1, the start token.
-        chosen: settings that the languages replace.
+        config: the values of config.json.
+        generation: the values of generation_config.json, which take precedence.
+        positions: the largest number of tokens that the model reads or writes.
+        never_predicted: the `bad_words_ids` that this library never predicts.
+        leading_tokens: the number of tokens that Hugging Face's `max_length` counts before the
+            first predicted one. Defaults to 1, the start token.
+        replaced: settings that the selected languages replace.
     """
-    given = {name: value for file in files for name, value in file.items() if value is not None}
-    same = {
-        ours: given[theirs]
+    pairs = [*config.items(), *generation.items()]
+    values = {name: value for name, value in pairs if value is not None}
+    settings = {
+        ours: values[theirs]
         for theirs, ours in SETTING_NAMES.items()
-        if isinstance(given.get(theirs), int) and given[theirs] > 0
+        if isinstance(values.get(theirs), int) and values[theirs] > 0
     }
-    if isinstance(longest := given.get("max_length"), int):
-        same["max_length"] = max(1, min(longest, positions) - started)
-    changed = [
-        name
+    if isinstance(longest := values.get("max_length"), int):
+        settings["max_length"] = max(1, min(longest, positions) - leading_tokens)
+    notes = [
+        f"{name} {values[name]} is not taken over"
         for name, neutral in NEUTRAL.items()
-        if name not in chosen and given.get(name, neutral) != neutral
+        if name not in replaced and values.get(name, neutral) != neutral
     ]
-    notes = [f"{name} {given[name]} is not taken over" for name in changed]
-    if not isinstance(bad := given.get("bad_words_ids", []), list) or any(
-        words not in silent for words in bad
-    ):
+    bad_words = values.get("bad_words_ids", [])
+    if not isinstance(bad_words, list) or any(ids not in never_predicted for ids in bad_words):
         notes.append("bad_words_ids other than padding are not taken over")
-    if same.get("beam_size", 1) > 1:
-        alpha = given.get("length_penalty", 1.0)
+    if settings.get("beam_size", 1) > 1:
+        alpha = values.get("length_penalty", 1.0)
         notes.append(
             f"length_penalty {alpha} of the folder divides a log-probability by length ** {alpha}; "
             "here, length_penalty alpha divides it "
             "by ((5 + length) / 6) ** alpha: choose it anew"
         )
-    return same, tuple(notes)
+    return settings, tuple(notes)

@@ -1,4 +1,4 @@
-"""The interface of LibreTranslate: /translate and /languages."""
+"""The LibreTranslate API: /translate and /languages."""
 
 import urllib.parse
 from typing import Any
@@ -9,10 +9,10 @@ from tfk_transformer.server.answers import answer, to_json
 from tfk_transformer.server.bodies import (
     EVERY_REFUSAL,
     Body,
-    body_of,
     openapi_body,
     openapi_errors,
     parse_body,
+    read_body,
 )
 from tfk_transformer.server.middleware import KEY_IN_BODY, check_key
 from tfk_transformer.server.refusals import RequestError
@@ -36,38 +36,37 @@ class TranslateRequest(Body):
 
 
 def routes(served: ServedModel) -> APIRouter:
-    """Return the paths of the protocol."""
-    router, settings = APIRouter(tags=["LibreTranslate"]), served.settings
-    source, target = settings.source_language or UNKNOWN, settings.target_language or UNKNOWN
+    """Return the routes of the protocol."""
+    router = APIRouter(tags=["LibreTranslate"])
+    settings = served.settings
+    source = settings.source_language or UNKNOWN
+    target = settings.target_language or UNKNOWN
 
     @router.post(
         KEY_IN_BODY, openapi_extra=openapi_body(TranslateRequest, FORM), responses=EVERY_REFUSAL
     )
     async def translate(request: Request) -> Response:
         """Translate one text or several."""
-        body = await body_of(request, settings)
-        is_form = request.headers.get("content-type", "").partition(";")[0].strip().lower() == FORM
-        # curl -d sends JSON as a form.
-        given = (
-            _of_form(body)
-            if is_form and not body.lstrip().startswith(b"{")
-            else parse_body(TranslateRequest, body)
-        )
-        check_key(settings, request, given.api_key)
-        _check_languages(given, settings)
-        texts = [given.q] if isinstance(given.q, str) else given.q
-        found = await served.results(request, served.work(_search(given, served)), texts)
-        others = [
-            [hypothesis.text for hypothesis in translation.hypotheses[1:]] for translation in found
-        ]
-        content: dict[str, Any] = {"translatedText": [translation.text for translation in found]}
-        if given.alternatives:
-            content["alternatives"] = others
-        return answer(
-            {name: values[0] for name, values in content.items()}
-            if isinstance(given.q, str)
-            else content
-        )
+        body = await read_body(request, settings)
+        content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        # curl -d sends JSON with the content type of a form.
+        if content_type == FORM and not body.lstrip().startswith(b"{"):
+            payload = _parse_form(body)
+        else:
+            payload = parse_body(TranslateRequest, body)
+        check_key(settings, request, payload.api_key)
+        _check_request(payload, settings)
+        texts = [payload.q] if isinstance(payload.q, str) else payload.q
+        work = served.work(_search_settings(payload, served))
+        translations = await served.results(request, work, texts)
+        content: dict[str, Any] = {"translatedText": [result.text for result in translations]}
+        if payload.alternatives:
+            content["alternatives"] = [
+                [hypothesis.text for hypothesis in result.hypotheses[1:]] for result in translations
+            ]
+        if isinstance(payload.q, str):
+            content = {name: values[0] for name, values in content.items()}
+        return answer(content)
 
     @router.get("/languages", responses=openapi_errors(503))
     async def languages() -> list[dict[str, Any]]:
@@ -81,71 +80,66 @@ def routes(served: ServedModel) -> APIRouter:
     return router
 
 
-def _of_form(body: bytes) -> TranslateRequest:
-    """Read the body of an HTML form.
+def _parse_form(body: bytes) -> TranslateRequest:
+    """Parse the body of an HTML form.
 
     Raises:
-        Refusal: 400 if it is no form, 422 if a field is missing or wrong.
+        RequestError: 400 if the body is not a form, 422 if a field is missing or wrong.
     """
     try:
         fields = urllib.parse.parse_qs(
             body.decode("utf-8"), keep_blank_values=True, errors="strict", max_num_fields=1000
         )
-        found: dict[str, Any] = {
-            name: values if name == "q" and len(values) > 1 else values[-1]
-            for name, values in fields.items()
+        values: dict[str, Any] = {
+            name: items if name == "q" and len(items) > 1 else items[-1]
+            for name, items in fields.items()
         }
-        if "alternatives" in found:
-            found["alternatives"] = int(found["alternatives"])
+        if "alternatives" in values:
+            values["alternatives"] = int(values["alternatives"])
     except ValueError:
         raise RequestError(
             400,
             "body: expected the fields of a form in UTF-8, got others; correct them, or send JSON.",
         ) from None
-    return parse_body(TranslateRequest, to_json(found).encode())
+    return parse_body(TranslateRequest, to_json(values).encode())
 
 
-def _check_languages(given: TranslateRequest, settings: ServerSettings) -> None:
-    """Refuse other languages than the model's, and other formats than text.
+def _check_request(payload: TranslateRequest, settings: ServerSettings) -> None:
+    """Refuse languages other than the model's, and formats other than text.
 
     Raises:
-        Refusal: 422.
+        RequestError: 422.
     """
-    for name, wanted, got in (
-        ("source", settings.source_language, given.source),
-        ("target", settings.target_language, given.target),
+    for name, expected, got in (
+        ("source", settings.source_language, payload.source),
+        ("target", settings.target_language, payload.target),
     ):
-        if wanted is not None and got != wanted and (name, got) != ("source", "auto"):
+        if expected is not None and got != expected and (name, got) != ("source", "auto"):
             raise RequestError(
                 422,
-                (
-                    f"{name}: expected {wanted}, the model's language, got another; GET /languages "
-                    "lists them."
-                ),
+                f"{name}: expected {expected}, the model's language, got another; GET /languages "
+                "lists them.",
             )
-    if given.format not in LIBRE_TRANSLATE_FORMATS:
+    if payload.format not in LIBRE_TRANSLATE_FORMATS:
         raise RequestError(
             422, "format: expected text, got another; remove the markup and send text."
         )
 
 
-def _search(given: TranslateRequest, served: ServedModel) -> dict[str, Any]:
-    """Return the search settings for the number of alternatives.
+def _search_settings(payload: TranslateRequest, served: ServedModel) -> dict[str, Any]:
+    """Return the search settings for the requested number of alternatives.
 
     Raises:
-        Refusal: 422.
+        RequestError: 422 if the number is negative or too large.
     """
-    if not given.alternatives:
+    if not payload.alternatives:
         return {}
-    most = served.settings.max_beam_size - 1
-    if not 0 <= given.alternatives <= most:
+    maximum = served.settings.max_beam_size - 1
+    if not 0 <= payload.alternatives <= maximum:
         raise RequestError(
             422,
-            (
-                f"alternatives: expected a number from 0 to {most}, got {given.alternatives}; "
-                "correct "
-                "it."
-            ),
+            f"alternatives: expected a number from 0 to {maximum}, got {payload.alternatives}; "
+            "correct it.",
         )
-    wanted = given.alternatives + 1
-    return {"n_best": wanted, "beam_size": max(wanted, served.beam_size)}
+    n_best = payload.alternatives + 1
+    return {"n_best": n_best, "beam_size": max(n_best, served.beam_size)}

@@ -1,5 +1,6 @@
 """The Open Inference Protocol, version 2, over HTTP: health, metadata, infer and generate."""
 
+import itertools
 from typing import Any, Literal
 
 from fastapi import APIRouter, Request, Response
@@ -10,10 +11,10 @@ from tfk_transformer.server.answers import answer
 from tfk_transformer.server.bodies import (
     EVERY_REFUSAL,
     Body,
-    body_of,
     openapi_body,
     openapi_errors,
     parse_body,
+    read_body,
 )
 from tfk_transformer.server.middleware import Lifecycle
 from tfk_transformer.server.refusals import RequestError
@@ -31,7 +32,7 @@ PREFIX_INPUT = {
     "shape": [-1],
     "parameters": {"optional": True},
 }
-NOT_SETTINGS = (
+IGNORED_PARAMETERS = (
     "binary_data_output",
     "classification",
     "sequence_id",
@@ -74,21 +75,25 @@ class GenerateRequest(Body):
 
 
 def routes(served: ServedModel, streams: Streams, lifecycle: Lifecycle) -> APIRouter:
-    """Return the paths of the protocol."""
-    router, settings = APIRouter(tags=["Open Inference Protocol"]), served.settings
+    """Return the routes of the protocol."""
+    router = APIRouter(tags=["Open Inference Protocol"])
+    settings = served.settings
     _add_health(router, lifecycle)
     names = {"model_name": settings.name, "model_version": settings.version}
-    infer_page: dict[str, Any] = {
+    infer_route: dict[str, Any] = {
         "openapi_extra": openapi_body(InferRequest),
         "responses": EVERY_REFUSAL,
     }
-    generate_page: dict[str, Any] = {
+    generate_route: dict[str, Any] = {
         "openapi_extra": openapi_body(GenerateRequest),
         "responses": EVERY_REFUSAL,
     }
-
     events = {"description": "Events with the parts.", "content": {Events.media_type: {}}}
-    stream_page = {**generate_page, "responses": {200: events, **EVERY_REFUSAL}}
+    stream_route: dict[str, Any] = {
+        "openapi_extra": openapi_body(GenerateRequest),
+        "responses": {200: events, **EVERY_REFUSAL},
+        "response_class": StreamingResponse,
+    }
 
     async def metadata() -> dict[str, Any]:
         """Describe inputs and outputs."""
@@ -99,7 +104,7 @@ def routes(served: ServedModel, streams: Streams, lifecycle: Lifecycle) -> APIRo
             "versions": [settings.version],
             "platform": platform,
             "inputs": inputs,
-            "outputs": _outputs_of(served),
+            "outputs": _output_metadata(served),
         }
 
     async def ready() -> Response:
@@ -111,42 +116,38 @@ def routes(served: ServedModel, streams: Streams, lifecycle: Lifecycle) -> APIRo
 
     async def infer(request: Request) -> Response:
         """Translate or classify texts."""
-        given = parse_body(InferRequest, await body_of(request, settings))
-        tensors = {tensor.name: _texts(tensor) for tensor in given.inputs}
+        payload = parse_body(InferRequest, await read_body(request, settings))
+        tensors = {tensor.name: _texts(tensor) for tensor in payload.inputs}
         if (
             "text" not in tensors
-            or len(tensors) < len(given.inputs)
+            or len(tensors) < len(payload.inputs)
             or len(tensors.get("prefix", tensors["text"])) != len(tensors["text"])
         ):
             raise RequestError(
                 422,
-                (
-                    "inputs: expected text, and perhaps prefix with as many items, got others; "
-                    "correct them."
-                ),
+                "inputs: expected text, and perhaps prefix with as many items, got others; "
+                "correct them.",
             )
-        work = served.work(_settings(given.parameters))
-        found = await served.results(request, work, tensors["text"], tensors.get("prefix", ()))
-        wanted = None if given.outputs is None else [tensor.name for tensor in given.outputs]
-        outputs = _tensors(served, found, dict(work.settings).get("n_best", 1), wanted)
-        return answer(
-            {**names, **({"id": given.id} if given.id is not None else {}), "outputs": outputs}
-        )
+        work = served.work(_search_settings(payload.parameters))
+        results = await served.results(request, work, tensors["text"], tensors.get("prefix", ()))
+        requested = None if payload.outputs is None else [tensor.name for tensor in payload.outputs]
+        outputs = _output_tensors(served, results, dict(work.settings).get("n_best", 1), requested)
+        identity = {} if payload.id is None else {"id": payload.id}
+        return answer({**names, **identity, "outputs": outputs})
 
     async def generate(request: Request) -> Response:
         """Translate one text."""
-        given = parse_body(GenerateRequest, await body_of(request, settings))
-        (found,) = await served.results(
-            request, served.work(_settings(given.parameters)), [given.text_input]
-        )
-        return answer({**names, "text_output": found.text})
+        payload = parse_body(GenerateRequest, await read_body(request, settings))
+        work = served.work(_search_settings(payload.parameters))
+        (translation,) = await served.results(request, work, [payload.text_input])
+        return answer({**names, "text_output": translation.text})
 
     async def generate_stream(request: Request) -> Response:
         """Translate one text, and send its parts as they are decoded, as server-sent events."""
-        given = parse_body(GenerateRequest, await body_of(request, settings))
-        chosen = _settings(given.parameters)
-        served.work(chosen)
-        return await streams.start(request, given.text_input, chosen, names)
+        payload = parse_body(GenerateRequest, await read_body(request, settings))
+        search = _search_settings(payload.parameters)
+        served.work(search)  # checks the settings
+        return await streams.start(request, payload.text_input, search, names)
 
     for path in (
         f"/v2/models/{settings.name}",
@@ -154,12 +155,10 @@ def routes(served: ServedModel, streams: Streams, lifecycle: Lifecycle) -> APIRo
     ):
         router.get(path, responses=openapi_errors(503))(metadata)
         router.get(f"{path}/ready", responses=openapi_errors(503))(ready)
-        router.post(f"{path}/infer", **infer_page)(infer)
+        router.post(f"{path}/infer", **infer_route)(infer)
         if not served.classifies:
-            router.post(f"{path}/generate", **generate_page)(generate)
-            router.post(f"{path}/generate_stream", response_class=StreamingResponse, **stream_page)(
-                generate_stream
-            )
+            router.post(f"{path}/generate", **generate_route)(generate)
+            router.post(f"{path}/generate_stream", **stream_route)(generate_stream)
     return router
 
 
@@ -187,7 +186,7 @@ def _texts(tensor: InputTensor) -> list[str]:
     """Return the texts of a tensor of shape (N,) or (N, 1).
 
     Raises:
-        Refusal: 422 if shape and data do not fit each other.
+        RequestError: 422 if the shape does not fit the data.
     """
     nested = len(tensor.shape) == 2 and tensor.shape[1] == 1
     rows = [[item] if isinstance(item, str) else item for item in tensor.data]
@@ -198,46 +197,45 @@ def _texts(tensor: InputTensor) -> list[str]:
     ):
         raise RequestError(
             422,
-            (
-                f"{tensor.name}: expected the shape [N] or [N, 1] and N texts, got others; correct "
-                "shape or data."
-            ),
+            f"{tensor.name}: expected the shape [N] or [N, 1] and N texts, got others; correct "
+            "shape or data.",
         )
     return [row[0] for row in rows]
 
 
-def _settings(parameters: dict[str, bool | int | float | str]) -> dict[str, Any]:
+def _search_settings(parameters: dict[str, bool | int | float | str]) -> dict[str, Any]:
     """Return the search settings among the parameters of a request."""
-    return {name: value for name, value in parameters.items() if name not in NOT_SETTINGS}
+    return {name: value for name, value in parameters.items() if name not in IGNORED_PARAMETERS}
 
 
-def _outputs_of(served: ServedModel) -> list[dict[str, Any]]:
+def _output_metadata(served: ServedModel) -> list[dict[str, Any]]:
     if not served.classifies:
         return TRANSLATIONS
     labels = len(getattr(served.model, "labels", ()))
-    vectors = [
+    return [
         {"name": "label", "datatype": "BYTES", "shape": [-1]},
         {"name": "probability", "datatype": "FP32", "shape": [-1]},
+        {"name": "probabilities", "datatype": "FP32", "shape": [-1, labels]},
     ]
-    return [*vectors, {"name": "probabilities", "datatype": "FP32", "shape": [-1, labels]}]
 
 
-def _tensors(
-    served: ServedModel, found: list[Any], n_best: int, wanted: list[str] | None
+def _output_tensors(
+    served: ServedModel, results: list[Any], n_best: int, requested: list[str] | None
 ) -> list[dict[str, Any]]:
-    """Return results as tensors; with `n_best`, those of a translator have the shape (N, n_best).
+    """Return results as tensors. With `n_best` > 1, translations and scores have shape (N, n_best).
 
     Raises:
-        Refusal: 422 if an output is wanted that the model does not have.
+        RequestError: 422 if a requested output does not exist.
     """
-    known = [output["name"] for output in _outputs_of(served)]
-    if wanted is not None and not set(wanted) <= set(known):
+    datatypes = {output["name"]: output["datatype"] for output in _output_metadata(served)}
+    if requested is not None and not set(requested) <= set(datatypes):
         raise RequestError(
-            422, f"outputs: expected some of {', '.join(known)}, got another name; correct it."
+            422, f"outputs: expected some of {', '.join(datatypes)}, got another name; correct it."
         )
-    datatypes = {output["name"]: output["datatype"] for output in _outputs_of(served)}
     columns = {
-        name: _column(name, found, n_best) for name in known if wanted is None or name in wanted
+        name: _column(name, results, n_best)
+        for name in datatypes
+        if requested is None or name in requested
     }
     return [
         {"name": name, "datatype": datatypes[name], "shape": shape, "data": data}
@@ -245,17 +243,17 @@ def _tensors(
     ]
 
 
-def _column(name: str, found: list[Any], n_best: int) -> tuple[list[int], list[Any]]:
-    """Return shape and data of an output, in one list."""
+def _column(name: str, results: list[Any], n_best: int) -> tuple[list[int], list[Any]]:
+    """Return the shape of an output, and its values as a flat list."""
     if name in ("translation", "score"):
-        missing = "" if name == "translation" else NO_SCORE
-        field = "text" if name == "translation" else "score"
-        rows = [
-            [getattr(hypothesis, field) for hypothesis in result.hypotheses] for result in found
-        ]
-        data = [value for row in rows for value in [*row, *[missing] * (n_best - len(row))]]
-        return [len(found), n_best] if n_best > 1 else [len(found)], data
+        field, missing = ("text", "") if name == "translation" else ("score", NO_SCORE)
+        data = []
+        for result in results:
+            values = [getattr(hypothesis, field) for hypothesis in result.hypotheses]
+            data += values + [missing] * (n_best - len(values))
+        return [len(results), n_best] if n_best > 1 else [len(results)], data
     if name == "probabilities":
-        rows = [list(result.probabilities.values()) for result in found]
-        return [len(found), len(rows[0]) if rows else 0], [value for row in rows for value in row]
-    return [len(found)], [getattr(result, name) for result in found]
+        rows = [list(result.probabilities.values()) for result in results]
+        width = len(rows[0]) if rows else 0
+        return [len(rows), width], list(itertools.chain.from_iterable(rows))
+    return [len(results)], [getattr(result, name) for result in results]

@@ -1,4 +1,4 @@
-"""The REST interface of TensorFlow Serving: predict, status and metadata of one model."""
+"""The REST API of TensorFlow Serving: predict, status and metadata of one model."""
 
 import base64
 import contextlib
@@ -13,7 +13,7 @@ from tfk_transformer.export import signatures
 from tfk_transformer.export.signatures import Signature, TensorSignature
 from tfk_transformer.server.answers import answer
 from tfk_transformer.server.batching import Outcome, TextProblem, Work
-from tfk_transformer.server.bodies import Body, body_of, openapi_body, openapi_errors, parse_body
+from tfk_transformer.server.bodies import Body, openapi_body, openapi_errors, parse_body, read_body
 from tfk_transformer.server.refusals import RequestError
 from tfk_transformer.server.served_model import NO_SCORE, ServedModel
 
@@ -35,12 +35,13 @@ class PredictRequest(Body):
 
 
 def routes(served: ServedModel) -> APIRouter:
-    """Return the paths of the protocol."""
-    router, settings = APIRouter(tags=["TensorFlow Serving"]), served.settings
+    """Return the routes of the protocol."""
+    router = APIRouter(tags=["TensorFlow Serving"])
+    settings = served.settings
     model = f"/v1/models/{settings.name}"
     version = f"{model}/versions/{settings.version}"
-    known = CLASSIFIER_METADATA if served.classifies else TRANSLATOR_METADATA
-    documented: dict[str, Any] = {
+    served_signatures = CLASSIFIER_METADATA if served.classifies else TRANSLATOR_METADATA
+    predict_route: dict[str, Any] = {
         "openapi_extra": openapi_body(PredictRequest),
         "responses": openapi_errors(400, 408, 413, 429, 503, 504),
     }
@@ -48,28 +49,20 @@ def routes(served: ServedModel) -> APIRouter:
     async def predict(request: Request) -> Response:
         """Run a signature on texts."""
         with _as_bad_request():
-            given = parse_body(PredictRequest, await body_of(request, settings))
-            if given.signature_name not in known:
-                hint = nearest(given.signature_name, known)
+            payload = parse_body(PredictRequest, await read_body(request, settings))
+            name = payload.signature_name
+            if name not in served_signatures:
                 raise RequestError(
                     400,
-                    (
-                        f"signature_name: expected one of {', '.join(known)}, got another; correct "
-                        f"the name.{hint}"
-                    ),
+                    f"signature_name: expected one of {', '.join(served_signatures)}, got another; "
+                    f"correct the name.{nearest(name, served_signatures)}",
                 )
-            columns = _columns(given, known[given.signature_name])
-            outputs = await _outputs(served, request, given.signature_name, columns)
-        if given.instances is None:
+            columns = _columns(payload, served_signatures[name])
+            outputs = await _outputs(served, request, name, columns)
+        if payload.instances is None:
             return answer({"outputs": outputs})
-        return answer(
-            {
-                "predictions": [
-                    dict(zip(outputs, row, strict=True))
-                    for row in zip(*outputs.values(), strict=True)
-                ]
-            }
-        )
+        rows = zip(*outputs.values(), strict=True)
+        return answer({"predictions": [dict(zip(outputs, row, strict=True)) for row in rows]})
 
     async def status() -> dict[str, Any]:
         """Tell that the model is there."""
@@ -83,11 +76,13 @@ def routes(served: ServedModel) -> APIRouter:
     async def metadata() -> dict[str, Any]:
         """Describe the signatures."""
         spec = {"name": settings.name, "signature_name": "", "version": settings.version}
-        described = {name: _signature_def(name, signature) for name, signature in known.items()}
-        return {"model_spec": spec, "metadata": {"signature_def": {"signature_def": described}}}
+        definitions = {
+            name: _signature_def(name, signature) for name, signature in served_signatures.items()
+        }
+        return {"model_spec": spec, "metadata": {"signature_def": {"signature_def": definitions}}}
 
     for path in (model, version):
-        router.post(f"{path}:predict", **documented)(predict)
+        router.post(f"{path}:predict", **predict_route)(predict)
         router.get(path, responses=openapi_errors(503))(status)
         router.get(f"{path}/metadata", responses=openapi_errors(503))(metadata)
     return router
@@ -103,24 +98,24 @@ def _as_bad_request() -> Iterator[None]:
         raise
 
 
-def _columns(given: PredictRequest, signature: Signature) -> dict[str, Any]:
+def _columns(payload: PredictRequest, signature: Signature) -> dict[str, Any]:
     """Return the inputs by name.
 
     Raises:
-        Refusal: 400 if they are not those of the signature.
+        RequestError: 400 if they do not match the inputs of the signature.
     """
-    if (given.inputs is None) == (given.instances is None):
+    if (payload.inputs is None) == (payload.instances is None):
         raise RequestError(
             400,
             'body: expected either "inputs" or "instances", got neither or both; send one of them.',
         )
-    rows = given.instances
+    rows = payload.instances
     required = [
         spec.name
         for spec in signature.inputs
         if spec.dtype == "string" and spec is not signatures.PREFIX
     ]
-    columns = given.inputs if rows is None else rows
+    columns = payload.inputs if rows is None else rows
     if rows and all(isinstance(row, dict) and row.keys() == set(required) for row in rows):
         columns = {name: [row[name] for row in rows] for name in required}
     if isinstance(columns, list) and len(required) == 1:
@@ -129,10 +124,8 @@ def _columns(given: PredictRequest, signature: Signature) -> dict[str, Any]:
     if not isinstance(columns, dict) or not set(required) <= columns.keys() <= names:
         raise RequestError(
             400,
-            (
-                f"inputs: expected {', '.join(required)} by name, and of others only those of the "
-                "signature; correct them."
-            ),
+            f"inputs: expected {', '.join(required)} by name, and of others only those of the "
+            "signature; correct them.",
         )
     return columns
 
@@ -141,49 +134,44 @@ async def _outputs(
     served: ServedModel, request: Request, name: str, columns: Mapping[str, Any]
 ) -> dict[str, list[Any]]:
     """Run a signature, and return its outputs by name."""
-    first = _texts(columns, "source" if name == "score" else "text")
     if name == "score":
-        return _scores(
-            await served.outcomes(
-                request, Work("score"), first, _texts(columns, "target", len(first))
-            )
-        )
+        sources = _texts(columns, "source")
+        targets = _texts(columns, "target", len(sources))
+        return _scores(await served.outcomes(request, Work("score"), sources, targets))
+    texts = _texts(columns, "text")
     if served.classifies:
-        found = _labels(
-            await served.outcomes(request, served.work({}), first),
-            list(getattr(served.model, "labels", ())),
-        )
-        return (
-            found
-            if name == "classify"
-            else {output: found[output] for output in ("label", "probability")}
-        )
-    given = {
+        outcomes = await served.outcomes(request, served.work({}), texts)
+        outputs = _classifications(outcomes, list(getattr(served.model, "labels", ())))
+        if name != "classify":
+            del outputs["probabilities"]
+        return outputs
+    search = {
         setting: value for setting, value in columns.items() if setting not in ("text", "prefix")
     }
-    work = served.work(given)
+    work = served.work(search)
     prefixes = _texts(columns, "prefix") if "prefix" in columns else [""]
-    prefixes = (
-        prefixes * len(first) if len(prefixes) == 1 else _texts(columns, "prefix", len(first))
-    )
-    rows = [
-        _hypotheses(outcome, dict(work.settings).get("n_best", 1))
-        for outcome in await served.outcomes(request, work, first, prefixes)
-    ]
-    texts, scores = [[h[0] for h in row] for row in rows], [[h[1] for h in row] for row in rows]
+    if len(prefixes) == 1:
+        prefixes = prefixes * len(texts)
+    else:
+        prefixes = _texts(columns, "prefix", len(texts))
+    n_best = dict(work.settings).get("n_best", 1)
+    outcomes = await served.outcomes(request, work, texts, prefixes)
+    rows = [_hypotheses(outcome, n_best) for outcome in outcomes]
+    translations = [[text for text, _ in row] for row in rows]
+    scores = [[score for _, score in row] for row in rows]
     if name == "translate":
-        return {"translations": texts, "scores": scores}
-    return {"translation": [row[0] for row in texts], "score": [row[0] for row in scores]}
+        return {"translations": translations, "scores": scores}
+    return {"translation": [row[0] for row in translations], "score": [row[0] for row in scores]}
 
 
 def _texts(columns: Mapping[str, Any], name: str, count: int | None = None) -> list[str]:
-    """Return an input of texts: strings, or {"b64": …}.
+    """Return an input that consists of texts: strings or {"b64": …}.
 
     Raises:
-        Refusal: 400 if it is another value.
+        RequestError: 400 if the input has another type or number of values.
     """
     values = columns[name]
-    texts = [_text(value) for value in values] if isinstance(values, list) else [None]
+    texts = [_decode_text(value) for value in values] if isinstance(values, list) else [None]
     if None in texts or count not in (None, len(texts)):
         number = "texts" if count is None else f"{count} texts"
         raise RequestError(
@@ -192,7 +180,7 @@ def _texts(columns: Mapping[str, Any], name: str, count: int | None = None) -> l
     return [text for text in texts if text is not None]
 
 
-def _text(value: Any) -> str | None:
+def _decode_text(value: Any) -> str | None:
     if isinstance(value, dict) and value.keys() == {"b64"} and isinstance(value["b64"], str):
         with contextlib.suppress(ValueError):
             return base64.b64decode(value["b64"], validate=True).decode("utf-8")
@@ -200,33 +188,34 @@ def _text(value: Any) -> str | None:
 
 
 def _hypotheses(outcome: Outcome, n_best: int) -> list[tuple[str, float]]:
-    """Return the hypotheses of a text; a text that the model cannot process has the score NaN, as
-    in a SavedModel.
+    """Return the texts and scores of the hypotheses of a text.
+
+    A text that the model cannot process has the score NaN, as in a SavedModel.
     """
     if isinstance(outcome, TextProblem):
         return [("", math.nan)] * n_best
-    found = [(hypothesis.text, hypothesis.score) for hypothesis in outcome.hypotheses]
-    return found + [("", NO_SCORE)] * (n_best - len(found))
+    hypotheses = [(hypothesis.text, hypothesis.score) for hypothesis in outcome.hypotheses]
+    return hypotheses + [("", NO_SCORE)] * (n_best - len(hypotheses))
 
 
 def _scores(outcomes: Sequence[Outcome]) -> dict[str, list[Any]]:
-    scored = [
+    rows = [
         (math.nan, [], [])
-        if isinstance(o, TextProblem)
-        else (o.log_probability, o.tokens, o.token_log_probs)
-        for o in outcomes
+        if isinstance(outcome, TextProblem)
+        else (outcome.log_probability, outcome.tokens, outcome.token_log_probs)
+        for outcome in outcomes
     ]
-    longest = max((len(tokens) for _, tokens, _ in scored), default=0)
+    longest = max((len(tokens) for _, tokens, _ in rows), default=0)
     return {
-        "log_probability": [row[0] for row in scored],
-        "tokens": [[*tokens, *[""] * (longest - len(tokens))] for _, tokens, _ in scored],
+        "log_probability": [row[0] for row in rows],
+        "tokens": [[*tokens, *[""] * (longest - len(tokens))] for _, tokens, _ in rows],
         "token_log_probs": [
-            [*log_probs, *[0.0] * (longest - len(log_probs))] for _, _, log_probs in scored
+            [*log_probs, *[0.0] * (longest - len(log_probs))] for _, _, log_probs in rows
         ],
     }
 
 
-def _labels(outcomes: Sequence[Outcome], labels: Sequence[str]) -> dict[str, list[Any]]:
+def _classifications(outcomes: Sequence[Outcome], labels: Sequence[str]) -> dict[str, list[Any]]:
     rows = [
         ("", math.nan, [math.nan] * len(labels))
         if isinstance(outcome, TextProblem)
@@ -234,8 +223,8 @@ def _labels(outcomes: Sequence[Outcome], labels: Sequence[str]) -> dict[str, lis
         for outcome in outcomes
     ]
     return {
-        name: [row[place] for row in rows]
-        for place, name in enumerate(("label", "probability", "probabilities"))
+        name: [row[column] for row in rows]
+        for column, name in enumerate(("label", "probability", "probabilities"))
     }
 
 
