@@ -6,7 +6,7 @@ import functools
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from tfk_transformer.inference.results import Translation
 from tfk_transformer.inference.streaming import StepModel, next_tokens
 from tfk_transformer.pipelines.translator import Translator
 
-Settings = Mapping[str, int | float]
+Settings = Mapping[str, Any]
 # From source ids, prefix ids and settings.
 Generate = Callable[[np.ndarray, np.ndarray, Settings], Searched]
 Score = Callable[[np.ndarray, np.ndarray], Sequence[np.ndarray]]  # from source ids and target ids
@@ -161,7 +161,7 @@ class ExpectedResults:
     def check_steps(self, name: str, steps: StepModel) -> None:
         """Compare the tokens of an artifact's decoding steps with the model's greedy search."""
         LOG.info("compare %s with the Keras model: decoding steps", name)
-        settings = SearchSettings.model_validate(parity.PROBE_SETTINGS[0]).as_arrays()
+        settings = SearchSettings(**parity.PROBE_SETTINGS[0]).as_arrays()
         tokens = np.stack(list(next_tokens(steps, self.ids, settings)), axis=1)  # (N, T)
         parity.check_tokens(name, self.greedy, tokens)
 
@@ -210,7 +210,7 @@ def run_search(
     prefix_ids: np.ndarray = NO_PREFIX,
 ) -> Searched:
     """Return the translations of ids by a traced search with these settings, and their scores."""
-    values = SearchSettings.model_validate(settings).model_dump().values()
+    values = SearchSettings(**settings).as_dict().values()
     # Grappler would take as long as the searches of a small model, which are as fast without it.
     with without_graph_optimizer():
         outputs = generate(ids, prefix_ids, *values)

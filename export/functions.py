@@ -55,7 +55,7 @@ def signature_function(
     """
     config = functions.model.config
     defaults = {
-        **search_defaults(config.max_length).model_dump(),
+        **search_defaults(config.max_length).as_dict(),
         PREFIX.name: [""],
         PREFIX_IDS.name: [[PAD_ID]],
     }
@@ -100,7 +100,7 @@ def _parameter(spec: tf.TensorSpec, defaults: Mapping[str, object]) -> inspect.P
 
 def _serving_default(functions: "TranslationFunctions", text: Tensor) -> dict[str, Tensor]:
     settings = search_defaults(functions.model.config.max_length)
-    translations = functions.translate(text, Limits(**settings.model_dump()))
+    translations = functions.translate(text, Limits(**settings.as_dict()))
     return {"translation": translations.texts[:, 0], "score": translations.scores[:, 0]}
 
 

@@ -14,13 +14,12 @@ import onnx_ir as ir
 from rich.table import Table
 
 from tfk_transformer.config.json_text import parse_json_object
-from tfk_transformer.config.search_settings import SETTING_DTYPES, setting_rules
+from tfk_transformer.config.search_settings import SETTING_DTYPES, Rules, setting_rules
 from tfk_transformer.export import file_names
 from tfk_transformer.export.runtime.opening import MODEL_PATHS, describe_foreign_folder
 from tfk_transformer.export.runtime.sessions import METADATA, parse_metadata
 from tfk_transformer.export.signatures import PREFIX, PREFIX_IDS
 from tfk_transformer.export.to_onnx.conversion import quietly
-from tfk_transformer.inference.setting_checks import Rules
 
 if TYPE_CHECKING:
     from tensorflow.core.protobuf.meta_graph_pb2 import TensorInfo

@@ -118,7 +118,7 @@ def _check_ctranslate2(path: Path, expected: ExpectedResults) -> Figures:
     # CTranslate2 does not get blank texts.
     rows = [row for row in expected.fitting if source.encode(expected.texts[row])]
     texts = [source.id_to_piece(source.encode(expected.texts[row])) for row in rows]
-    max_length = min(SearchSettings().max_length, expected.translator.max_length)
+    max_length = min(SearchSettings.max_length, expected.translator.max_length)
     reference = signature_function(_without_padding(expected.translator).functions, GENERATE)
     has_shortlist = expected.translator.shortlist is not None
     options = {

@@ -23,7 +23,7 @@ AGREEMENT = 90.0  # the minimum result of `agreement` for an int8 file
 # The minimum share of sentences with the model's tokens, for engines with another order of sums.
 MIN_EQUAL_SHARE = 0.99
 # Greedy search, and the default settings.
-PROBE_SETTINGS: tuple[dict[str, int | float], ...] = ({"beam_size": 1}, {})
+PROBE_SETTINGS: tuple[dict[str, Any], ...] = ({"beam_size": 1}, {})
 
 
 class ParityError(ValueError):

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 
-from tfk_transformer.config.search_settings import setting_rules
+from tfk_transformer.config.search_settings import setting_arrays, setting_rules
 from tfk_transformer.data.shortlist import shortlist_metadata
 from tfk_transformer.export import file_names, library_files, parity
 from tfk_transformer.export.expected_results import (
@@ -34,7 +34,6 @@ from tfk_transformer.export.to_onnx.onnx_layers import PORTABLE, Profile, int8_p
 from tfk_transformer.export.to_saved_model.shared_functions import without_graph_optimizer
 from tfk_transformer.export.to_saved_model.warm_up import write_warm_up
 from tfk_transformer.export.to_saved_model.writer import write_saved_model
-from tfk_transformer.inference.setting_checks import setting_arrays
 from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.runtime_environment import usable_processors
 

@@ -5,8 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 import onnxruntime
 
 from engines.batches import Search, own_settings, padded_batches, unpadded
+from tfk_transformer.config.search_settings import resolve_settings, setting_arrays
 from tfk_transformer.export.runtime.sessions import Sessions, are_small, read_metadata
-from tfk_transformer.inference.setting_checks import resolve_settings, setting_arrays
 
 
 class Engine:

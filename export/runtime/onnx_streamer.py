@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
+from tfk_transformer.config.search_settings import Rules, resolve_settings, setting_arrays
 from tfk_transformer.export.file_names import DECODER_STEP_FILE, ENCODER_FILE, TOKENIZER_FILE
 from tfk_transformer.export.runtime.sessions import open_session, read_metadata, required
-from tfk_transformer.inference.setting_checks import Rules, resolve_settings, setting_arrays
 from tfk_transformer.inference.streaming import StepModel, Tensors, empty_cache, stream_text
 
 

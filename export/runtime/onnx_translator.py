@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tfk_transformer.config.search_settings import Rules, resolve_settings, setting_arrays
 from tfk_transformer.export.file_names import GENERATE_FILE, SCORE_FILE, TRANSLATE_FILE
 from tfk_transformer.export.runtime.onnx_scorer import OnnxScorer
 from tfk_transformer.export.runtime.onnx_streamer import OnnxStreamer
@@ -26,7 +27,6 @@ from tfk_transformer.inference.base_translator import (
     Request,
     refuse_uncached,
 )
-from tfk_transformer.inference.setting_checks import Rules, resolve_settings, setting_arrays
 
 if TYPE_CHECKING:
     from tfk_transformer.inference.token_scoring import Tokenizers

@@ -10,7 +10,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tfk_transformer.array_types import Tensor
-from tfk_transformer.config.search_settings import setting_rules
+from tfk_transformer.config.search_settings import (
+    Rules,
+    resolve_settings,
+    setting_arrays,
+    setting_rules,
+)
 from tfk_transformer.export.runtime.saved_model_files import check_signature, read_saved_model
 from tfk_transformer.inference.base_translator import (
     BaseTranslator,
@@ -18,7 +23,6 @@ from tfk_transformer.inference.base_translator import (
     Request,
     refuse_uncached,
 )
-from tfk_transformer.inference.setting_checks import Rules, resolve_settings, setting_arrays
 from tfk_transformer.inference.streaming import StepModel, empty_cache, stream_text
 from tfk_transformer.inference.token_scoring import (
     Tokenizers,

@@ -11,8 +11,8 @@ from typing import Any
 import onnxruntime
 
 from tfk_transformer.config.json_text import parse_json_object
+from tfk_transformer.config.search_settings import are_rules
 from tfk_transformer.export.file_names import CLASSIFY_FILE, SCORE_FILE, TRANSLATE_FILE
-from tfk_transformer.inference.setting_checks import are_rules
 from tfk_transformer.runtime_environment import usable_processors
 
 METADATA = "tfk_transformer"  # the key of the metadata that the export writes into a file

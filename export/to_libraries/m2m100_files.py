@@ -166,7 +166,7 @@ def _generation(translator: Translator, table: Table) -> dict[str, Any]:
     Padding and languages are never predicted, as in this project.
     """
     never_predicted = [FAIRSEQ_SPECIALS.index("<pad>"), *table.languages.values()]
-    beams = translator.origin.get("search", {}).get("beam_size", SearchSettings().beam_size)
+    beams = translator.origin.get("search", {}).get("beam_size", SearchSettings.beam_size)
     return {
         "bad_words_ids": [[row] for row in never_predicted],
         "decoder_start_token_id": FAIRSEQ_SPECIALS.index("</s>"),

@@ -172,7 +172,7 @@ def _generation(translator: Translator) -> dict[str, Any]:
 
     Padding and the start token are never predicted, as in this project.
     """
-    beams = translator.origin.get("search", {}).get("beam_size", SearchSettings().beam_size)
+    beams = translator.origin.get("search", {}).get("beam_size", SearchSettings.beam_size)
     return {
         "bad_words_ids": [[PAD_ID], [START_ID]],
         "decoder_start_token_id": START_ID,

@@ -328,7 +328,7 @@ def _set_defaults(graph: ir.Graph, max_length: int) -> None:
     """Make the search settings and the prefix optional; `max_length` is the model's."""
     # A prefix of padding forces nothing, like a prefix without tokens, but OpenVINO does not read a
     # default without elements.
-    defaults = {**search_defaults(max_length).model_dump(), PREFIX_IDS.name: [[PAD_ID]]}
+    defaults = {**search_defaults(max_length).as_dict(), PREFIX_IDS.name: [[PAD_ID]]}
     for value in graph.inputs:
         if value.name in defaults:
             array = np.array(defaults[value.name], value.dtype.numpy())

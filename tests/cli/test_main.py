@@ -619,13 +619,11 @@ def test_every_command_has_help(run):
 def test_the_command_line_knows_the_names_that_it_does_not_import():
     from tfk_transformer.cli import arguments
     from tfk_transformer.cli.model_commands.export import EXPORT_FORMATS
-    from tfk_transformer.config.search_settings import SearchSettings
+    from tfk_transformer.config.search_settings import SETTING_DTYPES
     from tfk_transformer.export import classifier_files, translator_files
     from tfk_transformer.export.to_web import web_files
 
-    fields = SearchSettings.model_fields
-    assert sorted(arguments.SETTINGS_HELP.split(", ")) == sorted(set(fields) - {"beam_size"})
-    assert fields["beam_size"].default == arguments.DEFAULT_BEAM
+    assert sorted(arguments.SETTING_NAMES) == sorted(set(SETTING_DTYPES) - {"beam_size"})
     assert set(EXPORT_FORMATS) == {
         *translator_files.WRITERS,
         *classifier_files.WRITERS,

@@ -259,7 +259,7 @@ def test_values_that_do_not_fit_together_are_refused_all_at_once(changes, proble
 
 
 def test_search_defaults():
-    assert SearchSettings().model_dump() == {
+    assert SearchSettings().as_dict() == {
         "beam_size": 4,
         "n_best": 1,
         "length_penalty": 0.6,
@@ -296,7 +296,7 @@ def test_every_search_setting_has_a_dtype_in_graphs_in_its_order():
 
 def test_the_rules_of_the_settings_are_plain_data_for_files():
     rules = setting_rules()
-    assert list(rules) == list(SearchSettings.model_fields)
+    assert list(rules) == list(SETTING_DTYPES)
     assert rules["beam_size"] == {
         "default": 4,
         "type": "integer",
@@ -318,7 +318,7 @@ def test_the_default_length_of_translations_is_at_most_the_models(max_length, de
     assert search_defaults(max_length) == SearchSettings(max_length=default)
     assert {
         name: rule["default"] for name, rule in setting_rules(max_length).items()
-    } == search_defaults(max_length).model_dump()
+    } == search_defaults(max_length).as_dict()
     assert setting_rules(max_length)["max_length"]["minimum"] == 1
 
 
@@ -345,7 +345,7 @@ def test_the_sizes_of_a_model_limit_its_settings():
 )
 def test_search_settings_out_of_range_are_refused_by_name(key, value):
     with pytest.raises(
-        ValueError, match=rf"^SearchSettings: {key}: Input should be .*, got {value}$"
+        ValueError, match=rf"^{key}: expected .* of (at least|above) \d.*, got {value}\.$"
     ):
         SearchSettings(**{key: value})
 
@@ -354,6 +354,6 @@ def test_a_search_returns_no_more_than_its_beams():
     assert SearchSettings(beam_size=3, n_best=3, length_penalty=0, max_length=1).n_best == 3
     with pytest.raises(
         ValueError,
-        match="^SearchSettings: n_best must not exceed beam_size, got n_best 5 and beam_size 3$",
+        match="^n_best: expected at most beam_size, got n_best 5 and beam_size 3.$",
     ):
         SearchSettings(beam_size=3, n_best=5)

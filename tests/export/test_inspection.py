@@ -32,7 +32,7 @@ def test_an_onnx_file_tells_its_signature_version_and_parity(exported, translato
     assert inputs[1]["default"] == {"generate": [[0]], "translate": [""]}[name]
     # The model's.
     assert {t["name"]: t["default"] for t in inputs[2:]} == {
-        **SearchSettings().model_dump(),
+        **SearchSettings().as_dict(),
         "max_length": 32,
     }
     assert found["files"] == {path.name: path.stat().st_size}

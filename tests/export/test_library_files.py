@@ -134,7 +134,7 @@ def test_ctranslate2_finds_the_pieces_and_scores_of_the_model(options, tmp_path)
         settings = SearchSettings(
             beam_size=beam_size, length_penalty=0, max_length_factor=1000, max_length=20
         )
-        ours = translator.functions.generate(ids, Limits(**settings.model_dump()))
+        ours = translator.functions.generate(ids, Limits(**settings.as_dict()))
         limits = {
             "beam_size": beam_size,
             "length_penalty": 0,
@@ -186,7 +186,7 @@ def test_ctranslate2_searches_with_the_same_shortlist(beam_size, tmp_path):
         engine.translate_batch(texts, use_vmap=use, max_batch_size=1, **options)
         for use in (True, False)
     )
-    wanted = ours.functions.generate(padded(sources), Limits(**settings.model_dump()))
+    wanted = ours.functions.generate(padded(sources), Limits(**settings.as_dict()))
     rows = [[tokens[i] for i in row if i > END_ID] for row in wanted.ids.numpy()[:, 0]]
     same = [result.hypotheses[0] == row for result, row in zip(found, rows, strict=True)]
     assert all(same) if beam_size == 1 else sum(same) >= 0.99 * len(same)
@@ -409,7 +409,7 @@ print(json.dumps([target.decode(result.hypotheses[0]).strip() for result in foun
     assert done.returncode == 0, done.stderr
     ids = translator.source_tokenizer.encode(texts)
     settings = SearchSettings(beam_size=1, max_length=20, max_length_factor=1000)
-    ours = translator.functions.generate(padded(ids), Limits(**settings.model_dump())).ids.numpy()[
+    ours = translator.functions.generate(padded(ids), Limits(**settings.as_dict())).ids.numpy()[
         :, 0
     ]
     assert json.loads(done.stdout) == translator.target_tokenizer.decode(ours.tolist())

@@ -70,7 +70,7 @@ def assert_equal(translator, session):
     for settings in SEARCHES:
         prefix = np.array([[5], [0], [0], [3], [0]], "int32")
         whole = {name: np.array(value, SETTING_DTYPES[name]) for name, value in settings.items()}
-        expected = search(source_ids(), prefix, *SearchSettings(**settings).model_dump().values())
+        expected = search(source_ids(), prefix, *SearchSettings(**settings).as_dict().values())
         ids, scores = session.run(
             ["ids", "scores"], {"source_ids": source_ids(), "prefix_ids": prefix, **whole}
         )

@@ -9,14 +9,13 @@ from hypothesis import strategies as st
 from traced_search import LIMIT_SPECS, setting_tensors
 
 from tfk_transformer.config.model_options import TransformerConfig
-from tfk_transformer.config.search_settings import SearchSettings
+from tfk_transformer.config.search_settings import SearchSettings, length_penalty
 from tfk_transformer.constants import END_ID
 from tfk_transformer.generation.beam_search import (
     NEG_INF,
     Limits,
     SearchInputs,
     beam_search,
-    brevity_penalty,
 )
 from tfk_transformer.models.base import Step
 from tfk_transformer.models.transformer import Transformer
@@ -47,7 +46,7 @@ def limits(beam_size=1, n_best=1, **settings):
     """Return the settings of a search, without the limits that `SearchSettings` has."""
     return Limits(
         **{
-            **SearchSettings().model_dump(),
+            **SearchSettings().as_dict(),
             "beam_size": beam_size,
             "n_best": n_best,
             "length_penalty": 0.0,
@@ -430,8 +429,8 @@ def test_the_greatest_length_follows_the_source():
 
 
 def test_penalty_is_googles():
-    assert brevity_penalty(7, 0.6).numpy() == pytest.approx(2.0**0.6)
-    assert brevity_penalty(7, 0.0).numpy() == 1.0
+    assert length_penalty(7, 0.6) == pytest.approx(2.0**0.6)
+    assert length_penalty(7, 0.0) == 1.0
 
 
 def test_scores_of_cached_steps_are_those_of_the_full_pass_where_beams_replace_each_other():
@@ -472,6 +471,6 @@ def test_scores_of_cached_steps_are_those_of_the_full_pass_where_beams_replace_e
 
 def test_settings_refuse_more_results_than_beams():
     with pytest.raises(
-        ValueError, match="n_best must not exceed beam_size, got n_best 5 and beam_size 4"
+        ValueError, match="n_best: expected at most beam_size, got n_best 5 and beam_size 4"
     ):
         SearchSettings(n_best=5)

@@ -7,9 +7,8 @@ import shutil
 import numpy as np
 import pytest
 
-from tfk_transformer import Glossary, SearchSettings, TextError
+from tfk_transformer import Glossary, TextError
 from tfk_transformer.export.runtime.opening import load
-from tfk_transformer.inference import glossary_translation
 
 TEXTS = ["forty-two", "one hundred seven", "seven", "", "ninety-nine"]
 TERMS = Glossary(
@@ -67,10 +66,6 @@ def test_a_long_text_does_not_spoil_the_others(translator):
     with pytest.raises(TextError, match="expected at most 32 tokens") as caught:
         translator.translate(["seven", "seven " * 40], glossary={"seven": "acht"}, beam_size=1)
     assert "acht" in caught.value.results[0].text
-
-
-def test_the_length_penalty_is_that_of_the_search():
-    assert glossary_translation.LENGTH_PENALTY == SearchSettings().length_penalty
 
 
 def test_several_hypotheses_are_refused(translator):

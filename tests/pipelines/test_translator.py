@@ -108,7 +108,7 @@ def test_text_that_is_too_long_is_named(translator):
 
 
 def test_a_source_that_is_too_long_spoils_no_other_in_the_graph(translator):
-    settings = SearchSettings(max_length=32).model_dump().values()
+    settings = SearchSettings(max_length=32).as_dict().values()
     found = translator._translation()(
         tf.constant(["forty-two", "one " * 99]), tf.constant([""]), *settings
     )

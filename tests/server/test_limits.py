@@ -88,15 +88,15 @@ def error_of(answer):
         ({"signature_name": "translate", "inputs": {**SETTINGS, "n_best": 10**30}}, "n_best"),
         (
             {"signature_name": "translate", "inputs": {**SETTINGS, "n_best": 1.5}},
-            "n_best: Input should be a valid integer",
+            "n_best: expected an integer of at least 1",
         ),
         (
             {"signature_name": "translate", "inputs": {**SETTINGS, "n_best": True}},
-            "n_best: Input should be a valid integer",
+            "n_best: expected an integer of at least 1",
         ),
         (
             {"signature_name": "translate", "inputs": {**SETTINGS, "n_best": 5}},
-            "n_best must not exceed beam_size",
+            "n_best: expected at most beam_size",
         ),
         (
             {"signature_name": "translate", "inputs": {**SETTINGS, "beam_size": 17}},

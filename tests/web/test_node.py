@@ -13,7 +13,7 @@ import pytest
 import sentencepiece
 from web_needs import needs, needs_node
 
-from tfk_transformer.config.search_settings import SearchSettings
+from tfk_transformer.config.search_settings import SETTING_DTYPES
 from tfk_transformer.datasets.numbers import spell
 
 pytestmark = [needs_node(), needs("onnxruntime-web", "sentencepiece-js")]
@@ -211,7 +211,7 @@ REFUSED = [
     (
         "seven",
         {"beams": 2},
-        f"settings: expected some of {', '.join(sorted(SearchSettings.model_fields))}, got beams.",
+        f"settings: expected some of {', '.join(sorted(SETTING_DTYPES))}, got beams.",
     ),
     ("seven", {"beam_size": 0}, "beam_size: expected an integer from 1 to 80, got 0."),
     ("seven", {"beam_size": 1.5}, "beam_size: expected an integer from 1 to 80, got 1.5."),

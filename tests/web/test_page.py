@@ -192,7 +192,7 @@ def test_the_alignment_has_the_words_of_the_translation(seen, translator):
 
 
 def test_settings_begin_with_the_defaults_of_python(seen):
-    assert seen["settings"] == search_defaults(32).model_dump()
+    assert seen["settings"] == search_defaults(32).as_dict()
     assert seen["failure"] == "n_best: expected at most beam_size, got n_best 9 and beam_size 4."
 
 

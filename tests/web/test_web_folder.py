@@ -7,7 +7,7 @@ import shutil
 import pytest
 from web_needs import NODE_MODULES, SCRIPTS, needs, needs_node
 
-from tfk_transformer.config.search_settings import SearchSettings, setting_rules
+from tfk_transformer.config.search_settings import SETTING_DTYPES, setting_rules
 from tfk_transformer.export import parity
 from tfk_transformer.export.exporting import export
 from tfk_transformer.export.inspection import inspect
@@ -113,7 +113,7 @@ def test_types_name_every_setting():
     (settings,) = re.findall(
         r"interface Settings \{(.*?)\n\}", (PAGE_FILES / "translate.d.mts").read_text(), re.DOTALL
     )
-    assert re.findall(r"(?m)^  (\w+)\?: number;$", settings) == list(SearchSettings.model_fields)
+    assert re.findall(r"(?m)^  (\w+)\?: number;$", settings) == list(SETTING_DTYPES)
 
 
 def test_npm_packages_that_are_missing_are_named_with_the_command_that_installs_them(

@@ -8,6 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tfk_transformer.config.search_settings import (
+    SETTING_DTYPES,
+    SearchSettings,
+    resolve_settings,
+    setting_rules,
+)
 from tfk_transformer.config.words import shorten
 from tfk_transformer.runtime_environment import load_tensorflow
 
@@ -16,13 +22,9 @@ if TYPE_CHECKING:
 
     from tfk_transformer.inference.interface import LoadedModel
 
-# The default of `SearchSettings`, whose import takes longer than most commands.
-DEFAULT_BEAM = 4
-SETTINGS_HELP = (
-    "length_penalty, coverage_penalty, min_length, max_length, max_length_factor, temperature, "
-    "top_k, top_p, seed, repetition_penalty, "
-    "no_repeat_ngram_size, n_best"
-)
+DEFAULT_BEAM = SearchSettings.beam_size
+# The names that `--setting` shows: `--beam-size` is an option of its own.
+SETTING_NAMES = (*list(SETTING_DTYPES)[2:], "n_best")
 MODEL_HELP = "A bundle, a SavedModel folder or an .onnx file."
 
 
@@ -85,10 +87,11 @@ Settings = Annotated[
         "--setting",
         metavar="NAME=VALUE",
         help=(
-            f"A search setting, such as length_penalty=1. Names: {SETTINGS_HELP}. May be repeated."
+            "A search setting, such as length_penalty=1. "
+            f"Names: {', '.join(SETTING_NAMES)}. May be repeated."
         ),
         rich_help_panel=SEARCH,
-        autocompletion=lambda: [f"{name}=" for name in SETTINGS_HELP.split(", ")],
+        autocompletion=lambda: [f"{name}=" for name in SETTING_NAMES],
     ),
 ]
 Data = Annotated[
@@ -168,7 +171,7 @@ def search_settings(
         default_beam: the beam size if neither option sets one.
 
     Raises:
-        ValueError: if the two options set different beam sizes, or `n_best` exceeds the beam size.
+        ValueError: if the two options set different beam sizes.
     """
     settings = dict(named_value(text, "--setting", "length_penalty=1") for text in values or [])
     beam = settings.get("beam_size", default_beam if beam_size is None else beam_size)
@@ -176,12 +179,6 @@ def search_settings(
         raise ValueError(
             f"beam_size: expected one value, got --beam-size {beam_size} and --setting "
             f"beam_size={beam}; give one of them."
-        )
-    n_best = settings.get("n_best", 1)
-    if isinstance(n_best, int) and isinstance(beam, int) and n_best > beam >= 1:
-        raise ValueError(
-            f"n_best: expected at most beam_size, got n_best {n_best} and beam_size {beam}; "
-            "raise --beam-size."
         )
     return {**settings, "beam_size": beam}
 
@@ -216,9 +213,6 @@ def check_settings(model: Path, settings: dict[str, Any]) -> None:
         ValueError: if a setting is unknown or its value is invalid.
     """
     if model.is_dir():
-        from tfk_transformer.config.search_settings import setting_rules
-        from tfk_transformer.inference.setting_checks import resolve_settings
-
         resolve_settings(settings, setting_rules())
 
 

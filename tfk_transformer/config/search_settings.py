@@ -1,107 +1,138 @@
-"""Search settings."""
+"""Search settings: their names, defaults, bounds and dtypes, and how values are checked.
 
-from typing import Any, Self
+Each setting is declared once, as a field of `SearchSettings`. Validation, options of commands,
+inputs of exported files and the rules in their metadata follow from the fields. Importing this
+module needs only the standard library.
+"""
 
-import numpy as np
-from pydantic import ConfigDict, Field, model_validator
+import dataclasses
+import math
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from tfk_transformer.config.record import Record
+from tfk_transformer.config.words import unknown_names
 
-INT32 = 2**31 - 1  # the largest integer that exported files accept
+if TYPE_CHECKING:
+    import numpy as np
+
+# The rules of each setting by name: keywords of JSON schema, see `setting_rules`.
+Rules: TypeAlias = Mapping[str, Mapping[str, Any]]
+
+INT32_MAX = 2**31 - 1  # the largest integer that exported files accept
 MAX_BEAMS = 1000  # the hypotheses of one sentence of 256 tokens then take gigabytes
 
+# By the type of a setting in its rules: the Python types of its values, and its dtype in graphs.
+_TYPES: dict[str, tuple[Any, str]] = {
+    "integer": (int, "int32"),
+    "number": ((int, float), "float32"),
+}
+_BOUNDS: dict[str, tuple[Callable[[Any, Any], bool], str]] = {
+    "minimum": (operator.ge, "at least"),
+    "exclusiveMinimum": (operator.gt, "above"),
+    "maximum": (operator.le, "at most"),
+}
 
-class SearchSettings(Record):
+
+def _integer(default: int, description: str, minimum: int, maximum: int = INT32_MAX) -> Any:
+    rule = {
+        "default": default,
+        "description": description,
+        "maximum": maximum,
+        "minimum": minimum,
+        "type": "integer",
+    }
+    return dataclasses.field(default=default, metadata=rule)
+
+
+def _number(default: float, description: str, maximum: int, minimum: str = "minimum") -> Any:
+    rule = {
+        "default": default,
+        "description": description,
+        minimum: 0,
+        "maximum": maximum,
+        "type": "number",
+    }
+    return dataclasses.field(default=default, metadata=dict(sorted(rule.items())))
+
+
+@dataclasses.dataclass(frozen=True)
+class SearchSettings:
     """Settings of the beam search and of sampling.
 
     Beam size and length penalty default to the paper's values (section 6.1).
+
+    Raises:
+        ValueError: with every value that has the wrong type or is out of bounds.
     """
 
-    # The string "4" is not accepted as a number, as in `OnnxTranslator`.
-    model_config = ConfigDict(strict=True)
-
-    beam_size: int = Field(
-        default=4,
-        ge=1,
-        le=MAX_BEAMS,
-        description="number of open hypotheses for each sentence; 1 is greedy search",
+    beam_size: int = _integer(
+        4, "number of open hypotheses for each sentence; 1 is greedy search", 1, MAX_BEAMS
     )
-    n_best: int = Field(
-        default=1,
-        ge=1,
-        le=MAX_BEAMS,
-        description="number of hypotheses returned for each sentence, best first",
+    n_best: int = _integer(
+        1, "number of hypotheses returned for each sentence, best first", 1, MAX_BEAMS
     )
-    length_penalty: float = Field(
-        default=0.6, ge=0, le=10, description="alpha of ((5 + length) / 6) ** alpha"
+    length_penalty: float = _number(0.6, "alpha of ((5 + length) / 6) ** alpha", 10)
+    coverage_penalty: float = _number(
+        0.0, "beta of beta * sum(log(min(total attention to a source token, 1)))", 1000
     )
-    coverage_penalty: float = Field(
-        default=0.0,
-        ge=0,
-        le=1000,
-        description="beta of beta * sum(log(min(total attention to a source token, 1)))",
+    min_length: int = _integer(0, "shortest target in tokens, the end token included", 0)
+    max_length: int = _integer(256, "longest target in tokens, the end token included", 1)
+    max_length_factor: float = _number(
+        2.0, "longest target as a multiple of the number of source tokens, plus ten", 1000
     )
-    min_length: int = Field(
-        default=0, ge=0, le=INT32, description="shortest target in tokens, the end token included"
+    temperature: float = _number(
+        0.0, "0: beam search; above 0: tokens are drawn from softmax(logits / temperature)", 1000
     )
-    max_length: int = Field(
-        default=256, ge=1, le=INT32, description="longest target in tokens, the end token included"
+    top_k: int = _integer(0, "draw from this many most probable tokens; 0: from all", 0)
+    top_p: float = _number(
+        1.0,
+        "draw from the fewest most probable tokens whose probabilities add up to this",
+        1,
+        "exclusiveMinimum",
     )
-    max_length_factor: float = Field(
-        default=2.0,
-        ge=0,
-        le=1000,
-        description="longest target as a multiple of the number of source tokens, plus ten",
+    seed: int = _integer(0, "seed of the random draws", 0)
+    repetition_penalty: float = _number(
+        1.0,
+        "above 1: tokens that a hypothesis already contains become less probable",
+        1000,
+        "exclusiveMinimum",
     )
-    temperature: float = Field(
-        default=0.0,
-        ge=0,
-        le=1000,
-        description="0: beam search; above 0: tokens are drawn from softmax(logits / temperature)",
-    )
-    top_k: int = Field(
-        default=0,
-        ge=0,
-        le=INT32,
-        description="draw from this many most probable tokens; 0: from all",
-    )
-    top_p: float = Field(
-        default=1.0,
-        gt=0,
-        le=1,
-        description="draw from the fewest most probable tokens whose probabilities add up to this",
-    )
-    seed: int = Field(default=0, ge=0, le=INT32, description="seed of the random draws")
-    repetition_penalty: float = Field(
-        default=1.0,
-        gt=0,
-        le=1000,
-        description="above 1: tokens that a hypothesis already contains become less probable",
-    )
-    no_repeat_ngram_size: int = Field(
-        default=0,
-        ge=0,
-        le=INT32,
-        description="no sequence of this many tokens occurs twice; 0: no such rule",
+    no_repeat_ngram_size: int = _integer(
+        0, "no sequence of this many tokens occurs twice; 0: no such rule", 0
     )
 
-    def as_arrays(self) -> dict[str, np.ndarray]:
-        """Return the settings as inputs of exported files: scalar arrays by name.
+    def __post_init__(self) -> None:
+        values = resolve_settings(self.as_dict(), _RULES)
+        for name, dtype in SETTING_DTYPES.items():
+            if dtype == "float32":
+                object.__setattr__(self, name, float(values[name]))
 
-        `SETTING_DTYPES` has the dtypes.
-        """
-        return {
-            name: np.array(value, SETTING_DTYPES[name]) for name, value in self.model_dump().items()
-        }
+    def as_dict(self) -> dict[str, int | float]:
+        """Return the settings by name."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
-    @model_validator(mode="after")
-    def _check_n_best(self) -> Self:
-        if self.n_best > self.beam_size:
-            raise ValueError(
-                f"n_best must not exceed beam_size, got n_best {self.n_best} and beam_size "
-                f"{self.beam_size}"
-            )
-        return self
+    def as_arrays(self) -> "dict[str, np.ndarray]":
+        """Return the settings as inputs of exported files, see `setting_arrays`."""
+        return setting_arrays(self.as_dict(), _RULES)
+
+
+_RULES: Rules = {field.name: field.metadata for field in dataclasses.fields(SearchSettings)}
+
+# The dtypes of the settings as inputs of exported files, in their order.
+SETTING_DTYPES = {name: _TYPES[rule["type"]][1] for name, rule in _RULES.items()}
+
+
+def length_penalty(length: Any, alpha: Any) -> Any:
+    """Return ((5 + length) / 6) ** alpha, which divides the log-probability of a hypothesis.
+
+    The formula is equation 14 of arXiv:1609.08144.
+
+    Args:
+        length: the number of tokens, the end token included: a number or a tensor of floats.
+        alpha: the setting `length_penalty`: a number or a tensor of floats.
+    """
+    return ((5.0 + length) / 6.0) ** alpha
 
 
 def search_defaults(max_length: int | None = None) -> SearchSettings:
@@ -130,22 +161,85 @@ def setting_rules(
         vocab_size: number of target tokens, which is the maximum of `beam_size`, `n_best` and
             `top_k`. None: no limit.
     """
-    properties = SearchSettings.model_json_schema()["properties"]
-    defaults = search_defaults(max_length).model_dump()
+    defaults = search_defaults(max_length).as_dict()
     limits = dict.fromkeys(("min_length", "max_length", "no_repeat_ngram_size"), max_length)
     limits |= dict.fromkeys(("beam_size", "n_best", "top_k"), vocab_size)
     return {
         name: {
-            **{key: value for key, value in rules.items() if key != "title"},
+            **rule,
             "default": defaults[name],
-            "maximum": min(rules["maximum"], limits.get(name) or INT32),
+            "maximum": min(rule["maximum"], limits.get(name) or INT32_MAX),
         }
-        for name, rules in properties.items()
+        for name, rule in _RULES.items()
     }
 
 
-# The dtypes of the settings as inputs of exported files, in their order.
-SETTING_DTYPES = {
-    name: "float32" if field.annotation is float else "int32"
-    for name, field in SearchSettings.model_fields.items()
-}
+def resolve_settings(settings: Mapping[str, Any], rules: Rules) -> dict[str, Any]:
+    """Return all search settings, in the order of the rules. Missing settings have their defaults.
+
+    Args:
+        settings: settings by name.
+        rules: the rules of the model.
+
+    Raises:
+        ValueError: for unknown or impossible settings.
+    """
+    unknown = sorted(set(settings) - set(rules))
+    if unknown:
+        raise ValueError(unknown_names("settings", unknown, rules))
+    if problems := list(_problems(settings, rules)):
+        raise ValueError(" ".join(problems))
+    resolved = {name: settings.get(name, rule["default"]) for name, rule in rules.items()}
+    if resolved["n_best"] > resolved["beam_size"]:
+        raise ValueError(
+            f"n_best: expected at most beam_size, got n_best {resolved['n_best']} and beam_size "
+            f"{resolved['beam_size']}."
+        )
+    return resolved
+
+
+def setting_arrays(values: Mapping[str, Any], rules: Rules) -> "dict[str, np.ndarray]":
+    """Return settings as inputs of exported files: scalar arrays, int32 or float32."""
+    import numpy as np
+
+    return {name: np.array(value, _TYPES[rules[name]["type"]][1]) for name, value in values.items()}
+
+
+def are_rules(value: Any) -> bool:
+    """Return whether a value from a file has the form of rules."""
+    return (
+        isinstance(value, dict)
+        and {"beam_size", "n_best"} <= set(value)
+        and all(map(_is_rule, value.values()))
+    )
+
+
+def _is_rule(rule: Any) -> bool:
+    if (
+        not isinstance(rule, dict)
+        or not isinstance(rule.get("type"), str)
+        or rule["type"] not in _TYPES
+    ):
+        return False
+    numbers = [rule.get("default"), *(bound for key, bound in rule.items() if key in _BOUNDS)]
+    return all(_is_number(number, _TYPES[rule["type"]][0]) for number in numbers)
+
+
+def _is_number(value: Any, types: Any) -> bool:
+    """Return whether a value has one of the types, is finite, and fits in int32 or float32."""
+    if not isinstance(value, types) or isinstance(value, bool):
+        return False
+    return abs(value) <= INT32_MAX if isinstance(value, int) else math.isfinite(value)
+
+
+def _problems(values: Mapping[str, Any], rules: Rules) -> Iterator[str]:
+    for name, value in values.items():
+        rule = rules[name]
+        bounds = [(*words, rule[key]) for key, words in _BOUNDS.items() if key in rule]
+        if _is_number(value, _TYPES[rule["type"]][0]) and all(
+            holds(value, bound) for holds, _, bound in bounds
+        ):
+            continue
+        expected = "an integer" if rule["type"] == "integer" else "a finite number"
+        limits = " and ".join(f"{words} {bound}" for _, words, bound in bounds)
+        yield f"{name}: expected {expected} of {limits}, got {value!r:.80}."

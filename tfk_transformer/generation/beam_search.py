@@ -26,7 +26,7 @@ from typing import NamedTuple, TypeAlias, cast
 import tensorflow as tf
 
 from tfk_transformer.array_types import Tensor
-from tfk_transformer.config.search_settings import SETTING_DTYPES
+from tfk_transformer.config.search_settings import SETTING_DTYPES, length_penalty
 from tfk_transformer.constants import END_ID, LENGTH_ALLOWANCE, PAD_ID, START_ID
 from tfk_transformer.generation.candidates import CANDIDATE_BLOCK, Candidates
 from tfk_transformer.generation.next_token import (
@@ -116,9 +116,8 @@ class _Continuations(NamedTuple):
 Step: TypeAlias = Callable[[Beams, Tensor, Tensor], Tensor]
 
 
-def brevity_penalty(length: Tensor, alpha: Tensor) -> Tensor:
-    """Return ((5 + length) / 6) ** alpha (arXiv:1609.08144, equation 14), float32."""
-    return tf.pow((5.0 + tf.cast(length, tf.float32)) / 6.0, tf.cast(alpha, tf.float32))
+def _length_penalty(length: Tensor, alpha: Tensor) -> Tensor:
+    return length_penalty(tf.cast(length, tf.float32), tf.cast(alpha, tf.float32))
 
 
 def beam_search(
@@ -391,7 +390,7 @@ def _finish(
     """
     beams = limits.beam_size
     log_probs = continuations.log_probs
-    scores = log_probs / brevity_penalty(
+    scores = log_probs / _length_penalty(
         state.length - rows.prefix_length,
         limits.length_penalty,
     )
@@ -481,7 +480,7 @@ def _cannot_improve(
     at most to the penalty of the maximum length, and its coverage penalty is never positive.
     """
     full = finished_scores[:, -1:] > NEG_INF / 2
-    attainable = log_probs[:, :1] / brevity_penalty(
+    attainable = log_probs[:, :1] / _length_penalty(
         rows.max_length - rows.prefix_length,
         limits.length_penalty,
     )

@@ -113,7 +113,7 @@ def choose_one(
         The tokens' log-probabilities, float32 (N,), and the tokens, int32 (N,).
     """
     step_settings = {name: settings[name] for name in STEP_SETTINGS}
-    limits = Limits(**{**SearchSettings(beam_size=1).model_dump(), **step_settings})
+    limits = Limits(**{**SearchSettings(beam_size=1).as_dict(), **step_settings})
     below_min_length = tf.fill([tf.shape(ids)[0], 1], tf.shape(ids)[2] < limits.min_length)
     next_tokens = choose(logits, ids, limits, below_min_length, vocabulary)
     # Not the first of the next tokens, which may be excluded.

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tfk_transformer.config.search_settings import SearchSettings, length_penalty
 from tfk_transformer.constants import UNKNOWN_ID
 from tfk_transformer.glossary.forcing import (
     Candidate,
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from tfk_transformer.inference.base_translator import BaseTranslator
 
 DETAILS = ("token_scores", "attention")
-LENGTH_PENALTY = 0.6  # the default of `SearchSettings`, which needs pydantic
 MAX_CANDIDATES = 4096  # searched together, so that memory does not grow with the number of texts
 
 
@@ -143,7 +143,7 @@ class _TermSearch:
         sources = [self.texts[index] for index in indices]
         targets = [translation.text for translation in translations]
         batch_size = self.options["batch_size"]
-        power = self.options.get("length_penalty", LENGTH_PENALTY)
+        alpha = self.options.get("length_penalty", SearchSettings.length_penalty)
         try:
             results = dict(
                 enumerate(self.translator.score_tokens(sources, targets, batch_size=batch_size))
@@ -152,7 +152,7 @@ class _TermSearch:
             # With its prefix, a translation can be longer than the model's limit for scoring.
             results = error.results
         scores = {
-            position: result.log_probability / ((5 + len(result.tokens)) / 6) ** power
+            position: result.log_probability / length_penalty(len(result.tokens), alpha)
             for position, result in results.items()
         }
         return [scores.get(position, -math.inf) for position in range(len(targets))]

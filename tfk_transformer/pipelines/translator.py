@@ -8,9 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tfk_transformer.config.search_settings import setting_rules
+from tfk_transformer.config.search_settings import (
+    Rules,
+    resolve_settings,
+    setting_arrays,
+    setting_rules,
+)
 from tfk_transformer.inference.base_translator import BaseTranslator, BatchSearch, Request
-from tfk_transformer.inference.setting_checks import Rules, resolve_settings, setting_arrays
 from tfk_transformer.inference.streaming import StepModel, stream_text
 from tfk_transformer.inference.token_scoring import Tokenizers, score_in_batches
 from tfk_transformer.pipelines.bundle import (

@@ -5,7 +5,7 @@ from typing import Any
 
 from fastapi import Request
 
-from tfk_transformer.config.search_settings import SearchSettings
+from tfk_transformer.config.search_settings import SearchSettings, resolve_settings, setting_rules
 from tfk_transformer.inference.interface import LoadedModel
 from tfk_transformer.inference.text_batches import check_texts
 from tfk_transformer.inference.text_errors import TextError
@@ -63,7 +63,7 @@ class ServedModel:
     @property
     def beam_size(self) -> int:
         """The default beam size of requests."""
-        return int(self.settings.search.get("beam_size", SearchSettings().beam_size))
+        return int(self.settings.search.get("beam_size", SearchSettings.beam_size))
 
     def work(self, requested: Mapping[str, Any]) -> Work:
         """Return the work of a request with these search settings.
@@ -81,16 +81,16 @@ class ServedModel:
             return Work("classify")
         try:
             values = {**self.settings.search, **requested}
-            settings = SearchSettings(**values)
+            settings = resolve_settings(values, setting_rules())
         except ValueError as error:
-            raise RequestError(422, f"{error}; correct it.") from None
-        if settings.beam_size > self.settings.max_beam_size:
+            raise RequestError(422, f"{str(error).removesuffix('.')}; correct it.") from None
+        if settings["beam_size"] > self.settings.max_beam_size:
             raise RequestError(
                 422,
                 f"beam_size: expected at most {self.settings.max_beam_size}, got "
-                f"{settings.beam_size}; choose a smaller one.",
+                f"{settings['beam_size']}; choose a smaller one.",
             )
-        return Work("translate", tuple((name, getattr(settings, name)) for name in sorted(values)))
+        return Work("translate", tuple((name, settings[name]) for name in sorted(values)))
 
     async def outcomes(
         self, request: Request, work: Work, texts: Sequence[str], target_texts: Sequence[str] = ()
