@@ -445,25 +445,25 @@ def test_a_code_block_runs(block, prepared, commands, tmp_path):
             assert expected in output
 
 
-def test_contributing_names_every_module():
-    """The drawing of the house: each row has the modules of its folder."""
+def test_the_architecture_page_names_every_module():
+    """Each row of its table has the modules of its folder."""
     rows = re.findall(
         r"(?m)^\| `(tfk_transformer|[\w/]+)/`[^|]*\|[^|]*\| (`.*`) \|$",
-        (REPOSITORY / "CONTRIBUTING.md").read_text(encoding="utf-8"),
+        (REPOSITORY / "docs" / "architecture.md").read_text(encoding="utf-8"),
     )
-    drawn = {folder: sorted(re.findall(r"`(\w+)`", modules)) for folder, modules in rows}
+    listed = {folder: sorted(re.findall(r"`(\w+)`", names)) for folder, names in rows}
     folders = {
         path.parent
         for root in ("tfk_transformer", "export")
         for path in (REPOSITORY / root).rglob("*.py")
     }
-    found = {
+    modules = {
         path.relative_to(REPOSITORY).as_posix().removeprefix("tfk_transformer/"): sorted(
             module.stem for module in path.glob("*.py") if not module.stem.startswith("__")
         )
         for path in folders
     }
-    assert drawn == found
+    assert listed == modules
 
 
 def test_the_readme_is_short():
