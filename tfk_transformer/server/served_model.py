@@ -34,8 +34,14 @@ class ServedModel:
         self.settings = settings
         self.classifies = hasattr(model, "labels")
         self._warm_up()
-        limits = settings.model_dump(include={"workers", "max_batch", "max_delay", "max_queue"})
-        self._batcher = Batcher(self._run, observe=metrics.batch_texts.observe, **limits)
+        self._batcher = Batcher(
+            self._run,
+            observe=metrics.batch_texts.observe,
+            workers=settings.workers,
+            max_batch=settings.max_batch,
+            max_delay=settings.max_delay / 1000,
+            max_queue=settings.max_queue,
+        )
         metrics.queue_texts.set_function(lambda: self._batcher.queued)
 
     def _warm_up(self) -> None:

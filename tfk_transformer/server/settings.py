@@ -7,51 +7,93 @@ from pydantic import ConfigDict, Field, SecretStr, model_validator
 
 from tfk_transformer.config.record import Record
 
+# The parts of the settings.
+ADDRESS, TRANSLATION, BATCHES = "Address and access", "Translation", "Batches"
+LIMITS = "Limits"
+
+
+def _field(part: str, metavar: str, default: Any, description: str, **rules: Any) -> Any:
+    return Field(
+        default=default,
+        description=description,
+        json_schema_extra={"part": part, "metavar": metavar},
+        **rules,
+    )
+
 
 class ServerSettings(Record):
     """The served model's name and languages, and the server's batches, limits and timeouts."""
 
     model_config = ConfigDict(strict=True)
 
-    name: str = Field(
-        default="translator",
-        pattern=r"^\w[\w.-]*$",
-        description="the model's name, which is part of URLs",
+    name: str = _field(
+        ADDRESS, "NAME", "translator", "the model's name in URLs", pattern=r"^\w[\w.-]*$"
     )
-    version: str = Field(default="1", pattern=r"^[0-9]+$")
-    source_language: str | None = Field(
-        default=None, pattern=r"^\w[\w-]*$", description="code of the language that the model reads"
+    source_language: str | None = _field(
+        TRANSLATION,
+        "CODE",
+        None,
+        "the code of the language that the model reads, for /languages",
+        pattern=r"^\w[\w-]*$",
     )
-    target_language: str | None = Field(
-        default=None, pattern=r"^\w[\w-]*$", description="code of the language that it writes"
+    target_language: str | None = _field(
+        TRANSLATION,
+        "CODE",
+        None,
+        "the code of the language that the model writes",
+        pattern=r"^\w[\w-]*$",
     )
+    max_batch: int = _field(BATCHES, "N", 64, "maximum number of texts that are run together", ge=1)
+    max_delay: float = _field(
+        BATCHES,
+        "MS",
+        10,
+        "maximum number of milliseconds that a text waits for others",
+        ge=0,
+        le=10_000,
+    )
+    workers: int = _field(
+        BATCHES,
+        "N",
+        1,
+        "number of batches that run at the same time; the processors share a batch",
+        ge=1,
+        le=256,
+    )
+    max_body: int = _field(
+        LIMITS, "BYTES", 2**20, "maximum size of a request's body in bytes", ge=1
+    )
+    max_texts: int = _field(LIMITS, "N", 256, "maximum number of texts of a request", ge=1)
+    max_characters: int = _field(LIMITS, "N", 5000, "maximum number of characters of a text", ge=1)
+    max_beam_size: int = _field(LIMITS, "N", 16, "maximum beam size of a request", ge=1)
+    max_queue: int = _field(
+        LIMITS,
+        "N",
+        2048,
+        "maximum number of texts that wait; further requests are refused",
+        ge=1,
+    )
+    max_streams: int = _field(
+        LIMITS, "N", 8, "maximum number of streams at the same time", ge=1, le=1000
+    )
+    timeout: float = _field(LIMITS, "SECONDS", 30, "seconds that an answer may take", gt=0, le=3600)
+    body_timeout: float = _field(
+        LIMITS, "SECONDS", 10, "seconds that a request's body may take to arrive", gt=0, le=3600
+    )
+    drain_delay: float = _field(
+        LIMITS,
+        "SECONDS",
+        1,
+        "minimum number of seconds between SIGTERM and the end",
+        ge=0,
+        le=600,
+    )
+
+    version: str = Field(default="1", pattern=r"^[0-9]+$", description="the model's version")
     search: Mapping[str, Any] = Field(
         default={}, description="search settings of requests that do not give them"
     )
-
-    workers: int = Field(default=1, ge=1, le=256, description="batches that run at the same time")
-    max_batch: int = Field(default=64, ge=1, description="texts in a batch")
-    max_delay: float = Field(
-        default=0.01, ge=0, le=10, description="most seconds that a text waits for others"
-    )
-
-    max_body: int = Field(default=2**20, ge=1, description="bytes of a request's body")
-    max_texts: int = Field(default=256, ge=1, description="texts in a request")
-    max_characters: int = Field(default=5000, ge=1, description="characters in a text")
-    max_beam_size: int = Field(default=16, ge=1, description="the greatest beam_size of a request")
-    max_queue: int = Field(default=2048, ge=1, description="texts that wait")
-    max_streams: int = Field(default=8, ge=1, le=1000, description="streams at the same time")
-    timeout: float = Field(
-        default=30.0, gt=0, le=3600, description="seconds from a request's body to its answer"
-    )
-    body_timeout: float = Field(
-        default=10.0, gt=0, le=3600, description="seconds that a request's body may take to arrive"
-    )
-    drain_delay: float = Field(
-        default=1.0, ge=0, le=600, description="least seconds between SIGTERM and the end"
-    )
-
-    api_key: SecretStr | None = None
+    api_key: SecretStr | None = Field(default=None, description="the key that requests must carry")
 
     @model_validator(mode="after")
     def _check_languages_and_queue(self) -> Self:
