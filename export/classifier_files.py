@@ -59,7 +59,10 @@ class ExpectedLabels:
         return labels, np.array(outputs["probability"])
 
 
-def _saved_model(classifier: TextClassifier, folder: Path, expected: ExpectedLabels) -> Figures:
+def export_saved_model(
+    classifier: TextClassifier, folder: Path, expected: ExpectedLabels
+) -> Figures:
+    """Write and compare the SavedModel of a classifier."""
     import tensorflow as tf
 
     path = folder / file_names.SAVED_MODEL_FOLDER
@@ -75,7 +78,8 @@ def _saved_model(classifier: TextClassifier, folder: Path, expected: ExpectedLab
     )
 
 
-def _onnx(classifier: TextClassifier, folder: Path, expected: ExpectedLabels) -> Figures:
+def export_onnx(classifier: TextClassifier, folder: Path, expected: ExpectedLabels) -> Figures:
+    """Write and compare the ONNX files of a classifier."""
     probabilities = onnx_models.probabilities_graph(classifier)
     classify = onnx_models.classify_graph(probabilities, classifier)
     models = {file_names.PROBABILITIES_FILE: probabilities, file_names.CLASSIFY_FILE: classify}
@@ -94,9 +98,3 @@ def _onnx(classifier: TextClassifier, folder: Path, expected: ExpectedLabels) ->
 def _outputs(session: InferenceSession, **inputs: np.ndarray) -> dict[str, np.ndarray]:
     names = [value.name for value in session.get_outputs()]
     return dict(zip(names, session.run(names, inputs), strict=True))
-
-
-WRITERS: dict[str, Callable[[TextClassifier, Path, ExpectedLabels], Figures]] = {
-    "saved_model": _saved_model,
-    "onnx": _onnx,
-}

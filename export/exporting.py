@@ -8,28 +8,30 @@ import gc
 import json
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TypeVar
 
 from tfk_transformer import datasets
 from tfk_transformer.atomic_write import atomic_write
 from tfk_transformer.config.words import nearest
 from tfk_transformer.data.shortlist import learn_shortlist, shortlist_metadata
-from tfk_transformer.export import classifier_files, file_names, library_files, translator_files
+from tfk_transformer.export import classifier_files, file_names, library_files
 from tfk_transformer.export.expected_results import LARGE, ExpectedResults
 from tfk_transformer.export.formats import (
-    APPROXIMATE_FORMATS,
     CLASSIFIER_FORMATS,
     DEFAULT_TRANSLATOR_FORMATS,
+    FORMAT_BY_NAME,
+    FORMATS,
     KERAS_CLASSIFIER_FORMATS,
     KERAS_TRANSLATOR_FORMATS,
     SHORTLIST_FORMATS,
     TRANSLATOR_FORMATS,
     WEB_FORMATS,
+    Format,
     check_formats,
     check_out,
     check_shortlist,
+    load_writer,
 )
 from tfk_transformer.export.parity import Figures
 from tfk_transformer.export.to_web import web_files
@@ -38,7 +40,6 @@ from tfk_transformer.pipelines.text_classifier import TextClassifier
 from tfk_transformer.pipelines.translator import Translator
 
 LOG = logging.getLogger(__name__)
-Writer = TypeVar("Writer")  # of a format, for translators or for classifiers
 
 
 def export(
@@ -179,14 +180,17 @@ def _export_translator(
     with _exact_float32(), _pause_gc(translator), _new_folder(out) as folder:
         LOG.info("run the Keras model on the probe sentences")
         expected = ExpectedResults(translator)
-        writers = _select_writers(translator_files.WRITERS, formats, translator)
-        written = {name: write(translator, folder, expected) for name, write in writers}
+        written = {
+            format.name: load_writer(format.writer)(translator, folder, expected)
+            for format in _log_formats(formats, translator)
+        }
         # 8-bit files and the folders of other libraries are compared in another way, and have
         # separate figures.
-        exact = set(formats) - set(APPROXIMATE_FORMATS) - set(library_files.WRITERS)
+        selected = [FORMAT_BY_NAME[name] for name in formats]
+        exact = any(not (format.has_int8_weights or format.is_for_library) for format in selected)
         agreed = {**(expected.agreed if exact else {}), **shortlist_metadata(translator.shortlist)}
         if npm_packages:
-            pages = [name for name in web_files.WEB_SOURCES if name in formats]
+            pages = [name for name in WEB_FORMATS if name in formats]
             written |= web_files.write_web(
                 translator, folder, expected, pages, npm_packages, written
             )
@@ -199,23 +203,23 @@ def _export_classifier(
     with _exact_float32(), _pause_gc(classifier), _new_folder(out) as folder:
         LOG.info("run the Keras model on the probe sentences")
         expected = classifier_files.ExpectedLabels(classifier)
-        writers = _select_writers(classifier_files.WRITERS, formats, classifier)
-        written = {name: write(classifier, folder, expected) for name, write in writers}
+        written = {
+            format.name: load_writer(format.classifier_writer)(classifier, folder, expected)
+            for format in _log_formats(formats, classifier)
+        }
         return _write_figures(folder, {**expected.agreed, **written})
 
 
-def _select_writers(
-    writers: Mapping[str, Writer], formats: Sequence[str], fitted: Translator | TextClassifier
-) -> Iterator[tuple[str, Writer]]:
-    """Yield the writers of the requested formats by name, and log each."""
-    names = [name for name in writers if name in formats]
-    for number, name in enumerate(names, 1):
+def _log_formats(formats: Sequence[str], fitted: Translator | TextClassifier) -> Iterator[Format]:
+    """Yield the requested formats that have a writer, and log each."""
+    selected = [format for format in FORMATS if format.name in formats and format.writer]
+    for number, format in enumerate(selected, 1):
         if fitted.model.count_params() > LARGE:
             # Graphs are in reference cycles: without this, the graphs of the previous format keep
             # their copies of the weights.
             gc.collect()
-        LOG.info("write %s (format %d of %d)", name, number, len(names))
-        yield name, writers[name]
+        LOG.info("write %s (format %d of %d)", format.name, number, len(selected))
+        yield format
 
 
 @contextlib.contextmanager

@@ -3,46 +3,118 @@
 This module loads neither TensorFlow nor Keras.
 """
 
+import importlib
 import importlib.util
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from tfk_transformer.config.words import unknown_names
 from tfk_transformer.export import file_names
 from tfk_transformer.runtime_environment import with_install_line
 
-TRANSLATOR_FORMATS = (
-    "saved_model",
-    "onnx",
-    "onnx_steps",
-    "onnx_int8",
-    "ctranslate2",
-    "huggingface",
-    "web",
-    "web_int8",
-)
-WEB_FORMATS = ("web", "web_int8")  # need npm packages
-APPROXIMATE_FORMATS = ("onnx_int8", "web_int8")  # ids may differ from the Keras model's
-DEFAULT_TRANSLATOR_FORMATS = ("saved_model", "onnx", "onnx_steps")
-SHORTLIST_FORMATS = ("onnx", "onnx_int8", "ctranslate2", *WEB_FORMATS)  # can have a shortlist
-CLASSIFIER_FORMATS = ("saved_model", "onnx")
 
-# The formats of the method `export`, the first two of which Keras has too: our format, and the file
-# or folder of it that becomes the result.
+class Format(NamedTuple):
+    """A format of the export: a record in `FORMATS` and a writer make one."""
+
+    name: str
+    # The file or folder that opens as a translator, and the one that opens as a classifier; "" for
+    # none, or for several files that are used together.
+    result: str = ""
+    classifier_result: str = ""
+    # MODULE:FUNCTION in this package; see `load_writer`. A web folder is made of the format
+    # `web_source` instead.
+    writer: str = ""
+    classifier_writer: str = ""
+    web_source: str = ""
+    is_default: bool = False  # of translators; classifiers have all of their formats by default
+    has_int8_weights: bool = False  # translations may differ from the Keras model's
+    is_for_library: bool = False  # compared by running another library
+    takes_shortlist: bool = False
+    keras_name: str = ""  # the format's name in `keras.Model.export`, if it has another
+
+
+FORMATS = (
+    Format(
+        "saved_model",
+        result=file_names.SAVED_MODEL_FOLDER,
+        classifier_result=file_names.SAVED_MODEL_FOLDER,
+        writer="translator_files:export_saved_model",
+        classifier_writer="classifier_files:export_saved_model",
+        is_default=True,
+        keras_name="tf_saved_model",
+    ),
+    Format(
+        "onnx",
+        result=file_names.TRANSLATE_FILE,
+        classifier_result=file_names.CLASSIFY_FILE,
+        writer="translator_files:export_onnx",
+        classifier_writer="classifier_files:export_onnx",
+        is_default=True,
+        takes_shortlist=True,
+    ),
+    Format("onnx_steps", writer="translator_files:export_onnx_steps", is_default=True),
+    Format(
+        "onnx_int8",
+        result=file_names.with_profile(file_names.TRANSLATE_FILE, "int8"),
+        writer="translator_files:export_onnx_int8",
+        has_int8_weights=True,
+        takes_shortlist=True,
+    ),
+    Format(
+        "ctranslate2",
+        result=file_names.CTRANSLATE2_FOLDER,
+        writer="library_files:export_ctranslate2",
+        is_for_library=True,
+        takes_shortlist=True,
+    ),
+    Format(
+        "huggingface",
+        result=file_names.HUGGINGFACE_FOLDER,
+        writer="library_files:export_huggingface",
+        is_for_library=True,
+    ),
+    Format("web", result=file_names.WEB_FOLDER, web_source="onnx", takes_shortlist=True),
+    Format(
+        "web_int8",
+        result=file_names.WEB_INT8_FOLDER,
+        web_source="onnx_int8",
+        has_int8_weights=True,
+        takes_shortlist=True,
+    ),
+)
+FORMAT_BY_NAME = {format.name: format for format in FORMATS}
+
+TRANSLATOR_FORMATS = tuple(FORMAT_BY_NAME)
+CLASSIFIER_FORMATS = tuple(format.name for format in FORMATS if format.classifier_writer)
+DEFAULT_TRANSLATOR_FORMATS = tuple(format.name for format in FORMATS if format.is_default)
+SHORTLIST_FORMATS = tuple(format.name for format in FORMATS if format.takes_shortlist)
+INT8_FORMATS = tuple(format.name for format in FORMATS if format.has_int8_weights)
+WEB_FORMATS = tuple(format.name for format in FORMATS if format.web_source)  # need npm packages
+
+# The formats of the method `export`, by the name that Keras uses: the name of the format, and the
+# file or folder of it that becomes the result.
 KERAS_TRANSLATOR_FORMATS = {
-    "tf_saved_model": ("saved_model", file_names.SAVED_MODEL_FOLDER),
-    "onnx": ("onnx", file_names.TRANSLATE_FILE),
-    "onnx_int8": ("onnx_int8", file_names.with_profile(file_names.TRANSLATE_FILE, "int8")),
-    "ctranslate2": ("ctranslate2", file_names.CTRANSLATE2_FOLDER),
-    "huggingface": ("huggingface", file_names.HUGGINGFACE_FOLDER),
-    "web": ("web", file_names.WEB_FOLDER),
-    "web_int8": ("web_int8", file_names.WEB_INT8_FOLDER),
+    format.keras_name or format.name: (format.name, format.result)
+    for format in FORMATS
+    if format.result
 }
 KERAS_CLASSIFIER_FORMATS = {
-    "tf_saved_model": ("saved_model", file_names.SAVED_MODEL_FOLDER),
-    "onnx": ("onnx", file_names.CLASSIFY_FILE),
+    format.keras_name or format.name: (format.name, format.classifier_result)
+    for format in FORMATS
+    if format.classifier_result
 }
+
+
+def load_writer(writer: str) -> Callable[..., dict[str, Any]]:
+    """Return the function of a `Format.writer`.
+
+    It writes the files of a model into a folder, compares them with the model's expected results,
+    and returns the parity figures.
+    """
+    module, function = writer.split(":")
+    return getattr(importlib.import_module(f"tfk_transformer.export.{module}"), function)
 
 
 def check_formats(

@@ -80,7 +80,8 @@ def _pieces(tokenizer: SubwordTokenizer) -> list[str]:
     return [piece.piece for piece in ModelProto.FromString(tokenizer.model).pieces]
 
 
-def _ctranslate2(translator: Translator, folder: Path, expected: ExpectedResults) -> Figures:
+def export_ctranslate2(translator: Translator, folder: Path, expected: ExpectedResults) -> Figures:
+    """Write the folder for CTranslate2, and compare the translations of its engine."""
     path = folder / file_names.CTRANSLATE2_FOLDER
     source = _pieces(translator.source_tokenizer)
     target = _pieces(translator.target_tokenizer)
@@ -197,7 +198,8 @@ def _huggingface_problems(translator: Translator) -> list[str]:
     return m2m100_problems(translator) if is_m2m100 else marian_problems(translator)
 
 
-def _huggingface(translator: Translator, folder: Path, expected: ExpectedResults) -> Figures:
+def export_huggingface(translator: Translator, folder: Path, expected: ExpectedResults) -> Figures:
+    """Write the folder for transformers, and compare a translator that is imported from it."""
     path = folder / file_names.HUGGINGFACE_FOLDER
     family = _huggingface_family(translator)
     write = write_m2m100 if family == "M2M100" else write_marian
@@ -265,8 +267,4 @@ def target_log_probs(
 PROBLEMS: dict[str, Callable[[Translator], list[str]]] = {
     "ctranslate2": _ctranslate2_problems,
     "huggingface": _huggingface_problems,
-}
-WRITERS: dict[str, Callable[[Translator, Path, ExpectedResults], Figures]] = {
-    "ctranslate2": _ctranslate2,
-    "huggingface": _huggingface,
 }

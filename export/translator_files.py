@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from tfk_transformer.config.search_settings import setting_arrays, setting_rules
 from tfk_transformer.data.shortlist import shortlist_metadata
-from tfk_transformer.export import file_names, library_files, parity
+from tfk_transformer.export import file_names, parity
 from tfk_transformer.export.expected_results import (
     PROBE_BATCH_SIZE,
     ExpectedResults,
@@ -42,7 +42,8 @@ from tfk_transformer.runtime_environment import usable_processors
 FLOAT_LAYERS = ((), ("output/",), ("output/", "feed_forward/outer"), ("output/", "feed_forward"))
 
 
-def _saved_model(translator: Translator, folder: Path, expected: ExpectedResults) -> Figures:
+def export_saved_model(translator: Translator, folder: Path, expected: ExpectedResults) -> Figures:
+    """Write and compare the SavedModel."""
     path = folder / file_names.SAVED_MODEL_FOLDER
     pieces = [
         piece.encode("utf-8", "surrogateescape") for piece in translator.target_tokenizer.pieces()
@@ -75,7 +76,8 @@ def _saved_model(translator: Translator, folder: Path, expected: ExpectedResults
     return {"largest_score_difference": max(differences), **figures}
 
 
-def _onnx(translator: Translator, folder: Path, expected: ExpectedResults) -> Figures:
+def export_onnx(translator: Translator, folder: Path, expected: ExpectedResults) -> Figures:
+    """Write and compare the ONNX files that translate and score."""
     models = {
         **_search_models(translator),
         file_names.SCORE_FILE: onnx_models.score_graph(translator),
@@ -138,7 +140,7 @@ def _translating(path: Path) -> Translate:
     return functools.partial(OnnxTranslator(path).translate, batch_size=PROBE_BATCH_SIZE)
 
 
-def _onnx_int8(translator: Translator, folder: Path, expected: ExpectedResults) -> Figures:
+def export_onnx_int8(translator: Translator, folder: Path, expected: ExpectedResults) -> Figures:
     """Round the weights to 8 bits, except the first of `FLOAT_LAYERS` with which the translations
     agree with the model's.
     """
@@ -187,7 +189,8 @@ def _search_names(suffix: str) -> list[str]:
     return [file_names.with_profile(name, suffix) for name in names] if suffix else names
 
 
-def _onnx_steps(translator: Translator, folder: Path, expected: ExpectedResults) -> Figures:
+def export_onnx_steps(translator: Translator, folder: Path, expected: ExpectedResults) -> Figures:
+    """Write and compare the ONNX files of single decoding steps."""
     names = {"encode": file_names.ENCODER_FILE, "decoder_step": file_names.DECODER_STEP_FILE}
     models = {names[name]: model for name, model in onnx_models.step_graphs(translator).items()}
     models[file_names.TOKENIZER_FILE] = onnx_models.tokenizer_graph(translator.source_tokenizer)
@@ -195,12 +198,3 @@ def _onnx_steps(translator: Translator, folder: Path, expected: ExpectedResults)
     expected.check_steps("ONNX steps", OnnxStreamer(folder).steps)
     files.add_metadata(parity={**expected.agreed, "settings": list(parity.PROBE_SETTINGS[:1])})
     return {"ids": "equal"}
-
-
-WRITERS: dict[str, Callable[[Translator, Path, ExpectedResults], Figures]] = {
-    "saved_model": _saved_model,
-    "onnx": _onnx,
-    "onnx_steps": _onnx_steps,
-    "onnx_int8": _onnx_int8,
-    **library_files.WRITERS,
-}

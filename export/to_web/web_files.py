@@ -10,21 +10,16 @@ from pathlib import Path
 
 from tfk_transformer.export import file_names, parity
 from tfk_transformer.export.expected_results import ExpectedResults
+from tfk_transformer.export.formats import FORMAT_BY_NAME, load_writer
 from tfk_transformer.export.parity import Figures
 from tfk_transformer.export.to_web.node_check import node_program, translate_in_node
 from tfk_transformer.export.to_web.page_folder import write_web_page
-from tfk_transformer.export.translator_files import WRITERS
 from tfk_transformer.pipelines.translator import Translator
 
-# By format: the format of the ONNX file that translates in the page, the name of the file, and the
-# folder.
-WEB_SOURCES = {
-    "web": ("onnx", file_names.GENERATE_FILE, file_names.WEB_FOLDER),
-    "web_int8": (
-        "onnx_int8",
-        file_names.with_profile(file_names.GENERATE_FILE, "int8"),
-        file_names.WEB_INT8_FOLDER,
-    ),
+# By the format that a page is made of: the file that translates in the page.
+SEARCH_FILES = {
+    "onnx": file_names.GENERATE_FILE,
+    "onnx_int8": file_names.with_profile(file_names.GENERATE_FILE, "int8"),
 }
 SCORING = "onnx"  # the format of the `score.onnx` that returns the attention
 LINE_BREAK = re.compile("[\n\v\f\r\x1c-\x1e\x85\u2028\u2029]")  # Node reads one text per line
@@ -63,7 +58,7 @@ def write_web(
         translator: the translator, in float32.
         folder: the folder of the export.
         expected: the model's results.
-        formats: some of `WEB_SOURCES`.
+        formats: names of formats that have a `web_source`.
         node_modules: the folder with the npm packages.
         written: the figures of the formats that are already written.
 
@@ -73,28 +68,31 @@ def write_web(
     Raises:
         ParityError: if the results of the files, or of a folder in Node, differ from the model's.
     """
-    onnx_formats = sorted({SCORING, *(WEB_SOURCES[format][0] for format in formats)})
+    pages = [FORMAT_BY_NAME[name] for name in formats]
+    onnx_formats = sorted({SCORING, *(page.web_source for page in pages)})
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         folders = {name: folder if name in written else Path(scratch) for name in onnx_formats}
         onnx_figures = {
-            name: written.get(name) or WRITERS[name](translator, Path(scratch), expected)
+            name: written.get(name)
+            or load_writer(FORMAT_BY_NAME[name].writer)(translator, Path(scratch), expected)
             for name in onnx_formats
         }
         figures = {}
-        for format in formats:
-            onnx, search, name = WEB_SOURCES[format]
+        for page in pages:
+            onnx = page.web_source
+            path = folder / page.result
             write_web_page(
                 translator,
-                folder / name,
-                folders[onnx] / search,
+                path,
+                folders[onnx] / SEARCH_FILES[onnx],
                 folders[SCORING] / file_names.SCORE_FILE,
                 node_modules,
                 onnx_figures[onnx],
             )
             exact = onnx == SCORING
             texts, translations = _translations(expected, exact)
-            node_figures = check_in_node(folder / name, texts, translations, exact)
-            figures[format] = {**onnx_figures[onnx], "in_node": node_figures}
+            node_figures = check_in_node(path, texts, translations, exact)
+            figures[page.name] = {**onnx_figures[onnx], "in_node": node_figures}
     return figures
 
 

@@ -197,13 +197,16 @@ def test_a_folder_without_permission_is_refused(tmp_path):
 
 
 def test_the_formats_are_those_that_can_be_written():
-    from tfk_transformer.export import classifier_files, translator_files
     from tfk_transformer.export.to_web import web_files
 
-    assert tuple(web_files.WEB_SOURCES) == formats.WEB_FORMATS
-    assert (*translator_files.WRITERS, *web_files.WEB_SOURCES) == formats.TRANSLATOR_FORMATS
-    assert tuple(classifier_files.WRITERS) == formats.CLASSIFIER_FORMATS
-    assert set(formats.DEFAULT_TRANSLATOR_FORMATS) < set(formats.TRANSLATOR_FORMATS)
+    for format in formats.FORMATS:
+        assert bool(format.writer) != bool(format.web_source)
+        for writer in (format.writer, format.classifier_writer):
+            assert not writer or callable(formats.load_writer(writer))
+    sources = {format.web_source for format in formats.FORMATS} - {""}
+    assert sources == set(web_files.SEARCH_FILES) < set(formats.TRANSLATOR_FORMATS)
+    assert formats.DEFAULT_TRANSLATOR_FORMATS == ("saved_model", "onnx", "onnx_steps")
+    assert formats.CLASSIFIER_FORMATS == ("saved_model", "onnx")
 
 
 def test_a_parity_error_is_a_value_error():

@@ -22,19 +22,16 @@ from tfk_transformer.cli.model_commands.exported_files import describe_files, ru
 from tfk_transformer.cli.progress import steps
 from tfk_transformer.config.words import unknown_names
 from tfk_transformer.export import file_names
+from tfk_transformer.export.formats import (
+    INT8_FORMATS,
+    TRANSLATOR_FORMATS,
+    WEB_FORMATS,
+    check_packages,
+    check_shortlist,
+)
 from tfk_transformer.runtime_environment import load_tensorflow
 
-WEB_FORMAT_NAMES = ("web", "web_int8")
 SERVING = "TensorFlow Serving"  # title of a group of options in the help
-EXPORT_FORMATS = (
-    "saved_model",
-    "onnx",
-    "onnx_steps",
-    "onnx_int8",
-    "ctranslate2",
-    "huggingface",
-    *WEB_FORMAT_NAMES,
-)
 EXAMPLES = """
 tfk-transformer export numbers --out numbers-files
 # Only the ONNX files, with 32-bit and with 8-bit weights.
@@ -68,14 +65,12 @@ def command(
             "--format",
             "-f",
             metavar="FORMAT",
-            help=f"{', '.join(EXPORT_FORMATS)}. May be repeated. Default: the first three, or all "
-            "that a "
-            "classifier has. "
-            "onnx_steps is for streaming; ctranslate2 and huggingface (MarianMT, M2M100) are "
-            "folders for these libraries; web and web_int8 "
-            "are a page that translates in the browser.",
+            help=f"{', '.join(TRANSLATOR_FORMATS)}. May be repeated. Default: the first three, or "
+            "all that a classifier has. onnx_steps is for streaming; ctranslate2 and huggingface "
+            "(MarianMT, M2M100) are folders for these libraries; web and web_int8 are a page that "
+            "translates in the browser.",
             rich_help_panel=OUTPUT,
-            autocompletion=lambda: list(EXPORT_FORMATS),
+            autocompletion=lambda: list(TRANSLATOR_FORMATS),
         ),
     ] = None,
     node_modules: Annotated[
@@ -181,7 +176,7 @@ def command(
         console().print(f"Serve it: {added}, a version for TensorFlow Serving")
     if run:
         console().print(f"Run it: {shlex.join(run)}")
-    for page in (out / name for name in WEB_FORMAT_NAMES if name in figures):
+    for page in (out / name for name in WEB_FORMATS if name in figures):
         console().print(
             f"Open it: {shlex.join(['python', '-m', 'http.server', '--directory', str(page)])} "
             "--bind 127.0.0.1"
@@ -208,8 +203,6 @@ def _summary(
 
 def _agreements(figures: Mapping[str, Any]) -> Iterator[str]:
     """Yield how closely the files agree with the Keras model."""
-    from tfk_transformer.export.formats import APPROXIMATE_FORMATS
-
     if "ids" in figures:
         yield (
             f"the same ids as Keras on {figures['sentences']} sentences, greedy and beam "
@@ -217,7 +210,7 @@ def _agreements(figures: Mapping[str, Any]) -> Iterator[str]:
         )
     if "labels" in figures:
         yield f"the same labels as Keras on {figures['sentences']} texts"
-    for name in (name for name in APPROXIMATE_FORMATS if name in figures):
+    for name in (name for name in INT8_FORMATS if name in figures):
         yield (
             f"{name}: a BLEU over characters of {figures[name]['bleu_with_the_model']:.1f} with "
             "the Keras model's translations of "
@@ -235,7 +228,7 @@ def _agreements(figures: Mapping[str, Any]) -> Iterator[str]:
             f"{family['family']}: the same log-probabilities within {difference:.1g} on "
             f"{family['sentences']} sentences"
         )
-    for name in (name for name in WEB_FORMAT_NAMES if name in figures):
+    for name in (name for name in WEB_FORMATS if name in figures):
         in_node = figures[name]["in_node"]
         yield (
             f"{name}: run in Node on {in_node['sentences']} sentences"
@@ -253,10 +246,9 @@ def _check(
 ) -> None:
     """Refuse invalid arguments before TensorFlow is loaded, which takes seconds."""
     check_bundle(bundle)
-    if unknown := sorted(set(formats or ()) - set(EXPORT_FORMATS)):
-        raise ValueError(unknown_names("formats", unknown, EXPORT_FORMATS))
+    if unknown := sorted(set(formats or ()) - set(TRANSLATOR_FORMATS)):
+        raise ValueError(unknown_names("formats", unknown, TRANSLATOR_FORMATS))
     from tfk_transformer import datasets
-    from tfk_transformer.export.formats import WEB_FORMATS, check_packages, check_shortlist
     from tfk_transformer.export.to_web.npm_packages import find_packages
 
     check_packages(formats or ())
