@@ -7,7 +7,7 @@ from setuptools import find_packages, setup
 
 version = re.search(
     r'__version__ = "(.+)"',
-    Path(__file__).with_name("tfk_transformer").joinpath("__init__.py").read_text(),
+    Path(__file__).with_name("tfk_transformer").joinpath("constants.py").read_text(),
 )
 exported = [
     "tfk_transformer.export",

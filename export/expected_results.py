@@ -21,9 +21,9 @@ from tfk_transformer.export.to_saved_model.shared_functions import (
     SharedFunctions,
     without_graph_optimizer,
 )
-from tfk_transformer.inference.results import Translation
 from tfk_transformer.inference.streaming import StepModel, next_tokens
 from tfk_transformer.pipelines.translator import Translator
+from tfk_transformer.results import Translation
 
 Settings = Mapping[str, Any]
 # From source ids, prefix ids and settings.

@@ -28,7 +28,7 @@ from tfk_transformer.export.signatures import (
     Signature,
     TensorSignature,
 )
-from tfk_transformer.generation.beam_search import Limits
+from tfk_transformer.generation.limits import Limits
 
 if TYPE_CHECKING:
     from tfk_transformer.generation.classification_functions import ClassificationFunctions

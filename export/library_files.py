@@ -9,10 +9,9 @@ import sentencepiece
 from keras import ops
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
-import tfk_transformer
 from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.config.search_settings import SearchSettings
-from tfk_transformer.constants import END_ID, PAD_ID, START_ID, UNKNOWN_ID
+from tfk_transformer.constants import END_ID, PAD_ID, START_ID, UNKNOWN_ID, __version__
 from tfk_transformer.data.shortlist import shortlist_metadata
 from tfk_transformer.export import file_names, parity
 from tfk_transformer.export.expected_results import ExpectedResults, run_search
@@ -94,7 +93,7 @@ def export_ctranslate2(translator: Translator, folder: Path, expected: ExpectedR
 
 def _describe(translator: Translator, path: Path) -> None:
     description = {
-        "version": tfk_transformer.__version__,
+        "version": __version__,
         "parameters": translator.model.count_params(),
         "config": translator.model.config.model_dump(mode="json"),
         **shortlist_metadata(translator.shortlist),

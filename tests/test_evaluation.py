@@ -6,7 +6,7 @@ import sacrebleu
 from tfk_transformer.datasets import Pair
 from tfk_transformer.evaluation import evaluate
 from tfk_transformer.export.runtime.onnx_translator import OnnxTranslator
-from tfk_transformer.inference.results import Hypothesis, Translation
+from tfk_transformer.results import Hypothesis, Translation
 
 
 class Dictionary:

@@ -10,10 +10,9 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from tfk_transformer.constants import __version__ as __version__
 from tfk_transformer.keras_registration import register_with_keras, watch_for_keras
 from tfk_transformer.runtime_environment import with_install_line, without_start_up_notes
-
-__version__ = "0.1.0.dev0"
 
 _HOME = {
     "TransformerConfig": "config.model_options",
@@ -53,19 +52,19 @@ _HOME = {
     "Evaluation": "evaluation",
     "plots": "plots",
     "train": "training.trainer",
-    "Recipe": "training.recipe",
+    "Recipe": "pipelines.recipe",
     "distill": "distillation.distilling",
     "import_model": "importing.model_import",
     "load": "export.runtime.opening",
     "LoadedModel": "inference.interface",
     "TranslatorProtocol": "inference.interface",
     "ClassifierProtocol": "inference.interface",
-    "Translation": "inference.results",
-    "Hypothesis": "inference.results",
-    "ScoredTarget": "inference.results",
+    "Translation": "results",
+    "Hypothesis": "results",
+    "ScoredTarget": "results",
     "TextError": "inference.text_errors",
     "Glossary": "glossary.terms",
-    "Classification": "inference.results",
+    "Classification": "results",
     "Translator": "pipelines.translator",
     "TextClassifier": "pipelines.text_classifier",
     "export": "export",  # a package that can be called
@@ -116,10 +115,6 @@ if TYPE_CHECKING:  # the same names as in `_HOME`, for type checkers and editors
     from tfk_transformer.inference.interface import ClassifierProtocol as ClassifierProtocol
     from tfk_transformer.inference.interface import LoadedModel as LoadedModel
     from tfk_transformer.inference.interface import TranslatorProtocol as TranslatorProtocol
-    from tfk_transformer.inference.results import Classification as Classification
-    from tfk_transformer.inference.results import Hypothesis as Hypothesis
-    from tfk_transformer.inference.results import ScoredTarget as ScoredTarget
-    from tfk_transformer.inference.results import Translation as Translation
     from tfk_transformer.inference.text_errors import TextError as TextError
     from tfk_transformer.layers.attention import MultiHeadAttention as MultiHeadAttention
     from tfk_transformer.layers.decoder import Decoder as Decoder
@@ -140,11 +135,15 @@ if TYPE_CHECKING:  # the same names as in `_HOME`, for type checkers and editors
     from tfk_transformer.models.transformer import Transformer as Transformer
     from tfk_transformer.optimizers import Adam as Adam
     from tfk_transformer.optimizers import AdamW as AdamW
+    from tfk_transformer.pipelines.recipe import Recipe as Recipe
     from tfk_transformer.pipelines.text_classifier import TextClassifier as TextClassifier
     from tfk_transformer.pipelines.translator import Translator as Translator
+    from tfk_transformer.results import Classification as Classification
+    from tfk_transformer.results import Hypothesis as Hypothesis
+    from tfk_transformer.results import ScoredTarget as ScoredTarget
+    from tfk_transformer.results import Translation as Translation
     from tfk_transformer.schedules import InverseSquareRoot as InverseSquareRoot
     from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer as SubwordTokenizer
-    from tfk_transformer.training.recipe import Recipe as Recipe
     from tfk_transformer.training.towers import fit_in_towers as fit_in_towers
     from tfk_transformer.training.towers import share_processors as share_processors
     from tfk_transformer.training.trainer import train as train

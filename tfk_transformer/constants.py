@@ -1,5 +1,7 @@
 """Constants that exported files and the programs that run them share."""
 
+__version__ = "0.1.0.dev0"
+
 PAD_ID, START_ID, END_ID, UNKNOWN_ID = 0, 1, 2, 3
 
 LENGTH_ALLOWANCE = 10  # tokens that a target may have beyond `max_length_factor` times its source

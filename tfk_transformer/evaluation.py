@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 from sacrebleu.metrics import BLEU, CHRF
 
 from tfk_transformer.datasets import Pair
-from tfk_transformer.inference.results import Translation
+from tfk_transformer.results import Translation
 
 
 class Evaluation(NamedTuple):

@@ -10,8 +10,9 @@ import numpy as np
 
 from tfk_transformer.export.runtime.sessions import OnnxFile, open_onnx_file, required
 from tfk_transformer.inference.interface import LoadedModel
-from tfk_transformer.inference.results import Classification, to_classifications
+from tfk_transformer.inference.results import to_classifications
 from tfk_transformer.inference.text_batches import check_texts, run_in_batches
+from tfk_transformer.results import Classification
 
 
 class OnnxClassifier(LoadedModel):

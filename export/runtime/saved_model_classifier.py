@@ -8,8 +8,9 @@ import numpy as np
 from tfk_transformer.array_types import Tensor
 from tfk_transformer.export.runtime.saved_model_files import check_signature, read_saved_model
 from tfk_transformer.inference.interface import LoadedModel
-from tfk_transformer.inference.results import Classification, to_classifications
+from tfk_transformer.inference.results import to_classifications
 from tfk_transformer.inference.text_batches import check_texts, run_in_batches
+from tfk_transformer.results import Classification
 from tfk_transformer.runtime_environment import check_process
 
 

@@ -10,9 +10,8 @@ from pathlib import Path
 import onnx
 import onnx_ir as ir
 
-import tfk_transformer
 from tfk_transformer.config.record import Record
-from tfk_transformer.constants import END_ID, PAD_ID, START_ID, UNKNOWN_ID
+from tfk_transformer.constants import END_ID, PAD_ID, START_ID, UNKNOWN_ID, __version__
 from tfk_transformer.export.file_names import external_weights
 from tfk_transformer.export.runtime.sessions import METADATA
 from tfk_transformer.export.to_onnx.conversion import OPSET, quietly
@@ -49,7 +48,7 @@ class OnnxFiles:
     ):
         ids = {"pad": PAD_ID, "start": START_ID, "end": END_ID, "unknown": UNKNOWN_ID}
         self._metadata: dict[str, object] = {
-            "version": tfk_transformer.__version__,
+            "version": __version__,
             "config": config.model_dump(),
             "ids": ids,
             "opset": OPSET,

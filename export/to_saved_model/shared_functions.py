@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import tensorflow as tf
 
 from tfk_transformer.array_types import Tensor
-from tfk_transformer.generation.beam_search import Hypotheses, Limits
+from tfk_transformer.generation.beam_search import Hypotheses
+from tfk_transformer.generation.limits import Limits
 from tfk_transformer.generation.scoring import Scores
 from tfk_transformer.generation.tracing import setting_specs, trace_once
 from tfk_transformer.generation.translation_functions import TranslationFunctions

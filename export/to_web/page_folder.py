@@ -9,8 +9,8 @@ import json
 import shutil
 from pathlib import Path
 
-import tfk_transformer
 from tfk_transformer.config.search_settings import setting_rules
+from tfk_transformer.constants import __version__
 from tfk_transformer.data.shortlist import shortlist_metadata
 from tfk_transformer.export import file_names
 from tfk_transformer.export.parity import Figures
@@ -78,7 +78,7 @@ def _description(
     runtime_files = (folder / RUNTIME_FOLDER).glob("*.wasm")
     loaded = {*files.values(), *(str(path.relative_to(folder)) for path in runtime_files)}
     return {
-        "version": tfk_transformer.__version__,
+        "version": __version__,
         "int8": ".int8." in files["search"],
         "parameters": translator.model.count_params(),
         "config": config.model_dump(mode="json"),

@@ -86,7 +86,7 @@ def test_an_output_has_the_short_name_o():
 
 
 def test_recipes_and_options_have_the_same_words():
-    from tfk_transformer.training.recipe import Recipe
+    from tfk_transformer.pipelines.recipe import Recipe
 
     helps = {param.name: param.help for param in COMMANDS["train"].params}
     for name, field in Recipe.model_fields.items():

@@ -4,9 +4,10 @@ import threading
 import numpy as np
 import pytest
 
-from tfk_transformer.inference.results import Hypothesis, Translation, to_translations
+from tfk_transformer.inference.results import to_translations
 from tfk_transformer.inference.text_batches import LONG_TEXT as LONG
 from tfk_transformer.inference.text_batches import check_texts, run_in_batches
+from tfk_transformer.results import Hypothesis, Translation
 
 NAN = float("nan")
 

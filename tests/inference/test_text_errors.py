@@ -5,16 +5,11 @@ import pickle
 import numpy as np
 import pytest
 
-from tfk_transformer.inference.results import (
-    Classification,
-    Hypothesis,
-    Translation,
-    to_classifications,
-    to_translations,
-)
+from tfk_transformer.inference.results import to_classifications, to_translations
 from tfk_transformer.inference.text_batches import check_texts
 from tfk_transformer.inference.text_errors import TextError, UnprocessableText, results_and_refusals
 from tfk_transformer.inference.token_scoring import score_in_batches
+from tfk_transformer.results import Classification, Hypothesis, Translation
 
 NAN = float("nan")
 

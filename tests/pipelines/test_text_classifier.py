@@ -24,11 +24,11 @@ from tfk_transformer.export.runtime.sessions import open_session
 from tfk_transformer.export.signatures import TRANSLATE
 from tfk_transformer.export.to_saved_model.warm_up import WARM_UP
 from tfk_transformer.export.to_saved_model.writer import write_saved_model
-from tfk_transformer.inference.results import Classification
 from tfk_transformer.models.classifier import Classifier
 from tfk_transformer.models.transformer import Transformer
 from tfk_transformer.pipelines.text_classifier import TextClassifier
 from tfk_transformer.pipelines.translator import Translator
+from tfk_transformer.results import Classification
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
 LANGUAGES = ["de", "en"]

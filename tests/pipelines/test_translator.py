@@ -199,7 +199,7 @@ def test_the_graph_of_a_search_gives_what_its_steps_give_one_by_one(translator, 
     texts = ["one", "ninety"]
     found = one.translate(texts, beam_size=beam_size, max_length=7)
     source = one.source_tokenizer.graph_encode(np.array(texts))
-    from tfk_transformer.generation.beam_search import Limits
+    from tfk_transformer.generation.limits import Limits
 
     eager = one.functions.generate(
         source, Limits(*SearchSettings(beam_size=beam_size, max_length=7).as_arrays().values())

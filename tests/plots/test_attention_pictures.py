@@ -8,9 +8,9 @@ import pytest
 from matplotlib import font_manager
 from matplotlib.figure import Figure
 
-from tfk_transformer.inference.results import Hypothesis, Translation
 from tfk_transformer.plots import alignment, attention_map
 from tfk_transformer.plots.fonts import fonts_for
+from tfk_transformer.results import Hypothesis, Translation
 
 WORDS = [
     "▁the",

@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 from number_files import write_number_files
 
+from tfk_transformer.pipelines.recipe import Recipe
 from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.training import trainer
 from tfk_transformer.training.checkpoints import Checkpoints
-from tfk_transformer.training.recipe import Recipe
 from tfk_transformer.training.trainer import train
 
 EPOCHS, STEPS, TEST_STEPS = 4, 5, 5

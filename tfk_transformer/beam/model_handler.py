@@ -8,8 +8,8 @@ from typing import Any
 from apache_beam.ml.inference.base import ModelHandler, PredictionResult
 
 from tfk_transformer.export.runtime.onnx_translator import OnnxTranslator
-from tfk_transformer.inference.results import Translation
 from tfk_transformer.inference.text_errors import UnprocessableText, results_and_refusals
+from tfk_transformer.results import Translation
 
 NAMESPACE = "tfk_transformer"  # the namespace of the metrics
 MAX_BATCH_TEXTS = 1024  # texts that the translator receives together, and sorts by length

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tfk_transformer import __version__
 from tfk_transformer.cli.help_pages import HelpfulCommand, HelpfulGroup
+from tfk_transformer.constants import __version__
 from tfk_transformer.runtime_environment import with_install_line
 
 if TYPE_CHECKING:

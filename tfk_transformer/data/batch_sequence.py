@@ -1,11 +1,10 @@
 """Batches as a `keras.utils.PyDataset`, for backends without TensorFlow."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 
-if TYPE_CHECKING:
-    from tfk_transformer.data.batches import Batch, TokenBatches
+from tfk_transformer.data.batch_records import Batch, Epochs
 
 
 class BatchSequence(keras.utils.PyDataset):
@@ -16,7 +15,7 @@ class BatchSequence(keras.utils.PyDataset):
         **kwargs: of `keras.utils.PyDataset`.
     """
 
-    def __init__(self, batches: "TokenBatches", **kwargs: Any):
+    def __init__(self, batches: Epochs, **kwargs: Any):
         super().__init__(**kwargs)
         self.source = batches
         self._epoch = batches.epoch
@@ -26,7 +25,7 @@ class BatchSequence(keras.utils.PyDataset):
         """Return the number of batches of an epoch."""
         return len(self.source)
 
-    def __getitem__(self, index: int) -> "Batch":
+    def __getitem__(self, index: int) -> Batch:
         """Return a batch as arrays.
 
         Reading batches in order is fast, since each batch is made after the previous one.

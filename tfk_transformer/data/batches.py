@@ -7,12 +7,12 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from tfk_transformer.constants import START_ID
-from tfk_transformer.data.batch_records import Share, Survey
+from tfk_transformer.data.batch_records import Batch, Share, Survey
 from tfk_transformer.data.bucketing import bucket_lengths, plan, plan_few_shapes, round_up
 from tfk_transformer.data.encoding import PairEncoder, Shard, TextEncoder, shard_of
 from tfk_transformer.data.id_cache import PairCache
@@ -26,10 +26,6 @@ if TYPE_CHECKING:
 
 BUFFERED_PAIRS = 131_072
 PREDICTION_CHUNK_SIZE = 256  # pairs whose predictions are in RAM at the same time
-
-Inputs: TypeAlias = dict[str, np.ndarray] | np.ndarray
-# The third array contains sample weights.
-Batch: TypeAlias = tuple[Inputs, np.ndarray] | tuple[Inputs, np.ndarray, np.ndarray]
 
 
 class TokenBatches:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, ClassVar, Self
 import numpy as np
 
 from tfk_transformer.config.words import nearest
-from tfk_transformer.data.batches import Batch, TokenBatches
+from tfk_transformer.data.batch_records import Batch
+from tfk_transformer.data.batches import TokenBatches
 from tfk_transformer.data.encoding import Ids, Shard
 
 if TYPE_CHECKING:

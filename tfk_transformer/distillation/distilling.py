@@ -7,9 +7,9 @@ from tfk_transformer import datasets
 from tfk_transformer.distillation.teacher_pairs import TeacherPairs, TeacherSearch
 from tfk_transformer.evaluation import SupportsTranslate
 from tfk_transformer.fine_tuning.start import load_start
+from tfk_transformer.pipelines.recipe import Recipe
 from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.training.checkpoints import check_work_folder, work_folder_of
-from tfk_transformer.training.recipe import Recipe
 from tfk_transformer.training.trainer import train
 
 

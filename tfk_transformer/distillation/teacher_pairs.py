@@ -15,8 +15,8 @@ from sacrebleu.metrics import BLEU
 from tfk_transformer.atomic_write import atomic_write
 from tfk_transformer.datasets import Pair, Report, Source
 from tfk_transformer.evaluation import SupportsTranslate
-from tfk_transformer.inference.results import Translation
 from tfk_transformer.inference.text_errors import TextError
+from tfk_transformer.results import Translation
 
 PAIRS_PER_PART = 1000  # pairs that are lost together if the process is killed
 ABOUT_FILE = "about.json"

@@ -1,4 +1,4 @@
 """Translate documents: split them into sentences, and join the translations with the markup.
 
-Imports NumPy and the packages of the extra `documents`, and nothing of this library.
+Imports NumPy, the packages of the extra `documents`, and `results` of this library.
 """

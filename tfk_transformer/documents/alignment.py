@@ -9,7 +9,7 @@ from tfk_transformer.documents.results import TranslatedText
 from tfk_transformer.documents.words import Span, piece_spans, word_spans
 
 if TYPE_CHECKING:
-    from tfk_transformer.inference.results import Hypothesis  # of a folder above
+    from tfk_transformer.results import Hypothesis  # of a folder above
 
 # The value of a target word without links: a run bridges one such word if the words on both sides
 # of it are linked in both directions.

@@ -14,7 +14,7 @@ from tfk_transformer.data.labels import Labels
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
 if TYPE_CHECKING:
-    from tfk_transformer.training.recipe import Recipe
+    from tfk_transformer.pipelines.recipe import Recipe
 
 DROPOUT = "dropout"  # suffix of the options that do not affect the weights
 

@@ -36,7 +36,7 @@ from tfk_transformer.pipelines.weights import WEIGHTS_FILE
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
 if TYPE_CHECKING:
-    from tfk_transformer.training.recipe import Recipe
+    from tfk_transformer.pipelines.recipe import Recipe
 
 START_COPY = "start"  # the copy of the bundle in the folder of an unfinished training run
 # Files on which training depends.

@@ -19,16 +19,16 @@ lineage of a hypothesis is a mask of the positions that it descends from. When h
 reordered, only the lineages move.
 """
 
-from collections import namedtuple
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias, cast
+from typing import NamedTuple, TypeAlias
 
 import tensorflow as tf
 
 from tfk_transformer.array_types import Tensor
-from tfk_transformer.config.search_settings import SETTING_DTYPES, length_penalty
-from tfk_transformer.constants import END_ID, LENGTH_ALLOWANCE, PAD_ID, START_ID
+from tfk_transformer.config.search_settings import length_penalty
+from tfk_transformer.constants import END_ID, PAD_ID, START_ID
 from tfk_transformer.generation.candidates import CANDIDATE_BLOCK, Candidates
+from tfk_transformer.generation.limits import Limits
 from tfk_transformer.generation.next_token import (
     NEG_INF,
     NextTokens,
@@ -51,21 +51,6 @@ class Hypotheses(NamedTuple):
 
     ids: Tensor  # int32 (B, n_best, T): tokens, the end token unless cut at max_length, padding
     scores: Tensor  # float32 (B, n_best): log-probability / length penalty + coverage penalty
-
-
-# The fields of `SearchSettings`. Type checkers do not support named tuples with computed fields.
-_Settings: Tensor = cast("Tensor", namedtuple("_Settings", SETTING_DTYPES))
-
-
-class Limits(_Settings):
-    """Search settings as tensors or Python numbers, in the order of `SearchSettings`."""
-
-    __slots__ = ()
-
-    def max_lengths(self, source_lengths: Tensor) -> Tensor:
-        """Return the maximum target lengths (B,) for sources of these lengths (B,)."""
-        allowed = tf.math.ceil(tf.cast(source_lengths, tf.float32) * self.max_length_factor)
-        return tf.minimum(self.max_length, tf.cast(allowed, tf.int32) + LENGTH_ALLOWANCE)
 
 
 class SearchInputs(NamedTuple):

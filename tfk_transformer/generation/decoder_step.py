@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfk_transformer.array_types import Tensor
 from tfk_transformer.config.search_settings import SETTING_DTYPES, SearchSettings
-from tfk_transformer.generation.beam_search import Limits
+from tfk_transformer.generation.limits import Limits
 from tfk_transformer.generation.next_token import VocabularyBlocks, choose
 from tfk_transformer.generation.tracing import trace_once
 from tfk_transformer.inference.step_tensors import STEP_SETTINGS, cache_shapes, memory_shapes

@@ -1,15 +1,13 @@
 """The next tokens of each hypothesis and their log-probabilities: the top k, or a sample."""
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import tensorflow as tf
 
 from tfk_transformer.array_types import Tensor
 from tfk_transformer.constants import END_ID, PAD_ID
+from tfk_transformer.generation.limits import Limits
 from tfk_transformer.models.base import mean_log_probs
-
-if TYPE_CHECKING:
-    from tfk_transformer.generation.beam_search import Limits
 
 # The log-probability of an excluded token. Below half of it, a hypothesis is missing.
 NEG_INF = -1e9
@@ -43,7 +41,7 @@ class NextTokens(NamedTuple):
     ids: Tensor  # int32 (A, M, k)
 
 
-def num_next_tokens(limits: "Limits", vocab_size: Tensor) -> Tensor:
+def num_next_tokens(limits: Limits, vocab_size: Tensor) -> Tensor:
     """Return k, the number of next tokens that each hypothesis needs, at most `vocab_size`."""
     # The best 2M of a sentence are among the best 2M of each hypothesis. END and the lower ids may
     # be excluded later.
@@ -53,7 +51,7 @@ def num_next_tokens(limits: "Limits", vocab_size: Tensor) -> Tensor:
 def choose(
     logits: Tensor,
     ids: Tensor,
-    limits: "Limits",
+    limits: Limits,
     below_min_length: Tensor,
     vocabulary: VocabularyBlocks,
     k: Tensor | None = None,
@@ -80,7 +78,7 @@ def choose(
     )
 
 
-def uses_logits_processors(limits: "Limits") -> Tensor:
+def uses_logits_processors(limits: Limits) -> Tensor:
     """Return whether a setting requires logits processors or sampling: bool ()."""
     return (
         tf.not_equal(limits.repetition_penalty, 1.0)
@@ -91,7 +89,7 @@ def uses_logits_processors(limits: "Limits") -> Tensor:
 
 def choose_top_k(
     logits: Tensor,
-    limits: "Limits",
+    limits: Limits,
     below_min_length: Tensor,
     vocabulary: VocabularyBlocks,
     k: Tensor,
@@ -122,7 +120,7 @@ def choose_top_k(
 def _choose_processed(
     logits: Tensor,
     ids: Tensor,
-    limits: "Limits",
+    limits: Limits,
     below_min_length: Tensor,
     vocabulary: VocabularyBlocks,
     k: Tensor,
@@ -153,7 +151,7 @@ def _min_allowed_id(below_min_length: Tensor) -> Tensor:
 def _best(
     log_probs: Tensor,
     min_id: Tensor,
-    limits: "Limits",
+    limits: Limits,
     vocabulary: VocabularyBlocks,
     k: Tensor,
 ) -> NextTokens:
@@ -194,7 +192,7 @@ def _sample(
     min_id: Tensor,
     k: Tensor,
     position: Tensor,
-    limits: "Limits",
+    limits: Limits,
     vocab_size: Tensor,
 ) -> NextTokens:
     """Sample one token for each hypothesis. The log-probability of the other k - 1 is `NEG_INF`.
@@ -273,7 +271,7 @@ def _penalize_repetition(logits: Tensor, present: Tensor, factor: Tensor) -> Ten
 def _forbid_repeated_ngrams(
     log_probs: Tensor,
     ids: Tensor,
-    limits: "Limits",
+    limits: Limits,
     vocab_size: Tensor,
 ) -> Tensor:
     """Exclude the tokens that would complete an n-gram that a hypothesis already contains.

@@ -8,8 +8,9 @@ import tensorflow as tf
 from tfk_transformer.array_types import Tensor
 from tfk_transformer.constants import PAD_ID
 from tfk_transformer.data.shortlist import Shortlist
-from tfk_transformer.generation.beam_search import Hypotheses, Limits, SearchInputs, beam_search
+from tfk_transformer.generation.beam_search import Hypotheses, SearchInputs, beam_search
 from tfk_transformer.generation.candidates import find_candidates
+from tfk_transformer.generation.limits import Limits
 from tfk_transformer.generation.next_token import NEG_INF, VocabularyBlocks
 from tfk_transformer.generation.scoring import (
     Scores,

@@ -9,9 +9,10 @@ import numpy as np
 from tfk_transformer.inference.document_translation import translate_document
 from tfk_transformer.inference.glossary_translation import translate_with_glossary
 from tfk_transformer.inference.pair_scoring import PairScorer
-from tfk_transformer.inference.results import Translation, to_translations
+from tfk_transformer.inference.results import to_translations
 from tfk_transformer.inference.text_batches import check_prefixes, check_texts, run_in_batches
 from tfk_transformer.inference.text_errors import TextError
+from tfk_transformer.results import Translation
 
 if TYPE_CHECKING:
     from tfk_transformer.documents.results import DocumentTranslation

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tfk_transformer.documents.results import TranslatedText
-from tfk_transformer.inference.results import Hypothesis
 from tfk_transformer.inference.text_batches import check_texts
 from tfk_transformer.inference.text_errors import TextError
+from tfk_transformer.results import Hypothesis
 from tfk_transformer.runtime_environment import with_install_line
 
 if TYPE_CHECKING:

@@ -1,8 +1,8 @@
 """The translation with a glossary, which all runtimes share; it calls `translate`."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
 
 from tfk_transformer.config.search_settings import SearchSettings, length_penalty
 from tfk_transformer.constants import UNKNOWN_ID
@@ -14,19 +14,30 @@ from tfk_transformer.glossary.forcing import (
     missing_terms,
 )
 from tfk_transformer.glossary.terms import Glossary
-from tfk_transformer.inference.results import Translation
 from tfk_transformer.inference.text_batches import check_prefixes
 from tfk_transformer.inference.text_errors import TextError
-
-if TYPE_CHECKING:
-    from tfk_transformer.inference.base_translator import BaseTranslator
+from tfk_transformer.inference.token_scoring import Tokenizers
+from tfk_transformer.results import ScoredTarget, Translation
 
 DETAILS = ("token_scores", "attention")
 MAX_CANDIDATES = 4096  # searched together, so that memory does not grow with the number of texts
 
 
+class _Translator(Protocol):
+    """The methods of `BaseTranslator` that a glossary needs."""
+
+    @property
+    def translate(self) -> Callable[..., list[Translation]]: ...
+
+    @property
+    def score_tokens(self) -> Callable[..., list[ScoredTarget]]: ...
+
+    @property
+    def _tokenizers(self) -> Tokenizers: ...
+
+
 def translate_with_glossary(
-    translator: "BaseTranslator",
+    translator: _Translator,
     texts: Sequence[str],
     glossary: Glossary | Mapping[str, str],
     prefixes: Sequence[str | None] | None,
@@ -54,7 +65,7 @@ def translate_with_glossary(
     return list(search.add_terms(dict(enumerate(translations))).values())
 
 
-def _check_spelling(glossary: Glossary, translator: "BaseTranslator") -> None:
+def _check_spelling(glossary: Glossary, translator: _Translator) -> None:
     targets = sorted(set(glossary.terms.values()))
     ids = translator._tokenizers.target_tokenizer.encode(targets)
     if wrong := [term for term, tokens in zip(targets, ids, strict=True) if UNKNOWN_ID in tokens]:
@@ -70,7 +81,7 @@ class _TermSearch:
 
     def __init__(
         self,
-        translator: "BaseTranslator",
+        translator: _Translator,
         texts: Sequence[str],
         prefixes: Sequence[str | None] | None,
         glossary: Glossary,

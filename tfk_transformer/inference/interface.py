@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NoReturn, Protocol
 
 import numpy as np
 
-from tfk_transformer.inference.results import Classification, ScoredTarget, Translation
+from tfk_transformer.results import Classification, ScoredTarget, Translation
 
 if TYPE_CHECKING:
     from tfk_transformer.documents.results import DocumentTranslation

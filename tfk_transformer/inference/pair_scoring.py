@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from tfk_transformer.inference.interface import LoadedModel
-from tfk_transformer.inference.results import ScoredTarget
 from tfk_transformer.inference.text_errors import TextError
+from tfk_transformer.results import ScoredTarget
 
 if TYPE_CHECKING:
     from tfk_transformer.inference.token_scoring import Tokenizers

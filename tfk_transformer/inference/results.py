@@ -1,87 +1,14 @@
-"""The results of translation, scoring and classification, made from the rows of a model."""
+"""Turn the rows of a model's outputs into results."""
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import Any
 
 from tfk_transformer.inference.text_errors import TextError
+from tfk_transformer.results import Classification, Hypothesis, Translation
 
 # A search with fewer hypotheses than requested gives the missing ones a score of -1e9.
 NO_HYPOTHESIS = -5e8
-
-
-class Hypothesis(NamedTuple):
-    """One translation of a text. Fields that were not requested are None."""
-
-    text: str
-    score: float  # log-probability / length penalty + coverage penalty
-    # T pieces; the last one is the end token's, unless the length limit cut the hypothesis.
-    tokens: list[str] | None = None
-    token_log_probs: list[float] | None = None  # T log-probabilities
-    # float32 (L, H, T, S), of the decoder's layers and heads; each row sums to 1.
-    attention: np.ndarray | None = None
-    # The S pieces attended to: the source; in a decoder-only model, all tokens before the last.
-    source_tokens: list[str] | None = None
-
-    @property
-    def token_scores(self) -> list[float] | None:
-        """Another name of `token_log_probs`."""
-        return self.token_log_probs
-
-
-class ScoredTarget(NamedTuple):
-    """A target text with its log-probability, token by token."""
-
-    text: str
-    log_probability: float  # the sum of `token_log_probs`, without any penalty
-    tokens: list[str]  # T pieces, the last one the end token's
-    token_log_probs: list[float]  # T log-probabilities
-    attention: np.ndarray | None = None  # as in `Hypothesis`; None unless requested
-    source_tokens: list[str] | None = None  # as in `Hypothesis`
-
-    @property
-    def score(self) -> float:
-        """Another name of `log_probability`."""
-        return self.log_probability
-
-    @property
-    def token_scores(self) -> list[float]:
-        """Another name of `token_log_probs`."""
-        return self.token_log_probs
-
-
-class Translation(NamedTuple):
-    """The translation of one text."""
-
-    source: str
-    hypotheses: list[Hypothesis]  # best first, at least one
-
-    @property
-    def text(self) -> str:
-        """The text of the best hypothesis."""
-        return self.hypotheses[0].text
-
-    @property
-    def score(self) -> float:
-        """The score of the best hypothesis."""
-        return self.hypotheses[0].score
-
-    def _repr_html_(self) -> str:
-        """Return the translation as a notebook shows it."""
-        from tfk_transformer.translation_html import translation_html
-
-        return translation_html(self)
-
-
-class Classification(NamedTuple):
-    """The classification of one text."""
-
-    source: str
-    label: str  # the most probable label; "" for a blank text
-    probability: float  # of `label`; 0 for a blank text
-    probabilities: dict[str, float]  # by label, in the model's order
 
 
 def to_translations(

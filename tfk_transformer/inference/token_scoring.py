@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tfk_transformer.constants import END_ID, START_ID
-from tfk_transformer.inference.results import Hypothesis
 from tfk_transformer.inference.text_batches import check_texts, run_in_batches
 from tfk_transformer.inference.text_errors import TextError
+from tfk_transformer.results import Hypothesis
 
 try:
     from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer

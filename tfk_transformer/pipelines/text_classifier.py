@@ -11,7 +11,7 @@ import numpy as np
 
 from tfk_transformer.config.json_text import parse_json
 from tfk_transformer.inference.interface import LoadedModel
-from tfk_transformer.inference.results import Classification, to_classifications
+from tfk_transformer.inference.results import to_classifications
 from tfk_transformer.inference.text_batches import check_texts, run_in_batches
 from tfk_transformer.pipelines.bundle import (
     CLASSIFIER,
@@ -24,6 +24,7 @@ from tfk_transformer.pipelines.bundle import (
     read_probes,
     write_json,
 )
+from tfk_transformer.results import Classification
 from tfk_transformer.runtime_environment import check_process
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 

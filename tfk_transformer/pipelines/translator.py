@@ -156,7 +156,7 @@ class Translator(BaseTranslator, SavedAsBundle):
     def _make_translation(
         self, use_cache: bool = True, details: bool = False, attention: bool = False
     ) -> Callable[..., Any]:
-        from tfk_transformer.generation.beam_search import Limits
+        from tfk_transformer.generation.limits import Limits
         from tfk_transformer.generation.tracing import TEXTS_SPEC, setting_specs, trace_once
 
         def translate(texts: "Tensor", prefix: "Tensor", *settings: "Tensor") -> "Tensor":

@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from tfk_transformer import __version__
+from tfk_transformer.constants import __version__
 from tfk_transformer.server import bodies, refusals
 from tfk_transformer.server.metrics import Metrics
 from tfk_transformer.server.middleware import AccessMiddleware, Lifecycle, RecordingMiddleware

@@ -7,6 +7,7 @@ import keras
 
 from tfk_transformer.data.labels import Labels
 from tfk_transformer.pipelines.bundle import CURVE, RECIPE, Json, plain_copy
+from tfk_transformer.pipelines.recipe import Recipe
 from tfk_transformer.pipelines.text_classifier import TextClassifier
 from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.plots import training_curve
@@ -15,7 +16,6 @@ from tfk_transformer.training.checkpoints import Checkpoints, disk_full_error
 from tfk_transformer.training.data import TrainingData
 from tfk_transformer.training.distribution import Team
 from tfk_transformer.training.history import History
-from tfk_transformer.training.recipe import Recipe
 
 
 class BundleWriter:

@@ -18,8 +18,8 @@ import numpy as np
 from tfk_transformer.array_types import Tensor
 from tfk_transformer.atomic_write import atomic_write
 from tfk_transformer.pipelines.bundle import RECIPE
+from tfk_transformer.pipelines.recipe import Recipe
 from tfk_transformer.training.history import Row
-from tfk_transformer.training.recipe import Recipe
 
 STATE = "state.npz"
 SNAPSHOT = "weights-{epoch:05d}.npz"

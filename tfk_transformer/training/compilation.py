@@ -10,11 +10,11 @@ from tfk_transformer.losses import LabelSmoothedCrossentropy
 from tfk_transformer.metrics import Perplexity, TokenAccuracy
 from tfk_transformer.models.precision import dtype_policy
 from tfk_transformer.models.registry import make_model
+from tfk_transformer.pipelines.recipe import Recipe
 from tfk_transformer.schedules import InverseSquareRoot
 from tfk_transformer.training.data_cache import Tokenizers
 from tfk_transformer.training.distribution import Team
 from tfk_transformer.training.multi_process import clipping_sums
-from tfk_transformer.training.recipe import Recipe
 
 
 def compiled_model(

@@ -11,6 +11,7 @@ import keras
 from tfk_transformer.data.batches import JoinedBatches, TokenBatches
 from tfk_transformer.data.labels import LabelledBatches, Labels
 from tfk_transformer.datasets import Source
+from tfk_transformer.pipelines.recipe import Recipe
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 from tfk_transformer.training.compilation import has_gpu
 from tfk_transformer.training.data_cache import (
@@ -21,7 +22,6 @@ from tfk_transformer.training.data_cache import (
     tokenizer_types,
 )
 from tfk_transformer.training.distribution import Team
-from tfk_transformer.training.recipe import Recipe
 
 BATCHES: dict[str, type[TokenBatches]] = {
     "encoder_decoder": TokenBatches,

@@ -22,8 +22,8 @@ from tfk_transformer.pipelines.bundle import (
     read_probes,
     write_probes,
 )
+from tfk_transformer.pipelines.recipe import Recipe
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
-from tfk_transformer.training.recipe import Recipe
 
 # The fields of a recipe on which the ids depend.
 FIELDS = (

@@ -14,6 +14,7 @@ from rich.console import Console
 from tfk_transformer.fine_tuning.freezing import frozen_line
 from tfk_transformer.fine_tuning.start import Start, load_start
 from tfk_transformer.models.precision import dtype_policy, precision_line
+from tfk_transformer.pipelines.recipe import Recipe
 from tfk_transformer.pipelines.text_classifier import TextClassifier
 from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.runtime_environment import keep_tensor_memory
@@ -37,7 +38,6 @@ from tfk_transformer.training.data_cache import save_recipe, save_tokenizers
 from tfk_transformer.training.distribution import Team, gather, report_sudden_end
 from tfk_transformer.training.history import History
 from tfk_transformer.training.multi_process import AgreedStops, ReadOnlyCheckpoints
-from tfk_transformer.training.recipe import Recipe
 from tfk_transformer.training.towers import fit_in_towers, share_processors
 
 BUNDLE_EVERY = 60.0  # seconds

@@ -8,7 +8,7 @@ import typer
 
 from tfk_transformer.cli.arguments import check_bundle, check_new_folder, named_value
 from tfk_transformer.cli.record_options import option, parameter, with_options
-from tfk_transformer.training.recipe import MODEL, Recipe
+from tfk_transformer.pipelines.recipe import MODEL, Recipe
 
 # The field whose option sets one value at a time: --option norm=post.
 MODEL_OPTIONS = "options"

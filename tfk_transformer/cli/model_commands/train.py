@@ -11,8 +11,8 @@ import typer
 from tfk_transformer.cli.arguments import OUTPUT, Json, Quiet, check_bundle, print_bundle, printer
 from tfk_transformer.cli.main import USER_ERRORS, print_error
 from tfk_transformer.cli.model_commands.recipe_flags import check_data, read_recipe, with_recipe
+from tfk_transformer.pipelines.recipe import Recipe
 from tfk_transformer.runtime_environment import load_backend
-from tfk_transformer.training.recipe import Recipe
 
 EXAMPLES = """
 tfk-transformer train recipes/numbers.toml --out numbers

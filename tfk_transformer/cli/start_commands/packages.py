@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
-import tfk_transformer
+from tfk_transformer.constants import __version__
 
 SHOWN_PACKAGES = (
     *("numpy", "onnxruntime", "onnxruntime-extensions", "sentencepiece", "pydantic", "typer"),
@@ -48,7 +48,7 @@ def versions() -> dict[str, str]:
         f"{platform.python_version()} ({platform.python_implementation()}, "
         f"{platform.python_compiler()})"
     )
-    result = {"tfk-transformer": tfk_transformer.__version__, "python": python}
+    result = {"tfk-transformer": __version__, "python": python}
     return result | {name: version for name in SHOWN_PACKAGES if (version := _version(name))}
 
 

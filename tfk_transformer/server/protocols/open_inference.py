@@ -6,7 +6,7 @@ from typing import Any, Literal
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
 
-from tfk_transformer import __version__
+from tfk_transformer.constants import __version__
 from tfk_transformer.server.answers import answer
 from tfk_transformer.server.bodies import (
     EVERY_REFUSAL,

@@ -10,7 +10,7 @@ from tfk_transformer.documents.alignment import Alignment, hypothesis_alignment
 from tfk_transformer.documents.words import Span
 
 if TYPE_CHECKING:
-    from tfk_transformer.inference.results import Translation
+    from tfk_transformer.results import Translation
 
 # The palette of Okabe and Ito, which is distinguishable with common types of color blindness.
 HIGHLIGHT_COLORS = ("0,114,178", "213,94,0", "0,158,115", "204,121,167", "230,159,0", "86,180,233")

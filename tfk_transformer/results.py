@@ -1,0 +1,78 @@
+"""The results of translation, scoring and classification."""
+
+import importlib
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Hypothesis(NamedTuple):
+    """One translation of a text. Fields that were not requested are None."""
+
+    text: str
+    score: float  # log-probability / length penalty + coverage penalty
+    # T pieces; the last one is the end token's, unless the length limit cut the hypothesis.
+    tokens: list[str] | None = None
+    token_log_probs: list[float] | None = None  # T log-probabilities
+    # float32 (L, H, T, S), of the decoder's layers and heads; each row sums to 1.
+    attention: np.ndarray | None = None
+    # The S pieces attended to: the source; in a decoder-only model, all tokens before the last.
+    source_tokens: list[str] | None = None
+
+    @property
+    def token_scores(self) -> list[float] | None:
+        """Another name of `token_log_probs`."""
+        return self.token_log_probs
+
+
+class ScoredTarget(NamedTuple):
+    """A target text with its log-probability, token by token."""
+
+    text: str
+    log_probability: float  # the sum of `token_log_probs`, without any penalty
+    tokens: list[str]  # T pieces, the last one the end token's
+    token_log_probs: list[float]  # T log-probabilities
+    attention: np.ndarray | None = None  # as in `Hypothesis`; None unless requested
+    source_tokens: list[str] | None = None  # as in `Hypothesis`
+
+    @property
+    def score(self) -> float:
+        """Another name of `log_probability`."""
+        return self.log_probability
+
+    @property
+    def token_scores(self) -> list[float]:
+        """Another name of `token_log_probs`."""
+        return self.token_log_probs
+
+
+class Translation(NamedTuple):
+    """The translation of one text."""
+
+    source: str
+    hypotheses: list[Hypothesis]  # best first, at least one
+
+    @property
+    def text(self) -> str:
+        """The text of the best hypothesis."""
+        return self.hypotheses[0].text
+
+    @property
+    def score(self) -> float:
+        """The score of the best hypothesis."""
+        return self.hypotheses[0].score
+
+    def _repr_html_(self) -> str:
+        """Return the translation as a notebook shows it."""
+        # By name: notebooks need the module, which is above this one, and nobody else does.
+        module = importlib.import_module("tfk_transformer.documents.translation_html")
+        return module.translation_html(self)
+
+
+class Classification(NamedTuple):
+    """The classification of one text."""
+
+    source: str
+    label: str  # the most probable label; "" for a blank text
+    probability: float  # of `label`; 0 for a blank text
+    probabilities: dict[str, float]  # by label, in the model's order
