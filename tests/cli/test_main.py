@@ -598,6 +598,7 @@ except SystemExit:
             "cli",
             "cli.help_pages",
             "cli.main",
+            "constants",
             "keras_registration",
             "runtime_environment",
         )

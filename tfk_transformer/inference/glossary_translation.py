@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tfk_transformer.config.search_settings import SearchSettings, length_penalty
 from tfk_transformer.constants import UNKNOWN_ID
@@ -16,8 +16,10 @@ from tfk_transformer.glossary.forcing import (
 from tfk_transformer.glossary.terms import Glossary
 from tfk_transformer.inference.text_batches import check_prefixes
 from tfk_transformer.inference.text_errors import TextError
-from tfk_transformer.inference.token_scoring import Tokenizers
 from tfk_transformer.results import ScoredTarget, Translation
+
+if TYPE_CHECKING:
+    from tfk_transformer.inference.token_scoring import Tokenizers  # needs sentencepiece
 
 DETAILS = ("token_scores", "attention")
 MAX_CANDIDATES = 4096  # searched together, so that memory does not grow with the number of texts
@@ -33,7 +35,7 @@ class _Translator(Protocol):
     def score_tokens(self) -> Callable[..., list[ScoredTarget]]: ...
 
     @property
-    def _tokenizers(self) -> Tokenizers: ...
+    def _tokenizers(self) -> "Tokenizers": ...
 
 
 def translate_with_glossary(
