@@ -317,7 +317,7 @@ def test_a_text_is_streamed_as_events(any_server, translator):
             {"text_input": "seven", "parameters": {"beam_size": 2}},
             "beam_size: expected 1, got 2; .*",
         ),
-        ({"text_input": "seven", "parameters": {"beams": 2}}, ".*unknown key 'beams'.*"),
+        ({"text_input": "seven", "parameters": {"beams": 2}}, ".*unknown name 'beams'.*"),
         ({"text_input": "a\0b"}, "texts: expected text, got the character U.0000 .*"),
     ],
 )
