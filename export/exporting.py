@@ -27,7 +27,6 @@ from tfk_transformer.export.formats import (
     SHORTLIST_FORMATS,
     TRANSLATOR_FORMATS,
     WEB_FORMATS,
-    Format,
     check_formats,
     check_out,
     check_shortlist,
@@ -181,8 +180,8 @@ def _export_translator(
         LOG.info("run the Keras model on the probe sentences")
         expected = ExpectedResults(translator)
         written = {
-            format.name: load_writer(format.writer)(translator, folder, expected)
-            for format in _log_formats(formats, translator)
+            name: load_writer(writer)(translator, folder, expected)
+            for name, writer in _writers(formats, translator)
         }
         # 8-bit files and the folders of other libraries are compared in another way, and have
         # separate figures.
@@ -204,22 +203,30 @@ def _export_classifier(
         LOG.info("run the Keras model on the probe sentences")
         expected = classifier_files.ExpectedLabels(classifier)
         written = {
-            format.name: load_writer(format.classifier_writer)(classifier, folder, expected)
-            for format in _log_formats(formats, classifier)
+            name: load_writer(writer)(classifier, folder, expected)
+            for name, writer in _writers(formats, classifier)
         }
         return _write_figures(folder, {**expected.agreed, **written})
 
 
-def _log_formats(formats: Sequence[str], fitted: Translator | TextClassifier) -> Iterator[Format]:
-    """Yield the requested formats that have a writer, and log each."""
-    selected = [format for format in FORMATS if format.name in formats and format.writer]
-    for number, format in enumerate(selected, 1):
+def _writers(
+    formats: Sequence[str], fitted: Translator | TextClassifier
+) -> Iterator[tuple[str, str]]:
+    """Yield the names and the writers of the requested formats that have one, and log each."""
+    is_classifier = isinstance(fitted, TextClassifier)
+    writers = {
+        format.name: format.classifier_writer if is_classifier else format.writer
+        for format in FORMATS
+        if format.name in formats
+    }
+    selected = [(name, writer) for name, writer in writers.items() if writer]
+    for number, (name, writer) in enumerate(selected, 1):
         if fitted.model.count_params() > LARGE:
             # Graphs are in reference cycles: without this, the graphs of the previous format keep
             # their copies of the weights.
             gc.collect()
-        LOG.info("write %s (format %d of %d)", format.name, number, len(selected))
-        yield format
+        LOG.info("write %s (format %d of %d)", name, number, len(selected))
+        yield name, writer
 
 
 @contextlib.contextmanager
