@@ -19,11 +19,11 @@ def config(**changes):
     return TransformerConfig(**{**VOCABULARIES, **changes})
 
 
-def test_special_ids():
+def test_special_ids_are_fixed():
     assert (PAD_ID, START_ID, END_ID, UNKNOWN_ID) == (0, 1, 2, 3)
 
 
-def test_defaults_are_the_papers_base_model_but_for_the_norm():
+def test_defaults_are_the_base_model():
     assert config().model_dump() == {
         **VOCABULARIES,
         "architecture": "encoder_decoder",
@@ -73,7 +73,7 @@ def test_defaults_are_the_papers_base_model_but_for_the_norm():
         ("big", 1024, 4096, 16, 6, 0.3),
     ],
 )
-def test_presets(name, model_dim, ff_dim, num_heads, layers, dropout):
+def test_presets_have_their_sizes(name, model_dim, ff_dim, num_heads, layers, dropout):
     sizes = {"model_dim": model_dim, "ff_dim": ff_dim, "num_heads": num_heads, "dropout": dropout}
     assert TransformerConfig.preset(name, **VOCABULARIES) == config(
         **sizes, encoder_layers=layers, decoder_layers=layers
@@ -89,16 +89,16 @@ DOCUMENTS = [
 ]
 
 
-def test_the_presets_are_four_sizes_and_five_documents():
+def test_preset_list_is_complete():
     assert list(PRESETS) == ["tiny", "small", "base", "big", *DOCUMENTS]
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_every_key_of_a_preset_is_an_option(name):
+def test_preset_keys_are_options(name):
     assert set(PRESETS[name]) <= set(TransformerConfig.model_fields)
 
 
-def test_biases_are_named_or_all_or_none():
+def test_attention_bias_names_roles():
     assert config(attention_bias=True).attention_bias == ("query", "key", "value", "output")
     assert config(attention_bias=False).attention_bias == ()
     assert config(attention_bias=["output", "query"]).attention_bias == ("query", "output")
@@ -109,12 +109,12 @@ def test_biases_are_named_or_all_or_none():
         config(attention_bias=["keys"])
 
 
-def test_the_inner_width_is_given_or_a_multiple_of_the_models():
+def test_ff_dim_overrides_expansion():
     assert config(ff_dim=37, ff_expansion=3).ff_width == 37
     assert config(model_dim=11, num_heads=11, ff_expansion=3).ff_width == 33
 
 
-def test_layer_options_are_those_of_the_layers_alone():
+def test_layer_options_are_a_subset():
     options = config(norm="post", key_dim=13).layer_options(attention_dropout=0.3)
     assert (options.norm, options.key_dim, options.attention_dropout) == ("post", 13, 0.3)
     assert not hasattr(options, "source_vocab_size")
@@ -126,7 +126,7 @@ def test_a_preset_takes_changes():
     )
 
 
-def test_an_unknown_preset_names_those_there_are():
+def test_unknown_preset_lists_presets():
     with pytest.raises(
         ValueError,
         match=(
@@ -137,12 +137,12 @@ def test_an_unknown_preset_names_those_there_are():
         TransformerConfig.preset("smal", **VOCABULARIES)
 
 
-def test_a_preset_needs_the_vocabularies():
+def test_preset_needs_vocab_sizes():
     with pytest.raises(ValueError, match="^TransformerConfig: target_vocab_size: Field required$"):
         TransformerConfig.preset("base", source_vocab_size=29)
 
 
-def test_head_widths_follow_the_model_unless_given():
+def test_head_widths_follow_the_model():
     assert (
         config(model_dim=22, num_heads=11).query_width,
         config(model_dim=22, num_heads=11).value_width,
@@ -151,7 +151,7 @@ def test_head_widths_follow_the_model_unless_given():
     assert (config(value_dim=17).query_width, config(value_dim=17).value_width) == (64, 17)
 
 
-def test_json_gives_the_same_configuration_back():
+def test_config_survives_json():
     made = config(
         key_dim=13, norm="post", positions="learned", tie_embeddings="target", dropout=0.1
     )
@@ -186,7 +186,7 @@ def test_json_gives_the_same_configuration_back():
         ("attention_bias", "perhaps"),
     ],
 )
-def test_values_out_of_range_are_refused_by_name(key, value):
+def test_out_of_range_value_is_named(key, value):
     with pytest.raises(
         ValueError,
         match=rf"^TransformerConfig: {key}: Input should be .*, got {re.escape(repr(value))}$",
@@ -207,7 +207,7 @@ def test_values_out_of_range_are_refused_by_name(key, value):
         {"source_prefix": (1, 28), "target_prefix": (30,)},
     ],
 )
-def test_values_at_the_edge_are_accepted(changes):
+def test_boundary_values_are_accepted(changes):
     assert {key: getattr(config(**changes), key) for key in changes} == changes
 
 
@@ -215,8 +215,8 @@ HEADS = "model_dim must be a multiple of num_heads unless key_dim and value_dim 
 SLICES = "model_dim must be a multiple of num_heads with shared_projections, got "
 OFFSET = "position_offset needs sinusoids, got 2 and positions='learned'; leave unused rows out"
 PREFIXES = (
-    "source_prefix needs ids from 1 to 28, those of the vocabulary without padding, got (29,); "
-    "target_prefix needs ids from 1 to 30, those of the vocabulary without padding, got (30, 0)"
+    "source_prefix needs ids from 1 to 28, the vocabulary without padding, got (29,); "
+    "target_prefix needs ids from 1 to 30, the vocabulary without padding, got (30, 0)"
 )
 ONE_VOCABULARY = (
     "tie_embeddings='all' needs one vocabulary on both sides, got source_vocab_size "
@@ -253,7 +253,7 @@ ONE_VOCABULARY = (
         ),
     ],
 )
-def test_values_that_do_not_fit_together_are_refused_all_at_once(changes, problem):
+def test_conflicts_are_all_reported(changes, problem):
     with pytest.raises(ValueError, match=f"^{re.escape('TransformerConfig: ' + problem)}$"):
         config(**changes)
 
@@ -276,7 +276,7 @@ def test_search_defaults():
     }
 
 
-def test_every_search_setting_has_a_dtype_in_graphs_in_its_order():
+def test_setting_dtypes_keep_order():
     assert list(SETTING_DTYPES.items()) == [
         ("beam_size", "int32"),
         ("n_best", "int32"),
@@ -294,7 +294,7 @@ def test_every_search_setting_has_a_dtype_in_graphs_in_its_order():
     ]
 
 
-def test_the_rules_of_the_settings_are_plain_data_for_files():
+def test_setting_rules_are_plain_data():
     rules = setting_rules()
     assert list(rules) == list(SETTING_DTYPES)
     assert rules["beam_size"] == {
@@ -314,7 +314,7 @@ def test_the_rules_of_the_settings_are_plain_data_for_files():
 @pytest.mark.parametrize(
     ("max_length", "default"), [(None, 256), (64, 64), (256, 256), (1024, 256)]
 )
-def test_the_default_length_of_translations_is_at_most_the_models(max_length, default):
+def test_default_length_fits_model(max_length, default):
     assert search_defaults(max_length) == SearchSettings(max_length=default)
     assert {
         name: rule["default"] for name, rule in setting_rules(max_length).items()
@@ -322,7 +322,7 @@ def test_the_default_length_of_translations_is_at_most_the_models(max_length, de
     assert setting_rules(max_length)["max_length"]["minimum"] == 1
 
 
-def test_the_sizes_of_a_model_limit_its_settings():
+def test_model_sizes_limit_settings():
     maximum = {name: rule["maximum"] for name, rule in setting_rules(64, 37).items()}
     assert maximum["beam_size"] == maximum["n_best"] == maximum["top_k"] == 37
     assert maximum["min_length"] == maximum["max_length"] == maximum["no_repeat_ngram_size"] == 64
@@ -343,14 +343,14 @@ def test_the_sizes_of_a_model_limit_its_settings():
         ("temperature", -1),
     ],
 )
-def test_search_settings_out_of_range_are_refused_by_name(key, value):
+def test_bad_search_setting_is_named(key, value):
     with pytest.raises(
         ValueError, match=rf"^{key}: expected .* of (at least|above) \d.*, got {value}\.$"
     ):
         SearchSettings(**{key: value})
 
 
-def test_a_search_returns_no_more_than_its_beams():
+def test_n_best_fits_the_beam_size():
     assert SearchSettings(beam_size=3, n_best=3, length_penalty=0, max_length=1).n_best == 3
     with pytest.raises(
         ValueError,

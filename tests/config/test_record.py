@@ -20,12 +20,12 @@ class Shelf(Record):
         return self
 
 
-def test_the_nearest_word_is_named_if_one_is_near():
+def test_nearest_suggests_close_words():
     assert nearest("widht", ["height", "width", "wood"]) == " Did you mean 'width'?"
     assert nearest("colour", ["height", "width", "wood"]) == ""
 
 
-def test_json_has_sorted_keys_and_every_default():
+def test_json_is_sorted_and_complete():
     text = Shelf(wood="oak", width=3).to_json()
     assert text == '{\n  "height": 7,\n  "load": 0.5,\n  "width": 3,\n  "wood": "oak"\n}\n'
 
@@ -33,12 +33,12 @@ def test_json_has_sorted_keys_and_every_default():
 @pytest.mark.parametrize(
     "shelf", [Shelf(width=3), Shelf(width=3, height=11, load=0.1, wood="Bäume")]
 )
-def test_json_gives_the_same_record_back(shelf):
+def test_record_survives_json(shelf):
     assert Shelf.from_json(shelf.to_json()) == shelf
 
 
 @pytest.mark.parametrize("text", ["", '{"width": 3', "{'width': 3}", "width=3"])
-def test_what_is_no_json_is_refused(text):
+def test_malformed_json_is_refused(text):
     with pytest.raises(
         ValueError, match="^Shelf: expected JSON, got text that breaks off or is malformed "
     ):
@@ -48,7 +48,7 @@ def test_what_is_no_json_is_refused(text):
 @pytest.mark.parametrize(
     ("text", "kind"), [("[3]", "list"), ("3", "int"), ("null", "NoneType"), ('"width"', "str")]
 )
-def test_json_that_is_no_object_is_refused(text, kind):
+def test_json_must_be_an_object(text, kind):
     with pytest.raises(ValueError, match=f"^Shelf: expected a JSON object, got {kind}.$"):
         Shelf.from_json(text)
 
@@ -65,7 +65,7 @@ def test_a_record_is_frozen():
     assert shelf.width == 3
 
 
-def test_replace_changes_a_copy_alone():
+def test_replace_changes_only_a_copy():
     shelf = Shelf(width=3, wood="oak")
     assert shelf.replace(width=5) == Shelf(width=5, wood="oak")
     assert shelf == Shelf(width=3, wood="oak")
@@ -87,7 +87,7 @@ def test_replace_validates_again(changes, problem):
 
 
 @pytest.mark.parametrize("load", [float("nan"), float("inf"), float("-inf")])
-def test_numbers_are_finite(load):
+def test_numbers_must_be_finite(load):
     with pytest.raises(ValueError, match=rf"^Shelf: load: .*finite.*, got {load}$"):
         Shelf(width=3, load=load)
 
@@ -97,7 +97,7 @@ def test_a_missing_key_is_named():
         Shelf(height=3)
 
 
-def test_all_problems_come_in_one_message():
+def test_all_problems_in_one_message():
     problems = (
         r"width: .* greater than 0, got -3; height: .* valid integer.*, got 'tall'; "
         r"unknown key 'lod'\. Did you mean 'load'\?; unknown key 'xyzzy'\."

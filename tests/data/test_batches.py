@@ -103,11 +103,11 @@ def token_count(tokenizers, source, target):
         (5, [5]),
     ],
 )
-def test_bucket_lengths(max_length, lengths):
+def test_bucket_lengths_by_maximum(max_length, lengths):
     assert bucket_lengths(max_length) == lengths
 
 
-def test_bucket_lengths_grow_by_a_fifth():
+def test_buckets_grow_by_a_fifth():
     lengths = np.array(bucket_lengths(1000))
     assert lengths[-1] == 1000
     assert (lengths[:-1] % 2 == 0).all()
@@ -115,7 +115,7 @@ def test_bucket_lengths_grow_by_a_fifth():
     assert 1.16 < growth.min() < growth.max() <= 1.25
 
 
-def test_pairs_are_ids_with_start_and_end(batches, tokenizers):
+def test_pairs_have_start_and_end(batches, tokenizers):
     expected = [
         (list(source), [*target, 2]) for source, target, _ in encoded(tokenizers, SIDES, LONGEST)
     ]
@@ -123,13 +123,13 @@ def test_pairs_are_ids_with_start_and_end(batches, tokenizers):
     assert 150 < len(expected) < len(SIDES)
 
 
-def test_every_pair_that_fits_comes_once_an_epoch_shifted_by_start_and_end(epoch, tokenizers):
+def test_epoch_has_every_pair_once(epoch, tokenizers):
     expected = Counter(encoded(tokenizers, SIDES, LONGEST))
     assert max(expected.values()) == 2
     assert Counter(unpadded(epoch)) == expected
 
 
-def test_padding_stands_behind_the_tokens_and_behind_the_rows(epoch):
+def test_padding_is_at_the_end(epoch):
     for batch in epoch:
         for side in batch:
             real = side != 0
@@ -137,19 +137,19 @@ def test_padding_stands_behind_the_tokens_and_behind_the_rows(epoch):
             assert (real[:-1, 0] >= real[1:, 0]).all()
 
 
-def test_a_batch_has_the_shape_of_its_bucket(epoch):
+def test_batch_has_its_bucket_shape(epoch):
     shapes = {(BUDGET // length, length) for length in bucket_lengths(LONGEST)}
     assert {side.shape for batch in epoch for side in batch} == shapes
     assert {len({side.shape for side in batch}) for batch in epoch} == {1}
     assert {side.dtype for batch in epoch for side in batch} == {np.dtype("int32")}
 
 
-def test_no_batch_is_over_its_budget(epoch):
+def test_no_batch_exceeds_its_budget(epoch):
     assert 0.75 * BUDGET < min(side.size for batch in epoch for side in batch)
     assert max(side.size for batch in epoch for side in batch) <= BUDGET
 
 
-def test_each_pair_stands_in_the_shortest_bucket_that_holds_it(epoch):
+def test_pairs_use_shortest_bucket(epoch):
     shorter = dict(itertools.pairwise([0, *bucket_lengths(LONGEST)][::-1]))
     for source, target, _ in epoch:
         longest = np.maximum((source != 0).sum(1), (target != 0).sum(1))
@@ -158,24 +158,24 @@ def test_each_pair_stands_in_the_shortest_bucket_that_holds_it(epoch):
         assert (longest > shorter[source.shape[1]]).all()
 
 
-def test_at_most_one_batch_of_a_bucket_is_not_full(epoch):
+def test_one_partial_batch_per_bucket(epoch):
     partial = Counter(labels.shape[1] for _, _, labels in epoch if not labels[:, 0].all())
     assert partial
     assert set(partial.values()) == {1}
 
 
-def test_steps_are_the_batches_of_each_epoch(batches, epoch):
+def test_steps_count_the_batches(batches, epoch):
     dataset = batches.dataset()
     assert batches.survey().steps == int(dataset.cardinality()) == len(epoch)
     assert [len(taken(dataset)) for _ in range(2)] == [len(epoch)] * 2
 
 
-def test_without_shuffling_every_epoch_is_the_same(batches, epoch):
+def test_unshuffled_epochs_are_equal(batches, epoch):
     for first, second in zip(taken(batches.dataset()), epoch, strict=True):
         np.testing.assert_array_equal(first, second)
 
 
-def test_the_survey_counts_what_is_batched_and_names_what_is_dropped(batches, tokenizers):
+def test_survey_counts_kept_and_dropped(batches, tokenizers):
     fitting = encoded(tokenizers, SIDES, LONGEST)
     survey = batches.survey()
     assert survey.pairs == len(fitting)
@@ -194,7 +194,7 @@ def test_the_survey_counts_what_is_batched_and_names_what_is_dropped(batches, to
 
 
 @pytest.mark.parametrize("side", [0, 1])
-def test_a_pair_of_exactly_the_longest_length_fits(tokenizers, side):
+def test_pair_of_maximum_length_fits(tokenizers, side):
     sides = [("der", "der"), ("der", "der")]
     sides[1] = ("über " * 5, "der") if side == 0 else ("der", "über " * 5)
     length = token_count(tokenizers, *sides[1])
@@ -209,7 +209,7 @@ def test_a_pair_of_exactly_the_longest_length_fits(tokenizers, side):
     assert len(unpadded(taken(dropped.dataset()))) == 1
 
 
-def test_pairs_with_an_empty_side_are_counted_apart(tokenizers):
+def test_empty_sides_counted_apart(tokenizers):
     sides = [("der", ""), ("der Bär", "die"), ("der " * 40, "die")]
     report = Report()
     pairs = list(
@@ -224,20 +224,20 @@ def test_pairs_with_an_empty_side_are_counted_apart(tokenizers):
     ]
 
 
-def test_a_thousand_pairs_in_a_row_may_be_too_long(tokenizers):
+def test_many_long_pairs_are_dropped(tokenizers):
     sides = [("der " * 20, "die")] * 1024 + [("der", "die")] * 3
     batches = TokenBatches(Memory(sides), "train", *tokenizers, 53, 11)
     assert batches.survey().report.dropped == 1024
     assert unpadded(taken(batches.dataset())) == encoded(tokenizers, [("der", "die")] * 3, 11)
 
 
-def test_more_pairs_than_are_encoded_at_once_all_come(tokenizers):
+def test_all_chunks_are_batched(tokenizers):
     sides = [(WORDS[i % 17], WORDS[i % 13]) for i in range(2 * 1024 + 5)]
     batches = TokenBatches(Memory(sides), "train", *tokenizers, 997, 11)
     assert Counter(unpadded(taken(batches.dataset()))) == Counter(encoded(tokenizers, sides, 11))
 
 
-def test_joined_a_pair_is_one_sequence_and_its_prompt_is_not_predicted(tokenizers):
+def test_joined_prompt_has_no_labels(tokenizers):
     both = tokenizers[0]
     batches = JoinedBatches(
         Memory([("der Bär", "die"), ("zwei", "grün und")]), "train", both, both, BUDGET, LONGEST
@@ -260,7 +260,7 @@ def test_joined_a_pair_is_one_sequence_and_its_prompt_is_not_predicted(tokenizer
 
 
 @pytest.mark.parametrize("kind", [TokenBatches, JoinedBatches])
-def test_copies_of_a_row_follow_it(tokenizers, kind):
+def test_row_copies_are_adjacent(tokenizers, kind):
     once, twice = (
         kind(Memory(SIDES), "train", *tokenizers, BUDGET, LONGEST, copies=copies)
         for copies in (1, 2)
@@ -280,7 +280,7 @@ def test_copies_of_a_row_follow_it(tokenizers, kind):
             np.testing.assert_array_equal(copy[1::2], ids)
 
 
-def test_joined_pairs_fit_by_their_common_length(tokenizers):
+def test_joined_pairs_share_a_limit(tokenizers):
     both = tokenizers[0]
     together = sum(len(ids) for ids in both.encode(["der Bär", "die"])) + 1
     fits, too_long = (
@@ -299,14 +299,14 @@ def shuffled(tokenizers, seed):
     ).dataset()
 
 
-def test_shuffling_mixes_anew_in_each_epoch_and_loses_nothing(tokenizers, epoch):
+def test_shuffling_keeps_all_pairs(tokenizers, epoch):
     dataset = shuffled(tokenizers, seed=3)
     orders = [unpadded(epoch), unpadded(taken(dataset)), unpadded(taken(dataset))]
     assert orders[0] != orders[1] != orders[2] != orders[0]
     assert Counter(orders[0]) == Counter(orders[1]) == Counter(orders[2])
 
 
-def test_a_seed_gives_the_same_epochs_again(tokenizers):
+def test_seed_repeats_the_epochs(tokenizers):
     first, again, other = (shuffled(tokenizers, seed) for seed in (3, 3, 5))
     epochs = [unpadded(taken(first)), unpadded(taken(first))]
     assert [unpadded(taken(again)), unpadded(taken(again))] == epochs
@@ -327,7 +327,7 @@ def test_a_seed_gives_the_same_epochs_again(tokenizers):
         ),
     ],
 )
-def test_a_split_without_pairs_is_an_error_that_says_why(tokenizers, sides, why):
+def test_split_without_pairs_says_why(tokenizers, sides, why):
     batches = TokenBatches(Memory(sides), "train", *tokenizers, BUDGET, LONGEST)
     with pytest.raises(
         ValueError, match=f"^data: expected pairs in memory, split 'train', got none: {why}.$"
@@ -335,13 +335,13 @@ def test_a_split_without_pairs_is_an_error_that_says_why(tokenizers, sides, why)
         batches.survey()
 
 
-def test_an_unknown_split_is_an_error(tokenizers):
+def test_unknown_split_is_refused(tokenizers):
     batches = TokenBatches(Memory(SIDES), "test", *tokenizers, BUDGET, LONGEST)
     with pytest.raises(ValueError, match="^split: memory has train, validation, got 'test'."):
         batches.dataset()
 
 
-def test_a_batch_holds_at_least_one_of_the_longest_pairs(tokenizers):
+def test_budget_fits_the_longest_pair(tokenizers):
     batches = TokenBatches(Memory(SIDES), "train", *tokenizers, 31, 31).batches(0)
     assert {len(labels) for _, labels in batches} == {3, 2, 1}
     message = (

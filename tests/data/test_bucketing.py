@@ -11,7 +11,7 @@ BUDGET = 149
 
 @pytest.mark.parametrize("sides", [[SOURCES, TARGETS], [SOURCES]], ids=["two sides", "one"])
 @pytest.mark.parametrize("seed", [None, 1])
-def test_every_pair_comes_once_and_no_batch_is_over_its_budget(sides, seed):
+def test_plan_covers_pairs_in_budget(sides, seed):
     batches = plan(sides, BUDGET, None if seed is None else np.random.default_rng(seed))
     assert sorted(np.concatenate(batches).tolist()) == list(range(997))
     assert (
@@ -19,7 +19,7 @@ def test_every_pair_comes_once_and_no_batch_is_over_its_budget(sides, seed):
     )
 
 
-def test_pairs_of_like_lengths_stand_together():
+def test_similar_lengths_are_grouped():
     batches = plan([SOURCES, TARGETS], BUDGET, np.random.default_rng(0))
     real = SOURCES.sum() + TARGETS.sum()
     padded = sum(
@@ -29,14 +29,14 @@ def test_pairs_of_like_lengths_stand_together():
     assert max(np.ptp(TARGETS[places]) for places in batches) <= 2
 
 
-def test_the_same_lengths_always_make_as_many_batches():
+def test_batch_count_ignores_the_seed():
     counts = {
         len(plan([SOURCES, TARGETS], BUDGET, np.random.default_rng(seed))) for seed in range(5)
     }
     assert len(counts) == 1
 
 
-def test_random_mixes_pairs_and_batches():
+def test_seed_mixes_pairs_and_batches():
     first, second = (
         plan([SOURCES, TARGETS], BUDGET, np.random.default_rng(seed)) for seed in (1, 2)
     )
@@ -48,7 +48,7 @@ def test_random_mixes_pairs_and_batches():
     )
 
 
-def test_few_shapes_are_full_but_for_the_last_of_a_bucket():
+def test_few_shapes_fill_batches():
     buckets = bucket_lengths(31)
     batches = plan_few_shapes(SOURCES, buckets, BUDGET, np.random.default_rng(1))
     assert sorted(np.concatenate(batches).tolist()) == list(range(997))
@@ -58,10 +58,10 @@ def test_few_shapes_are_full_but_for_the_last_of_a_bucket():
         assert sorted(sizes)[1:] == [BUDGET // bucket] * (len(sizes) - 1)
 
 
-def test_nothing_makes_no_batches():
+def test_no_pairs_make_no_batches():
     assert plan([np.array([], int)] * 2, BUDGET) == []
     assert plan_few_shapes(np.array([], int), [8], BUDGET) == []
 
 
-def test_rounding_up():
+def test_round_up_to_a_multiple():
     assert [round_up(count, 4) for count in (0, 1, 4, 5)] == [0, 4, 4, 8]

@@ -36,7 +36,7 @@ def real_pairs(batches):
 
 
 @pytest.mark.parametrize("few_shapes", [True, False])
-def test_a_cache_gives_what_the_texts_give(tokenizers, tmp_path, few_shapes, monkeypatch):  # noqa: F811
+def test_cache_equals_the_texts(tokenizers, tmp_path, few_shapes, monkeypatch):  # noqa: F811
     monkeypatch.setattr(encoding, "SHARD_SIZE", 50)
     monkeypatch.setattr(encoding, "CHUNK_SIZE", 25)
     plain = batches_of(tokenizers, few_shapes=few_shapes)
@@ -50,7 +50,7 @@ def test_a_cache_gives_what_the_texts_give(tokenizers, tmp_path, few_shapes, mon
 
 
 @pytest.mark.parametrize("kind", [TokenBatches, JoinedBatches])
-def test_a_cache_is_known_by_the_same_bytes_as_in_earlier_versions(tokenizers, tmp_path, kind):  # noqa: F811
+def test_cache_key_is_stable(tokenizers, tmp_path, kind):  # noqa: F811
     """Users' caches would be refused otherwise."""
     list(
         kind(
@@ -75,7 +75,7 @@ def test_a_cache_needs_no_texts(tokenizers, tmp_path):  # noqa: F811
     assert same(list(again.batches(0)), first)
 
 
-def test_a_cache_of_something_else_is_refused(tokenizers, tmp_path):  # noqa: F811
+def test_foreign_cache_is_refused(tokenizers, tmp_path):  # noqa: F811
     list(batches_of(tokenizers, cache=tmp_path / "cache").batches(0))
     with pytest.raises(
         ValueError, match="cache: .*cache holds other data, another split or other subwords"
@@ -98,7 +98,7 @@ def test_a_cache_of_something_else_is_refused(tokenizers, tmp_path):  # noqa: F8
         batches_of(tokenizers, cache=tmp_path / "new", sampling=0.1)
 
 
-def test_sampled_subwords_differ_from_pass_to_pass_and_are_the_same_again(tokenizers):  # noqa: F811
+def test_subword_sampling_is_seeded(tokenizers):  # noqa: F811
     both = tokenizers[:1] * 2  # the other is of another type
     first, again = (batches_of(both, sampling=0.3, shuffle=True, seed=5) for _ in range(2))
     epochs = [list(first.batches(epoch)) for epoch in range(2)]
@@ -109,7 +109,7 @@ def test_sampled_subwords_differ_from_pass_to_pass_and_are_the_same_again(tokeni
     assert {ids for pair in real_pairs(epochs[0]) for ids in pair[:1]} - plain
 
 
-def test_epochs_of_so_many_steps_follow_each_other_through_the_passes(tokenizers):  # noqa: F811
+def test_short_epochs_continue_passes(tokenizers):  # noqa: F811
     whole = batches_of(tokenizers, shuffle=True, few_shapes=False)
     count = whole.survey().steps
     short = batches_of(tokenizers, shuffle=True, few_shapes=False, steps=7)
@@ -141,7 +141,7 @@ def test_processes_share_every_batch(tokenizers):  # noqa: F811
             np.testing.assert_array_equal(np.concatenate(part_sides), side)
 
 
-def test_a_sequence_gives_the_same_batches_epoch_by_epoch(tokenizers):  # noqa: F811
+def test_sequence_equals_the_batches(tokenizers):  # noqa: F811
     batches = batches_of(tokenizers, shuffle=True)
     expected = [list(batches.batches(epoch)) for epoch in range(2)]
     sequence = batches.sequence()
@@ -152,7 +152,7 @@ def test_a_sequence_gives_the_same_batches_epoch_by_epoch(tokenizers):  # noqa: 
     assert same([sequence[4], sequence[2]], [expected[1][4], expected[1][2]])
 
 
-def test_a_dataset_begins_with_the_epoch_that_is_asked_for(tokenizers):  # noqa: F811
+def test_dataset_starts_at_its_epoch(tokenizers):  # noqa: F811
     batches = batches_of(tokenizers, shuffle=True)
     dataset = batches.dataset()
     batches.epoch = 3

@@ -31,7 +31,7 @@ def rows_of(batches):
 
 
 @pytest.mark.parametrize("few_shapes", [True, False])
-def test_every_text_comes_once_with_the_class_of_its_label(tokenizers, labels, few_shapes):  # noqa: F811
+def test_texts_come_once_with_class(tokenizers, labels, few_shapes):  # noqa: F811
     assert labels.names == ["long", "short"]
     expected = [
         ((*ids, 2), int(label == "short"))
@@ -45,7 +45,7 @@ def test_every_text_comes_once_with_the_class_of_its_label(tokenizers, labels, f
     assert survey.trained_tokens == survey.source_tokens == sum(len(ids) for ids, _ in expected)
 
 
-def test_a_dataset_has_texts_classes_and_weights(tokenizers, labels):  # noqa: F811
+def test_dataset_equals_the_batches(tokenizers, labels):  # noqa: F811
     batches = batches_of(tokenizers, labels)
     for found, expected in zip(
         batches.dataset().as_numpy_iterator(), batches.batches(0), strict=True
@@ -65,7 +65,7 @@ def test_processes_share_every_batch(tokenizers, labels):  # noqa: F811
             np.testing.assert_array_equal(np.concatenate(pieces), array)
 
 
-def test_labels_are_saved_as_in_a_bundle(labels, tmp_path):
+def test_labels_survive_saving(labels, tmp_path):
     labels.save(tmp_path / "labels.json")
     assert (tmp_path / "labels.json").read_text() == '[\n  "long",\n  "short"\n]\n'
     assert Labels.load(tmp_path / "labels.json").encode(["short", " long "]) == [[1], [0]]

@@ -9,7 +9,7 @@ def as_lists(rows):
     return [rows[place].tolist() for place in range(len(rows))]
 
 
-def test_sequences_come_back():
+def test_rows_keep_their_sequences():
     rows = Rows.of(SEQUENCES)
     assert as_lists(rows) == SEQUENCES
     assert rows.lengths.tolist() == [3, 0, 1, 2]
@@ -17,13 +17,13 @@ def test_sequences_come_back():
     assert len(Rows.of([])) == 0
 
 
-def test_padded_rows_stand_in_the_order_asked_for():
+def test_padded_rows_keep_the_order():
     found = Rows.of(SEQUENCES).padded(np.array([3, 0]), (3, 4))
     assert found.dtype == np.int32
     assert found.tolist() == [[70_000, 9, 0, 0], [5, 6, 7, 0], [0, 0, 0, 0]]
 
 
-def test_files_hold_16_bits_where_these_suffice(tmp_path):
+def test_files_use_16_bits_if_enough(tmp_path):
     for name, sequences, width in (("wide", SEQUENCES, 4), ("narrow", [[5, 65_535], [6]], 2)):
         Rows.of(sequences).save(tmp_path / name)
         rows = Rows.load(tmp_path / name)

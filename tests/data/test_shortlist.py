@@ -34,7 +34,7 @@ def token(tokenizer, letter):
     return found
 
 
-def test_the_translation_of_each_word_is_its_first_candidate(tokenizers):
+def test_translation_is_first_candidate(tokenizers):
     source, target = tokenizers
     shortlist = learn_shortlist(made_pairs(), *tokenizers, common=2, likely=3)
     for word in WORDS:
@@ -46,7 +46,7 @@ def test_the_translation_of_each_word_is_its_first_candidate(tokenizers):
     assert (shortlist.target_vocab_size, shortlist.sentences) == (target.vocab_size, SENTENCES)
 
 
-def test_the_same_piece_is_a_candidate_of_a_token_that_no_pair_has(tokenizers):
+def test_unseen_token_gets_same_piece(tokenizers):
     source, target = tokenizers
     shortlist = learn_shortlist(made_pairs(), *tokenizers, likely=2)
     np.testing.assert_array_equal(shortlist.likely[token(source, "7")], [token(target, "7"), 0, 0])
@@ -54,18 +54,18 @@ def test_the_same_piece_is_a_candidate_of_a_token_that_no_pair_has(tokenizers):
     np.testing.assert_array_equal(shortlist.likely[token(source, "a"), 0], 0)
 
 
-def test_common_tokens_are_no_candidates_of_a_word_too(tokenizers):
+def test_common_tokens_not_candidates(tokenizers):
     shortlist = learn_shortlist(made_pairs(), *tokenizers, common=5, likely=4)
     assert len(shortlist.common) == 5 + UNKNOWN_ID + 1
     assert not set(shortlist.likely[:, 1:].ravel()) & set(shortlist.common[1:])
 
 
-def test_tokens_that_no_pair_has_are_not_common(tokenizers):
+def test_unseen_tokens_are_not_common(tokenizers):
     shortlist = learn_shortlist(made_pairs(), *tokenizers)
     assert len(shortlist.common) == len(WORDS) + 2 + UNKNOWN_ID + 1
 
 
-def test_no_more_is_read_than_wanted(tokenizers):
+def test_reading_stops_at_the_limit(tokenizers):
     rest = made_pairs()
     shortlist = learn_shortlist(
         rest, *tokenizers, max_token_pairs=51
@@ -73,7 +73,7 @@ def test_no_more_is_read_than_wanted(tokenizers):
     assert shortlist.sentences == 3
 
 
-def test_without_pairs_there_is_nothing_to_learn(tokenizers):
+def test_shortlist_needs_pairs(tokenizers):
     with pytest.raises(
         ValueError, match="shortlist: expected text pairs to learn it from, got none"
     ):

@@ -13,11 +13,11 @@ from tfk_transformer.datasets.addition import problems_by_split, write
         (1234567890, 5, ("12345+67890=", "080235")),
     ],
 )
-def test_writing(problem, digits, pair):
+def test_write_problem_and_sum(problem, digits, pair):
     assert write(problem, digits) == pair
 
 
-def test_two_digit_problems_are_all_there_and_each_is_in_one_split():
+def test_two_digit_splits_cover_all():
     splits = problems_by_split(2)
     assert {name: len(problems) for name, problems in splits.items()} == {
         "train": 8_000,
@@ -29,14 +29,14 @@ def test_two_digit_problems_are_all_there_and_each_is_in_one_split():
     )
 
 
-def test_longer_problems_are_drawn_and_never_twice():
+def test_long_problems_are_distinct():
     splits = problems_by_split(5)
     together = [problem for problems in splits.values() for problem in problems]
     assert len(together) == len(set(together)) == 502_000
     assert 0 <= min(together) < 10**5 < 10**10 - 10**5 < max(together) < 10**10
 
 
-def test_the_problems_are_the_same_on_every_machine():
+def test_problems_are_reproducible():
     assert [write(problem, 5) for problem in problems_by_split(5)["test"][:2]] == [
         ("62290+16948=", "079238"),
         ("74178+69892=", "144070"),

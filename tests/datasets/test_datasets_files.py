@@ -31,7 +31,7 @@ def expect(source, path, *problems):
     return pytest.raises(ValueError, match=f"^{re.escape(message)}$")
 
 
-def test_two_files(files):
+def test_pairs_of_two_files(files):
     source = files(b"ein Hund\nzwei Hunde\n", b"a dog\ntwo dogs\n")
     assert list(source.pairs("train")) == [
         ("ein Hund", "a dog", "de.txt:1"),
@@ -40,7 +40,7 @@ def test_two_files(files):
     assert (source.source_language, source.target_language) == ("", "")
 
 
-def test_each_usual_split_gives_the_one_set_of_pairs(files):
+def test_each_split_has_all_pairs(files):
     source = files(b"eins\n", b"one\n")
     assert source.splits == ("train", "validation", "test")
     assert (
@@ -51,7 +51,7 @@ def test_each_usual_split_gives_the_one_set_of_pairs(files):
     )
 
 
-def test_blanks_around_the_comma_are_no_part_of_the_paths(tmp_path):
+def test_paths_ignore_comma_spaces(tmp_path):
     (tmp_path / "a").write_text("eins\n")
     (tmp_path / "b").write_text("one\n")
     assert texts(load(f"files:{tmp_path / 'a'}, {tmp_path / 'b'}")) == [("eins", "one")]
@@ -74,18 +74,18 @@ def test_only_a_newline_ends_a_line(files):
     ]
 
 
-def test_windows_line_ends_and_byte_order_mark_are_taken_off(files):
+def test_crlf_and_bom_are_removed(files):
     assert texts(files(b"\xef\xbb\xbfeins\r\nzwei\r\n", b"one\ntwo\n")) == [
         ("eins", "one"),
         ("zwei", "two"),
     ]
 
 
-def test_a_last_line_without_newline_counts(files):
+def test_last_line_needs_no_newline(files):
     assert texts(files(b"eins\nzwei", b"one\ntwo\n")) == [("eins", "one"), ("zwei", "two")]
 
 
-def test_empty_sides_are_dropped_and_counted_where_they_are(files):
+def test_empty_sides_are_dropped(files):
     source, report = (
         files("eins\n\nzwei\n \u00a0\nfünf\n".encode(), b"one\nx\n\t\n\nfive\n"),
         Report(),
@@ -94,7 +94,7 @@ def test_empty_sides_are_dropped_and_counted_where_they_are(files):
     assert report.lines() == ["dropped 3 pairs with an empty side (de.txt:2, en.txt:3, de.txt:4)"]
 
 
-def test_files_of_the_same_name_are_told_apart(tmp_path):
+def test_equal_names_show_full_paths(tmp_path):
     for side in ("de", "en"):
         (tmp_path / side).mkdir()
         (tmp_path / side / "train.txt").write_text("x\n")
@@ -102,19 +102,19 @@ def test_files_of_the_same_name_are_told_apart(tmp_path):
     assert next(source.pairs("train")).where == f"{tmp_path}/de/train.txt:1"
 
 
-def test_unequal_line_counts(files, tmp_path):
+def test_unequal_line_counts_fail(files, tmp_path):
     source = files(b"1\n2\n3\n", b"1\n2\n3\n4\n5\n")
     with expect(source, tmp_path, "unequal line counts: DIR/de.txt has 3, DIR/en.txt has 5"):
         source.pairs("train")
 
 
-def test_one_undecodable_line(files, tmp_path):
+def test_undecodable_line_is_named(files, tmp_path):
     source = files(b"eins\nf\xfcnf\n", b"one\nfive\n")
     with expect(source, tmp_path, "1 line not UTF-8 (DIR/de.txt:2); convert with iconv"):
         source.pairs("train")
 
 
-def test_the_first_ten_undecodable_lines_are_named(files, tmp_path):
+def test_ten_undecodable_lines_named(files, tmp_path):
     source = files(b"\xff\n" * 13, b"x\n" * 13)
     places = ", ".join(f"DIR/de.txt:{line}" for line in range(1, 11))
     with expect(
@@ -123,7 +123,7 @@ def test_the_first_ten_undecodable_lines_are_named(files, tmp_path):
         source.pairs("train")
 
 
-def test_an_empty_file(files, tmp_path):
+def test_empty_file_is_refused(files, tmp_path):
     source = files(b"", b"one\n")
     with expect(
         source,
@@ -134,19 +134,19 @@ def test_an_empty_file(files, tmp_path):
         source.pairs("train")
 
 
-def test_missing_files_are_found_when_the_source_is_made(files, tmp_path):
+def test_missing_file_fails_at_load(files, tmp_path):
     with expect(None, tmp_path, "DIR/de.txt: not found", "DIR/en.txt: not found"):
         files(None, None)
 
 
-def test_files_that_go_missing_are_found_when_they_are_read(files, tmp_path):
+def test_removed_file_fails_on_read(files, tmp_path):
     source = files(b"eins\n", b"one\n")
     (tmp_path / "de.txt").unlink()
     with expect(source, tmp_path, "DIR/de.txt: not found"):
         source.pairs("test")
 
 
-def test_a_folder_is_no_file(files, tmp_path):
+def test_folder_is_not_a_file(files, tmp_path):
     (tmp_path / "de.txt").mkdir()
     source = files(None, b"one\n")
     with expect(source, tmp_path, "DIR/de.txt: not a regular file"):
@@ -165,7 +165,7 @@ def test_all_problems_come_at_once(files, tmp_path):
         source.pairs("train")
 
 
-def test_plain_text_called_gz(files):
+def test_plain_text_is_not_gzip(files):
     source = files(b"eins\n", b"one\n", source_name="de.gz")
     with pytest.raises(
         ValueError, match=r"de\.gz: corrupt gzip after line 0 \(Not a gzipped file \(b'ei'\)\)\.$"
@@ -173,7 +173,7 @@ def test_plain_text_called_gz(files):
         source.pairs("train")
 
 
-def test_a_gzip_cut_short_does_not_report_unequal_counts(files):
+def test_truncated_gzip_is_reported(files):
     source = files(gzip.compress(b"eins\nzwei\n")[:-9], b"one\ntwo\n", source_name="de.gz")
     with pytest.raises(
         ValueError,
@@ -185,7 +185,7 @@ def test_a_gzip_cut_short_does_not_report_unequal_counts(files):
         source.pairs("train")
 
 
-def test_a_gzip_with_a_wrong_checksum(files):
+def test_gzip_checksum_is_verified(files):
     content = bytearray(gzip.compress(b"eins\nzwei\n"))
     content[-8] ^= 1
     source = files(bytes(content), b"one\ntwo\n", source_name="de.gz")
@@ -195,7 +195,7 @@ def test_a_gzip_with_a_wrong_checksum(files):
         source.pairs("train")
 
 
-def test_files_are_checked_once_a_source(files, tmp_path):
+def test_source_checks_files_once(files, tmp_path):
     source = files(b"eins\nzwei\n", b"one\ntwo\n")
     assert len(texts(source)) == 2
     (tmp_path / "de.txt").write_bytes(b"eins\n\xff\n")
@@ -204,7 +204,7 @@ def test_files_are_checked_once_a_source(files, tmp_path):
         files(None, None).pairs("train")
 
 
-def test_pairs_stream(files):
+def test_pairs_use_little_memory(files):
     source = files(
         b"ein langer Satz, hundert Byte\n" * 100_000, b"a long sentence, some bytes\n" * 100_000
     )
@@ -216,7 +216,7 @@ def test_pairs_stream(files):
     assert peak < 300_000
 
 
-def test_pairs_are_read_as_they_are_asked_for(files, tmp_path):
+def test_pairs_are_read_lazily(files, tmp_path):
     source = files(b"eins\n" * 100_000, b"one\n" * 100_000)
     pairs = source.pairs("train")
     next(pairs)

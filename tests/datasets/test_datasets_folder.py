@@ -19,7 +19,7 @@ def folder(tmp_path):
     return write
 
 
-def test_splits_are_those_on_disk_the_usual_ones_first(folder):
+def test_usual_splits_come_first(folder):
     files = {
         f"{language}__{split}__txt": "x\n"
         for language in ("de", "en")
@@ -42,7 +42,7 @@ def test_pairs_in_either_direction(folder):
     ]
 
 
-def test_gzip_beside_plain(folder):
+def test_gzip_beside_plain_text(folder):
     path = folder(en__test__txt="five\n")
     (path / "de.test.txt.gz").write_bytes(gzip.compress("fünf\n".encode()))
     assert list(load(f"folder:{path}:de-en").pairs("test")) == [
@@ -50,7 +50,7 @@ def test_gzip_beside_plain(folder):
     ]
 
 
-def test_the_folder_may_have_colons_in_its_name(tmp_path):
+def test_folder_name_may_have_colons(tmp_path):
     path = tmp_path / "a:b"
     path.mkdir()
     (path / "de.train.txt").write_text("eins\n")
@@ -58,7 +58,7 @@ def test_the_folder_may_have_colons_in_its_name(tmp_path):
     assert next(load(f"folder:{path}:de-en").pairs("train")).target == "one"
 
 
-def test_other_files_and_languages_are_left_alone(folder):
+def test_other_files_are_ignored(folder):
     path = folder(
         de__train__txt="eins\n",
         en__train__txt="one\n",
@@ -70,7 +70,7 @@ def test_other_files_and_languages_are_left_alone(folder):
     assert load(f"folder:{path}:de-en").splits == ("train",)
 
 
-def test_empty_sides_are_reported_with_the_file_that_has_them(folder):
+def test_empty_sides_name_their_file(folder):
     path, report = (
         folder(de__train__txt="\nzwei\ndrei\n", en__train__txt="one\n\nthree\n"),
         Report(),
@@ -81,7 +81,7 @@ def test_empty_sides_are_reported_with_the_file_that_has_them(folder):
     assert report.lines() == ["dropped 2 pairs with an empty side (de.train.txt:1, en.train.txt:2)"]
 
 
-def test_half_a_split_is_refused_when_used(folder):
+def test_half_split_fails_when_used(folder):
     path = folder(de__train__txt="eins\n", en__train__txt="one\n", de__dev__txt="zwei\n")
     source = load(f"folder:{path}:de-en")
     assert source.splits == ("train", "dev")
@@ -95,7 +95,7 @@ def test_half_a_split_is_refused_when_used(folder):
         source.pairs("dev")
 
 
-def test_a_language_without_files(folder):
+def test_language_needs_files(folder):
     path = folder(de__train__txt="eins\n", en__train__txt="one\n")
     with pytest.raises(
         ValueError,
@@ -107,12 +107,12 @@ def test_a_language_without_files(folder):
         load(f"folder:{path}:de-fr")
 
 
-def test_a_folder_without_files(tmp_path):
+def test_empty_folder_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"found none for de and en; languages there: none\.$"):
         load(f"folder:{tmp_path}:de-en")
 
 
-def test_a_missing_folder(tmp_path):
+def test_missing_folder_is_refused(tmp_path):
     with pytest.raises(
         ValueError,
         match=(
@@ -123,13 +123,13 @@ def test_a_missing_folder(tmp_path):
         load(f"folder:{tmp_path}/none:de-en")
 
 
-def test_a_file_in_place_of_the_folder(folder):
+def test_file_is_not_a_folder(folder):
     path = folder(de__train__txt="eins\n")
     with pytest.raises(ValueError, match=r"de\.train\.txt: not a folder; name a folder"):
         load(f"folder:{path}/de.train.txt:de-en")
 
 
-def test_a_file_both_plain_and_gzip(folder):
+def test_plain_and_gzip_conflict(folder):
     path = folder(de__train__txt="eins\n", en__train__txt="one\n")
     (path / "de.train.txt.gz").write_bytes(gzip.compress(b"zwei\n"))
     with pytest.raises(
@@ -140,7 +140,7 @@ def test_a_file_both_plain_and_gzip(folder):
 
 
 @pytest.mark.skipif(not MULTI30K.is_dir(), reason=f"needs {MULTI30K}")
-def test_multi30k():
+def test_multi30k_has_its_pairs():
     source, report = load(f"folder:{MULTI30K}:de-en"), Report()
     assert source.splits == ("train", "validation", "test")
     assert sum(1 for _ in source.pairs("train", report)) == 29_000

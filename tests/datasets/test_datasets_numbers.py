@@ -24,21 +24,21 @@ from tfk_transformer.datasets.numbers import numbers_by_split, spell
         ),
     ],
 )
-def test_spelling(number, english, german):
+def test_spelling_in_two_languages(number, english, german):
     assert (spell(number, "en"), spell(number, "de")) == (english, german)
 
 
-def test_only_english_loses_its_and():
+def test_only_english_drops_and():
     assert spell(321, "en_IN") == "three hundred twenty-one"
     assert spell(71, "fr") == "soixante et onze"
     assert spell(321, "pt") == "trezentos e vinte e um"
 
 
-def test_no_space_is_left_at_the_end():
+def test_trailing_space_is_removed():
     assert spell(50, "te") == "\u0c2f\u0c3e\u0c2d\u0c46\u0c56"
 
 
-def test_a_number_that_cannot_be_spelt_is_named():
+def test_unspellable_number_is_named():
     with pytest.raises(
         ValueError,
         match=(
@@ -49,7 +49,7 @@ def test_a_number_that_cannot_be_spelt_is_named():
         spell(1100, "am")
 
 
-def test_sizes_of_the_splits():
+def test_splits_have_their_sizes():
     assert {split: len(numbers) for split, numbers in numbers_by_split().items()} == {
         "train": 60_000,
         "validation": 1_000,
@@ -57,7 +57,7 @@ def test_sizes_of_the_splits():
     }
 
 
-def test_no_held_out_number_is_in_another_split_or_twice_in_its_own():
+def test_held_out_numbers_are_unique():
     train, validation, test = (
         numbers_by_split()[split] for split in ("train", "validation", "test")
     )
@@ -72,16 +72,16 @@ def by_digits(numbers):
     return Counter(len(str(number)) for number in numbers)
 
 
-def test_each_number_of_digits_is_equally_frequent_in_training():
+def test_digit_counts_are_balanced():
     assert by_digits(numbers_by_split()["train"]) == {digits: 10_000 for digits in range(1, 7)}
 
 
 @pytest.mark.parametrize("split", ["validation", "test"])
-def test_no_number_below_100_is_held_out(split):
+def test_no_small_number_is_held_out(split):
     assert by_digits(numbers_by_split()[split]) == {3: 100, 4: 300, 5: 300, 6: 300}
 
 
-def test_every_number_below_1000_that_is_not_held_out_is_trained_equally_often():
+def test_small_numbers_are_balanced():
     splits = numbers_by_split()
     times = Counter(number for number in splits["train"] if number < 1_000)
     assert times.keys() == {*range(1_000)} - {*splits["validation"], *splits["test"]}
@@ -90,7 +90,7 @@ def test_every_number_below_1000_that_is_not_held_out_is_trained_equally_often()
     assert {times[number] for number in times if number >= 100} == {14, 15}
 
 
-def test_short_and_long_numbers_are_mixed_in_the_train_split():
+def test_train_split_mixes_lengths():
     quarters = [
         by_digits(numbers_by_split()["train"][start : start + 15_000])
         for start in range(0, 60_000, 15_000)
@@ -106,11 +106,11 @@ def test_short_and_long_numbers_are_mixed_in_the_train_split():
         ("test", (160831, 5502, 6360, 659362, 472399, 16422, 1511, 229177, 4761, 32712)),
     ],
 )
-def test_the_order_is_the_same_everywhere(split, first_ten):
+def test_split_order_is_fixed(split, first_ten):
     assert numbers_by_split()[split][:10] == first_ten
 
 
-def test_pairs_of_the_built_in_source():
+def test_number_pairs_have_places():
     pairs = load("numbers:en-de").pairs("train")
     assert next(pairs) == (
         "zero",
@@ -120,7 +120,7 @@ def test_pairs_of_the_built_in_source():
     assert next(pairs).where == "numbers:en-de train 2"
 
 
-def test_another_pair_of_languages():
+def test_french_to_english_pairs():
     source = load("numbers:fr-en")
     assert source.splits == ("train", "validation", "test")
     assert next(source.pairs("validation")) == (
@@ -130,11 +130,11 @@ def test_another_pair_of_languages():
     )
 
 
-def test_every_test_pair_comes():
+def test_test_split_is_complete():
     assert sum(1 for _ in load("numbers:en-de").pairs("test")) == 1_000
 
 
-def test_an_unknown_language_gets_the_nearest_and_where_the_list_is():
+def test_unknown_language_gets_a_hint():
     with pytest.raises(
         ValueError,
         match=(

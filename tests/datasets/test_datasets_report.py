@@ -1,11 +1,11 @@
 from tfk_transformer.datasets import Pair, Report
 
 
-def test_a_pair_is_source_target_and_place():
+def test_pair_is_a_plain_tuple():
     assert Pair("ein Hund", "a dog", "de.train.txt:17") == ("ein Hund", "a dog", "de.train.txt:17")
 
 
-def test_nothing_dropped_gives_no_lines():
+def test_no_drops_give_no_lines():
     report = Report()
     assert (report.dropped, report.lines()) == (0, [])
 
@@ -16,7 +16,7 @@ def test_one_pair_is_singular():
     assert report.lines() == ["dropped 1 pair with an empty side (de.train.txt:17)"]
 
 
-def test_reasons_are_counted_apart_in_the_order_they_came():
+def test_drop_reasons_keep_order():
     report = Report()
     report.drop("with an empty side", "de.train.txt:17")
     report.drop("over 256 tokens", "de.train.txt:20")
@@ -28,14 +28,14 @@ def test_reasons_are_counted_apart_in_the_order_they_came():
     ]
 
 
-def test_exactly_three_places_are_all_named():
+def test_three_places_are_all_named():
     report = Report()
     for line in (2, 3, 5):
         report.drop("over 256 tokens", f"a.txt:{line}")
     assert report.lines() == ["dropped 3 pairs over 256 tokens (a.txt:2, a.txt:3, a.txt:5)"]
 
 
-def test_places_past_the_third_are_counted():
+def test_more_places_are_counted():
     report = Report()
     for line in (2, 3, 5, 7, 11):
         report.drop("over 256 tokens", f"a.txt:{line}")

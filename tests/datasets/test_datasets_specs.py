@@ -39,12 +39,12 @@ FORMS = (
         ("tfds:opus", "'tfds:opus': the languages are missing after a last ':'."),
     ],
 )
-def test_a_malformed_spec_shows_every_spelling(spec, problem):
+def test_malformed_spec_lists_forms(spec, problem):
     with pytest.raises(ValueError, match=f"^{re.escape(FORMS + problem)}$"):
         load(spec)
 
 
-def test_a_source_names_itself_and_its_languages():
+def test_source_names_its_languages():
     source = load("numbers:en-de")
     assert (source.name, source.source_language, source.target_language) == (
         "numbers:en-de",
@@ -54,7 +54,7 @@ def test_a_source_names_itself_and_its_languages():
     assert repr(source) == "NumberSource('numbers:en-de')"
 
 
-def test_an_unknown_split_lists_those_that_exist():
+def test_unknown_split_lists_splits():
     source = load("numbers:en-de")
     with pytest.raises(
         ValueError,
@@ -82,7 +82,7 @@ except ImportError as error:
 """
 
 
-def test_all_but_tfds_works_without_tensorflow_keras_and_tfds(tmp_path):
+def test_sources_need_no_tensorflow(tmp_path):
     (tmp_path / "xx.train.txt").write_text("eins\n")
     (tmp_path / "yy.train.txt").write_text("one\n")
     root = str(Path(__file__).parents[2])

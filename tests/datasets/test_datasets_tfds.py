@@ -81,7 +81,7 @@ def data_dir(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_pairs_of_a_dataset_prepared_on_demand(data_dir):
+def test_dataset_is_prepared_on_read(data_dir):
     source, report = load("tfds:tiny_pairs:de-en"), Report()
     assert list(data_dir.iterdir()) == []
     assert source.splits == ("train", "validation")
@@ -96,13 +96,13 @@ def test_pairs_of_a_dataset_prepared_on_demand(data_dir):
     assert (data_dir / "tiny_pairs" / "1.0.0" / "dataset_info.json").is_file()
 
 
-def test_either_direction_and_a_version():
+def test_direction_and_version():
     source = load("tfds:tiny_pairs:1.0.0:en-de")
     assert (source.source_language, source.target_language) == ("en", "de")
     assert list(source.pairs("train")) == [("one", "eins", "tiny_pairs:1.0.0 train 1")]
 
 
-def test_an_unknown_split():
+def test_unknown_split_is_refused():
     source = load("tfds:tiny_pairs:de-en")
     with pytest.raises(
         ValueError, match=r"^split: tfds:tiny_pairs:de-en has train, validation, got 'test'\.$"
@@ -110,14 +110,14 @@ def test_an_unknown_split():
         source.pairs("test")
 
 
-def test_languages_that_are_not_there():
+def test_missing_language_is_named():
     with pytest.raises(
         ValueError, match=r"^tfds: 'tiny_pairs' has the languages de, en, not fr\.$"
     ):
         load("tfds:tiny_pairs:de-fr")
 
 
-def test_a_dataset_without_translations():
+def test_dataset_needs_translations():
     with pytest.raises(
         ValueError,
         match=(
@@ -128,14 +128,14 @@ def test_a_dataset_without_translations():
         load("tfds:tiny_images:de-en")
 
 
-def test_an_unknown_dataset_is_one_line():
+def test_unknown_dataset_is_one_line():
     with pytest.raises(
         ValueError, match=r"^tfds: no dataset 'tiny_pair/x'\. Did you mean 'tiny_pairs'\?$"
     ):
         load("tfds:tiny_pair/x:de-en")
 
 
-def test_an_unknown_config_is_one_line():
+def test_unknown_config_is_one_line():
     with pytest.raises(
         ValueError,
         match=r"^tfds: 'number_words/en-xy' cannot be opened: .*BuilderConfig en-xy not found.*$",
@@ -143,14 +143,14 @@ def test_an_unknown_config_is_one_line():
         load("tfds:number_words/en-xy:en-de")
 
 
-def test_an_unknown_version_is_one_line():
+def test_unknown_version_is_one_line():
     with pytest.raises(
         ValueError, match=r"^tfds: 'tiny_pairs:9\.9\.9' cannot be opened: .*only: 1\.0\.0\.$"
     ):
         load("tfds:tiny_pairs:9.9.9:de-en")
 
 
-def test_a_dataset_to_fetch_by_hand_says_so():
+def test_manual_dataset_says_so():
     source = load("tfds:tiny_manual:de-en")
     with pytest.raises(
         ValueError,
@@ -169,7 +169,7 @@ def server(tmp_path, monkeypatch):
         server.shutdown()
 
 
-def test_a_failed_download_is_one_line(server, monkeypatch):
+def test_failed_download_is_one_line(server, monkeypatch):
     monkeypatch.setattr(TinyDownload, "url", f"{server}/pairs.txt")
     source = load("tfds:tiny_download:de-en")
     with pytest.raises(
@@ -187,7 +187,7 @@ def few():
     return tfds.download.DownloadConfig(max_examples_per_split=3)
 
 
-def test_number_words_as_a_tfds_dataset(data_dir, few):
+def test_number_words_tfds_builder(data_dir, few):
     builder = NumberWords(data_dir=data_dir)
     builder.download_and_prepare(download_config=few)
     examples = {
@@ -211,12 +211,12 @@ def test_number_words_as_a_tfds_dataset(data_dir, few):
     }
 
 
-def test_number_words_of_a_listed_config():
+def test_number_words_listed_config():
     builder = tfds.builder("number_words/en-fr")
     assert builder.info.features.languages == ["en", "fr"]
 
 
-def test_number_words_of_a_pair_that_is_not_listed(data_dir, few):
+def test_number_words_unlisted_pair(data_dir, few):
     builder = NumberWords(config=NumberWordsConfig("fi-en"), data_dir=data_dir)
     builder.download_and_prepare(download_config=few)
     source = load("tfds:number_words/fi-en:2.0.0:fi-en")
@@ -226,6 +226,6 @@ def test_number_words_of_a_pair_that_is_not_listed(data_dir, few):
     )
 
 
-def test_number_words_of_an_unknown_language():
+def test_number_words_bad_language():
     with pytest.raises(ValueError, match=r"^language: expected a code of num2words, got 'xx'"):
         NumberWordsConfig("en-xx")

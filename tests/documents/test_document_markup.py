@@ -66,11 +66,11 @@ def turned(document, format="html"):
         ("say &lt;b&gt; &amp; go", "go &amp; &gt; b &lt; say"),
     ],
 )
-def test_html_goes_where_its_words_go(document, found):
+def test_html_follows_its_words(document, found):
     assert turned(document) == found
 
 
-def test_an_element_over_two_sentences_begins_in_one_and_ends_in_the_other():
+def test_element_spans_two_sentences():
     found = translated("<p>one <b>two. Three</b> four.</p>", "html").text
     assert found == "<p>one <b>two . Three</b> four .</p>"
     found = turned("<p>one <b>two. Three</b> four.</p>")
@@ -100,7 +100,7 @@ def test_an_element_over_two_sentences_begins_in_one_and_ends_in_the_other():
         ),
     ],
 )
-def test_markdown_goes_where_its_words_go(document, found):
+def test_markdown_follows_its_words(document, found):
     assert turned(document, "markdown") == found
 
 
@@ -108,7 +108,7 @@ def test_markdown_goes_where_its_words_go(document, found):
     "shown",
     ["*", "_a_", "`a`", "<b>", "[a](b)", "\\", "&amp;", "~~a~~", "# a", "1. a", "- a", "a | b"],
 )
-def test_no_text_of_a_translation_becomes_markup(shown):
+def test_translation_text_is_escaped(shown):
     from markdown_it import MarkdownIt
 
     found = translated("**word**\n\nword", "markdown", shown=lambda word: shown).text
@@ -123,7 +123,7 @@ def test_no_text_of_a_translation_becomes_markup(shown):
     assert "".join(html5lib.parseFragment(found).itertext()) == shown
 
 
-def test_what_has_no_place_is_at_the_end():
+def test_unplaced_parts_go_to_the_end():
     def run(texts, attention):
         return [TranslatedText("eins zwei", 0.0) for _ in texts]
 
@@ -133,7 +133,7 @@ def test_what_has_no_place_is_at_the_end():
     assert markdown.text == "*eins* **zwei**[](b) `x`"
 
 
-def test_a_blank_translation_leaves_the_sentence():
+def test_blank_output_keeps_source():
     document = "One. **Two** three."
     found = translate(
         read(document, "markdown"),
@@ -143,7 +143,7 @@ def test_a_blank_translation_leaves_the_sentence():
     assert found.text == document
 
 
-def test_numbers_that_the_model_changes_are_put_back():
+def test_changed_numbers_are_restored():
     def run(texts, attention):
         return [
             TranslatedText(text.replace("42", "zweiundvierzig").replace("7", "7"), 0.0)
@@ -167,7 +167,7 @@ def test_numbers_that_the_model_changes_are_put_back():
         "```\none two\n```\n\n    one two\n\n<div>one two</div>\n",
     ],
 )
-def test_what_is_no_text_is_untouched(document):
+def test_non_text_is_unchanged(document):
     format = "markdown" if "```" in document else "html"
     if document == '<p translate="no">one <p>':
         assert translated(document, format, shown=str.upper).text == '<p translate="no">ONE <p>'
@@ -193,14 +193,14 @@ def test_attributes_are_untouched():
         "<b><i>one</b></i>",
     ],
 )
-def test_bad_nesting_keeps_every_tag_once(document):
+def test_bad_nesting_keeps_each_tag(document):
 
     assert sorted(re.findall("<[^>]*>", turned(document))) == sorted(
         re.findall("<[^>]*>", document)
     )
 
 
-def test_windows_line_ends_stay():
+def test_crlf_line_ends_are_kept():
     document = "# one\r\n\r\n- two\r\n- three **four**\r\n"
     assert translated(document, "markdown").text == document
 
@@ -214,7 +214,7 @@ def test_windows_line_ends_stay():
         "shuffled",
     ],
 )
-def test_300_documents(order):
+def test_random_documents_are_sound(order):
     """Sentences in = sentences out, places, placeholders, and markup that is well-formed and
     complete.
     """
@@ -237,7 +237,7 @@ def test_300_documents(order):
             raise AssertionError((seed, made.text)) from error
 
 
-def test_any_attention_keeps_all_markup():
+def test_random_attention_keeps_markup():
     """Attention and lengths by chance, one word included."""
     random = np.random.default_rng(0)
 
@@ -257,7 +257,7 @@ def test_any_attention_keeps_all_markup():
             raise AssertionError((seed, made.text)) from error
 
 
-def test_words_and_the_places_of_pieces():
+def test_word_and_piece_spans():
     text = "Don't (ever) say 3.5, हिन्दी!"
     assert [text[start:end] for start, end in word_spans(text)] == [
         "Don't",
@@ -280,6 +280,6 @@ def test_words_and_the_places_of_pieces():
     ]
 
 
-def test_places_of_all_sentences():
+def test_sentence_places_match():
     document = "<p>One. Two <b>three</b>.</p><p>Four</p>"
     check_places(document, translated(document, "html"))

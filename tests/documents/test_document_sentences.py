@@ -8,7 +8,7 @@ import pytest
 from tfk_transformer.documents.items import STAND_IN, Item, ItemType
 from tfk_transformer.documents.protection import number_spans, placeholder_spans, protect_spans
 from tfk_transformer.documents.reading.text_reader import read_text
-from tfk_transformer.documents.sentences import halves, part_of, sentences
+from tfk_transformer.documents.sentences import IndexedItems, halves, sentences
 
 MULTI30K = next(
     (
@@ -37,7 +37,7 @@ def split(text, language="en", lines=False):
         ("ar", ["كيف حالك؟", "أنا بخير."]),
     ],
 )
-def test_sentences_of_several_languages(language, found):
+def test_sentences_in_many_languages(language, found):
     for space in (" ", "  ", "\n", "\n\n", " \t"):
         assert split(space.join(found), language) == found
 
@@ -49,11 +49,11 @@ def test_sentences_of_several_languages(language, found):
         ("ja", ["今日は晴れです。", "明日は雨でしょう。"]),
     ],
 )
-def test_sentences_without_blanks_between_them(language, found):
+def test_sentences_without_spaces(language, found):
     assert split("".join(found), language) == found
 
 
-def test_paragraphs_end_at_blank_lines_and_lines_where_it_is_wanted():
+def test_paragraph_and_line_breaks():
     text = "a title\n\nA sentence on\ntwo lines. Another\n  \n\nthe end"
     assert split(text) == ["a title", "A sentence on\ntwo lines.", "Another", "the end"]
     assert split(text, lines=True) == [
@@ -65,7 +65,7 @@ def test_paragraphs_end_at_blank_lines_and_lines_where_it_is_wanted():
     ]
 
 
-def test_nothing_but_whitespace_is_between_sentences():
+def test_only_whitespace_is_left_out():
     text = "  One?! (Two.) »Three« … four\n\n- five\n- six 😀. Seven\r\n\r\nEight.\t"
     parts = list(sentences(read_text(text), "en"))
     between = [text[a.end : b.start] for a, b in itertools.pairwise(parts)]
@@ -76,7 +76,7 @@ def test_nothing_but_whitespace_is_between_sentences():
 
 @pytest.mark.skipif(MULTI30K is None, reason="needs Multi30k in shared/data")
 @pytest.mark.parametrize("language", ["en", "de"])
-def test_captions_are_found_again(language):
+def test_captions_are_recovered(language):
     """Multi30k's test split as ten documents. Captions on lines are found exactly; in running text
     those without a full stop are not.
     """
@@ -105,11 +105,11 @@ def test_captions_are_found_again(language):
         ),
     ],
 )
-def test_placeholders_and_addresses(text, found):
+def test_placeholder_spans_in_text(text, found):
     assert [text[start:end] for start, end in sorted(placeholder_spans(text))] == found
 
 
-def test_numbers():
+def test_number_spans_in_text():
     text = "3 dogs, 1,000.50 at 12:30 on 3/4."
     assert [text[start:end] for start, end in number_spans(text)] == [
         "3",
@@ -119,7 +119,7 @@ def test_numbers():
     ]
 
 
-def test_a_protected_part_is_a_point():
+def test_protected_span_is_a_point():
     text = "Say {a}."
     (item,) = [Item(ItemType.TEXT, 10, 18, text)]
     kinds = [
@@ -134,7 +134,7 @@ def test_a_protected_part_is_a_point():
     ]
 
 
-def test_a_sentence_has_the_elements_in_it_and_not_those_around_it():
+def test_sentence_has_inner_elements():
     text = "<i>One <b>two</b>. Three <u>four. Five</u></i>"
     items = [
         Item(ItemType.OPEN, 0, 3, pair=0),
@@ -155,10 +155,12 @@ def test_a_sentence_has_the_elements_in_it_and_not_those_around_it():
     ]
 
 
-def test_a_long_sentence_is_cut_at_clauses_then_between_words_then_anywhere():
+def test_long_sentence_cut_at_clauses():
     def cut(text):
         items = [Item(ItemType.TEXT, 0, len(text), text)]
-        return [text[part.start : part.end] for part in halves(part_of(items, 0, len(text)))]
+        return [
+            text[part.start : part.end] for part in halves(IndexedItems(items).part(0, len(text)))
+        ]
 
     assert cut("One, two three four five; six.") == ["One, two three four five;", "six."]
     assert cut("One, two three four") == ["One,", "two three four"]

@@ -19,7 +19,7 @@ def runtime(request, translator, exported):
     return translator if request.param == "bundle" else load(exported / request.param)
 
 
-def test_sentences_are_translated_as_translate_does(runtime):
+def test_sentences_equal_translate(runtime):
     found = runtime.translate_document(TEXT, beam_size=2)
     check_places(TEXT, found)
     assert len(found.sentences) == 7
@@ -32,7 +32,7 @@ def test_sentences_are_translated_as_translate_does(runtime):
     )
 
 
-def test_a_sentence_that_is_too_long_is_translated_in_parts(runtime):
+def test_long_sentence_goes_in_parts(runtime):
     long = " ".join(["seven"] * 50) + ", " + " ".join(["one"] * 50)
     document = f"Nine. {long}. Two."
     found = runtime.translate_document(document, beam_size=1)
@@ -42,7 +42,7 @@ def test_a_sentence_that_is_too_long_is_translated_in_parts(runtime):
     assert "sieben" in found.sentences[1].target and "eins" in found.sentences[1].target
 
 
-def test_placeholders_and_numbers_are_kept_once(translator):
+def test_placeholders_are_kept_once(translator):
     document = "Seven {name} and %(count)d. Nine 42, see https://example.org/a.b?c=1. ${x} %s"
     found = translator.translate_document(document, beam_size=1)
     check_places(document, found)
@@ -50,7 +50,7 @@ def test_placeholders_and_numbers_are_kept_once(translator):
         assert found.text.count(part) == 1
 
 
-def test_lines_are_paragraphs_where_it_is_wanted(translator):
+def test_lines_can_be_paragraphs(translator):
     lines = "\n".join(NUMBERS)
     found = translator.translate_document(lines, lines=True, beam_size=1)
     assert found.text.split("\n") == [
@@ -58,7 +58,7 @@ def test_lines_are_paragraphs_where_it_is_wanted(translator):
     ]
 
 
-def test_made_documents_with_a_trained_model(translator):
+def test_random_documents_translate(translator):
     """Its attention says which words belong together; tests/documents/test_document_markup.py has
     ten times as many documents.
     """
@@ -72,7 +72,7 @@ def test_made_documents_with_a_trained_model(translator):
         )
 
 
-def test_the_runtimes_place_markup_alike(translator, exported):
+def test_runtimes_place_markup_alike(translator, exported):
     from tfk_transformer.export.runtime.opening import load
 
     made = Maker(4).made()
@@ -88,18 +88,18 @@ def test_the_runtimes_place_markup_alike(translator, exported):
 
 
 @pytest.mark.parametrize("layer", [0, 1, -1, -2])
-def test_the_layer_can_be_chosen(translator, layer):
+def test_attention_layer_can_be_set(translator, layer):
     found = translator.translate_document("One *hundred* two", "markdown", attention_layer=layer)
     assert found.text.count("*") == 2
 
 
-def test_a_layer_that_is_not_there_is_named(translator):
+def test_missing_layer_is_named(translator):
     with pytest.raises(ValueError, match="attention_layer: expected a number from -2 to 1, got 2"):
         translator.translate_document("One *hundred* two", "markdown", attention_layer=2)
 
 
 @pytest.mark.parametrize("document", ["", " \n\n ", "…", "***", "42"])
-def test_what_has_no_words_stays_as_it_is(translator, document):
+def test_wordless_text_is_unchanged(translator, document):
     assert translator.translate_document(document).text == document
 
 
@@ -116,11 +116,11 @@ def test_invalid_arguments_are_named(translator, arguments, message):
         translator.translate_document(*arguments)
 
 
-def test_lines_belong_to_plain_text(translator):
+def test_lines_need_plain_text(translator):
     with pytest.raises(ValueError, match="lines: expected format 'text', got 'html'"):
         translator.translate_document("one", "html", lines=True)
 
 
-def test_an_unknown_setting_is_named(translator):
+def test_unknown_setting_is_named(translator):
     with pytest.raises(ValueError, match="beam_sise"):
         translator.translate_document("one", beam_sise=2)

@@ -40,7 +40,7 @@ def _kind(path):
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.gz", "a.zst"])
-def test_a_sequence_of_parts_is_one_file(tmp_path, name):
+def test_concatenated_parts_read_as_one(tmp_path, name):
     path = written(tmp_path / name)
     source = LineReader(path, Texts())
     assert [line.texts[0] for line in source] == LINES and source.lines == count_lines(path) == 5
@@ -50,18 +50,18 @@ def test_a_sequence_of_parts_is_one_file(tmp_path, name):
 
 
 @pytest.mark.parametrize("name", ["a.gz", "a.zst"])
-def test_a_cut_or_corrupt_file_is_no_short_file(tmp_path, name):
+def test_cut_compressed_file_is_refused(tmp_path, name):
     path = written(tmp_path / name)
     whole = path.read_bytes()
     for data in (whole[:-3], b"plain text\n"):
         path.write_bytes(data)
         with pytest.raises(
-            ValueError, match=f"{name}: expected a complete .* file, got a corrupt or cut one"
+            ValueError, match=f"{name}: expected a complete .* file, got a corrupt or truncated one"
         ):
             list(LineReader(path, Texts()))
 
 
-def test_the_kind_of_lines_is_before_the_compression(tmp_path):
+def test_text_suffix_skips_compression(tmp_path):
     assert [text_suffix(tmp_path / name) for name in ("a.TSV.gz", "a.jsonl", "b.de.zst", "gz")] == [
         ".tsv",
         ".jsonl",
@@ -70,12 +70,12 @@ def test_the_kind_of_lines_is_before_the_compression(tmp_path):
     ]
 
 
-def test_a_byte_order_mark_belongs_to_no_text(tmp_path):
+def test_byte_order_mark_is_dropped(tmp_path):
     (tmp_path / "a").write_bytes(b"\xef\xbb\xbfone\n")
     assert [line.texts for line in LineReader(tmp_path / "a", Texts())] == [("one",)]
 
 
-def test_rows_have_literal_quotes_and_stay_as_they_are(tmp_path):
+def test_table_rows_stay_literal(tmp_path):
     (tmp_path / "a.tsv").write_bytes(
         b'id\ten\tnote\n1\tsay "one\t"\n2\ttwo\n3\t\xff\tx\n4\tfour\tx\r\n'
     )
@@ -100,7 +100,7 @@ def test_rows_have_literal_quotes_and_stay_as_they_are(tmp_path):
     assert rows.result_line(None, None, "not UTF-8") == ""
 
 
-def test_a_column_has_a_number_where_it_has_no_name(tmp_path):
+def test_column_selected_by_number(tmp_path):
     (tmp_path / "a.tsv").write_text("1\tone\n2\n")
     rows = TableRows("2", "translation")
     first, second = LineReader(tmp_path / "a.tsv", rows)
@@ -117,18 +117,18 @@ def test_a_column_has_a_number_where_it_has_no_name(tmp_path):
         (("de", "translation"), "--field: expected one of the columns id, en, got de."),
         (
             ("en", "id"),
-            "--output-field: expected a new column, got id, which is there; give another name.",
+            "--output-field: expected a new column, got id, which exists; give another name.",
         ),
     ],
 )
-def test_columns_must_fit(tmp_path, rows, message):
+def test_bad_columns_are_refused(tmp_path, rows, message):
     (tmp_path / "a.tsv").write_text("id\ten\n1\tone\n")
     with pytest.raises(ValueError) as error:
         list(LineReader(tmp_path / "a.tsv", TableRows(*rows)))
     assert str(error.value) == message
 
 
-def test_objects_keep_their_text(tmp_path):
+def test_json_objects_keep_their_text(tmp_path):
     """Numbers, spaces and escapes that another writer would change."""
     given = '{"n": 1.50, "n": 2e3,  "text":"a\\u00e4\\n" } '
     objects = JsonObjects("text", "translation")
@@ -144,10 +144,10 @@ def test_objects_keep_their_text(tmp_path):
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ("", "expected a JSON object, got a line that is none"),
-        ("{", "expected a JSON object, got a line that is none"),
-        ("[" * 100_000, "expected a JSON object, got a line that is none"),
-        ('["text"]', "expected a JSON object, got another value, of type list"),
+        ("", "expected a JSON object, got a line that cannot be parsed"),
+        ("{", "expected a JSON object, got a line that cannot be parsed"),
+        ("[" * 100_000, "expected a JSON object, got a line that cannot be parsed"),
+        ('["text"]', "expected a JSON object, got a value of type list"),
         ("{}", "expected a string in text, got nothing"),
         ('{"text": 1}', "expected a string in text, got int"),
         (
@@ -156,13 +156,13 @@ def test_objects_keep_their_text(tmp_path):
         ),
     ],
 )
-def test_a_line_that_is_no_object_with_the_text_is_bad(line, reason):
+def test_bad_json_line_is_refused(line, reason):
     with pytest.raises(ValueError) as error:
         JsonObjects("text", "translation").text(line)
     assert str(error.value).startswith(reason)
 
 
-def test_names_of_files_choose_their_lines(tmp_path):
+def test_file_names_choose_records(tmp_path):
     table, objects, texts = tmp_path / "a.tsv.gz", tmp_path / "a.jsonl", tmp_path / "a.en.zst"
     rows = input_records(table, "1", "translation")
     assert (
@@ -212,7 +212,7 @@ def part(path, texts, lines, done=None, end=True):
 
 
 @pytest.mark.parametrize("name", ["out.txt", "out.gz", "out.zst"])
-def test_what_was_not_committed_is_cut_off(tmp_path, name):
+def test_uncommitted_data_is_cut_off(tmp_path, name):
     path = tmp_path / name
     part(path, ["a"], 1)
     with (tmp_path / f"{name}.partial").open("ab") as file:
@@ -231,7 +231,7 @@ def test_what_was_not_committed_is_cut_off(tmp_path, name):
     assert sorted(tmp_path.iterdir()) == sorted([path, whole])
 
 
-def test_an_output_without_lines_is_a_valid_file(tmp_path):
+def test_empty_output_is_valid(tmp_path):
     with OutputFile(tmp_path / "out.gz"):
         pass
     assert (
@@ -240,14 +240,14 @@ def test_an_output_without_lines_is_a_valid_file(tmp_path):
     )
 
 
-def test_a_run_that_was_killed_after_the_renaming_is_complete(tmp_path):
+def test_renamed_run_is_complete(tmp_path):
     path = tmp_path / "out.txt"
     part(path, ["a"], 1, end=False)
     (tmp_path / "out.txt.partial").rename(path)
     assert unfinished_run(path) is None and list(tmp_path.iterdir()) == [path]
 
 
-def test_a_shorter_file_than_was_committed_is_refused(tmp_path):
+def test_too_short_output_is_refused(tmp_path):
     path = tmp_path / "out.txt"
     part(path, ["a"], 1)
     (tmp_path / "out.txt.partial").write_text("a")
@@ -255,16 +255,18 @@ def test_a_shorter_file_than_was_committed_is_refused(tmp_path):
         ValueError,
         match=(
             "out.txt.partial: expected at least 2 bytes of the unfinished run, got 1; --force "
-            "starts anew."
+            "starts over."
         ),
     ):
         OutputFile(path, RUN, unfinished_run(path)).__enter__()
     (tmp_path / "out.txt.partial.json").write_text("{}")
-    with pytest.raises(ValueError, match="expected the record of an unfinished run, got none"):
+    with pytest.raises(
+        ValueError, match="expected the record of an unfinished run, got something else"
+    ):
         unfinished_run(path)
 
 
-def test_two_processes_do_not_write_one_file(tmp_path):
+def test_output_has_a_single_writer(tmp_path):
     with OutputFile(tmp_path / "out.txt") as first:
         with pytest.raises(ValueError, match="got one that another process is writing"):
             OutputFile(tmp_path / "out.txt").__enter__()
@@ -273,7 +275,7 @@ def test_two_processes_do_not_write_one_file(tmp_path):
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, OSError])
-def test_after_an_error_the_neighbour_keeps_the_finished_lines(tmp_path, error):
+def test_error_keeps_finished_lines(tmp_path, error):
     (tmp_path / "file").write_text("old")
     with pytest.raises(error), OutputFile(tmp_path / "file") as out:
         out.write(["eins"])
@@ -286,7 +288,7 @@ def test_after_an_error_the_neighbour_keeps_the_finished_lines(tmp_path, error):
     }
 
 
-def test_the_lines_of_an_earlier_run_stay_until_there_are_new_ones(tmp_path):
+def test_old_lines_stay_until_new_ones(tmp_path):
     partial = tmp_path / "file.partial"
     partial.write_text("an earlier\nrun\n")
     with pytest.raises(ZeroDivisionError), OutputFile(tmp_path / "file"):
@@ -317,7 +319,7 @@ def test_only_the_same_run_continues():
     UnfinishedRun({**RUN, "on_error": "stop"}).check_run({**RUN, "on_error": "skip"})
 
 
-def test_a_model_is_known_by_its_content(tmp_path):
+def test_digest_depends_on_content(tmp_path):
     for name in ("a", "b"):
         (tmp_path / name / "weights").mkdir(parents=True)
         (tmp_path / name / "weights" / "w").write_bytes(b"12")

@@ -23,7 +23,7 @@ def tokenizer():
     return SubwordTokenizer.train(TEXTS, 60)
 
 
-def test_a_seed_decides_what_is_drawn(tokenizer):
+def test_seed_decides_sampling(tokenizer):
     drawn, again, other = (tokenizer.encode(TEXTS, 0.2, seed) for seed in (3, 3, 4))
     assert drawn == again
     best = tokenizer.encode(TEXTS)
@@ -33,7 +33,7 @@ def test_a_seed_decides_what_is_drawn(tokenizer):
     assert len({tuple(ids) for ids in drawn}) > 0.4 * len(TEXTS)
 
 
-def test_what_is_drawn_is_the_same_in_every_process(tokenizer, tmp_path):
+def test_sampling_same_in_every_process(tokenizer, tmp_path):
     tokenizer.save(tmp_path / "model")
     code = (
         "from tfk_transformer import SubwordTokenizer as T; "
@@ -43,14 +43,14 @@ def test_what_is_drawn_is_the_same_in_every_process(tokenizer, tmp_path):
     assert done.stdout == f"{tokenizer.encode(TEXTS, 0.2, 3)}\n", done.stderr
 
 
-def test_drawn_pieces_spell_the_same_text(tokenizer):
+def test_sampled_pieces_keep_the_text(tokenizer):
     texts = ["  ein\u00a0Bär,  zwei Häuser ", "Straße 日本 ½", "", "ein"]
     assert tokenizer.decode(tokenizer.encode(texts, 0.1, 0)) == tokenizer.decode(
         tokenizer.encode(texts)
     )
 
 
-def test_ways_come_as_often_as_their_probability_raised_to_the_power_says(tokenizer):
+def test_sampling_follows_probability(tokenizer):
     word, power, count = "Bären", 0.4, 20_000
     processor = sentencepiece.SentencePieceProcessor(model_proto=tokenizer.model)
     ways = processor.nbest_encode_as_ids(word, 500)
@@ -63,17 +63,17 @@ def test_ways_come_as_often_as_their_probability_raised_to_the_power_says(tokeni
     np.testing.assert_allclose(shares, weights / weights.sum(), atol=0.015)
 
 
-def test_a_great_power_leaves_the_best_way(tokenizer):
+def test_large_power_gives_best_pieces(tokenizer):
     assert tokenizer.encode(TEXTS, 500.0, 1) == tokenizer.encode(TEXTS)
 
 
-def test_other_models_are_refused():
+def test_sampling_needs_unigram():
     bpe = SubwordTokenizer.train(TEXTS, 60, "bpe")
     with pytest.raises(
         ValueError,
         match=(
-            "sampling: expected a model of type 'unigram', got another, and sampling 0.1; set "
-            "it to 0."
+            "sampling: expected a model of type 'unigram', got 'bpe' and sampling 0.1; set "
+            "sampling to 0."
         ),
     ):
         bpe.encode(["ein"], 0.1)

@@ -36,19 +36,19 @@ def random_rows(tokenizer, lowest, seed=1, rows=101, length=13):
     return np.random.default_rng(seed).integers(lowest, tokenizer.vocab_size, size=(rows, length))
 
 
-def test_the_vocabulary_has_the_size_asked_for():
+def test_bpe_vocabulary_size_is_exact():
     assert [SubwordTokenizer.train(TEXTS, size, "bpe").vocab_size for size in (67, 113)] == [
         67,
         113,
     ]
 
 
-def test_a_unigram_vocabulary_has_at_most_the_size_asked_for():
+def test_unigram_vocabulary_size_limit():
     assert 50 < SubwordTokenizer.train(TEXTS, 53).vocab_size <= 53
     assert 53 < SubwordTokenizer.train(TEXTS, 5000).vocab_size < 1000
 
 
-def test_every_text_is_learned_from():
+def test_training_reads_every_text():
     tokenizer = SubwordTokenizer.train(iter(["Ж", *TEXTS, "Я"]), 80)
     (ids,) = tokenizer.encode(["Ж Я"])
     assert 3 not in ids
@@ -69,11 +69,11 @@ def test_encode_gives_no_special_ids(tokenizer):
     assert all(type(i) is int for row in ids for i in row)
 
 
-def test_texts_survive_the_way_to_ids_and_back(tokenizer):
+def test_encode_decode_round_trip(tokenizer):
     assert tokenizer.decode(tokenizer.encode(TEXTS)) == TEXTS
 
 
-def test_blanks_are_written_once_and_not_around(tokenizer):
+def test_encode_normalizes_blanks(tokenizer):
     assert tokenizer.decode(tokenizer.encode(["  Der   Bär\t", " ", ""])) == ["Der Bär", "", ""]
 
 
@@ -84,12 +84,12 @@ def test_an_unknown_character_is_id_3(tokenizer):
     assert tokenizer.decode([ids]) == ["Der  ⁇"]
 
 
-def test_the_name_of_a_special_piece_is_plain_text(tokenizer):
+def test_special_names_are_plain_text(tokenizer):
     (ids,) = tokenizer.encode(["<s> a </s> b <pad>"])
     assert not {0, 1, 2} & set(ids)
 
 
-def test_graph_encode_equals_encode_with_end_and_padding(tokenizer):
+def test_graph_encode_matches_encode(tokenizer):
     texts = [*TEXTS[:5], "", "  ", "熊", "<s>", "Der Bär " * 11]
     rows = [[*ids, 2] for ids in tokenizer.encode(texts)]
     expected = np.zeros((len(rows), max(map(len, rows))), "int32")
@@ -100,7 +100,7 @@ def test_graph_encode_equals_encode_with_end_and_padding(tokenizer):
     np.testing.assert_array_equal(found, expected)
 
 
-def test_decode_ends_at_the_first_end_start_or_padding(tokenizer):
+def test_decode_ends_at_special_id(tokenizer):
     first, second = tokenizer.encode(["Der Bär", "am Tisch."])
     length = len(first) + len(second) + 3
     rows = [
@@ -118,19 +118,19 @@ def test_decode_ends_at_the_first_end_start_or_padding(tokenizer):
 
 
 @pytest.mark.parametrize("lowest", [0, 3])
-def test_graph_decode_equals_decode_for_any_ids(tokenizer, lowest):
+def test_graph_decode_matches_decode(tokenizer, lowest):
     rows = random_rows(tokenizer, lowest)
     texts = tokenizer.decode(rows)
     assert len(set(texts)) > 50
     assert decoded(rows, tokenizer) == texts
 
 
-def test_graph_decode_takes_empty_rows_and_no_rows(tokenizer):
+def test_graph_decode_of_empty_rows(tokenizer):
     assert decoded(np.zeros((2, 0)), tokenizer) == ["", ""]
     assert decoded(np.zeros((0, 3)), tokenizer) == []
 
 
-def test_joined_pieces_are_the_decoded_text(tokenizer):
+def test_joined_pieces_match_decode(tokenizer):
     pieces = tokenizer.pieces()
     assert len(pieces) == tokenizer.vocab_size
     assert pieces[:4] == ["", "", "", " ⁇ "]
@@ -141,7 +141,7 @@ def test_joined_pieces_are_the_decoded_text(tokenizer):
     ] == tokenizer.decode(rows)
 
 
-def test_blanks_of_unicode_are_text_wherever_they_stand():
+def test_unicode_blanks_are_text():
     # U+0085 survives SentencePiece's normalization, is a blank to Python and none to TensorFlow.
     tokenizer = SubwordTokenizer.train([*TEXTS, "a\u0085 b\u0085 \u0085c"], 80)
     rows = [[*ids, 2] for ids in tokenizer.encode(["\u0085a\u0085"])]
@@ -150,19 +150,19 @@ def test_blanks_of_unicode_are_text_wherever_they_stand():
 
 
 @pytest.mark.parametrize("kind", ["unigram", "bpe"])
-def test_training_again_gives_the_same_model(kind):
+def test_training_is_deterministic(kind):
     first, second = (SubwordTokenizer.train(iter(TEXTS), SIZES[kind], kind) for _ in range(2))
     assert first.model == second.model
 
 
-def test_a_saved_model_is_the_same(tokenizer, tmp_path):
+def test_tokenizer_round_trip(tokenizer, tmp_path):
     tokenizer.save(tmp_path / "source.model")
     loaded = SubwordTokenizer.load(str(tmp_path / "source.model"))
     assert loaded.model == tokenizer.model
     assert loaded.encode(TEXTS) == tokenizer.encode(TEXTS)
 
 
-def test_no_text_is_an_error():
+def test_training_needs_texts():
     with pytest.raises(
         ValueError, match="^texts: expected sentences to learn a vocabulary from, got none.$"
     ):
@@ -173,7 +173,7 @@ def test_no_text_is_an_error():
     ("size", "kind", "said"),
     [(5000, "bpe", "Vocabulary size too high"), (5, "unigram", "smaller than required_chars")],
 )
-def test_a_vocabulary_that_does_not_suit_the_texts_is_an_error(size, kind, said):
+def test_bad_vocabulary_size_is_refused(size, kind, said):
     with pytest.raises(
         ValueError,
         match=f"^vocab_size: {size} does not suit these texts; SentencePiece reports: .*{said}",
@@ -181,14 +181,14 @@ def test_a_vocabulary_that_does_not_suit_the_texts_is_an_error(size, kind, said)
         SubwordTokenizer.train(TEXTS, size, kind)
 
 
-def test_an_unknown_model_type_is_an_error():
+def test_unknown_model_type_is_refused():
     with pytest.raises(
         ValueError, match="^model_type: expected one of unigram, bpe, char, got 'word'.$"
     ):
         SubwordTokenizer.train(TEXTS, 80, "word")
 
 
-def test_bytes_that_are_no_model_are_refused(tokenizer):
+def test_non_model_bytes_are_refused(tokenizer):
     with pytest.raises(
         ValueError,
         match="^tokenizer model: expected a SentencePiece model, got 7 bytes that are not one ",
@@ -201,7 +201,7 @@ def test_an_empty_model_is_refused():
         SubwordTokenizer(b"")
 
 
-def test_a_model_with_other_special_ids_is_refused():
+def test_other_special_ids_are_refused():
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(TEXTS), model_writer=model, vocab_size=60, minloglevel=2

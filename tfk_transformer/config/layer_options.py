@@ -4,9 +4,9 @@ Letters in all docstrings of this package: B batch, S source length, T target le
 ff_dim, H num_heads, K key_dim, V value_dim, L number of layers, M number of beams of a sentence.
 """
 
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, get_args
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
 from tfk_transformer.config.record import Record
 
@@ -78,12 +78,6 @@ class LayerOptions(Record):
     @classmethod
     def _sort_roles(cls, value: tuple[Role, ...]) -> tuple[Role, ...]:
         return tuple(role for role in ROLES if role in value)
-
-    @model_validator(mode="after")
-    def _check_together(self) -> Self:
-        if problems := self._problems():
-            raise ValueError("; ".join(problems))
-        return self
 
     def _problems(self) -> list[str]:
         problems = []

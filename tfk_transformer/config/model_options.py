@@ -1,9 +1,9 @@
 """Options of models."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal, Self, TypeAlias
+from typing import Any, ClassVar, Literal, Self, TypeAlias
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from tfk_transformer.config.layer_options import LayerOptions
 from tfk_transformer.config.presets import PRESETS
@@ -141,7 +141,7 @@ class TransformerConfig(DecoderOptions):
             size = getattr(self, f"{side}_vocab_size")
             if not all(PAD_ID < token < size for token in prefix):
                 problems.append(
-                    f"{side}_prefix needs ids from 1 to {size - 1}, those of the vocabulary "
+                    f"{side}_prefix needs ids from 1 to {size - 1}, the vocabulary "
                     f"without padding, got {prefix}"
                 )
         if self.tie_embeddings == "all" and self.source_vocab_size != self.target_vocab_size:
@@ -158,9 +158,9 @@ class EnsembleConfig(Record):
 
     architecture: Literal["ensemble"] = "ensemble"
     members: tuple[TransformerConfig, ...] = Field(min_length=1)
-    source_vocab_size: int = Field(description="that of every member")
-    target_vocab_size: int = Field(description="that of every member")
-    max_length: int = Field(description="the least of the members'")
+    source_vocab_size: int = Field(description="the same as in every member")
+    target_vocab_size: int = Field(description="the same as in every member")
+    max_length: int = Field(description="the smallest `max_length` of the members")
 
     @classmethod
     def of(cls, members: Sequence[TransformerConfig]) -> Self:
@@ -181,12 +181,6 @@ class EnsembleConfig(Record):
             **sizes,
             max_length=min((member.max_length for member in members), default=0),
         )
-
-    @model_validator(mode="after")
-    def _check_together(self) -> Self:
-        if problems := list(self._problems()):
-            raise ValueError("; ".join(problems))
-        return self
 
     def _problems(self) -> Iterator[str]:
         for number, member in enumerate(self.members):
@@ -222,6 +216,9 @@ class LanguageModelConfig(DecoderOptions):
         default="none",
         description="'all': the input embedding and the output projection share weights",
     )
+    # The ids that the model puts before every prompt, and before the start token: none.
+    source_prefix: ClassVar[tuple[int, ...]] = ()
+    target_prefix: ClassVar[tuple[int, ...]] = ()
 
     @property
     def source_vocab_size(self) -> int:
@@ -232,16 +229,6 @@ class LanguageModelConfig(DecoderOptions):
     def target_vocab_size(self) -> int:
         """The vocabulary size of continuations, which is the same."""
         return self.vocab_size
-
-    @property
-    def source_prefix(self) -> tuple[int, ...]:
-        """The ids that the model puts before a source: none."""
-        return ()
-
-    @property
-    def target_prefix(self) -> tuple[int, ...]:
-        """The ids that the model puts before the start token: none."""
-        return ()
 
 
 # The configurations of models that predict tokens.

@@ -3,9 +3,10 @@
 import json
 import re
 import reprlib
+from collections.abc import Iterable
 from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
 from tfk_transformer.config.json_text import parse_json_object
@@ -27,13 +28,23 @@ class Record(BaseModel):
             super().__init__(**values)
         except ValidationError as error:
             errors = error.errors(include_url=False)
-            problems = [self._problem(item) for item in errors[:MAX_PROBLEMS]]
+            problems = [self._describe(item) for item in errors[:MAX_PROBLEMS]]
             if len(errors) > MAX_PROBLEMS:
                 problems.append(f"and {len(errors) - MAX_PROBLEMS:,} more")
             raise ValueError(f"{type(self).__name__}: {'; '.join(problems)}") from None
 
+    @model_validator(mode="after")
+    def _check_combinations(self) -> Self:
+        if problems := list(self._problems()):
+            raise ValueError("; ".join(problems))
+        return self
+
+    def _problems(self) -> Iterable[str]:
+        """Return the problems of values that are valid, but do not fit together."""
+        return ()
+
     @classmethod
-    def _problem(cls, item: ErrorDetails) -> str:
+    def _describe(cls, item: ErrorDetails) -> str:
         """Describe one problem: the key, the rule, and the value."""
         key = shorten(".".join(str(part) for part in item["loc"]))
         message = item["msg"].removeprefix("Value error, ")

@@ -34,24 +34,28 @@ _BOUNDS: dict[str, tuple[Callable[[Any, Any], bool], str]] = {
 }
 
 
-def _integer(default: int, description: str, minimum: int, maximum: int = INT32_MAX) -> Any:
+def _setting(
+    default: float,
+    description: str,
+    bound: float,
+    maximum: int = INT32_MAX,
+    bound_type: str = "minimum",
+) -> Any:
+    """Return the field of a setting. Its rules are in the field's metadata.
+
+    Args:
+        default: the default; an integer for settings that are integers.
+        description: the description of the values.
+        bound: the lower bound.
+        maximum: the largest value.
+        bound_type: the keyword of the lower bound in JSON schema.
+    """
     rule = {
         "default": default,
         "description": description,
         "maximum": maximum,
-        "minimum": minimum,
-        "type": "integer",
-    }
-    return dataclasses.field(default=default, metadata=rule)
-
-
-def _number(default: float, description: str, maximum: int, minimum: str = "minimum") -> Any:
-    rule = {
-        "default": default,
-        "description": description,
-        minimum: 0,
-        "maximum": maximum,
-        "type": "number",
+        bound_type: bound,
+        "type": "integer" if isinstance(default, int) else "number",
     }
     return dataclasses.field(default=default, metadata=dict(sorted(rule.items())))
 
@@ -66,39 +70,41 @@ class SearchSettings:
         ValueError: with every value that has the wrong type or is out of bounds.
     """
 
-    beam_size: int = _integer(
+    beam_size: int = _setting(
         4, "number of open hypotheses for each sentence; 1 is greedy search", 1, MAX_BEAMS
     )
-    n_best: int = _integer(
+    n_best: int = _setting(
         1, "number of hypotheses returned for each sentence, best first", 1, MAX_BEAMS
     )
-    length_penalty: float = _number(0.6, "alpha of ((5 + length) / 6) ** alpha", 10)
-    coverage_penalty: float = _number(
-        0.0, "beta of beta * sum(log(min(total attention to a source token, 1)))", 1000
+    length_penalty: float = _setting(0.6, "alpha of ((5 + length) / 6) ** alpha", 0, 10)
+    coverage_penalty: float = _setting(
+        0.0, "beta of beta * sum(log(min(total attention to a source token, 1)))", 0, 1000
     )
-    min_length: int = _integer(0, "shortest target in tokens, the end token included", 0)
-    max_length: int = _integer(256, "longest target in tokens, the end token included", 1)
-    max_length_factor: float = _number(
-        2.0, "longest target as a multiple of the number of source tokens, plus ten", 1000
+    min_length: int = _setting(0, "shortest target in tokens, the end token included", 0)
+    max_length: int = _setting(256, "longest target in tokens, the end token included", 1)
+    max_length_factor: float = _setting(
+        2.0, "longest target as a multiple of the number of source tokens, plus ten", 0, 1000
     )
-    temperature: float = _number(
-        0.0, "0: beam search; above 0: tokens are drawn from softmax(logits / temperature)", 1000
+    temperature: float = _setting(
+        0.0, "0: beam search; above 0: tokens are drawn from softmax(logits / temperature)", 0, 1000
     )
-    top_k: int = _integer(0, "draw from this many most probable tokens; 0: from all", 0)
-    top_p: float = _number(
+    top_k: int = _setting(0, "draw from this many most probable tokens; 0: from all", 0)
+    top_p: float = _setting(
         1.0,
         "draw from the fewest most probable tokens whose probabilities add up to this",
+        0,
         1,
         "exclusiveMinimum",
     )
-    seed: int = _integer(0, "seed of the random draws", 0)
-    repetition_penalty: float = _number(
+    seed: int = _setting(0, "seed of the random draws", 0)
+    repetition_penalty: float = _setting(
         1.0,
         "above 1: tokens that a hypothesis already contains become less probable",
+        0,
         1000,
         "exclusiveMinimum",
     )
-    no_repeat_ngram_size: int = _integer(
+    no_repeat_ngram_size: int = _setting(
         0, "no sequence of this many tokens occurs twice; 0: no such rule", 0
     )
 
@@ -142,10 +148,8 @@ def search_defaults(max_length: int | None = None) -> SearchSettings:
         max_length: the model's limit in tokens, which the default `max_length` does not exceed.
             None: no limit.
     """
-    defaults = SearchSettings()
-    if max_length is None or max_length >= defaults.max_length:
-        return defaults
-    return SearchSettings(max_length=max_length)
+    default = SearchSettings.max_length
+    return SearchSettings(max_length=default if max_length is None else min(max_length, default))
 
 
 def setting_rules(

@@ -7,7 +7,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 import numpy as np
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 BUFFERED_PAIRS = 131_072
 PREDICTION_CHUNK_SIZE = 256  # pairs whose predictions are in RAM at the same time
+
+Length = TypeVar("Length", int, np.ndarray)
 
 
 class TokenBatches:
@@ -111,10 +113,9 @@ class TokenBatches:
         self._encoder = PairEncoder(
             data,
             split,
-            source_tokenizer,
-            target_tokenizer,
+            (source_tokenizer, target_tokenizer),
             max_length,
-            self._length,
+            self._input_lengths,
             self.layout,
             sampling,
         )
@@ -161,20 +162,17 @@ class TokenBatches:
                 yield from self._predictions(model, shard_of(sources[chunk], targets[chunk]))
 
     def _predictions(self, model: "keras.Model", shard: Shard) -> Iterator[np.ndarray]:
-        """Yield the prediction for each pair of a shard, in its order."""
-        lengths = self._lengths(shard)
+        """Return the prediction for each pair of a shard, in its order."""
+        lengths = self._input_lengths(*shard.lengths)[-1]
         predictions: dict[int, np.ndarray] = {}
-        for indices in self._plan(lengths, None):
-            inputs = self._batch(shard, indices, *self._shape(lengths, indices))[0]
+        for indices, rows, widths in self._plan(shard, None):
+            inputs = self._batch(shard, indices, rows, widths)[0]
             outputs = np.asarray(model.predict_on_batch(inputs))
             # Rows of padding are the last rows.
             for index, output in zip(indices.tolist(), outputs, strict=False):
-                predictions[index] = self._remove_padding(output, int(lengths[-1][index]))
-        return (predictions[index] for index in range(len(lengths[-1])))
-
-    def _remove_padding(self, output: np.ndarray, length: int) -> np.ndarray:
-        """Return a row of predictions without the predictions for padding."""
-        return output[:length]
+                # A classifier's prediction (num_classes,) has no positions, and no padding.
+                predictions[index] = output[: lengths[index]] if output.ndim > 1 else output
+        return (predictions[index] for index in range(len(lengths)))
 
     def survey(self) -> Survey:
         """Read the split once, and count pairs, tokens, batches and dropped pairs.
@@ -187,9 +185,7 @@ class TokenBatches:
             pairs = steps = padded_tokens = 0
             tokens = np.zeros(2, np.int64)
             for shard in self._buffers(report, np.random.default_rng((self.seed, 0))):
-                lengths = self._lengths(shard)
-                for indices in self._plan(lengths, None):
-                    rows, widths = self._shape(lengths, indices)
+                for _, rows, widths in self._plan(shard, None):
                     padded_tokens += rows * sum(widths)
                     steps += 1
                 pairs += len(shard.sides[0])
@@ -270,25 +266,10 @@ class TokenBatches:
         """Yield the batches of one pass over the data."""
         random = np.random.default_rng((self.seed, number))
         for shard in self._buffers(None, random):
-            lengths = self._lengths(shard)
-            for indices in self._plan(lengths, random if self.shuffle else None):
-                batch = self._batch(shard, indices, *self._shape(lengths, indices))
-                yield self._repeat_rows(batch) if self.copies > 1 else batch
-
-    def _repeat_rows(self, batch: Batch) -> Batch:
-        """Return a batch with `copies` successive copies of each row."""
-
-        def repeat(array: np.ndarray) -> np.ndarray:
-            return np.repeat(array, self.copies, axis=0)
-
-        inputs = (
-            {name: repeat(ids) for name, ids in batch[0].items()}
-            if isinstance(batch[0], dict)
-            else repeat(batch[0])
-        )
-        if len(batch) == 2:
-            return inputs, repeat(batch[1])
-        return inputs, repeat(batch[1]), repeat(batch[2])
+            for indices, rows, widths in self._plan(shard, random if self.shuffle else None):
+                part = self.share.of(rows)
+                repeated = np.repeat(indices[part], self.copies)
+                yield self._batch(shard, repeated, (part.stop - part.start) * self.copies, widths)
 
     def _buffers(self, report: Report | None, random: np.random.Generator) -> Iterator[Shard]:
         """Yield the pairs of a pass in buffers. The pairs of a buffer are shuffled together."""
@@ -301,10 +282,14 @@ class TokenBatches:
         if buffer:
             yield Shard.joined(buffer)
 
-    def _lengths(self, shard: Shard) -> list[np.ndarray]:
-        """Return the lengths (N,) of the rows of each of the model's inputs, without padding."""
-        sources, targets = shard.lengths
-        return [sources, targets - 1]
+    def _input_lengths(self, source: Length, target: Length) -> tuple[Length, ...]:
+        """Return the length of a pair in each of the model's inputs, without padding.
+
+        Args:
+            source: the length of the source with its end token, or the lengths of N sources (N,).
+            target: the length of the target with start and end tokens, or the lengths of N targets.
+        """
+        return source, target - 1
 
     def _token_counts(self, shard: Shard) -> tuple[int, int]:
         """Return the numbers of source and target tokens, end tokens included."""
@@ -312,42 +297,30 @@ class TokenBatches:
         return sources, targets - len(shard.sides[1])
 
     def _plan(
-        self, lengths: list[np.ndarray], random: np.random.Generator | None
-    ) -> list[np.ndarray]:
-        """Return the indices of the pairs of each batch."""
-        if self.few_shapes:
-            longest = np.maximum.reduce(lengths)
-            return plan_few_shapes(longest, self.lengths, self.batch_tokens, random)
-        return plan(lengths, self.batch_tokens, random)
-
-    def _shape(self, lengths: list[np.ndarray], indices: np.ndarray) -> tuple[int, list[int]]:
-        """Return the number of rows of a batch, and the width of each of its inputs."""
-        widths = [int(side[indices].max()) for side in lengths]
-        rows = len(indices)
-        if self.few_shapes:
-            width = next(length for length in self.lengths if length >= max(widths))
-            widths = [width] * len(widths)
-            rows = self.batch_tokens // width
-        return round_up(rows, self.share.devices), widths
+        self, shard: Shard, random: np.random.Generator | None
+    ) -> Iterator[tuple[np.ndarray, int, list[int]]]:
+        """Yield for each batch the indices of its pairs, its rows, and the widths of its inputs."""
+        lengths = self._input_lengths(*shard.lengths)
+        batches = (
+            plan_few_shapes(np.maximum.reduce(lengths), self.lengths, self.batch_tokens, random)
+            if self.few_shapes
+            else plan(lengths, self.batch_tokens, random)
+        )
+        for indices in batches:
+            widths = [int(side[indices].max()) for side in lengths]
+            rows = len(indices)
+            if self.few_shapes:
+                width = next(length for length in self.lengths if length >= max(widths))
+                widths = [width] * len(widths)
+                rows = self.batch_tokens // width
+            yield indices, round_up(rows, self.share.devices), widths
 
     def _batch(self, shard: Shard, indices: np.ndarray, rows: int, widths: Sequence[int]) -> Batch:
-        """Return this process's rows of a batch."""
-        part = self.share.of(rows)
-        indices = indices[part]
-        rows = part.stop - part.start
+        """Return the pairs at `indices` as a batch. Rows of zeros fill it up to `rows`."""
         source = shard.sides[0].padded(indices, (rows, widths[0]))
         target = shard.sides[1].padded(indices, (rows, widths[1] + 1))
         labels = target[:, 1:]
         return {"source": source, "target": np.where(labels, target[:, :-1], 0)}, labels
-
-    def _length(self, source: int, target: int) -> int:
-        """Return the length of the longer side of a pair.
-
-        Args:
-            source: the length of the source with its end token.
-            target: the length of the target with start and end tokens.
-        """
-        return max(source, target - 1)
 
 
 class JoinedBatches(TokenBatches):
@@ -362,16 +335,12 @@ class JoinedBatches(TokenBatches):
     inputs: ClassVar[tuple[str, ...]] = ()
     layout: ClassVar[str] = "JoinedBatches._length"
 
-    def _length(self, source: int, target: int) -> int:
-        return source + target - 2
-
-    def _lengths(self, shard: Shard) -> list[np.ndarray]:
-        return [np.add(*shard.lengths) - 2]
+    def _input_lengths(self, source: Length, target: Length) -> tuple[Length, ...]:
+        return (source + target - 2,)
 
     def _batch(self, shard: Shard, indices: np.ndarray, rows: int, widths: Sequence[int]) -> Batch:
-        part = self.share.of(rows)
-        ids, labels = (np.zeros((part.stop - part.start, *widths), np.int32) for _ in range(2))
-        for row, index in enumerate(indices[part]):
+        ids, labels = (np.zeros((rows, *widths), np.int32) for _ in range(2))
+        for row, index in enumerate(indices):
             source, target = (side[index] for side in shard.sides)
             end = len(source) + len(target) - 2
             ids[row, :end] = [START_ID, *source[:-1], *target[1:-1]]

@@ -1,5 +1,6 @@
 """Encode the text pairs of a split as ids, about a thousand pairs at a time."""
 
+import dataclasses
 import itertools
 import operator
 from collections.abc import Callable, Iterator, Sequence
@@ -45,39 +46,28 @@ class Shard(NamedTuple):
         return cls(tuple(Rows.joined(parts) for parts in sides))
 
 
+@dataclasses.dataclass(frozen=True)
 class PairEncoder:
     """Encode the pairs of one split.
 
     Args:
         data: the source of the pairs, from `datasets.load`.
         split: the name of the split.
-        source_tokenizer: encodes the source side.
-        target_tokenizer: encodes the target side.
+        tokenizers: the encoders of the source side and of the target side.
         max_length: longer pairs are dropped and counted.
-        length: returns the length of a pair, given the number of tokens of its source with the end
-            token, and of its target with start and end tokens.
-        layout: names the function `length` in the fingerprint of a cache.
+        lengths: returns the lengths of a pair in the model's inputs, given the number of tokens of
+            its source with the end token, and of its target with start and end tokens.
+        layout: names the function `lengths` in the fingerprint of a cache.
         sampling: strength of subword sampling on both sides; see `SubwordTokenizer.encode`.
     """
 
-    def __init__(
-        self,
-        data: Source,
-        split: str,
-        source_tokenizer: TextEncoder,
-        target_tokenizer: TextEncoder,
-        max_length: int,
-        length: Callable[[int, int], int],
-        layout: str,
-        sampling: float = 0.0,
-    ):
-        self.data = data
-        self.split = split
-        self.tokenizers = (source_tokenizer, target_tokenizer)
-        self.max_length = max_length
-        self.length = length
-        self.layout = layout
-        self.sampling = sampling
+    data: Source
+    split: str
+    tokenizers: tuple[TextEncoder, TextEncoder]
+    max_length: int
+    lengths: Callable[[int, int], tuple[int, ...]]
+    layout: str
+    sampling: float
 
     def chunks(self, report: Report | None = None, seed: int = 0) -> Iterator[tuple[Ids, Ids]]:
         """Yield the ids of about a thousand pairs at a time.
@@ -85,10 +75,8 @@ class PairEncoder:
         Sources have the end token, and targets have start and end tokens.
         """
         pairs = self.data.pairs(self.split, report)
-        for number in itertools.count():
-            chunk = list(itertools.islice(pairs, CHUNK_SIZE))
-            if not chunk:
-                return
+        chunks = iter(lambda: list(itertools.islice(pairs, CHUNK_SIZE)), [])
+        for number, chunk in enumerate(chunks):
             texts = ([pair.source for pair in chunk], [pair.target for pair in chunk])
             seeds = (
                 np.random.SeedSequence((seed, number)).generate_state(2).tolist()
@@ -102,7 +90,7 @@ class PairEncoder:
             sources = [[*ids, END_ID] for ids in source_ids]
             targets = [[START_ID, *ids, END_ID] for ids in target_ids]
             fits = [
-                self.length(len(s), len(t)) <= self.max_length
+                max(self.lengths(len(s), len(t))) <= self.max_length
                 for s, t in zip(sources, targets, strict=True)
             ]
             for pair in itertools.compress(chunk, map(operator.not_, fits)):

@@ -38,8 +38,18 @@ class PairCache:
         self.folder = Path(folder)
         self.encoder = encoder
         self.contents = fingerprint(encoder)
-        if self.folder.exists():
-            self._check()
+        if not self.folder.exists():
+            return
+        if not (self.folder / META).is_file():
+            raise ValueError(
+                "cache: expected a folder that a training run wrote, or a new one, got "
+                f"{self.folder} without {META}; name another folder."
+            )
+        if self._meta().get("contents") != self.contents:
+            raise ValueError(
+                f"cache: {self.folder} holds other data, another split or other subwords; name "
+                "another folder, or remove this one."
+            )
 
     def shards(
         self, report: Report | None = None, random: np.random.Generator | None = None
@@ -66,19 +76,6 @@ class PairCache:
             meta = {"contents": self.contents, "shards": count, "dropped": report.to_dict()}
             (new / META).write_text(json.dumps(meta))
 
-    def _check(self) -> None:
-        meta = self.folder / META
-        if not meta.is_file():
-            raise ValueError(
-                "cache: expected a folder that a training run wrote, or a new one, got "
-                f"{self.folder} without {META}; name another folder."
-            )
-        if self._meta().get("contents") != self.contents:
-            raise ValueError(
-                f"cache: {self.folder} holds other data, another split or other subwords; name "
-                "another folder, or remove this one."
-            )
-
     def _meta(self) -> dict[str, Any]:
         return parse_json_object((self.folder / META).read_bytes(), f"cache: {self.folder / META}")
 
@@ -89,9 +86,7 @@ def fingerprint(encoder: PairEncoder) -> str:
     These are the name of the data, the split, the maximum length, the layout and the tokenizers.
     Caches on disk contain this hash, so its input must not change from version to version.
     """
-    digest = hashlib.sha256()
-    for part in (encoder.data.name, encoder.split, encoder.max_length, encoder.layout):
-        digest.update(f"{part}\n".encode())
-    for tokenizer in encoder.tokenizers:
-        digest.update(tokenizer.model)
-    return digest.hexdigest()
+    parts = (encoder.data.name, encoder.split, encoder.max_length, encoder.layout)
+    lines = [f"{part}\n".encode() for part in parts]
+    models = [tokenizer.model for tokenizer in encoder.tokenizers]
+    return hashlib.sha256(b"".join(lines + models)).hexdigest()

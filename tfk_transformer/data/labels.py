@@ -9,7 +9,7 @@ import numpy as np
 
 from tfk_transformer.config.words import nearest
 from tfk_transformer.data.batch_records import Batch
-from tfk_transformer.data.batches import TokenBatches
+from tfk_transformer.data.batches import Length, TokenBatches
 from tfk_transformer.data.encoding import Ids, Shard
 
 if TYPE_CHECKING:
@@ -101,22 +101,13 @@ class LabelledBatches(TokenBatches):
             tf.TensorSpec([None], tf.float32),
         )
 
-    def _length(self, source: int, target: int) -> int:
-        return source
-
-    def _lengths(self, shard: Shard) -> list[np.ndarray]:
-        return [shard.lengths[0]]
+    def _input_lengths(self, source: Length, target: Length) -> tuple[Length, ...]:
+        return (source,)
 
     def _token_counts(self, shard: Shard) -> tuple[int, int]:
         return int(shard.lengths[0].sum()), 0
 
     def _batch(self, shard: Shard, indices: np.ndarray, rows: int, widths: Sequence[int]) -> Batch:
-        part = self.share.of(rows)
-        indices = indices[part]
-        rows = part.stop - part.start
         classes = shard.sides[1].padded(indices, (rows, 3))[:, 1]  # between start and end token
         weights = (np.arange(rows) < len(indices)).astype(np.float32)
         return shard.sides[0].padded(indices, (rows, widths[0])), classes, weights
-
-    def _remove_padding(self, output: np.ndarray, length: int) -> np.ndarray:
-        return output

@@ -1,5 +1,6 @@
 """Sequences of different lengths, concatenated into one array, in memory or in files."""
 
+import dataclasses
 import itertools
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -8,17 +9,12 @@ from typing import Self
 import numpy as np
 
 
+@dataclasses.dataclass(eq=False)
 class Rows:
-    """N sequences of ids.
+    """N sequences of ids."""
 
-    Args:
-        ids: the concatenated sequences, integers (sum of lengths,).
-        ends: the end of each sequence in `ids`, int64 (N,).
-    """
-
-    def __init__(self, ids: np.ndarray, ends: np.ndarray):
-        self.ids = ids
-        self.ends = ends
+    ids: np.ndarray  # integers (sum of lengths,), the concatenated sequences
+    ends: np.ndarray  # int64 (N,), the end of each sequence in `ids`
 
     @classmethod
     def of(cls, sequences: Sequence[Sequence[int]]) -> Self:

@@ -1,6 +1,6 @@
 """Number words in two languages: exact text pairs that need no download.
 
-All functions are pure. Numbers from 0 to 999,999 are drawn by their number of digits, as people
+Numbers from 0 to 999,999 are drawn by their number of digits, as people
 type them, in a fixed pseudo-random order. The train split has 60,000 pairs, 10,000 for each number
 of digits, so that short numbers occur repeatedly. The test split and the validation split each have
 1,000 numbers from 100 on that are in no other split, 100 of them with three digits.
@@ -8,11 +8,13 @@ of digits, so that short numbers occur repeatedly. The test split and the valida
 
 import itertools
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
 from tfk_transformer.config.words import nearest
 from tfk_transformer.datasets.optional import require
+from tfk_transformer.datasets.pairs import USUAL_SPLITS, Pair, Source
+from tfk_transformer.datasets.spelling import language_pair
 
 LIMIT = 1_000_000
 NUMBERS_TRAIN_SIZE = 60_000
@@ -21,6 +23,35 @@ NUMBERS_HELD_OUT_SIZE = sum(HELD_OUT.values())
 _ORDER_SEED = 1
 _SPLIT_SEED = 2
 _LANGUAGES_HINT = 'the list: python -c "import num2words; print(*num2words.CONVERTER_CLASSES)"'
+
+
+class NumberSource(Source):
+    """The source behind `numbers:en-de`: number words in two languages.
+
+    They are spelled when they are read, at about 6,000 pairs per second, and stay in RAM.
+    """
+
+    splits = USUAL_SPLITS
+
+    def _read(self, split: str) -> Iterator[Pair]:
+        for index, number in enumerate(numbers_by_split()[split], start=1):
+            yield Pair(
+                spell(number, self.source_language),
+                spell(number, self.target_language),
+                f"{self.name} {split} {index}",
+            )
+
+
+def number_source(spec: str, rest: str) -> NumberSource:
+    """Return the source for `numbers:` and a language pair.
+
+    Raises:
+        ValueError: for a malformed language pair, or a language that num2words does not know.
+    """
+    source, target = language_pair(spec, rest)
+    check_language(source)
+    check_language(target)
+    return NumberSource(spec, source, target)
 
 
 def check_language(code: str) -> None:
@@ -68,17 +99,14 @@ def numbers_by_split() -> dict[str, tuple[int, ...]]:
     Train has 60,000 numbers, with repetitions. Validation and test have 1,000 numbers each.
     """
     order = _shuffle(range(LIMIT), _ORDER_SEED)
-    train: list[int] = []
-    validation: list[int] = []
-    test: list[int] = []
+    splits: dict[str, list[int]] = {"train": [], "validation": [], "test": []}
     for digits, held_out in HELD_OUT.items():
         numbers = [number for number in order if len(str(number)) == digits]
-        test += numbers[:held_out]
-        validation += numbers[held_out : 2 * held_out]
-        train += itertools.islice(
+        splits["test"] += numbers[:held_out]
+        splits["validation"] += numbers[held_out : 2 * held_out]
+        splits["train"] += itertools.islice(
             itertools.cycle(numbers[2 * held_out :]), NUMBERS_TRAIN_SIZE // len(HELD_OUT)
         )
-    splits = {"train": train, "validation": validation, "test": test}
     return {split: tuple(_shuffle(numbers, _SPLIT_SEED)) for split, numbers in splits.items()}
 
 

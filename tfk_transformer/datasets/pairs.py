@@ -9,7 +9,6 @@ from tfk_transformer.config.words import nearest
 
 USUAL_SPLITS = ("train", "validation", "test")
 EMPTY_SIDE = "with an empty side"
-_LOCATIONS_SHOWN = 3
 
 
 class Pair(NamedTuple):
@@ -21,22 +20,18 @@ class Pair(NamedTuple):
 
 
 @dataclass
-class _Drops:
-    """The number of pairs dropped for one reason, and the first few locations."""
+class Occurrences:
+    """The number of occurrences of a problem, and the first few locations."""
 
     count: int = 0
     locations: list[str] = field(default_factory=list)
+    shown: int = 3  # the maximum number of locations
 
     def add(self, where: str) -> None:
+        """Count one occurrence."""
         self.count += 1
-        if len(self.locations) < _LOCATIONS_SHOWN:
+        if self.count <= self.shown:
             self.locations.append(where)
-
-    def line(self, reason: str) -> str:
-        pairs = "pair" if self.count == 1 else "pairs"
-        more = self.count - len(self.locations)
-        locations = [*self.locations, f"… and {more} more"] if more > 0 else self.locations
-        return f"dropped {self.count} {pairs} {reason} ({', '.join(locations)})"
 
 
 class Report:
@@ -46,7 +41,7 @@ class Report:
     """
 
     def __init__(self) -> None:
-        self._drops: dict[str, _Drops] = {}
+        self._drops: dict[str, Occurrences] = {}
 
     def drop(self, reason: str, where: str) -> None:
         """Count one dropped pair.
@@ -55,7 +50,7 @@ class Report:
             reason: a phrase that follows "dropped 2 pairs", such as "with an empty side".
             where: the location of the pair, `Pair.where`.
         """
-        self._drops.setdefault(reason, _Drops()).add(where)
+        self._drops.setdefault(reason, Occurrences()).add(where)
 
     @property
     def dropped(self) -> int:
@@ -66,7 +61,13 @@ class Report:
         """Return one line per reason, such as "dropped 2 pairs with an empty side (de.train.txt:17,
         en.train.txt:40)".
         """
-        return [drops.line(reason) for reason, drops in self._drops.items()]
+        lines = []
+        for reason, drops in self._drops.items():
+            pairs = "pair" if drops.count == 1 else "pairs"
+            more = drops.count - len(drops.locations)
+            locations = [*drops.locations, f"… and {more} more"] if more > 0 else drops.locations
+            lines.append(f"dropped {drops.count} {pairs} {reason} ({', '.join(locations)})")
+        return lines
 
     def to_dict(self) -> dict[str, tuple[int, list[str]]]:
         """Return the count and the first locations by reason, for `restore`."""
@@ -75,7 +76,7 @@ class Report:
     def restore(self, drops: Mapping[str, tuple[int, list[str]]]) -> None:
         """Add the counts and locations that `to_dict` returned."""
         self._drops.update(
-            {reason: _Drops(count, locations) for reason, (count, locations) in drops.items()}
+            {reason: Occurrences(count, locations) for reason, (count, locations) in drops.items()}
         )
 
 
@@ -127,7 +128,7 @@ class Source(ABC):
                 f"'{split}'.{nearest(split, self.splits)}"
             )
         self._check(split)
-        return _drop_empty(self._read(split), report)
+        return _drop_empty(self._read(split), report or Report())
 
 
 def order_splits(splits: Iterable[str]) -> tuple[str, ...]:
@@ -137,9 +138,9 @@ def order_splits(splits: Iterable[str]) -> tuple[str, ...]:
     return (*usual, *sorted(names.difference(USUAL_SPLITS)))
 
 
-def _drop_empty(pairs: Iterable[Pair], report: Report | None) -> Iterator[Pair]:
+def _drop_empty(pairs: Iterable[Pair], report: Report) -> Iterator[Pair]:
     for pair in pairs:
         if pair.source.strip() and pair.target.strip():
             yield pair
-        elif report is not None:
+        else:
             report.drop(EMPTY_SIDE, pair.where)

@@ -47,12 +47,12 @@ class ParallelText(Source):
 
     def _read(self, split: str) -> Iterator[Pair]:
         source_path, target_path = self._files[split]
-        source_name, target_name = _short_names(source_path, target_path)
+        same_name = source_path.name == target_path.name
         line_pairs = zip(lines(source_path), lines(target_path), strict=True)
         for number, (source, target) in enumerate(line_pairs, start=1):
             # If only the target is empty, the location is in the target file.
-            name = target_name if source.strip() and not target.strip() else source_name
-            yield Pair(source, target, f"{name}:{number}")
+            path = target_path if source.strip() and not target.strip() else source_path
+            yield Pair(source, target, f"{path if same_name else path.name}:{number}")
 
 
 def files_source(spec: str, rest: str) -> ParallelText:
@@ -114,8 +114,3 @@ def _split_files(folder: Path) -> dict[str, dict[str, Path]]:
                 "there; keep one of them."
             )
     return files
-
-
-def _short_names(source: Path, target: Path) -> tuple[str, str]:
-    """Return the names of both files, or their paths if the names are equal."""
-    return (source.name, target.name) if source.name != target.name else (str(source), str(target))

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from tfk_transformer.config.words import nearest
 from tfk_transformer.datasets.addition import addition_source
-from tfk_transformer.datasets.number_source import number_source
+from tfk_transformer.datasets.numbers import number_source
 from tfk_transformer.datasets.pairs import Source
 from tfk_transformer.datasets.parallel_text import files_source, folder_source
 from tfk_transformer.datasets.spelling import spec_error

@@ -9,8 +9,9 @@ import codecs
 import gzip
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from tfk_transformer.datasets.pairs import Occurrences
 
 _BAD_LINES_SHOWN = 10
 
@@ -64,47 +65,31 @@ def _raw_lines(path: Path) -> Iterator[bytes]:
             yield start.removesuffix(b"\n").rstrip(b"\r")
 
 
-@dataclass
-class _Reading:
-    """The state of a pass over a file."""
-
-    path: Path
-    line_count: int = 0
-    bad_count: int = 0  # lines that are not UTF-8
-    first_bad: list[int] = field(default_factory=list)  # the numbers of the first ten of them
-
-    def run(self) -> None:
-        for line in _raw_lines(self.path):
-            self.line_count += 1
-            try:
-                line.decode("utf-8")
-            except UnicodeDecodeError:
-                self.bad_count += 1
-                if self.bad_count <= _BAD_LINES_SHOWN:
-                    self.first_bad.append(self.line_count)
-
-    def problems(self) -> list[str]:
-        if not self.bad_count:
-            return []
-        locations = ", ".join(f"{self.path}:{number}" for number in self.first_bad)
-        if self.bad_count > len(self.first_bad):
-            locations += f" … and {self.bad_count - len(self.first_bad)} more"
-        lines = "line" if self.bad_count == 1 else "lines"
-        return [f"{self.bad_count} {lines} not UTF-8 ({locations}); convert with iconv"]
-
-
 def _check_file(path: Path) -> tuple[int | None, list[str]]:
     """Return the number of lines, or None if the file cannot be read to its end, and problems."""
     # A pipe can be read only once, but the pairs are read again after this check.
     if path.exists() and not path.is_file():
         return None, [f"{path}: not a regular file"]
-    reading = _Reading(path)
+    bad = Occurrences(shown=_BAD_LINES_SHOWN)  # lines that are not UTF-8
+    line_count = 0
+    failure = ""
     try:
-        reading.run()
+        for line_count, line in enumerate(_raw_lines(path), start=1):
+            try:
+                line.decode("utf-8")
+            except UnicodeDecodeError:
+                bad.add(f"{path}:{line_count}")
     except (OSError, EOFError, zlib.error) as error:
-        problem = _reading_problem(path, reading.line_count, error)
-        return None, [*reading.problems(), problem]
-    return reading.line_count, reading.problems() if reading.line_count else [f"{path}: empty"]
+        failure = _reading_problem(path, line_count, error)
+    problems: list[str] = []
+    if bad.count:
+        lines = "line" if bad.count == 1 else "lines"
+        more = bad.count - len(bad.locations)
+        locations = ", ".join(bad.locations) + (f" … and {more} more" if more else "")
+        problems = [f"{bad.count} {lines} not UTF-8 ({locations}); convert with iconv"]
+    if failure:
+        return None, [*problems, failure]
+    return line_count, problems if line_count else [f"{path}: empty"]
 
 
 def _reading_problem(path: Path, lines_read: int, error: Exception) -> str:

@@ -4,7 +4,6 @@ import os
 import textwrap
 from collections.abc import Iterator
 from functools import cached_property
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 from tfk_transformer.config.words import nearest
@@ -26,19 +25,38 @@ class TfdsSource(Source):
         self._dataset, source, target = name_and_languages(spec, rest)
         super().__init__(spec, source, target)
         self._builder = _open_builder(self._dataset)
-        _check_languages(self._dataset, self._builder.info.features, (source, target))
+        features = self._builder.info.features
+        if not isinstance(features, require_tfds().features.Translation):
+            raise ValueError(
+                f"tfds: '{self._dataset}' is not a translation dataset: expected "
+                f"tfds.features.Translation, got {type(features).__name__}."
+            )
+        missing = [language for language in (source, target) if language not in features.languages]
+        if missing:
+            raise ValueError(
+                f"tfds: '{self._dataset}' has the languages {', '.join(features.languages)}, not "
+                f"{' and '.join(missing)}."
+            )
 
     @cached_property
     def splits(self) -> tuple[str, ...]:
-        """The names of the splits."""
-        _prepare(self._dataset, self._builder)
+        """The names of the splits. TFDS prepares the dataset, unless it has done so before."""
+        try:
+            self._builder.download_and_prepare()
+        except (OSError, AssertionError, require_tfds().download.DownloadError) as error:
+            raise ValueError(
+                f"tfds: '{self._dataset}' could not be downloaded and prepared: {_one_line(error)}"
+            ) from error
         return order_splits(self._builder.info.splits)
 
     def _read(self, split: str) -> Iterator[Pair]:
         tfds = require_tfds()
-        examples = tfds.as_numpy(
-            self._builder.as_dataset(split=split, read_config=_read_config(tfds))
-        )
+        options = require("tensorflow").data.Options()
+        # With the autotuner, the end of an iteration waits for its period, up to a minute.
+        options.autotune.enabled = False
+        # The order is fixed, and examples are not cached in RAM.
+        config = tfds.ReadConfig(options=options, try_autocache=False)
+        examples = tfds.as_numpy(self._builder.as_dataset(split=split, read_config=config))
         for number, example in enumerate(examples, start=1):
             yield Pair(
                 example[self.source_language].decode("utf-8"),
@@ -61,43 +79,6 @@ def _open_builder(dataset: str) -> "tfds.core.DatasetBuilder":
         ) from error
     except (ValueError, TypeError, AssertionError) as error:
         raise ValueError(f"tfds: '{dataset}' cannot be opened: {_one_line(error)}") from error
-
-
-def _check_languages(
-    dataset: str, features: "tfds.features.FeatureConnector", languages: tuple[str, str]
-) -> None:
-    tfds = require_tfds()
-    if not isinstance(features, tfds.features.Translation):
-        raise ValueError(
-            f"tfds: '{dataset}' is not a translation dataset: expected tfds.features.Translation, "
-            f"got {type(features).__name__}."
-        )
-    missing = [language for language in languages if language not in features.languages]
-    if missing:
-        raise ValueError(
-            f"tfds: '{dataset}' has the languages {', '.join(features.languages)}, not "
-            f"{' and '.join(missing)}."
-        )
-
-
-def _prepare(dataset: str, builder: "tfds.core.DatasetBuilder") -> None:
-    """Download and prepare a dataset, unless it is prepared already."""
-    tfds = require_tfds()
-    failures = (OSError, AssertionError, tfds.download.DownloadError)
-    try:
-        builder.download_and_prepare()
-    except failures as error:
-        raise ValueError(
-            f"tfds: '{dataset}' could not be downloaded and prepared: {_one_line(error)}"
-        ) from error
-
-
-def _read_config(tfds: ModuleType) -> "tfds.ReadConfig":
-    """Return settings for reading in a fixed order, without a cache in RAM and the autotuner."""
-    options = require("tensorflow").data.Options()
-    # With the autotuner, the end of an iteration waits for the autotuner's period, up to a minute.
-    options.autotune.enabled = False
-    return tfds.ReadConfig(options=options, try_autocache=False)
 
 
 def _one_line(error: Exception) -> str:

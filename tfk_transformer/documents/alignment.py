@@ -1,15 +1,13 @@
 """Word alignment of a translation and its source, by the model's attention."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from tfk_transformer.documents.results import TranslatedText
 from tfk_transformer.documents.words import Span, piece_spans, word_spans
-
-if TYPE_CHECKING:
-    from tfk_transformer.results import Hypothesis  # of a folder above
+from tfk_transformer.results import Hypothesis
 
 # The value of a target word without links: a run bridges one such word if the words on both sides
 # of it are linked in both directions.
@@ -107,7 +105,7 @@ def align(source: str, translation: TranslatedText) -> Alignment:
     return Alignment(source_words, target_words, _best_links(by_word), by_word)
 
 
-def hypothesis_alignment(source: str, hypothesis: "Hypothesis") -> Alignment:
+def hypothesis_alignment(source: str, hypothesis: Hypothesis) -> Alignment:
     """Return the alignment of a hypothesis, by the mean attention of all layers and heads.
 
     Args:

@@ -66,8 +66,7 @@ def shown_text(items: Sequence[Item]) -> str:
 
 def text_starts(items: Sequence[Item]) -> list[int]:
     """Return the position of each item in `shown_text`."""
-    ends = list(itertools.accumulate(len(item.text) for item in items))
-    return [0, *ends][: len(items)]
+    return list(itertools.accumulate((len(item.text) for item in items), initial=0))[:-1]
 
 
 def split_at_breaks(items: Sequence[Item]) -> list[list[Item]]:

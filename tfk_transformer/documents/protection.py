@@ -24,9 +24,7 @@ PLACEHOLDER = re.compile(
 NUMBER = re.compile(r"\d+(?:[.,:/]\d+)*")
 
 
-@functools.cache
-def _links() -> LinkifyIt:
-    return LinkifyIt()
+_links = functools.cache(LinkifyIt)
 
 
 def placeholder_spans(text: str) -> list[Span]:
@@ -65,10 +63,7 @@ def protect_spans(items: Sequence[Item], spans: Iterable[Span]) -> tuple[Item, .
         inside = [
             (start - first, end - first) for start, end in ordered if start < last and end > first
         ]
-        if inside and item.type is ItemType.TEXT:
-            protected.extend(_with_points(item, inside))
-        else:
-            protected.append(item)
+        protected += _with_points(item, inside) if item.type is ItemType.TEXT else [item]
     return tuple(protected)
 
 

@@ -33,57 +33,57 @@ def sentences(items: Sequence[Item], language: str) -> Iterator[Segment]:
         language: the ISO 639 code of its language.
     """
     for run in split_at_breaks(items):
-        indexed = _index_items(run)
+        indexed = IndexedItems(run)
         for boundary in get_sentence_boundaries(language, indexed.text):
-            part = _part(indexed, boundary["start_index"], boundary["end_index"])
+            part = indexed.part(boundary["start_index"], boundary["end_index"])
             if part is not None:
                 yield part
 
 
-def part_of(items: Sequence[Item], start: int, end: int) -> Segment | None:
-    """Return the part [start:end] of the text of items, without whitespace around it.
+class IndexedItems:
+    """A list of items with values precomputed for all of its parts.
 
-    The part contains the inline elements inside it, and the ends of elements that are partly
-    inside. An element that contains the whole part is not in it.
-
-    Returns:
-        The part, or None if its text is blank.
+    Args:
+        items: the items.
     """
-    return _part(_index_items(items), start, end)
 
+    def __init__(self, items: Sequence[Item]) -> None:
+        self.items = items
+        self.text = shown_text(items)
+        self.starts = text_starts(items)
+        # The positions of both ends of each element.
+        self._ends: dict[tuple[ItemType, int], int] = {
+            (item.type, item.pair): position
+            for item, position in zip(items, self.starts, strict=True)
+            if item.type in (ItemType.OPEN, ItemType.CLOSE)
+        }
 
-class _IndexedItems(NamedTuple):
-    """A list of items with values precomputed for all of its parts."""
+    def part(self, start: int, end: int) -> Segment | None:
+        """Return the part [start:end] of the text, without whitespace around it.
 
-    items: Sequence[Item]
-    text: str  # the text of all items
-    starts: Sequence[int]  # the position of each item in the text
-    ends: dict[tuple[ItemType, int], int]  # the positions of both ends of each element
+        The part contains the inline elements inside it, and the ends of elements that are partly
+        inside. An element that contains the whole part is not in it.
 
-
-def _index_items(items: Sequence[Item]) -> _IndexedItems:
-    starts = text_starts(items)
-    ends: dict[tuple[ItemType, int], int] = {
-        (item.type, item.pair): position
-        for item, position in zip(items, starts, strict=True)
-        if item.type in (ItemType.OPEN, ItemType.CLOSE)
-    }
-    return _IndexedItems(items, shown_text(items), starts, ends)
-
-
-def _part(indexed: _IndexedItems, start: int, end: int) -> Segment | None:
-    items, text, starts, ends = indexed
-    piece = text[start:end]
-    end = start + len(piece.rstrip())
-    start += len(piece) - len(piece.lstrip())
-    if start >= end:
-        return None
-    inside = [n for n, item in enumerate(items) if _belongs(item, starts[n], ends, start, end)]
-    cut_items = [
-        items[n].cut(start - starts[n], end - starts[n]) for n in range(inside[0], inside[-1] + 1)
-    ]
-    selected = tuple(item for item in cut_items if item.type is not ItemType.TEXT or item.text)
-    return Segment(selected[0].start, selected[-1].end, selected)
+        Returns:
+            The part, or None if its text is blank.
+        """
+        piece = self.text[start:end]
+        end = start + len(piece.rstrip())
+        start += len(piece) - len(piece.lstrip())
+        if start >= end:
+            return None
+        indexed = list(zip(self.items, self.starts, strict=True))
+        inside = [
+            n
+            for n, (item, position) in enumerate(indexed)
+            if _belongs(item, position, self._ends, start, end)
+        ]
+        cut_items = [
+            item.cut(start - position, end - position)
+            for item, position in indexed[inside[0] : inside[-1] + 1]
+        ]
+        selected = tuple(item for item in cut_items if item.type is not ItemType.TEXT or item.text)
+        return Segment(selected[0].start, selected[-1].end, selected)
 
 
 def _belongs(
@@ -107,9 +107,10 @@ def halves(part: Segment) -> list[Segment]:
     Returns:
         The two parts, or the part itself if it has a single character.
     """
-    text = shown_text(part.items)
+    indexed = IndexedItems(part.items)
+    text = indexed.text
     uncut: set[int] = set()  # the positions inside points
-    for item, start in zip(part.items, text_starts(part.items), strict=True):
+    for item, start in zip(indexed.items, indexed.starts, strict=True):
         if item.type is ItemType.POINT:
             uncut.update(range(start + 1, start + len(item.text)))
     inner = range(len(text) - len(text.lstrip()) + 1, len(text.rstrip()))  # neither half is blank
@@ -120,7 +121,7 @@ def halves(part: Segment) -> list[Segment]:
     if not candidates:
         return [part]
     middle = min(candidates, key=lambda position: abs(2 * position - len(text)))
-    parts = (part_of(part.items, 0, middle), part_of(part.items, middle, len(text)))
+    parts = (indexed.part(0, middle), indexed.part(middle, len(text)))
     return [half for half in parts if half is not None]
 
 

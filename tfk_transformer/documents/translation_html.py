@@ -4,20 +4,17 @@ import hashlib
 import html
 import itertools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from tfk_transformer.documents.alignment import Alignment, hypothesis_alignment
 from tfk_transformer.documents.words import Span
-
-if TYPE_CHECKING:
-    from tfk_transformer.results import Translation
+from tfk_transformer.results import Translation
 
 # The palette of Okabe and Ito, which is distinguishable with common types of color blindness.
 HIGHLIGHT_COLORS = ("0,114,178", "213,94,0", "0,158,115", "204,121,167", "230,159,0", "86,180,233")
 HINT_WORDS = 3  # source words in the tooltip of a target word
 
 
-def translation_html(translation: "Translation") -> str:
+def translation_html(translation: Translation) -> str:
     """Return an HTML fragment with the source, the hypotheses and their scores.
 
     If the best hypothesis has attention, each of its words has the color of the source word with

@@ -20,7 +20,7 @@ def word_spans(text: str, cuts: Iterable[int] = ()) -> list[Span]:
     """
     spans: list[Span] = []
     positions = range(len(text))
-    unspaced_cuts = [n for n in sorted(set(cuts)) if n < len(text) and _is_unspaced(text[n])]
+    unspaced_cuts = [n for n in sorted(set(cuts)) if n < len(text) and is_unspaced(text[n])]
     for character_type, group in itertools.groupby(positions, lambda n: _character_type(text, n)):
         run = list(group)
         if character_type == "word":
@@ -47,7 +47,8 @@ def _character_type(text: str, position: int) -> str:
     return "word" if is_inner or unicodedata.category(character)[0] not in "PS" else "mark"
 
 
-def _is_unspaced(character: str) -> bool:
+def is_unspaced(character: str) -> bool:
+    """Return whether a character is of a script that is written without blanks between words."""
     return unicodedata.name(character, "").startswith(UNSPACED)
 
 

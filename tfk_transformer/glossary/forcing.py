@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Generic, NamedTuple, TypeVar
 
-from tfk_transformer.documents.words import word_spans
+from tfk_transformer.documents.words import is_unspaced, word_spans
 
 TranslationT = TypeVar("TranslationT")
 OPENING = "([{\"'«„“‘¿¡-/"  # marks that a word follows without a blank
@@ -82,13 +82,9 @@ def _candidate(term: str, head: str, text: str) -> Candidate:
     head = head.rstrip()
     if not head:
         return Candidate(term, 0, term[0].upper() + term[1:] if text[:1].isupper() else term)
-    blank = "" if _unspaced(head[-1]) or _unspaced(term[0]) or head[-1] in OPENING else " "
+    is_joined = any(is_unspaced(each) and each.isalpha() for each in (head[-1], term[0]))
+    blank = "" if is_joined or head[-1] in OPENING else " "
     return Candidate(term, len(head), f"{head}{blank}{term}")
-
-
-def _unspaced(character: str) -> bool:
-    """Return whether a character is of a script that is written without blanks between words."""
-    return len(word_spans(character * 2, [1])) == 2 and character.isalpha()
 
 
 def leftmost_candidate(

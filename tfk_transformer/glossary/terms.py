@@ -59,10 +59,11 @@ class Glossary:
                     f"glossary: expected a term, a tab and its translation in {path}:{number}, "
                     f"got '{line[:60]}'."
                 )
-            if terms.setdefault(columns[0], columns[1]) != columns[1]:
+            term, translation = columns
+            if terms.setdefault(term, translation) != translation:
                 raise ValueError(
-                    f"glossary: expected one translation of '{columns[0]}', got another in "
-                    f"{path}:{number}: '{columns[1]}'."
+                    f"glossary: expected one translation of '{term}', got '{terms[term]}' and, in "
+                    f"{path}:{number}, '{translation}'."
                 )
         return cls(terms)
 

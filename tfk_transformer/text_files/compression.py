@@ -49,8 +49,8 @@ def open_decompressed(path: Path) -> Iterator[BinaryIO]:
             yield file
         except errors as error:
             raise ValueError(
-                f"{path}: expected a complete {suffix} file, got a corrupt or cut one ({error}); "
-                "make it again."
+                f"{path}: expected a complete {suffix} file, got a corrupt or truncated one "
+                f"({error}); make it again."
             ) from error
 
 

@@ -93,8 +93,8 @@ class LineReader:
         if (self.lines, self.sha256) != (lines, sha256):
             raise ValueError(
                 f"--resume: expected the input of the unfinished run, got {self.name}, whose first "
-                f"{lines:,} lines are others; "
-                "give the same input, or --force to start anew."
+                f"{lines:,} lines differ; "
+                "give the same input, or --force to start over."
             )
 
     def __iter__(self) -> Iterator[Line]:

@@ -172,7 +172,7 @@ def _check_size(path: Path, size: int) -> None:
     if actual < size:
         raise ValueError(
             f"{path}: expected at least {size:,} bytes of the unfinished run, got {actual:,}; "
-            "--force starts anew."
+            "--force starts over."
         )
 
 
@@ -187,8 +187,8 @@ def _lock(file: BinaryIO, path: Path) -> None:
     except BlockingIOError:
         file.close()
         raise ValueError(
-            f"{path}: expected a file that nobody writes, got one that another process is "
-            "writing; wait for it."
+            f"{path}: expected a file that no other process writes, got one that another process "
+            "is writing; wait for it."
         ) from None
     except OSError:  # a disk without locks
         pass

@@ -29,7 +29,7 @@ class Texts:
         """Return the text of a line.
 
         Raises:
-            ValueError: with the problem, if the line has no such text.
+            ValueError: with the problem, if the text is missing.
         """
         return record
 
@@ -37,7 +37,7 @@ class Texts:
         """Return the line of the output.
 
         Args:
-            record: the line of the input; None if it has no text.
+            record: the line of the input; None if it cannot be read.
             text: the translation, or None.
             problem: the reason for a missing translation.
         """
@@ -51,8 +51,8 @@ class TableRows(Texts):
     columns of more than 131,072 characters, and does not write rows as they were read.
 
     Args:
-        field: the name of the column with the texts, if the first line has names, or the column's
-            number from 1, if it has none.
+        field: the name of the column with the texts, if the first line has the names of the
+            columns, or otherwise the column's number from 1.
         output_field: the name of the column with the translations.
     """
 
@@ -74,8 +74,8 @@ class TableRows(Texts):
             )
         if self._output_field in names:
             raise ValueError(
-                f"--output-field: expected a new column, got {self._output_field}, which is "
-                "there; give another name."
+                f"--output-field: expected a new column, got {self._output_field}, which "
+                "exists; give another name."
             )
         self._column = names.index(self._field)
         self._width = len(names)
@@ -117,12 +117,10 @@ class JsonObjects(Texts):
             value = json.loads(record)
         except (ValueError, RecursionError) as error:
             raise ValueError(
-                f"expected a JSON object, got a line that is none ({error})."
+                f"expected a JSON object, got a line that cannot be parsed ({error})."
             ) from None
         if not isinstance(value, dict):
-            raise ValueError(
-                f"expected a JSON object, got another value, of type {type(value).__name__}."
-            )
+            raise ValueError(f"expected a JSON object, got a value of type {type(value).__name__}.")
         for name in self._output_fields:
             if name in value:
                 raise ValueError(
@@ -159,7 +157,10 @@ def input_records(path: Path | None, field: str | None, output_field: str) -> Te
         ValueError: if `field` is missing, or the format has no fields.
     """
     suffix = "" if path is None else text_suffix(path)
-    formats: dict[str, Any] = {TABLE: TableRows, JSON_LINES: JsonObjects}
+    formats: dict[str, tuple[Any, str]] = {
+        TABLE: (TableRows, "the column with the texts, by its name or number"),
+        JSON_LINES: (JsonObjects, "the name of the value with the texts"),
+    }
     if suffix not in formats:
         if field is not None:
             raise ValueError(
@@ -167,14 +168,10 @@ def input_records(path: Path | None, field: str | None, output_field: str) -> Te
                 f"{path or 'standard input'}; leave it out."
             )
         return Texts()
+    records, expected = formats[suffix]
     if field is None:
-        expected = (
-            "the column with the texts, by its name or number"
-            if suffix == TABLE
-            else "the name of the value with the texts"
-        )
         raise ValueError(f"--field: expected {expected}, since --input is {path}; give one.")
-    return formats[suffix](field, output_field)
+    return records(field, output_field)
 
 
 def output_records(records: Texts, input: Path | None, output: Path | None) -> Texts:
@@ -202,7 +199,7 @@ def check_hypotheses(settings: dict[str, Any], *records: Texts) -> None:
     """Refuse several hypotheses for formats that have one translation in a record.
 
     Raises:
-        ValueError: if `n_best` is not 1 and an input or output has other lines than texts.
+        ValueError: if `n_best` is not 1, and an input or output is not a file of plain texts.
     """
     if settings.get("n_best", 1) != 1 and any(type(each) is not Texts for each in records):
         raise ValueError(

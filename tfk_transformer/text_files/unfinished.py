@@ -29,14 +29,14 @@ class UnfinishedRun(NamedTuple):
         """Read a record.
 
         Raises:
-            ValueError: if the file has no record.
+            ValueError: if the file does not contain a record.
         """
         try:
             return cls(**json.loads(path.read_text(encoding="utf-8")))
         except (ValueError, TypeError) as error:
             raise ValueError(
-                f"{path}: expected the record of an unfinished run, got none ({error}); --force "
-                "starts anew."
+                f"{path}: expected the record of an unfinished run, got something else "
+                f"({error}); --force starts over."
             ) from None
 
     def check_run(self, run: dict[str, Any]) -> None:
@@ -56,7 +56,7 @@ class UnfinishedRun(NamedTuple):
         if differences:
             raise ValueError(
                 "--resume: expected the model and settings of the unfinished run, got "
-                f"{', '.join(differences)}; give the same, or --force to start anew."
+                f"{', '.join(differences)}; give the same, or --force to start over."
             )
 
 
@@ -75,6 +75,5 @@ def content_digest(*paths: Path) -> str:
 
 
 def _abbreviate(value: Any) -> str:
-    if isinstance(value, str) and len(value) == 64:  # a hash
-        return f"{value[:12]}…"
-    return json.dumps(value, ensure_ascii=False)
+    is_hash = isinstance(value, str) and len(value) == 64
+    return f"{value[:12]}…" if is_hash else json.dumps(value, ensure_ascii=False)

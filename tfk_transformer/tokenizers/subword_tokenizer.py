@@ -163,8 +163,8 @@ class SubwordTokenizer:
             return self._sampler(sampling).encode(texts, seed)
         except RuntimeError:  # the message of SentencePiece is about its source code
             raise ValueError(
-                "sampling: expected a model of type 'unigram', got another, and sampling "
-                f"{sampling}; set it to 0."
+                f"sampling: expected a model of type 'unigram', got '{self.model_type}' and "
+                f"sampling {sampling}; set sampling to 0."
             ) from None
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:

@@ -1,6 +1,7 @@
 """Parse HTML into items, by the positions that the parser of the standard library reports."""
 
 import html
+import itertools
 from html.parser import HTMLParser
 from typing import NamedTuple
 
@@ -37,9 +38,8 @@ class _Parser(HTMLParser):
     def __init__(self, document: str) -> None:
         super().__init__(convert_charrefs=False)
         self.events: list[ParserEvent] = []
-        self._line_starts = [0]
-        for line in document.split("\n"):
-            self._line_starts.append(self._line_starts[-1] + len(line) + 1)
+        lengths = (len(line) + 1 for line in document.split("\n"))
+        self._line_starts = list(itertools.accumulate(lengths, initial=0))
         self.feed(document)
         self.close()
 
@@ -67,8 +67,7 @@ class _Parser(HTMLParser):
     def handle_entityref(self, name: str) -> None:
         self._record("entity")
 
-    def handle_charref(self, name: str) -> None:
-        self._record("entity")
+    handle_charref = handle_entityref
 
     def handle_comment(self, data: str) -> None:
         self._record("comment")
@@ -79,8 +78,7 @@ class _Parser(HTMLParser):
     def handle_pi(self, data: str) -> None:
         self._record("other")
 
-    def unknown_decl(self, data: str) -> None:
-        self._record("other")
+    unknown_decl = handle_pi
 
 
 def read_html(document: str) -> list[Item]:

@@ -31,12 +31,15 @@ Rule = Callable[[StateInline, bool], bool]
 
 
 class Note(NamedTuple):
-    """The text[start:end] to which a rule applied, and the token that the rule made."""
+    """The text[start:end] to which a rule applied, and the token that the rule made.
+
+    Links and emphasis have two notes with the rule "delimiter".
+    """
 
     rule: str
     start: int
     end: int
-    token: Token | None = None
+    token: Token
 
 
 def markdown_parser() -> MarkdownIt:
@@ -77,7 +80,8 @@ def _recording_rule(name: str, rule: Rule) -> Rule:
 def _notes(name: str, start: int, label_end: int, state: StateInline) -> list[Note]:
     """Return the notes of a rule that applied from `start` to the state's position."""
     if name == "link":
-        return [Note("link_open", start, start + 1), Note("link_close", label_end, state.pos)]
+        opening = Note("delimiter", start, start + 1, Token("link_open", "a", 1))
+        return [opening, Note("delimiter", label_end, state.pos, state.tokens[-1])]
     if name not in ("emphasis", "strikethrough"):
         return [Note(name, start, state.pos, state.tokens[-1])]
     notes = []
@@ -122,8 +126,8 @@ def _merge_strong(notes: Sequence[Note]) -> list[Note]:
     merged: list[Note] = []
     outer: Note | None = None
     for note in sorted(notes, key=lambda note: note.start):
-        token_type = note.token.type if note.rule == "delimiter" and note.token else ""
-        if token_type == "text" and note.token and not note.token.content:
+        token_type = note.token.type if note.rule == "delimiter" else ""
+        if token_type == "text" and not note.token.content:
             if merged and _is_inner_close(merged[-1], note.start):
                 merged[-1] = merged[-1]._replace(end=note.end)
             else:
@@ -139,7 +143,7 @@ def _merge_strong(notes: Sequence[Note]) -> list[Note]:
 def _is_inner_close(note: Note, end: int) -> bool:
     """Return whether a note is the inner delimiter that closes strong emphasis, up to `end`."""
     span = (note.start, note.end)
-    return note.token is not None and note.token.type == "strong_close" and span == (end - 1, end)
+    return note.token.type == "strong_close" and span == (end - 1, end)
 
 
 def _mark(note: Note, raw: str) -> Mark:
@@ -150,19 +154,15 @@ def _mark(note: Note, raw: str) -> Mark:
         raw: its characters in the text.
     """
     span = (note.start, note.end)
-    if note.rule in ("link_open", "link_close"):
-        item_type = ItemType.OPEN if note.rule == "link_open" else ItemType.CLOSE
-        return Mark(Item(item_type, *span), "link", True)
-    token = note.token
-    assert token is not None
     if note.rule == "delimiter":
-        name, _, end = token.type.rpartition("_")
+        name, _, end = note.token.type.rpartition("_")
         item_type = ItemType.OPEN if end == "open" else ItemType.CLOSE
-        return Mark(Item(item_type, *span, needs_text=True), name, True)
-    if token.type == "hardbreak":
+        return Mark(Item(item_type, *span, needs_text=name != "link"), name, True)
+    if note.token.type == "hardbreak":
         return Mark(Item(ItemType.BREAK, *span))
     if note.rule in ("newline", "escape", "entity"):
-        return Mark(Item(ItemType.TEXT, *span, "\n" if note.rule == "newline" else token.content))
+        text = "\n" if note.rule == "newline" else note.token.content
+        return Mark(Item(ItemType.TEXT, *span, text))
     if note.rule == "html_inline":
         return _tag_mark(span, TAG.fullmatch(raw))
     return Mark(Item(ItemType.POINT, *span, "" if note.rule == "image" else STAND_IN))
