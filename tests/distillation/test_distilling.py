@@ -29,9 +29,7 @@ def written(folder):
     return {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.txt")}
 
 
-def test_the_chosen_hypothesis_is_the_most_like_the_target(
-    translator, exported, data, tmp_path, parts_of_forty
-):
+def test_choice_is_closest_to_target(translator, exported, data, tmp_path, parts_of_forty):
     said = []
     pairs = TeacherPairs(
         [translator, load(exported / "translate.onnx")], data, tmp_path / "pairs", BEAM
@@ -63,7 +61,7 @@ def stop(line):
     raise KeyboardInterrupt
 
 
-def test_a_stopped_translation_continues(translator, data, tmp_path, parts_of_forty):
+def test_stopped_translation_resumes(translator, data, tmp_path, parts_of_forty):
     folder = tmp_path / "pairs"
     with pytest.raises(KeyboardInterrupt):
         TeacherPairs([translator], data, folder, BEAM).write(stop)
@@ -76,17 +74,15 @@ def test_a_stopped_translation_continues(translator, data, tmp_path, parts_of_fo
     assert said[:2] == ["teachers: 80 pairs are translated", "teachers: 100 pairs are translated"]
 
 
-def test_other_pairs_teachers_or_searches_are_not_mixed(
-    translator, exported, data, tmp_path, parts_of_forty
-):
+def test_changed_runs_are_not_mixed(translator, exported, data, tmp_path, parts_of_forty):
     folder = tmp_path / "pairs"
     with pytest.raises(KeyboardInterrupt):
         TeacherPairs([translator], data, folder, BEAM).write(stop)
     with pytest.raises(
         ValueError,
         match=(
-            r"^out: expected no .*pairs, which an earlier distillation left. Resume it, remove "
-            r"the folder, or"
+            r"^out: expected a new folder, got .*pairs of an earlier distillation. Resume it, "
+            r"remove the folder, or"
         ),
     ):
         TeacherPairs([translator], data, folder, BEAM)
@@ -103,8 +99,8 @@ def test_other_pairs_teachers_or_searches_are_not_mixed(
             with pytest.raises(
                 ValueError,
                 match=(
-                    r"^resume: expected the distillation that .* was started with, got another "
-                    rf"\(.*{name}.* differ\)"
+                    r"^resume: expected the distillation that .* was started with, got one whose "
+                    rf".*{name}.* differ\."
                 ),
             ):
                 TeacherPairs(teachers, pairs, folder, search, resume=True).write()
@@ -118,7 +114,7 @@ def test_other_pairs_teachers_or_searches_are_not_mixed(
 
 
 @pytest.mark.parametrize("bad", ["one " * 99, "a\0b"])
-def test_a_source_that_a_teacher_cannot_read_keeps_its_own_target(translator, tmp_path, bad):
+def test_bad_source_keeps_its_target(translator, tmp_path, bad):
     (tmp_path / "en").write_text(f"seven\n{bad}\nforty-two\n")
     (tmp_path / "de").write_text("sieben\neins\nzweiundvierzig\n")
     data = datasets.load(f"files:{tmp_path / 'en'},{tmp_path / 'de'}")
@@ -131,7 +127,7 @@ def test_a_source_that_a_teacher_cannot_read_keeps_its_own_target(translator, tm
     assert said[-1] == "teachers: 2 of 3 pairs, 2 of them as in the data"
 
 
-def test_a_student_is_trained_and_resumed(translator, recipe, tmp_path):
+def test_student_trains_and_resumes(translator, recipe, tmp_path):
     small = recipe.replace(epochs=1, options=SHALLOW, validation_data=None)
     student = distill([translator], small, tmp_path / "student", beam_size=2, say=lambda line: None)
     assert student.model.config.decoder_layers == 1
@@ -146,7 +142,7 @@ def test_a_student_is_trained_and_resumed(translator, recipe, tmp_path):
 
 # Traces a search, and the step of two trainings.
 @pytest.mark.long
-def test_a_stopped_training_of_a_student_is_resumed(translator, recipe, tmp_path):
+def test_stopped_student_resumes(translator, recipe, tmp_path):
     said, numbers = [], write_number_files(tmp_path, range(40))
     sizes = {"epochs": 3, "vocab_size": 50, "options": SHALLOW, "validation_data": None}
     small = recipe.replace(data=numbers, **sizes)

@@ -47,7 +47,7 @@ def loss_of(translator, pairs=60):
 
 
 @pytest.mark.parametrize("towers", [1, pytest.param(2, marks=pytest.mark.long)])  # a training each
-def test_an_imported_model_learns_new_pairs_and_keeps_what_is_frozen(tmp_path, towers):
+def test_frozen_weights_do_not_change(tmp_path, towers):
     """With smoothing, decay, both kinds of averages, and weights that must not change by a bit."""
     start, said, out = imported(tmp_path), [], tmp_path / "out"
     recipe = Recipe(
@@ -94,7 +94,7 @@ def test_an_imported_model_learns_new_pairs_and_keeps_what_is_frozen(tmp_path, t
 
 
 @pytest.mark.long  # a training, and two searches
-def test_a_tiny_learning_rate_keeps_the_translations(tmp_path):
+def test_tiny_rate_keeps_translations(tmp_path):
     """The sides have vocabularies of their own, and dropout is given anew."""
     start, texts = imported(tmp_path, separate=True), sentences("source", 4, seed=4)
     recipe = Recipe(
@@ -115,7 +115,7 @@ def test_a_tiny_learning_rate_keeps_the_translations(tmp_path):
     )
 
 
-def test_an_own_model_continues_and_the_default_learning_rate_is_noted(tmp_path):
+def test_default_rate_is_noted(tmp_path):
     """A bundle with its own recipe and new data."""
     own, said = Recipe.read(OWN / "recipe.toml"), []
     data = ",".join(str(OWN.parent / f"{language}.txt") for language in ("en", "de"))
@@ -171,7 +171,7 @@ def test_a_language_model_continues(tmp_path):
     ]
 
 
-def test_a_classifier_continues_and_refuses_labels_that_it_does_not_know(tmp_path):
+def test_classifier_refuses_new_labels(tmp_path):
     sides = {side: sentences(side, 30) for side in ("source", "target")}
     tokenizer = SubwordTokenizer.train(sides["source"] + sides["target"], vocab_size=90)
     model = Classifier(
@@ -208,7 +208,7 @@ def test_a_classifier_continues_and_refuses_labels_that_it_does_not_know(tmp_pat
 
 
 @pytest.mark.long  # two trainings, and searches
-def test_a_cache_has_the_tokenizers_of_the_bundle(tmp_path):
+def test_cache_uses_bundle_tokenizers(tmp_path):
     start, cache = imported(tmp_path), tmp_path / "cache"
     recipe = Recipe(data=write_pairs(tmp_path), start=str(start), epochs=1, learning_rate=1e-12)
     train(recipe, tmp_path / "one", say=lambda line: None, cache=cache)

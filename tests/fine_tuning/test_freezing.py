@@ -29,17 +29,17 @@ WEIGHTS = {name: np.zeros(3, "float32") for name in NAMES}
         (["*/query", "encoder"], [2, 3, 4, 5]),
     ],
 )
-def test_names_beginnings_and_patterns(patterns, places):
+def test_freeze_takes_name_patterns(patterns, places):
     assert frozen_names(patterns, WEIGHTS) == [NAMES[place] for place in places]
 
 
-def test_an_output_bias_that_rules_tokens_out_is_always_frozen():
+def test_masking_output_bias_is_frozen():
     weights = {**WEIGHTS, "output/bias": np.array([0.0, -1e9, 0.5], "float32")}
     assert frozen_names([], weights) == ["output/bias"]
     assert frozen_names(["output"], weights) == ["output/kernel", "output/bias"]
 
 
-def test_every_unknown_name_is_answered_with_the_nearest():
+def test_unknown_weights_get_hints():
     with pytest.raises(ValueError) as error:
         frozen_names(["encodr", "encoder", "encoder/layer_3", "embedings", "§"], WEIGHTS)
     assert str(error.value) == (
@@ -50,7 +50,7 @@ def test_every_unknown_name_is_answered_with_the_nearest():
     )
 
 
-def test_something_must_be_left_to_train():
+def test_one_weight_must_train():
     with pytest.raises(
         ValueError,
         match=(

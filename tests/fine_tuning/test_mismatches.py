@@ -25,7 +25,7 @@ def refused(start, **given):
     return str(error.value)
 
 
-def test_values_that_are_not_given_are_those_of_the_bundle():
+def test_bundle_supplies_defaults():
     adopted = Start(OWN).adopt(Recipe(data=DATA, start=str(OWN), epochs=3))
     assert (
         adopted.architecture,
@@ -41,7 +41,7 @@ def test_values_that_are_not_given_are_those_of_the_bundle():
     )
 
 
-def test_the_recipe_of_the_bundle_fits_it_and_so_does_what_was_adopted(tmp_path):
+def test_recipe_of_the_bundle_fits(tmp_path):
     start, own = Start(OWN), Recipe.read(OWN / "recipe.toml").replace(start=str(OWN))
     adopted = start.adopt(own)
     assert adopted == own
@@ -51,7 +51,7 @@ def test_the_recipe_of_the_bundle_fits_it_and_so_does_what_was_adopted(tmp_path)
     assert start.adopt(again) == again
 
 
-def test_everything_that_does_not_fit_is_named_at_once():
+def test_all_mismatches_are_named():
     message = refused(
         Start(OWN),
         architecture="decoder",
@@ -73,7 +73,7 @@ def test_everything_that_does_not_fit_is_named_at_once():
     )
 
 
-def test_options_are_compared_by_what_they_mean(tmp_path):
+def test_options_compare_by_meaning(tmp_path):
     import_model(write_folder(tmp_path / "opus", separate=True)).save(tmp_path / "bundle")
     start = Start(tmp_path / "bundle")
     options = {"attention_bias": True, "ff_dim": 29, "key_dim": 2, "dropout": 0.3}
@@ -102,7 +102,7 @@ def test_options_are_compared_by_what_they_mean(tmp_path):
     assert adopted.vocab_size == sizes[0]
 
 
-def test_a_vocabulary_that_became_smaller_than_its_recipe_asked_for_fits_that_recipe(tmp_path):
+def test_reduced_vocabulary_fits(tmp_path):
     for name in OWN.iterdir():
         (tmp_path / name.name).symlink_to(name)
     (tmp_path / "recipe.toml").unlink()
@@ -127,7 +127,7 @@ def test_an_ensemble_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("kind", "byte_fallback"), [("unigram", True), ("bpe", False), ("char", False)]
 )
-def test_a_tokenizer_knows_how_it_was_made(kind, byte_fallback):
+def test_tokenizer_knows_its_options(kind, byte_fallback):
     texts = ["der Bär", "die Bären", "das Bärchen"]
     tokenizer = SubwordTokenizer.train(
         texts, vocab_size=300 if byte_fallback else 18, model_type=kind, byte_fallback=byte_fallback
@@ -135,7 +135,7 @@ def test_a_tokenizer_knows_how_it_was_made(kind, byte_fallback):
     assert (tokenizer.model_type, tokenizer.byte_fallback) == (kind, byte_fallback)
 
 
-def test_the_command_prints_a_recipe_that_fits(tmp_path):
+def test_printed_recipe_fits(tmp_path):
     done = CliRunner().invoke(
         app,
         [

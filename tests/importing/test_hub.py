@@ -42,7 +42,7 @@ def run(home, folder, *arguments):
     )
 
 
-def test_a_name_of_the_hub_is_imported_from_its_cache(home, tmp_path):
+def test_hub_name_imports_from_cache(home, tmp_path):
     done = run(home, tmp_path, "import", NAME, "--out", "bundle")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"MarianMT: {NAME}, licence: not stated")
@@ -60,7 +60,7 @@ def test_a_name_of_the_hub_is_imported_from_its_cache(home, tmp_path):
     ]
 
 
-def test_weights_in_several_files_are_found_in_the_cache(home):
+def test_cached_weights_may_be_split(home):
     name = "someone/large"
     model = home / "hub" / "models--someone--large"
     (model / "refs").mkdir(parents=True)
@@ -79,23 +79,22 @@ def test_weights_in_several_files_are_found_in_the_cache(home):
     assert done.stdout.strip() == str(folder)
 
 
-def test_a_name_that_is_nowhere_is_one_line(home, tmp_path):
+def test_unknown_name_is_one_line(home, tmp_path):
     done = run(home, tmp_path, "import", "someone/else", "--out", "bundle")
     assert done.returncode == 1
-    assert "someone/else is no folder, and the hub does not give a model of that name" in " ".join(
-        done.stderr.split()
-    )
+    message = "someone/else is not a folder, and the hub does not provide a model of that name"
+    assert message in " ".join(done.stderr.split())
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_comes_before_a_name_of_the_hub(tmp_path, monkeypatch):
+def test_folder_precedes_hub_name(tmp_path, monkeypatch):
     (tmp_path / "someone" / "else").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     assert str(resolve_model_path("someone/else")) == "someone/else"
     assert str(resolve_model_path("no-slash")) == "no-slash"
 
 
-def test_without_the_hubs_library_the_line_that_installs_it_is_shown(tmp_path, monkeypatch):
+def test_missing_hub_library_is_named(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(ImportError, match="huggingface_hub"):

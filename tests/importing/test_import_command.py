@@ -57,7 +57,7 @@ def imported(folder, tmp_path_factory):
     return done.output, out / "bundle"
 
 
-def test_the_command_prints_what_a_bundle_does_not_hold(imported):
+def test_import_prints_unsaved_values(imported):
     output, bundle = imported
     assert output.splitlines() == [
         "MarianMT: opus, licence: apache-2.0",
@@ -65,15 +65,15 @@ def test_the_command_prints_what_a_bundle_does_not_hold(imported):
             "search settings of the folder, which a bundle does not hold: --setting beam_size=4 "
             "--setting max_length=46"
         ),
-        "note: repetition_penalty 1.5 is not taken over",
+        "note: repetition_penalty 1.5 is not imported",
         "note: length_penalty 1.0 of the folder divides a log-probability by length ** 1.0; here, "
         "length_penalty alpha divides it by "
-        "((5 + length) / 6) ** alpha: choose it anew",
+        "((5 + length) / 6) ** alpha: choose a new value",
         f"bundle: {bundle}",
     ]
 
 
-def test_the_bundle_remembers_where_it_came_from(imported, tmp_path):
+def test_bundle_records_its_origin(imported, tmp_path):
     _, bundle = imported
     origin = inspect(bundle)["facts"]["origin"]
     assert {name: origin[name] for name in ("family", "name", "license")} == {
@@ -93,7 +93,7 @@ def test_the_bundle_remembers_where_it_came_from(imported, tmp_path):
 
 # Exports in three formats.
 @pytest.mark.long
-def test_every_file_of_an_export_translates_as_the_model(imported, tmp_path):
+def test_exports_equal_imported_model(imported, tmp_path):
     """The export itself compares ids and scores with the model's; here are texts that were no
     probes.
 
@@ -136,10 +136,10 @@ def test_every_missing_file_is_named(copied, tmp_path):
     assert refused(copied).endswith(f"{copied} without model.safetensors (or pytorch_model.bin).")
     (copied / "model.safetensors").write_bytes(b"")
     assert refused(copied).endswith(f"{copied} without source.spm, vocab.json.")
-    assert refused(tmp_path / "none").endswith(f"{tmp_path / 'none'}, which is no folder.")
+    assert refused(tmp_path / "none").endswith(f"{tmp_path / 'none'}, which is not a folder.")
 
 
-def test_every_array_that_does_not_fit_is_named(copied):
+def test_mismatched_arrays_are_named(copied):
     path = copied / "model.safetensors"
     arrays = safetensors.numpy.load_file(path)
     arrays["model.encoder.layers.0.fc1.weight"] = arrays[
@@ -191,7 +191,7 @@ def test_every_array_that_does_not_fit_is_named(copied):
     ],
     ids=str,
 )
-def test_values_that_are_not_supported_are_named(copied, changes, part):
+def test_unsupported_values_are_named(copied, changes, part):
     changed_config(copied, **changes)
     assert re.search(part, refused(copied))
 
@@ -225,14 +225,14 @@ def test_half_precision_is_read(copied, dtype, step):
         np.testing.assert_allclose(one, other, rtol=step, atol=1e-6)
 
 
-def test_weights_in_several_files_are_read(copied):
+def test_split_weights_are_read(copied):
     whole = import_model(copied).model.get_weights()
     split_weights(copied)
     for one, other in zip(whole, import_model(copied).model.get_weights(), strict=True):
         np.testing.assert_array_equal(one, other)
 
 
-def test_weights_in_several_files_that_are_not_all_there_are_one_line(copied, tmp_path):
+def test_missing_weight_file_is_named(copied, tmp_path):
     index = split_weights(copied)
     parts = json.loads(index.read_text())
     (copied / "model-00002-of-00002.safetensors").rename(tmp_path / "elsewhere.safetensors")
@@ -253,7 +253,7 @@ def test_weights_in_several_files_that_are_not_all_there_are_one_line(copied, tm
     assert "expected the arrays that it names in their files, got none for " in refused(copied)
 
 
-def test_nothing_is_written_where_something_is_wrong(copied, tmp_path):
+def test_failed_import_writes_nothing(copied, tmp_path):
     changed_config(copied, decoder_layers=4)
     done = CliRunner().invoke(main.app, ["import", str(copied), "--out", str(tmp_path / "bundle")])
     assert isinstance(

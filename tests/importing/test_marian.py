@@ -80,7 +80,7 @@ def padded(rows):
     return ids
 
 
-def test_logits_of_padded_batches_equal_the_reference(case):
+def test_logits_equal_the_reference(case):
     random = np.random.default_rng(3)
     sizes = [
         tokenizer.vocab_size
@@ -105,7 +105,7 @@ def test_logits_of_padded_batches_equal_the_reference(case):
     ),
     indirect=True,
 )
-def test_greedy_search_finds_the_tokens_of_the_reference(case):
+def test_greedy_equals_the_reference(case):
     texts = sentences("source", 3, seed=9)
     found = case.translator.translate(
         texts, beam_size=1, max_length=11, max_length_factor=1000, token_scores=True
@@ -123,7 +123,7 @@ def test_greedy_search_finds_the_tokens_of_the_reference(case):
         )
 
 
-def test_the_log_probability_of_a_target_is_the_families(case):
+def test_scores_equal_the_reference(case):
     """Padding has its part of the probabilities, and the start token none."""
     source, target = sentences("source", 1, seed=5)[0], sentences("target", 1, seed=5)[0]
     (scored,) = case.translator.score_tokens([source], [target])
@@ -137,7 +137,7 @@ def test_the_log_probability_of_a_target_is_the_families(case):
     )
 
 
-def test_tables_of_positions_in_a_file_must_be_the_families(tmp_path):
+def test_position_table_must_match(tmp_path):
     folder = write_folder(tmp_path / "folder")
     path = folder / "model.safetensors"
     arrays, table = safetensors.numpy.load_file(path), reference.positions(47, D).astype("float32")
@@ -158,6 +158,9 @@ def test_tables_of_positions_in_a_file_must_be_the_families(tmp_path):
     )
     with pytest.raises(
         ValueError,
-        match=r"one array under the names model.shared.weight, lm_head.weight in .*, got several",
+        match=(
+            r"one array under the names model.shared.weight, lm_head.weight in .*, got arrays that "
+            r"differ"
+        ),
     ):
         import_model(folder)

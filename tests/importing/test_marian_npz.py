@@ -174,7 +174,7 @@ def test_logits_equal_the_reference(case):
     assert (logits[:, [PAD_ID, START_ID]] < -9e8).all()
 
 
-def test_texts_have_the_ids_of_the_file(case):
+def test_texts_have_the_file_ids(case):
     for tokenizer, path, rows in zip(
         (case.translator.source_tokenizer, case.translator.target_tokenizer),
         case.vocab,
@@ -200,7 +200,7 @@ def test_texts_have_the_ids_of_the_file(case):
     ),
     indirect=True,
 )
-def test_greedy_search_finds_the_tokens_of_the_reference(case):
+def test_greedy_equals_the_reference(case):
     texts = sentences("source", 2, seed=9)
     found = case.translator.translate(
         texts, beam_size=1, max_length=9, max_length_factor=1000, token_scores=True
@@ -218,7 +218,7 @@ def test_greedy_search_finds_the_tokens_of_the_reference(case):
 
 
 @pytest.mark.long  # 200 texts with two searches of each engine
-def test_ctranslate2_finds_the_same_translations(tmp_path):
+def test_ctranslate2_translates_alike(tmp_path):
     """CTranslate2 reads Marian's files too. It takes other sinusoids, so it is given Marian's as a
     table.
     """
@@ -296,7 +296,7 @@ def test_ctranslate2_finds_the_same_translations(tmp_path):
     ],
     ids=str,
 )
-def test_values_that_are_not_supported_are_named(tmp_path, changes, part):
+def test_unsupported_values_are_named(tmp_path, changes, part):
     write_file(tmp_path, **changes)
     with pytest.raises(ValueError, match=part) as error:
         import_model(tmp_path / "model.npz", vocab=[tmp_path / "source.spm"])
@@ -305,7 +305,7 @@ def test_values_that_are_not_supported_are_named(tmp_path, changes, part):
     assert str(tmp_path / "model.npz") not in opened
 
 
-def test_files_that_are_missing_or_broken_are_named(tmp_path):
+def test_unreadable_files_are_named(tmp_path):
     path = write_file(tmp_path)
     for vocab, part in (
         ([], "got 0 files"),
@@ -320,7 +320,7 @@ def test_files_that_are_missing_or_broken_are_named(tmp_path):
         np.save(file, np.zeros(3))
     with pytest.raises(
         ValueError,
-        match=r"model.npz does not load: expected an archive of arrays, got something else",
+        match=r"model.npz does not load: File is not a zip file",
     ):
         import_model(path, vocab=[tmp_path / "source.spm"])
     np.savez(path, Wemb=np.zeros((3, 3), "float32"))
@@ -328,7 +328,7 @@ def test_files_that_are_missing_or_broken_are_named(tmp_path):
         import_model(path, vocab=[tmp_path / "source.spm"])
 
 
-def test_the_command_makes_a_bundle(tmp_path):
+def test_import_writes_a_bundle(tmp_path):
     path = write_file(tmp_path)
     arguments = [
         "import",

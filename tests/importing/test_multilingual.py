@@ -99,7 +99,7 @@ def case(request, tmp_path_factory):
     return Case(write(tmp_path_factory.mktemp("multilingual") / "folder", **options), languages)
 
 
-def test_logits_of_padded_batches_equal_the_reference(case):
+def test_logits_equal_the_reference(case):
     random = np.random.default_rng(3)
     size = case.translator.source_tokenizer.vocab_size
     sources = [[*random.integers(UNKNOWN_ID, size, length), END_ID] for length in (7, 1, 12)]
@@ -120,7 +120,7 @@ def test_logits_of_padded_batches_equal_the_reference(case):
     with_long({name: name for name in CASES}, {"NLLB", "NLLB, to the same language"}),
     indirect=True,
 )
-def test_greedy_search_finds_the_tokens_of_the_reference(case):
+def test_greedy_equals_the_reference(case):
     texts = sentences("source", 3, seed=9)
     found = case.translator.translate(
         texts, beam_size=1, max_length=9, max_length_factor=1000, token_scores=True
@@ -136,7 +136,7 @@ def test_greedy_search_finds_the_tokens_of_the_reference(case):
         )
 
 
-def test_the_log_probability_of_a_target_is_the_families(case):
+def test_scores_equal_the_reference(case):
     """Padding, the start token and the languages have no part of the probabilities. Attention goes
     to the source's own tokens.
     """
@@ -153,7 +153,7 @@ def test_the_log_probability_of_a_target_is_the_families(case):
     assert (scored.attention.sum(axis=-1) < 1).all()
 
 
-def test_sources_are_as_long_as_the_positions_allow(case):
+def test_sources_fill_the_positions(case):
     longest = case.translator.model.config.max_length
     assert longest == case.config["max_position_embeddings"] - 1
     ids = np.full((1, longest), UNKNOWN_ID + 1, "int32")
@@ -163,7 +163,7 @@ def test_sources_are_as_long_as_the_positions_allow(case):
     np.testing.assert_allclose(logits[:, ~case.never], expected[:, ~case.never], atol=1e-4)
 
 
-def test_tokens_that_are_no_text_never_come_from_one(case):
+def test_text_yields_no_special_tokens(case):
     texts = [
         "</s>",
         "<s>",
@@ -202,7 +202,7 @@ def refused(folder, **languages):
     return str(error.value)
 
 
-def test_a_missing_or_unknown_language_names_those_there_are(nllb, tmp_path):
+def test_bad_language_lists_languages(nllb, tmp_path):
     assert refused(nllb, source_language="deu") == (
         "source_language: expected one of the 3 languages of this folder of NLLB (deu_Latn, "
         "eng_Latn, zho_Hans), got 'deu'; "
@@ -225,7 +225,7 @@ def test_a_missing_or_unknown_language_names_those_there_are(nllb, tmp_path):
     ) in refused(marian, target_language="de")
 
 
-def test_folders_that_do_not_fit_are_one_line(nllb, tmp_path):
+def test_bad_folders_are_one_line(nllb, tmp_path):
     languages = {"source_language": "deu_Latn", "target_language": "eng_Latn"}
     path, config = nllb / "model.safetensors", json.loads((nllb / "config.json").read_text())
     arrays = safetensors.numpy.load_file(path)
@@ -273,7 +273,7 @@ def test_folders_that_do_not_fit_are_one_line(nllb, tmp_path):
     assert refused(nllb).endswith(f"{nllb} without tokenizer.json.")
 
 
-def test_only_the_tokenizer_of_mbart_50_is_read(tmp_path):
+def test_only_mbart_50_is_supported(tmp_path):
     folder = write_mbart(tmp_path / "mbart")
     languages = {"source_language": "ar_AR", "target_language": "sl_SI"}
     assert import_model(folder, **languages).model.config.source_prefix == (
@@ -289,7 +289,7 @@ def test_only_the_tokenizer_of_mbart_50_is_read(tmp_path):
 
 # Imports by the command, and exports in several formats.
 @pytest.mark.long
-def test_the_command_imports_and_files_of_an_export_translate_as_the_model(tmp_path):
+def test_import_and_export_agree(tmp_path):
     folder = write_m2m100(tmp_path / "m2m100", encoder_layers=1, decoder_layers=1)
     options = ["--source-language", "de", "--target-language", "en"]
     done = CliRunner().invoke(

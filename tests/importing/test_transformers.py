@@ -157,7 +157,7 @@ def until_end(row, end):
     return row[: row.index(end) + 1] if end in row else row
 
 
-def test_logits_of_padded_batches(pair):
+def test_logits_equal_transformers(pair):
     random = np.random.default_rng(3)
     sizes = [
         tokenizer.vocab_size
@@ -183,14 +183,14 @@ def test_logits_of_padded_batches(pair):
     assert difference < 1e-4
 
 
-def test_greedy_search(pair):
+def test_greedy_equals_transformers(pair):
     texts = sentences("source", 80, seed=9)
     theirs = [rows[0] for rows, _ in pair.generated(texts, num_beams=1, do_sample=False)]
     ours = [rows[0] for rows, _ in pair.ours(texts, beam_size=1)]
     assert ours == theirs
 
 
-def test_beam_search_without_length_penalty(pair):
+def test_beam_equals_transformers(pair):
     """Both end when as many hypotheses are finished as there are beams."""
     texts = sentences("source", 80, seed=11)
     settings = {
@@ -210,7 +210,7 @@ def test_beam_search_without_length_penalty(pair):
     assert same >= 0.98 * len(texts)
 
 
-def test_ids_of_texts(pair):
+def test_ids_equal_transformers(pair):
     """What differs, for a reason: special tokens in a text, tags, and runs of characters that are a
     piece of the other side only.
     """
@@ -245,7 +245,7 @@ def test_ids_of_texts(pair):
     assert different == tagged
 
 
-def test_tags(pair):
+def test_tags_equal_transformers(pair):
     texts = sentences("source", 100, seed=4)
     for tag in TAGS if ">>fra<<" in pair.tokenizer.get_vocab() else ():
         tagged = [f"{tag} {text}" for text in texts]
@@ -256,7 +256,7 @@ def test_tags(pair):
         assert ours == pair.tokenizer(tagged)["input_ids"]
 
 
-def test_a_pickle_of_tensors_is_read_and_one_of_code_is_not(tmp_path):
+def test_pickle_must_hold_tensors(tmp_path):
     folder = write_folder(tmp_path / "folder")
     whole = import_model(folder).model.get_weights()
     # Every name of the shared table, and the positions.
@@ -270,7 +270,7 @@ def test_a_pickle_of_tensors_is_read_and_one_of_code_is_not(tmp_path):
         import_model(folder)
 
 
-def test_a_folder_that_the_class_saves_is_read(tmp_path):
+def test_saved_folder_is_read(tmp_path):
     folder = write_folder(tmp_path / "folder")
     whole = import_model(folder).model.get_weights()
     transformers.MarianMTModel.from_pretrained(folder).save_pretrained(folder)

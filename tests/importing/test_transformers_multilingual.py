@@ -184,7 +184,7 @@ def until_end(row, end=2):
     return row[: row.index(end) + 1] if end in row else row
 
 
-def test_logits_of_padded_batches(pair):
+def test_logits_equal_transformers(pair):
     random = np.random.default_rng(3)
     size, lengths = pair.translator.source_tokenizer.vocab_size, random.integers(1, 20, 40)
     sources = padded([[*random.integers(UNKNOWN_ID, size, length), END_ID] for length in lengths])
@@ -203,13 +203,13 @@ def test_logits_of_padded_batches(pair):
     assert difference < 1e-4
 
 
-def test_greedy_search(pair):
+def test_greedy_equals_transformers(pair):
     texts = sentences("source", 80, seed=9)
     theirs = [rows[0] for rows, _ in pair.generated(texts, num_beams=1, do_sample=False)]
     assert [rows[0] for rows, _ in pair.ours(texts, beam_size=1)] == theirs
 
 
-def test_beam_search_without_length_penalty(pair):
+def test_beam_equals_transformers(pair):
     """Both end when as many hypotheses are finished as there are beams."""
     texts = sentences("source", 80, seed=11)
     settings = {
@@ -236,7 +236,7 @@ def written_otherwise(text):
     return text != " ".join(text.split()) or "▁" in text or any(map(unicodedata.combining, text))
 
 
-def test_ids_of_texts(pair):
+def test_ids_equal_transformers(pair):
     """All are those of SentencePiece, which the models were trained with. Left out are special
     tokens, which are text here.
     """
@@ -264,7 +264,7 @@ def test_ids_of_texts(pair):
         assert sum(map(written_otherwise, texts)) < 0.6 * len(texts)
 
 
-def test_a_folder_that_the_classes_save_is_read(pair, tmp_path):
+def test_saved_folder_is_read(pair, tmp_path):
     """The classes of NLLB and mBART-50 save no SentencePiece model, so that of the first folder has
     to be added.
     """

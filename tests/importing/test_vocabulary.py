@@ -59,7 +59,7 @@ def imported(model, pieces, tags=()):
     ],
     ids=str,
 )
-def test_texts_have_the_familys_ids(options):
+def test_ids_equal_the_original(options):
     source = trained("source", **options)
     tags = () if "model_type" in options else TAGS
     pieces = vocabulary([source, trained("target")], DROPPED, tags)
@@ -78,7 +78,7 @@ def test_texts_have_the_familys_ids(options):
     assert {1} < found and not found & {0, len(pieces) - 1}
 
 
-def test_tags_are_tokens_at_the_start():
+def test_leading_tags_are_tokens():
     source = trained("source")
     pieces = vocabulary([source, trained("target")], tags=TAGS)
     tokenizer, made = imported(source, pieces, TAGS)
@@ -92,7 +92,7 @@ def test_tags_are_tokens_at_the_start():
     assert UNKNOWN_ID in tokenizer.encode([">>xyz<< ka"])[0]
 
 
-def test_a_normalizer_that_lowers_case_keeps_tags():
+def test_lowercasing_keeps_tags():
     source = trained("source", normalization_rule_name="nmt_nfkc_cf")
     pieces = vocabulary([source], tags=TAGS)
     tokenizer, made = imported(source, pieces, TAGS)
@@ -101,7 +101,7 @@ def test_a_normalizer_that_lowers_case_keeps_tags():
     ]
 
 
-def test_special_tokens_and_order():
+def test_special_tokens_come_first():
     pieces = {"</s>": 0, "<unk>": 1, "b": 2, "<s>": 3, "a": 4, "<pad>": 5}
     made = remap_vocabulary(pieces, 7, SpecialRows(pad=5, start=5, end=0, unknown=1), ["z", "y"])
     assert made.pieces == ("<pad>", "<s_>", "</s>", "<unk>", "b", "<s>", "a", "<row 6>", "y", "z")
@@ -110,7 +110,7 @@ def test_special_tokens_and_order():
     assert bias.tolist() == [5, -1e9, 0, 1, 2, 3, 4, 6, -1e9, -1e9] and bias.dtype == np.float32
 
 
-def test_a_start_token_that_is_a_token_of_its_own_keeps_its_place():
+def test_start_token_keeps_its_row():
     made = remap_vocabulary(
         {"</s>": 0, "<unk>": 1, "go": 2, "<pad>": 3},
         4,
@@ -136,37 +136,36 @@ def test_a_start_token_that_is_a_token_of_its_own_keeps_its_place():
     ],
     ids=str,
 )
-def test_rows_must_be_in_the_tables(pieces, got):
+def test_rows_must_fit_the_table(pieces, got):
     with pytest.raises(
         ValueError, match=f"expected a row of its own below 4 for each piece, got {got}"
     ):
         remap_vocabulary(pieces, 4, SpecialRows(3, 3, 0, 1))
 
 
-def test_a_model_that_sentencepiece_refuses_is_named():
+def test_rejected_model_is_named():
     proto = parse_sentencepiece(trained("source"), "source.spm")
     proto.pieces[9].piece = ""
     with pytest.raises(
         ValueError,
         match=(
-            "a SentencePiece model in source.spm, got one that SentencePiece refuses .*piece "
-            "must not be empty"
+            "a SentencePiece model in source.spm, got a file that SentencePiece does not load "
+            ".*piece must not be empty"
         ),
     ):
         parse_sentencepiece(proto.SerializeToString(), "source.spm")
 
 
 @pytest.mark.parametrize(
-    ("model", "got"),
-    [(b"", "something else"), (b"\x00words", "something else"), (None, "one of another type")],
+    ("model", "problem"),
+    [
+        (b"", "of type unigram, bpe or char in source.spm, got a model without pieces"),
+        (b"\x00words", "in source.spm, got a file that SentencePiece does not load"),
+        (None, "of type unigram, bpe or char in source.spm, got type word"),
+    ],
 )
-def test_models_of_words_are_refused(model, got):
-    with pytest.raises(
-        ValueError,
-        match=(
-            f"expected a SentencePiece model of type unigram, bpe or char in source.spm, got {got}"
-        ),
-    ):
+def test_word_models_are_refused(model, problem):
+    with pytest.raises(ValueError, match=f"expected a SentencePiece model {problem}"):
         parse_sentencepiece(
             trained("source", model_type="word", hard_vocab_limit=False)
             if model is None
@@ -175,16 +174,16 @@ def test_models_of_words_are_refused(model, got):
         )
 
 
-def test_language_tokens_need_a_unigram_model():
+def test_language_tokens_need_unigram():
     source = trained("source", model_type="bpe")
     with pytest.raises(
         ValueError,
-        match="type unigram for a vocabulary with language tokens, got another, and >>fra<<",
+        match="type unigram for a vocabulary with language tokens, such as >>fra<<, got type bpe",
     ):
         imported(source, vocabulary([source], tags=TAGS), TAGS)
 
 
-def test_translations_are_decoded_as_the_family_decodes_them(tmp_path):
+def test_decoding_equals_the_original(tmp_path):
     """Pieces of the source are text in a translation, too; the family's decoder has them as they
     are.
     """

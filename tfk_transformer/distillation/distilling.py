@@ -63,9 +63,9 @@ def distill(
             "labels, got 'encoder'."
         )
     data = datasets.load(recipe.data)
-    pairs = TeacherPairs(
-        teachers, data, distilled_folder_of(out), TeacherSearch(beam_size, batch_size), resume
-    )
+    folder = out.with_name(out.name + ".distilled")
+    search = TeacherSearch(beam_size, batch_size)
+    pairs = TeacherPairs(teachers, data, folder, search, resume)
     validation = recipe.validation_data or (recipe.data if "validation" in data.splits else None)
     recipe = recipe.replace(data=pairs.spec, validation_data=validation)
     check_work_folder(recipe, out, resume_training)  # before the translations, not after them
@@ -73,8 +73,3 @@ def distill(
     student = train(recipe, out, resume_training, say=say, bar=bar)
     assert isinstance(student, Translator)
     return student
-
-
-def distilled_folder_of(out: Path) -> Path:
-    """Return the path of the folder of the training pairs, given the student's bundle `out`."""
-    return out.with_name(out.name + ".distilled")

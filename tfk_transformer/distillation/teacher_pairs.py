@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from sacrebleu.metrics import BLEU
 
-from tfk_transformer.atomic_write import atomic_write
+from tfk_transformer.atomic_write import replace_text
 from tfk_transformer.datasets import Pair, Report, Source
 from tfk_transformer.evaluation import SupportsTranslate
 from tfk_transformer.inference.text_errors import TextError
@@ -70,8 +70,8 @@ class TeacherPairs:
         self._files = [folder / f"{language}.train.txt" for language in languages]
         if folder.exists() and not resume:
             raise ValueError(
-                f"out: expected no {folder}, which an earlier distillation left. Resume it, remove "
-                f"the folder, or train on its pairs with the data {self.spec}."
+                f"out: expected a new folder, got {folder} of an earlier distillation. Resume it, "
+                f"remove the folder, or train on its pairs with the data {self.spec}."
             )
 
     def write(self, say: Callable[[str], None] = print) -> None:
@@ -87,15 +87,12 @@ class TeacherPairs:
             return
         starts = range(0, len(pairs), PAIRS_PER_PART)
         parts = [self.folder / PART.format(number) for number in range(len(starts))]
-        done = 0
         for start, part in zip(starts, parts, strict=True):
             batch = pairs[start : start + PAIRS_PER_PART]
-            done += len(batch)
             if not part.is_file():
-                with atomic_write(part) as new:
-                    text = json.dumps(self._best_hypotheses(batch), ensure_ascii=False)
-                    new.write_text(text, encoding="utf-8")
-                say(f"teachers: {done:,} pairs are translated")
+                hypotheses = self._best_hypotheses(batch)
+                replace_text(part, json.dumps(hypotheses, ensure_ascii=False))
+                say(f"teachers: {start + len(batch):,} pairs are translated")
         for line in report.lines():
             say(f"train: {line}")
         self._join(pairs, parts, say)
@@ -117,15 +114,12 @@ class TeacherPairs:
         file = self.folder / ABOUT_FILE
         if not file.is_file():
             self.folder.mkdir(parents=True, exist_ok=True)
-            with atomic_write(file) as new:
-                new.write_text(
-                    json.dumps(about, ensure_ascii=False, indent=2) + "\n", encoding="utf-8"
-                )
+            replace_text(file, json.dumps(about, ensure_ascii=False, indent=2) + "\n")
         elif (earlier := json.loads(file.read_text(encoding="utf-8"))) != about:
             changed = ", ".join(name for name in about if earlier.get(name) != about[name])
             raise ValueError(
                 f"resume: expected the distillation that {self.folder} was started with, got "
-                f"another ({changed} differ)."
+                f"one whose {changed} differ."
             )
 
     def _hypotheses(self, pairs: Sequence[Pair]) -> list[list[str]]:
@@ -170,21 +164,20 @@ class TeacherPairs:
         The paper calls this "interpolation" (section 3.3). The result is None for a pair without
         hypotheses.
         """
-
-        def best(pair: Pair, texts: list[str]) -> str | None:
-            return max(
+        return [
+            max(
                 texts,
                 key=lambda text: self._bleu.sentence_score(text, [pair.target]).score,
                 default=None,
             )
-
-        return list(map(best, pairs, self._hypotheses(pairs)))
+            for pair, texts in zip(pairs, self._hypotheses(pairs), strict=True)
+        ]
 
     def _join(
         self, original: Sequence[Pair], parts: Sequence[Path], say: Callable[[str], None]
     ) -> None:
         """Replace the parts by the two files."""
-        results = [json.loads(part.read_text(encoding="utf-8")) for part in parts]
+        results = (json.loads(part.read_text(encoding="utf-8")) for part in parts)
         targets: list[str | None] = list(itertools.chain.from_iterable(results))
         distilled = [
             (pair.source, target)
@@ -197,9 +190,8 @@ class TeacherPairs:
             "data"
         )
         for side, file in enumerate(self._files):
-            with atomic_write(file) as new:
-                # Texts of TensorFlow Datasets may have several lines.
-                texts = [pair[side].replace("\n", " ") for pair in [*original, *distilled]]
-                new.write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
+            # Texts of TensorFlow Datasets may have several lines.
+            texts = [pair[side].replace("\n", " ") for pair in [*original, *distilled]]
+            replace_text(file, "".join(f"{text}\n" for text in texts))
         for part in parts:
             part.unlink()

@@ -48,13 +48,6 @@ def frozen_names(patterns: Sequence[str], weights: Mapping[str, np.ndarray]) -> 
     return frozen
 
 
-def freeze(model: ConfiguredModel, names: Iterable[str]) -> None:
-    """Exclude weights of a model from training; call it before `compile`."""
-    weights = model.named_weights
-    for name in names:
-        weights[name].trainable = False
-
-
 def frozen_line(model: ConfiguredModel, patterns: Sequence[str]) -> str | None:
     """Return a line about the frozen weights of a model; None if there are none.
 
@@ -86,7 +79,6 @@ def _matching(pattern: str, names: Iterable[str]) -> set[str]:
 
 def _with_nearest(unknown: Iterable[str], names: Iterable[str]) -> str:
     """Return unknown words, each with the most similar name or beginning of a name."""
-    candidates = set(GROUPS)
-    for name in names:
-        candidates.update(itertools.accumulate(name.split("/"), "{}/{}".format))
-    return "; ".join(f"'{shorten(word)}'.{nearest(word, sorted(candidates))}" for word in unknown)
+    beginnings = (itertools.accumulate(name.split("/"), "{}/{}".format) for name in names)
+    candidates = sorted({*GROUPS, *itertools.chain.from_iterable(beginnings)})
+    return "; ".join(f"'{shorten(word)}'.{nearest(word, candidates)}" for word in unknown)

@@ -37,7 +37,15 @@ def mismatches(
             may be smaller than its `vocab_size`.
     """
     explicit = recipe.model_fields_set
-    for name, accepted in _accepted_values(config, tokenizers).items():
+    subwords = [tokenizer for tokenizer in tokenizers if isinstance(tokenizer, SubwordTokenizer)]
+    accepted_values: dict[str, list[Any]] = {  # two sides can have two values
+        "architecture": [config.architecture],
+        "tokenizer": sorted({tokenizer.model_type for tokenizer in subwords}),
+        "vocab_size": sorted({tokenizer.vocab_size for tokenizer in subwords}),
+        "separate_vocabularies": [are_separate(config, tokenizers)],
+        "byte_fallback": sorted({tokenizer.byte_fallback for tokenizer in subwords}),
+    }
+    for name, accepted in accepted_values.items():
         value = getattr(recipe, name)
         if name in explicit and value not in accepted and value != earlier.get(name):
             yield f"{name} {value!r} for {' and '.join(map(repr, accepted))}"
@@ -53,18 +61,6 @@ def are_separate(config: SingleConfig, tokenizers: Tokenizers) -> bool:
     """Return whether source and target have different tokenizers."""
     source, target = tokenizers
     return config.architecture == "encoder_decoder" and target is not source
-
-
-def _accepted_values(config: SingleConfig, tokenizers: Tokenizers) -> dict[str, list[Any]]:
-    """Return the values of the fields that the bundle decides; two sides can have two values."""
-    subwords = [tokenizer for tokenizer in tokenizers if isinstance(tokenizer, SubwordTokenizer)]
-    return {
-        "architecture": [config.architecture],
-        "tokenizer": sorted({tokenizer.model_type for tokenizer in subwords}),
-        "vocab_size": sorted({tokenizer.vocab_size for tokenizer in subwords}),
-        "separate_vocabularies": [are_separate(config, tokenizers)],
-        "byte_fallback": sorted({tokenizer.byte_fallback for tokenizer in subwords}),
-    }
 
 
 def _option_mismatches(

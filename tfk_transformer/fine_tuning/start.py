@@ -13,7 +13,7 @@ import numpy as np
 from tfk_transformer.atomic_write import atomic_write
 from tfk_transformer.config.model_options import EnsembleConfig
 from tfk_transformer.data.labels import Labels
-from tfk_transformer.fine_tuning.freezing import freeze, frozen_names
+from tfk_transformer.fine_tuning.freezing import frozen_names
 from tfk_transformer.fine_tuning.mismatches import DROPOUT, are_separate, mismatches
 from tfk_transformer.models.base import ConfiguredModel
 from tfk_transformer.models.registry import make_model
@@ -131,9 +131,11 @@ class Start:
         if recipe.dropout is not None:
             rates["dropout"] = recipe.dropout
         model = make_model(self.config.replace(**rates), dtype=dtype)
+        frozen = self.frozen_weights(recipe)
         for name, weight in model.named_weights.items():
             weight.assign(self.weights[name])
-        freeze(model, self.frozen_weights(recipe))
+            if name in frozen:
+                weight.trainable = False
         del self.weights  # to save memory
         return model
 
@@ -182,6 +184,6 @@ def load_start(recipe: "Recipe", work: Path, resume: bool) -> Start | None:
             files = ", ".join([*changed, *missing])
             raise ValueError(
                 f"resume: expected in {folder} the bundle that {work} was started from, got "
-                f"another {files}; name that one, or start anew in another folder."
+                f"another {files}; pass the original bundle, or start again in another folder."
             )
     return Start(copy)

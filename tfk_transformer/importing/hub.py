@@ -4,6 +4,8 @@ import re
 from os import PathLike
 from pathlib import Path
 
+from tfk_transformer.importing.hugging_face.model_folder import first_line
+
 NAME = re.compile(r"[\w.-]+/[\w.-]+")  # OWNER/MODEL
 FILES = ("*.json", "*.spm", "*.model", "README.md")  # files of a model other than its weights
 # In order of preference: only the first pattern with files is used.
@@ -43,8 +45,8 @@ def resolve_model_path(model: str | PathLike[str]) -> Path:
             if any(folder.glob(weights)):
                 break
     except (OSError, ValueError, HfHubHTTPError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0][:300]
         raise ValueError(
-            f"model: {model} is no folder, and the hub does not give a model of that name: {reason}"
+            f"model: {model} is not a folder, and the hub does not provide a model of that name: "
+            f"{first_line(error)}"
         ) from None
     return folder

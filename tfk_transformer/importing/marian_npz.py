@@ -7,30 +7,30 @@ src/graph.
 import contextlib
 import math
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from pydantic import ConfigDict, Field, model_validator
 
 from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.config.record import Record
-from tfk_transformer.importing.hugging_face.bart_layers import Array
-from tfk_transformer.importing.hugging_face.model_folder import Shapes
+from tfk_transformer.importing.hugging_face.bart_layers import Array, layers_of, read_arrays
+from tfk_transformer.importing.hugging_face.model_folder import Arrays, first_line
 from tfk_transformer.importing.imported import Imported
 from tfk_transformer.importing.vocabulary import (
     Piece,
+    SideTokenizer,
     SpecialRows,
     Vocabulary,
     parse_sentencepiece,
     remap_vocabulary,
     sentencepiece_model,
 )
-from tfk_transformer.models.base import array_problems
-from tfk_transformer.pipelines.weights import check_sizes
 
 NPZ = ".npz"
+NPY = ".npy"  # of each array in an archive
 OPTIONS = "special:model.yml"
 MAX_OPTIONS_BYTES = 1_000_000  # Marian writes about 2,000
 MARIAN_TABLE = "Wemb"
@@ -39,14 +39,34 @@ MARIAN_OUTPUT = "decoder_ff_logit_out"
 MAX_LENGTH = 512
 MARIAN_EPSILON = 1e-6
 MARIAN_ACTIVATIONS: dict[str, Any] = {"relu": "relu", "swish": "silu"}
-# The attention sublayers of a layer, by Marian's name: this project's names of the attention and of
-# the residual connection.
-MARIAN_PARTS = {
-    "encoder": {"self": ("attention", "attention_residual")},
-    "decoder": {
-        "self": ("self_attention", "self_residual"),
-        "context": ("cross_attention", "cross_residual"),
-    },
+# The arrays of a layer by their names in Hugging Face's layout of MarianMT.
+MARIAN_NAMES = {
+    "self_attn.q_proj.weight": "self_Wq",
+    "self_attn.q_proj.bias": "self_bq",
+    "self_attn.k_proj.weight": "self_Wk",
+    "self_attn.k_proj.bias": "self_bk",
+    "self_attn.v_proj.weight": "self_Wv",
+    "self_attn.v_proj.bias": "self_bv",
+    "self_attn.out_proj.weight": "self_Wo",
+    "self_attn.out_proj.bias": "self_bo",
+    "self_attn_layer_norm.weight": "self_Wo_ln_scale",
+    "self_attn_layer_norm.bias": "self_Wo_ln_bias",
+    "encoder_attn.q_proj.weight": "context_Wq",
+    "encoder_attn.q_proj.bias": "context_bq",
+    "encoder_attn.k_proj.weight": "context_Wk",
+    "encoder_attn.k_proj.bias": "context_bk",
+    "encoder_attn.v_proj.weight": "context_Wv",
+    "encoder_attn.v_proj.bias": "context_bv",
+    "encoder_attn.out_proj.weight": "context_Wo",
+    "encoder_attn.out_proj.bias": "context_bo",
+    "encoder_attn_layer_norm.weight": "context_Wo_ln_scale",
+    "encoder_attn_layer_norm.bias": "context_Wo_ln_bias",
+    "fc1.weight": "ffn_W1",
+    "fc1.bias": "ffn_b1",
+    "fc2.weight": "ffn_W2",
+    "fc2.bias": "ffn_b2",
+    "final_layer_norm.weight": "ffn_ffn_ln_scale",
+    "final_layer_norm.bias": "ffn_ffn_ln_bias",
 }
 
 
@@ -100,7 +120,7 @@ class MarianOptions(Record):
             )
         if self.shared_input_table and len(set(self.dim_vocabs)) > 1:
             raise ValueError(
-                f"dim-vocabs: expected one size for tables that are one, got {self.dim_vocabs}"
+                f"dim-vocabs: expected one size for a shared table, got {self.dim_vocabs}"
             )
         return self
 
@@ -154,103 +174,79 @@ def read_marian_file(path: Path, models: Sequence[Path]) -> Imported:
     ):
         got = f"no {', '.join(missing)}" if len(models) in (1, 2) else f"{len(models)} files"
         raise ValueError(
-            "vocab: expected the SentencePiece model of both sides, or those of source and "
-            f"target, beside {path}, got {got}."
+            "vocab: expected one SentencePiece model for both sides, or one for the source and "
+            f"one for the target, in addition to {path}, got {got}."
         )
-    with contextlib.closing(NpzFile(path)) as file:
-        return _read(file, models)
+    with _open_npz(path) as file:
+        options = MarianOptions(**_read_options(file))
+        source_rows, target_rows = options.dim_vocabs
+        source = _read_side(models[0], source_rows)
+        target = _read_side(models[-1], target_rows)
+        if options.tie_embeddings == "all" and source.model != target.model:
+            raise ValueError(
+                "vocab: expected one SentencePiece model, since source and target share the "
+                f"tables of {path}, got two that differ."
+            )
+        config = options.to_transformer_config(source.vocabulary, target.vocabulary)
+        arrays = _read_arrays(file, options, config, source.vocabulary, target.vocabulary)
+    return Imported(config, arrays, source.model, target.model, "Marian", search={}, notes=())
 
 
-def _read(file: "NpzFile", models: Sequence[Path]) -> Imported:
-    """Return the model in an open file."""
-    options = MarianOptions(**file.options())
-    source_rows, target_rows = options.dim_vocabs
-    source = _read_side(models[0], source_rows)
-    target = _read_side(models[-1], target_rows)
-    if options.tie_embeddings == "all" and source != target:
-        raise ValueError(
-            f"vocab: expected one SentencePiece model, since the tables of {file.path} are one, "
-            "got two that differ."
-        )
-    source_vocabulary = _vocabulary(source, source_rows)
-    target_vocabulary = _vocabulary(target, target_rows)
-    config = options.to_transformer_config(source_vocabulary, target_vocabulary)
-    return Imported(
-        config=config,
-        source_model=sentencepiece_model(source.proto, source_vocabulary),
-        target_model=sentencepiece_model(target.proto, target_vocabulary),
-        arrays=_read_arrays(file, options, config, source_vocabulary, target_vocabulary),
-        family="Marian",
-        search={},
-        notes=(),
-    )
+@contextlib.contextmanager
+def _open_npz(path: Path) -> Iterator[Arrays]:
+    """Open a NumPy archive. Shapes are read on opening, and arrays one by one.
 
-
-class NpzFile:
-    """A NumPy archive. Shapes are read on opening, and arrays one by one. Nothing is unpickled.
+    Nothing is unpickled.
 
     Raises:
         ValueError: if the file is broken.
     """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    with contextlib.ExitStack() as stack:
         try:
-            # NumPy would read a whole .npy file, of any size that its header declares.
-            if not zipfile.is_zipfile(path):
-                raise ValueError("expected an archive of arrays, got something else")
-            with zipfile.ZipFile(path) as archive:
-                self.shapes: Shapes = dict(_headers(archive))
-            self._arrays = np.load(path, allow_pickle=False)
+            archive = stack.enter_context(zipfile.ZipFile(path))
+            shapes = dict(_headers(archive))
         except (zipfile.BadZipFile, ValueError, OSError) as error:
-            raise self._load_error(error) from None
+            raise _load_error(path, error) from None
 
-    def close(self) -> None:
-        """Close the file."""
-        self._arrays.close()
+        def read(name: str) -> np.ndarray:
+            try:
+                with archive.open(f"{name}{NPY}") as file:
+                    return np.lib.format.read_array(file, allow_pickle=False).astype("float32")
+            except (zipfile.BadZipFile, ValueError, KeyError, OSError, EOFError) as error:
+                raise _load_error(path, error) from None
 
-    def read(self, name: str) -> np.ndarray:
-        """Return an array as float32."""
-        return self._load(name).astype("float32")
+        yield Arrays(path, shapes, read)
 
-    def options(self) -> dict[str, Any]:
-        """Return the options of the model.
 
-        Raises:
-            ValueError: if the file has none.
-            ImportError: if PyYAML is not installed.
-        """
-        import yaml
+def _read_options(file: Arrays) -> dict[str, Any]:
+    """Return the options of the model in a file.
 
-        if math.prod(self.shapes.get(OPTIONS, (0,))) not in range(1, MAX_OPTIONS_BYTES):
-            raise ValueError(
-                f"Marian: expected a file that Marian wrote, got {self.path} without '{OPTIONS}' "
-                "or with one of another form."
-            )
-        try:
-            text = self._load(OPTIONS).astype("uint8").tobytes().rstrip(b"\0")
-            options = yaml.safe_load(text)
-        except (yaml.YAMLError, ValueError, RecursionError) as error:
-            raise self._load_error(error) from None
-        if not isinstance(options, dict):
-            raise ValueError(
-                f"Marian: expected options by name as '{OPTIONS}' of {self.path}, got something "
-                "else."
-            )
-        return {str(name): value for name, value in options.items()}
+    Raises:
+        ValueError: if the file has none.
+        ImportError: if PyYAML is not installed.
+    """
+    import yaml
 
-    def _load(self, name: str) -> np.ndarray:
-        try:
-            array: np.ndarray = self._arrays[name]
-            return array
-        except (zipfile.BadZipFile, ValueError, OSError, EOFError) as error:
-            raise self._load_error(error) from None
-
-    def _load_error(self, error: Exception) -> ValueError:
-        return ValueError(
-            f"Marian: {self.path} does not load: "
-            f"{(str(error).splitlines() or [type(error).__name__])[0][:300]}"
+    if math.prod(file.shapes.get(OPTIONS, (0,))) not in range(1, MAX_OPTIONS_BYTES):
+        raise ValueError(
+            f"Marian: expected a file that Marian wrote, got {file.path} without '{OPTIONS}', or "
+            f"with {OPTIONS} of the wrong size."
         )
+    text = file.read(OPTIONS).astype("int64").astype("uint8").tobytes().rstrip(b"\0")
+    try:
+        options = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise _load_error(file.path, error) from None
+    if not isinstance(options, dict):
+        raise ValueError(
+            f"Marian: expected options by name as '{OPTIONS}' of {file.path}, got "
+            f"{type(options).__name__}."
+        )
+    return {str(name): value for name, value in options.items()}
+
+
+def _load_error(path: Path, error: Exception) -> ValueError:
+    return ValueError(f"Marian: {path} does not load: {first_line(error)}")
 
 
 def _headers(archive: zipfile.ZipFile) -> Iterator[tuple[str, tuple[int, ...]]]:
@@ -266,17 +262,11 @@ def _headers(archive: zipfile.ZipFile) -> Iterator[tuple[str, tuple[int, ...]]]:
                 raise ValueError(
                     f"expected arrays of version 1.0 or 2.0, got {version} for '{name}'"
                 )
-            yield name.removesuffix(".npy"), readers[version](file)[0]
+            yield name.removesuffix(NPY), readers[version](file)[0]
 
 
-class SidePieces(NamedTuple):
-    """The SentencePiece model of a side, whose ids are Marian's rows."""
-
-    proto: Any
-    special: SpecialRows
-
-
-def _read_side(path: Path, rows: int) -> SidePieces:
+def _read_side(path: Path, rows: int) -> SideTokenizer:
+    """Read the SentencePiece model of a side, whose ids are Marian's rows."""
     proto = parse_sentencepiece(path.read_bytes(), str(path))
     count = len(proto.pieces)
     end = proto.trainer_spec.eos_id
@@ -287,53 +277,30 @@ def _read_side(path: Path, rows: int) -> SidePieces:
             f"most {rows:,} pieces, as many as the "
             f"model has, got {path} with {count:,} pieces, end {end} and unknown {unknown}."
         )
+    controls = {row for row, piece in enumerate(proto.pieces) if piece.type == Piece.CONTROL}
     # Padding and the start token have no row in Marian. Here they share a row of zeros after the
     # last one.
-    return SidePieces(proto, SpecialRows(pad=rows, start=rows, end=end, unknown=unknown))
-
-
-def _vocabulary(side: SidePieces, rows: int) -> Vocabulary:
-    controls = {row for row, piece in enumerate(side.proto.pieces) if piece.type == Piece.CONTROL}
-    return remap_vocabulary(
-        {piece.piece: row for row, piece in enumerate(side.proto.pieces)},
+    vocabulary = remap_vocabulary(
+        {piece.piece: row for row, piece in enumerate(proto.pieces)},
         rows + 1,
-        side.special,
-        never_predicted={rows, *controls} - {side.special.end},
+        SpecialRows(pad=rows, start=rows, end=end, unknown=unknown),
+        never_predicted={rows, *controls} - {end},
     )
+    return SideTokenizer(vocabulary, sentencepiece_model(proto, vocabulary))
 
 
 def _read_arrays(
-    file: NpzFile,
+    file: Arrays,
     options: MarianOptions,
     config: TransformerConfig,
     source: Vocabulary,
     target: Vocabulary,
 ) -> dict[str, np.ndarray]:
-    """Return all weights of the model, read from a file.
+    """Return all weights of the model.
 
     Raises:
         ValueError: if the arrays of the file do not match its options.
     """
-    check_sizes(config, file.shapes, file.path)
-    arrays = {**dict(_layers(config)), **dict(_tables(file, options, source, target))}
-    expected = {array.name: array.shape for array in arrays.values()}
-    shapes = {name: shape for name, shape in file.shapes.items() if not name.startswith("special:")}
-    bias = f"{MARIAN_OUTPUT}_b"
-    if bias in shapes:
-        expected[bias] = (1, options.dim_vocabs[1])
-    if problems := array_problems(expected, shapes, most=20):
-        raise ValueError(
-            f"Marian: expected the arrays of the options in {file.path}, got {problems}"
-        )
-    weights = {name: array.convert(file.read(array.name)) for name, array in arrays.items()}
-    biases = file.read(bias)[0] if bias in shapes else np.zeros(options.dim_vocabs[1], "float32")
-    return {**weights, "output/bias": target.bias(np.append(biases, np.float32(0)))}
-
-
-def _tables(
-    file: NpzFile, options: MarianOptions, source: Vocabulary, target: Vocabulary
-) -> Iterator[tuple[str, Array]]:
-    """Yield the embedding tables and the output kernel by their names in a `Transformer`."""
 
     def table_array(vocabulary: Vocabulary, name: str, rows: int) -> Array:
         return Array(
@@ -342,12 +309,13 @@ def _tables(
             lambda table: np.append(table, np.zeros_like(table[:1]), axis=0)[vocabulary.rows],
         )
 
+    arrays = {ours: _marian_array(array) for ours, array in layers_of(file, config).items()}
     source_rows, target_rows = options.dim_vocabs
     shared = [MARIAN_TABLE, MARIAN_TABLE]
     names = shared if options.shared_input_table else ["encoder_Wemb", "decoder_Wemb"]
-    yield "source_embedding/embeddings", table_array(source, names[0], source_rows)
+    arrays["source_embedding/embeddings"] = table_array(source, names[0], source_rows)
     if options.tie_embeddings != "all":
-        yield "target_embedding/embeddings", table_array(target, names[1], target_rows)
+        arrays["target_embedding/embeddings"] = table_array(target, names[1], target_rows)
     if options.tie_embeddings == "none":
         output = table_array(target, f"{MARIAN_OUTPUT}_Wt", target_rows)
         kernel = output._replace(convert=lambda table: output.convert(table).T)
@@ -357,58 +325,23 @@ def _tables(
                 output.shape[::-1],
                 lambda transposed: output.convert(transposed.T).T,
             )
-        yield "output/kernel", kernel
-
-
-def _layers(config: TransformerConfig) -> Iterator[tuple[str, Array]]:
-    """Yield the arrays of all layers by their names in a `Transformer`."""
-    for stack, count in (("encoder", config.encoder_layers), ("decoder", config.decoder_layers)):
-        for i in range(count):
-            for ours, array in _layer(config, MARIAN_PARTS[stack]):
-                yield (
-                    f"{stack}/layer_{i}/{ours}",
-                    array._replace(name=f"{stack}_l{i + 1}_{array.name}"),
-                )
-
-
-def _layer(
-    config: TransformerConfig, parts: Mapping[str, tuple[str, str]]
-) -> Iterator[tuple[str, Array]]:
-    width = config.model_dim
-    for theirs, (attention, residual) in parts.items():
-        yield from _attention(config, attention, theirs)
-        yield from _norm(width, residual, f"{theirs}_Wo")
-    dense_layers = (
-        ("inner", 1, width, config.ff_width),
-        ("outer", 2, config.ff_width, width),
+        arrays["output/kernel"] = kernel
+    bias = Array(
+        f"{MARIAN_OUTPUT}_b", (1, target_rows), lambda bias: np.append(bias, np.float32(0))
     )
-    for name, number, inputs, outputs in dense_layers:
-        yield f"feed_forward/{name}/kernel", Array(f"ffn_W{number}", (inputs, outputs))
-        yield f"feed_forward/{name}/bias", Array(f"ffn_b{number}", (1, outputs), np.ravel)
-    yield from _norm(width, "ff_residual", "ffn_ffn")
+    ignored = [name for name in file.shapes if name.startswith("special:")]
+    expectation = "Marian: expected the arrays of the options"
+    return read_arrays(file, arrays, ignored, target, bias, expectation)
 
 
-def _attention(config: TransformerConfig, ours: str, theirs: str) -> Iterator[tuple[str, Array]]:
-    width = config.model_dim  # D = H * K
-    heads = (config.num_heads, config.query_width)  # H, K
-    for role in ("query", "key", "value"):
-        # (D, H*K) -> (H, D, K), and (1, H*K) -> (H, 1, K)
-        yield (
-            f"{ours}/{role}",
-            Array(
-                f"{theirs}_W{role[0]}",
-                (width, width),
-                lambda w: w.reshape(width, *heads).transpose(1, 0, 2),
-            ),
-        )
-        yield (
-            f"{ours}/{role}_bias",
-            Array(f"{theirs}_b{role[0]}", (1, width), lambda b: b.reshape(heads[0], 1, heads[1])),
-        )
-    yield f"{ours}/output", Array(f"{theirs}_Wo", (width, width))
-    yield f"{ours}/output_bias", Array(f"{theirs}_bo", (1, width), np.ravel)
+def _marian_array(array: Array) -> Array:
+    """Return the array of a layer in Marian's file, from the array in Hugging Face's layout.
 
-
-def _norm(width: int, ours: str, theirs: str) -> Iterator[tuple[str, Array]]:
-    yield f"{ours}/norm/gamma", Array(f"{theirs}_ln_scale", (1, width), np.ravel)
-    yield f"{ours}/norm/beta", Array(f"{theirs}_ln_bias", (1, width), np.ravel)
+    Marian's kernels have the shape (inputs, outputs) instead of (outputs, inputs), and its vectors
+    have the shape (1, width).
+    """
+    _, stack, _, index, part = array.name.split(".", 4)
+    name = f"{stack}_l{int(index) + 1}_{MARIAN_NAMES[part]}"
+    if len(array.shape) == 1:
+        return Array(name, (1, *array.shape), lambda vector: array.convert(vector[0]))
+    return Array(name, array.shape[::-1], lambda kernel: array.convert(kernel.T))

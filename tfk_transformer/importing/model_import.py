@@ -62,9 +62,20 @@ def import_model(
             is a file of Marian and PyYAML is not installed.
     """
     path = resolve_model_path(model)
-    read = _read_file if path.suffix == NPZ else _read_folder
     languages = Languages(source_language, target_language)
-    imported, origin = read(path, [Path(name) for name in vocab], languages)
+    if path.suffix == NPZ:
+        check_no_languages(languages, "Marian")
+        imported = read_marian_file(path, [Path(name) for name in vocab])
+        origin = {"name": path.name, "license": _license(path.parent)}
+    else:
+        imported = _read_folder(path, vocab, languages)
+        name = read_json(path / CONFIG).get("_name_or_path") or path.resolve().name
+        origin = {"name": str(name), "license": _license(path)}
+    selected = {
+        f"{side}_language": language
+        for side, language in imported.languages._asdict().items()
+        if language is not None
+    }
     if path != Path(model):
         # The hub's cache names a folder by its commit.
         origin |= {"name": str(model), "revision": path.name}
@@ -73,31 +84,28 @@ def import_model(
         SubwordTokenizer(imported.source_model),
         SubwordTokenizer(imported.target_model),
         probes,
-        {**origin, "search": dict(imported.search), "notes": list(imported.notes)},
+        {
+            "family": imported.family,
+            **origin,
+            **selected,
+            "search": dict(imported.search),
+            "notes": list(imported.notes),
+        },
     )
 
 
-def _read_file(
-    path: Path, vocab: Sequence[Path], languages: Languages
-) -> tuple[Imported, dict[str, Any]]:
-    """Return the model in a file of Marian, and the `origin` of the translator."""
-    check_no_languages(languages, "Marian")
-    imported = read_marian_file(path, vocab)
-    return imported, {
-        "family": imported.family,
-        "name": path.name,
-        "license": _license(path.parent),
-    }
-
-
 def _read_folder(
-    path: Path, vocab: Sequence[Path], languages: Languages
-) -> tuple[Imported, dict[str, Any]]:
-    """Return the model in a folder in Hugging Face's layout, and the `origin` of the translator."""
+    path: Path, vocab: Sequence[str | PathLike[str]], languages: Languages
+) -> Imported:
+    """Return the model in a folder in Hugging Face's layout.
+
+    Raises:
+        ValueError: if files are missing, `vocab` is not empty, or the family is not supported.
+    """
     check_model_files(path, [CONFIG])
     if vocab:
         raise ValueError(
-            f"vocab: expected none for {path}, a folder with tokenizers of its own, got "
+            f"vocab: expected none for {path}, which contains its tokenizers, got "
             f"{', '.join(map(str, vocab))}."
         )
     values = read_json(path / CONFIG)
@@ -106,15 +114,7 @@ def _read_folder(
             f"folder: expected a model_type of {', '.join(FAMILIES)} in {path / CONFIG}, got "
             f"{family!r}."
         )
-    imported = FAMILIES[family](path, values, languages)
-    name = str(values.get("_name_or_path") or path.resolve().name)
-    selected = {
-        f"{side}_language": language
-        for side, language in imported.languages._asdict().items()
-        if language is not None
-    }
-    origin = {"family": imported.family, "name": name, "license": _license(path), **selected}
-    return imported, origin
+    return FAMILIES[family](path, values, languages)
 
 
 def _license(folder: Path) -> str | None:

@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import sentencepiece
 from google.protobuf.message import DecodeError
-from sentencepiece.sentencepiece_model_pb2 import ModelProto
+from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
 
 from tfk_transformer.constants import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 
@@ -38,7 +38,7 @@ class Vocabulary(NamedTuple):
     The order is: the special tokens, the family's other tokens in the family's order, and pieces of
     the SentencePiece model that the family's vocabulary lacks.
 
-    The start token has an id of its own, even if it shares its row of the tables with another
+    The start token has a dedicated id, even if it shares its row of the tables with another
     token. A piece that the vocabulary lacks has the row of the unknown token.
     """
 
@@ -49,6 +49,13 @@ class Vocabulary(NamedTuple):
     def bias(self, family_bias: np.ndarray) -> np.ndarray:
         """Return the output bias (V,), from the bias of the family's rows (rows,)."""
         return np.where(self.silent, np.float32(NEVER_PREDICTED), family_bias[self.rows])
+
+
+class SideTokenizer(NamedTuple):
+    """The tokens of one side, and a SentencePiece model with their ids."""
+
+    vocabulary: Vocabulary
+    model: bytes
 
 
 def special_rows(pieces: Mapping[str, int]) -> SpecialRows:
@@ -131,15 +138,15 @@ def parse_sentencepiece(model: bytes, name: str) -> ModelProto:
     try:
         proto = ModelProto.FromString(model)
         sentencepiece.SentencePieceProcessor(model_proto=model)
-    except DecodeError:
-        proto = ModelProto()
-    except RuntimeError as error:
+    except (DecodeError, RuntimeError) as error:
         raise ValueError(
-            f"tokenizer: expected a SentencePiece model in {name}, got one that SentencePiece "
-            f"refuses ({error})."
+            f"tokenizer: expected a SentencePiece model in {name}, got a file that SentencePiece "
+            f"does not load ({error})."
         ) from None
-    if not proto.pieces or proto.trainer_spec.model_type not in TYPES:
-        got = "one of another type" if proto.pieces else "something else"
+    model_type = proto.trainer_spec.model_type
+    if not proto.pieces or model_type not in TYPES:
+        name_of_type = TrainerSpec.ModelType.Name(model_type).lower()
+        got = f"type {name_of_type}" if proto.pieces else "a model without pieces"
         raise ValueError(
             f"tokenizer: expected a SentencePiece model of type unigram, bpe or char in {name}, "
             f"got {got}."
@@ -179,7 +186,7 @@ def sentencepiece_model(
     if tags and proto.trainer_spec.model_type != UNIGRAM:
         raise ValueError(
             "tokenizer: expected a model of type unigram for a vocabulary with language tokens, "
-            f"got another, and {tags[0]}."
+            f"such as {tags[0]}, got type {TYPES[proto.trainer_spec.model_type]}."
         )
     missing_type = missing_type if proto.trainer_spec.model_type == UNIGRAM else Piece.CONTROL
     originals = {piece.piece: piece for piece in proto.pieces}
@@ -194,15 +201,18 @@ def sentencepiece_model(
     )
     for token, text in enumerate(vocabulary.pieces):
         converted.pieces.add(**_piece(token, text, originals, tag_pieces, missing_type))
-    spec = converted.trainer_spec
-    spec.vocab_size = len(vocabulary.pieces)
-    spec.pad_piece, spec.bos_piece, spec.eos_piece, spec.unk_piece = vocabulary.pieces[
-        : UNKNOWN_ID + 1
-    ]
-    spec.pad_id = PAD_ID
-    spec.bos_id = START_ID
-    spec.eos_id = END_ID
-    spec.unk_id = UNKNOWN_ID
+    special_tokens = TrainerSpec(
+        vocab_size=len(vocabulary.pieces),
+        pad_id=PAD_ID,
+        bos_id=START_ID,
+        eos_id=END_ID,
+        unk_id=UNKNOWN_ID,
+        pad_piece=vocabulary.pieces[PAD_ID],
+        bos_piece=vocabulary.pieces[START_ID],
+        eos_piece=vocabulary.pieces[END_ID],
+        unk_piece=vocabulary.pieces[UNKNOWN_ID],
+    )
+    converted.trainer_spec.MergeFrom(special_tokens)
     return bytes(converted.SerializeToString())
 
 

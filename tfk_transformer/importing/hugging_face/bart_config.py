@@ -1,6 +1,6 @@
 """The common configuration of BART and its descendants in Hugging Face's layout."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator
 from typing import Any, Literal, Self
 
 from pydantic import ConfigDict, model_validator
@@ -41,15 +41,18 @@ class BartConfig(Record):
             raise ValueError("; ".join(problems))
         return self
 
-    def _equal_values(self) -> Sequence[tuple[str, str]]:
-        """Return pairs of fields that must be equal. The second value of a pair may be None."""
-        return [
+    def _problems(self, *equal_values: tuple[str, str]) -> Iterator[str]:
+        """Describe the values that do not fit together.
+
+        Args:
+            equal_values: pairs of fields that must be equal in this family. The second value of a
+                pair may be None.
+        """
+        for name, equal_name in (
             ("encoder_attention_heads", "decoder_attention_heads"),
             ("encoder_ffn_dim", "decoder_ffn_dim"),
-        ]
-
-    def _problems(self) -> Iterable[str]:
-        for name, equal_name in self._equal_values():
+            *equal_values,
+        ):
             value = getattr(self, name)
             equal_value = getattr(self, equal_name)
             if equal_value not in (None, value):

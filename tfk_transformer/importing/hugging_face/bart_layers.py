@@ -17,6 +17,7 @@ SOURCE_TABLE = "model.encoder.embed_tokens.weight"
 TARGET_TABLE = "model.decoder.embed_tokens.weight"
 OUTPUT_TABLE = "lm_head.weight"
 LOGITS_BIAS = "final_logits_bias"
+OUTPUT_BIAS = "output/bias"  # in a `Transformer`
 # The attention sublayers of a layer, by the family's name: this project's names of the attention
 # and of the residual connection.
 BART_PARTS = {
@@ -142,7 +143,7 @@ def check_sinusoids(file: Arrays, names: Iterable[str], table: np.ndarray, famil
         ):
             raise ValueError(
                 f"folder: expected the sinusoids of {family} as '{name}' of {file.path}, got "
-                "another table."
+                "other values."
             )
 
 
@@ -151,7 +152,8 @@ def read_arrays(
     arrays: Mapping[str, Array],
     optional: Iterable[str],
     vocabulary: Vocabulary,
-    rows: int | None,
+    bias: Array | None = None,
+    expectation: str = "folder: expected the arrays of its config.json",
 ) -> dict[str, np.ndarray]:
     """Return all weights of a model, read from a file.
 
@@ -160,23 +162,21 @@ def read_arrays(
         arrays: the model's arrays, without the output bias, by their names in a `Transformer`.
         optional: names of further arrays, of any shape, that the file may have.
         vocabulary: the vocabulary of the target.
-        rows: the size of the output bias, which a file may omit if it is 0. None: the family has no
-            output bias.
+        bias: the output bias by the family's rows, which a file may omit if it is 0. None: the
+            family has no output bias.
+        expectation: the start of the error message.
 
     Raises:
         ValueError: if the arrays of the file do not match the configuration; the message names all
             problems.
     """
+    if bias is not None and bias.name in file.shapes:
+        arrays = {**arrays, OUTPUT_BIAS: bias}
     expected: Shapes = {array.name: array.shape for array in arrays.values()}
-    if rows is not None and LOGITS_BIAS in file.shapes:
-        expected[LOGITS_BIAS] = (1, rows)
     ignored = set(optional) - set(expected)
     shapes = {name: shape for name, shape in file.shapes.items() if name not in ignored}
     if problems := array_problems(expected, shapes, most=20):
-        raise ValueError(
-            f"folder: expected the arrays of its config.json in {file.path}, got {problems}"
-        )
+        raise ValueError(f"{expectation} in {file.path}, got {problems}")
     weights = {name: array.convert(file.read(array.name)) for name, array in arrays.items()}
     zeros = np.zeros(vocabulary.rows.max() + 1, "float32")
-    bias = file.read(LOGITS_BIAS)[0] if LOGITS_BIAS in expected else zeros
-    return {**weights, "output/bias": vocabulary.bias(bias)}
+    return {**weights, OUTPUT_BIAS: vocabulary.bias(weights.get(OUTPUT_BIAS, zeros))}

@@ -10,11 +10,9 @@ from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.importing.hugging_face.bart_config import common_values
 from tfk_transformer.importing.hugging_face.bart_layers import check_sinusoids, read_arrays
 from tfk_transformer.importing.hugging_face.model_folder import (
-    GENERATION,
     TOKENIZER_CONFIG,
     Arrays,
     check_model_files,
-    open_arrays,
     read_json,
     read_pieces,
 )
@@ -25,17 +23,20 @@ from tfk_transformer.importing.hugging_face.multilingual import (
     TABLE_NAMES,
     UNUSED_POSITIONS,
     MultilingualConfig,
-    Sides,
     Tokens,
     added_languages,
     fairseq_pieces,
     multilingual_arrays,
-    read_sides,
+    read_multilingual,
 )
-from tfk_transformer.importing.hugging_face.search_notes import convert_search_settings
 from tfk_transformer.importing.imported import Imported
 from tfk_transformer.importing.languages import Languages
-from tfk_transformer.importing.vocabulary import END_PIECE, PAD_PIECE, parse_sentencepiece
+from tfk_transformer.importing.vocabulary import (
+    END_PIECE,
+    PAD_PIECE,
+    Vocabulary,
+    parse_sentencepiece,
+)
 from tfk_transformer.layers.position_encoding import position_table
 
 VOCABULARY = "vocab.json"
@@ -58,15 +59,9 @@ M2M100_LANGUAGES = {
 class M2M100Config(MultilingualConfig):
     """The values of a config.json of M2M100 or NLLB on which results depend."""
 
-    attention_dropout: float = 0.1
+    family_options = {"positions": "sinusoidal_halves", "position_offset": UNUSED_POSITIONS}
 
-    def to_transformer_config(self, sides: Sides) -> TransformerConfig:
-        """Return the configuration of an equivalent `Transformer`."""
-        return TransformerConfig(
-            positions="sinusoidal_halves",
-            position_offset=UNUSED_POSITIONS,
-            **self.multilingual_options(sides),
-        )
+    attention_dropout: float = 0.1
 
     @classmethod
     def from_transformer_config(cls, config: TransformerConfig, rows: int) -> Self:
@@ -97,20 +92,8 @@ def read_m2m100(folder: Path, values: Mapping[str, Any], languages: Languages) -
             or values are not supported.
     """
     hf_config = M2M100Config(**values)
-    tokens = _read_tokens(folder)
-    sides = read_sides(tokens, hf_config, languages, folder)
-    config = hf_config.to_transformer_config(sides)
-    arrays = _read_weights(open_arrays(folder), hf_config, config, sides)
-    search, notes = convert_search_settings(
-        values,
-        read_json(folder / GENERATION),
-        hf_config.max_position_embeddings,
-        [],
-        leading_tokens=2,
-        replaced=["forced_bos_token_id"],
-    )
-    return Imported(
-        config, arrays, sides.model, sides.model, tokens.family, search, notes, languages
+    return read_multilingual(
+        folder, values, languages, hf_config, _read_tokens(folder), _read_weights
     )
 
 
@@ -136,16 +119,15 @@ def _read_tokens(folder: Path) -> Tokens:
 
 
 def _read_weights(
-    file: Arrays, hf_config: M2M100Config, config: TransformerConfig, sides: Sides
+    file: Arrays, hf_config: MultilingualConfig, config: TransformerConfig, vocabulary: Vocabulary
 ) -> dict[str, np.ndarray]:
     """Return all weights of the model, read from a file.
 
     Raises:
         ValueError: if the arrays of the file do not match the configuration.
     """
-    arrays = multilingual_arrays(file, hf_config, config, sides.vocabulary)
-    optional = {*M2M100_POSITIONS, *TABLE_NAMES}
-    weights = read_arrays(file, arrays, optional, sides.vocabulary, rows=None)
+    arrays = multilingual_arrays(file, hf_config, config, vocabulary)
+    weights = read_arrays(file, arrays, {*M2M100_POSITIONS, *TABLE_NAMES}, vocabulary)
     positions = UNUSED_POSITIONS + hf_config.max_position_embeddings
     table = position_table(config.positions, positions, config.model_dim)
     table[hf_config.pad_token_id] = 0

@@ -5,9 +5,9 @@ positions. The decoder starts with the padding token, so the start token has the
 here. Padding is never predicted.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.constants import END_ID, PAD_ID, START_ID
 from tfk_transformer.importing.hugging_face.bart_config import BartConfig, common_values
 from tfk_transformer.importing.hugging_face.bart_layers import (
+    LOGITS_BIAS,
     OUTPUT_TABLE,
     SHARED_TABLE,
     SOURCE_TABLE,
@@ -40,6 +41,7 @@ from tfk_transformer.importing.vocabulary import (
     END_PIECE,
     PAD_PIECE,
     UNKNOWN_PIECE,
+    SideTokenizer,
     SpecialRows,
     Vocabulary,
     check_special_rows,
@@ -73,14 +75,11 @@ class MarianConfig(BartConfig):
     add_final_layer_norm: Literal[False] = False
     static_position_embeddings: Literal[True] = True
 
-    def _equal_values(self) -> Sequence[tuple[str, str]]:
-        if not self.share_encoder_decoder_embeddings:
-            return super()._equal_values()
-        return [*super()._equal_values(), ("vocab_size", "decoder_vocab_size")]
-
-    def _problems(self) -> Iterable[str]:
-        yield from super()._problems()
-        if self.share_encoder_decoder_embeddings and not self.tie_word_embeddings:
+    def _problems(self, *equal_values: tuple[str, str]) -> Iterator[str]:
+        shared = self.share_encoder_decoder_embeddings
+        sizes = [("vocab_size", "decoder_vocab_size")] if shared else []
+        yield from super()._problems(*equal_values, *sizes)
+        if shared and not self.tie_word_embeddings:
             yield (
                 "tie_word_embeddings: expected True with share_encoder_decoder_embeddings, got "
                 "False"
@@ -161,13 +160,6 @@ def read_marian(folder: Path, values: Mapping[str, Any], languages: Languages) -
     return Imported(config, arrays, source.model, target.model, "MarianMT", search, notes)
 
 
-class SideTokenizer(NamedTuple):
-    """The tokens of one side, and a SentencePiece model with their ids."""
-
-    vocabulary: Vocabulary
-    model: bytes
-
-
 def _read_sides(folder: Path, hf_config: MarianConfig) -> tuple[SideTokenizer, SideTokenizer]:
     """Read the vocabulary and the SentencePiece model of both sides.
 
@@ -211,7 +203,7 @@ def _dedicated_start(
 ) -> str | None:
     """Return the piece that the decoder starts with if it has no other use.
 
-    opus-mt models do not have such a piece: they start with padding.
+    opus-mt models do not have one: they start with padding.
     """
     used = {END_PIECE, UNKNOWN_PIECE, PAD_PIECE}.union(texts)
     starts = [piece for piece, row in pieces.items() if row == hf_config.decoder_start_token_id]
@@ -234,24 +226,10 @@ def _read_weights(
 ) -> dict[str, np.ndarray]:
     """Return all weights of the model, read from a file.
 
+    In a file, a shared table has one or several of its names.
+
     Raises:
         ValueError: if the arrays of the file do not match the configuration.
-    """
-    arrays = {**layers_of(file, config), **_tables(file, hf_config, source, target)}
-    # Positions are checked separately, and arrays under other names of a shared table are equal.
-    optional = {*MARIAN_POSITIONS, *SHARED_NAMES[hf_config.tie_embeddings]}
-    weights = read_arrays(file, arrays, optional, target, hf_config.target_rows)
-    positions = position_table(config.positions, config.max_length, config.model_dim)
-    check_sinusoids(file, MARIAN_POSITIONS, positions, "MarianMT")
-    return weights
-
-
-def _tables(
-    file: Arrays, hf_config: MarianConfig, source: Vocabulary, target: Vocabulary
-) -> dict[str, Array]:
-    """Return the embedding tables and the output kernel by their names in a `Transformer`.
-
-    In a file, a shared table has one or several of its names.
     """
     shared_names = SHARED_NAMES[hf_config.tie_embeddings]
 
@@ -263,12 +241,17 @@ def _tables(
         )
 
     target_rows = hf_config.target_rows
-    tables = {
-        "source_embedding/embeddings": table_array(SOURCE_TABLE, hf_config.vocab_size, source)
-    }
+    arrays = layers_of(file, config)
+    arrays["source_embedding/embeddings"] = table_array(SOURCE_TABLE, hf_config.vocab_size, source)
     if hf_config.tie_embeddings != "all":
-        tables["target_embedding/embeddings"] = table_array(TARGET_TABLE, target_rows, target)
+        arrays["target_embedding/embeddings"] = table_array(TARGET_TABLE, target_rows, target)
     if hf_config.tie_embeddings == "none":
         output = table_array(OUTPUT_TABLE, target_rows, target)
-        tables["output/kernel"] = output._replace(convert=lambda table: table[target.rows].T)
-    return tables
+        arrays["output/kernel"] = output._replace(convert=lambda table: table[target.rows].T)
+    # Positions are checked separately, and arrays under other names of a shared table are equal.
+    optional = {*MARIAN_POSITIONS, *shared_names}
+    bias = Array(LOGITS_BIAS, (1, target_rows), np.ravel)
+    weights = read_arrays(file, arrays, optional, target, bias)
+    positions = position_table(config.positions, config.max_length, config.model_dim)
+    check_sinusoids(file, MARIAN_POSITIONS, positions, "MarianMT")
+    return weights

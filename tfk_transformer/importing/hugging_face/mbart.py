@@ -7,13 +7,16 @@ from typing import Any, Literal
 import numpy as np
 
 from tfk_transformer.config.model_options import TransformerConfig
-from tfk_transformer.importing.hugging_face.bart_layers import Array, norm_arrays, read_arrays
+from tfk_transformer.importing.hugging_face.bart_layers import (
+    LOGITS_BIAS,
+    Array,
+    norm_arrays,
+    read_arrays,
+)
 from tfk_transformer.importing.hugging_face.model_folder import (
-    GENERATION,
     TOKENIZER_CONFIG,
     Arrays,
     check_model_files,
-    open_arrays,
     read_json,
 )
 from tfk_transformer.importing.hugging_face.multilingual import (
@@ -22,17 +25,15 @@ from tfk_transformer.importing.hugging_face.multilingual import (
     TABLE_NAMES,
     UNUSED_POSITIONS,
     MultilingualConfig,
-    Sides,
     Tokens,
     added_languages,
     fairseq_pieces,
     multilingual_arrays,
-    read_sides,
+    read_multilingual,
 )
-from tfk_transformer.importing.hugging_face.search_notes import convert_search_settings
 from tfk_transformer.importing.imported import Imported
 from tfk_transformer.importing.languages import Languages
-from tfk_transformer.importing.vocabulary import parse_sentencepiece
+from tfk_transformer.importing.vocabulary import Vocabulary, parse_sentencepiece
 
 FAMILY = "mBART-50"
 TOKENIZER_CLASSES = (None, "MBart50Tokenizer", "MBart50TokenizerFast")
@@ -49,17 +50,13 @@ MBART_LANGUAGES = (
 class MBartConfig(MultilingualConfig):
     """The values of a config.json of mBART-50 on which results depend."""
 
+    family_options = {"positions": "learned", "embedding_norm": True}
+
     # Only in folders of earlier versions. Other values would select another architecture.
     normalize_before: Literal[True] = True
     normalize_embedding: Literal[True] = True
     add_final_layer_norm: Literal[True] = True
     static_position_embeddings: Literal[False] = False
-
-    def to_transformer_config(self, sides: Sides) -> TransformerConfig:
-        """Return the configuration of an equivalent `Transformer`."""
-        return TransformerConfig(
-            positions="learned", embedding_norm=True, **self.multilingual_options(sides)
-        )
 
 
 def read_mbart(folder: Path, values: Mapping[str, Any], languages: Languages) -> Imported:
@@ -76,18 +73,8 @@ def read_mbart(folder: Path, values: Mapping[str, Any], languages: Languages) ->
             or values are not supported.
     """
     hf_config = MBartConfig(**values)
-    sides = read_sides(_read_tokens(folder, values), hf_config, languages, folder)
-    config = hf_config.to_transformer_config(sides)
-    arrays = _read_weights(open_arrays(folder), hf_config, config, sides)
-    search, notes = convert_search_settings(
-        values,
-        read_json(folder / GENERATION),
-        hf_config.max_position_embeddings,
-        [],
-        leading_tokens=2,
-        replaced=["forced_bos_token_id"],
-    )
-    return Imported(config, arrays, sides.model, sides.model, FAMILY, search, notes, languages)
+    tokens = _read_tokens(folder, values)
+    return read_multilingual(folder, values, languages, hf_config, tokens, _read_weights)
 
 
 def _read_tokens(folder: Path, values: Mapping[str, Any]) -> Tokens:
@@ -97,9 +84,8 @@ def _read_tokens(folder: Path, values: Mapping[str, Any]) -> Tokens:
     if tokenizer_class not in TOKENIZER_CLASSES:
         raise ValueError(
             f"tokenizer: expected the tokenizer_class MBart50Tokenizer in {folder}, got "
-            f"{tokenizer_class!r}; "
-            "of the models of this kind, only "
-            "mBART-50 puts the language before the text."
+            f"{tokenizer_class!r}; of the mBART models, only mBART-50 puts the language before the "
+            "text."
         )
     model = parse_sentencepiece(path.read_bytes(), str(path))
     pieces = fairseq_pieces(model, path)
@@ -111,14 +97,14 @@ def _read_tokens(folder: Path, values: Mapping[str, Any]) -> Tokens:
 
 
 def _read_weights(
-    file: Arrays, hf_config: MBartConfig, config: TransformerConfig, sides: Sides
+    file: Arrays, hf_config: MultilingualConfig, config: TransformerConfig, vocabulary: Vocabulary
 ) -> dict[str, np.ndarray]:
     """Return all weights of the model, read from a file.
 
     Raises:
         ValueError: if the arrays of the file do not match the configuration.
     """
-    arrays = multilingual_arrays(file, hf_config, config, sides.vocabulary)
+    arrays = multilingual_arrays(file, hf_config, config, vocabulary)
     shape = (UNUSED_POSITIONS + hf_config.max_position_embeddings, hf_config.d_model)
     for ours, theirs in (
         ("source_positions", "model.encoder"),
@@ -128,4 +114,5 @@ def _read_weights(
             f"{theirs}.embed_positions.weight", shape, lambda table: table[UNUSED_POSITIONS:]
         )
         arrays |= dict(norm_arrays(config, f"{ours}/norm", f"{theirs}.layernorm_embedding"))
-    return read_arrays(file, arrays, TABLE_NAMES, sides.vocabulary, hf_config.vocab_size)
+    bias = Array(LOGITS_BIAS, (1, hf_config.vocab_size), np.ravel)
+    return read_arrays(file, arrays, TABLE_NAMES, vocabulary, bias)

@@ -1,8 +1,8 @@
 """JSON files and weights of a folder in Hugging Face's layout. No code in the files is run."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import safetensors
@@ -20,14 +20,12 @@ INDEX = ".index.json"  # suffix of the file that maps arrays to files of sharded
 Shapes = dict[str, tuple[int, ...]]
 
 
-class Arrays(Protocol):
-    """The arrays of a file of weights, by name."""
+class Arrays(NamedTuple):
+    """The arrays of a file of weights."""
 
     path: Path
-    shapes: Shapes
-
-    def read(self, name: str) -> np.ndarray:
-        """Return an array as float32."""
+    shapes: Shapes  # by name
+    read: Callable[[str], np.ndarray]  # returns the array of this name as float32
 
 
 def check_model_files(folder: Path, names: Iterable[str]) -> None:
@@ -43,7 +41,7 @@ def check_model_files(folder: Path, names: Iterable[str]) -> None:
         got = (
             f"{folder} without {', '.join(missing)}"
             if folder.is_dir()
-            else f"{folder}, which is no folder"
+            else f"{folder}, which is not a folder"
         )
         raise ValueError(f"folder: expected a model in Hugging Face's layout, got {got}.")
 
@@ -80,8 +78,8 @@ def open_arrays(folder: Path) -> Arrays:
         ImportError: if there are only PyTorch's files, and PyTorch is not installed.
     """
     path = _weights_path(folder)
-    open_file = SafetensorsFile if path.name.startswith(SAFETENSORS) else TorchFile
-    return ShardedFiles(path, open_file) if path.name.endswith(INDEX) else open_file(path)
+    open_file = _open_safetensors if path.name.startswith(SAFETENSORS) else _open_pickle
+    return _open_sharded(path, open_file) if path.name.endswith(INDEX) else open_file(path)
 
 
 def _weights_path(folder: Path) -> Path:
@@ -93,33 +91,29 @@ def _weights_path(folder: Path) -> Path:
     return next((folder / name for name in names if (folder / name).is_file()), folder / names[0])
 
 
-class SafetensorsFile:
-    """A safetensors file. Arrays are read one by one.
+def _open_safetensors(path: Path) -> Arrays:
+    """Open a safetensors file. Shapes are read on opening, and arrays one by one.
 
     Raises:
         ValueError: if the file is broken.
     """
+    try:
+        file = safetensors.safe_open(path, framework="np")
+        shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+    except (safetensors.SafetensorError, OSError) as error:
+        raise _load_error(path, error) from None
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def read(name: str) -> np.ndarray:
         try:
-            self._file = safetensors.safe_open(path, framework="np")
-            self.shapes: Shapes = {
-                name: tuple(self._file.get_slice(name).get_shape()) for name in self._file.keys()
-            }  # noqa: SIM118
-        except (safetensors.SafetensorError, OSError) as error:
+            return file.get_tensor(name).astype("float32")
+        except (TypeError, ValueError) as error:  # of types that NumPy lacks
             raise _load_error(path, error) from None
 
-    def read(self, name: str) -> np.ndarray:
-        """Return an array as float32."""
-        try:
-            return self._file.get_tensor(name).astype("float32")
-        except (TypeError, ValueError) as error:  # of types that NumPy lacks
-            raise _load_error(self.path, error) from None
+    return Arrays(path, shapes, read)
 
 
-class TorchFile:
-    """A file that `torch.save` wrote.
+def _open_pickle(path: Path) -> Arrays:
+    """Open a file that `torch.save` wrote.
 
     PyTorch's restricted unpickler reads the file. The unpickler only creates tensors, and does not
     run code in the file.
@@ -128,58 +122,6 @@ class TorchFile:
         ValueError: if the file is broken, or has other objects than tensors.
         ImportError: if PyTorch is not installed.
     """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._tensors = _torch_tensors(path)
-        self.shapes: Shapes = {name: tuple(tensor.shape) for name, tensor in self._tensors.items()}
-
-    def read(self, name: str) -> np.ndarray:
-        """Return an array as float32."""
-        return self._tensors[name].float().numpy()
-
-
-class ShardedFiles:
-    """Weights in several files of a folder, with an index that maps arrays to files.
-
-    Args:
-        path: the index.
-        open_file: opens one of the files.
-
-    Raises:
-        ValueError: if the index or a file is broken, or a file or array of the index is missing.
-    """
-
-    def __init__(self, path: Path, open_file: Callable[[Path], Arrays]) -> None:
-        self.path = path
-        names = read_json(path).get("weight_map")
-        if not isinstance(names, dict) or not all(
-            isinstance(name, str) and Path(name).name == name for name in names.values()
-        ):
-            raise _load_error(
-                path, "expected the file of each array under weight_map, in the folder of this file"
-            )
-        shards = sorted(set(names.values()))
-        if missing := [name for name in shards if not (path.parent / name).is_file()]:
-            raise _load_error(
-                path, f"expected the files that it names, got none for {', '.join(missing)}"
-            )
-        files = {name: open_file(path.parent / name) for name in shards}
-        if absent := [array for array, name in names.items() if array not in files[name].shapes]:
-            raise _load_error(
-                path,
-                "expected the arrays that it names in their files, got none for "
-                f"{', '.join(absent[:5])}",
-            )
-        self._files = {array: files[name] for array, name in names.items()}
-        self.shapes: Shapes = {array: file.shapes[array] for array, file in self._files.items()}
-
-    def read(self, name: str) -> np.ndarray:
-        """Return an array as float32."""
-        return self._files[name].read(name)
-
-
-def _torch_tensors(path: Path) -> Mapping[str, Any]:
     try:
         import torch
     except ImportError:
@@ -196,14 +138,50 @@ def _torch_tensors(path: Path) -> Mapping[str, Any]:
         isinstance(tensor, torch.Tensor) for tensor in tensors.values()
     ):
         raise _load_error(path, "expected tensors by name")
-    return tensors
+    shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    return Arrays(path, shapes, lambda name: tensors[name].float().numpy())
+
+
+def _open_sharded(path: Path, open_file: Callable[[Path], Arrays]) -> Arrays:
+    """Open weights in several files of a folder, with an index that maps arrays to files.
+
+    Args:
+        path: the index.
+        open_file: opens one of the files.
+
+    Raises:
+        ValueError: if the index or a file is broken, or a file or array of the index is missing.
+    """
+    names = read_json(path).get("weight_map")
+    if not isinstance(names, dict) or not all(
+        isinstance(name, str) and Path(name).name == name for name in names.values()
+    ):
+        raise _load_error(
+            path, "expected the file of each array under weight_map, in the folder of this file"
+        )
+    shards = sorted(set(names.values()))
+    if missing := [name for name in shards if not (path.parent / name).is_file()]:
+        raise _load_error(
+            path, f"expected the files that it names, got none for {', '.join(missing)}"
+        )
+    files = {name: open_file(path.parent / name) for name in shards}
+    if absent := [array for array, name in names.items() if array not in files[name].shapes]:
+        raise _load_error(
+            path,
+            "expected the arrays that it names in their files, got none for "
+            f"{', '.join(absent[:5])}",
+        )
+    shapes = {array: files[name].shapes[array] for array, name in names.items()}
+    return Arrays(path, shapes, lambda array: files[names[array]].read(array))
 
 
 def _load_error(path: Path, error: Exception | str) -> ValueError:
-    return ValueError(
-        f"folder: the weights in {path} do not load: "
-        f"{(str(error).splitlines() or [type(error).__name__])[0][:300]}"
-    )
+    return ValueError(f"folder: the weights in {path} do not load: {first_line(error)}")
+
+
+def first_line(error: Exception | str) -> str:
+    """Return the start of an error's text, or else the name of its class, for a message."""
+    return (str(error).splitlines() or [type(error).__name__])[0][:300]
 
 
 def shared_array_name(arrays: Arrays, names: Iterable[str]) -> str:
@@ -217,10 +195,9 @@ def shared_array_name(arrays: Arrays, names: Iterable[str]) -> str:
     names = list(names)
     present = [name for name in names if name in arrays.shapes]
     for name in present[1:]:
-        same_shape = arrays.shapes[name] == arrays.shapes[present[0]]
-        if not same_shape or not np.array_equal(arrays.read(present[0]), arrays.read(name)):
+        if not np.array_equal(arrays.read(present[0]), arrays.read(name)):
             raise ValueError(
                 f"folder: expected one array under the names {', '.join(present)} in "
-                f"{arrays.path}, got several."
+                f"{arrays.path}, got arrays that differ."
             )
     return present[0] if present else names[0]

@@ -8,9 +8,9 @@ Here the source language's token is the model's source prefix, and the end token
 prefix. The start token has the row of the target language's token.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
@@ -27,7 +27,15 @@ from tfk_transformer.importing.hugging_face.bart_layers import (
     layers_of,
     norm_arrays,
 )
-from tfk_transformer.importing.hugging_face.model_folder import Arrays, read_json, shared_array_name
+from tfk_transformer.importing.hugging_face.model_folder import (
+    GENERATION,
+    Arrays,
+    open_arrays,
+    read_json,
+    shared_array_name,
+)
+from tfk_transformer.importing.hugging_face.search_notes import convert_search_settings
+from tfk_transformer.importing.imported import Imported
 from tfk_transformer.importing.languages import Languages, check_languages
 from tfk_transformer.importing.vocabulary import (
     END_PIECE,
@@ -53,27 +61,34 @@ TABLE_NAMES = (SHARED_TABLE, SOURCE_TABLE, TARGET_TABLE, OUTPUT_TABLE)  # of the
 class MultilingualConfig(BartConfig):
     """The values of a config.json that these families share."""
 
+    family_options: ClassVar[dict[str, Any]]  # `TransformerConfig` options of a family
+
     pad_token_id: Literal[1]  # the row before the row of the first position
     tie_word_embeddings: Literal[True] = True
 
-    def _equal_values(self) -> Sequence[tuple[str, str]]:
-        return [*super()._equal_values(), ("eos_token_id", "decoder_start_token_id")]
+    def _problems(self, *equal_values: tuple[str, str]) -> Iterator[str]:
+        return super()._problems(*equal_values, ("eos_token_id", "decoder_start_token_id"))
 
-    def multilingual_options(self, sides: "Sides") -> dict[str, Any]:
-        """Return the `TransformerConfig` options derived from these values and the languages."""
-        size = len(sides.vocabulary.pieces)
-        return {
+    def to_transformer_config(self, vocab_size: int, source_language: int) -> TransformerConfig:
+        """Return the configuration of an equivalent `Transformer` for two languages.
+
+        Args:
+            vocab_size: the size of the vocabulary that both sides share.
+            source_language: the id of the source language's token.
+        """
+        return TransformerConfig(
+            source_vocab_size=vocab_size,
+            target_vocab_size=vocab_size,
+            tie_embeddings="all",
+            max_length=self.max_position_embeddings - 1,  # the prefix has one position
+            norm="pre",
+            encoder_final_norm=True,
+            decoder_final_norm=True,
+            source_prefix=(source_language,),
+            target_prefix=(END_ID,),
             **self.common_options(),
-            "source_vocab_size": size,
-            "target_vocab_size": size,
-            "tie_embeddings": "all",
-            "max_length": self.max_position_embeddings - 1,  # the prefix has one position
-            "norm": "pre",
-            "encoder_final_norm": True,
-            "decoder_final_norm": True,
-            "source_prefix": (sides.source_language,),
-            "target_prefix": (END_ID,),
-        }
+            **self.family_options,
+        )
 
 
 class Tokens(NamedTuple):
@@ -85,34 +100,66 @@ class Tokens(NamedTuple):
     family: str
 
 
-class Sides(NamedTuple):
-    """The vocabulary that both sides share, with this project's ids, for two languages."""
-
-    vocabulary: Vocabulary
-    model: bytes  # a SentencePiece model with these ids
-    source_language: int  # the id of its token
+ReadWeights = Callable[
+    [Arrays, MultilingualConfig, TransformerConfig, Vocabulary], dict[str, np.ndarray]
+]
 
 
-def read_sides(
-    tokens: Tokens, hf_config: MultilingualConfig, languages: Languages, folder: Path
-) -> Sides:
-    """Map the tokens of a folder to this project's ids, for two languages.
+def read_multilingual(
+    folder: Path,
+    values: Mapping[str, Any],
+    languages: Languages,
+    hf_config: MultilingualConfig,
+    tokens: Tokens,
+    read_weights: ReadWeights,
+) -> Imported:
+    """Read a folder of one of these families.
+
+    Args:
+        folder: the folder.
+        values: the content of its config.json.
+        languages: the languages, by the family's codes.
+        hf_config: the validated values of its config.json.
+        tokens: its tokens.
+        read_weights: returns all weights of the model, given the file of the weights, `hf_config`,
+            the configuration of the `Transformer`, and its vocabulary.
 
     Raises:
-        ValueError: if a language is missing or unknown, or if tokens do not match the
-            configuration.
+        ValueError: if a language is missing or unknown, or files or arrays are missing or do not
+            fit.
     """
     check_languages(languages, tokens.languages, tokens.family)
     source_row, target_row = (tokens.languages[str(language)] for language in languages)
+    vocabulary = _vocabulary(tokens, hf_config, target_row, folder)
+    model = sentencepiece_model(tokens.model, vocabulary, missing_type=Piece.CONTROL)
+    # The last id with this row: the start token, which precedes it, may have the same row.
+    source_language = int(np.flatnonzero(vocabulary.rows == source_row)[-1])
+    config = hf_config.to_transformer_config(len(vocabulary.pieces), source_language)
+    arrays = read_weights(open_arrays(folder), hf_config, config, vocabulary)
+    search, notes = convert_search_settings(
+        values,
+        read_json(folder / GENERATION),
+        hf_config.max_position_embeddings,
+        [],
+        leading_tokens=2,
+        replaced=["forced_bos_token_id"],
+    )
+    return Imported(config, arrays, model, model, tokens.family, search, notes, languages)
+
+
+def _vocabulary(
+    tokens: Tokens, hf_config: MultilingualConfig, target_row: int, folder: Path
+) -> Vocabulary:
+    """Return the vocabulary that both sides share; the start token is the target language's.
+
+    Raises:
+        ValueError: if tokens do not match the configuration.
+    """
     special = special_rows(tokens.pieces)._replace(start=target_row)
     check_special_rows(special, hf_config.pad_token_id, hf_config.eos_token_id, folder)
     added = set(text_pieces(tokens.model)) - set(tokens.pieces)
     never = {special.pad, *tokens.languages.values()}
-    vocabulary = remap_vocabulary(tokens.pieces, hf_config.vocab_size, special, added, never)
-    model = sentencepiece_model(tokens.model, vocabulary, missing_type=Piece.CONTROL)
-    # The last id with this row: the start token, which precedes it, may have the same row.
-    source_language = int(np.flatnonzero(vocabulary.rows == source_row)[-1])
-    return Sides(vocabulary, model, source_language)
+    return remap_vocabulary(tokens.pieces, hf_config.vocab_size, special, added, never)
 
 
 def fairseq_pieces(model: ModelProto, path: Path) -> dict[str, int]:

@@ -47,18 +47,18 @@ def convert_search_settings(
     if isinstance(longest := values.get("max_length"), int):
         settings["max_length"] = max(1, min(longest, positions) - leading_tokens)
     notes = [
-        f"{name} {values[name]} is not taken over"
+        f"{name} {values[name]} is not imported"
         for name, neutral in NEUTRAL.items()
         if name not in replaced and values.get(name, neutral) != neutral
     ]
     bad_words = values.get("bad_words_ids", [])
     if not isinstance(bad_words, list) or any(ids not in never_predicted for ids in bad_words):
-        notes.append("bad_words_ids other than padding are not taken over")
+        notes.append("bad_words_ids other than padding are not imported")
     if settings.get("beam_size", 1) > 1:
         alpha = values.get("length_penalty", 1.0)
         notes.append(
             f"length_penalty {alpha} of the folder divides a log-probability by length ** {alpha}; "
-            "here, length_penalty alpha divides it "
-            "by ((5 + length) / 6) ** alpha: choose it anew"
+            "here, length_penalty alpha divides it by ((5 + length) / 6) ** alpha: choose a new "
+            "value"
         )
     return settings, tuple(notes)
