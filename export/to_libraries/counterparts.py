@@ -89,7 +89,6 @@ def nonstandard_head_widths(config: TransformerConfig) -> Iterator[str]:
 CTRANSLATE2 = Library(
     FREE | {"norm_epsilon"},
     {
-        "architecture": ("encoder_decoder",),
         "positions": ("sinusoidal", "sinusoidal_halves", "sinusoidal_paper_halves", "learned"),
         "ff_activation": ("relu", "gelu", "silu"),
         "norm": ("pre", "post", "post_dropout"),
@@ -101,7 +100,6 @@ CTRANSLATE2 = Library(
 MARIAN = Library(
     FREE,
     {
-        "architecture": ("encoder_decoder",),
         "positions": ("sinusoidal_paper_halves",),
         "ff_activation": ("relu", "gelu", "silu"),
         "norm": ("post", "post_dropout"),
@@ -114,7 +112,6 @@ MARIAN = Library(
 M2M100 = Library(
     FREE - {"tie_embeddings"},
     {
-        "architecture": ("encoder_decoder",),
         "positions": ("sinusoidal_halves",),
         "position_offset": (2,),
         "ff_activation": ("relu", "gelu", "silu"),

@@ -25,6 +25,18 @@ CTRANSLATE2_ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "silu": "SWISH"}
 MIN_FLOAT16_BIAS = np.float32(-6e4)
 VOCABULARY_MAP = "vmap.txt"  # CTranslate2's name
 
+SELF_PRODUCTS = [["query", "key", "value"]]
+CROSS_PRODUCTS = [["query"], ["key", "value"]]
+# The attention sublayers of a layer: CTranslate2's name; this library's names of the attention and
+# of the residual connection; and the roles that each product of inputs projects in CTranslate2.
+ATTENTION_PARTS = {
+    "encoder": [("self_attention", "attention", "attention_residual", SELF_PRODUCTS)],
+    "decoder": [
+        ("self_attention", "self_attention", "self_residual", SELF_PRODUCTS),
+        ("attention", "cross_attention", "cross_residual", CROSS_PRODUCTS),
+    ],
+}
+
 
 def write_ctranslate2(
     model: Transformer,
@@ -57,9 +69,7 @@ def write_ctranslate2(
             f"model: expected one that CTranslate2 can hold, got {'; '.join(problems)}."
         )
     lines = None if shortlist is None else vocabulary_map(shortlist, source_tokens, target_tokens)
-    weights = plain_attention(
-        model.config, {name: np.asarray(weight) for name, weight in model.named_weights.items()}
-    )
+    weights = plain_attention(model)
     tables = {
         f"{name}/table": np.asarray(getattr(model, name).table)
         for name in ("source_positions", "target_positions")
@@ -169,20 +179,14 @@ def _fill_ends(spec: "TransformerSpec", config: TransformerConfig, weights: Weig
 
 
 def _fill_layers(spec: "TransformerSpec", weights: Weights) -> None:
-    self_attention = [["query", "key", "value"]]
-    cross_attention = [["query"], ["key", "value"]]
-    for i, layer in enumerate(spec.encoder.layer):
-        name = f"encoder/layer_{i}"
-        _fill_attention(layer.self_attention, weights, f"{name}/attention", self_attention)
-        _fill_norm(layer.self_attention.layer_norm, weights, f"{name}/attention_residual/norm")
-        _fill_feed_forward(layer.ffn, weights, name)
-    for i, layer in enumerate(spec.decoder.layer):
-        name = f"decoder/layer_{i}"
-        _fill_attention(layer.self_attention, weights, f"{name}/self_attention", self_attention)
-        _fill_norm(layer.self_attention.layer_norm, weights, f"{name}/self_residual/norm")
-        _fill_attention(layer.attention, weights, f"{name}/cross_attention", cross_attention)
-        _fill_norm(layer.attention.layer_norm, weights, f"{name}/cross_residual/norm")
-        _fill_feed_forward(layer.ffn, weights, name)
+    for stack, parts in ATTENTION_PARTS.items():
+        for i, layer in enumerate(getattr(spec, stack).layer):
+            path = f"{stack}/layer_{i}"
+            for part, attention, residual, products in parts:
+                part_spec = getattr(layer, part)
+                _fill_attention(part_spec, weights, f"{path}/{attention}", products)
+                _fill_norm(part_spec.layer_norm, weights, f"{path}/{residual}/norm")
+            _fill_feed_forward(layer.ffn, weights, path)
 
 
 def _fill_attention(spec: Any, weights: Weights, name: str, products: list[list[str]]) -> None:
@@ -196,7 +200,10 @@ def _fill_attention(spec: Any, weights: Weights, name: str, products: list[list[
     """
     *inputs, output = spec.linear
     for linear, roles in zip(inputs, products, strict=True):
-        linear.weight = np.concatenate([_as_rows(weights[f"{name}/{role}"]) for role in roles])
+        projections = [weights[f"{name}/{role}"] for role in roles]  # (H, D, width)
+        linear.weight = (
+            np.concatenate(projections).transpose(0, 2, 1).reshape(-1, projections[0].shape[1])
+        )
         if any(f"{name}/{role}_bias" in weights for role in roles):
             linear.bias = np.concatenate([_bias(weights, f"{name}/{role}") for role in roles])
     output.weight = _transposed(weights[f"{name}/output"])
@@ -220,11 +227,6 @@ def _fill_feed_forward(spec: Any, weights: Weights, layer: str) -> None:
 def _fill_norm(spec: Any, weights: Weights, name: str) -> None:
     spec.gamma = weights[f"{name}/gamma"]
     spec.beta = weights[f"{name}/beta"]
-
-
-def _as_rows(weight: np.ndarray) -> np.ndarray:
-    """Return a projection (H, D, width) as the rows (H * width, D) of a matrix."""
-    return weight.transpose(0, 2, 1).reshape(-1, weight.shape[1])
 
 
 def _transposed(weight: np.ndarray) -> np.ndarray:

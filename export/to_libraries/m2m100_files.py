@@ -4,18 +4,17 @@ This is the reverse of `importing/hugging_face/m2m100.py`. This project's ids ar
 fairseq's rows. The target language's row is the row of the start token, which training changes.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import safetensors.numpy
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from tfk_transformer.config.model_options import TransformerConfig
-from tfk_transformer.config.search_settings import SearchSettings
 from tfk_transformer.constants import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 from tfk_transformer.export.to_libraries.counterparts import M2M100, unsupported_options
+from tfk_transformer.export.to_libraries.hugging_face_folder import write_family_files
 from tfk_transformer.export.to_libraries.plain_attention import plain_attention
 from tfk_transformer.importing.hugging_face.bart_layers import (
     SHARED_TABLE,
@@ -27,18 +26,13 @@ from tfk_transformer.importing.hugging_face.m2m100 import (
     VOCABULARY,
     M2M100Config,
 )
-from tfk_transformer.importing.hugging_face.model_folder import (
-    CONFIG,
-    GENERATION,
-    SAFETENSORS,
-    TOKENIZER_CONFIG,
-)
 from tfk_transformer.importing.hugging_face.multilingual import (
     FAIRSEQ_SPECIALS,
     SENTENCEPIECE_FILE,
     final_norm_arrays,
 )
 from tfk_transformer.importing.vocabulary import NEVER_PREDICTED
+from tfk_transformer.models.transformer import Transformer
 from tfk_transformer.pipelines.bundle import write_json
 from tfk_transformer.pipelines.translator import Translator
 
@@ -74,22 +68,35 @@ def write_m2m100(translator: Translator, folder: Path) -> None:
     if problems := m2m100_problems(translator):
         raise ValueError(f"model: expected one that M2M100 can hold, got {'; '.join(problems)}.")
     table = _table(translator)
+    config = translator.model.config
+    max_length = config.max_length + 1  # the language's token has a position
+    origin = translator.origin
+    target_row = table.languages[origin["target_language"]]
     folder.mkdir(parents=True)
     (folder / SENTENCEPIECE_FILE).write_bytes(translator.source_tokenizer.model)
     write_json(folder / VOCABULARY, {piece: row for row, piece in enumerate(table.pieces)})
-    write_json(folder / CONFIG, _config(translator, table))
-    write_json(folder / GENERATION, _generation(translator, table))
+    model_config = {
+        "architectures": ["M2M100ForConditionalGeneration"],
+        "model_type": "m2m_100",
+        "bos_token_id": FAIRSEQ_SPECIALS.index("<s>"),
+        **M2M100Config.from_transformer_config(config, len(table.rows)).model_dump(),
+    }
+    # Padding and languages are never predicted, as in this project.
+    never_predicted = [FAIRSEQ_SPECIALS.index("<pad>"), *table.languages.values()]
+    generation = {
+        "bad_words_ids": [[row] for row in never_predicted],
+        "forced_bos_token_id": target_row,
+        "max_length": max_length,
+    }
     tokenizer_config = {
         "language_codes": table.language_set,
         "tokenizer_class": "M2M100Tokenizer",
-        "src_lang": translator.origin["source_language"],
-        "tgt_lang": translator.origin["target_language"],
-        "model_max_length": translator.model.config.max_length + 1,
+        "src_lang": origin["source_language"],
+        "tgt_lang": origin["target_language"],
+        "model_max_length": max_length,
     }
-    write_json(folder / TOKENIZER_CONFIG, tokenizer_config)
-    # transformers refuses a file without the name of a framework in its metadata.
-    arrays = safetensors.numpy.save(_arrays(translator, table), {"format": "pt"})
-    (folder / SAFETENSORS).write_bytes(arrays)
+    arrays = _arrays(translator.model, table.rows, target_row)
+    write_family_files(translator, folder, model_config, generation, tokenizer_config, arrays)
 
 
 def m2m100_problems(translator: Translator) -> list[str]:
@@ -143,51 +150,17 @@ def _table(translator: Translator) -> Table:
     )
 
 
-def _config(translator: Translator, table: Table) -> dict[str, Any]:
-    names = {
-        "architectures": ["M2M100ForConditionalGeneration"],
-        "model_type": "m2m_100",
-        "is_encoder_decoder": True,
-    }
-    license_name = translator.origin.get("license")
-    license_entry = {"license": license_name} if license_name else {}
-    values = M2M100Config.from_transformer_config(translator.model.config, len(table.rows))
-    return {
-        **names,
-        "bos_token_id": FAIRSEQ_SPECIALS.index("<s>"),
-        **license_entry,
-        **values.model_dump(),
-    }
+def _arrays(model: Transformer, ids: Sequence[int], target_row: int) -> dict[str, np.ndarray]:
+    """Return all arrays by the family's names.
 
-
-def _generation(translator: Translator, table: Table) -> dict[str, Any]:
-    """Return the content of generation_config.json.
-
-    Padding and languages are never predicted, as in this project.
+    Args:
+        model: the model.
+        ids: this project's id of each row of the family's table.
+        target_row: the row of the target language's token.
     """
-    never_predicted = [FAIRSEQ_SPECIALS.index("<pad>"), *table.languages.values()]
-    beams = translator.origin.get("search", {}).get("beam_size", SearchSettings.beam_size)
-    return {
-        "bad_words_ids": [[row] for row in never_predicted],
-        "decoder_start_token_id": FAIRSEQ_SPECIALS.index("</s>"),
-        "eos_token_id": FAIRSEQ_SPECIALS.index("</s>"),
-        "forced_bos_token_id": table.languages[translator.origin["target_language"]],
-        "max_length": translator.model.config.max_length + 1,
-        "num_beams": beams,
-        "pad_token_id": FAIRSEQ_SPECIALS.index("<pad>"),
-    }
-
-
-def _arrays(translator: Translator, table: Table) -> dict[str, np.ndarray]:
-    """Return all arrays by the family's names."""
-    config = translator.model.config
-    weights = plain_attention(
-        config,
-        {name: np.asarray(weight) for name, weight in translator.model.named_weights.items()},
-    )
-    arrays = restore_arrays({**layer_arrays(config), **final_norm_arrays(config)}, weights)
+    weights = plain_attention(model)
+    names = {**layer_arrays(model.config), **final_norm_arrays(model.config)}
     embeddings = weights["source_embedding/embeddings"]
-    rows = embeddings[table.rows]
-    rows[table.languages[translator.origin["target_language"]]] = embeddings[START_ID]
-    arrays[SHARED_TABLE] = rows
-    return {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    table = embeddings[ids]
+    table[target_row] = embeddings[START_ID]
+    return {**restore_arrays(names, weights), SHARED_TABLE: table}

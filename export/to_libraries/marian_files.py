@@ -7,16 +7,15 @@ project's ids, so that the start token has a dedicated row.
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import safetensors.numpy
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from tfk_transformer.config.model_options import TransformerConfig
-from tfk_transformer.config.search_settings import SearchSettings
-from tfk_transformer.constants import END_ID, PAD_ID, START_ID, UNKNOWN_ID
+from tfk_transformer.constants import PAD_ID, START_ID, UNKNOWN_ID
 from tfk_transformer.export.to_libraries.counterparts import MARIAN, unsupported_options
+from tfk_transformer.export.to_libraries.hugging_face_folder import write_family_files
 from tfk_transformer.export.to_libraries.plain_attention import plain_attention
 from tfk_transformer.importing.hugging_face.bart_layers import (
     LOGITS_BIAS,
@@ -28,12 +27,6 @@ from tfk_transformer.importing.hugging_face.bart_layers import (
     restore_arrays,
 )
 from tfk_transformer.importing.hugging_face.marian import MarianConfig, is_tag
-from tfk_transformer.importing.hugging_face.model_folder import (
-    CONFIG,
-    GENERATION,
-    SAFETENSORS,
-    TOKENIZER_CONFIG,
-)
 from tfk_transformer.importing.vocabulary import (
     END_PIECE,
     NEVER_FROM_TEXT,
@@ -41,6 +34,7 @@ from tfk_transformer.importing.vocabulary import (
     UNKNOWN_PIECE,
     Piece,
 )
+from tfk_transformer.models.transformer import Transformer
 from tfk_transformer.pipelines.bundle import write_json
 from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
@@ -69,24 +63,31 @@ def write_marian(translator: Translator, folder: Path) -> None:
     if problems := marian_problems(translator):
         raise ValueError(f"model: expected one that MarianMT can hold, got {'; '.join(problems)}.")
     source, target = _sides(translator)
-    separate = translator.model.config.tie_embeddings != "all"
+    config = translator.model.config
+    separate = config.tie_embeddings != "all"
     folder.mkdir(parents=True)
     for name, side in (("source.spm", source), ("target.spm", target)):
         (folder / name).write_bytes(side.model)
     vocabularies = [("vocab.json", source), ("target_vocab.json", target)]
     for name, side in vocabularies if separate else vocabularies[:1]:
         write_json(folder / name, {piece: row for row, piece in enumerate(side.pieces)})
-    write_json(folder / CONFIG, _config(translator))
-    write_json(folder / GENERATION, _generation(translator))
+    model_config = {
+        "architectures": ["MarianMTModel"],
+        "model_type": "marian",
+        "bos_token_id": None,
+        # By default, the family's class ends translations that reach the length limit with token 0.
+        "forced_eos_token_id": None,
+        **MarianConfig.from_transformer_config(config).model_dump(),
+    }
+    # Padding and the start token are never predicted, as in this project.
+    generation = {"bad_words_ids": [[PAD_ID], [START_ID]], "max_length": config.max_length}
     tokenizer_config = {
-        "model_max_length": translator.model.config.max_length,
+        "model_max_length": config.max_length,
         "separate_vocabs": separate,
         "tokenizer_class": "MarianTokenizer",
     }
-    write_json(folder / TOKENIZER_CONFIG, tokenizer_config)
-    # transformers refuses a file without the name of a framework in its metadata.
-    arrays = safetensors.numpy.save(_arrays(translator), {"format": "pt"})
-    (folder / SAFETENSORS).write_bytes(arrays)
+    arrays = _arrays(translator.model)
+    write_family_files(translator, folder, model_config, generation, tokenizer_config, arrays)
 
 
 def marian_problems(translator: Translator) -> list[str]:
@@ -149,54 +150,15 @@ def _side(tokenizer: SubwordTokenizer, start: str) -> SideFiles:
     )
 
 
-def _config(translator: Translator) -> dict[str, Any]:
-    """Return the content of config.json.
-
-    `forced_eos_token_id` is unset: by default, the family's class ends translations that reach the
-    length limit with token 0.
-    """
-    names = {"architectures": ["MarianMTModel"], "model_type": "marian", "is_encoder_decoder": True}
-    unset = {"bos_token_id": None, "forced_eos_token_id": None}
-    license_name = translator.origin.get("license")
-    license_entry = {"license": license_name} if license_name else {}
-    return {
-        **names,
-        **unset,
-        **license_entry,
-        **MarianConfig.from_transformer_config(translator.model.config).model_dump(),
-    }
-
-
-def _generation(translator: Translator) -> dict[str, Any]:
-    """Return the content of generation_config.json.
-
-    Padding and the start token are never predicted, as in this project.
-    """
-    beams = translator.origin.get("search", {}).get("beam_size", SearchSettings.beam_size)
-    return {
-        "bad_words_ids": [[PAD_ID], [START_ID]],
-        "decoder_start_token_id": START_ID,
-        "eos_token_id": END_ID,
-        "max_length": translator.model.config.max_length,
-        "num_beams": beams,
-        "pad_token_id": PAD_ID,
-    }
-
-
-def _arrays(translator: Translator) -> dict[str, np.ndarray]:
+def _arrays(model: Transformer) -> dict[str, np.ndarray]:
     """Return all arrays by the family's names."""
-    config = translator.model.config
-    weights = plain_attention(
-        config,
-        {name: np.asarray(weight) for name, weight in translator.model.named_weights.items()},
-    )
-    bias = weights.get("output/bias", np.zeros(config.target_vocab_size, "float32"))
-    arrays = {
-        **restore_arrays(layer_arrays(config), weights),
-        **_tables(config, weights),
+    weights = plain_attention(model)
+    bias = weights.get("output/bias", np.zeros(model.config.target_vocab_size, "float32"))
+    return {
+        **restore_arrays(layer_arrays(model.config), weights),
+        **_tables(model.config, weights),
         LOGITS_BIAS: bias[None],
     }
-    return {name: np.ascontiguousarray(array) for name, array in arrays.items()}
 
 
 def _tables(config: TransformerConfig, weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

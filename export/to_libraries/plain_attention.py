@@ -3,28 +3,22 @@
 Each head has its own query, key and value projection, and its logits are scaled by 1 / sqrt(K).
 """
 
-from collections.abc import Mapping
-
 import numpy as np
 
-from tfk_transformer.config.layer_options import LayerOptions
+from tfk_transformer.models.transformer import Transformer
 
 ROLES = ("query", "key", "value")
 
 
-def plain_attention(
-    config: LayerOptions, weights: Mapping[str, np.ndarray]
-) -> dict[str, np.ndarray]:
-    """Return weights that give the same results without attention options of this library.
+def plain_attention(model: Transformer) -> dict[str, np.ndarray]:
+    """Return weights by name that give the same results without attention options of this library.
 
     With `keys_are_values`, keys get the projection of the values. With `shared_projections`, each
     head gets its own projection (D, K), which is zero outside the head's slice of the input. With
     the `attention_scale` "key_dim", queries are scaled by 1 / sqrt(K).
-
-    Args:
-        config: the options of the layers.
-        weights: all weights by name.
     """
+    config = model.config
+    weights = {name: np.asarray(weight) for name, weight in model.named_weights.items()}
     plain = dict(weights)
     for path in [name.removesuffix("/query") for name in weights if name.endswith("/query")]:
         if config.keys_are_values:

@@ -4,11 +4,12 @@ import functools
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import onnx_ir as ir
 from onnx_ir.passes.common import RemoveUnusedNodesPass
+from onnxscript import TapeBuilder
 
 from tfk_transformer.config.layer_options import LayerOptions
 from tfk_transformer.constants import PAD_ID, START_ID
@@ -21,7 +22,6 @@ from tfk_transformer.export.to_onnx.onnx_matmul import (
     Float32MatMul,
     GetConstant,
     RowStatistics,
-    WriteOperator,
 )
 from tfk_transformer.export.to_onnx.operator_writer import OperatorWriter
 from tfk_transformer.models.base import TokenModel
@@ -45,7 +45,7 @@ class ObservedMatMul(Float32MatMul):
         observed: the rows are added to this dictionary.
     """
 
-    def __init__(self, op: WriteOperator, constant: GetConstant, prefix: str, observed: Observed):
+    def __init__(self, op: TapeBuilder, constant: GetConstant, prefix: str, observed: Observed):
         super().__init__(op, constant, prefix)
         self.observed = observed
 
@@ -93,11 +93,11 @@ class ObservedGraph:
         for name, value in observed.items():
             names[value] = (*names.get(value, ()), name)
         for value in (*results, *names):
-            output = writer.op("Identity", [value])  # a value can be several results
+            output = writer.op.Identity(value)  # a value can be several results
             output.name = f"output_{len(graph.outputs)}"
             output.dtype = ir.DataType.FLOAT
             graph.outputs.append(output)
-        graph.extend(writer.nodes)
+        graph.extend(writer.op.nodes)
         self._names = list(names.values())
         self._inputs = [str(value.name) for value in inputs]
         graph_model = ir.Model(graph, ir_version=IR_VERSION)
@@ -172,15 +172,23 @@ def _observed_rows(model: TokenModel, sources: np.ndarray, targets: np.ndarray) 
     widths: dict[str, int] = {}  # of keys and values
     for layer in range(config.decoder_layers):
         widths |= {f"key_{layer}": config.query_width, f"value_{layer}": config.value_width}
-    step_inputs = [_ids("tokens", 2), _ids("position", 0), _float("lineage", 4)]
-    step_inputs += [_float(name, 4) for name in widths]
+    step_inputs = [
+        _input("tokens", 2, ir.DataType.INT32),
+        _input("position", 0, ir.DataType.INT32),
+        _input("lineage", 4),
+    ]
+    step_inputs += [_input(name, 4) for name in widths]
     read: ObservedGraph | None = None
     prompts = sources
     if config.architecture != "decoder":
-        step_inputs += [*(_float(f"memory_{name}", 4) for name in widths), _float("mask", 4)]
-        read = ObservedGraph(model, config, write_read, [_ids("source", 2)])
+        step_inputs += [*(_input(f"memory_{name}", 4) for name in widths), _input("mask", 4)]
+        read = ObservedGraph(model, config, write_read, [_input("source", 2, ir.DataType.INT32)])
         prompts = np.zeros((len(targets), 0), "int32")
-    step = ObservedGraph(model, config.decoder_options(), _write_step_to_cache, step_inputs)
+    # A step that returns only the longer cache: the logits of a large vocabulary would take half of
+    # the time.
+    step = ObservedGraph(
+        model, config.decoder_options(), lambda *inputs: write_step(*inputs)[2:], step_inputs
+    )
     ids = _decoder_inputs(prompts, targets)
     lengths = np.count_nonzero(ids, axis=1)
     order = np.argsort(lengths)
@@ -200,14 +208,6 @@ def _observed_rows(model: TokenModel, sources: np.ndarray, targets: np.ndarray) 
             lineage = np.zeros((len(batch), 1, 1, length), "float32")
             cache, rows = step.run(tokens, position, lineage, *cache, *memory)
             yield _remove_padding(rows, lengths[batch] >= length)
-
-
-def _write_step_to_cache(*inputs: Any) -> list[ir.Value]:
-    """Write a decoding step that returns only the longer cache; see `write_step`.
-
-    The logits of a large vocabulary would take half the time.
-    """
-    return write_step(*inputs)[2:]
 
 
 def _decoder_inputs(prompts: np.ndarray, targets: np.ndarray) -> np.ndarray:
@@ -234,9 +234,5 @@ def _remove_padding(rows: Rows, real: np.ndarray) -> Rows:
     }
 
 
-def _ids(name: str, rank: int) -> ir.Value:
-    return ir.Value(name=name, shape=ir.Shape([None] * rank), type=ir.TensorType(ir.DataType.INT32))
-
-
-def _float(name: str, rank: int) -> ir.Value:
-    return ir.Value(name=name, shape=ir.Shape([None] * rank), type=ir.TensorType(ir.DataType.FLOAT))
+def _input(name: str, rank: int, dtype: ir.DataType = ir.DataType.FLOAT) -> ir.Value:
+    return ir.val(name, dtype, [None] * rank)

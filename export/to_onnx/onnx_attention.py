@@ -45,7 +45,7 @@ class StandardAttention:
         """
         query, *context = self.heads(x, ["query", *self.context_roles])
         pairs = zip(past, (context[0], context[-1]), strict=True)
-        key, value = (self.writer.op("Concat", list(pair), axis=2) for pair in pairs)
+        key, value = (self.writer.op.Concat(*pair, axis=2) for pair in pairs)
         return self.join(self.attend(query, key, value, lineage)[0]), [key, value]
 
     def to_source(
@@ -73,13 +73,13 @@ class StandardAttention:
         """Return the heads' outputs (A, M, H, V), and attention weights (A, H, M, S)."""
         op = self.writer.op
         # The scores need no scale: the weights of queries are scaled.
-        scores = op("MatMul", [query, op("Transpose", [key], perm=[0, 1, 3, 2])])
-        weights = self.softmax(op("Add", [scores, mask]))
-        return op("Transpose", [op("MatMul", [weights, value])], perm=[0, 2, 1, 3]), weights
+        scores = op.MatMul(query, op.Transpose(key, perm=[0, 1, 3, 2]))
+        weights = self.softmax(op.Add(scores, mask))
+        return op.Transpose(op.MatMul(weights, value), perm=[0, 2, 1, 3]), weights
 
     def softmax(self, scores: ir.Value) -> ir.Value:
         """Return the attention weights of scores (A, H, M, S)."""
-        return self.writer.op("Softmax", [scores], axis=-1)
+        return self.writer.op.Softmax(scores, axis=-1)
 
     def project(self, x: ir.Value, roles: Sequence[str]) -> ir.Value:
         """Multiply rows (R, D) by the concatenated weights of "query", "key" or "value"."""
@@ -101,7 +101,7 @@ class StandardAttention:
     def join(self, attended: ir.Value) -> ir.Value:
         """Project the heads' outputs (A, M, …) to rows (R, D)."""
         width = self.options.num_heads * self.options.value_width
-        rows = self.writer.op("Reshape", [attended, self.writer.ints(-1, width)])
+        rows = self.writer.op.Reshape(attended, self.writer.ints(-1, width))
         name = f"{self.path}/output"
         bias = self.writer.weights.get(f"{name}_bias")
         return self.writer.matmul.multiply(rows, name, self.writer.weights[name], bias)
@@ -109,15 +109,15 @@ class StandardAttention:
     def _to_heads(self, part: ir.Value, count: int, role: str) -> ir.Value:
         # No size is -1: onnxruntime cannot infer it where A is 0.
         sizes = self.writer.ints(count, self._width(role))
-        shape = self.writer.op("Concat", [self.shape, sizes], axis=0)
-        heads = self.writer.op("Reshape", [part, shape])  # (A, M, count, width)
-        return self.writer.op("Transpose", [heads], perm=[0, 2, 1, 3])
+        shape = self.writer.op.Concat(self.shape, sizes, axis=0)
+        heads = self.writer.op.Reshape(part, shape)  # (A, M, count, width)
+        return self.writer.op.Transpose(heads, perm=[0, 2, 1, 3])
 
     def _split(self, x: ir.Value, widths: Sequence[int], axis: int) -> list[ir.Value]:
         if len(widths) == 1:
             return [x]
-        inputs = [x, self.writer.ints(*widths)]
-        return list(self.writer.ops("Split", inputs, len(widths), axis=axis))
+        sizes = self.writer.ints(*widths)
+        return list(self.writer.op.Split(x, sizes, axis=axis, _outputs=len(widths)))
 
     def _width(self, role: str) -> int:
         return self.options.value_width if role == "value" else self.options.query_width
@@ -159,7 +159,7 @@ class ReproducibleAttention(StandardAttention):
         """Return the attention weights of scores (A, H, M, S)."""
         op = self.writer.op
         last = self.writer.ints(-1)
-        powers = op("Exp", [op("Sub", [scores, op("ReduceMax", [scores, last], keepdims=1)])])
-        exact = op("Cast", [powers], to=ir.DataType.DOUBLE.value)
-        total = op("ReduceSum", [exact, last], keepdims=1)
-        return op("Div", [powers, op("Cast", [total], to=ir.DataType.FLOAT.value)])
+        powers = op.Exp(op.Sub(scores, op.ReduceMax(scores, last, keepdims=1)))
+        exact = op.Cast(powers, to=ir.DataType.DOUBLE.value)
+        total = op.ReduceSum(exact, last, keepdims=1)
+        return op.Div(powers, op.Cast(total, to=ir.DataType.FLOAT.value))

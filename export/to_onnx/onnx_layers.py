@@ -82,13 +82,13 @@ def insert_layers(outer: ir.Model, model: ConfiguredModel, profile: Profile) -> 
     for node in [node for node in outer.graph.all_nodes() if node.domain == DOMAIN]:
         layers, number = node.op_type.split("_")
         prefix, member = members[int(number)]
-        weights = member_weights[int(number)]
         config = member.config
         options = config if layers in (READ, CLASSIFY_OPERATOR) else config.decoder_options()
+        weights = member_weights[int(number)]
         writer = OperatorWriter(outer.graph, config, options, weights, profile.matmul, prefix)
         outputs = WRITE[layers](writer, profile.attention, *node.inputs)
         ir.convenience.replace_nodes_and_values(
-            node.graph, node, [node], writer.nodes, node.outputs, outputs
+            node.graph, node, [node], writer.op.nodes, node.outputs, outputs
         )
     outer.opset_imports.pop(DOMAIN, None)
     if any(node.domain == CONTRIB for node in outer.graph.all_nodes()):
@@ -104,7 +104,7 @@ def write_read(
     """
     config = cast(TransformerConfig, writer.config)  # only models with an encoder have this node
     source = _add_prefix(writer, "source", source)
-    shape = writer.op("Shape", [source])
+    shape = writer.op.Shape(source)
     encoded, mask = _encode(writer, attention, source, shape)
     memory: list[ir.Value] = []
     for layer in range(config.decoder_layers):
@@ -120,15 +120,15 @@ def write_classify(
     `Classifier.call`.
     """
     op = writer.op
-    shape = op("Shape", [source])
+    shape = op.Shape(source)
     encoded, _ = _encode(writer, attention, source, shape)
     rows = _split_rows(writer, encoded, shape, writer.config.model_dim)  # (B, S, D)
-    is_real = op("Not", [op("Equal", [source, writer.constant("pad", np.int32(PAD_ID))])])
-    real = op("Cast", [is_real], to=ir.DataType.FLOAT.value)  # (B, S)
-    count = op("ReduceSum", [real, writer.ints(1)], keepdims=1)
-    count = op("Max", [count, writer.constant("one", np.float32(1))])
-    shares = op("Unsqueeze", [op("Div", [real, count]), writer.ints(2)])  # (B, S, 1)
-    mean = op("ReduceSum", [op("Mul", [rows, shares]), writer.ints(1)], keepdims=0)  # (B, D)
+    is_real = op.Not(op.Equal(source, writer.constant("pad", np.int32(PAD_ID))))
+    real = op.Cast(is_real, to=ir.DataType.FLOAT.value)  # (B, S)
+    count = op.ReduceSum(real, writer.ints(1), keepdims=1)
+    count = op.Max(count, writer.constant("one", np.float32(1)))
+    shares = op.Unsqueeze(op.Div(real, count), writer.ints(2))  # (B, S, 1)
+    mean = op.ReduceSum(op.Mul(rows, shares), writer.ints(1), keepdims=0)  # (B, D)
     head = (writer.weights["head/kernel"], writer.weights["head/bias"])
     return [writer.matmul.multiply(mean, "head/kernel", *head)]
 
@@ -149,10 +149,10 @@ def _encode(
     """
     op = writer.op
     config = cast(TransformerConfig | ClassifierConfig, writer.config)
-    is_padding = op("Equal", [source, writer.constant("pad", np.int32(PAD_ID))])
-    padding = op("Cast", [is_padding], to=ir.DataType.FLOAT.value)
-    hidden = op("Mul", [padding, writer.constant("hidden", np.float32(HIDDEN))])
-    mask = op("Unsqueeze", [hidden, writer.ints(1, 2)])
+    is_padding = op.Equal(source, writer.constant("pad", np.int32(PAD_ID)))
+    padding = op.Cast(is_padding, to=ir.DataType.FLOAT.value)
+    hidden = op.Mul(padding, writer.constant("hidden", np.float32(HIDDEN)))
+    mask = op.Unsqueeze(hidden, writer.ints(1, 2))
     x = writer.embed("source", source, _first_positions(writer, "source", source))
     for layer in range(config.encoder_layers):
         path = f"encoder/layer_{layer}"
@@ -165,7 +165,7 @@ def _encode(
 
 def _first_positions(writer: OperatorWriter, side: str, ids: ir.Value) -> ir.Value:
     """Return the positions (T, D) of ids (B, T)."""
-    length = writer.op("Shape", [ids], start=1)
+    length = writer.op.Shape(ids, start=1)
     return _slice(writer, writer.positions(side), writer.ints(0), length, axis=0)
 
 
@@ -188,10 +188,10 @@ def write_step(
     cache = rest[: 2 * layers]
     memory = rest[2 * layers : memory_end]
     candidates = rest[memory_end:]
-    beams = writer.op("Shape", [tokens])  # A, M
+    beams = writer.op.Shape(tokens)  # A, M
     tokens, positions, lineage = _step_inputs(writer, tokens, position, lineage)
-    shape = writer.op("Shape", [tokens]) if config.target_prefix else beams  # A, N
-    encoding = writer.op("Gather", [writer.positions("target"), positions])
+    shape = writer.op.Shape(tokens) if config.target_prefix else beams  # A, N
+    encoding = writer.op.Gather(writer.positions("target"), positions)
     x = writer.embed("target", tokens, encoding)
     next_cache: list[ir.Value] = []
 
@@ -203,8 +203,11 @@ def write_step(
     x, weights = _decode(writer, attention, x, shape, memory, attend_itself)
     logits = _logits(writer, _beam_rows(writer, x, shape, beams), *candidates)
     logits = _split_rows(writer, logits, beams, -1 if candidates else config.target_vocab_size)
-    mean_weights = _mean_over_heads(writer, weights[-1] if memory else None, beams)
-    return [logits, _remove_prefixes(writer, mean_weights, beams), *next_cache]
+    mean_weights = _mean_over_heads(writer, weights[-1] if memory else None, beams)  # (A, N, P+S)
+    if config.target_prefix:
+        mean_weights = _last_beams(writer, mean_weights, beams)
+    attended_from = _drop_first(writer, mean_weights, len(config.source_prefix), axis=2)
+    return [logits, attended_from, *next_cache]
 
 
 def write_decode(
@@ -215,11 +218,11 @@ def write_decode(
     """
     op = writer.op
     target = _add_prefix(writer, "target", target)  # (B, P+T)
-    shape = op("Shape", [target])
-    length = op("Shape", [target], start=1)
+    shape = op.Shape(target)
+    length = op.Shape(target, start=1)
     hidden = writer.constant("hidden", np.float32(HIDDEN))
-    hidden = op("Expand", [hidden, op("Concat", [length, length], axis=0)])
-    causal = op("Trilu", [hidden, writer.constant("one_above", np.int64(1))], upper=1)
+    hidden = op.Expand(hidden, op.Concat(length, length, axis=0))
+    causal = op.Trilu(hidden, writer.constant("one_above", np.int64(1)), upper=1)
     x = writer.embed("target", target, _first_positions(writer, "target", target))
     self_weights: list[ir.Value] = []
 
@@ -245,8 +248,8 @@ def write_logits(
     writer: OperatorWriter, attention: type[StandardAttention], output: ir.Value
 ) -> list[ir.Value]:
     """Write the operators of a `Logits` node: from decoder output (B, T, D) to logits (B, T, V)."""
-    shape = writer.op("Shape", [output], end=2)
-    rows = writer.op("Reshape", [output, writer.ints(-1, writer.config.model_dim)])
+    shape = writer.op.Shape(output, end=2)
+    rows = writer.op.Reshape(output, writer.ints(-1, writer.config.model_dim))
     return [_split_rows(writer, _logits(writer, rows), shape, writer.config.target_vocab_size)]
 
 
@@ -302,9 +305,9 @@ def _decode(
 def _mean_over_heads(writer: OperatorWriter, weights: ir.Value | None, shape: ir.Value) -> ir.Value:
     """Return the attention (A, M, S), or (A, M, 0) if the model has no encoder."""
     if weights is not None:
-        return writer.op("ReduceMean", [weights, writer.ints(1)], keepdims=0)
+        return writer.op.ReduceMean(weights, writer.ints(1), keepdims=0)
     nothing = writer.constant("nothing", np.float32(0))
-    return writer.op("Expand", [nothing, writer.op("Concat", [shape, writer.ints(0)], axis=0)])
+    return writer.op.Expand(nothing, writer.op.Concat(shape, writer.ints(0), axis=0))
 
 
 def _logits(writer: OperatorWriter, x: ir.Value, candidates: ir.Value | None = None) -> ir.Value:
@@ -322,7 +325,7 @@ def _logits(writer: OperatorWriter, x: ir.Value, candidates: ir.Value | None = N
 
 def _split_rows(writer: OperatorWriter, rows: ir.Value, shape: ir.Value, width: int) -> ir.Value:
     """Reshape rows (A*N, width) to (A, N, width); `shape` is int64 [A, N]."""
-    return writer.op("Reshape", [rows, writer.op("Concat", [shape, writer.ints(width)], axis=0)])
+    return writer.op.Reshape(rows, writer.op.Concat(shape, writer.ints(width), axis=0))
 
 
 # The functions below write the operators for the tokens that a model puts before every source and
@@ -335,7 +338,7 @@ def _add_prefix(writer: OperatorWriter, side: str, ids: ir.Value) -> ir.Value:
     """Put the prefix of a side before ids (B, T): (B, P+T)."""
     if not _prefix(writer, side):
         return ids
-    return writer.op("Concat", [_repeat_prefix(writer, side, ids), ids], axis=1)
+    return writer.op.Concat(_repeat_prefix(writer, side, ids), ids, axis=1)
 
 
 def _step_inputs(
@@ -356,16 +359,16 @@ def _step_inputs(
     length = len(writer.config.target_prefix)
     if not length:
         return last, position, lineage
-    position = op("Cast", [position], to=ir.DataType.INT64.value)
-    is_first = op("Equal", [position, writer.constant("start", np.int64(0))])
-    is_first = op("Cast", [is_first], to=ir.DataType.INT64.value)
-    new = op("Mul", [is_first, writer.ints(length)])  # (1,): N - M
+    position = op.Cast(position, to=ir.DataType.INT64.value)
+    is_first = op.Equal(position, writer.constant("start", np.int64(0)))
+    is_first = op.Cast(is_first, to=ir.DataType.INT64.value)
+    new = op.Mul(is_first, writer.ints(length))  # (1,): N - M
     prefix = _slice(writer, _repeat_prefix(writer, "target", last), writer.ints(0), new, axis=1)
-    tokens = op("Concat", [prefix, last], axis=1)
-    beam_position = op("Add", [position, writer.ints(length)])
-    beam_positions = op("Expand", [beam_position, op("Shape", [last], start=1)])  # (M,)
+    tokens = op.Concat(prefix, last, axis=1)
+    beam_position = op.Add(position, writer.ints(length))
+    beam_positions = op.Expand(beam_position, op.Shape(last, start=1))  # (M,)
     prefix_positions = _slice(writer, writer.ints(*range(length)), writer.ints(0), new, axis=0)
-    positions = op("Concat", [prefix_positions, beam_positions], axis=0)
+    positions = op.Concat(prefix_positions, beam_positions, axis=0)
     return tokens, positions, _step_mask(writer, lineage, new)
 
 
@@ -376,18 +379,18 @@ def _step_mask(writer: OperatorWriter, lineage: ir.Value, new: ir.Value) -> ir.V
     op = writer.op
     length = len(writer.config.target_prefix)
     visible = writer.constant("prefix_visible", np.float32(0))
-    visible = op("Expand", [visible, _shape_with(writer, lineage, length)])
-    beam_rows = op("Concat", [visible, lineage], axis=3)  # (A, 1, M, P+T*M)
-    sizes = [op("Shape", [lineage], end=2), new, op("Shape", [lineage], start=3)]
+    visible = op.Expand(visible, _shape_with(writer, lineage, length))
+    beam_rows = op.Concat(visible, lineage, axis=3)  # (A, 1, M, P+T*M)
+    sizes = [op.Shape(lineage, end=2), new, op.Shape(lineage, start=3)]
     hidden = writer.constant("hidden", np.float32(HIDDEN))
-    hidden = op("Expand", [hidden, op("Concat", sizes, axis=0)])  # (A, 1, N - M, T*M)
-    sizes = [op("Shape", [lineage], end=2), new, writer.ints(length)]
+    hidden = op.Expand(hidden, op.Concat(*sizes, axis=0))  # (A, 1, N - M, T*M)
+    sizes = [op.Shape(lineage, end=2), new, writer.ints(length)]
     causal = np.triu(np.full((1, 1, length, length), HIDDEN, "float32"), 1)
     causal_rows = writer.constant("prefix_causal", causal)
     causal_rows = _slice(writer, causal_rows, writer.ints(0), new, axis=2)
-    causal_rows = op("Expand", [causal_rows, op("Concat", sizes, axis=0)])
-    prefix_rows = op("Concat", [causal_rows, hidden], axis=3)  # (A, 1, N - M, P+T*M)
-    return op("Concat", [prefix_rows, beam_rows], axis=2)
+    causal_rows = op.Expand(causal_rows, op.Concat(*sizes, axis=0))
+    prefix_rows = op.Concat(causal_rows, hidden, axis=3)  # (A, 1, N - M, P+T*M)
+    return op.Concat(prefix_rows, beam_rows, axis=2)
 
 
 def _beam_rows(writer: OperatorWriter, x: ir.Value, shape: ir.Value, beams: ir.Value) -> ir.Value:
@@ -403,14 +406,7 @@ def _beam_rows(writer: OperatorWriter, x: ir.Value, shape: ir.Value, beams: ir.V
         return x
     width = writer.config.model_dim
     beam_rows = _last_beams(writer, _split_rows(writer, x, shape, width), beams)
-    return writer.op("Reshape", [beam_rows, writer.ints(-1, width)])
-
-
-def _remove_prefixes(writer: OperatorWriter, attention: ir.Value, beams: ir.Value) -> ir.Value:
-    """Remove the prefixes from attention (A, N, P+S): (A, M, S)."""
-    if writer.config.target_prefix:
-        attention = _last_beams(writer, attention, beams)
-    return _drop_first(writer, attention, len(writer.config.source_prefix), axis=2)
+    return writer.op.Reshape(beam_rows, writer.ints(-1, width))
 
 
 def _drop_first(writer: OperatorWriter, x: ir.Value, count: int, axis: int) -> ir.Value:
@@ -423,14 +419,14 @@ def _drop_first(writer: OperatorWriter, x: ir.Value, count: int, axis: int) -> i
 def _last_beams(writer: OperatorWriter, x: ir.Value, beams: ir.Value) -> ir.Value:
     """Return the last M of the N elements of (A, N, …)."""
     count = _slice(writer, beams, writer.ints(1), writer.ints(2), axis=0)  # (1,): M
-    return _slice(writer, x, writer.op("Neg", [count]), writer.ints(OPEN_END), axis=1)
+    return _slice(writer, x, writer.op.Neg(count), writer.ints(OPEN_END), axis=1)
 
 
 def _repeat_prefix(writer: OperatorWriter, side: str, ids: ir.Value) -> ir.Value:
     """Return the prefix of a side for each row of ids (B, T): (B, P)."""
     array = np.array([_prefix(writer, side)], "int32")
     prefix = writer.constant(f"{side}_prefix", array)
-    return writer.op("Expand", [prefix, _shape_with(writer, ids, array.size)])
+    return writer.op.Expand(prefix, _shape_with(writer, ids, array.size))
 
 
 def _prefix(writer: OperatorWriter, side: str) -> tuple[int, ...]:
@@ -439,11 +435,11 @@ def _prefix(writer: OperatorWriter, side: str) -> tuple[int, ...]:
 
 def _shape_with(writer: OperatorWriter, x: ir.Value, last: int) -> ir.Value:
     """Return the shape of a value with `last` as the size of its last axis."""
-    return writer.op("Concat", [writer.op("Shape", [x], end=-1), writer.ints(last)], axis=0)
+    return writer.op.Concat(writer.op.Shape(x, end=-1), writer.ints(last), axis=0)
 
 
 def _slice(
     writer: OperatorWriter, x: ir.Value, start: ir.Value, end: ir.Value, axis: int
 ) -> ir.Value:
     """Return the elements of an axis from `start` (1,) to `end` (1,)."""
-    return writer.op("Slice", [x, start, end, writer.ints(axis)])
+    return writer.op.Slice(x, start, end, writer.ints(axis))

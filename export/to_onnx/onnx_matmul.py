@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 import onnx_ir as ir
+from onnxscript import TapeBuilder
 
 CONTRIB = "com.microsoft"  # onnxruntime's own operators
 INT8_MAX = 127  # of 8-bit weights; without -128 they are symmetric around zero
@@ -14,7 +15,6 @@ DAMPING = 0.01  # the share of the mean of a diagonal that is added to it
 ROUNDING_BLOCK = 32  # rows that compensate the errors of all rows before them by one product
 COLUMNS = 4096  # columns that are rounded together: a vocabulary of any size takes little memory
 
-WriteOperator = Callable[..., ir.Value]
 GetConstant = Callable[[str, np.ndarray], ir.Value]
 
 
@@ -30,12 +30,12 @@ class Float32MatMul:
     """Writes products in float32, as the model computes them.
 
     Args:
-        op: function that writes an operator: (name, inputs, domain="", **attributes) -> output.
+        op: writes operators.
         constant: function that returns the graph's constant of a name: (name, array) -> value.
         prefix: the prefix of the names of the weights in the whole model.
     """
 
-    def __init__(self, op: WriteOperator, constant: GetConstant, prefix: str = ""):
+    def __init__(self, op: TapeBuilder, constant: GetConstant, prefix: str = ""):
         self.op = op
         self.constant = constant
         self.prefix = prefix
@@ -46,8 +46,8 @@ class Float32MatMul:
         """Multiply rows (R, rows) by a matrix (rows, columns) and add a bias (columns,)."""
         kernel = self.constant(name, matrix)
         if bias is None:
-            return self.op("MatMul", [x, kernel])
-        return self.op("Gemm", [x, kernel, self.bias(name, bias)])
+            return self.op.MatMul(x, kernel)
+        return self.op.Gemm(x, kernel, self.bias(name, bias))
 
     def multiply_by_table(
         self, x: ir.Value, name: str, table: np.ndarray, bias: np.ndarray | None = None
@@ -57,7 +57,7 @@ class Float32MatMul:
         The product is x table^T + bias.
         """
         biases = [] if bias is None else [self.constant("output/bias", bias)]
-        return self.op("Gemm", [x, self.constant(name, table), *biases], transB=1)
+        return self.op.Gemm(x, self.constant(name, table), *biases, transB=1)
 
     def multiply_by_some_of_table(
         self,
@@ -83,15 +83,15 @@ class Float32MatMul:
             The products (R, n).
         """
         table_name = f"{name}_transposed" if name == KERNEL else name
-        selected = self.op("Gather", [self.constant(table_name, table), ids])
+        selected = self.op.Gather(self.constant(table_name, table), ids)
         biases = []
         if bias is not None:
-            biases.append(self.op("Gather", [self.constant("output/bias", bias), ids]))
-        return self.op("Gemm", [x, selected, *biases], transB=1)
+            biases.append(self.op.Gather(self.constant("output/bias", bias), ids))
+        return self.op.Gemm(x, selected, *biases, transB=1)
 
     def look_up(self, name: str, table: np.ndarray, ids: ir.Value) -> ir.Value:
         """Look up ids (A, M) in an embedding table (vocab_size, D): (A, M, D)."""
-        return self.op("Gather", [self.constant(name, table), ids])
+        return self.op.Gather(self.constant(name, table), ids)
 
     def bias(self, name: str, bias: np.ndarray) -> ir.Value:
         """Return the bias of the weights of this name, with the name that it has in Keras."""
@@ -119,7 +119,7 @@ class Int8MatMul(Float32MatMul):
 
     def __init__(
         self,
-        op: WriteOperator,
+        op: TapeBuilder,
         constant: GetConstant,
         prefix: str,
         rows: Mapping[str, RowStatistics],
@@ -148,7 +148,7 @@ class Int8MatMul(Float32MatMul):
         ]
         if bias is not None:
             inputs.append(self.bias(name, bias))
-        return self.op("MatMulIntegerToFloat", inputs, CONTRIB)
+        return self.op.MatMulIntegerToFloat(*inputs, _domain=CONTRIB)
 
     def _round_rows(self, x: ir.Value, name: str) -> tuple[ir.Value, ir.Value, ir.Value]:
         """Return the rows of a product as uint8, their scale and their zero point."""
@@ -160,7 +160,7 @@ class Int8MatMul(Float32MatMul):
             x = producer.inputs[0]
         row_scale = self.constant(f"{name}_row_scale", step)
         row_zero = self.constant(f"{name}_row_zero", zero)
-        return self.op("QuantizeLinear", [x, row_scale, row_zero]), row_scale, row_zero
+        return self.op.QuantizeLinear(x, row_scale, row_zero), row_scale, row_zero
 
     def multiply_by_table(
         self, x: ir.Value, name: str, table: np.ndarray, bias: np.ndarray | None = None
@@ -187,23 +187,23 @@ class Int8MatMul(Float32MatMul):
             return super().multiply_by_some_of_table(x, name, table, ids, bias)
         rows, row_scale, row_zero = self._round_rows(x, product)
         rounded, scale = rounded_columns(table.T, self.rows[self.prefix + product].moments)
-        selected = self.op("Gather", [self.constant(f"{product}_int8_transposed", rounded.T), ids])
-        scales = self.op("Gather", [self.constant(f"{product}_scale", scale), ids])
+        selected = self.op.Gather(self.constant(f"{product}_int8_transposed", rounded.T), ids)
+        scales = self.op.Gather(self.constant(f"{product}_scale", scale), ids)
         biases: list[ir.Value | None] = []
         if bias is not None:
             # None: the zero points of the weights are 0.
-            biases = [None, self.op("Gather", [self.constant("output/bias", bias), ids])]
-        weights = self.op("Transpose", [selected], perm=[1, 0])
+            biases = [None, self.op.Gather(self.constant("output/bias", bias), ids)]
+        weights = self.op.Transpose(selected, perm=[1, 0])
         inputs = [rows, weights, row_scale, scales, row_zero, *biases]
-        return self.op("MatMulIntegerToFloat", inputs, CONTRIB)
+        return self.op.MatMulIntegerToFloat(*inputs, _domain=CONTRIB)
 
     def look_up(self, name: str, table: np.ndarray, ids: ir.Value) -> ir.Value:
         """Look up ids (A, M) in an embedding table (vocab_size, D): (A, M, D)."""
         scale = np.abs(table).max(axis=1, keepdims=True) / INT8_MAX
         rounded = np.round(table / np.where(scale > 0, scale, 1)).astype("int8")
-        numbers = self.op("Gather", [self.constant(f"{name}_int8", rounded), ids])
-        scales = self.op("Gather", [self.constant(f"{name}_scale", scale.astype("float32")), ids])
-        return self.op("Mul", [self.op("Cast", [numbers], to=ir.DataType.FLOAT.value), scales])
+        numbers = self.op.Gather(self.constant(f"{name}_int8", rounded), ids)
+        scales = self.op.Gather(self.constant(f"{name}_scale", scale.astype("float32")), ids)
+        return self.op.Mul(self.op.Cast(numbers, to=ir.DataType.FLOAT.value), scales)
 
 
 def rounded_columns(matrix: np.ndarray, moments: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -6,8 +6,8 @@ on texts.
 
 import base64
 import itertools
-from collections.abc import Iterable, MutableSequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, MutableSequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx_ir as ir
@@ -16,9 +16,26 @@ from onnx_ir.passes.common import NameFixPass
 
 from tfk_transformer.config.search_settings import search_defaults
 from tfk_transformer.constants import PAD_ID
-from tfk_transformer.export import signatures
-from tfk_transformer.export.runtime.onnx_scorer import SOURCE_TOKENIZER, TARGET_TOKENIZER
-from tfk_transformer.export.signatures import (
+from tfk_transformer.export.runtime.onnx_runtime import SOURCE_TOKENIZER, TARGET_TOKENIZER
+from tfk_transformer.export.to_onnx.conversion import IR_VERSION, OPSET
+from tfk_transformer.export.to_onnx.onnx_layers import PORTABLE, Profile, insert_layers
+from tfk_transformer.export.to_onnx.optimize import optimize
+from tfk_transformer.export.to_onnx.templates.expansion import (
+    Template,
+    expand,
+    ints,
+    mean,
+    write_read_nodes,
+    write_step_nodes,
+)
+from tfk_transformer.export.to_onnx.text_operators import (
+    TEXT_OPERATORS,
+    write_best_label,
+    write_detokenizer,
+    write_tokenizer,
+)
+from tfk_transformer.inference import signatures
+from tfk_transformer.inference.signatures import (
     CLASSIFY_IDS,
     CLASSIFY_TEXT,
     GENERATE,
@@ -30,22 +47,6 @@ from tfk_transformer.export.signatures import (
     TRANSLATE,
     Signature,
     TensorSignature,
-)
-from tfk_transformer.export.to_onnx.conversion import IR_VERSION, OPSET
-from tfk_transformer.export.to_onnx.onnx_layers import PORTABLE, Profile, insert_layers
-from tfk_transformer.export.to_onnx.optimize import optimize
-from tfk_transformer.export.to_onnx.templates.expansion import (
-    Template,
-    expand,
-    mean,
-    write_read_nodes,
-    write_step_nodes,
-)
-from tfk_transformer.export.to_onnx.text_operators import (
-    TEXT_OPERATORS,
-    write_best_label,
-    write_detokenizer,
-    write_tokenizer,
 )
 from tfk_transformer.inference.step_tensors import cache_shapes, memory_shapes
 from tfk_transformer.pipelines.text_classifier import TextClassifier
@@ -64,10 +65,9 @@ def generate_graph(translator: Translator, profile: Profile = PORTABLE) -> ir.Mo
         translator: the translator.
         profile: `onnx_layers.PORTABLE`, or a result of `onnx_layers.int8_profile`.
     """
-    config = translator.model.config
-    outer = expand(_template("search", translator), _arrays(translator), config)
+    outer = _expand("search", translator)
     model = _add_layers(outer, "generate", GENERATE, translator.model, profile)
-    _set_defaults(model.graph, config.max_length)
+    _set_defaults(model.graph, translator.model.config.max_length)
     return model
 
 
@@ -91,8 +91,7 @@ def score_graph(translator: Translator) -> ir.Model:
 
     The tokenizers are in the metadata: `OnnxScorer` scores texts too.
     """
-    template = _template("score", translator)._replace(shortlist=False, blocks=False)
-    outer = expand(template, _arrays(translator), translator.model.config)
+    outer = _expand("score", translator, shortlist=False, blocks=False)
     model = _add_layers(outer, "score", SCORE_AND_ATTEND, translator.model)
     tokenizers = {
         SOURCE_TOKENIZER: translator.source_tokenizer,
@@ -177,10 +176,9 @@ def _step_graph(signature: Signature, translator: Translator) -> ir.Model:
     output = logits[0]
     if len(logits) > 1:
         output = mean(op, [op.op("LogSoftmax", [values], {"axis": -1}) for values in logits])
-    output = op.op("Squeeze", [output, _ints(op, 1)])
+    output = op.op("Squeeze", [output, ints(op, 1)])
 
-    template = _template("choice", translator)._replace(has_source=True, shortlist=False)
-    model = expand(template, _arrays(translator), config, {"logits": logits})
+    model = _expand("choice", translator, {"logits": logits}, has_source=True, shortlist=False)
     graph = model.graph
     for value in graph.inputs:
         ir.convenience.replace_all_uses_with(value, inputs[value.name])
@@ -201,10 +199,10 @@ def _step_tensors(op: tape.Tape, ids: ir.Value) -> list[ir.Value]:
     Returns:
         The last tokens (N, 1), their position (), and a lineage that hides nothing (N, 1, 1, T).
     """
-    last = op.op("Slice", [ids, _ints(op, -1), _ints(op, np.iinfo("int64").max), _ints(op, 1)])
+    last = op.op("Slice", [ids, ints(op, -1), ints(op, np.iinfo("int64").max), ints(op, 1)])
     rows, length = (op.op("Shape", [ids], {"start": axis, "end": axis + 1}) for axis in range(2))
-    position = op.op("Squeeze", [op.op("Sub", [length, _ints(op, 1)])])
-    shape = op.op("Concat", [rows, _ints(op, 1, 1), length], {"axis": 0})
+    position = op.op("Squeeze", [op.op("Sub", [length, ints(op, 1)])])
+    shape = op.op("Concat", [rows, ints(op, 1, 1), length], {"axis": 0})
     position = op.op("Cast", [position], {"to": ir.DataType.INT32.value})
     return [last, position, op.op("ConstantOfShape", [shape])]
 
@@ -212,10 +210,6 @@ def _step_tensors(op: tape.Tape, ids: ir.Value) -> list[ir.Value]:
 def _copy_values(op: tape.Tape, values: Iterable[ir.Value]) -> list[ir.Value]:
     """Return copies for outputs: in some models, a layer's keys and values are the same value."""
     return [op.op("Identity", [value]) for value in values]
-
-
-def _ints(op: tape.Tape, *values: int) -> ir.Value:
-    return op.op("Constant", [], {"value_ints": values})
 
 
 def tokenizer_graph(tokenizer: SubwordTokenizer) -> ir.Model:
@@ -230,29 +224,38 @@ def tokenizer_graph(tokenizer: SubwordTokenizer) -> ir.Model:
     return ir.Model(graph, ir_version=IR_VERSION, producer_name="tfk_transformer")
 
 
-def _template(task: str, translator: Translator) -> Template:
-    """Return the template of a graph around a translator's model."""
+def _expand(
+    task: str,
+    translator: Translator,
+    packed: Mapping[str, list[ir.Value]] | None = None,
+    **options: Any,
+) -> ir.Model:
+    """Return the graph of a task around the layers of a translator's model.
+
+    Args:
+        task: see `Template`.
+        translator: the translator.
+        packed: see `expand`.
+        **options: options of the template that do not follow from the translator.
+    """
+    config = translator.model.config
     functions = translator.functions
-    return Template(
+    shortlist = functions.shortlist
+    template = Template(
         task,
-        has_source=translator.model.config.architecture != "decoder",
-        shortlist=functions.shortlist is not None,
+        has_source=config.architecture != "decoder",
+        shortlist=shortlist is not None,
         blocks=functions.vocabulary.block_size is not None,
     )
-
-
-def _arrays(translator: Translator) -> dict[str, np.ndarray | int | None]:
-    """Return the model's values for the inputs of a template; see `expand`."""
-    config = translator.model.config
-    shortlist = translator.functions.shortlist
     tables = {} if shortlist is None else {"likely": shortlist.likely, "always": shortlist.always}
-    return {
+    arrays = {
         "source_vocab_size": config.source_vocab_size,
         "target_vocab_size": config.target_vocab_size,
         "max_length": config.max_length,
-        "block": translator.functions.vocabulary.block_size,
+        "block": functions.vocabulary.block_size,
         **tables,
     }
+    return expand(template._replace(**options), arrays, config, packed)
 
 
 def _add_layers(

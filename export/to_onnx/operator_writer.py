@@ -9,18 +9,18 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import onnx_ir as ir
-from onnx_ir import tape
+from onnxscript import TapeBuilder
 
 from tfk_transformer.config.layer_options import LayerOptions
 from tfk_transformer.config.model_options import LanguageModelConfig, TransformerConfig
 from tfk_transformer.export.to_onnx.onnx_matmul import Float32MatMul
 from tfk_transformer.layers.position_encoding import position_table
 
-Inputs = Sequence[ir.Value | None]
-
 
 class OperatorWriter:
     """Writes operators and constants of a model's layers.
+
+    `op` writes the operators: `op.Add(x, y)`. `op.nodes` are the operators written so far.
 
     Args:
         graph: the main graph, which gets the weights. `optimize` later moves weights that only one
@@ -46,24 +46,10 @@ class OperatorWriter:
         self.config = config
         self.options = options
         self.weights = weights
-        self.tape = tape.Tape()
+        # Not a `GraphBuilder`, which describes every node in metadata.
+        self.op = TapeBuilder()
         self.prefix = prefix
         self.matmul = matmul(self.op, self.constant, prefix)
-
-    @property
-    def nodes(self) -> Sequence[ir.Node]:
-        """The operators written so far."""
-        return self.tape.nodes
-
-    def op(self, name: str, inputs: Inputs, domain: str = "", **attributes: object) -> ir.Value:
-        """Write an operator with one output."""
-        return self.tape.op(name, inputs, attributes, domain=domain)
-
-    def ops(
-        self, name: str, inputs: Inputs, outputs: int, **attributes: object
-    ) -> Sequence[ir.Value]:
-        """Write a standard operator with several outputs."""
-        return self.tape.op_multi_out(name, inputs, attributes, num_outputs=outputs)
 
     def constant(self, name: str, array: np.ndarray | np.generic) -> ir.Value:
         """Return the main graph's constant of this name with the prefix; create it if necessary."""
@@ -109,9 +95,9 @@ class OperatorWriter:
         x = self.matmul.look_up(table, self.weights[table], ids)
         if self.config.scale_embeddings:
             scale = np.float32(self.config.model_dim**0.5)
-            x = self.op("Mul", [x, self.constant("embedding_scale", scale)])
-        x = self.op("Add", [x, positions])
-        x = self.op("Reshape", [x, self.ints(-1, self.config.model_dim)])
+            x = self.op.Mul(x, self.constant("embedding_scale", scale))
+        x = self.op.Add(x, positions)
+        x = self.op.Reshape(x, self.ints(-1, self.config.model_dim))
         return self.normalize(x, f"{side}_positions/norm") if self.config.embedding_norm else x
 
     def normalize(self, x: ir.Value, path: str) -> ir.Value:
@@ -120,7 +106,7 @@ class OperatorWriter:
         # as Add and LayerNormalization.
         names = (f"{path}/gamma", f"{path}/beta")
         inputs = [x, *(self.constant(name, self.weights[name]) for name in names)]
-        return self.op("LayerNormalization", inputs, axis=-1, epsilon=self.options.norm_epsilon)
+        return self.op.LayerNormalization(*inputs, axis=-1, epsilon=self.options.norm_epsilon)
 
     def enter(self, x: ir.Value, path: str) -> ir.Value:
         """Return the input of a sublayer from rows (R, D), as `residual.Residual.enter` does."""
@@ -128,7 +114,7 @@ class OperatorWriter:
 
     def leave(self, x: ir.Value, output: ir.Value, path: str) -> ir.Value:
         """Add the output of a sublayer to rows (R, D), as `residual.Residual` does."""
-        total = self.op("Add", [x, output])
+        total = self.op.Add(x, output)
         return total if self.options.norm == "pre" else self.normalize(total, path)
 
     def finish(self, x: ir.Value, stack: str) -> ir.Value:
@@ -150,12 +136,12 @@ class OperatorWriter:
 
     def _activate(self, x: ir.Value) -> ir.Value:
         if self.options.ff_activation == "relu":
-            return self.op("Relu", [x])
+            return self.op.Relu(x)
         if self.options.ff_activation == "silu":
-            return self.op("Mul", [x, self.op("Sigmoid", [x])])
+            return self.op.Mul(x, self.op.Sigmoid(x))
         half, one, root = (
             self.constant(f"gelu/{value}", np.float32(value)) for value in (0.5, 1.0, 2.0**0.5)
         )
         # 2 * the distribution function of the normal distribution.
-        doubled = self.op("Add", [self.op("Erf", [self.op("Div", [x, root])]), one])
-        return self.op("Mul", [self.op("Mul", [x, doubled]), half])
+        doubled = self.op.Add(self.op.Erf(self.op.Div(x, root)), one)
+        return self.op.Mul(self.op.Mul(x, doubled), half)

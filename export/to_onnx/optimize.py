@@ -1,13 +1,13 @@
 """Rewrite converted graphs, with onnx-ir."""
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import onnx_ir as ir
 from onnx_ir.passes import common as passes
 from onnxscript import optimizer
 
-from tfk_transformer.export.to_onnx.simplify import share, simplify
+from tfk_transformer.export.to_onnx.simplify import bodies, share, simplify
 
 # The passes of `onnxscript.optimizer.optimize` without its rewriting rules, which take the longest
 # time and match nothing here.
@@ -30,7 +30,10 @@ def optimize(model: ir.Model) -> ir.Model:
     Results do not change.
     """
     for loop in [node for node in model.graph.all_nodes() if node.op_type == "Loop"]:
-        _declare_scalars(loop)
+        # onnxruntime requires that the iteration and the condition are scalars, and the conversion
+        # loses their shapes in nested loops.
+        for value in loop.attributes["body"].as_graph().inputs[:2]:
+            value.shape = ir.Shape(())
         _hoist_invariants(loop)
     _fold_constants(model)
     simplify(model)
@@ -58,31 +61,23 @@ def _hoist_nodes(graph: ir.Graph) -> None:
     This includes operators in branches of the body. Inner loops come before outer loops.
     """
     for loop in list(graph):
-        for body in _bodies(loop):
+        for body in bodies(loop):
             _hoist_nodes(body)
         if loop.op_type == "Loop":
             graphs = list(_with_branches(loop.attributes["body"].as_graph()))
             for node in list(itertools.chain.from_iterable(graphs)):
-                if _bodies(node) or node.outputs[0].is_graph_output():
+                if bodies(node) or node.outputs[0].is_graph_output():
                     continue
                 if not any(value is not None and value.graph in graphs for value in node.inputs):
                     node.graph.remove(node)
                     graph.insert_before(loop, node)
 
 
-def _bodies(node: ir.Node) -> list[ir.Graph]:
-    return [
-        attribute.as_graph()
-        for attribute in node.attributes.values()
-        if attribute.type == ir.AttributeType.GRAPH
-    ]
-
-
 def _with_branches(body: ir.Graph) -> Iterator[ir.Graph]:
     """Yield a body and its branches, outer branches before inner branches."""
     yield body
     for node in body:
-        for branch in _bodies(node) if node.op_type == "If" else ():
+        for branch in bodies(node) if node.op_type == "If" else ():
             yield from _with_branches(branch)
 
 
@@ -101,29 +96,25 @@ def _move_weights_into_loops(graph: ir.Graph) -> None:
 
 
 def _copy_constants_into_branches(graph: ir.Graph) -> None:
-    """Copy small constants into the branches that read them.
+    """Copy small constants, but no defaults of inputs, into the branches that read them.
 
     Values from outside of a branch cost onnxruntime time whenever it enters the branch.
     """
+    small = {
+        value
+        for value in graph.initializers.values()
+        if not value.is_graph_input() and value.const_value.size <= MAX_REPEATED_ELEMENTS
+    }
     ifs = [node for node in graph.all_nodes() if node.op_type == "If"]
-    for number, branch in enumerate(itertools.chain.from_iterable(map(_bodies, ifs))):
+    for number, branch in enumerate(itertools.chain.from_iterable(map(bodies, ifs))):
         for node in branch:
             for i, value in enumerate(node.inputs):
-                if value is not None and value.graph is not branch and _is_small_constant(value):
+                if value in small:
                     name = f"{value.name}/branch_{number}"
                     if name not in branch.initializers:
                         copy = ir.Value(name=name, const_value=value.const_value)
                         branch.register_initializer(copy)
                     node.replace_input_with(i, branch.initializers[name])
-
-
-def _is_small_constant(value: ir.Value) -> bool:
-    """Return whether a value is a small constant, and not the default of an input."""
-    return (
-        value.is_initializer()
-        and not value.is_graph_input()
-        and value.const_value.size <= MAX_REPEATED_ELEMENTS
-    )
 
 
 def _shorten_names(graph: ir.Graph) -> None:
@@ -137,7 +128,7 @@ def _shorten_names(graph: ir.Graph) -> None:
     graphs = (graph, *graph.subgraphs())
     values = list(itertools.chain.from_iterable(part.initializers.values() for part in graphs))
     for node in graph.all_nodes():
-        values += itertools.chain(node.outputs, *(body.inputs for body in _bodies(node)))
+        values += itertools.chain(node.outputs, *(body.inputs for body in bodies(node)))
     for value in values:
         if value.name and id(value) not in done:
             value.name = _short_name(value.name, used_names)
@@ -155,15 +146,6 @@ def _short_name(name: str, used_names: set[str]) -> str:
         unique = f"{short}.{next(numbers)}"
     used_names.add(unique)
     return unique
-
-
-def _declare_scalars(loop: ir.Node) -> None:
-    """Declare a body's iteration and condition as scalars.
-
-    onnxruntime requires this shape, and the conversion loses it for nested loops.
-    """
-    for value in loop.attributes["body"].as_graph().inputs[:2]:
-        value.shape = ir.Shape(())
 
 
 def _hoist_invariants(loop: ir.Node) -> None:
@@ -188,13 +170,8 @@ def _hoist_invariants(loop: ir.Node) -> None:
         ir.convenience.replace_all_uses_with(loop.outputs[i], loop.inputs[i + 2])
     inputs = [*loop.inputs[:2], *(loop.inputs[i + 2] for i in changing)]
     outputs = [*(loop.outputs[i] for i in changing), *loop.outputs[len(state) :]]
-    _replace(loop, inputs, outputs)
-
-
-def _replace(node: ir.Node, inputs: Sequence[ir.Value], outputs: Sequence[ir.Value]) -> None:
-    """Replace a node by a copy with other inputs and fewer outputs."""
-    attributes = list(node.attributes.values())
-    copy = ir.Node(
-        node.domain, node.op_type, inputs, attributes, num_outputs=len(outputs), name=node.name
+    attributes = list(loop.attributes.values())
+    changed = ir.Node("", "Loop", inputs, attributes, num_outputs=len(outputs))
+    ir.convenience.replace_nodes_and_values(
+        loop.graph, loop, [loop], [changed], outputs, changed.outputs
     )
-    ir.convenience.replace_nodes_and_values(node.graph, node, [node], [copy], outputs, copy.outputs)

@@ -8,6 +8,14 @@ COMPARABLE = (int, float, str, tuple)  # types of attributes that can be compare
 MIN_OPEN_END = 10**9  # tf2onnx writes a larger number if a slice has no end
 
 
+def bodies(node: ir.Node) -> list[ir.Graph]:
+    """Return the bodies of a loop or the branches of an If, in the order of their names."""
+    attributes = [attribute for _, attribute in sorted(node.attributes.items())]
+    return [
+        attribute.as_graph() for attribute in attributes if attribute.type == ir.AttributeType.GRAPH
+    ]
+
+
 def simplify(model: ir.Model) -> None:
     """Remove slices of whole axes, and casts to 32 bits and back. Results do not change."""
     for node in list(model.graph.all_nodes()):
@@ -25,9 +33,8 @@ def share(graph: ir.Graph) -> None:
     """
     first_nodes: dict[tuple[object, ...], ir.Node] = {}
     for node in list(graph):
-        for attribute in node.attributes.values():
-            if attribute.type == ir.AttributeType.GRAPH:
-                share(attribute.as_graph())
+        for body in bodies(node):
+            share(body)
         attributes = {name: attribute.value for name, attribute in node.attributes.items()}
         is_comparable = all(isinstance(value, COMPARABLE) for value in attributes.values())
         if not is_comparable or any(value.is_graph_output() for value in node.outputs):

@@ -44,14 +44,12 @@ def translate_in_node(
         command, input="".join(f"{text}\n" for text in texts), capture_output=True, encoding="utf-8"
     )
     if process.returncode:
+        # Node also writes the lines of the code that failed.
+        lines = [line for line in process.stderr.splitlines() if line.strip()]
+        last_line = lines[-1] if lines else "it says nothing"
+        error = next((line for line in lines if "Error" in line), last_line)
         raise ValueError(
-            "web: expected a folder that runs in Node, got one that does not: "
-            f"{_error_line(process.stderr)}. Nothing was written."
+            f"web: expected a folder that runs in Node, got one that does not: {error}. "
+            "Nothing was written."
         )
     return [json.loads(line)["text"] for line in process.stdout.splitlines()]
-
-
-def _error_line(stderr: str) -> str:
-    """Return the error message in Node's output, which also has lines of the failing code."""
-    lines = [line for line in stderr.splitlines() if line.strip()]
-    return next((line for line in lines if "Error" in line), *lines[-1:] or ["it says nothing"])

@@ -47,24 +47,19 @@ def find_packages(node_modules: str | os.PathLike[str] | None = None) -> Path:
             it.
     """
     folders = [Path(node_modules)] if node_modules is not None else list(DEFAULT_FOLDERS)
-    problems = [_package_problems(folder) for folder in folders]
-    if all(problems):
-        packages = " and ".join(f"{name} {version}" for name, version in VERSIONS.items())
-        raise ValueError(
-            f"node_modules: expected the npm packages {packages}, got {problems[0]} in "
-            f"{folders[0]}; "
-            f"install them with: {INSTALL}; a folder elsewhere is named by --node-modules."
-        )
-    return folders[problems.index("")]
-
-
-def _package_problems(node_modules: Path) -> str:
-    """Return the packages that are missing or have another version; an empty text without any."""
-    installed = {name: _installed_version(node_modules / name) for name in VERSIONS}
-    return " and ".join(
+    for folder in folders:
+        if all(_installed_version(folder / name) == VERSIONS[name] for name in VERSIONS):
+            return folder
+    installed = {name: _installed_version(folders[0] / name) for name in VERSIONS}
+    problems = " and ".join(
         f"{name} {installed[name] or 'missing'}"
         for name, version in VERSIONS.items()
         if installed[name] != version
+    )
+    packages = " and ".join(f"{name} {version}" for name, version in VERSIONS.items())
+    raise ValueError(
+        f"node_modules: expected the npm packages {packages}, got {problems} in {folders[0]}; "
+        f"install them with: {INSTALL}; a folder elsewhere is named by --node-modules."
     )
 
 

@@ -1,4 +1,5 @@
 """Graphs around a model's layers that fit every model, converted from TensorFlow at build time.
 
-Imports `conversion` and `optimize`, the signatures and functions of `export`, and the library.
+Imports `conversion`, `simplify`, `optimize`, the signatures and functions of `export`, and the
+library.
 """

@@ -10,17 +10,9 @@ import onnx_ir as ir
 
 from tfk_transformer.array_types import Tensor
 from tfk_transformer.config.search_settings import SETTING_DTYPES
-from tfk_transformer.export.functions import BODIES, Body, tf_function
-from tfk_transformer.export.signatures import (
-    CLASSIFY_IDS,
-    GENERATE,
-    SCORE_AND_ATTEND,
-    TARGET_IDS,
-    Signature,
-    TensorSignature,
-)
 from tfk_transformer.export.to_onnx.conversion import DOMAIN, from_tensorflow
 from tfk_transformer.export.to_onnx.optimize import optimize
+from tfk_transformer.export.to_onnx.simplify import bodies
 from tfk_transformer.export.to_onnx.templates.expansion import MODEL_INPUT_PREFIX, Template
 from tfk_transformer.export.to_onnx.templates.placeholder_model import (
     PlaceholderModel,
@@ -29,9 +21,18 @@ from tfk_transformer.export.to_onnx.templates.placeholder_model import (
 from tfk_transformer.generation.classification_functions import ClassificationFunctions
 from tfk_transformer.generation.decoder_step import choose_one
 from tfk_transformer.generation.next_token import VocabularyBlocks
+from tfk_transformer.generation.signature_functions import BODIES, Body, tf_function
 from tfk_transformer.generation.translation_functions import (
     ContinuationFunctions,
     TranslationFunctions,
+)
+from tfk_transformer.inference.signatures import (
+    CLASSIFY_IDS,
+    GENERATE,
+    SCORE_AND_ATTEND,
+    TARGET_IDS,
+    Signature,
+    TensorSignature,
 )
 from tfk_transformer.inference.step_tensors import STEP_SETTINGS
 
@@ -77,12 +78,6 @@ class _Shortlist(NamedTuple):
 
 def build(template: Template, folder: Path) -> Path:
     """Convert a template and write its file to a folder."""
-    path = folder / template.file_name
-    ir.save(_convert(template), path)
-    return path
-
-
-def _convert(template: Template) -> ir.Model:
     signature = SIGNATURES[template.task]
     model_inputs = _model_inputs(template)
 
@@ -97,7 +92,9 @@ def _convert(template: Template) -> ir.Model:
     function = tf_function(body, Signature(inputs, signature.outputs))
     model = optimize(from_tensorflow(function.get_concrete_function()))
     _make_reproducible(model.graph)
-    return model
+    path = folder / template.file_name
+    ir.save(model, path)
+    return path
 
 
 def _model_inputs(template: Template) -> list[TensorSignature]:
@@ -171,7 +168,7 @@ def _make_reproducible(graph: ir.Graph) -> None:
 def _sort(graph: ir.Graph) -> None:
     """Sort the nodes of a graph and of its bodies by their outputs, and constants by their use."""
     for node in graph:
-        for body in _bodies(node):
+        for body in bodies(node):
             _sort(body)
     order: list[ir.Node] = []
     seen: set[ir.Node] = set()
@@ -199,14 +196,7 @@ def _sort(graph: ir.Graph) -> None:
 def _values_read(node: ir.Node) -> Iterator[ir.Value | None]:
     """Yield the values that a node and the nodes of its bodies read."""
     yield from node.inputs
-    for body in _bodies(node):
+    for body in bodies(node):
         for inner in body:
             yield from _values_read(inner)
         yield from body.outputs
-
-
-def _bodies(node: ir.Node) -> list[ir.Graph]:
-    attributes = [attribute for _, attribute in sorted(node.attributes.items())]
-    return [
-        attribute.as_graph() for attribute in attributes if attribute.type == ir.AttributeType.GRAPH
-    ]

@@ -180,7 +180,9 @@ class _Expansion:
             CACHE: self._cache,
             STEP: self._step,
             DECODE: self._decode,
-            LOGITS: _write_logits_nodes,
+            LOGITS: lambda op, outputs: [
+                [_layers(op, LOGITS, i, [output], 1)[0] for i, output in enumerate(outputs)]
+            ],
         }
         op = tape.Tape()
         inputs = (self.packed.get(value, value) for value in node.inputs)
@@ -188,12 +190,11 @@ class _Expansion:
         self._replace(node, op.nodes, results)
 
     def _cache(self, op: tape.Tape, batch: ir.Value) -> Results:
-        rows = op.op("Reshape", [batch, _constant(op, np.array([1], "int64"))])
+        rows = op.op("Reshape", [batch, ints(op, 1)])
         rows = op.op("Cast", [rows], {"to": ir.DataType.INT64.value})
         values = []
         for shape in itertools.chain.from_iterable(map(_layer_shapes, self.members)):
-            _, heads, _, width = shape
-            sizes = _constant(op, np.array([heads, 0, width], "int64"))
+            sizes = ints(op, *(size or 0 for size in shape[1:]))  # 0 positions
             empty = op.op("ConstantOfShape", [op.op("Concat", [rows, sizes], {"axis": 0})])
             values.append(_declare_float(empty, shape))
         return [values]
@@ -230,7 +231,7 @@ class _Expansion:
         if self.architecture != "ensemble":
             first_layer, *other_layers = member_weights[0]
             return [outputs, first_layer, other_layers]
-        heads = _constant(op, np.array([1], "int64"))  # see `models.ensemble.combine_decoded`
+        heads = ints(op, 1)  # see `models.ensemble.combine_decoded`
         means = [
             op.op("ReduceMean", [weights[-1], heads], {"keepdims": 1}) for weights in member_weights
         ]
@@ -304,17 +305,12 @@ def write_step_nodes(
     return logits, attention, next_cache
 
 
-def _write_logits_nodes(op: tape.Tape, outputs: list[ir.Value]) -> Results:
-    numbered = enumerate(outputs)
-    return [[_layers(op, LOGITS, number, [output], 1)[0] for number, output in numbered]]
-
-
 def mean(op: tape.Tape, values: Sequence[ir.Value]) -> ir.Value:
     """Write the mean of values, in the order of `models.base.mean_of`."""
     if len(values) == 1:
         return values[0]
     total = functools.reduce(lambda one, other: op.op("Add", [one, other]), values)
-    return op.op("Div", [total, _constant(op, np.array(len(values), "float32"))])
+    return op.op("Div", [total, op.op("Constant", [], {"value_float": float(len(values))})])
 
 
 def _layer_shapes(member: Member) -> list[Shape]:
@@ -335,8 +331,9 @@ def _layers(
     return op.op_multi_out(f"{name}_{member}", inputs, num_outputs=outputs, domain=DOMAIN)
 
 
-def _constant(op: tape.Tape, array: np.ndarray) -> ir.Value:
-    return op.op("Constant", [], {"value": ir.tensor(array)})
+def ints(op: tape.Tape, *values: int) -> ir.Value:
+    """Write an int64 vector."""
+    return op.op("Constant", [], {"value_ints": values})
 
 
 def _set_all(values: MutableSequence[ir.Value], new_values: Sequence[ir.Value]) -> None:

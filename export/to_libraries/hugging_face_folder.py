@@ -1,0 +1,53 @@
+"""Write the files that the folders of all Hugging Face families have, without transformers."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.numpy
+
+from tfk_transformer.config.search_settings import SearchSettings
+from tfk_transformer.importing.hugging_face.model_folder import (
+    CONFIG,
+    GENERATION,
+    SAFETENSORS,
+    TOKENIZER_CONFIG,
+)
+from tfk_transformer.pipelines.bundle import write_json
+from tfk_transformer.pipelines.translator import Translator
+
+SPECIAL_IDS = ("decoder_start_token_id", "eos_token_id", "pad_token_id")
+
+
+def write_family_files(
+    translator: Translator,
+    folder: Path,
+    config: Mapping[str, Any],
+    generation: Mapping[str, Any],
+    tokenizer_config: Mapping[str, Any],
+    arrays: Mapping[str, np.ndarray],
+) -> None:
+    """Write the configurations and the weights of a model.
+
+    The license and the beam size of the translator, if it has them, are written too.
+
+    Args:
+        translator: the translator.
+        folder: an existing folder.
+        config: the content of config.json, with the ids of `SPECIAL_IDS`.
+        generation: the content of generation_config.json, without these ids.
+        tokenizer_config: the content of tokenizer_config.json.
+        arrays: the weights by the family's names.
+    """
+    license_name = translator.origin.get("license")
+    license_entry = {"license": license_name} if license_name else {}
+    write_json(folder / CONFIG, {"is_encoder_decoder": True, **license_entry, **config})
+    beams = translator.origin.get("search", {}).get("beam_size", SearchSettings.beam_size)
+    ids = {name: config[name] for name in SPECIAL_IDS}
+    write_json(folder / GENERATION, {"num_beams": beams, **ids, **generation})
+    write_json(folder / TOKENIZER_CONFIG, dict(tokenizer_config))
+    contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    # transformers refuses a file without the name of a framework in its metadata.
+    content = safetensors.numpy.save(contiguous, {"format": "pt"})
+    (folder / SAFETENSORS).write_bytes(content)
