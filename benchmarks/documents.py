@@ -19,7 +19,7 @@ from engines.report import print_tables, processor
 import tfk_transformer
 from tfk_transformer import datasets
 from tfk_transformer.documents.results import DocumentSentence
-from tfk_transformer.inference.interface import TranslatorProtocol
+from tfk_transformer.inference.base_translator import BaseTranslator
 
 PARAGRAPH = 10  # texts
 
@@ -52,7 +52,7 @@ def translations(
 
 
 def as_documents(
-    model: TranslatorProtocol,
+    model: BaseTranslator,
     texts: Sequence[str],
     size: int,
     language: str,

@@ -28,17 +28,17 @@ def main(
     """Print how many sentences have the same hypotheses as from Keras, and how far apart the scores
     are.
     """
-    from tfk_transformer.datasets.specs import load
-    from tfk_transformer.export.runtime.opening import open_translator
+    from tfk_transformer.datasets.specs import load as load_data
+    from tfk_transformer.export.runtime.opening import load
 
-    sources = [pair.source for pair in load(data).pairs("test")]
+    sources = [pair.source for pair in load_data(data).pairs("test")]
     files = [export / "saved_model", *sorted(export.glob("translate*.onnx"))]
     console, table = Console(), Table("search", "file", "same", "scores apart", "seconds")
     for name, settings in SEARCHES.items():
-        expected = open_translator(bundle).translate(sources, batch_size=batch_size, **settings)
+        expected = load(bundle).translate(sources, batch_size=batch_size, **settings)
         for path in (path for path in files if path.exists()):
             start = time.perf_counter()
-            found = open_translator(path).translate(sources, batch_size=batch_size, **settings)
+            found = load(path).translate(sources, batch_size=batch_size, **settings)
             seconds = time.perf_counter() - start
             same = [
                 [h.text for h in a.hypotheses] == [h.text for h in b.hypotheses]

@@ -65,7 +65,7 @@ def measure(recipe, preset: str, out: Path, pairs: list) -> tuple[str, ...]:
     """
     from tfk_transformer.evaluation import evaluate
     from tfk_transformer.export.exporting import export
-    from tfk_transformer.export.runtime.opening import open_translator
+    from tfk_transformer.export.runtime.opening import load
     from tfk_transformer.training.trainer import train
 
     model = {**SIZES, **NO_DROPOUT, **WIDE_HEADS.get(preset, {})}
@@ -74,7 +74,7 @@ def measure(recipe, preset: str, out: Path, pairs: list) -> tuple[str, ...]:
     seconds = time.perf_counter() - started
     export(translator, out / "export")
     matches = [
-        evaluate(open_translator(path), pairs, beam_size=1)[0].exact_match
+        evaluate(load(path), pairs, beam_size=1)[0].exact_match
         for path in (
             out / "bundle",
             out / "export" / "saved_model",

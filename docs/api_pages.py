@@ -27,6 +27,7 @@ OF_KERAS = {
     "compute_output_spec",
     "from_config",
     "get_config",
+    "train_step",
 }
 TITLES = {
     "config": "Configuration",
@@ -44,9 +45,11 @@ TITLES = {
     "tokenizers": "Tokenizers",
     "training": "Training",
 }
-# Translators and classifiers inherit from protocols, whose methods they define or refuse; a page
-# shows what is defined.
-REFUSED_WHERE_INHERITED = "tfk_transformer.inference.interface"
+# Translators and classifiers inherit the methods of these modules, whose page shows them.
+SHOWN_WITH_THEIR_BASE = {
+    "tfk_transformer.inference.base_classifier",
+    "tfk_transformer.inference.base_translator",
+}
 # Folders that share a page.
 JOINED = {"metrics": "losses", "schedules": "losses", "optimizers": "losses"}
 FENCE = "`" * 3
@@ -153,7 +156,7 @@ def public_members(owner: griffe.Object) -> Iterator[tuple[str, griffe.Object]]:
             or found.is_module
         ):
             continue
-        if owner.module != found.module and found.module.path == REFUSED_WHERE_INHERITED:
+        if owner.module != found.module and found.module.path in SHOWN_WITH_THEIR_BASE:
             continue
         yield key, found
 

@@ -2,7 +2,6 @@
 is compared with these results.
 """
 
-import functools
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -10,26 +9,25 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tfk_transformer.array_types import Tensor
 from tfk_transformer.config.search_settings import SearchSettings
 from tfk_transformer.constants import PAD_ID
 from tfk_transformer.export import parity
-from tfk_transformer.export.functions import signature_function
 from tfk_transformer.export.parity import Figures, Searched
-from tfk_transformer.export.signatures import GENERATE, SCORE_AND_ATTEND
 from tfk_transformer.export.to_saved_model.shared_functions import (
     SharedFunctions,
     without_graph_optimizer,
 )
-from tfk_transformer.inference.streaming import StepModel, next_tokens
+from tfk_transformer.inference.runtime import Runtime, TranslatorRuntime
+from tfk_transformer.inference.signatures import SCORE_AND_ATTEND
+from tfk_transformer.inference.streaming import next_tokens
+from tfk_transformer.pipelines.keras_runtime import KerasRuntime
 from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.results import Translation
 
 Settings = Mapping[str, Any]
-# From source ids, prefix ids and settings.
+# Takes source ids, prefix ids and settings.
 Generate = Callable[[np.ndarray, np.ndarray, Settings], Searched]
-Score = Callable[[np.ndarray, np.ndarray], Sequence[np.ndarray]]  # from source ids and target ids
-Translate = Callable[..., list[Translation]]  # from texts, with search settings
+Translate = Callable[..., list[Translation]]  # takes texts, and search settings by name
 
 # The number of probes in a batch for scoring and for onnxruntime. With all probes in one batch,
 # large models need several times the RAM.
@@ -63,11 +61,12 @@ class ExpectedResults:
     def __init__(self, translator: Translator):
         self.translator = translator
         tokenizer = translator.source_tokenizer
-        # The SavedModel has the same functions: each function is traced once.
+        # Shared with the SavedModel, so that each function is traced only once.
         self.functions = SharedFunctions(translator.functions)
+        self.runtime = KerasRuntime(translator.max_length, lambda: self.functions)
         self.texts = parity.probe_texts(translator.probes, tokenizer)
         self.ids = parity.probe_ids(self.texts, tokenizer, translator.model.config.max_length)
-        # Texts that are too long are compared over ids only: the runtimes refuse them.
+        # Texts that are too long are compared only as ids: the runtimes refuse them as texts.
         lengths = map(len, tokenizer.encode(self.texts))
         self.fitting = [row for row, length in enumerate(lengths) if length < self.ids.shape[1]]
         self.short_texts = [self.texts[row] for row in self.fitting]
@@ -75,7 +74,7 @@ class ExpectedResults:
         every = np.arange(len(self.texts))
         self.beam_rows = every[:BEAM_PROBES] if translator.model.count_params() > LARGE else every
         self.searches = [self._search(every, greedy), self._search(self.beam_rows, beam)]
-        # The best hypotheses' ids (N, T): the greedy ones, and the beam search's where it ran.
+        # Ids (N, T) of the best hypotheses: of greedy search, and of beam search where it ran.
         self.greedy = self._best_hypotheses(self.searches[:1])
         self.best = self._best_hypotheses(self.searches)
         # The prefix of each probe is the beginning of another probe's translation.
@@ -84,7 +83,10 @@ class ExpectedResults:
         too_long = np.setdiff1d(every, self.fitting)
         if too_long.size:
             self.searches.append(self._search(too_long, greedy))
-        self.scores = _in_batches(self._score, self.ids, self.best)
+        # With oneDNN, Grappler fuses products and masks of full passes, which takes three times as
+        # long.
+        with without_graph_optimizer():
+            self.scores = self._scores(self.runtime)
         beam_fitting = [row for row in self.fitting if row in self.beam_rows]
         self.beam_texts = [self.texts[row] for row in beam_fitting]
         beam_ids = self.best[beam_fitting].tolist()
@@ -98,7 +100,7 @@ class ExpectedResults:
         return ProbeSearch(rows, prefix_ids, settings, self.generate(settings, prefix_ids, rows))
 
     def _best_hypotheses(self, searches: Sequence[ProbeSearch]) -> np.ndarray:
-        """Return the best hypothesis of each probe in the last of its searches, int32 (N, T)."""
+        """Return the best hypothesis of each probe's last search, int32 (N, T)."""
         length = max(search.searched[0].shape[2] for search in searches)
         best = np.full((len(self.texts), length), PAD_ID, "int32")
         for rows, _, _, (ids, _) in searches:
@@ -116,7 +118,7 @@ class ExpectedResults:
             generate: translates ids.
 
         Returns:
-            The largest difference of a score.
+            The largest absolute difference between scores.
         """
         LOG.info("compare %s with the Keras model: translations of ids", name)
         differences = []
@@ -133,7 +135,7 @@ class ExpectedResults:
             translate: translates texts.
 
         Returns:
-            The largest difference of a score.
+            The largest absolute difference between scores.
         """
         LOG.info("compare %s with the Keras model: translations of texts", name)
         ids, scores = self.searches[0].searched
@@ -144,74 +146,60 @@ class ExpectedResults:
         text_scores = np.array([translation.score for translation in translations])
         return parity.check_numbers(name, "scores", scores[self.fitting, 0], text_scores)
 
-    def check_scores(self, name: str, score: Score) -> Figures:
-        """Compare the log-probabilities that an artifact gives to pairs of ids with the model's.
+    def check_scores(self, name: str, runtime: TranslatorRuntime) -> Figures:
+        """Compare an artifact's log-probabilities of pairs of ids with the model's.
 
         Args:
             name: name of the artifact, for errors.
-            score: from source ids and target ids to log-probabilities of tokens, their sums and
-                attention weights.
+            runtime: runs the artifact's functions.
 
         Returns:
             The parity figures.
         """
         LOG.info("compare %s with the Keras model: log-probabilities", name)
-        return parity.check_scores(name, self.scores, _in_batches(score, self.ids, self.best))
+        return parity.check_scores(name, self.scores, self._scores(runtime))
 
-    def check_steps(self, name: str, steps: StepModel) -> None:
+    def check_steps(self, name: str, runtime: TranslatorRuntime) -> None:
         """Compare the tokens of an artifact's decoding steps with the model's greedy search."""
         LOG.info("compare %s with the Keras model: decoding steps", name)
         settings = SearchSettings(**parity.PROBE_SETTINGS[0]).as_arrays()
-        tokens = np.stack(list(next_tokens(steps, self.ids, settings)), axis=1)  # (N, T)
+        tokens = np.stack(list(next_tokens(runtime, self.ids, settings)), axis=1)  # (N, T)
         parity.check_tokens(name, self.greedy, tokens)
 
     def generate(
         self, settings: Settings, prefix_ids: np.ndarray = NO_PREFIX, rows: np.ndarray | None = None
     ) -> Searched:
-        """Return the model's translations of the ids of all or some probes, and their scores."""
+        """Translate the ids of the probes `rows` (default: all); return ids and scores."""
         ids = self.ids if rows is None else self.ids[rows]
-        return run_search(self._generate_function, ids, settings, prefix_ids)
+        return run_search(self.runtime, ids, settings, prefix_ids)
 
-    @functools.cached_property
-    def _generate_function(self) -> Callable[..., dict[str, np.ndarray]]:
-        return signature_function(self.functions, GENERATE)
+    def _scores(self, runtime: Runtime) -> list[list[np.ndarray]]:
+        """Return the outputs of `score_and_attend` for the best hypotheses, batch by batch.
 
-    @functools.cached_property
-    def _score_function(self) -> Callable[..., dict[str, Tensor]]:
-        return signature_function(self.functions, SCORE_AND_ATTEND)
-
-    def _score(self, source_ids: np.ndarray, target_ids: np.ndarray) -> list[np.ndarray]:
-        # With oneDNN, Grappler fuses products and masks of full passes, which takes three times as
-        # long.
-        with without_graph_optimizer():
-            outputs = self._score_function(source_ids, target_ids)
-        return [outputs[tensor.name].numpy() for tensor in SCORE_AND_ATTEND.outputs]
-
-
-def _in_batches(
-    score: Score, source_ids: np.ndarray, target_ids: np.ndarray
-) -> list[Sequence[np.ndarray]]:
-    """Return the results of `score` for each batch.
-
-    A batch has targets of similar length, so that there is little padding.
-    """
-    lengths = np.count_nonzero(target_ids, axis=1)
-    batches = np.array_split(np.argsort(lengths), math.ceil(len(lengths) / PROBE_BATCH_SIZE))
-    return [
-        score(source_ids[batch], target_ids[batch, : max(1, lengths[batch].max())])
-        for batch in batches
-    ]
+        A batch has targets of similar length, so that there is little padding.
+        """
+        lengths = np.count_nonzero(self.best, axis=1)
+        batches = np.array_split(np.argsort(lengths), math.ceil(len(lengths) / PROBE_BATCH_SIZE))
+        results = []
+        for batch in batches:
+            target_ids = self.best[batch, : max(1, lengths[batch].max())]
+            inputs = {"source_ids": self.ids[batch], "target_ids": target_ids}
+            outputs = runtime.run("score_and_attend", inputs)
+            results.append(
+                [np.asarray(outputs[tensor.name]) for tensor in SCORE_AND_ATTEND.outputs]
+            )
+        return results
 
 
 def run_search(
-    generate: Callable[..., Mapping[str, np.ndarray]],
+    runtime: Runtime,
     ids: np.ndarray,
     settings: Settings,
     prefix_ids: np.ndarray = NO_PREFIX,
 ) -> Searched:
-    """Return the translations of ids by a traced search with these settings, and their scores."""
-    values = SearchSettings(**settings).as_dict().values()
-    # Grappler would take as long as the searches of a small model, which are as fast without it.
+    """Search with these settings, and return the ids and the scores of the translations."""
+    scalars = SearchSettings(**settings).as_arrays()
+    # Optimizing with Grappler takes as long as searching with a small model, and saves no time.
     with without_graph_optimizer():
-        outputs = generate(ids, prefix_ids, *values)
+        outputs = runtime.run("generate", {"source_ids": ids, "prefix_ids": prefix_ids, **scalars})
     return np.array(outputs["ids"]), np.array(outputs["scores"])

@@ -56,11 +56,11 @@ def export(
     - "onnx": `generate.onnx` (ids), `translate.onnx` (text) and `score.onnx` (pairs of ids).
     - "onnx_steps": `tokenizer.onnx`, `encoder.onnx` and `decoder_step.onnx`, for streaming and for
       hosts that run the decoding loop themselves.
-    - "onnx_int8": `generate.int8.onnx` and `translate.int8.onnx`, with weights of 8 bits.
+    - "onnx_int8": `generate.int8.onnx` and `translate.int8.onnx`, with 8-bit weights.
     - "ctranslate2": the folder `ctranslate2/`, which `ctranslate2.Translator` loads.
     - "huggingface": the folder `huggingface/` in the layout of MarianMT, which transformers loads.
-    - "web": the folder `web/`, a page that translates in the browser, which is also a program for
-      Node; "web_int8": `web_int8/`, the same with weights of 8 bits.
+    - "web": the folder `web/`, with a page that translates in the browser and a program for Node.
+    - "web_int8": the folder `web_int8/`, the same with 8-bit weights.
 
     The formats of a classifier are "saved_model", and "onnx": `probabilities.onnx` (ids) and
     `classify.onnx` (text).
@@ -73,24 +73,24 @@ def export(
     Args:
         fitted: the translator or classifier to export.
         out: folder to write; it must not exist.
-        formats: names of formats. None: all of a classifier; "saved_model", "onnx" and "onnx_steps"
-            of a translator.
+        formats: names of formats. None: "saved_model", "onnx" and "onnx_steps" for a translator,
+            and all formats of a classifier.
         node_modules: the folder with the npm packages onnxruntime-web and sentencepiece-js, for the
-            formats "web" and "web_int8". Default: `node_modules` in the working directory, or the
-            one of `scripts/` in a clone.
+            formats "web" and "web_int8". Default: `node_modules` in the working directory, or
+            `scripts/node_modules` in a clone.
         shortlist: text pairs, as `datasets.load` reads them, from which the export learns the
             tokens that each source token may be translated to. The files then compute only the
             candidates of each text. This is faster, and translations may differ from translations
             with the whole vocabulary (docs/exports.md). None: the translator's own shortlist if it
-            has one, otherwise all tokens. For "onnx", which is the default then, "onnx_int8",
-            "ctranslate2", "web" and "web_int8".
+            has one, otherwise all tokens. A shortlist changes the default of `formats` to "onnx".
+            It also works with "onnx_int8", "ctranslate2", "web" and "web_int8".
 
     Returns:
         The parity figures, which are also in `parity.json` and in the metadata of the ONNX files.
 
     Raises:
         ValueError: if `fitted` is neither a translator nor a classifier, a format is unknown or
-            does not have the model's options, the folder exists or cannot be written, an npm
+            does not support the model's options, the folder exists or cannot be written, an npm
             package is missing, the text pairs cannot be read, or the disk is full.
         ImportError: if CTranslate2 is not installed and "ctranslate2" is requested.
         ParityError: if a file's results differ from the model's.
@@ -118,7 +118,7 @@ def export(
         return _export_classifier(fitted.in_float32(), out, formats or CLASSIFIER_FORMATS)
     raise ValueError(
         f"fitted: expected a Translator or a TextClassifier, got {type(fitted).__name__}; open a "
-        "bundle with its `load`."
+        "bundle with tfk_transformer.load."
     )
 
 
@@ -151,8 +151,8 @@ def export_one(
         weights = folder / file_names.external_weights(name)
         if weights.exists():
             raise ValueError(
-                "format: expected a model with less than 2 GB of weights for one file, got one "
-                f"with {weights.stat().st_size / 1e9:.1f} GB; use tfk_transformer.export(…, "
+                "format: expected a model with less than 2 GB of weights for one file, got "
+                f"{weights.stat().st_size / 1e9:.1f} GB; use tfk_transformer.export(…, "
                 f"formats=['{export_format}']), which writes two files."
             )
         os.replace(folder / name, new)
@@ -183,7 +183,7 @@ def _export_translator(
             name: load_writer(writer)(translator, folder, expected)
             for name, writer in _writers(formats, translator)
         }
-        # 8-bit files and the folders of other libraries are compared in another way, and have
+        # 8-bit files and the folders for other libraries are compared differently, and have
         # separate figures.
         selected = [FORMAT_BY_NAME[name] for name in formats]
         exact = any(not (format.has_int8_weights or format.is_for_library) for format in selected)
@@ -212,7 +212,7 @@ def _export_classifier(
 def _writers(
     formats: Sequence[str], fitted: Translator | TextClassifier
 ) -> Iterator[tuple[str, str]]:
-    """Yield the names and the writers of the requested formats that have one, and log each."""
+    """Yield name and writer of each requested format that has a writer, and log the format."""
     is_classifier = isinstance(fitted, TextClassifier)
     writers = {
         format.name: format.classifier_writer if is_classifier else format.writer
@@ -222,8 +222,8 @@ def _writers(
     selected = [(name, writer) for name, writer in writers.items() if writer]
     for number, (name, writer) in enumerate(selected, 1):
         if fitted.model.count_params() > LARGE:
-            # Graphs are in reference cycles: without this, the graphs of the previous format keep
-            # their copies of the weights.
+            # Graphs are in reference cycles. Without a collection, the graphs of the previous
+            # format would keep their copies of the weights in memory.
             gc.collect()
         LOG.info("write %s (format %d of %d)", name, number, len(selected))
         yield name, writer
@@ -233,8 +233,8 @@ def _writers(
 def _pause_gc(fitted: Translator | TextClassifier) -> Iterator[None]:
     """Disable the garbage collector in this block, if the copies of the model's weights are small.
 
-    Tracing makes hundreds of thousands of objects that stay, and each collection visits all of
-    them.
+    Tracing creates hundreds of thousands of objects that stay alive, and each collection visits
+    all of them.
     """
     was_enabled = gc.isenabled()
     if fitted.model.count_params() <= LARGE:
@@ -260,11 +260,11 @@ def _new_folder(out: str | os.PathLike[str]) -> Iterator[Path]:
             folder.mkdir()
             yield folder
     except (OSError, tf.errors.OpError) as error:
-        if os.strerror(errno.ENOSPC) not in str(error):  # TensorFlow's errors have no number
+        if os.strerror(errno.ENOSPC) not in str(error):  # TensorFlow's errors have no errno
             raise
         raise ValueError(
-            f"out: no space left on the disk for {out}; nothing was written. Free some, and "
-            "export again."
+            f"out: no space left on the disk for {out}; nothing was written. Free some "
+            "space, and export again."
         ) from None
 
 
@@ -276,7 +276,7 @@ def _write_figures(folder: Path, figures: Figures) -> Figures:
 
 @contextlib.contextmanager
 def _exact_float32() -> Iterator[None]:
-    """Make GPUs multiply in float32 in this block.
+    """Multiply in full float32 on GPUs in this block.
 
     By default, TensorFlow rounds factors to 10 bits on GPUs, and ONNX files would seem to differ.
     """

@@ -6,7 +6,7 @@ This module imports nothing, so that every runtime can use it.
 PARITY_FILE = "parity.json"
 SAVED_MODEL_FOLDER = "saved_model"  # a folder
 
-# Of a translator. The files over ids run on every onnxruntime; the files over text require
+# Files of a translator. The files over ids run on every onnxruntime; the files over text require
 # onnxruntime-extensions.
 GENERATE_FILE = "generate.onnx"
 TRANSLATE_FILE = "translate.onnx"
@@ -15,17 +15,17 @@ TOKENIZER_FILE = "tokenizer.onnx"
 ENCODER_FILE = "encoder.onnx"
 DECODER_STEP_FILE = "decoder_step.onnx"
 
-# Of a translator, for other libraries; folders. Each holds a description of the exported model.
+# Folders of a translator for other libraries. Each has a description of the exported model.
 CTRANSLATE2_FOLDER = "ctranslate2"
 HUGGINGFACE_FOLDER = "huggingface"
 EXPORTED = "tfk_transformer.json"
 
-# Of a translator, for browsers and Node; folders.
+# Folders of a translator for browsers and Node.
 WEB_FOLDER = "web"
 WEB_INT8_FOLDER = "web_int8"
 PAGE_DESCRIPTION = "model/model.json"  # in these folders: the description of the model
 
-# Of a classifier.
+# Files of a classifier.
 PROBABILITIES_FILE = "probabilities.onnx"
 CLASSIFY_FILE = "classify.onnx"
 

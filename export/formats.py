@@ -16,23 +16,23 @@ from tfk_transformer.runtime_environment import with_install_line
 
 
 class Format(NamedTuple):
-    """A format of the export: a record in `FORMATS` and a writer make one."""
+    """An export format. A new format needs a record in `FORMATS` and a writer."""
 
     name: str
-    # The file or folder that opens as a translator, and the one that opens as a classifier; "" for
-    # none, or for several files that are used together.
+    # The file or folder to open as a translator, and the one to open as a classifier. "": none, or
+    # several files that are used together.
     result: str = ""
     classifier_result: str = ""
-    # MODULE:FUNCTION in this package; see `load_writer`. A web folder is made of the format
-    # `web_source` instead.
+    # MODULE:FUNCTION in this package; see `load_writer`. A web folder has no writer: it is made from
+    # the files of the format `web_source`.
     writer: str = ""
     classifier_writer: str = ""
     web_source: str = ""
-    is_default: bool = False  # of translators; classifiers have all of their formats by default
+    is_default: bool = False  # for translators; classifiers use all of theirs by default
     has_int8_weights: bool = False  # translations may differ from the Keras model's
-    is_for_library: bool = False  # compared by running another library
+    is_for_library: bool = False  # compared by running that library
     takes_shortlist: bool = False
-    keras_name: str = ""  # the format's name in `keras.Model.export`, if it has another
+    keras_name: str = ""  # the name in `keras.Model.export`, if it differs
 
 
 FORMATS = (
@@ -93,8 +93,8 @@ SHORTLIST_FORMATS = tuple(format.name for format in FORMATS if format.takes_shor
 INT8_FORMATS = tuple(format.name for format in FORMATS if format.has_int8_weights)
 WEB_FORMATS = tuple(format.name for format in FORMATS if format.web_source)  # need npm packages
 
-# The formats of the method `export`, by the name that Keras uses: the name of the format, and the
-# file or folder of it that becomes the result.
+# The formats of the method `export`. Keys are the names that Keras uses; values are the name of the
+# format here, and the file or folder of the format that becomes the result.
 KERAS_TRANSLATOR_FORMATS = {
     format.keras_name or format.name: (format.name, format.result)
     for format in FORMATS

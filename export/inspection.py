@@ -3,28 +3,26 @@ figures, without running them.
 """
 
 import itertools
-import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import onnx_ir as ir
-from rich.table import Table
 
 from tfk_transformer.config.json_text import parse_json_object
-from tfk_transformer.config.search_settings import SETTING_DTYPES, Rules, setting_rules
+from tfk_transformer.config.search_settings import SETTING_DTYPES, setting_rules
 from tfk_transformer.export import file_names
-from tfk_transformer.export.runtime.opening import MODEL_PATHS, describe_foreign_folder
+from tfk_transformer.export.model_paths import MODEL_PATHS, model_kind, unexpected_path
 from tfk_transformer.export.runtime.sessions import METADATA, parse_metadata
-from tfk_transformer.export.signatures import PREFIX, PREFIX_IDS
 from tfk_transformer.export.to_onnx.conversion import quietly
+from tfk_transformer.inference.signatures import PREFIX, PREFIX_IDS
 
 if TYPE_CHECKING:
     from tensorflow.core.protobuf.meta_graph_pb2 import TensorInfo
 
-# Values that JSON can hold, by name. They are Any, since each kind of file has other values.
+# JSON values by name. They are Any, since each kind of file has different values.
 Description: TypeAlias = dict[str, Any]
 
 WEIGHT_DTYPES = ("FLOAT", "FLOAT16", "BFLOAT16", "DOUBLE", "INT8", "UINT8")
@@ -49,25 +47,10 @@ def inspect(path: str | os.PathLike[str]) -> Description:
         ValueError: if `path` does not exist, is broken, or was not written by this project.
     """
     path = Path(path)
-    if path.is_file():
-        description = {"kind": "ONNX", **_onnx(path)}
-    elif (path / "saved_model.pb").is_file():
-        description = {"kind": "SavedModel", **_saved_model(path)}
-    elif (path / file_names.EXPORTED).is_file():
-        description = _library(path)
-    elif (path / file_names.PAGE_DESCRIPTION).is_file():
-        description = _web(path)
-    elif program := describe_foreign_folder(path):
-        raise ValueError(f"FILE: expected {MODEL_PATHS}, got {path}, {program}.")
-    elif (path / "config.json").is_file():
-        description = {"kind": "bundle", **_bundle(path)}
-    elif path.is_dir():
-        raise ValueError(
-            f"FILE: expected {MODEL_PATHS}, got a folder without any of these files ({path})."
-        )
-    else:
-        raise ValueError(f"FILE: expected {MODEL_PATHS}, got {path}, which is not there.")
-    return {"path": str(path), **description}
+    kind = model_kind(path)
+    if kind not in _DESCRIBE or not path.exists():
+        raise unexpected_path("FILE", path)
+    return {"path": str(path), "kind": kind, **_DESCRIBE[kind](path)}
 
 
 def _onnx(path: Path) -> Description:
@@ -113,7 +96,7 @@ def _describe_onnx(path: Path, model: ir.Model, metadata: Description) -> Descri
     }
 
 
-# Metadata that has another name or another part in a description.
+# Metadata that is not among the facts of a description.
 _SEPARATE = {"version", "opset", "ids", "config", "parity", "search"}
 
 
@@ -130,7 +113,7 @@ def _read_onnx(path: Path) -> ir.Model:
     if METADATA not in model.metadata_props:
         raise ValueError(
             f"FILE: expected an ONNX file that tfk-transformer exported, got {path}, which has no "
-            "metadata of it."
+            "metadata of tfk-transformer."
         )
     return model
 
@@ -169,8 +152,8 @@ def _onnx_files(path: Path, tensors: Iterable[ir.TensorProtocol]) -> dict[str, i
     }
     if broken := [name for name, end in ends.items() if sizes.get(name, -1) < end]:
         raise ValueError(
-            f"FILE: expected weights of {path} in {', '.join(broken)} beside it, got no such file "
-            "or a cut one; move them together."
+            f"FILE: expected the weights of {path} in {', '.join(broken)} next to it, got a missing "
+            "or truncated file; move the files together."
         )
     return sizes
 
@@ -222,7 +205,7 @@ def _saved_model(path: Path) -> Description:
 
 
 def _library(path: Path) -> Description:
-    """Describe an exported folder of another library by the description in it."""
+    """Describe an exported folder for another library from its description file."""
     description = _read_description(
         path / file_names.EXPORTED, version=str, parameters=int, config=dict
     )
@@ -239,7 +222,7 @@ def _library(path: Path) -> Description:
 
 
 def _web(path: Path) -> Description:
-    """Describe a page by the description in it."""
+    """Describe a web folder from its description file."""
     description = _read_description(
         path / file_names.PAGE_DESCRIPTION,
         version=str,
@@ -250,7 +233,6 @@ def _web(path: Path) -> Description:
         parity=dict,
     )
     return {
-        "kind": "web",
         "files": _sizes(path),
         "facts": {
             "library_version": description["version"],
@@ -272,27 +254,27 @@ def _read_description(file: Path, **types: type) -> Description:
     """Return the description that an export wrote into a folder.
 
     Raises:
-        ValueError: if one of the values of these names and types is missing.
+        ValueError: if a value of `types` is missing or has another type.
     """
     description = parse_json_object(file.read_bytes(), str(file))
     missing = [name for name in types if not isinstance(description.get(name), types[name])]
     if missing:
         raise ValueError(
             f"FILE: expected the description of an exported folder in {file}, got one without "
-            f"{', '.join(missing)}."
+            f"{', '.join(missing)}; export the model again."
         )
     return description
 
 
 def _saved_model_parity(saved_model: Path) -> Description | None:
-    """Return the SavedModel's figures in the `parity.json` of its export, None without a file."""
+    """Return the SavedModel's figures in the `parity.json` of its export, or None."""
     figures = _read_parity(saved_model)
     common = {name: value for name, value in figures.items() if not isinstance(value, dict)}
     return {**common, **figures.get("saved_model", {})} or None
 
 
 def _read_parity(folder: Path) -> Description:
-    """Return the content of the `parity.json` next to an exported folder, empty without a file."""
+    """Return the content of the `parity.json` next to an exported folder, or an empty record."""
     file = folder.parent / file_names.PARITY_FILE
     return parse_json_object(file.read_bytes(), str(file)) if file.is_file() else {}
 
@@ -317,7 +299,7 @@ def _tf_tensors(tensors: "Mapping[str, TensorInfo]") -> list[Description]:
 
 
 def _bundle(path: Path) -> Description:
-    """Describe a bundle. This opens the bundle and so checks that it is complete."""
+    """Open a bundle, which checks that it is complete, and describe it."""
     from tfk_transformer.export.runtime.opening import open_bundle
     from tfk_transformer.pipelines.translator import Translator
 
@@ -337,73 +319,19 @@ def _bundle(path: Path) -> Description:
     }
 
 
-def tables(description: Description) -> list[Table]:
-    """Return a result of `inspect` as tables for a console without markup."""
-    facts = {
-        "kind": description["kind"],
-        **{name: f"{size:,} bytes" for name, size in description["files"].items()},
-        "parameters": f"{description['parameters']:,}",
-        **description["facts"],
-    }
-    signatures = description.get("signatures", {})
-    settings = description.get("settings")
-    details = {
-        "configuration": description.get("config"),
-        "agreement with the Keras model": description.get("parity"),
-    }
-    return [
-        _value_table(description["path"], facts),
-        *(_signature_table(name, signature) for name, signature in signatures.items()),
-        *([_settings_table(settings)] if settings else []),
-        *(_value_table(title, values) for title, values in details.items() if values),
-    ]
-
-
-def _value_table(title: str, values: Mapping[str, object]) -> Table:
-    table = Table(title=title, show_header=False, title_justify="left")
-    for name, value in values.items():
-        table.add_row(name, _format_value(value))
-    return table
-
-
-def _format_value(value: object) -> str:
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    return value if isinstance(value, str) else json.dumps(value)
-
-
-def _signature_table(name: str, signature: Description) -> Table:
-    table = Table(
-        "", "name", "dtype", "shape", "default", title=f"signature {name}", title_justify="left"
-    )
-    for side in ("inputs", "outputs"):
-        for tensor in signature[side]:
-            shape = ", ".join("?" if size is None else str(size) for size in tensor["shape"])
-            table.add_row(
-                side[:-1],
-                tensor["name"],
-                tensor["dtype"],
-                f"[{shape}]",
-                str(tensor.get("default", "")),
-            )
-    return table
-
-
-def _settings_table(rules: Rules) -> Table:
-    table = Table(
-        "name", "type", "default", "least", "most", title="search settings", title_justify="left"
-    )
-    for name, rule in rules.items():
-        least = str(rule.get("minimum", ""))
-        if "exclusiveMinimum" in rule:
-            least = f"above {rule['exclusiveMinimum']}"
-        table.add_row(name, rule["type"], str(rule["default"]), least, str(rule.get("maximum", "")))
-    return table
-
-
 def _sizes(folder: Path) -> dict[str, int]:
     return {
         str(file.relative_to(folder)): file.stat().st_size
         for file in sorted(folder.rglob("*"))
         if file.is_file()
     }
+
+
+# The function that describes each kind of `model_kind`.
+_DESCRIBE: dict[str, Callable[[Path], Description]] = {
+    "ONNX": _onnx,
+    "SavedModel": _saved_model,
+    "library": _library,
+    "web": _web,
+    "bundle": _bundle,
+}

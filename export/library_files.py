@@ -15,9 +15,7 @@ from tfk_transformer.constants import END_ID, PAD_ID, START_ID, UNKNOWN_ID, __ve
 from tfk_transformer.data.shortlist import shortlist_metadata
 from tfk_transformer.export import file_names, parity
 from tfk_transformer.export.expected_results import ExpectedResults, run_search
-from tfk_transformer.export.functions import signature_function
 from tfk_transformer.export.parity import Figures
-from tfk_transformer.export.signatures import GENERATE
 from tfk_transformer.export.to_libraries.counterparts import CTRANSLATE2, unsupported_options
 from tfk_transformer.export.to_libraries.ctranslate2_files import (
     MIN_FLOAT16_BIAS,
@@ -35,17 +33,17 @@ from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 # Probes in a full pass. The logits of 8 targets of 256 tokens take 0.5 GB with 60,000 tokens in the
 # vocabulary.
 LIBRARY_BATCH_SIZE = 8
-# With a length penalty of 0, CTranslate2 continues after `beam_size` hypotheses are finished. This
-# project's search stops.
+# With a length penalty of 0, CTranslate2 continues after `beam_size` hypotheses are finished, but
+# this project's search stops.
 NO_LENGTH_PENALTY = 1e-6
 BEAMS = {"greedy search": 1, "beam search": 4}
 
 
 def check_counterparts(translator: Translator, formats: Sequence[str]) -> None:
-    """Refuse a translator that another library does not support.
+    """Refuse a translator that the library of a format does not support.
 
     Raises:
-        ValueError: with everything that the libraries of these formats do not support.
+        ValueError: names everything that the libraries of these formats do not support.
     """
     problems = {name: find(translator) for name, find in PROBLEMS.items() if name in formats}
     problems = {name: messages for name, messages in problems.items() if messages}
@@ -53,7 +51,7 @@ def check_counterparts(translator: Translator, formats: Sequence[str]) -> None:
         family = _huggingface_family(translator)
         libraries = {"ctranslate2": "CTranslate2", "huggingface": f"{family} of Hugging Face"}
         got = ", and ".join(
-            f"one that {libraries[name]} cannot hold: {'; '.join(messages)}"
+            f"options that {libraries[name]} does not support: {'; '.join(messages)}"
             for name, messages in problems.items()
         )
         raise ValueError(
@@ -68,8 +66,8 @@ def _ctranslate2_problems(translator: Translator) -> list[str]:
     target = _pieces(translator.target_tokenizer)[: UNKNOWN_ID + 1]
     if source != target:
         problems.append(
-            f"special pieces {', '.join(source)} of the source tokenizer (expected those of the "
-            f"target: {', '.join(target)})"
+            f"special pieces {', '.join(source)} of the source tokenizer (expected the target "
+            f"tokenizer's: {', '.join(target)})"
         )
     return problems
 
@@ -102,11 +100,11 @@ def _describe(translator: Translator, path: Path) -> None:
 
 
 def _check_ctranslate2(path: Path, expected: ExpectedResults) -> Figures:
-    """Compare translations by CTranslate2, with the files of a folder only, with the model's.
+    """Compare CTranslate2's translations, which use only the files of a folder, with the model's.
 
-    The reference model does not predict padding and the start token. The figures also have the
-    number of translations that are equal to those of the unchanged model. With a shortlist, the
-    texts are translated one by one: CTranslate2 joins the candidates of all texts of a batch.
+    The reference model never predicts padding and the start token. The figures also count the
+    translations that equal the unchanged model's. With a shortlist, texts are translated one by
+    one, because CTranslate2 merges the candidates of all texts of a batch.
     """
     import ctranslate2
 
@@ -115,11 +113,11 @@ def _check_ctranslate2(path: Path, expected: ExpectedResults) -> Figures:
     engine = ctranslate2.Translator(
         str(path), compute_type="float32", intra_threads=usable_processors()
     )
-    # CTranslate2 does not get blank texts.
+    # Blank texts are not sent to CTranslate2.
     rows = [row for row in expected.fitting if source.encode(expected.texts[row])]
     texts = [source.id_to_piece(source.encode(expected.texts[row])) for row in rows]
     max_length = min(SearchSettings.max_length, expected.translator.max_length)
-    reference = signature_function(_without_padding(expected.translator).functions, GENERATE)
+    reference = _without_padding(expected.translator).runtime
     has_shortlist = expected.translator.shortlist is not None
     options = {
         "return_scores": True,
@@ -181,12 +179,12 @@ def _without_padding(translator: Translator) -> Translator:
 
 
 def _equal_tokens(expected: np.ndarray, tokens: Sequence[list[int]]) -> list[bool]:
-    """Return for each row of ids (N, T) whether its tokens without end and padding are equal."""
+    """Return whether each row of ids (N, T), without end and padding, has the same tokens."""
     return [list(ids[ids > END_ID]) == row for ids, row in zip(expected, tokens, strict=True)]
 
 
 def _huggingface_family(translator: Translator) -> str:
-    """Return the family of the folder. Only models of M2M100 have a source prefix, the language."""
+    """Return the family of the folder. Only M2M100 models have a source prefix, the language."""
     config = translator.model.config
     has_prefix = isinstance(config, TransformerConfig) and config.source_prefix
     return "M2M100" if has_prefix else "MarianMT"
@@ -198,7 +196,7 @@ def _huggingface_problems(translator: Translator) -> list[str]:
 
 
 def export_huggingface(translator: Translator, folder: Path, expected: ExpectedResults) -> Figures:
-    """Write the folder for transformers, and compare a translator that is imported from it."""
+    """Write the folder for transformers, import it, and compare the imported translator."""
     path = folder / file_names.HUGGINGFACE_FOLDER
     family = _huggingface_family(translator)
     write = write_m2m100 if family == "M2M100" else write_marian

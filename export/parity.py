@@ -1,6 +1,6 @@
 """Compare an artifact's results on probe sentences with the Keras model's.
 
-No artifact is written whose results differ.
+An artifact is not written if its results differ.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ import sacrebleu
 from tfk_transformer.constants import END_ID, UNKNOWN_ID
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
-# Parity figures by name: values that JSON can hold. They are Any: the formats have other figures.
+# Parity figures by name: JSON values. They are Any, since each format has different figures.
 Figures: TypeAlias = dict[str, Any]
 Searched: TypeAlias = tuple[np.ndarray, np.ndarray]  # ids (N, n_best, T), scores (N, n_best)
 
@@ -20,7 +20,7 @@ PROBES = 100  # the minimum number of probe sentences
 SCORE_TOLERANCE = 1e-3
 PROBABILITY_TOLERANCE = 1e-4  # ten times the rounding differences of a large and confident model
 AGREEMENT = 90.0  # the minimum result of `agreement` for an int8 file
-# The minimum share of sentences with the model's tokens, for engines with another order of sums.
+# The minimum share of sentences with the model's tokens, for engines that add in another order.
 MIN_EQUAL_SHARE = 0.99
 # Greedy search, and the default settings.
 PROBE_SETTINGS: tuple[dict[str, Any], ...] = ({"beam_size": 1}, {})
@@ -58,10 +58,10 @@ def compare_ids(name: str, expected: Searched, got: Searched) -> float:
     The score of a source that is too long is NaN.
 
     Returns:
-        The largest difference of a score.
+        The largest absolute difference between scores.
 
     Raises:
-        ParityError: if any id differs, or a score by more than `SCORE_TOLERANCE`.
+        ParityError: if an id differs, or a score differs by more than `SCORE_TOLERANCE`.
     """
     ids, scores = expected
     got_ids, got_scores = got
@@ -72,8 +72,8 @@ def compare_ids(name: str, expected: Searched, got: Searched) -> float:
     if different or not difference <= SCORE_TOLERANCE:
         raise ParityError(
             f"{name}: expected the model's translations of {len(ids)} probe sentences, got "
-            f"{different} with other ids and scores up to {difference:.2g} apart (at most "
-            f"{SCORE_TOLERANCE:g} allowed); nothing was written."
+            f"{different} with different ids, and scores that differ by up to {difference:.2g} "
+            f"(at most {SCORE_TOLERANCE:g} allowed); nothing was written."
         )
     return difference
 
@@ -100,14 +100,14 @@ def check_scores(
         [_largest_difference(*pair) for pair in zip(*batch, strict=True)]
         for batch in zip(expected, got, strict=True)
     ]
-    tokens, sums, attention = np.max(by_batch, axis=0).tolist()  # NaN if one is
+    tokens, sums, attention = np.max(by_batch, axis=0).tolist()  # NaN if a difference is
     scores_agree = tokens <= SCORE_TOLERANCE and sums <= SCORE_TOLERANCE
     if not (scores_agree and attention <= PROBABILITY_TOLERANCE):
         pairs = sum(len(batch[1]) for batch in expected)
         raise ParityError(
-            f"{name}: expected the model's log-probabilities of {pairs} probe pairs, got those of "
-            f"tokens up to {tokens:.2g}, sums up to {sums:.2g} (at most {SCORE_TOLERANCE:g} "
-            f"allowed) and attention up to {attention:.2g} apart (at most "
+            f"{name}: expected the model's log-probabilities of {pairs} probe pairs, got "
+            f"differences of up to {tokens:.2g} for tokens, {sums:.2g} for sums (at most "
+            f"{SCORE_TOLERANCE:g} allowed) and {attention:.2g} for attention (at most "
             f"{PROBABILITY_TOLERANCE:g} allowed); nothing was written."
         )
     return {"largest_token_score_difference": tokens, "largest_attention_difference": attention}
@@ -131,9 +131,9 @@ def check_numbers(name: str, what: str, expected: np.ndarray, got: np.ndarray) -
     difference = _largest_difference(expected, got)
     if not difference <= SCORE_TOLERANCE:
         raise ParityError(
-            f"{name}: expected the model's {what} of {len(expected)} probe translations, got some "
-            f"that are {difference:.2g} apart (at most {SCORE_TOLERANCE:g} allowed); nothing was "
-            "written."
+            f"{name}: expected the model's {what} of {len(expected)} probe translations, got "
+            f"differences of up to {difference:.2g} (at most {SCORE_TOLERANCE:g} allowed); nothing "
+            "was written."
         )
     return difference
 
@@ -149,7 +149,7 @@ def check_tokens(name: str, expected: np.ndarray, got: np.ndarray) -> None:
     if different:
         raise ParityError(
             f"{name}: expected the model's translations of {len(expected)} probe sentences, got "
-            f"{different} with other ids; nothing was written."
+            f"{different} with different ids; nothing was written."
         )
 
 
@@ -160,8 +160,8 @@ def check_share(name: str, search: str, same: Sequence[bool], difference: float)
     Args:
         name: name of the artifact, for errors.
         search: the kind of search, for errors.
-        same: for each probe sentence, whether all tokens are the model's.
-        difference: the largest difference of the log-probability of a translation that is the same.
+        same: for each probe sentence, whether all tokens equal the model's.
+        difference: the largest difference between log-probabilities of the same translation.
 
     Raises:
         ParityError: if fewer than `MIN_EQUAL_SHARE` of the sentences are the same, or the
@@ -170,9 +170,9 @@ def check_share(name: str, search: str, same: Sequence[bool], difference: float)
     if sum(same) < MIN_EQUAL_SHARE * len(same) or not difference <= SCORE_TOLERANCE:
         raise ParityError(
             f"{name}: expected the model's translations of at least {MIN_EQUAL_SHARE:.0%} of "
-            f"{len(same)} probe sentences in {search}, got those of {sum(same)}, with "
-            f"log-probabilities up to {difference:.2g} apart (at most {SCORE_TOLERANCE:g} "
-            "allowed); nothing was written."
+            f"{len(same)} probe sentences in {search}, got {sum(same)} that are equal, with "
+            f"log-probabilities that differ by up to {difference:.2g} (at most "
+            f"{SCORE_TOLERANCE:g} allowed); nothing was written."
         )
 
 
@@ -190,15 +190,15 @@ def compare_texts(
     """Compare the results for texts, such as "translations", with the model's.
 
     Raises:
-        ParityError: if a result differs; the message has the first one.
+        ParityError: if a result differs; the message names the first such text.
     """
     different = [row for row in zip(texts, expected, got, strict=True) if row[1] != row[2]]
     if different:
         text, expected_result, got_result = different[0]
         raise ParityError(
             f"{name}: expected the model's {what}, got {len(different)} of {len(expected)} that "
-            f"differ, '{text}' for one: '{expected_result}' became '{got_result}'; nothing was "
-            "written."
+            f"differ, for example '{got_result}' instead of '{expected_result}' for '{text}'; "
+            "nothing was written."
         )
 
 
@@ -214,14 +214,14 @@ def check_probabilities(name: str, expected: np.ndarray, got: np.ndarray) -> flo
     difference = _largest_difference(expected, got)
     if not difference <= PROBABILITY_TOLERANCE:
         raise ParityError(
-            f"{name}: expected the model's probabilities of {len(expected)} probe texts, got some "
-            f"that are {difference:.2g} apart (at most {PROBABILITY_TOLERANCE:g} allowed); nothing "
-            "was written."
+            f"{name}: expected the model's probabilities of {len(expected)} probe texts, got "
+            f"differences of up to {difference:.2g} (at most {PROBABILITY_TOLERANCE:g} allowed); "
+            "nothing was written."
         )
     return difference
 
 
 def _largest_difference(expected: np.ndarray, got: np.ndarray) -> float:
-    """Return the largest absolute difference of two arrays. NaN equals only NaN."""
+    """Return the largest absolute difference between two arrays. NaN equals only NaN."""
     both_nan = np.isnan(expected) & np.isnan(got)
     return float(np.max(np.where(both_nan, 0.0, np.abs(expected - got)), initial=0.0))

@@ -20,13 +20,9 @@ from tfk_transformer.export.expected_results import (
     Translate,
 )
 from tfk_transformer.export.parity import Figures, Searched
-from tfk_transformer.export.runtime.onnx_scorer import OnnxScorer
-from tfk_transformer.export.runtime.onnx_streamer import OnnxStreamer
-from tfk_transformer.export.runtime.onnx_translator import OnnxTranslator
-from tfk_transformer.export.runtime.saved_model_translator import SavedModelTranslator
+from tfk_transformer.export.runtime.onnx_readers import OnnxScorer, OnnxStreamer, OnnxTranslator
+from tfk_transformer.export.runtime.saved_model_readers import SavedModelTranslator
 from tfk_transformer.export.runtime.sessions import open_session
-from tfk_transformer.export.signatures import SAVED_MODEL
-from tfk_transformer.export.step_functions import host_functions
 from tfk_transformer.export.to_onnx import onnx_models
 from tfk_transformer.export.to_onnx.calibration import observe_rows
 from tfk_transformer.export.to_onnx.onnx_file import OnnxFiles
@@ -34,11 +30,14 @@ from tfk_transformer.export.to_onnx.onnx_layers import PORTABLE, Profile, int8_p
 from tfk_transformer.export.to_saved_model.shared_functions import without_graph_optimizer
 from tfk_transformer.export.to_saved_model.warm_up import write_warm_up
 from tfk_transformer.export.to_saved_model.writer import write_saved_model
+from tfk_transformer.generation.decoder_step import step_functions
+from tfk_transformer.generation.signature_functions import signature_function
+from tfk_transformer.inference.signatures import SAVED_MODEL, TOKENIZE
 from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.runtime_environment import usable_processors
 
-# Sets of weights that int8 files keep in float32. The first set with which the translations agree
-# with the model's is used.
+# Sets of weights that stay in float32 in int8 files. The export uses the first set with which the
+# translations agree with the model's.
 FLOAT_LAYERS = ((), ("output/",), ("output/", "feed_forward/outer"), ("output/", "feed_forward"))
 
 
@@ -52,7 +51,10 @@ def export_saved_model(translator: Translator, folder: Path, expected: ExpectedR
         translator,
         expected.functions,
         path,
-        more=host_functions,
+        more={
+            "tokenize": signature_function(translator.functions, TOKENIZE),
+            **step_functions(translator.model),
+        },
         pieces=pieces,
         source_tokenizer=translator.source_tokenizer.model,
         target_tokenizer=translator.target_tokenizer.model,
@@ -69,10 +71,8 @@ def export_saved_model(translator: Translator, folder: Path, expected: ExpectedR
         expected.check_ids("SavedModel", generate),
     )
     with without_graph_optimizer():
-        figures = expected.check_scores(
-            "SavedModel", lambda *ids: (*loaded.score_ids(*ids), loaded.attention(*ids))
-        )
-        expected.check_steps("SavedModel", loaded.steps)
+        figures = expected.check_scores("SavedModel", loaded.runtime)
+        expected.check_steps("SavedModel", loaded.runtime)
     return {"largest_score_difference": max(differences), **figures}
 
 
@@ -89,7 +89,7 @@ def export_onnx(translator: Translator, folder: Path, expected: ExpectedResults)
         expected.check_ids("ONNX", _generating(folder / file_names.GENERATE_FILE)),
     )
     scorer = OnnxScorer(folder / file_names.SCORE_FILE)
-    scored = expected.check_scores("ONNX", functools.partial(scorer.score_arrays, attention=True))
+    scored = expected.check_scores("ONNX", scorer.runtime)
     figures: Figures = {"largest_score_difference": max(differences), **scored}
     files.add_metadata(parity={**expected.agreed, **figures})
     return figures
@@ -109,9 +109,9 @@ def _write(
 
 
 def _generating(path: Path) -> Generate:
-    """Return the function over ids of an ONNX file.
+    """Return a function that translates ids with an ONNX file.
 
-    Batches run at the same time, each on one thread, as in `OnnxFile.session`.
+    Batches run concurrently, each on one thread, as in `OnnxRuntime`.
     """
     session = open_session(path, threads=1, arena=False)
     rules = setting_rules()
@@ -136,13 +136,15 @@ def _generating(path: Path) -> Generate:
 
 
 def _translating(path: Path) -> Translate:
-    """Return the function over texts of an ONNX file."""
+    """Return a function that translates texts with an ONNX file."""
     return functools.partial(OnnxTranslator(path).translate, batch_size=PROBE_BATCH_SIZE)
 
 
 def export_onnx_int8(translator: Translator, folder: Path, expected: ExpectedResults) -> Figures:
-    """Round the weights to 8 bits, except the first of `FLOAT_LAYERS` with which the translations
-    agree with the model's.
+    """Write and check the ONNX files with 8-bit weights.
+
+    Weights of the first set of `FLOAT_LAYERS` with which the translations agree with the model's
+    stay in float32.
     """
     rows = observe_rows(translator.model, expected.ids, expected.best)
     best_bleu = 0.0
@@ -166,7 +168,7 @@ def export_onnx_int8(translator: Translator, folder: Path, expected: ExpectedRes
     raise parity.ParityError(
         f"ONNX int8: expected a BLEU over characters of {parity.AGREEMENT:g} with the model's own "
         f"translations of {len(expected.beam_texts)} probe sentences, got at most "
-        f"{best_bleu:.1f}, also with some weights kept in float32; export without the format "
+        f"{best_bleu:.1f}, even with some weights in float32; export without the format "
         "onnx_int8. Nothing was written."
     )
 
@@ -195,6 +197,6 @@ def export_onnx_steps(translator: Translator, folder: Path, expected: ExpectedRe
     models = {names[name]: model for name, model in onnx_models.step_graphs(translator).items()}
     models[file_names.TOKENIZER_FILE] = onnx_models.tokenizer_graph(translator.source_tokenizer)
     files = _write(models, folder, translator, pieces=translator.target_tokenizer.pieces())
-    expected.check_steps("ONNX steps", OnnxStreamer(folder).steps)
+    expected.check_steps("ONNX steps", OnnxStreamer(folder).runtime)
     files.add_metadata(parity={**expected.agreed, "settings": list(parity.PROBE_SETTINGS[:1])})
     return {"ids": "equal"}

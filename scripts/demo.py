@@ -36,7 +36,7 @@ def main() -> None:
     load_tensorflow()
     from tfk_transformer.evaluation import evaluate
     from tfk_transformer.export.exporting import export
-    from tfk_transformer.export.runtime.opening import open_translator
+    from tfk_transformer.export.runtime.opening import load
     from tfk_transformer.training.trainer import Recipe, train
 
     recipe = Recipe.read(RECIPE)
@@ -60,7 +60,7 @@ def main() -> None:
     table = Table("", "exact match", "size", "ms a sentence")
     paths = {"Keras": "bundle", "SavedModel": "export/saved_model", "ONNX": "export/translate.onnx"}
     for name, path in paths.items():
-        found, _ = evaluate(open_translator(options.out / path), pairs, beam_size=1)
+        found, _ = evaluate(load(options.out / path), pairs, beam_size=1)
         table.add_row(
             name,
             f"{found.exact_match:.1f} %",

@@ -15,11 +15,12 @@ import atheris
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 with atheris.instrument_imports(include=["tfk_transformer"]):
     from tfk_transformer.cli.arguments import named_value
+    from tfk_transformer.config.json_text import parse_json
     from tfk_transformer.config.search_settings import resolve_settings
     from tfk_transformer.export.runtime.sessions import parse_metadata
     from tfk_transformer.models.registry import config_from_json
     from tfk_transformer.pipelines.recipe import Recipe
-    from tfk_transformer.pipelines.text_classifier import _read_labels
+    from tfk_transformer.pipelines.text_classifier import _check_labels
     from tfk_transformer.pipelines.weights import read_shapes
     from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
@@ -48,7 +49,7 @@ READERS = [
     read_settings,
     lambda content: read_shapes(file_of("model.safetensors", content)),
     lambda content: Recipe.read(file_of("recipe.toml", content)),
-    lambda content: _read_labels(file_of("labels.json", content)),
+    lambda content: _check_labels(parse_json(content, "labels.json"), num_classes=2),
     lambda content: named_value(content.decode("utf-8", "replace"), "--setting", "beam_size=1"),
     SubwordTokenizer,
 ]

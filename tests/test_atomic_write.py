@@ -29,7 +29,7 @@ def folder(tmp_path):
     return tmp_path / "folder"
 
 
-def test_a_file_appears_at_the_end(tmp_path):
+def test_file_appears_at_the_end(tmp_path):
     with atomic_write(tmp_path / "new" / "file") as new:
         new.write_text("new")
         assert new.name == "file"
@@ -37,7 +37,7 @@ def test_a_file_appears_at_the_end(tmp_path):
     assert tree(tmp_path) == {"new": None, "new/file": "new"}
 
 
-def test_a_folder_appears_at_the_end(tmp_path):
+def test_folder_appears_at_the_end(tmp_path):
     with atomic_write(str(tmp_path / "folder")) as new:
         new.mkdir()
         (new / "a").write_text("new")
@@ -45,14 +45,14 @@ def test_a_folder_appears_at_the_end(tmp_path):
     assert tree(tmp_path) == {"folder": None, "folder/a": "new"}
 
 
-def test_a_file_is_replaced_at_the_end(tmp_path, file):
+def test_file_is_replaced_at_the_end(tmp_path, file):
     with atomic_write(file) as new:
         new.write_text("new")
         assert file.read_text() == "old"
     assert tree(tmp_path) == {"file": "new"}
 
 
-def test_a_folder_is_replaced_whole_at_the_end(tmp_path, folder):
+def test_folder_is_replaced_at_the_end(tmp_path, folder):
     with atomic_write(folder) as new:
         new.mkdir()
         (new / "a").write_text("new a")
@@ -60,14 +60,14 @@ def test_a_folder_is_replaced_whole_at_the_end(tmp_path, folder):
     assert tree(tmp_path) == {"folder": None, "folder/a": "new a"}
 
 
-def test_a_folder_takes_a_files_place_only_by_an_error(tmp_path, file):
+def test_folder_cannot_replace_a_file(tmp_path, file):
     with pytest.raises(NotADirectoryError), atomic_write(file) as new:
         new.mkdir()
     assert tree(tmp_path) == {"file": "old"}
 
 
 @pytest.mark.parametrize("name", ["old", "new", "folder.old"])
-def test_no_name_is_in_the_way(tmp_path, name):
+def test_any_name_can_be_written(tmp_path, name):
     for text in ("first", "second"):
         with atomic_write(tmp_path / name) as new:
             new.mkdir()
@@ -76,7 +76,7 @@ def test_no_name_is_in_the_way(tmp_path, name):
 
 
 @pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
-def test_an_error_leaves_the_old_file_alone(tmp_path, file, error):
+def test_error_keeps_the_old_file(tmp_path, file, error):
     with pytest.raises(error, match="disk full"), atomic_write(file) as new:
         new.write_text("ne")
         raise error("disk full")
@@ -84,7 +84,7 @@ def test_an_error_leaves_the_old_file_alone(tmp_path, file, error):
 
 
 @pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
-def test_an_error_leaves_the_old_folder_alone(tmp_path, folder, error):
+def test_error_keeps_the_old_folder(tmp_path, folder, error):
     before = tree(tmp_path)
     with pytest.raises(error, match="disk full"), atomic_write(folder) as new:
         new.mkdir()
@@ -93,14 +93,14 @@ def test_an_error_leaves_the_old_folder_alone(tmp_path, folder, error):
     assert tree(tmp_path) == before
 
 
-def test_an_error_leaves_nothing_where_nothing_was(tmp_path):
+def test_error_leaves_no_new_folder(tmp_path):
     with pytest.raises(OSError, match="disk full"), atomic_write(tmp_path / "folder") as new:
         new.mkdir()
         raise OSError("disk full")
     assert tree(tmp_path) == {}
 
 
-def test_a_block_that_writes_nothing_leaves_the_old_folder_alone(tmp_path, folder):
+def test_empty_block_keeps_old_folder(tmp_path, folder):
     before = tree(tmp_path)
     with pytest.raises(FileNotFoundError), atomic_write(folder):
         pass
@@ -118,7 +118,7 @@ with atomic_write(sys.argv[1]) as new:
 """
 
 
-def test_a_killed_process_leaves_the_old_folder_alone(folder):
+def test_kill_keeps_the_old_folder(folder):
     done = subprocess.run(
         [sys.executable, "-c", KILLED, str(folder)], cwd=Path(__file__).parents[1]
     )
@@ -126,7 +126,7 @@ def test_a_killed_process_leaves_the_old_folder_alone(folder):
     assert tree(folder) == {"a": "old a", "b": "old b"}
 
 
-def test_a_text_is_replaced_at_once(file):
+def test_replace_text_is_atomic(file):
     (file.parent / "file.new").write_text("of a killed process")
     replace_text(file, "neu\n")
     assert tree(file.parent) == {"file": "neu\n"}

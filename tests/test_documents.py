@@ -418,7 +418,7 @@ def run(block: Block, folder: Path, commands: ShellCommands) -> str:
     return done.stdout
 
 
-def test_every_reason_belongs_to_one_block():
+def test_each_reason_fits_one_block():
     """A block that is gone, or that two reasons name, is noticed; so is a page without blocks that
     should have some.
     """
@@ -445,7 +445,7 @@ def test_a_code_block_runs(block, prepared, commands, tmp_path):
             assert expected in output
 
 
-def test_the_architecture_page_names_every_module():
+def test_architecture_names_all_modules():
     """Each row of its table has the modules of its folder."""
     rows = re.findall(
         r"(?m)^\| `(tfk_transformer|[\w/]+)/`[^|]*\|[^|]*\| (`.*`) \|$",

@@ -5,7 +5,7 @@ import sacrebleu
 
 from tfk_transformer.datasets import Pair
 from tfk_transformer.evaluation import evaluate
-from tfk_transformer.export.runtime.onnx_translator import OnnxTranslator
+from tfk_transformer.export.runtime.onnx_readers import OnnxTranslator
 from tfk_transformer.results import Hypothesis, Translation
 
 
@@ -43,14 +43,14 @@ COPIED = pairs(
 )
 
 
-def test_a_perfect_translation():
+def test_evaluate_perfect_translation():
     found, outputs = evaluate(Dictionary({}), COPIED)
     assert outputs == [pair.target for pair in COPIED]
     np.testing.assert_allclose([found.bleu, found.chrf, found.exact_match], [100.0, 100.0, 100.0])
     assert found.sentences == 3
 
 
-def test_a_wrong_translation_and_settings_of_the_search():
+def test_evaluate_passes_settings():
     found, outputs = evaluate(Dictionary({}), COPIED, shout=True)
     assert outputs == [
         "THE CAT SAT ON THE MAT",
@@ -60,7 +60,7 @@ def test_a_wrong_translation_and_settings_of_the_search():
     assert (found.bleu, found.chrf, found.exact_match) == (0.0, 0.0, 0.0)
 
 
-def test_bleu_by_hand():
+def test_bleu_matches_hand_value():
     # n-grams in common with the reference: 5/5, 3/4, 2/3, 1/2; brevity penalty exp(1 - 6/5).
     found, _ = evaluate(
         Dictionary({"eins": "the cat sat on mat"}), pairs(["eins", "the cat sat on the mat"])
@@ -68,21 +68,21 @@ def test_bleu_by_hand():
     assert found.bleu == pytest.approx(100 * (3 / 4 * 2 / 3 * 1 / 2) ** 0.25 * np.exp(-0.2))
 
 
-def test_chrf_by_hand():
+def test_chrf_matches_hand_value():
     # Letters 2/2 and 2/3, pairs of letters 1/1 and 1/2: precision 1, recall 7/12, F2 = 5 * 7/12 /
     # (4 + 7/12).
     found, _ = evaluate(Dictionary({"eins": "ab"}), pairs(["eins", "abc"]))
     assert found.chrf == pytest.approx(100 * 35 / 55)
 
 
-def test_exact_match_counts_whole_sentences():
+def test_exact_match_whole_sentences():
     wrong = Dictionary({"a dog lay in the sun": "a dog lay in the sun ."})
     found, outputs = evaluate(wrong, iter(COPIED))
     assert outputs[1] == "a dog lay in the sun ."
     assert found.exact_match == pytest.approx(200 / 3)
 
 
-def test_signatures_are_sacrebleus():
+def test_signatures_match_sacrebleu():
     found, _ = evaluate(Dictionary({}), COPIED)
     assert (
         found.bleu_signature
@@ -94,7 +94,7 @@ def test_signatures_are_sacrebleus():
     )
 
 
-def test_speed_is_sentences_by_seconds_after_a_batch_to_warm_up():
+def test_speed_excludes_warm_up_batch():
     translator = Dictionary({})
     found, _ = evaluate(translator, COPIED * 50)
     assert translator.batches == [64, 150]
@@ -105,7 +105,7 @@ def test_speed_is_sentences_by_seconds_after_a_batch_to_warm_up():
 @pytest.mark.parametrize(
     "settings", [{"beam_size": 1}, {"beam_size": 2}, {"beam_size": 2, "batch_size": 3}]
 )
-def test_no_file_is_opened_while_the_clock_runs(exported, settings, monkeypatch):
+def test_timing_opens_no_files(exported, settings, monkeypatch):
     sessions, opened = [], []
 
     class Counted(onnxruntime.InferenceSession):

@@ -26,7 +26,7 @@ def outcome(done):
     return done.returncode, done.stdout, done.stderr
 
 
-def test_a_program_runs_in_a_fork_of_a_process_that_has_imported_tensorflow():
+def test_fork_has_tensorflow_imported():
     code = (
         "import sys; print('tensorflow' in sys.modules, 'tfk_transformer.cli.main' in sys.modules)"
     )
@@ -60,12 +60,12 @@ def test_a_program_runs_in_a_fork_of_a_process_that_has_imported_tensorflow():
         "import sys; sys.stdout.close()",
     ],
 )
-def test_code_ends_as_in_a_process_of_its_own(code):
+def test_forked_code_ends_alike(code):
     forked, own = both_ways([sys.executable, "-c", code, "a", "--b"], input="given ä")
     assert outcome(forked) == outcome(own)
 
 
-def test_files_modules_and_commands_run_as_in_a_process_of_their_own(tmp_path):
+def test_forked_commands_run_alike(tmp_path):
     (tmp_path / "neighbor.py").write_text("NAME = __name__\n")
     text = (
         "import sys, neighbor\nprint(__name__, __file__, neighbor.NAME, sys.argv, "
@@ -91,7 +91,7 @@ def test_files_modules_and_commands_run_as_in_a_process_of_their_own(tmp_path):
     )
 
 
-def test_output_may_be_joined_and_may_be_bytes():
+def test_output_joined_or_as_bytes():
     code = (
         "import sys; print('out', flush=True); print('err', file=sys.stderr); "
         "print(sys.stdin.buffer.read())"
@@ -102,7 +102,7 @@ def test_output_may_be_joined_and_may_be_bytes():
     assert outcome(done) == (0, b"out\nerr\nb'\\xff'\n", None)
 
 
-def test_a_program_has_the_folder_and_the_environment_that_it_is_given(tmp_path, monkeypatch):
+def test_fork_gets_folder_and_variables(tmp_path, monkeypatch):
     code = (
         "import os; print(os.getcwd(), os.environ.get('COLUMNS'), "
         "os.environ['TF_CPP_MIN_LOG_LEVEL'])"
@@ -115,7 +115,7 @@ def test_a_program_has_the_folder_and_the_environment_that_it_is_given(tmp_path,
     assert run_program(command).stdout == f"{tmp_path} None 3\n"
 
 
-def test_a_program_that_takes_too_long_is_killed(tmp_path):
+def test_timeout_kills_the_program(tmp_path):
     code = (
         f"import os, time; open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); "
         "print(1, flush=True); time.sleep(60)"
@@ -128,13 +128,13 @@ def test_a_program_that_takes_too_long_is_killed(tmp_path):
         os.kill(int((tmp_path / "pid").read_text()), 0)
 
 
-def test_programs_run_at_the_same_time_and_have_random_numbers_of_their_own():
+def test_forks_differ_in_randomness():
     code = "import random, numpy; print(random.random(), numpy.random.rand())"
     numbers = [run_program([sys.executable, "-c", code]).stdout for _ in range(2)]
     assert numbers[0] != numbers[1]
 
 
-def test_variables_that_act_at_import_start_a_process_of_its_own(monkeypatch):
+def test_import_variables_prevent_fork(monkeypatch):
     command = [sys.executable, "-c", PRINT_PARENT]
     ours = f"{os.getpid()}\n"
     assert run_program(command, env={**os.environ, "KERAS_BACKEND": "jax"}).stdout == ours
@@ -144,7 +144,7 @@ def test_variables_that_act_at_import_start_a_process_of_its_own(monkeypatch):
     assert run_program(command).stdout == ours
 
 
-def test_variables_that_the_library_left_in_this_process_do_not(monkeypatch):
+def test_leftover_variables_allow_fork(monkeypatch):
     name = "TF_VARIABLE_OF_THIS_TEST"
     monkeypatch.setenv(name, "true")
     assert late_variables(os.environ) is None  # this test set it
@@ -154,7 +154,7 @@ def test_variables_that_the_library_left_in_this_process_do_not(monkeypatch):
     assert late_variables({**os.environ, name: "false"}) is None
 
 
-def test_commands_that_only_a_process_of_its_own_can_run():
+def test_other_commands_are_not_forked():
     for command in (
         ["true"],
         [sys.executable],
@@ -168,7 +168,7 @@ def test_commands_that_only_a_process_of_its_own_can_run():
     assert "Usage: tfk-transformer" in run_program(["tfk-transformer", "--help"]).stdout
 
 
-def test_the_server_ends_with_the_process_that_started_it(tmp_path):
+def test_server_ends_with_its_starter(tmp_path):
     code = (
         "import os, pathlib, sys, run_wide\n"
         "run_wide.folder, run_wide.process = pathlib.Path(sys.argv[1]), os.getpid()\n"

@@ -42,7 +42,7 @@ def translated_by_ctranslate2(folder, texts):
 # Import, fine-tuning, export and three engines, one after the other.
 @pytest.mark.long
 @pytest.mark.skipif(not MULTI30K.is_dir(), reason=f"needs {MULTI30K}")
-def test_from_a_folder_of_marianmt_to_three_engines(tmp_path):
+def test_marianmt_to_three_engines(tmp_path):
     pytest.importorskip("ctranslate2")
     texts = {}
     for language in ("de", "en"):

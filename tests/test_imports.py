@@ -27,7 +27,7 @@ def run(code: str, **environment):
     )
 
 
-def test_importing_the_package_loads_neither_tensorflow_nor_keras():
+def test_import_loads_no_tensorflow():
     code = (
         "import sys, tfk_transformer; print(sorted({'tensorflow', 'keras', 'numpy', "
         "'pydantic'} & set(sys.modules)))"
@@ -36,7 +36,7 @@ def test_importing_the_package_loads_neither_tensorflow_nor_keras():
     assert done.stdout == "[]\n", done.stderr
 
 
-def test_every_public_name_is_there():
+def test_every_public_name_resolves():
     import tfk_transformer
 
     for name in tfk_transformer.__all__:
@@ -46,7 +46,7 @@ def test_every_public_name_is_there():
         tfk_transformer.Transfomer  # noqa: B018
 
 
-def test_type_checkers_see_every_public_name_where_it_is():
+def test_type_checkers_see_all_names():
     """The names under `if TYPE_CHECKING:` are those of `_HOME`, from the same modules."""
     import tfk_transformer
 
@@ -68,7 +68,7 @@ def test_type_checkers_see_every_public_name_where_it_is():
     assert sorted(found) == sorted({**tfk_transformer._HOME, **submodules}.items())
 
 
-def test_the_package_holds_every_module_of_the_tree():
+def test_setup_lists_every_package():
     """The list that setup.py gives to setuptools, against the files."""
     code = """
 import json, runpy, setuptools
@@ -113,7 +113,7 @@ inputs = {"source": np.array([[4, 5, 0], [6, 2, 0]]), "target": np.array([[1, 7,
     None in (importlib.util.find_spec("scipy"), importlib.util.find_spec("jax")),
     reason="Keras's NumPy backend needs SciPy and JAX: pip install -e .[jax] scipy",
 )
-def test_the_model_gives_the_same_logits_without_tensorflow():
+def test_numpy_backend_same_logits():
     """NumPy is Keras's plainest backend; nothing but public Keras stands in its way."""
     code = MODEL + "print(keras.backend.backend(), *np.array(model(inputs)).ravel().tolist())"
     done = run(code, KERAS_BACKEND="numpy")
@@ -131,7 +131,7 @@ def test_the_model_gives_the_same_logits_without_tensorflow():
 @pytest.mark.skipif(
     importlib.util.find_spec("jax") is None, reason="JAX is not installed: pip install -e .[jax]"
 )
-def test_fit_runs_under_jax_without_tensorflow():
+def test_transformer_fits_under_jax():
     code = MODEL.replace('"decoder_layers": 2', '"decoder_layers": 1') + (
         "adam = keras.optimizers.Adam(InverseSquareRoot(1e-2, 5))\n"
         "model.compile(adam, LabelSmoothedCrossentropy(), metrics=[TokenAccuracy(), "
@@ -147,7 +147,7 @@ def test_fit_runs_under_jax_without_tensorflow():
     importlib.util.find_spec("jax") is None, reason="JAX is not installed: pip install -e .[jax]"
 )
 @pytest.mark.long  # compiles two steps
-def test_the_other_models_fit_under_jax_without_tensorflow():
+def test_other_models_fit_under_jax():
     code = """
 import numpy as np, keras
 from tfk_transformer import Classifier, ClassifierConfig, LanguageModel, LanguageModelConfig
@@ -190,14 +190,14 @@ def test_imports_run_one_way(tmp_path):
     assert "0 broken" in done.stdout
 
 
-def test_no_folder_has_more_than_a_dozen_modules():
+def test_at_most_12_modules_per_folder():
     for folder in (REPOSITORY / "tfk_transformer", REPOSITORY / "export"):
         for package in (folder, *(path.parent for path in folder.rglob("*/__init__.py"))):
             modules = [path.name for path in package.glob("*.py") if not path.name.startswith("__")]
             assert len(modules) <= 12, (package, modules)
 
 
-def test_every_folder_says_what_is_in_it_and_what_it_may_import():
+def test_folder_docstrings_list_imports():
     for folder in (REPOSITORY / "tfk_transformer", REPOSITORY / "export"):
         for head in (folder / "__init__.py", *folder.rglob("*/__init__.py")):
             docstring = ast.get_docstring(ast.parse(head.read_text(encoding="utf-8")))

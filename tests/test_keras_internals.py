@@ -13,7 +13,7 @@ from tfk_transformer import keras_internals
 REPOSITORY = Path(__file__).parents[1]
 
 
-def test_the_weights_of_losses_are_known():
+def test_loss_weights_are_detected():
     for loss_weights in (None, [0.5]):
         model = keras.Sequential([keras.layers.Dense(1)])
         model.compile("sgd", "mse", loss_weights=loss_weights)
@@ -21,7 +21,7 @@ def test_the_weights_of_losses_are_known():
 
 
 @pytest.mark.parametrize("kind", [keras.optimizers.Adam, keras.optimizers.AdamW])
-def test_the_moments_of_adam_belong_to_their_variable(kind):
+def test_adam_moments_of_each_variable(kind):
     variables = [keras.Variable(np.zeros(size, "float32")) for size in (2, 3)]
     optimizer = kind(0.1, beta_1=0.8, beta_2=0.95)
     optimizer.build(variables)
@@ -43,7 +43,7 @@ def sources(kind, package):
     )
 
 
-def test_classes_use_no_private_names_of_the_classes_of_keras():
+def test_no_private_keras_names():
     import tfk_transformer
 
     assert tfk_transformer.Transformer is not None  # loaded, and with it all that is registered
@@ -64,7 +64,7 @@ def test_classes_use_no_private_names_of_the_classes_of_keras():
         assert [name for name in used - defined if re.search(rf"\b{name}\b", theirs)] == [], kind
 
 
-def test_nothing_imports_what_keras_does_not_export():
+def test_no_imports_from_keras_src():
     for folder in ("tfk_transformer", "export"):
         for path in (REPOSITORY / folder).rglob("*.py"):
             assert "keras.src" not in path.read_text(encoding="utf-8"), path

@@ -66,7 +66,7 @@ def test_all_classes_are_registered(imports):
     assert done.stdout == "[]\n", done.stderr
 
 
-def test_looking_for_keras_without_importing_it_leaves_the_registration_to_its_import():
+def test_find_spec_defers_registration():
     code = """
 import importlib.util, sys, tfk_transformer
 spec = importlib.util.find_spec("keras")
@@ -77,7 +77,7 @@ print(keras.saving.get_registered_object("tfk_transformer>Transformer").__name__
     assert run(code).stdout == "Transformer\n"
 
 
-def test_without_a_package_that_the_classes_need_keras_is_still_imported():
+def test_keras_imports_without_pydantic():
     code = """
 import sys
 sys.modules["pydantic"] = None
@@ -91,7 +91,7 @@ except ImportError as error:
     assert run(code).stdout == "None\nModuleNotFoundError\n"
 
 
-def test_a_saved_model_loads_in_a_new_process_and_goes_on_training(tmp_path):
+def test_loaded_model_trains_on(tmp_path):
     from tfk_transformer import (
         Adam,
         InverseSquareRoot,

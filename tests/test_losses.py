@@ -30,14 +30,14 @@ def reference(labels, z, label_smoothing):
 
 
 @pytest.mark.parametrize("label_smoothing", [0.0, 0.1, 0.7])
-def test_each_token_equals_the_smoothed_one_hot_formula(label_smoothing):
+def test_loss_matches_one_hot_formula(label_smoothing):
     losses = token_crossentropy(LABELS, logits(), label_smoothing)
     np.testing.assert_allclose(
         losses, reference(LABELS, logits(), label_smoothing), rtol=1e-5, atol=1e-5
     )
 
 
-def test_a_token_by_hand():
+def test_token_loss_by_hand():
     # p = (1/2, 1/4, 1/4): -log p of token 1 is log 4; smoothed by 0.3, it is 0.8 log 4 + 0.1 log 2
     # + 0.1 log 4 = 1.9 log 2.
     z = np.log([[[0.5, 0.25, 0.25]]])
@@ -52,41 +52,41 @@ def test_large_logits_do_not_overflow():
     np.testing.assert_allclose(token_crossentropy([[3]], z), [[0.0]])
 
 
-def test_real_tokens_are_all_but_padding():
+def test_real_tokens_exclude_padding():
     weights = real_tokens(LABELS)
     assert keras.backend.standardize_dtype(weights.dtype) == "float32"
     np.testing.assert_array_equal(weights, [[1, 1, 1, 1, 0], [1, 1, 0, 0, 0], [1, 1, 1, 1, 1]])
 
 
 @pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
-def test_the_loss_is_the_mean_over_real_tokens(label_smoothing):
+def test_loss_averages_real_tokens(label_smoothing):
     expected = reference(LABELS, logits(), label_smoothing)[REAL].mean()
     assert float(LabelSmoothedCrossentropy(label_smoothing)(LABELS, logits())) == pytest.approx(
         expected, rel=1e-5
     )
 
 
-def test_the_papers_smoothing_is_the_default():
+def test_default_smoothing_is_0_1():
     assert float(LabelSmoothedCrossentropy()(LABELS, logits())) == pytest.approx(
         reference(LABELS, logits(), 0.1)[REAL].mean(), rel=1e-5
     )
 
 
-def test_logits_at_padding_change_nothing_bit_for_bit():
+def test_padding_logits_change_nothing():
     others = np.where(REAL[..., None], logits(), 100 * logits(seed=2))
     np.testing.assert_array_equal((others != logits()).all(axis=-1), ~REAL)
     loss = LabelSmoothedCrossentropy(0.1)
     assert float(loss(LABELS, others)) == float(loss(LABELS, logits()))
 
 
-def test_rows_and_columns_of_padding_change_nothing():
+def test_added_padding_changes_nothing():
     labels = np.pad(LABELS, [(0, 8), (0, 6)])
     z = np.pad(logits(), [(0, 8), (0, 6), (0, 0)], constant_values=11.0)
     loss = LabelSmoothedCrossentropy(0.1)
     assert float(loss(labels, z)) == pytest.approx(float(loss(LABELS, logits())), rel=1e-6)
 
 
-def test_a_batch_without_real_tokens_has_loss_zero_and_no_gradient():
+def test_all_padding_gives_zero_loss():
     z = tf.constant(logits())
     with tf.GradientTape() as tape:
         tape.watch(z)
@@ -95,7 +95,7 @@ def test_a_batch_without_real_tokens_has_loss_zero_and_no_gradient():
     np.testing.assert_array_equal(tape.gradient(loss, z), np.zeros((B, T, VOCAB_SIZE)))
 
 
-def test_the_gradient_is_probabilities_less_labels_and_exactly_zero_at_padding():
+def test_gradient_matches_formula():
     z = tf.constant(logits())
     with tf.GradientTape() as tape:
         tape.watch(z)
@@ -111,7 +111,7 @@ def test_the_gradient_is_probabilities_less_labels_and_exactly_zero_at_padding()
 # float16 has -inf for the bias.
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
-def test_tokens_that_are_never_predicted_get_no_part_of_the_smoothing(label_smoothing, dtype):
+def test_silent_tokens_get_no_smoothing(label_smoothing, dtype):
     """Loss and gradients are those of a vocabulary without these tokens."""
     silent, others = [0, 3], [1, 2, 4, 5, 6]
     exact = np.array(ops.cast(ops.cast(logits(), dtype), "float32"))
@@ -133,7 +133,7 @@ def test_tokens_that_are_never_predicted_get_no_part_of_the_smoothing(label_smoo
     np.testing.assert_array_equal(gradient[..., silent], 0)
 
 
-def test_a_very_unlikely_token_is_still_smoothed():
+def test_unlikely_tokens_are_smoothed():
     """Logits far apart, all of which count, on the way that looks at each of them."""
     z = logits(scale=1e7)
     np.testing.assert_allclose(
@@ -151,7 +151,7 @@ def reference_of_wide(labels, z, label_smoothing):
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_half_precision_logits_give_a_float32_loss(dtype):
+def test_half_logits_give_float32_loss(dtype):
     halves = ops.cast(logits(), dtype)
     exact = np.array(ops.cast(halves, "float32"))
     losses = token_crossentropy(LABELS, halves, 0.1)
@@ -166,7 +166,7 @@ def test_half_precision_logits_give_a_float32_loss(dtype):
 
 
 @pytest.mark.parametrize("label_smoothing", [-0.1, 1.0, float("nan")])
-def test_a_smoothing_out_of_range_is_refused(label_smoothing):
+def test_bad_smoothing_is_refused(label_smoothing):
     with pytest.raises(
         ValueError,
         match=(
@@ -177,7 +177,7 @@ def test_a_smoothing_out_of_range_is_refused(label_smoothing):
         LabelSmoothedCrossentropy(label_smoothing)
 
 
-def test_config_makes_the_same_loss():
+def test_loss_config_round_trip():
     original = LabelSmoothedCrossentropy(0.3, consistency=1.0, name="nats")
     made = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(original))
     assert type(made) is LabelSmoothedCrossentropy
@@ -189,7 +189,7 @@ def test_config_makes_the_same_loss():
 
 @pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("far", [False, True], ids=["", "a label without probability"])
-def test_joined_with_the_projection_it_has_the_same_values_and_gradients(label_smoothing, far):
+def test_joined_projection_is_equal(label_smoothing, far):
     random = np.random.default_rng(4)
     x, table = (
         tf.constant(random.normal(size=shape), "float32") for shape in ((B, T, 4), (VOCAB_SIZE, 4))
@@ -221,7 +221,7 @@ def apart(z):
     return tf.reduce_sum(tf.exp(p) * (p - q) + tf.exp(q) * (q - p), axis=-1) / 2
 
 
-def test_divergence_is_the_mean_of_both_relative_entropies():
+def test_divergence_averages_both_ways():
     z = tf.constant(np.concatenate([logits(), logits(2)[:1]]))
     results = []
     for function in (divergence, apart):
@@ -236,7 +236,7 @@ def test_divergence_is_the_mean_of_both_relative_entropies():
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
-def test_tokens_that_are_never_predicted_have_no_part_in_the_divergence(dtype):
+def test_divergence_skips_silent_tokens(dtype):
     z = ops.cast(np.concatenate([logits(), logits(2)[:1]]), dtype)
     with_silent = ops.concatenate([ops.cast(np.full((4, T, 2), -1e9), dtype), z], axis=-1)
     results = []
@@ -254,7 +254,7 @@ def test_tokens_that_are_never_predicted_have_no_part_in_the_divergence(dtype):
     )
 
 
-def test_consistency_adds_the_divergence_of_real_tokens():
+def test_consistency_adds_divergence():
     labels, z = np.repeat(LABELS, 2, axis=0), np.concatenate([logits(), logits(2)])
     expected = LabelSmoothedCrossentropy(0.1)(labels, z) + 2.5 * apart(z).numpy()[REAL].mean()
     assert float(LabelSmoothedCrossentropy(0.1, consistency=2.5)(labels, z)) == pytest.approx(
@@ -267,7 +267,7 @@ def test_consistency_adds_the_divergence_of_real_tokens():
     )
 
 
-def test_a_row_without_its_copy_is_refused():
+def test_row_without_copy_is_refused():
     with pytest.raises(
         ValueError,
         match=(
@@ -288,6 +288,6 @@ def test_a_row_without_its_copy_is_refused():
         ),
     ],
 )
-def test_an_impossible_consistency_is_refused(options, message):
+def test_bad_consistency_is_refused(options, message):
     with pytest.raises(ValueError, match=message):
         LabelSmoothedCrossentropy(**options)

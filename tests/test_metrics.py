@@ -40,36 +40,36 @@ def test_accuracy_of_one_batch():
     assert updated(TokenAccuracy(), SMALL) == 1.0
 
 
-def test_accuracy_weighs_tokens_and_not_batches():
+def test_accuracy_weighs_tokens():
     assert updated(TokenAccuracy(), LARGE, SMALL) == pytest.approx(3 / 8)
 
 
-def test_perplexity_is_the_exponential_of_the_mean_nats():
+def test_perplexity_of_one_batch():
     assert updated(Perplexity(), LARGE) == pytest.approx(np.exp(nats(*LARGE).mean()), rel=1e-5)
 
 
-def test_perplexity_weighs_tokens_and_not_batches():
+def test_perplexity_weighs_tokens():
     each = nats(*LARGE), nats(*SMALL)
     expected = np.exp(np.concatenate(each).mean())
     assert expected != pytest.approx(np.exp(np.mean([part.mean() for part in each])), rel=0.1)
     assert updated(Perplexity(), LARGE, SMALL) == pytest.approx(expected, rel=1e-5)
 
 
-def test_perplexity_of_even_guesses_is_the_vocabulary_size():
+def test_perplexity_of_even_guesses():
     assert updated(Perplexity(), (LARGE[0], np.zeros_like(LARGE[1]))) == pytest.approx(
         VOCAB_SIZE, rel=1e-6
     )
 
 
 @pytest.mark.parametrize(("kind", "of_nothing"), [(TokenAccuracy, 0.0), (Perplexity, 1.0)])
-def test_a_batch_of_padding_counts_for_nothing(kind, of_nothing):
+def test_padding_batch_counts_nothing(kind, of_nothing):
     padding = np.zeros_like(SMALL[0]), SMALL[1]
     assert updated(kind(), padding) == of_nothing
     assert updated(kind(), LARGE, padding) == updated(kind(), LARGE)
 
 
 @pytest.mark.parametrize("kind", [TokenAccuracy, Perplexity])
-def test_reset_forgets_all(kind):
+def test_reset_state_forgets_all(kind):
     metric = kind()
     updated(metric, LARGE)
     metric.reset_state()
@@ -77,7 +77,7 @@ def test_reset_forgets_all(kind):
 
 
 @pytest.mark.parametrize("kind", [TokenAccuracy, Perplexity])
-def test_half_precision_logits_are_counted_in_float32(kind):
+def test_half_logits_count_in_float32(kind):
     labels, logits = LARGE
     halves = keras.ops.cast(logits, "bfloat16")
     exact = np.array(keras.ops.cast(halves, "float32"))
@@ -89,7 +89,7 @@ def test_half_precision_logits_are_counted_in_float32(kind):
 @pytest.mark.parametrize(
     ("kind", "name"), [(TokenAccuracy, "accuracy"), (Perplexity, "perplexity")]
 )
-def test_config_makes_the_same_metric(kind, name):
+def test_metric_config_round_trip(kind, name):
     assert kind().name == name
     made = keras.saving.deserialize_keras_object(
         keras.saving.serialize_keras_object(kind(name="other"))

@@ -58,7 +58,7 @@ def texts(outputs):
 
 # Its kernel imports TensorFlow, trains, and searches.
 @pytest.mark.long
-def test_the_notebook_of_keras(tmp_path):
+def test_keras_notebook_runs(tmp_path):
     from tfk_transformer.datasets.numbers import spell
 
     for language in ("en", "de"):
@@ -75,7 +75,7 @@ def test_the_notebook_of_keras(tmp_path):
 
 # Its kernel and the server that it starts each import TensorFlow and open a SavedModel.
 @pytest.mark.long
-def test_the_notebook_of_the_server(folder):
+def test_server_notebook_runs(folder):
     outputs = executed("saved-model-server", folder)
     assert texts(outputs)[0] == "['zweiundvierzig', 'sieben']"
     assert "einhundertneunundneunzig" in re.sub("<.*?>", "", outputs[1]["text/html"])
@@ -83,7 +83,7 @@ def test_the_notebook_of_the_server(folder):
     assert "'zweiundvierzig'" in texts(outputs)[-2] and texts(outputs)[-1] == "0"
 
 
-def test_the_notebook_of_onnxruntime(folder):
+def test_onnxruntime_notebook_runs(folder):
     outputs = executed("onnxruntime", folder)
     assert texts(outputs)[0].startswith("([['zweiundvierzig'], ['sieben']],")
     assert "einhundertneunundneunzig" in re.sub("<.*?>", "", outputs[1]["text/html"])
@@ -92,7 +92,7 @@ def test_the_notebook_of_onnxruntime(folder):
     assert "('</s>', " in texts(outputs)[-1]
 
 
-def test_notebooks_are_stored_without_outputs():
+def test_notebooks_have_no_outputs():
     assert [path.stem for path in NOTEBOOKS] == ["keras-fit", "onnxruntime", "saved-model-server"]
     cells = [
         cell

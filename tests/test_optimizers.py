@@ -46,7 +46,7 @@ def weights_after(kind, more, steps=5, sparse=False):
     ids=lambda more: "-".join(more) or "plain",
 )
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
-def test_it_is_the_optimizer_of_keras(name, more, sparse):
+def test_optimizers_match_keras(name, more, sparse):
     ours = weights_after(getattr(optimizers, name), more, sparse="slices" if sparse else False)
     theirs = weights_after(getattr(keras.optimizers, name), more, sparse=sparse)
     assert len(ours) == len(theirs)
@@ -54,7 +54,7 @@ def test_it_is_the_optimizer_of_keras(name, more, sparse):
         np.testing.assert_allclose(one, other, rtol=2e-5, atol=1e-6)
 
 
-def test_a_schedule_and_a_scaled_loss_work():
+def test_schedule_and_loss_scaling():
     schedule = keras.optimizers.schedules.CosineDecay(0.1, 10)
     found = []
     for kind in (optimizers.Adam, keras.optimizers.Adam):
@@ -68,7 +68,7 @@ def test_a_schedule_and_a_scaled_loss_work():
         np.testing.assert_allclose(one, other, atol=1e-5)
 
 
-def test_config_makes_the_same_optimizer():
+def test_optimizer_config_round_trip():
     copy = keras.saving.deserialize_keras_object(
         keras.saving.serialize_keras_object(optimizers.AdamW(0.3, weight_decay=0.2))
     )

@@ -29,7 +29,7 @@ def ask(folder, found):
     found.put(sorted(file.name for file in path.iterdir()))
 
 
-def test_processes_that_ask_together_get_one_whole_folder():
+def test_processes_share_one_folder():
     context = multiprocessing.get_context("spawn")
     found = context.Queue()
     processes = [context.Process(target=ask, args=(run_wide.folder, found)) for _ in range(3)]
@@ -41,7 +41,7 @@ def test_processes_that_ask_together_get_one_whole_folder():
     assert (run_wide.folder / "some/folder/makers.txt").read_text() == "one\n"
 
 
-def test_a_maker_that_fails_leaves_nothing_and_the_next_one_makes_it():
+def test_failed_maker_leaves_nothing():
     def fail(path):
         path.mkdir()
         (path / "half.txt").write_text("half")
@@ -55,7 +55,7 @@ def test_a_maker_that_fails_leaves_nothing_and_the_next_one_makes_it():
 
 
 @pytest.mark.parametrize("change", ["write", "add", "remove"])
-def test_files_that_a_test_changed_are_named(change):
+def test_changed_files_are_named(change):
     path = made_once("folder", slow_folder)
     file = made_once("file.txt", lambda path: path.write_text("text"))
     assert file.read_text() == "text" and changed() == []

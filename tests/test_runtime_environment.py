@@ -34,7 +34,7 @@ def many(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(64)), raising=False)
 
 
-def test_without_control_groups_the_affinity_counts(tmp_path):
+def test_affinity_without_cgroups(tmp_path):
     assert usable_processors(tmp_path) == ALLOWED
 
 
@@ -54,7 +54,7 @@ def test_a_pods_quota_is_rounded_up(tmp_path, many, quota, expected):
     assert usable_processors(system(tmp_path, "0::/\n", **{"cpu.max": quota})) == expected
 
 
-def test_the_smallest_quota_of_nested_groups_counts(tmp_path, many):
+def test_smallest_nested_quota_counts(tmp_path, many):
     files = {
         "a/b/cpu.max": "600000 100000\n",
         "a/cpu.max": "200000 100000\n",
@@ -64,7 +64,7 @@ def test_the_smallest_quota_of_nested_groups_counts(tmp_path, many):
     assert usable_processors(system(tmp_path, "0::/a/b\n", **files)) == 2
 
 
-def test_a_path_of_the_host_falls_back_to_the_top(tmp_path, many):
+def test_host_path_falls_back_to_root(tmp_path, many):
     assert (
         usable_processors(
             system(tmp_path, "0::/kubepods/pod7/1f\n", **{"cpu.max": "150000 100000\n"})
@@ -73,7 +73,7 @@ def test_a_path_of_the_host_falls_back_to_the_top(tmp_path, many):
     )
 
 
-def test_version_one_groups_have_two_files(tmp_path, many):
+def test_version_1_quota_and_period(tmp_path, many):
     own = "5:memory:/docker/7\n4:cpu,cpuacct:/docker/7\n1:name=systemd:/\n0::/\n"
     names = ("cpu,cpuacct/docker/7", "cpu,cpuacct")
     periods = {f"{name}/cpu.cfs_period_us": "100000\n" for name in names}
@@ -85,12 +85,12 @@ def test_version_one_groups_have_two_files(tmp_path, many):
     assert usable_processors(system(tmp_path, own, **periods, **quotas)) == 4
 
 
-def test_a_quota_above_the_affinity_does_not_count(tmp_path, monkeypatch):
+def test_affinity_limits_the_quota(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 5}, raising=False)
     assert usable_processors(system(tmp_path, "0::/\n", **{"cpu.max": "400000 100000\n"})) == 2
 
 
-def test_a_missing_package_has_the_line_that_installs_it():
+def test_missing_package_install_line():
     for name in ("tensorflow", "tensorflow.python"):
         error = with_install_line(ModuleNotFoundError(f"No module named {name!r}", name=name))
         assert str(error) == (
@@ -101,7 +101,7 @@ def test_a_missing_package_has_the_line_that_installs_it():
     assert with_install_line(other) is other
 
 
-def test_every_extra_that_an_error_names_has_the_package():
+def test_named_extras_have_the_package():
     project = tomllib.loads(Path(__file__).parents[1].joinpath("pyproject.toml").read_text())[
         "project"
     ]
@@ -132,7 +132,7 @@ def _all_of(extra: str, extras: dict) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ["Transformer", "train", "TokenAccuracy"])
-def test_a_public_name_says_what_to_install(name):
+def test_import_error_names_extra(name):
     code = (
         "import sys; sys.modules['tensorflow'] = sys.modules['keras'] = None\nfrom "
         f"tfk_transformer import {name}"
@@ -143,7 +143,7 @@ def test_a_public_name_says_what_to_install(name):
     )
 
 
-def test_notes_are_dropped_and_the_rest_is_kept(tmp_path):
+def test_start_up_notes_are_dropped(tmp_path):
     """Notes as TensorFlow 2.21 writes them, straight to the descriptor."""
     code = """
 import os, sys
@@ -172,7 +172,7 @@ print("after", file=sys.stderr)
     assert len(shown.stderr.splitlines()) == 5
 
 
-def test_what_stops_the_import_is_seen():
+def test_import_errors_are_shown():
     code = """
 import sys
 from tfk_transformer.runtime_environment import without_start_up_notes
@@ -186,7 +186,7 @@ with without_start_up_notes():
     )
 
 
-def test_a_closed_standard_error_is_no_obstacle():
+def test_closed_stderr_is_accepted():
     code = (
         "import os; os.close(2); from tfk_transformer import SearchSettings; "
         "print(SearchSettings().beam_size)"
@@ -197,7 +197,7 @@ def test_a_closed_standard_error_is_no_obstacle():
     )
 
 
-def test_a_script_sees_no_start_up_notes():
+def test_script_has_no_start_up_notes():
     environment = {
         name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"
     }

@@ -13,7 +13,7 @@ EXPECTED = json.loads((FILES / "expected.json").read_text())
 
 
 @pytest.mark.parametrize("name", ["bundle", "translate.onnx"])
-def test_a_saved_file_translates_as_it_did(name):
+def test_old_files_translate_alike(name):
     found = tfk.load(FILES / name).translate(EXPECTED["texts"], **EXPECTED["settings"])
     for translation, expected in zip(found, EXPECTED["hypotheses"], strict=True):
         assert [hypothesis.text for hypothesis in translation.hypotheses] == [
@@ -23,6 +23,6 @@ def test_a_saved_file_translates_as_it_did(name):
         np.testing.assert_allclose(scores, [score for _, score in expected], rtol=1e-5)
 
 
-def test_a_saved_bundle_scores_as_it_did():
+def test_old_bundle_scores_alike():
     found = tfk.load(FILES / "bundle").score(EXPECTED["texts"], EXPECTED["targets"])
     np.testing.assert_allclose(found, EXPECTED["log_probabilities"], rtol=1e-5)

@@ -19,7 +19,7 @@ def test_paper_equals_equation_3(model_dim, warmup_steps):
     )
 
 
-def test_paper_by_hand():
+def test_paper_rates_by_hand():
     # 1 / sqrt(512 * 4000) = 6.9877e-4 at the peak, half of it at a half and at four times the
     # peak's step.
     np.testing.assert_allclose(
@@ -29,7 +29,7 @@ def test_paper_by_hand():
     )
 
 
-def test_the_rate_rises_linearly_to_its_peak_and_falls():
+def test_rate_rises_to_peak_and_falls():
     steps = np.arange(1, 50)
     found = np.array(rates(InverseSquareRoot(peak=0.7, warmup_steps=7), steps))
     np.testing.assert_allclose(found[:7], [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7], rtol=1e-6)
@@ -37,13 +37,13 @@ def test_the_rate_rises_linearly_to_its_peak_and_falls():
     assert steps[found.argmax()] == 7
 
 
-def test_one_step_of_warmup_starts_at_the_peak():
+def test_one_warmup_step_starts_at_peak():
     np.testing.assert_allclose(
         rates(InverseSquareRoot(peak=0.3, warmup_steps=1), [1, 4, 9]), [0.3, 0.15, 0.1], rtol=1e-6
     )
 
 
-def test_an_optimizer_reads_it_at_each_step():
+def test_optimizer_reads_schedule():
     optimizer = keras.optimizers.SGD(InverseSquareRoot(peak=0.7, warmup_steps=7))
     weight = keras.Variable(1.0)
     optimizer.build([weight])
@@ -54,17 +54,17 @@ def test_an_optimizer_reads_it_at_each_step():
 
 
 @pytest.mark.parametrize("peak", [0.0, -1e-3])
-def test_a_peak_that_is_not_positive_is_refused(peak):
+def test_nonpositive_peak_is_refused(peak):
     with pytest.raises(ValueError, match=f"^peak: expected a positive learning rate, got {peak}.$"):
         InverseSquareRoot(peak)
 
 
-def test_a_warmup_below_one_step_is_refused():
+def test_warmup_below_one_is_refused():
     with pytest.raises(ValueError, match="^warmup_steps: expected at least 1, got 0.$"):
         InverseSquareRoot(1e-3, warmup_steps=0)
 
 
-def test_config_makes_the_same_schedule():
+def test_schedule_config_round_trip():
     schedules = keras.optimizers.schedules
     made = schedules.deserialize(schedules.serialize(InverseSquareRoot(peak=0.7, warmup_steps=7)))
     assert type(made) is InverseSquareRoot

@@ -43,7 +43,7 @@ def writing_model(tmp_path):
     return folder, opened, called
 
 
-def test_a_saved_model_writes_files_when_it_is_opened_and_when_it_is_called(writing_model):
+def test_saved_model_can_write_files(writing_model):
     import tensorflow as tf
 
     folder, opened, called = writing_model
@@ -54,7 +54,7 @@ def test_a_saved_model_writes_files_when_it_is_opened_and_when_it_is_called(writ
     assert called.read_text() == SECRET
 
 
-def test_inspect_does_not_open_a_saved_model(writing_model):
+def test_inspect_opens_no_saved_model(writing_model):
     from tfk_transformer.export.inspection import inspect
 
     folder, opened, _ = writing_model
@@ -62,7 +62,7 @@ def test_inspect_does_not_open_a_saved_model(writing_model):
     assert not opened.exists()
 
 
-def test_a_keras_file_with_a_lambda_layer_is_refused(tmp_path):
+def test_lambda_layer_is_refused(tmp_path):
     import keras
 
     inputs = keras.Input([3])
@@ -72,7 +72,7 @@ def test_a_keras_file_with_a_lambda_layer_is_refused(tmp_path):
         keras.saving.load_model(tmp_path / "lambda.keras")
 
 
-def test_a_checkpoint_with_a_python_object_is_refused(tmp_path):
+def test_pickled_checkpoint_is_refused(tmp_path):
     """NumPy would make the object with pickle, which runs code."""
     from tfk_transformer.training.checkpoints import STATE, Checkpoints
 
@@ -86,7 +86,7 @@ def test_a_checkpoint_with_a_python_object_is_refused(tmp_path):
         Checkpoints(tmp_path).restore(Model())
 
 
-def test_a_shard_with_python_objects_is_refused(tmp_path):
+def test_pickled_shard_is_refused(tmp_path):
     from tfk_transformer.data.ragged import Rows
 
     for part in ("ids", "ends"):
@@ -96,7 +96,7 @@ def test_a_shard_with_python_objects_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("location", ["../secret.bin", "/etc/hostname"])
-def test_an_onnx_file_reads_no_weights_from_outside_its_folder(tmp_path, location):
+def test_onnx_reads_no_outside_weights(tmp_path, location):
     import onnx
 
     from tfk_transformer.export.runtime.sessions import open_session

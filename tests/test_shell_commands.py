@@ -19,7 +19,7 @@ def run(commands, folder, script, **options):
     return commands.run(["bash", "-euo", "pipefail", "-c", script], cwd=folder, **options)
 
 
-def test_programs_have_the_streams_folder_and_arguments_of_the_shell(commands, tmp_path):
+def test_programs_act_as_in_a_shell(commands, tmp_path):
     code = "import os, sys; print(os.getcwd(), sys.argv, sys.stdin.read(), end='')"
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "program.py").write_text("import sys; print(sys.argv, file=sys.stderr)")
@@ -30,21 +30,21 @@ def test_programs_have_the_streams_folder_and_arguments_of_the_shell(commands, t
     assert (tmp_path / "out.txt").read_text() == f"{tmp_path / 'in'} ['-c', 'a  b'] é\n"
 
 
-def test_a_program_that_fails_ends_the_script(commands, tmp_path):
+def test_failing_program_ends_script(commands, tmp_path):
     done = run(commands, tmp_path, "python -c 'import sys; sys.exit(3)'; echo unreached")
     assert (done.returncode, done.stdout) == (3, "")
     done = run(commands, tmp_path, "tfk-transformer inspect nothing; echo unreached")
     assert (done.returncode, done.stdout) == (1, "") and "error: " in done.stderr
 
 
-def test_a_program_is_a_fork_unless_variables_differ_that_imports_read(commands, tmp_path):
+def test_import_variables_prevent_fork(commands, tmp_path):
     script = "".join(f'{name}=7 python -c "{IMPORTED}"\n' for name in ("PYTHONHASHSEED", "COLUMNS"))
     assert run(commands, tmp_path, script).stdout.split() == ["False", "True"]
     single = run(commands, tmp_path, f'python -c "{IMPORTED}"', env={"PYTHONHASHSEED": "2"})
     assert single.stdout == "False\n"
 
 
-def test_the_seconds_of_the_forks_are_counted(commands, tmp_path):
+def test_fork_seconds_are_counted(commands, tmp_path):
     before = sum(processor_seconds.used())
     code = "import time\nwhile time.process_time() < 0.5: pass"
     run(commands, tmp_path, f"python -c '{code}'")

@@ -96,7 +96,7 @@ def suite(tmp_path):
 
 
 @pytest.mark.parametrize("processes", ["0", "2"])
-def test_long_tests_are_left_out_and_the_last_line_says_how_to_run_them(suite, processes):
+def test_long_tests_are_left_out(suite, processes):
     output, figures = suite("-n", processes, "-k", "long or program")
     assert set(figures) == {"test_program"}
     assert (
@@ -104,12 +104,12 @@ def test_long_tests_are_left_out_and_the_last_line_says_how_to_run_them(suite, p
     )
 
 
-def test_all_tests_run(suite):
+def test_all_option_runs_every_test(suite):
     output, figures = suite("-n", "0", "--all", "-k", "long or program")
     assert set(figures) == {"test_program", "test_long", "test_longer"} and "left out" not in output
 
 
-def test_tests_that_are_named_run(suite):
+def test_named_long_tests_run(suite):
     assert set(suite("-n", "0", "test_them.py::test_longer")[1]) == {"test_longer"}
     assert set(suite("-n", "0", "-m", "long")[1]) == {"test_long", "test_longer"}
     output, figures = suite("-n", "0", "-k", "longer or second")
@@ -118,7 +118,7 @@ def test_tests_that_are_named_run(suite):
 
 
 @pytest.mark.parametrize("processes", ["0", "1"])
-def test_an_unmarked_test_that_takes_too_long_fails_with_what_to_do(suite, processes):
+def test_slow_unmarked_test_fails(suite, processes):
     output, figures = suite("-n", processes, "--all")
     seconds = {name: each["own"] + each["children"] for name, each in figures.items()}
     assert seconds["test_first"] < 0.1 and 0.3 <= seconds["test_second"] < 0.6
@@ -137,7 +137,7 @@ def test_an_unmarked_test_that_takes_too_long_fails_with_what_to_do(suite, proce
     assert "@pytest.mark.long" in output and "test_long took" not in output
 
 
-def test_a_test_between_the_limit_and_twice_the_limit_is_only_listed(suite, tmp_path):
+def test_slightly_slow_test_is_listed(suite, tmp_path):
     lines = (tmp_path / "conftest.py").read_text().replace("LIMIT = 0.1", "LIMIT = 0.25")
     (tmp_path / "conftest.py").write_text(lines)
     output, _ = suite("-n", "0")
@@ -149,6 +149,6 @@ def test_a_test_between_the_limit_and_twice_the_limit_is_only_listed(suite, tmp_
     )
 
 
-def test_on_a_machine_that_is_busy_or_slower_the_limit_is_higher(monkeypatch):
+def test_slow_machine_raises_the_limit(monkeypatch):
     monkeypatch.setattr(processor_seconds, "_computation", lambda: 3 * processor_seconds.REFERENCE)
     assert processor_seconds.slowness() == pytest.approx(3)

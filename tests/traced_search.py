@@ -22,7 +22,7 @@ def setting_tensors(**changes) -> Limits:
     )
 
 
-def traced_generate(functions, use_cache=True, prefixes=True):
+def traced_generate(functions, prefixes=True):
     """Return the `generate` of a translator's functions as a graph, traced in its first call.
 
     Returns:
@@ -34,6 +34,6 @@ def traced_generate(functions, use_cache=True, prefixes=True):
 
     @tf.function(input_signature=specs, autograph=False)
     def generate(source, limits, prefix=None):
-        return functions.generate(source, limits, use_cache, prefix)
+        return functions.generate(source, limits, prefix)
 
     return generate

@@ -56,9 +56,8 @@ _HOME = {
     "distill": "distillation.distilling",
     "import_model": "importing.model_import",
     "load": "export.runtime.opening",
-    "LoadedModel": "inference.interface",
-    "TranslatorProtocol": "inference.interface",
-    "ClassifierProtocol": "inference.interface",
+    "BaseTranslator": "inference.base_translator",
+    "BaseClassifier": "inference.base_classifier",
     "Translation": "results",
     "Hypothesis": "results",
     "ScoredTarget": "results",
@@ -71,12 +70,12 @@ _HOME = {
     "ParityError": "export.parity",
     "write_serving": "export.to_saved_model.serving",
     "inspect": "export.inspection",
-    "OnnxTranslator": "export.runtime.onnx_translator",
-    "OnnxStreamer": "export.runtime.onnx_streamer",
-    "OnnxClassifier": "export.runtime.onnx_classifier",
-    "OnnxScorer": "export.runtime.onnx_scorer",
-    "SavedModelTranslator": "export.runtime.saved_model_translator",
-    "SavedModelClassifier": "export.runtime.saved_model_classifier",
+    "OnnxTranslator": "export.runtime.onnx_readers",
+    "OnnxStreamer": "export.runtime.onnx_readers",
+    "OnnxClassifier": "export.runtime.onnx_readers",
+    "OnnxScorer": "export.runtime.onnx_readers",
+    "SavedModelTranslator": "export.runtime.saved_model_readers",
+    "SavedModelClassifier": "export.runtime.saved_model_readers",
 }
 __all__ = ["__version__", *_HOME]
 
@@ -98,23 +97,22 @@ if TYPE_CHECKING:  # the same names as in `_HOME`, for type checkers and editors
     from tfk_transformer.export.exporting import export as export
     from tfk_transformer.export.inspection import inspect as inspect
     from tfk_transformer.export.parity import ParityError as ParityError
-    from tfk_transformer.export.runtime.onnx_classifier import OnnxClassifier as OnnxClassifier
-    from tfk_transformer.export.runtime.onnx_scorer import OnnxScorer as OnnxScorer
-    from tfk_transformer.export.runtime.onnx_streamer import OnnxStreamer as OnnxStreamer
-    from tfk_transformer.export.runtime.onnx_translator import OnnxTranslator as OnnxTranslator
+    from tfk_transformer.export.runtime.onnx_readers import OnnxClassifier as OnnxClassifier
+    from tfk_transformer.export.runtime.onnx_readers import OnnxScorer as OnnxScorer
+    from tfk_transformer.export.runtime.onnx_readers import OnnxStreamer as OnnxStreamer
+    from tfk_transformer.export.runtime.onnx_readers import OnnxTranslator as OnnxTranslator
     from tfk_transformer.export.runtime.opening import load as load
-    from tfk_transformer.export.runtime.saved_model_classifier import (
+    from tfk_transformer.export.runtime.saved_model_readers import (
         SavedModelClassifier as SavedModelClassifier,
     )
-    from tfk_transformer.export.runtime.saved_model_translator import (
+    from tfk_transformer.export.runtime.saved_model_readers import (
         SavedModelTranslator as SavedModelTranslator,
     )
     from tfk_transformer.export.to_saved_model.serving import write_serving as write_serving
     from tfk_transformer.glossary.terms import Glossary as Glossary
     from tfk_transformer.importing.model_import import import_model as import_model
-    from tfk_transformer.inference.interface import ClassifierProtocol as ClassifierProtocol
-    from tfk_transformer.inference.interface import LoadedModel as LoadedModel
-    from tfk_transformer.inference.interface import TranslatorProtocol as TranslatorProtocol
+    from tfk_transformer.inference.base_classifier import BaseClassifier as BaseClassifier
+    from tfk_transformer.inference.base_translator import BaseTranslator as BaseTranslator
     from tfk_transformer.inference.text_errors import TextError as TextError
     from tfk_transformer.layers.attention import MultiHeadAttention as MultiHeadAttention
     from tfk_transformer.layers.decoder import Decoder as Decoder

@@ -19,11 +19,6 @@ class Hypothesis(NamedTuple):
     # The S pieces attended to: the source; in a decoder-only model, all tokens before the last.
     source_tokens: list[str] | None = None
 
-    @property
-    def token_scores(self) -> list[float] | None:
-        """Another name of `token_log_probs`."""
-        return self.token_log_probs
-
 
 class ScoredTarget(NamedTuple):
     """A target text with its log-probability, token by token."""
@@ -34,16 +29,6 @@ class ScoredTarget(NamedTuple):
     token_log_probs: list[float]  # T log-probabilities
     attention: np.ndarray | None = None  # as in `Hypothesis`; None unless requested
     source_tokens: list[str] | None = None  # as in `Hypothesis`
-
-    @property
-    def score(self) -> float:
-        """Another name of `log_probability`."""
-        return self.log_probability
-
-    @property
-    def token_scores(self) -> list[float]:
-        """Another name of `token_log_probs`."""
-        return self.token_log_probs
 
 
 class Translation(NamedTuple):

@@ -6,7 +6,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 # The extra of pyproject.toml that installs a package, by the import name of the package.
@@ -14,7 +14,6 @@ EXTRAS = {
     "apache_beam": "beam",
     "backports": "zstd",
     "ctranslate2": "ctranslate2",
-    "fastapi": "serve",
     "httptools": "serve",
     "huggingface_hub": "import",
     "importlib_resources": "tfds",
@@ -32,6 +31,7 @@ EXTRAS = {
     "sacrebleu": "evaluate",
     "safetensors": "tensorflow",
     "sentencex": "documents",
+    "starlette": "serve",
     "tensorboard": "tensorflow",
     "tensorflow": "tensorflow",
     "tensorflow_datasets": "tfds",
@@ -69,29 +69,29 @@ def _cpu_quotas(root: Path) -> Iterator[float]:
     """Yield the CPU quotas, in processors, of this process's control groups and their parents."""
     for line in _read(root / "proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
-        read: Callable[[Path], float | None] = _quota_v1 if controllers else _quota_v2
         if not controllers or "cpu" in controllers.split(","):
             top = root / "sys/fs/cgroup" / controllers
             group = top / path.lstrip("/")
             # Inside a container, the path may be the host's path, which does not exist there. The
             # quota is then in the top folder.
             for folder in (group, *group.parents):
-                if folder.is_relative_to(top) and (quota := read(folder)) is not None:
+                if folder.is_relative_to(top) and (quota := _cpu_quota(folder)) is not None:
                     yield quota
 
 
-def _quota_v2(folder: Path) -> float | None:
-    """Read `cpu.max` ("50000 100000": microseconds, period; "max 100000": no limit)."""
-    match _read(folder / "cpu.max").split():
-        case [quota, period] if quota.isdecimal():
+def _cpu_quota(folder: Path) -> float | None:
+    """Return the CPU quota of a control group in processors; None without a limit.
+
+    Version 2 has `cpu.max` ("50000 100000": microseconds, period; "max 100000": no limit). Version
+    1 has `cpu.cfs_quota_us` (-1: no limit) and `cpu.cfs_period_us`.
+    """
+    numbers = _read(folder / "cpu.max").split() or [
+        _read(folder / f"cpu.cfs_{name}_us").strip() for name in ("quota", "period")
+    ]
+    match numbers:
+        case [quota, period] if quota.isdecimal() and period.isdecimal():
             return int(quota) / int(period)
     return None
-
-
-def _quota_v1(folder: Path) -> float | None:
-    """Read `cpu.cfs_quota_us` (-1: no limit) and `cpu.cfs_period_us`."""
-    quota, period = (_read(folder / f"cpu.cfs_{name}_us").strip() for name in ("quota", "period"))
-    return int(quota) / int(period) if quota.isdecimal() and period.isdecimal() else None
 
 
 def available_memory(root: Path = Path("/")) -> float:
@@ -247,7 +247,7 @@ def check_process() -> None:
     elif _tensorflow_process != os.getpid():
         raise RuntimeError(
             f"TensorFlow already ran in process {_tensorflow_process}, and this process "
-            f"{os.getpid()} is a fork of it, in which TensorFlow would wait for ever. Load the "
+            f"{os.getpid()} is a fork of it, in which TensorFlow would wait forever. Load the "
             "model after the fork in each process, start processes by 'spawn', or use "
             "OnnxTranslator, which works after a fork."
         )

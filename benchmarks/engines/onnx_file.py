@@ -6,7 +6,8 @@ import onnxruntime
 
 from engines.batches import Search, own_settings, padded_batches, unpadded
 from tfk_transformer.config.search_settings import resolve_settings, setting_arrays
-from tfk_transformer.export.runtime.sessions import Sessions, are_small, read_metadata
+from tfk_transformer.export.runtime.onnx_file import OnnxFile
+from tfk_transformer.inference.runtime import are_small
 
 
 class Engine:
@@ -17,8 +18,9 @@ class Engine:
     def __init__(self, path: str, threads: int, at_once: str = "1"):
         self.at_once = int(at_once)
         self.threads = threads // self.at_once
-        self.sessions = Sessions(path)
-        self.rules = read_metadata(self.sessions.open(self.threads, small=True), path)["search"]
+        self.file = OnnxFile(path)
+        self.file.session(self.threads, small=True)
+        self.rules = self.file.metadata["search"]
 
     def prepare(self, rows):
         """Leave lists of ids as they are: padding them is timed."""
@@ -29,7 +31,7 @@ class Engine:
         `OnnxTranslator` does.
         """
         settings = setting_arrays(resolve_settings(own_settings(search), self.rules), self.rules)
-        session = self.sessions.open(
+        session = self.file.session(
             self.threads, are_small(len(rows), search.batch_size, search.beam_size)
         )
         batches = list(padded_batches(rows, search.batch_size))[::-1]

@@ -1,4 +1,4 @@
-"""Exported files opened and run: ONNX with NumPy and onnxruntime, SavedModels with TensorFlow.
+"""Open and run exported files: ONNX with NumPy and onnxruntime, SavedModels with TensorFlow.
 
 Imports `inference`, `tokenizers`, and `pipelines` to open bundles.
 """

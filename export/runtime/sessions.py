@@ -1,4 +1,4 @@
-"""Open ONNX files in onnxruntime, with threads and a memory arena that suit the batches."""
+"""Open ONNX files in onnxruntime, and read their metadata."""
 
 import ctypes
 import importlib.util
@@ -12,135 +12,19 @@ import onnxruntime
 
 from tfk_transformer.config.json_text import parse_json_object
 from tfk_transformer.config.search_settings import are_rules
-from tfk_transformer.export.file_names import CLASSIFY_FILE, SCORE_FILE, TRANSLATE_FILE
-from tfk_transformer.runtime_environment import usable_processors
 
 METADATA = "tfk_transformer"  # the key of the metadata that the export writes into a file
-MAX_SMALL_BATCH = 64  # the most hypotheses of a small batch; see `Sessions.open`
 
 
-class OnnxFile:
-    """An ONNX file of this project that takes text.
-
-    Args:
-        path: the file.
-        threads: the number of threads, which one text or several batches at the same time share.
-            Default: the number of processors.
+def check_threads(threads: int | None) -> None:
+    """Refuse a number of threads that is less than 1.
 
     Raises:
-        ValueError: if the file is missing, does not load or was not exported by this project, or
-            `threads` is less than 1.
+        ValueError: if `threads` is less than 1.
     """
-
-    def __init__(self, path: str | PathLike[str], threads: int | None = None) -> None:
-        _check_threads(threads)
-        self.path = Path(path)
-        self.threads = threads or usable_processors()
-        self._threads_argument = threads
-        self._sessions = Sessions(path, text_operators=True)
-        session, _ = self.session(texts=1, small=True)
-        self.metadata = read_metadata(session, path)
-        self._inputs = [value.name for value in session.get_inputs()]
-        self.max_length: int = self.metadata["config"]["max_length"]
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the path and the threads: the file is opened again where it is unpickled."""
-        return OnnxFile, (self.path.absolute(), self._threads_argument)
-
-    @property
-    def reader(self) -> str:
-        """The name of the class that reads the file."""
-        if {"source_ids", "target_ids"} <= set(self._inputs):
-            return "OnnxScorer"
-        if self.metadata["config"].get("architecture") == "encoder":
-            return "OnnxClassifier"
-        return "OnnxTranslator"
-
-    def check(self, reader: str) -> None:
-        """Refuse a file for another class than `reader`, and a file that takes ids.
-
-        Raises:
-            ValueError: with the class or the file to use instead.
-        """
-        if reader != self.reader:
-            raise ValueError(
-                f"ONNX: expected a file that {reader} reads, got {self.path}, which is for "
-                f"{self.reader}; open it with {self.reader}."
-            )
-        if "text" not in self._inputs:
-            file = f"{TRANSLATE_FILE}, or {SCORE_FILE} to score pairs,"
-            if reader == "OnnxClassifier":
-                file = CLASSIFY_FILE
-            raise ValueError(
-                f"ONNX: expected a file that takes text, got {self.path}, which takes ids; use "
-                f"{file} of the same export."
-            )
-
-    def session(self, texts: int, small: bool = False) -> tuple[onnxruntime.InferenceSession, int]:
-        """Return the session for this number of texts, and the number of batches that run at the
-        same time.
-
-        The short operators of a decoding step spend much of their time waiting for each other's
-        threads: batches that run at the same time, each on one thread, take half to four fifths of
-        the time. With one text, its operators share the threads.
-        """
-        concurrency = 1 if texts < 2 else self.threads
-        return self._sessions.open(self.threads // concurrency, small or texts < 2), concurrency
-
-
-def open_onnx_file(
-    file: "str | PathLike[str] | OnnxFile", threads: int | None, reader: str
-) -> OnnxFile:
-    """Return an ONNX file for a class, after opening it if necessary; see `OnnxFile`.
-
-    Raises:
-        ValueError: if the file does not open, or is not for the class `reader`.
-    """
-    open_file = file if isinstance(file, OnnxFile) else OnnxFile(file, threads)
-    open_file.check(reader)
-    return open_file
-
-
-def are_small(texts: int, batch_size: int, beam_size: int) -> bool:
-    """Return whether the batches of a search over texts are small; see `Sessions.open`."""
-    return min(texts, batch_size) * beam_size <= MAX_SMALL_BATCH
-
-
-class Sessions:
-    """The sessions of an ONNX file, one for each number of threads and each batch size class.
-
-    Args:
-        path: the file.
-        text_operators: whether the file needs the operators of onnxruntime-extensions.
-    """
-
-    def __init__(self, path: str | PathLike[str], text_operators: bool = False) -> None:
-        self._path = path
-        self._text_operators = text_operators
-        self._sessions: dict[tuple[int, bool], onnxruntime.InferenceSession] = {}
-
-    def open(self, threads: int, small: bool) -> onnxruntime.InferenceSession:
-        """Return the session with this number of threads.
-
-        It is for batches of at most `MAX_SMALL_BATCH` hypotheses if `small`, otherwise for larger
-        batches. onnxruntime's memory arena has one lock, and the short operators of small batches
-        allocate all the time: without the arena, batches at the same time take 0.7 to 0.9 of the
-        time. Large tensors need the arena, since otherwise the system maps their pages again for
-        each tensor. At 128 hypotheses both take the same time.
-        """
-        key = (threads, small)
-        if key not in self._sessions:
-            self._sessions[key] = open_session(
-                self._path, threads, self._text_operators, arena=not small
-            )
-        return self._sessions[key]
-
-
-def _check_threads(threads: int | None) -> None:
     if threads is not None and threads < 1:
         raise ValueError(
-            "threads: expected at least 1, or None for as many as there are processors, got "
-            f"{threads}."
+            f"threads: expected at least 1, or None for the number of processors, got {threads}."
         )
 
 
@@ -156,15 +40,15 @@ def open_session(
         path: the file.
         threads: threads inside operators. Default: the number of processors.
         text_operators: whether the file needs the operators of onnxruntime-extensions.
-        arena: whether memory comes from onnxruntime's arena, which does not return it, or from the
-            system.
+        arena: whether to allocate from onnxruntime's arena, which keeps freed memory, instead of
+            from the system.
 
     Raises:
         ValueError: if the file is missing, onnxruntime does not load it, or `threads` is less than
             1.
         ImportError: if the file needs onnxruntime-extensions, which is not installed.
     """
-    _check_threads(threads)
+    check_threads(threads)
     path = Path(path)
     if not path.is_file():
         raise ValueError(f"ONNX: expected a file, got {path}, which is not there.")
@@ -182,15 +66,14 @@ def open_session(
 
 
 def text_operators_library() -> str:
-    """Return the path of onnxruntime-extensions' library, and load the library so that it works
-    with TensorFlow in one process.
+    """Load the library of onnxruntime-extensions, and return its path.
 
     TensorFlow makes its symbols global, including the symbols of protobuf. A library with protobuf
     that is loaded later calls TensorFlow's copy and crashes, unless the library is first bound to
-    its own symbols.
+    its own symbols. Loading the library here binds it in this way.
 
     The package is located without importing it, since it imports onnx, torch and transformers if
-    they are installed. That takes seconds, and the operators do not need them.
+    they are installed. Those imports take seconds, and the operators do not need them.
     """
     spec = importlib.util.find_spec("onnxruntime_extensions")
     if spec is None or spec.origin is None:
@@ -201,7 +84,7 @@ def text_operators_library() -> str:
     folder = Path(spec.origin).parent
     libraries = [*folder.glob("_extensions_pydll*.so"), *folder.glob("_extensions_pydll*.pyd")]
     library = next(iter(libraries), None)
-    if library is None:  # a version with other files
+    if library is None:  # a version with different file names
         import onnxruntime_extensions
 
         library = Path(onnxruntime_extensions.get_library_path())
@@ -222,7 +105,7 @@ def read_metadata(
     if text is None:
         raise ValueError(
             f"ONNX: expected a file that tfk-transformer exported, got {path}, which has no "
-            "metadata of it."
+            "metadata of tfk-transformer."
         )
     return parse_metadata(text, path)
 
@@ -246,7 +129,7 @@ def parse_metadata(text: str, path: str | PathLike[str]) -> dict[str, Any]:
     """Return the values of a file's metadata. The text is not trusted.
 
     Raises:
-        ValueError: if the text is not a JSON object, or a value has another form than in an export.
+        ValueError: if the text is not a JSON object, or a value is missing or invalid.
     """
     metadata = parse_json_object(text, f"ONNX: the metadata of {path}")
     broken = [
@@ -256,8 +139,8 @@ def parse_metadata(text: str, path: str | PathLike[str]) -> dict[str, Any]:
     ]
     if broken or "config" not in metadata:
         raise ValueError(
-            f"ONNX: expected the metadata of an export in {path}, got another form of "
-            f"{', '.join(broken) or 'config'}."
+            f"ONNX: expected the metadata of an export in {path}, got no valid "
+            f"{', '.join(broken) or 'config'}; export the model again."
         )
     return metadata
 

@@ -11,7 +11,7 @@ from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.constants import END_ID
 from tfk_transformer.models.registry import ModelConfig
 
-# Options of which the libraries support every value.
+# The libraries support every value of these options.
 FREE = frozenset(
     (
         "model_dim",
@@ -33,7 +33,7 @@ FREE = frozenset(
         "attention_scale",
         "keys_are_values",
         "shared_projections",
-        # Without effect on a search. `output` selects the result of calling the Keras model.
+        # These options do not affect a search. `output` selects the result of calling the Keras model.
         "dropout",
         "attention_dropout",
         "attention_output_dropout",
@@ -71,8 +71,8 @@ def unequal_head_widths(config: TransformerConfig) -> Iterator[str]:
     """Yield a message if query and value heads differ in width."""
     if config.query_width != config.value_width:
         yield (
-            f"key_dim {config.query_width} beside value_dim {config.value_width} (expected "
-            "equal widths)"
+            f"key_dim {config.query_width} and value_dim {config.value_width} (expected equal "
+            "widths)"
         )
 
 

@@ -56,17 +56,17 @@ def write_ctranslate2(
         target_tokens: the target tokens by id.
         folder: a new folder.
         quantization: the type of the weights in the file, for example "int8". Default: float32.
-        shortlist: the shortlist, written as CTranslate2's vocabulary map, which searches with
-            `use_vmap=True` use. None: no map.
+        shortlist: the shortlist, written as CTranslate2's vocabulary map for searches with
+            `use_vmap=True`. None: no map.
 
     Raises:
-        ValueError: with all options of the model that CTranslate2 does not support, or with the
-            tokens that a vocabulary map cannot hold.
+        ValueError: names all options of the model that CTranslate2 does not support, or tokens
+            that a vocabulary map cannot contain.
         ImportError: if CTranslate2 is not installed.
     """
     if problems := unsupported_options(model.config, CTRANSLATE2):
         raise ValueError(
-            f"model: expected one that CTranslate2 can hold, got {'; '.join(problems)}."
+            f"model: expected options that CTranslate2 supports, got {'; '.join(problems)}."
         )
     lines = None if shortlist is None else vocabulary_map(shortlist, source_tokens, target_tokens)
     weights = plain_attention(model)

@@ -30,7 +30,7 @@ def write_family_files(
 ) -> None:
     """Write the configurations and the weights of a model.
 
-    The license and the beam size of the translator, if it has them, are written too.
+    The translator's license and beam size are also written, if it has them.
 
     Args:
         translator: the translator.

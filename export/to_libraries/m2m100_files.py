@@ -1,7 +1,7 @@
 """Write an imported M2M100 as a folder in Hugging Face's layout, without torch and transformers.
 
-This is the reverse of `importing/hugging_face/m2m100.py`. This project's ids are reordered to
-fairseq's rows. The target language's row is the row of the start token, which training changes.
+This is the reverse of `importing/hugging_face/m2m100.py`. Rows are reordered from this project's
+ids to fairseq's. The target language gets the start token's row, which training changes.
 """
 
 from collections.abc import Iterator, Sequence
@@ -44,7 +44,7 @@ UNNAMED_PIECE = "<row {}>"  # of a row without a piece, see `importing.vocabular
 class Table(NamedTuple):
     """The rows of the family's table."""
 
-    pieces: list[str]  # of the rows before the languages
+    pieces: list[str]  # the pieces of the rows before the languages
     language_set: str  # a key of `M2M100_LANGUAGES`
     rows: list[int]  # this project's id of each row
 
@@ -63,13 +63,15 @@ def write_m2m100(translator: Translator, folder: Path) -> None:
         folder: a new folder.
 
     Raises:
-        ValueError: with everything that the family does not support.
+        ValueError: names everything that the family does not support.
     """
     if problems := m2m100_problems(translator):
-        raise ValueError(f"model: expected one that M2M100 can hold, got {'; '.join(problems)}.")
+        raise ValueError(
+            f"model: expected options that M2M100 supports, got {'; '.join(problems)}."
+        )
     table = _table(translator)
     config = translator.model.config
-    max_length = config.max_length + 1  # the language's token has a position
+    max_length = config.max_length + 1  # the language token takes a position
     origin = translator.origin
     target_row = table.languages[origin["target_language"]]
     folder.mkdir(parents=True)
@@ -113,12 +115,12 @@ def _token_problems(translator: Translator) -> Iterator[str]:
     family = translator.origin.get("family", "this library")
     one_tokenizer = translator.source_tokenizer.model == translator.target_tokenizer.model
     if family != "M2M100" or not one_tokenizer:
-        yield f"tokenizers of {family} (expected those of an imported M2M100)"
+        yield f"tokenizers of {family} (expected tokenizers of an imported M2M100)"
         return
     table = _table(translator)
     codes = [translator.origin.get(f"{side}_language") for side in ("source", "target")]
     if wrong := [code for code in codes if code not in table.languages]:
-        yield f"languages {', '.join(map(str, wrong))} (expected those of {table.language_set})"
+        yield f"languages {', '.join(map(str, wrong))} (expected languages of {table.language_set})"
     bias = np.asarray(translator.model.named_weights["output/bias"])
     if np.any((bias != 0) & (bias > NEVER_PREDICTED / 2)):
         yield (

@@ -39,7 +39,7 @@ from tfk_transformer.pipelines.bundle import write_json
 from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
-MARK = "\u2581"  # of the start of a word
+MARK = "\u2581"  # marks the start of a word
 
 
 class SideFiles(NamedTuple):
@@ -58,10 +58,12 @@ def write_marian(translator: Translator, folder: Path) -> None:
         folder: a new folder.
 
     Raises:
-        ValueError: with everything that the family does not support.
+        ValueError: names everything that the family does not support.
     """
     if problems := marian_problems(translator):
-        raise ValueError(f"model: expected one that MarianMT can hold, got {'; '.join(problems)}.")
+        raise ValueError(
+            f"model: expected options that MarianMT supports, got {'; '.join(problems)}."
+        )
     source, target = _sides(translator)
     config = translator.model.config
     separate = config.tie_embeddings != "all"
@@ -103,8 +105,8 @@ def _token_problems(translator: Translator) -> Iterator[str]:
     for name, side in zip(("source", "target"), sides, strict=True):
         if duplicates := [piece for piece, count in Counter(side.pieces).items() if count > 1]:
             yield (
-                f"the piece '{duplicates[0]}' of the {name} tokenizer (expected another name: it "
-                "is a special token there)"
+                f"the piece '{duplicates[0]}' of the {name} tokenizer (expected another name: "
+                "MarianMT uses this piece as a special token)"
             )
         if side.text_tags:
             yield (
@@ -113,7 +115,7 @@ def _token_problems(translator: Translator) -> Iterator[str]:
             )
     if translator.model.config.tie_embeddings == "all" and sides[0].pieces != sides[1].pieces:
         yield (
-            "tie_embeddings 'all' with tokenizers of other pieces (expected the same pieces on "
+            "tie_embeddings 'all' with tokenizers whose pieces differ (expected the same pieces on "
             "both sides)"
         )
 

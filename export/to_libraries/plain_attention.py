@@ -11,7 +11,7 @@ ROLES = ("query", "key", "value")
 
 
 def plain_attention(model: Transformer) -> dict[str, np.ndarray]:
-    """Return weights by name that give the same results without attention options of this library.
+    """Return weights by name that give the same results without this library's attention options.
 
     With `keys_are_values`, keys get the projection of the values. With `shared_projections`, each
     head gets its own projection (D, K), which is zero outside the head's slice of the input. With

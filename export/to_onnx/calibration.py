@@ -24,7 +24,7 @@ from tfk_transformer.export.to_onnx.onnx_matmul import (
     RowStatistics,
 )
 from tfk_transformer.export.to_onnx.operator_writer import OperatorWriter
-from tfk_transformer.models.base import TokenModel
+from tfk_transformer.models.token_model import TokenModel
 
 Arrays: TypeAlias = list[np.ndarray]
 Observed: TypeAlias = dict[str, ir.Value]  # the multiplied rows, by the name of the weights

@@ -33,8 +33,9 @@ from tfk_transformer.export.to_onnx.onnx_matmul import (
 )
 from tfk_transformer.export.to_onnx.operator_writer import OperatorWriter
 from tfk_transformer.layers.masks import HIDDEN
-from tfk_transformer.models.base import ConfiguredModel, TokenModel
 from tfk_transformer.models.classifier import Classifier
+from tfk_transformer.models.configured_model import ConfiguredModel
+from tfk_transformer.models.token_model import TokenModel
 
 OPEN_END = np.iinfo("int64").max  # the end of a slice to the last element
 

@@ -55,7 +55,7 @@ from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
 if TYPE_CHECKING:
     from tfk_transformer.config.model_options import TokenConfig
-    from tfk_transformer.models.base import ConfiguredModel
+    from tfk_transformer.models.configured_model import ConfiguredModel
 
 
 def generate_graph(translator: Translator, profile: Profile = PORTABLE) -> ir.Model:

@@ -65,10 +65,8 @@ class SharedFunctions(TranslationFunctions):
         score_function: Tensor = trace_once(self._functions.score_ids, [IDS, IDS])
         return score_function.get_concrete_function()
 
-    def generate(
-        self, source: Tensor, limits: Limits, use_cache: bool = True, prefix: Tensor | None = None
-    ) -> Hypotheses:
-        """Translate ids; see `TranslationFunctions.generate`. The cache is always used."""
+    def generate(self, source: Tensor, limits: Limits, prefix: Tensor | None = None) -> Hypotheses:
+        """Translate ids; see `TranslationFunctions.generate`."""
         settings = [
             tf.cast(value, spec.dtype) for value, spec in zip(limits, setting_specs(), strict=True)
         ]

@@ -1,14 +1,11 @@
 """Warm-up requests, which TensorFlow Serving runs before it answers the first request."""
 
+import itertools
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from tfk_transformer.export.signatures import Signature
-
-if TYPE_CHECKING:
-    from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
+from tfk_transformer.inference.signatures import Signature
 
 # The path that TensorFlow Serving reads, in the folder of a SavedModel.
 WARM_UP = Path("assets.extra") / "tf_serving_warmup_requests"
@@ -29,28 +26,18 @@ def write_warm_up(
         texts: texts of the requests.
     """
     import tensorflow as tf
+    from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
 
     path = Path(folder) / WARM_UP
     path.parent.mkdir(exist_ok=True)
     with tf.io.TFRecordWriter(str(path)) as file:
-        for log in _requests(signatures, texts):
-            file.write(log.SerializeToString())
-
-
-def _requests(
-    signatures: Mapping[str, Signature], texts: Sequence[str]
-) -> "Iterator[PredictionLog]":
-    """Yield a request for each signature and batch size."""
-    import tensorflow as tf
-    from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
-
-    for name, signature in signatures.items():
-        if any((tensor.dtype, len(tensor.shape)) != ("string", 1) for tensor in signature.inputs):
-            continue
-        for size in BATCH_SIZES:
+        for (name, signature), size in itertools.product(signatures.items(), BATCH_SIZES):
+            specs = ((tensor.dtype, len(tensor.shape)) for tensor in signature.inputs)
+            if any(spec != ("string", 1) for spec in specs):
+                continue
             log = PredictionLog()
             request = log.predict_log.request
             request.model_spec.signature_name = name
             for tensor in signature.inputs:
                 request.inputs[tensor.name].CopyFrom(tf.make_tensor_proto(texts[:size], tf.string))
-            yield log
+            file.write(log.SerializeToString())

@@ -2,13 +2,13 @@
 
 import functools
 import os
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
-from tfk_transformer.export.functions import TensorFlowFunction, signature_function
-from tfk_transformer.export.signatures import SAVED_MODEL, Signature
+from tfk_transformer.generation.signature_functions import TensorFlowFunction, signature_function
+from tfk_transformer.inference.signatures import SAVED_MODEL, Signature
 
 if TYPE_CHECKING:
     from tfk_transformer.generation.classification_functions import ClassificationFunctions
@@ -16,15 +16,13 @@ if TYPE_CHECKING:
     from tfk_transformer.pipelines.text_classifier import TextClassifier
     from tfk_transformer.pipelines.translator import Translator
 
-Fitted = TypeVar("Fitted", "Translator", "TextClassifier")
-
 
 def write_saved_model(
-    fitted: Fitted,
+    fitted: "Translator | TextClassifier",
     functions: "TranslationFunctions | ClassificationFunctions",
     folder: str | os.PathLike[str],
     signatures: Mapping[str, Signature] = SAVED_MODEL,
-    more: Callable[[Fitted], Mapping[str, TensorFlowFunction]] | None = None,
+    more: Mapping[str, TensorFlowFunction] | None = None,
     **constants: object,
 ) -> None:
     """Write a SavedModel.
@@ -33,8 +31,8 @@ def write_saved_model(
         fitted: the translator or classifier to export.
         functions: its TensorFlow functions.
         folder: folder to write; it must not exist.
-        signatures: signatures of `export.signatures` by name.
-        more: function that returns further `tf.function`s of `fitted`, by signature name.
+        signatures: signatures of `inference.signatures` by name.
+        more: further `tf.function`s of `fitted`, by signature name.
         **constants: results of further functions without arguments, by name. The functions
             `max_length` and `config` (JSON) always exist.
     """
@@ -50,5 +48,4 @@ def write_saved_model(
     traced_functions = {
         name: signature_function(functions, signature) for name, signature in signatures.items()
     }
-    more_functions = more(fitted) if more else {}
-    tf.saved_model.save(module, str(folder), signatures={**traced_functions, **more_functions})
+    tf.saved_model.save(module, str(folder), signatures={**traced_functions, **(more or {})})

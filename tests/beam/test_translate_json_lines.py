@@ -21,12 +21,11 @@ BAD = [
     (
         b"not JSON",
         (
-            "expected a JSON object, got a line that is none (Expecting value: line 1 column 1 "
-            "(char "
-            "0))."
+            "expected a JSON object, got a line that cannot be parsed (Expecting value: line 1 "
+            "column 1 (char 0))."
         ),
     ),
-    (b'["one"]', "expected a JSON object, got another value, of type list."),
+    (b'["one"]', "expected a JSON object, got a value of type list."),
     (b'{"id": 5}', "expected a string in text, got nothing."),
     (b'{"text": 5}', "expected a string in text, got int."),
     (
@@ -147,13 +146,13 @@ def check(output, folder, expected):
         for name, options in RUNNERS.items()
     ],
 )
-def test_each_line_is_translated_or_has_its_reason(options, folder, expected, tmp_path):
+def test_lines_get_text_or_reason(options, folder, expected, tmp_path):
     translated(folder, tmp_path / "out", *options)
     check(tmp_path / "out", folder, expected)
 
 
 @needs_beam
-def test_a_job_server_runs_the_pipeline(folder, expected, tmp_path):
+def test_job_server_runs_pipeline(folder, expected, tmp_path):
     """Beam's own job server, with the protocol through which those of Flink and Spark receive
     pipelines.
     """
@@ -192,7 +191,7 @@ def test_a_job_server_runs_the_pipeline(folder, expected, tmp_path):
 
 
 @needs_beam
-def test_invalid_arguments_are_refused_before_any_work(folder, tmp_path):
+def test_bad_arguments_fail_early(folder, tmp_path):
     (tmp_path / "translations-00000-of-00001.jsonl").touch()
     files = ["--model", MODEL, "--input", f"{folder}/*.jsonl"]
     messages = {
@@ -215,7 +214,7 @@ def test_invalid_arguments_are_refused_before_any_work(folder, tmp_path):
             tmp_path / "new",
             "--ouput-field",
             "de",
-        ): "options: expected those of --help and of FnApiRunner, got --ouput",
+        ): "options: expected options of --help or of FnApiRunner, got --ouput",
         (
             *files,
             "--output",
@@ -249,7 +248,7 @@ def test_invalid_arguments_are_refused_before_any_work(folder, tmp_path):
     assert not (tmp_path / "new").exists()
 
 
-def test_without_apache_beam_the_error_says_how_to_install_it():
+def test_missing_beam_package_is_named():
     done = beam("--model", MODEL, "--input", "in/*.jsonl", "--output", "out", python=sys.executable)
     assert (done.returncode, done.stderr) == (
         1,
@@ -263,7 +262,7 @@ def test_without_apache_beam_the_error_says_how_to_install_it():
 # Starts Apache Beam several times.
 @pytest.mark.long
 @needs_beam
-def test_the_benchmark_compares_workers():
+def test_benchmark_compares_workers():
     program = Path(__file__).parents[2] / "benchmarks" / "beam.py"
     done = subprocess.run(
         [PYTHON, program, "--texts", "50", "--times", "1"],

@@ -83,7 +83,7 @@ def test_bad_lines_are_left_out(run, model):
     )
 
 
-def test_bad_lines_are_blank(run, model, tmp_path):
+def test_bad_lines_are_left_blank(run, model, tmp_path):
     (tmp_path / "in.txt").write_bytes(GIVEN)
     files = ["--input", tmp_path / "in.txt", "--output", tmp_path / "out.txt"]
     assert run("translate", model, *files, "--on-error", "blank") == (
@@ -107,7 +107,7 @@ def test_bad_lines_are_blank(run, model, tmp_path):
 
 
 @pytest.mark.parametrize(("number", "reason"), BAD.items())
-def test_the_first_bad_line_stops_after_the_lines_before_it(run, model, number, reason):
+def test_first_bad_line_stops_the_run(run, model, number, reason):
     lines = GIVEN.split(b"\n")
     given = [lines[0], b"", lines[number - 1], lines[5], lines[1]]
     assert run("translate", model, stdin=b"\n".join(given)) == (
@@ -117,7 +117,7 @@ def test_the_first_bad_line_stops_after_the_lines_before_it(run, model, number, 
     )
 
 
-def test_lines_of_later_chunks_have_their_own_numbers(run):
+def test_line_numbers_span_chunks(run):
     """The default chunk of 2,000 lines, and the small ONNX file."""
     lines = [b"one"] * 4500
     lines[4004] = LONG.encode()
@@ -131,7 +131,7 @@ def test_lines_of_later_chunks_have_their_own_numbers(run):
     assert (status, out.count("\n"), error) == (1, 4004, f"error: standard input:4005: {reason}\n")
 
 
-def test_each_good_line_is_translated_once(translator, capsys):
+def test_good_lines_translate_once(translator, capsys):
     """A translator that notes what it was given; the NUL is found before the model runs, so that
     the second call is the only one.
     """
@@ -152,7 +152,7 @@ def test_each_good_line_is_translated_once(translator, capsys):
     assert given == [["one", LONG, "a\0b", "two", "three"], ["one", LONG, "two", "three"]]
 
 
-def test_sentences_of_an_n_best_list_keep_their_numbers(run, model):
+def test_n_best_keeps_sentence_numbers(run, model):
     arguments = ["translate", model, "--setting", "n_best=2"]
     skipped = run(*arguments, "--on-error", "skip", stdin=GIVEN)[1].splitlines()
     blank = run(*arguments, "--on-error", "blank", stdin=GIVEN)[1].splitlines()
@@ -167,7 +167,7 @@ def test_sentences_of_an_n_best_list_keep_their_numbers(run, model):
     )
 
 
-def test_streams_name_bad_lines_too(run, model):
+def test_stream_reports_bad_lines(run, model):
     arguments = ["translate", model, "--stream"]
     too_long = (
         re.escape(TOO_LONG).replace("more\\ \\(", "[0-9]+ in ").replace(",\\ 500\\ words\\)", "")
@@ -190,7 +190,7 @@ def test_streams_name_bad_lines_too(run, model):
     )
 
 
-def test_arguments_are_numbered_as_lines_are(run, model):
+def test_bad_argument_has_its_number(run, model):
     assert run("translate", model, "seven", LONG, "--on-error", "skip") == (
         0,
         "sieben\n",
@@ -198,7 +198,7 @@ def test_arguments_are_numbered_as_lines_are(run, model):
     )
 
 
-def test_a_prefix_that_is_no_text_is_no_lines_problem(run):
+def test_bad_prefix_stops_despite_skip(run):
     status, out, error = run("translate", SMALL, "one", "--prefix", "\udcff", "--on-error", "skip")
     assert (status, out) == (1, "") and error.startswith(
         "error: --prefix: expected text, got the character U+DCFF"
@@ -240,9 +240,7 @@ def test_bad_lines_have_no_label(run, classifiers, kind):
 
 @pytest.mark.parametrize("kind", ["bundle", "saved_model", "translate.onnx", "score.onnx"])
 @pytest.mark.parametrize("tokens", [[], ["--tokens"]])
-def test_bad_pairs_have_no_log_probability(
-    run, bundle, exported, translator, tmp_path, kind, tokens
-):
+def test_bad_pairs_have_no_score(run, bundle, exported, translator, tmp_path, kind, tokens):
     """The file of a pair's problem is the one whose line is bad; a pair that is too long is named
     by its source.
     """
@@ -286,7 +284,7 @@ def test_bad_pairs_have_no_log_probability(
     assert (status, out.count("\n"), error) == (1, 1, f"error: {problems[0]}\n")
 
 
-def test_pairs_before_the_end_of_the_shorter_file_are_scored(run, exported, tmp_path):
+def test_score_stops_at_shorter_file(run, exported, tmp_path):
     (tmp_path / "en").write_text("seven\none\n")
     (tmp_path / "de").write_text("sieben\n")
     status, out, error = run(
@@ -298,7 +296,7 @@ def test_pairs_before_the_end_of_the_shorter_file_are_scored(run, exported, tmp_
     )
 
 
-def test_after_an_error_the_finished_lines_are_in_the_neighbour(run, model, tmp_path):
+def test_error_keeps_partial_output(run, model, tmp_path):
     (tmp_path / "out.txt").write_text("old\n")
     status, out, error = run(
         "translate", model, "--force", "--output", tmp_path / "out.txt", stdin=b"seven\n\nt\xffo\n"
@@ -313,12 +311,12 @@ def test_after_an_error_the_finished_lines_are_in_the_neighbour(run, model, tmp_
     assert (tmp_path / "out.txt").read_text() == "old\n"
 
 
-def test_an_error_before_the_first_line_leaves_nothing(run, tmp_path):
+def test_early_error_leaves_no_file(run, tmp_path):
     assert run("translate", SMALL, "--output", tmp_path / "out.txt", stdin=b"t\xffo\n")[0] == 1
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_is_no_output(run, tmp_path):
+def test_output_folder_is_refused(run, tmp_path):
     status, _, error = run("translate", SMALL, "one", "--output", tmp_path)
     assert (status, error) == (
         1,
@@ -326,7 +324,7 @@ def test_a_folder_is_no_output(run, tmp_path):
     )
 
 
-def test_a_pipe_is_written_to_and_not_replaced(run, tmp_path):
+def test_pipe_output_is_not_replaced(run, tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with ThreadPoolExecutor() as reader:
         read = reader.submit((tmp_path / "pipe").read_text)
@@ -336,7 +334,7 @@ def test_a_pipe_is_written_to_and_not_replaced(run, tmp_path):
 
 
 @pytest.mark.parametrize(("stop", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_stopped_process_leaves_the_finished_lines(tmp_path, stop, status):
+def test_stopped_run_keeps_its_lines(tmp_path, stop, status):
     """In a process of its own, which has translated a chunk and waits for more lines when the
     signal comes.
     """
@@ -373,7 +371,7 @@ def test_a_stopped_process_leaves_the_finished_lines(tmp_path, stop, status):
     assert output.read_text() == "old\n"
 
 
-def test_a_full_disk_keeps_the_finished_lines_and_names_the_remedy(run, small_disk):
+def test_full_disk_keeps_written_lines(run, small_disk):
     chunk = processing.CHUNK * len(run("translate", SMALL, "seven")[1])
     # And space for the record of the run.
     (small_disk / "ballast").write_bytes(bytes(6 * 2**20 - chunk * 3 // 2 - 2**14))

@@ -59,7 +59,7 @@ def given(path, count):
         pytest.param("a.jsonl", marks=pytest.mark.long),
     ],
 )
-def test_a_run_that_was_killed_and_resumed_gives_the_same_bytes(run, tmp_path, name):
+def test_killed_run_resumes_exactly(run, tmp_path, name):
     """A second process, killed after its first parts, at random moments; the last run is not
     killed.
     """
@@ -125,7 +125,7 @@ def interrupted(run, tmp_path):
     return source, output, options
 
 
-def test_a_stopped_run_continues_without_the_bad_line(run, interrupted, tmp_path):
+def test_resume_can_skip_the_bad_line(run, interrupted, tmp_path):
     source, output, options = interrupted
     assert run("translate", SMALL, *options, "--resume", "--on-error", "skip")[0] == 0
     assert (
@@ -147,14 +147,14 @@ def test_a_stopped_run_continues_without_the_bad_line(run, interrupted, tmp_path
     )
 
 
-def test_a_stopped_run_continues_with_the_corrected_line(run, interrupted):
+def test_resume_takes_corrected_input(run, interrupted):
     source, output, options = interrupted
     source.write_text(source.read_text().replace(LONG, "three"))
     assert run("translate", SMALL, *options, "--resume") == (0, "", "")
     assert len(texts_of(output)) == 3000
 
 
-def test_another_run_is_not_resumed(run, interrupted, exported):
+def test_resume_refuses_changed_run(run, interrupted, exported):
     source, output, options = interrupted
     before = {path: path.read_bytes() for path in output.parent.iterdir() if path != source}
 
@@ -166,7 +166,7 @@ def test_another_run_is_not_resumed(run, interrupted, exported):
         } == before
         return error
 
-    assert 'got prefix "n", was null; give the same, or --force to start anew.' in refused(
+    assert 'got prefix "n", was null; give the same, or --force to start over.' in refused(
         SMALL, "--resume", "--prefix", "n"
     )
     assert "got model " in refused(exported / "translate.onnx", "--resume")
@@ -177,17 +177,17 @@ def test_another_run_is_not_resumed(run, interrupted, exported):
     assert run("classify", SMALL, "one", "--output", output)[2] == refused(SMALL)
     assert "--resume: expected it without --force" in refused(SMALL, "--resume", "--force")
     source.write_text(source.read_text().replace("one", "six", 1))
-    assert f"got {source}, whose first 2,000 lines are others" in refused(SMALL, "--resume")
+    assert f"got {source}, whose first 2,000 lines differ" in refused(SMALL, "--resume")
 
 
-def test_force_starts_anew(run, interrupted):
+def test_force_restarts_the_run(run, interrupted):
     source, output, options = interrupted
     source.write_text("six\n")
     assert run("translate", SMALL, *options, "--force") == (0, "", "")
     assert len(texts_of(output)) == 1 and sorted(output.parent.iterdir()) == [source, output]
 
 
-def test_an_output_that_exists_is_kept(run, tmp_path, exported):
+def test_existing_output_is_kept(run, tmp_path, exported):
     output = tmp_path / "out.txt"
     output.write_text("old\n")
     (tmp_path / "in.txt").write_text("one\n")
@@ -211,7 +211,7 @@ def test_an_output_that_exists_is_kept(run, tmp_path, exported):
     assert float(output.read_text()) < 0
 
 
-def test_pairs_are_scored_from_compressed_files(run, exported, tmp_path):
+def test_score_reads_compressed_files(run, exported, tmp_path):
     for name, text in (
         ("en.gz", "seven\nnine\n"),
         ("de.zst", "sieben\nneun\n"),
@@ -244,7 +244,7 @@ def test_resume_needs_files(run, tmp_path):
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 14), reason="Python has the module itself")
-def test_a_missing_package_is_named_before_any_work(run, tmp_path, monkeypatch):
+def test_missing_package_fails_early(run, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "backports", None)
     for option in ("--input", "--output"):
         (tmp_path / "in.zst").write_bytes(b"")
@@ -257,7 +257,7 @@ def test_a_missing_package_is_named_before_any_work(run, tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["in.zst"]
 
 
-def test_tables_get_a_column(run, exported, tmp_path):
+def test_table_gets_output_column(run, exported, tmp_path):
     (tmp_path / "in.tsv.gz").write_bytes(
         gzip.compress(f'id\ten\n1\tseven\n2\n3\t{LONG}\n"4\tforty-two\n'.encode())
     )
@@ -297,7 +297,7 @@ def test_tables_get_a_column(run, exported, tmp_path):
     assert (status, error[:50]) == (1, "error: n_best: expected 1 with .tsv and .jsonl fil")
 
 
-def test_objects_get_a_value(run, exported, tmp_path):
+def test_json_lines_get_a_new_field(run, exported, tmp_path):
     (tmp_path / "in.jsonl").write_text(
         f'{{"text":"seven", "n": 1.0}}\nno object\n{{"text": "{LONG}"}}\n'
     )
@@ -340,7 +340,7 @@ def on_terminal(*arguments):
 
 
 @pytest.mark.long  # a process
-def test_a_terminal_shows_the_progress(tmp_path):
+def test_terminal_shows_progress(tmp_path):
     given(tmp_path / "in.gz", 20_000)  # some tenths of a second, also on a fast machine
     options = [
         "translate",
@@ -365,7 +365,7 @@ def test_a_terminal_shows_the_progress(tmp_path):
     assert (tmp_path / "out.gz").read_bytes() == (tmp_path / "quiet.gz").read_bytes()
 
 
-def test_the_pace_is_the_mean_of_the_run():
+def test_progress_shows_mean_pace():
     assert [pace(2000, 4.0, 10_000), pace(20, 10.0, None), pace(0, 1.0, 5)] == [
         "500 lines/s, 0:00:20 left",
         "2.0 lines/s",
@@ -375,7 +375,7 @@ def test_the_pace_is_the_mean_of_the_run():
 
 # Five runs of the command.
 @pytest.mark.long
-def test_the_benchmark_runs():
+def test_bulk_benchmark_runs():
     """Killed and resumed, and memory, with few lines."""
     program = Path(__file__).parents[2] / "benchmarks" / "bulk.py"
     for arguments, told in (

@@ -73,15 +73,15 @@ def classify(run):
     return functools.partial(run, "classify")
 
 
-def test_a_label_is_printed_for_each_text(classify, model):
+def test_each_text_gets_a_label(classify, model):
     assert classify(model, "sieben", "forty-two") == (0, "German\nEnglish\n", "")
 
 
-def test_lines_of_standard_input_keep_their_order_and_blanks(classify, model):
+def test_stdin_lines_keep_their_order(classify, model):
     assert classify(model, stdin="forty-two\n\nfünf\n".encode()) == (0, "English\n\nGerman\n", "")
 
 
-def test_a_file_is_classified_to_a_file(classify, model, tmp_path):
+def test_file_is_classified_to_file(classify, model, tmp_path):
     (tmp_path / "in.txt").write_text("sieben\nseven\n")
     assert classify(model, "--input", tmp_path / "in.txt", "--output", tmp_path / "out.txt") == (
         0,
@@ -91,7 +91,7 @@ def test_a_file_is_classified_to_a_file(classify, model, tmp_path):
     assert (tmp_path / "out.txt").read_text() == "German\nEnglish\n"
 
 
-def test_json_has_the_probability_of_every_label(classify, model, classifier):
+def test_json_has_all_probabilities(classify, model, classifier):
     status, out, _ = classify(model, "sieben", "forty-two", "--json")
     records = [json.loads(line) for line in out.splitlines()]
     expected = classifier.classify(["sieben", "forty-two"])
@@ -107,7 +107,7 @@ def test_json_has_the_probability_of_every_label(classify, model, classifier):
     ]
 
 
-def test_an_onnx_file_needs_no_tensorflow(paths):
+def test_onnx_needs_no_tensorflow(paths):
     code = (
         "import runpy, sys; sys.modules['tensorflow'] = sys.modules['keras'] = None; "
         "runpy.run_module('tfk_transformer')"

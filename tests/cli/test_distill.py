@@ -28,7 +28,7 @@ print(_pywrap_util_port.IsMklEnabled())
 
 # Four searches are traced, two of them of an ensemble, and a training.
 @pytest.mark.long
-def test_the_command_line(run, bundle, exported, recipe, tmp_path):
+def test_distill_command_trains_student(run, bundle, exported, recipe, tmp_path):
     options = [
         "--recipe",
         tmp_path / "mine.toml",
@@ -64,7 +64,7 @@ def test_the_command_line(run, bundle, exported, recipe, tmp_path):
     shutil.which("cc") is None or platform.machine() != "x86_64",
     reason="needs a C compiler and x86-64",
 )
-def test_a_teacher_that_needs_tensorflow_loads_it_with_onednn(bundle, recipe, tmp_path):
+def test_teacher_loads_with_onednn(bundle, recipe, tmp_path):
     """On processors without VNNI too, where TensorFlow by itself leaves it off."""
     (tmp_path / "mine.toml").write_text(recipe.replace(epochs=1, **SMALL).to_toml())
     command = [
@@ -88,7 +88,7 @@ def test_a_teacher_that_needs_tensorflow_loads_it_with_onednn(bundle, recipe, tm
     assert done.stdout == "True\n", done.stderr
 
 
-def test_the_result_of_train_for_programs_is_one_object(run, recipe, tmp_path):
+def test_train_json_is_one_object(run, recipe, tmp_path):
     """The lines of a training are on standard error then."""
     (tmp_path / "mine.toml").write_text(recipe.replace(epochs=1, **SMALL).to_toml())
     status, out, error = run("train", tmp_path / "mine.toml", "--out", tmp_path / "b", "--json")
@@ -102,7 +102,7 @@ def test_the_result_of_train_for_programs_is_one_object(run, recipe, tmp_path):
 
 
 @pytest.mark.long  # a training
-def test_results_for_programs_are_one_object(run, bundle, exported, recipe, tmp_path):
+def test_json_results_are_one_object(run, bundle, exported, recipe, tmp_path):
     (tmp_path / "mine.toml").write_text(recipe.replace(epochs=1, **SMALL).to_toml())
     student = ["--recipe", tmp_path / "mine.toml", "--out", tmp_path / "student", "--beam-size", 1]
     status, out, error = run("distill", exported / "translate.onnx", *student, "--json", "--quiet")
@@ -132,7 +132,7 @@ def test_results_for_programs_are_one_object(run, bundle, exported, recipe, tmp_
         ),
     ],
 )
-def test_an_ensemble_that_cannot_be_is_one_line(run, bundle, tmp_path, arguments, problem):
+def test_ensemble_errors_are_one_line(run, bundle, tmp_path, arguments, problem):
     shutil.copytree(bundle, tmp_path / "other")
     with (tmp_path / "other" / "source.model").open("ab") as file:
         file.write(b"\x1a\x00")  # an empty field more
@@ -171,7 +171,7 @@ def test_an_ensemble_that_cannot_be_is_one_line(run, bundle, tmp_path, arguments
         ),
     ],
 )
-def test_wrong_arguments_are_one_line(run, bundle, tmp_path, arguments, problem):
+def test_distill_errors_are_one_line(run, bundle, tmp_path, arguments, problem):
     status, out, error = run(
         "distill", *[text.format(bundle=bundle, tmp=tmp_path) for text in arguments]
     )

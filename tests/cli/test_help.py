@@ -24,7 +24,7 @@ def words(command):
 
 @pytest.mark.parametrize("width", [80, 120])
 @pytest.mark.parametrize("name", ["", *ALL])
-def test_a_help_page_fits_its_terminal(run, monkeypatch, width, name):
+def test_help_pages_fit_the_terminal(run, monkeypatch, width, name):
     monkeypatch.setenv("COLUMNS", str(width))
     status, out, error = run(*name.split(), "-h")
     assert (status, error) == (0, "")
@@ -37,7 +37,7 @@ def test_a_help_page_fits_its_terminal(run, monkeypatch, width, name):
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_the_examples_are_command_lines(name):
+def test_help_examples_parse(name):
     """Each is parsed as the program parses it; nothing runs."""
     examples = list(words(ALL[name]))
     assert examples
@@ -51,7 +51,7 @@ def test_the_examples_are_command_lines(name):
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_every_option_has_help_and_a_word_for_its_value(name):
+def test_options_have_help_and_metavar(name):
     for param in ALL[name].params:
         assert (
             param.help
@@ -63,7 +63,7 @@ def test_every_option_has_help_and_a_word_for_its_value(name):
             assert re.fullmatch(r"[A-Z=_ ]+", param.metavar), (name, param.name)
 
 
-def test_an_output_has_the_short_name_o():
+def test_output_options_have_short_o():
     outputs = {
         name: param.opts
         for name in ALL
@@ -77,6 +77,7 @@ def test_an_output_has_the_short_name_o():
         "ensemble",
         "export",
         "translate",
+        "translate-document",
         "classify",
         "score",
         "evaluate",
@@ -85,7 +86,7 @@ def test_an_output_has_the_short_name_o():
     assert all("-o" in names for names in outputs.values())
 
 
-def test_recipes_and_options_have_the_same_words():
+def test_recipe_and_option_help_agree():
     from tfk_transformer.pipelines.recipe import Recipe
 
     helps = {param.name: param.help for param in COMMANDS["train"].params}
@@ -121,9 +122,7 @@ def test_recipes_and_options_have_the_same_words():
         ),
     ],
 )
-def test_a_mistyped_name_is_answered_with_the_nearest(
-    run, bundle, tmp_path, monkeypatch, arguments, status, message
-):
+def test_typo_suggests_nearest_name(run, bundle, tmp_path, monkeypatch, arguments, status, message):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "120")
     found, out, error = run(*(argument.format(bundle=bundle) for argument in arguments))
@@ -131,7 +130,7 @@ def test_a_mistyped_name_is_answered_with_the_nearest(
     assert message in " ".join(error.split())
 
 
-def test_the_shell_completes_commands_options_and_values(monkeypatch, capsys):
+def test_shell_completes_command_line(monkeypatch, capsys):
     """As bash asks for it, through the variable that its script sets."""
 
     def completed(line):
@@ -143,7 +142,7 @@ def test_the_shell_completes_commands_options_and_values(monkeypatch, capsys):
             typer.main.get_command(cli.app).main(prog_name="tfk-transformer")
         return capsys.readouterr().out.split()
 
-    assert completed("tfk-transformer tra") == ["train", "translate"]
+    assert completed("tfk-transformer tra") == ["train", "translate", "translate-document"]
     assert completed("tfk-transformer translate --beam") == ["--beam-size"]
     assert completed("tfk-transformer export b --format onnx_i") == ["onnx_int8"]
     assert "tiny" in completed("tfk-transformer train --preset t")

@@ -6,7 +6,7 @@ import shutil
 from tfk_transformer.cli.model_commands.inspect import differences
 
 
-def test_two_results_are_compared_value_by_value():
+def test_inspect_compares_each_value():
     first = {
         "path": "a",
         "files": {"x": 7},
@@ -24,7 +24,7 @@ def test_two_results_are_compared_value_by_value():
     assert dict(differences(first, first)) == {}
 
 
-def test_files_of_an_export_are_compared(run, exported):
+def test_inspect_compares_export_files(run, exported):
     status, out, error = run(
         "inspect", exported / "translate.onnx", exported / "generate.onnx", "--json"
     )
@@ -40,7 +40,7 @@ def test_files_of_an_export_are_compared(run, exported):
     assert status == 0 and "0 differences" in out
 
 
-def test_names_and_shapes_in_brackets_are_printed_as_they_are(run, exported, tmp_path, monkeypatch):
+def test_brackets_print_unchanged(run, exported, tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "160")
     folder = tmp_path / "b [i]"  # what Rich would take for a style
     folder.mkdir()

@@ -14,11 +14,11 @@ from tfk_transformer.cli import main as cli
 from tfk_transformer.pipelines.translator import Translator
 
 
-def test_arguments_are_translated_in_their_order(run, model):
+def test_arguments_keep_their_order(run, model):
     assert run("translate", model, "forty-two", "seven") == (0, "zweiundvierzig\nsieben\n", "")
 
 
-def test_a_stream_prints_the_same_lines(run, model):
+def test_stream_prints_the_same_lines(run, model):
     assert run("translate", model, "--stream", "forty-two", "seven") == (
         0,
         "zweiundvierzig\nsieben\n",
@@ -34,7 +34,7 @@ def test_a_stream_prints_the_same_lines(run, model):
     ]
 
 
-def test_settings_of_the_search_are_given_by_name(run, model):
+def test_search_settings_by_name(run, model):
     status, out, _ = run(
         "translate",
         model,
@@ -49,7 +49,7 @@ def test_settings_of_the_search_are_given_by_name(run, model):
     assert status == 1 and error.startswith("error: ") and "top_p: " in error
 
 
-def test_lines_of_standard_input_keep_their_order_and_blanks(run, model):
+def test_stdin_lines_keep_their_order(run, model):
     given = b"one hundred ninety-nine\n\nseven\r\nforty-two"
     assert run("translate", model, "--beam-size", 1, stdin=given) == (
         0,
@@ -58,7 +58,7 @@ def test_lines_of_standard_input_keep_their_order_and_blanks(run, model):
     )
 
 
-def test_a_file_is_translated_to_a_file(run, exported, tmp_path):
+def test_file_is_translated_to_file(run, exported, tmp_path):
     (tmp_path / "in.txt").write_text("seven\nforty-two\n")
     assert run(
         "translate",
@@ -71,7 +71,7 @@ def test_a_file_is_translated_to_a_file(run, exported, tmp_path):
     assert (tmp_path / "out.txt").read_text() == "sieben\nzweiundvierzig\n"
 
 
-def test_several_hypotheses_are_numbered_lines(run, model, translator):
+def test_n_best_lines_are_numbered(run, model, translator):
     """The sentences are numbered from 0, and a blank line has its number too."""
     status, out, error = run(
         "translate", model, "--setting", "n_best=3", stdin=b"forty-two\n\nseven"
@@ -88,7 +88,7 @@ def test_several_hypotheses_are_numbered_lines(run, model, translator):
     assert [row[0] for row in rows].count("0") == 3
 
 
-def test_translations_as_json_have_the_scores_of_all_hypotheses(run, exported):
+def test_json_scores_all_hypotheses(run, exported):
     arguments = [
         "translate",
         exported / "translate.onnx",
@@ -111,7 +111,7 @@ def test_translations_as_json_have_the_scores_of_all_hypotheses(run, exported):
     assert list(second) == ["error"] and "expected at most 32 tokens" in second["error"]
 
 
-def test_a_beam_size_among_the_settings_counts(run, exported, recipe):
+def test_beam_size_setting_applies(run, exported, recipe):
     arguments = ["evaluate", exported / "translate.onnx", "--data", recipe.data, "--json"]
     for given in (
         ["--setting", "beam_size=1"],
@@ -123,15 +123,13 @@ def test_a_beam_size_among_the_settings_counts(run, exported, recipe):
     assert json.loads(run(*arguments)[1])["beam_size"] == 4
 
 
-def test_a_prefix_is_forced_upon_every_translation(run, model):
+def test_prefix_starts_translations(run, model):
     status, out, _ = run("translate", model, "forty-two", "seven", "--prefix", "drei")
     assert status == 0 and [line[:4] for line in out.splitlines()] == ["drei", "drei"]
 
 
 @pytest.mark.parametrize("kind", ["bundle", "saved_model", "score.onnx"])
-def test_given_translations_are_scored_a_line_each(
-    run, bundle, exported, translator, tmp_path, kind
-):
+def test_score_prints_a_line_per_pair(run, bundle, exported, translator, tmp_path, kind):
     sources, targets = ["forty-two", "seven", "nine"], ["zweiundvierzig", "acht", "neun"]
     for name, lines in (("en", sources), ("de", targets)):
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
@@ -156,7 +154,7 @@ def test_given_translations_are_scored_a_line_each(
     )
 
 
-def test_evaluate_prints_bleu_with_its_signature(run, model, recipe):
+def test_evaluate_json_has_signatures(run, model, recipe):
     status, out, _ = run("evaluate", model, "--data", recipe.data, "--json")
     figures = json.loads(out)
     assert status == 0
@@ -175,7 +173,7 @@ def test_evaluate_prints_bleu_with_its_signature(run, model, recipe):
     } <= set(figures)
 
 
-def test_evaluate_prints_lines_and_writes_translations(run, exported, recipe, tmp_path):
+def test_evaluate_writes_translations(run, exported, recipe, tmp_path):
     status, out, _ = run(
         "evaluate",
         exported / "translate.onnx",
@@ -196,7 +194,7 @@ def test_evaluate_prints_lines_and_writes_translations(run, exported, recipe, tm
 
 
 @pytest.mark.long  # an export
-def test_an_export_of_8_bit_files_does_not_claim_equal_ids(run, bundle, tmp_path):
+def test_int8_claims_no_equal_ids(run, bundle, tmp_path):
     status, out, _ = run("export", bundle, "--out", tmp_path / "out", "--format", "onnx_int8")
     assert status == 0
     assert "the same ids" not in out
@@ -211,7 +209,7 @@ def test_an_export_of_8_bit_files_does_not_claim_equal_ids(run, bundle, tmp_path
 
 # Exports a SavedModel, and opens it three times.
 @pytest.mark.long
-def test_export_writes_what_was_asked_for(run, bundle, tmp_path):
+def test_export_writes_chosen_formats(run, bundle, tmp_path):
     models = tmp_path / "models"
     (models / "numbers" / "6").mkdir(parents=True)
     (models / "numbers" / "6" / "saved_model.pb").touch()
@@ -238,7 +236,7 @@ def test_export_writes_what_was_asked_for(run, bundle, tmp_path):
 
 
 @pytest.mark.long  # an export
-def test_the_version_of_a_server_is_part_of_the_result_for_programs(run, tmp_path):
+def test_json_names_serving_version(run, tmp_path):
     bundle = Path(__file__).parents[1] / "saved_files" / "bundle"
     serving = ["--serving", tmp_path / "models", "--name", "n", "--version", 3, "--mounted", "/srv"]
     arguments = ["--out", tmp_path / "out", "-f", "saved_model", *serving, "--json", "--quiet"]
@@ -250,7 +248,7 @@ def test_the_version_of_a_server_is_part_of_the_result_for_programs(run, tmp_pat
     assert 'base_path: "/srv/n"' in (tmp_path / "models" / "models.config").read_text()
 
 
-def test_train_leaves_a_bundle_that_translates(run, recipe, tmp_path):
+def test_trained_bundle_translates(run, recipe, tmp_path):
     arguments = [
         "--preset",
         "tiny",
@@ -283,7 +281,7 @@ def test_train_leaves_a_bundle_that_translates(run, recipe, tmp_path):
 
 
 @pytest.mark.long  # a training
-def test_train_takes_any_option_of_the_model(run, recipe, tmp_path):
+def test_train_takes_model_options(run, recipe, tmp_path):
     sizes = [
         "--preset",
         "transformer_details",
@@ -332,7 +330,7 @@ def test_train_takes_any_option_of_the_model(run, recipe, tmp_path):
 # Two trainings in processes of their own, and a search.
 @pytest.mark.long
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGKILL])
-def test_a_stopped_training_is_resumed(recipe, tmp_path, stop):
+def test_stopped_training_resumes(recipe, tmp_path, stop):
     """In processes of their own, stopped by Ctrl-C or killed outright."""
     command = [
         sys.executable,
@@ -538,7 +536,7 @@ def test_a_stopped_training_is_resumed(recipe, tmp_path, stop):
         ),
     ],
 )
-def test_bad_input_is_one_line_and_leaves_nothing(
+def test_bad_input_leaves_no_files(
     run, bundle, exported, tmp_path, tmp_path_factory, arguments, message
 ):
     (tmp_path / "corrupt.onnx").write_bytes(b"corrupt")
@@ -562,12 +560,12 @@ def test_bad_input_is_one_line_and_leaves_nothing(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["corrupt.onnx"]
 
 
-def test_wrong_usage_is_said_by_the_parser(run):
+def test_usage_error_exits_with_2(run):
     status, _, error = run("translate")
     assert status == 2 and "Missing argument 'MODEL'" in error
 
 
-def test_version(run):
+def test_version_is_printed(run):
     assert run("--version") == (0, f"{__version__}\n", "")
 
 
@@ -579,7 +577,7 @@ def test_help_names_every_command(run):
     )
 
 
-def test_help_imports_no_command_and_nothing_heavy():
+def test_help_imports_nothing_heavy():
     code = """
 import sys
 from tfk_transformer.cli.main import main
@@ -617,11 +615,11 @@ def test_every_command_has_help(run):
         assert (status, error) == (0, "") and re.search(f"Usage: .*tfk-transformer {name} ", out)
 
 
-def test_the_command_line_names_every_search_setting():
+def test_setting_names_are_complete():
     from tfk_transformer.cli import arguments
     from tfk_transformer.config.search_settings import SETTING_DTYPES
 
-    assert sorted(arguments.SETTING_NAMES) == sorted(set(SETTING_DTYPES) - {"beam_size"})
+    assert sorted(arguments.SHOWN_SETTINGS) == sorted(set(SETTING_DTYPES) - {"beam_size"})
 
 
 EXPORT_TO_MODELS = ["export", "{bundle}", "--out", "{tmp}/new", "--serving", "{tmp}/models"]
@@ -735,7 +733,7 @@ WITHOUT_TENSORFLOW = (
         ),
     ],
 )
-def test_wrong_arguments_are_refused_before_tensorflow_is_loaded(tmp_path, arguments, message):
+def test_errors_precede_tensorflow(tmp_path, arguments, message):
     """In processes that have no TensorFlow."""
     names = {"tmp": tmp_path, "bundle": Path(__file__).parents[1] / "saved_files" / "bundle"}
     command = [
@@ -751,7 +749,7 @@ def test_wrong_arguments_are_refused_before_tensorflow_is_loaded(tmp_path, argum
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_module_runs_and_an_onnx_file_needs_no_tensorflow(exported):
+def test_onnx_needs_no_tensorflow(exported):
     """In a process of its own, without TensorFlow's notes on the terminal."""
     command = [
         sys.executable,
@@ -766,7 +764,7 @@ def test_the_module_runs_and_an_onnx_file_needs_no_tensorflow(exported):
 
 
 @pytest.mark.long  # starts TensorFlow; a script does so in tests/test_runtime_environment.py
-def test_tensorflows_start_up_notes_stay_off_the_terminal(bundle):
+def test_tensorflow_notes_are_hidden(bundle):
     done = subprocess.run(
         [sys.executable, "-m", "tfk_transformer", "translate", bundle, "seven"],
         capture_output=True,

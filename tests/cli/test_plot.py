@@ -24,7 +24,7 @@ def texts(run, tmp_path):
     return call
 
 
-def test_attention_shows_the_tokens_of_both_sides(texts, exported):
+def test_attention_labels_both_sides(texts, exported):
     found, note = texts("attention", exported / "translate.onnx", "forty-two")
     assert {
         "decoder to source: layer 2 of 2",
@@ -42,7 +42,7 @@ def test_attention_shows_the_tokens_of_both_sides(texts, exported):
     )
 
 
-def test_attention_of_a_bundle_has_more_kinds(texts, bundle):
+def test_bundle_plots_self_attention(texts, bundle):
     found, note = texts(
         "attention", bundle, "forty-two", "--translation", "zwei", "--kind", "decoder", "--head", -1
     )
@@ -52,7 +52,7 @@ def test_attention_of_a_bundle_has_more_kinds(texts, bundle):
     assert note == ""
 
 
-def test_attention_writes_a_page(run, exported, tmp_path):
+def test_attention_writes_html_page(run, exported, tmp_path):
     status, out, error = run(
         "plot",
         "attention",
@@ -99,7 +99,7 @@ def test_training_shows_several_runs(texts, bundle, tmp_path):
     } <= set(found)
 
 
-def test_schedule_takes_its_length_from_the_recipe(texts, run, tmp_path):
+def test_schedule_length_from_recipe(texts, run, tmp_path):
     recipe = tmp_path / "mine.toml"
     recipe.write_text(
         'data = "numbers:en-de"\nschedule = "cosine"\nwarmup_steps = 10\nepochs = 3\nepoch_steps '
@@ -119,7 +119,7 @@ def test_schedule_takes_its_length_from_the_recipe(texts, run, tmp_path):
     )
 
 
-def test_positions_and_model_of_a_bundle(texts, bundle):
+def test_positions_and_model_plots(texts, bundle):
     assert {
         "sinusoidal positions",
         "dimension of the embedding",
@@ -168,7 +168,7 @@ def test_positions_and_model_of_a_bundle(texts, bundle):
         ),
     ],
 )
-def test_bad_input_is_one_line_and_leaves_nothing(run, bundle, tmp_path, arguments, message):
+def test_bad_input_leaves_no_files(run, bundle, tmp_path, arguments, message):
     (tmp_path / "there.png").write_bytes(b"")
     (tmp_path / "folder.png").mkdir()
     status, out, error = run(
@@ -185,7 +185,7 @@ def test_a_missing_font_is_a_note(texts, exported):
     )
 
 
-def test_every_picture_has_help_without_heavy_imports():
+def test_plot_help_has_light_imports():
     code = """
 import sys
 from tfk_transformer.cli.main import main

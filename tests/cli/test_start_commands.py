@@ -25,7 +25,7 @@ WITHOUT = (
 )
 
 
-def test_a_new_project_trains_as_it_stands(run, tmp_path, monkeypatch):
+def test_new_project_trains(run, tmp_path, monkeypatch):
     """With the recipe, for one epoch; then its test split is there to evaluate on."""
     status, out, error = run("new", tmp_path / "project")
     assert (status, error) == (
@@ -55,7 +55,7 @@ def test_a_new_project_trains_as_it_stands(run, tmp_path, monkeypatch):
 
 # A training of 900 pairs in plain Keras, then a search.
 @pytest.mark.long
-def test_the_keras_script_of_a_new_project_trains(run, tmp_path, monkeypatch):
+def test_new_keras_script_trains(run, tmp_path, monkeypatch):
     run("new", tmp_path / "project")
     monkeypatch.chdir(tmp_path / "project")
     script = Path("fit.py").read_text(encoding="utf-8").replace("EPOCHS = 30", "EPOCHS = 1")
@@ -64,7 +64,7 @@ def test_the_keras_script_of_a_new_project_trains(run, tmp_path, monkeypatch):
     assert len(tfk.load("fit-bundle").translate(["one"])) == 1
 
 
-def test_the_commands_of_its_readme_are_command_lines():
+def test_readme_commands_parse():
     text = (TEMPLATE / "README.md").read_text(encoding="utf-8")
     lines = [shlex.split(line) for line in re.findall(r"(?m)^tfk-transformer .*$", text)]
     assert [line[1] for line in lines] == ["train", "evaluate", "export", "translate"]
@@ -72,14 +72,14 @@ def test_the_commands_of_its_readme_are_command_lines():
         main._imported(name).make_context(name, rest).close()
 
 
-def test_a_new_project_replaces_nothing(run, tmp_path):
+def test_new_refuses_existing_folder(run, tmp_path):
     status, _, error = run("new", tmp_path)
     assert status == 1 and error.startswith(
         f"error: DIR: expected a new folder, got {tmp_path}, which exists"
     )
 
 
-def test_the_splits_of_a_new_project_share_no_sentence(run, tmp_path):
+def test_new_splits_share_no_sentence(run, tmp_path):
     run("new", tmp_path / "p")
     splits = [
         (tmp_path / "p" / "data" / f"en.{split}.txt").read_text().splitlines()
@@ -89,7 +89,7 @@ def test_the_splits_of_a_new_project_share_no_sentence(run, tmp_path):
     assert len({line for lines in splits for line in lines}) == 1000
 
 
-def test_doctor_reports_what_is_installed():
+def test_doctor_reports_packages():
     """In a process that itself cannot import TensorFlow, as in the light install."""
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT, "doctor", "--json"], capture_output=True, text=True
@@ -121,7 +121,7 @@ def test_doctor_reports_what_is_installed():
         ("json", "print('yes')", "yes"),
     ],
 )
-def test_a_part_that_crashes_is_reported(package, program, expected):
+def test_doctor_reports_crashes(package, program, expected):
     assert packages._load(package, program) == expected
 
 
@@ -135,6 +135,6 @@ def test_doctor_reads_the_processor(tmp_path):
     assert found["instructions"] == "sse4_2 avx2 avx512_vnni"
 
 
-def test_the_home_folder_is_not_printed():
+def test_home_folder_is_not_printed():
     assert without_home("/home/me/x and /home/me", Path("/home/me")) == "~/x and ~"
     assert without_home("/usr/x", Path("/")) == "/usr/x"

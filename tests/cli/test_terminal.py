@@ -9,7 +9,7 @@ from terminal import Terminal
 SIZES = {"model_dim": 8, "ff_dim": 8, "num_heads": 2, "encoder_layers": 1, "decoder_layers": 1}
 
 
-def test_sentences_are_typed_and_answered_at_once(exported):
+def test_prompt_answers_each_sentence(exported):
     with_prompt = Terminal("translate", exported / "translate.onnx")
     assert ":set NAME=VALUE changes a search setting" in with_prompt.until("> ")
     with_prompt.type("forty-two\n")
@@ -32,7 +32,7 @@ def test_sentences_are_typed_and_answered_at_once(exported):
     assert with_prompt.end() == (0, "\r\n")
 
 
-def test_a_stream_is_typed_too_and_quit_ends_it(exported):
+def test_stream_prompt_ends_on_quit(exported):
     with_prompt = Terminal("translate", exported / "translate.onnx", "--stream")
     with_prompt.until("> ")
     with_prompt.type("forty-two\n")
@@ -41,9 +41,7 @@ def test_a_stream_is_typed_too_and_quit_ends_it(exported):
     assert with_prompt.end()[0] == 0
 
 
-def test_evaluate_shows_its_steps_on_the_terminal_and_only_the_result_in_a_file(
-    exported, recipe, tmp_path
-):
+def test_evaluate_file_has_result_only(exported, recipe, tmp_path):
     arguments = ["evaluate", exported / "translate.onnx", "--data", recipe.data, "--json"]
     shown = Terminal(*arguments, "--verbose", output=tmp_path / "figures.json")
     status, seen = shown.end()
@@ -58,7 +56,7 @@ def test_evaluate_shows_its_steps_on_the_terminal_and_only_the_result_in_a_file(
     assert quiet.end() == (0, "")
 
 
-def test_a_bar_counts_the_lines_of_a_file(exported, tmp_path):
+def test_progress_bar_counts_lines(exported, tmp_path):
     """Also within the first chunk of lines, which are written together."""
     (tmp_path / "in.txt").write_text("seven\nforty-two\n" * 100)
     arguments = [
@@ -80,7 +78,7 @@ def short_recipe(recipe):
 
 # A training in a process of its own.
 @pytest.mark.long
-def test_a_quiet_training_shows_nothing(recipe, tmp_path):
+def test_quiet_training_is_silent(recipe, tmp_path):
     (tmp_path / "mine.toml").write_text(short_recipe(recipe))
     assert Terminal(
         "train", "--no-towers", tmp_path / "mine.toml", "--out", tmp_path / "b", "--quiet"
@@ -88,7 +86,7 @@ def test_a_quiet_training_shows_nothing(recipe, tmp_path):
 
 
 @pytest.mark.long  # a training
-def test_a_training_with_a_result_for_programs_shows_its_lines(recipe, tmp_path):
+def test_json_training_prints_epochs(recipe, tmp_path):
     (tmp_path / "mine.toml").write_text(short_recipe(recipe))
     shown = Terminal(
         "train",
@@ -104,7 +102,7 @@ def test_a_training_with_a_result_for_programs_shows_its_lines(recipe, tmp_path)
 
 
 @pytest.mark.long  # a search with two models
-def test_joining_shows_its_steps(bundle, tmp_path):
+def test_ensemble_shows_its_steps(bundle, tmp_path):
     status, seen = Terminal(
         "ensemble", bundle, bundle, "--out", tmp_path / "both", "--verbose"
     ).end()

@@ -9,7 +9,7 @@ import pytest
 from tfk_transformer.config.model_options import ClassifierConfig
 from tfk_transformer.export import parity
 from tfk_transformer.export.exporting import export
-from tfk_transformer.export.runtime.onnx_classifier import OnnxClassifier
+from tfk_transformer.export.runtime.onnx_readers import OnnxClassifier
 from tfk_transformer.models.classifier import Classifier
 from tfk_transformer.models.transformer import Transformer
 from tfk_transformer.pipelines.text_classifier import TextClassifier
@@ -34,7 +34,7 @@ def with_activation(translator, activation):
 
 
 @pytest.mark.parametrize("activation", NOT_ELSEWHERE)
-def test_a_translator_is_exported_in_every_exact_format(small, tmp_path, activation):
+def test_translator_exports_exactly(small, tmp_path, activation):
     formats = ["saved_model", "onnx", "onnx_steps"]
     figures = export(with_activation(small, activation), tmp_path / "out", formats)
     assert set(formats) <= set(figures) and figures["ids"] == "equal"
@@ -43,7 +43,7 @@ def test_a_translator_is_exported_in_every_exact_format(small, tmp_path, activat
 
 @pytest.mark.long  # an export and the 8-bit searches
 @pytest.mark.parametrize("activation", ["gelu", "silu"])
-def test_a_translator_is_exported_with_weights_of_8_bits(translator, tmp_path, activation):
+def test_translator_exports_to_int8(translator, tmp_path, activation):
     """This takes a model that is sure of its translations."""
     figures = export(with_activation(translator, activation), tmp_path / "out", ["onnx_int8"])
     assert figures["onnx_int8"]["bleu_with_the_model"] >= parity.AGREEMENT
@@ -53,7 +53,7 @@ def test_a_translator_is_exported_with_weights_of_8_bits(translator, tmp_path, a
     "activation",
     ["relu", *(pytest.param(name, marks=pytest.mark.long) for name in ("gelu", "silu"))],
 )
-def test_a_classifier_is_exported_in_every_format(small, tmp_path, activation):
+def test_classifier_exports_exactly(small, tmp_path, activation):
     keras.utils.set_random_seed(0)
     sizes = {"model_dim": 18, "ff_dim": 13, "num_heads": 3, "encoder_layers": 2, "max_length": 24}
     model = Classifier(

@@ -28,7 +28,7 @@ IMPORTS = {
 
 
 @pytest.mark.parametrize("code", IMPORTS.values(), ids=IMPORTS)
-def test_every_form_of_import_gives_a_package_that_can_be_called(code):
+def test_export_is_callable_package(code):
     code += f"""
 import sys, types
 assert isinstance(export, types.ModuleType) and callable(export)
@@ -40,7 +40,7 @@ assert not {HEAVY} & set(sys.modules), {HEAVY} & set(sys.modules)
     assert done.returncode == 0, done.stderr
 
 
-def test_what_is_neither_a_translator_nor_a_classifier_is_refused(tmp_path):
+def test_export_refuses_other_objects(tmp_path):
     with pytest.raises(
         ValueError,
         match=(
@@ -51,13 +51,13 @@ def test_what_is_neither_a_translator_nor_a_classifier_is_refused(tmp_path):
         tfk_transformer.export(7, tmp_path / "out")
 
 
-def test_modules_with_heavy_imports_are_imported_as_before():
+def test_heavy_submodules_still_import():
     code = """
-import tfk_transformer.export.signatures as s
-from tfk_transformer.export.runtime.onnx_translator import OnnxTranslator
+import tfk_transformer.inference.signatures as s
+from tfk_transformer.export.runtime.onnx_readers import OnnxTranslator
 from tfk_transformer.export.exporting import export
 import tfk_transformer
-assert tfk_transformer.export.signatures is s
+assert tfk_transformer.inference.signatures is s
 assert tfk_transformer.export is not export and callable(tfk_transformer.export)
 print(tfk_transformer.ParityError.__module__, "tensorflow" in __import__("sys").modules)
 """
@@ -65,7 +65,7 @@ print(tfk_transformer.ParityError.__module__, "tensorflow" in __import__("sys").
     assert done.stdout.split()[0] == "tfk_transformer.export.parity", done.stderr
 
 
-def test_help_tells_how_to_call_it():
+def test_export_help_shows_signature():
     found, wanted = (
         inspect.signature(function).parameters.values()
         for function in (tfk_transformer.export, exporting.export)
@@ -82,8 +82,8 @@ def test_help_tells_how_to_call_it():
 USE = """
 import tfk_transformer
 from tfk_transformer import Translator, export
-from tfk_transformer.export.runtime.onnx_translator import OnnxTranslator
-import tfk_transformer.export.signatures as s
+from tfk_transformer.export.runtime.onnx_readers import OnnxTranslator
+import tfk_transformer.inference.signatures as s
 
 translator = Translator.load("bundle")
 figures = tfk_transformer.export(translator, "out")
@@ -137,12 +137,12 @@ def type_errors(sources):
     return {int(line.split(":")[1]): line for line in errors}
 
 
-def test_a_type_checker_has_nothing_to_say_of_right_arguments(type_errors):
+def test_types_accept_right_arguments(type_errors):
     assert min(type_errors) > len(USE.rstrip().splitlines()) and len(type_errors) == len(WRONG)
 
 
 @pytest.mark.parametrize("use", WRONG)
-def test_a_type_checker_knows_its_arguments(type_errors, use):
+def test_types_reject_wrong_arguments(type_errors, use):
     line = len(USE.rstrip().splitlines()) + list(WRONG).index(use) + 1
     assert WRONG[use] in type_errors[line]
 
@@ -169,7 +169,7 @@ def test_bad_formats_are_refused(wanted, message):
         formats.check_formats(wanted)
 
 
-def test_a_path_that_cannot_be_written_is_refused(tmp_path):
+def test_unwritable_path_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     formats.check_out(tmp_path / "new" / "newer")
     for out, message in (
@@ -190,13 +190,13 @@ def test_a_path_that_cannot_be_written_is_refused(tmp_path):
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root can write everywhere")
-def test_a_folder_without_permission_is_refused(tmp_path):
+def test_read_only_folder_is_refused(tmp_path):
     (tmp_path / "closed").mkdir(mode=0o500)
     with pytest.raises(ValueError, match="closed is not writable; choose another path"):
         formats.check_out(tmp_path / "closed" / "out")
 
 
-def test_the_formats_are_those_that_can_be_written():
+def test_every_format_has_a_writer():
     from tfk_transformer.export.to_web import web_files
 
     for format in formats.FORMATS:
@@ -209,7 +209,7 @@ def test_the_formats_are_those_that_can_be_written():
     assert formats.CLASSIFIER_FORMATS == ("saved_model", "onnx")
 
 
-def test_a_parity_error_is_a_value_error():
+def test_parity_error_is_value_error():
     assert tfk_transformer.ParityError is parity.ParityError and issubclass(
         parity.ParityError, ValueError
     )

@@ -6,8 +6,7 @@ from random_translators import SIZES, V, of_transformer, source_ids
 
 from tfk_transformer.export.exporting import export
 from tfk_transformer.export.inspection import inspect
-from tfk_transformer.export.runtime.onnx_scorer import OnnxScorer
-from tfk_transformer.export.runtime.onnx_streamer import OnnxStreamer
+from tfk_transformer.export.runtime.onnx_readers import OnnxScorer, OnnxStreamer
 from tfk_transformer.export.runtime.opening import load
 from tfk_transformer.export.to_onnx.calibration import observe_rows
 from tfk_transformer.pipelines.translator import Translator
@@ -65,7 +64,7 @@ def saved_model(files):
     return load(files / "saved_model")
 
 
-def test_every_runtime_gives_the_same(ensemble, saved_model, files):
+def test_runtimes_translate_alike(ensemble, saved_model, files):
     others = [saved_model, load(files / "translate.onnx")]
     for settings in SEARCHES:
         expected = ensemble.translate(TEXTS, **settings)
@@ -82,7 +81,7 @@ def test_every_runtime_gives_the_same(ensemble, saved_model, files):
     assert {other.max_length for other in others} == {OTHER["max_length"]}
 
 
-def test_pairs_have_the_same_scores_and_attention(ensemble, saved_model, files):
+def test_runtimes_score_pairs_alike(ensemble, saved_model, files):
     scorers = ensemble, saved_model, OnnxScorer(files / "score.onnx")
     found = [
         scorer.score_tokens(["ab ba", "cd"], ["cd aab", "ab ab ba"], attention=True)
@@ -94,7 +93,7 @@ def test_pairs_have_the_same_scores_and_attention(ensemble, saved_model, files):
             np.testing.assert_allclose(other.attention, expected.attention, atol=1e-5)
 
 
-def test_streams_are_the_same(ensemble, saved_model, files):
+def test_runtimes_stream_alike(ensemble, saved_model, files):
     for settings in ({}, {"repetition_penalty": 1.7}):
         found = [
             "|".join(streamer.stream("cd dc aab", **settings))
@@ -103,14 +102,14 @@ def test_streams_are_the_same(ensemble, saved_model, files):
         assert found == found[:1] * 3
 
 
-def test_a_file_has_the_weights_of_all_members_once(ensemble, files):
+def test_member_weights_are_stored_once(ensemble, files):
     for name in ("generate.onnx", "score.onnx"):
         more = inspect(files / name)["parameters"] - ensemble.model.count_params()
         # Positions that are no weights, and constants of the search.
         assert 0 <= more < (1 + SIZES["max_length"]) * SIZES["model_dim"] + 6 * V
 
 
-def test_rows_are_observed_for_the_weights_of_each_member(ensemble):
+def test_observe_rows_of_each_member(ensemble):
     targets = np.random.default_rng(2).integers(3, V, (5, 6)).astype("int32")
     rows = observe_rows(ensemble.model, source_ids(), targets)
     # Of an encoder layer, the memory and the step of each decoder layer, the output.

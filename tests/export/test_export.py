@@ -17,14 +17,15 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from tfk_transformer.export import expected_results, parity
 from tfk_transformer.export.exporting import export
-from tfk_transformer.export.runtime.onnx_classifier import OnnxClassifier
-from tfk_transformer.export.runtime.onnx_translator import OnnxTranslator
-from tfk_transformer.export.runtime.opening import open_translator
-from tfk_transformer.export.runtime.saved_model_files import read_saved_model
-from tfk_transformer.export.runtime.saved_model_translator import SavedModelTranslator
-from tfk_transformer.export.runtime.sessions import Sessions, are_small, open_session
+from tfk_transformer.export.runtime.onnx_file import OnnxFile
+from tfk_transformer.export.runtime.onnx_readers import OnnxClassifier, OnnxTranslator
+from tfk_transformer.export.runtime.opening import load
+from tfk_transformer.export.runtime.saved_model_readers import SavedModelTranslator
+from tfk_transformer.export.runtime.saved_model_runtime import read_saved_model
+from tfk_transformer.export.runtime.sessions import open_session
 from tfk_transformer.export.to_onnx.conversion import IR_VERSION, OPSET
 from tfk_transformer.export.to_onnx.text_operators import TEXT_OPERATORS, write_detokenizer
+from tfk_transformer.inference.runtime import are_small
 from tfk_transformer.models.language_model import LanguageModel
 from tfk_transformer.models.transformer import Transformer
 from tfk_transformer.pipelines.translator import Translator
@@ -36,12 +37,12 @@ TEXTS = ["forty-two", "one hundred ninety-nine", "", "seven", "no number at all"
 def opened(bundle, exported):
     """All three kinds, opened from their paths."""
     return {
-        path.name: open_translator(path)
+        path.name: load(path)
         for path in (bundle, exported / "saved_model", exported / "translate.onnx")
     }
 
 
-def test_a_path_tells_what_it_is(opened):
+def test_path_selects_translator_type(opened):
     assert [type(t) for t in opened.values()] == [Translator, SavedModelTranslator, OnnxTranslator]
 
 
@@ -63,7 +64,7 @@ def test_a_path_tells_what_it_is(opened):
         {"beam_size": 5, "n_best": 5, "temperature": 1.3, "top_k": 20, "top_p": 0.9, "seed": 7},
     ],
 )
-def test_keras_saved_model_and_onnx_give_the_same(opened, settings):
+def test_formats_translate_alike(opened, settings):
     expected, *others = [translator.translate(TEXTS, **settings) for translator in opened.values()]
     for found in others:
         for one, other in zip(expected, found, strict=True):
@@ -76,7 +77,7 @@ def test_keras_saved_model_and_onnx_give_the_same(opened, settings):
 @pytest.mark.parametrize(
     "settings", [{}, {"beam_size": 1, "temperature": 1.5, "seed": 3}], ids=["beam", "drawn"]
 )
-def test_batches_side_by_side_give_what_one_after_the_other_does(exported, settings):
+def test_parallel_batches_match_serial(exported, settings):
     texts = [*TEXTS, *(f"{number} hundred" for number in ("two", "three", "five", "eight"))] * 3
     expected = OnnxTranslator(exported / "translate.onnx", threads=1).translate(
         texts, batch_size=4, **settings
@@ -91,14 +92,14 @@ def test_batches_side_by_side_give_what_one_after_the_other_does(exported, setti
     ]
 
 
-def test_a_file_is_opened_once_for_small_batches_and_once_for_large_ones(exported):
-    sessions = Sessions(exported / "translate.onnx", text_operators=True)
-    small, large = (sessions.open(1, small=kind) for kind in (True, False))
+def test_one_session_per_batch_kind(exported):
+    file = OnnxFile(exported / "translate.onnx", text_operators=True)
+    small, large = (file.session(1, small=small) for small in (True, False))
     assert [session.get_session_options().enable_cpu_mem_arena for session in (small, large)] == [
         False,
         True,
     ]
-    assert sessions.open(1, small=True) is small and sessions.open(2, small=True) is not small
+    assert file.session(1, small=True) is small and file.session(2, small=True) is not small
     assert large.get_session_options().intra_op_num_threads == 1
 
 
@@ -106,12 +107,12 @@ def test_a_file_is_opened_once_for_small_batches_and_once_for_large_ones(exporte
     ("texts", "batch_size", "beam_size", "small"),
     [(2, 64, 4, True), (64, 64, 4, False), (999, 16, 4, True), (999, 17, 4, False)],
 )
-def test_a_batch_is_small_by_its_hypotheses(texts, batch_size, beam_size, small):
+def test_are_small_counts_hypotheses(texts, batch_size, beam_size, small):
     assert are_small(texts, batch_size, beam_size) is small
 
 
 @pytest.mark.parametrize("threads", [0, -1])
-def test_fewer_threads_than_one_are_refused(exported, threads):
+def test_threads_below_one_are_refused(exported, threads):
     with pytest.raises(
         ValueError,
         match=(
@@ -122,7 +123,7 @@ def test_fewer_threads_than_one_are_refused(exported, threads):
         OnnxTranslator(exported / "translate.onnx", threads=threads)
 
 
-def test_the_saved_model_serves_text_and_scores(exported, translator):
+def test_saved_model_serves_and_scores(exported, translator):
     signatures = read_saved_model(exported / "saved_model").signatures
     found = signatures["serving_default"](text=tf.constant(["forty-two", ""]))
     assert found["translation"].numpy().tolist() == [b"zweiundvierzig", b""]
@@ -134,12 +135,12 @@ def test_the_saved_model_serves_text_and_scores(exported, translator):
     )
 
 
-def test_the_saved_models_score_graph_has_a_band_part(exported):
+def test_score_graph_has_causal_mask(exported):
     graph = read_saved_model(exported / "saved_model").signatures["score"].graph
     assert 'op: "MatrixBandPart"' in str(graph.as_graph_def())
 
 
-def test_the_saved_model_holds_a_tokenizer_once_a_direction(exported):
+def test_saved_model_shares_tokenizers(exported):
     """However many signatures there are."""
     model = saved_model_pb2.SavedModel.FromString(
         (exported / "saved_model" / "saved_model.pb").read_bytes()
@@ -157,7 +158,7 @@ def test_the_saved_model_holds_a_tokenizer_once_a_direction(exported):
     ]
 
 
-def test_the_saved_model_needs_nothing_of_this_package(exported):
+def test_saved_model_runs_standalone(exported):
     """Only TensorFlow and TensorFlow Text are needed to load it, in a fresh process."""
     code = """
 import sys
@@ -175,7 +176,7 @@ print(model.signatures["serving_default"](text=tf.constant(["forty-two"]))["tran
     assert done.stdout.split() == ["zweiundvierzig"], done.stderr
 
 
-def test_the_onnx_runtime_needs_neither_tensorflow_nor_keras(exported):
+def test_onnx_runs_without_tensorflow(exported):
     code = """
 import sys
 for name in ("tensorflow", "keras", "tensorflow_text", "tf2onnx", "onnx", "pydantic"):
@@ -200,7 +201,7 @@ print(OnnxTranslator(sys.argv[1]).translate(["forty-two"])[0].text)
         ),
     ],
 )
-def test_tensorflow_and_the_text_operators_live_in_one_process(exported, order):
+def test_text_operators_with_tensorflow(exported, order):
     """They crash each other unless loaded with care: two copies of protobuf."""
     code = f"""
 import sys, {order}
@@ -213,7 +214,7 @@ print(OnnxTranslator(sys.argv[1]).translate(["forty-two"])[0].text)
     assert (done.returncode, done.stdout.split()) == (0, ["zweiundvierzig"]), done.stderr
 
 
-def test_generate_runs_on_stock_onnxruntime_with_defaults(exported, translator):
+def test_generate_on_stock_onnxruntime(exported, translator):
     session = open_session(exported / "generate.onnx")
     source = parity.probe_ids(["forty-two", "seven"], translator.source_tokenizer, 32)
     ids, scores = session.run(["ids", "scores"], {"source_ids": source})
@@ -223,7 +224,7 @@ def test_generate_runs_on_stock_onnxruntime_with_defaults(exported, translator):
     assert {"beam_size", "n_best", "length_penalty", "max_length"} <= settings
 
 
-def test_generate_has_standard_operators_alone_and_one_copy_of_each_weight(exported, translator):
+def test_generate_is_portable_and_small(exported, translator):
     model = onnx.load(exported / "generate.onnx")
     onnx.checker.check_model(model)
     nodes = list(all_nodes(model.graph))
@@ -252,7 +253,7 @@ def all_nodes(graph):
                 yield from all_nodes(attribute.g)
 
 
-def test_metadata_tells_where_a_file_comes_from(exported, translator):
+def test_metadata_has_config_and_parity(exported, translator):
     metadata = OnnxTranslator(exported / "translate.onnx").metadata
     assert metadata["config"] == translator.model.config.model_dump(mode="json")
     assert metadata["ids"] == {"pad": 0, "start": 1, "end": 2, "unknown": 3}
@@ -261,18 +262,18 @@ def test_metadata_tells_where_a_file_comes_from(exported, translator):
     assert metadata["parity"]["largest_score_difference"] < parity.SCORE_TOLERANCE
 
 
-def test_parity_figures_stand_beside_the_artefacts(exported):
+def test_parity_json_is_written(exported):
     figures = json.loads((exported / "parity.json").read_text())
     assert figures["sentences"] >= 100 and figures["ids"] == "equal"
     assert {"saved_model", "onnx"} <= set(figures)
 
 
-def test_probes_are_made_up_where_there_are_too_few(translator):
+def test_missing_probes_are_generated(translator):
     texts = parity.probe_texts(["seven"], translator.source_tokenizer)
     assert len(texts) == 100 and texts[0] == "seven" and all(texts)
 
 
-def test_an_artefact_that_differs_is_not_written(translator, tmp_path, monkeypatch):
+def test_differing_file_is_not_written(translator, tmp_path, monkeypatch):
     """The export of another model's weights is refused, and leaves nothing."""
     from tfk_transformer.export import translator_files
     from tfk_transformer.export.to_saved_model.shared_functions import SharedFunctions
@@ -281,7 +282,9 @@ def test_an_artefact_that_differs_is_not_written(translator, tmp_path, monkeypat
         model = type(other.model)(other.model.config)
         model.build()
         another = Translator(model, other.source_tokenizer)
-        translation_write(another, SharedFunctions(another.functions), folder, **more)
+        translation_write(
+            another, SharedFunctions(another.functions), folder, **{**more, "more": None}
+        )
 
     translation_write = translator_files.write_saved_model
     monkeypatch.setattr(translator_files, "write_saved_model", write_another)
@@ -313,7 +316,7 @@ def test_parity_compares_ids_and_scores():
 
 
 @pytest.mark.long  # an export
-def test_probes_that_are_too_long_for_a_text_are_compared_over_ids(tmp_path):
+def test_long_probes_compare_by_ids(tmp_path):
     """Of a model with an encoder, and of one without, whose prompts count among the tokens of its
     translations.
     """
@@ -335,7 +338,7 @@ def test_probes_that_are_too_long_for_a_text_are_compared_over_ids(tmp_path):
         assert figures["ids"] == "equal" and figures["sentences"] == 100
 
 
-def test_a_large_model_is_compared_on_fewer_beams(tmp_path, monkeypatch):
+def test_large_model_fewer_beam_probes(tmp_path, monkeypatch):
     small = Translator.load(Path(__file__).parents[1] / "saved_files" / "bundle")
     monkeypatch.setattr(expected_results, "LARGE", small.model.count_params() - 1)
     figures = export(small, tmp_path / "out", ["onnx"])
@@ -350,13 +353,13 @@ def test_a_large_model_is_compared_on_fewer_beams(tmp_path, monkeypatch):
     ("formats", "kept"),
     [(["onnx"], ["generate.onnx", "parity.json", "score.onnx", "translate.onnx"])],
 )
-def test_one_format_alone(translator, tmp_path, formats, kept):
+def test_export_of_one_format(translator, tmp_path, formats, kept):
     export(translator, tmp_path / "out", formats)
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == kept
     assert gc.isenabled()
 
 
-def test_the_files_with_8_bit_weights_translate_as_the_model(translator, exported, tmp_path):
+def test_int8_files_agree_with_model(translator, exported, tmp_path):
     figures = export(translator, tmp_path / "out", ["onnx_int8"])
     int8 = figures["onnx_int8"]
     assert (
@@ -372,7 +375,7 @@ def test_the_files_with_8_bit_weights_translate_as_the_model(translator, exporte
     assert [translation.text for translation in opened.translate(TEXTS[:3])] == expected
 
 
-def test_no_int8_file_leaves_that_translates_too_differently(translator, tmp_path, monkeypatch):
+def test_disagreeing_int8_is_refused(translator, tmp_path, monkeypatch):
     monkeypatch.setattr(parity, "AGREEMENT", 101.0)  # more than any file can have
     with pytest.raises(
         parity.ParityError,
@@ -389,9 +392,7 @@ def test_no_int8_file_leaves_that_translates_too_differently(translator, tmp_pat
     "dtype",
     [pytest.param("mixed_bfloat16", marks=pytest.mark.long), "mixed_float16"],  # an export each
 )
-def test_a_half_precision_model_translates_and_is_exported_in_float32(
-    translator, exported, tmp_path, dtype
-):
+def test_half_model_exports_in_float32(translator, exported, tmp_path, dtype):
     model = Transformer(translator.model.config, dtype=dtype)
     model.build()
     model.set_weights(translator.model.get_weights())
@@ -428,7 +429,7 @@ def test_bad_settings_are_refused(opened, kind, settings):
         opened[kind].translate(["one"], **settings)
 
 
-def test_files_that_are_none_of_ours_are_refused(exported, tmp_path):
+def test_foreign_files_are_refused(exported, tmp_path):
     cut = tmp_path / "cut.onnx"
     cut.write_bytes((exported / "translate.onnx").read_bytes()[:5000])
     foreign = tmp_path / "foreign.onnx"
@@ -450,11 +451,12 @@ def test_files_that_are_none_of_ours_are_refused(exported, tmp_path):
         (cut, "cut.onnx does not load"),
         (foreign, "no metadata"),
         (exported / "generate.onnx", "which takes ids; use translate.onnx"),
-        (exported / "score.onnx", "which is for OnnxScorer; open it with OnnxScorer"),
         (broken, "does not load"),
     ):
         with pytest.raises(ValueError, match=message):
-            open_translator(path)
+            load(path)
+    with pytest.raises(ValueError, match="which is for OnnxScorer; open it with OnnxScorer"):
+        OnnxTranslator(exported / "score.onnx")
     with pytest.raises(
         ValueError,
         match=(
@@ -465,7 +467,7 @@ def test_files_that_are_none_of_ours_are_refused(exported, tmp_path):
         OnnxClassifier(exported / "translate.onnx")
 
 
-def test_a_bare_import_of_export_is_refused():
+def test_bare_export_import_is_refused():
     done = subprocess.run(
         [sys.executable, "-c", "import export"],
         capture_output=True,
@@ -475,7 +477,7 @@ def test_a_bare_import_of_export_is_refused():
     assert "import this package as 'tfk_transformer.export'" in done.stderr
 
 
-def test_ids_become_the_text_that_the_tokenizer_gives_blanks_alone_too(translator, tmp_path):
+def test_onnx_decode_matches_tokenizer(translator, tmp_path):
     tokenizer = translator.target_tokenizer
     blank = tokenizer.pieces().index(" ")
     words = tokenizer.encode(["eins", "zwei"])
@@ -502,7 +504,7 @@ def test_ids_become_the_text_that_the_tokenizer_gives_blanks_alone_too(translato
     "formats",
     [pytest.param(["saved_model"], marks=pytest.mark.long), ["onnx"]],  # an export each
 )
-def test_a_full_disk_is_said_and_nothing_is_left(translator, small_disk, formats):
+def test_full_disk_leaves_no_files(translator, small_disk, formats):
     (small_disk / "ballast").write_bytes(bytes(5 * 10**6))
     with pytest.raises(
         ValueError,

@@ -32,7 +32,7 @@ def classifier(small):
     return TextClassifier(model, small.source_tokenizer, ["a", "b", "c"])
 
 
-def test_the_first_arguments_are_those_of_keras():
+def test_export_arguments_match_keras():
     keras_arguments = list(inspect.signature(keras.Model.export).parameters.values())
     for kind in (Translator, TextClassifier):
         ours = list(inspect.signature(kind.export).parameters.values())
@@ -41,7 +41,7 @@ def test_the_first_arguments_are_those_of_keras():
         ]
 
 
-def test_a_translator_is_one_onnx_file_from_text_to_text(small, tmp_path, capsys):
+def test_translator_exports_one_onnx(small, tmp_path, capsys):
     figures = small.export(tmp_path / "made" / "model.onnx", format="onnx", verbose=True)
     assert figures["ids"] == "equal" and figures["onnx"]["largest_score_difference"] < 1e-4
     assert (
@@ -59,7 +59,7 @@ def test_a_translator_is_one_onnx_file_from_text_to_text(small, tmp_path, capsys
 
 
 @pytest.mark.long  # an export; tests/web visits such a page
-def test_a_page_for_the_browser_is_a_folder(small, tmp_path):
+def test_web_export_is_a_folder(small, tmp_path):
     try:
         find_packages()
     except ValueError as error:
@@ -71,7 +71,7 @@ def test_a_page_for_the_browser_is_a_folder(small, tmp_path):
     ).is_file()
 
 
-def test_a_classifier_is_a_saved_model_by_default(classifier, tmp_path, capsys):
+def test_classifier_default_saved_model(classifier, tmp_path, capsys):
     figures = classifier.export(tmp_path / "model")
     assert figures["labels"] == "equal" and capsys.readouterr().out == ""
     assert [path.name for path in tmp_path.iterdir()] == ["model"] and (
@@ -82,7 +82,7 @@ def test_a_classifier_is_a_saved_model_by_default(classifier, tmp_path, capsys):
     assert [result.label for result in found] == [result.label for result in expected]
 
 
-def test_other_formats_and_paths_are_refused(small, classifier, tmp_path):
+def test_bad_format_or_path_is_refused(small, classifier, tmp_path):
     known = "tf_saved_model, onnx, onnx_int8, ctranslate2, huggingface, web, web_int8"
     for format, more in (("litert", ""), ("saved_model", " Did you mean 'tf_saved_model'?")):
         with pytest.raises(ValueError) as error:
@@ -110,7 +110,7 @@ def test_other_formats_and_paths_are_refused(small, classifier, tmp_path):
     ).read_text() == "mine"
 
 
-def test_every_name_is_of_a_format():
+def test_keras_names_cover_formats():
     assert {name for name, _ in formats.KERAS_TRANSLATOR_FORMATS.values()} == set(
         formats.TRANSLATOR_FORMATS
     ) - {"onnx_steps"}

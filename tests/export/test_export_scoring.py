@@ -10,9 +10,9 @@ import tensorflow as tf
 from test_export import all_nodes
 
 from tfk_transformer.export import parity
-from tfk_transformer.export.runtime.onnx_scorer import OnnxScorer
-from tfk_transformer.export.runtime.opening import load, open_translator
-from tfk_transformer.export.runtime.saved_model_translator import SavedModelTranslator
+from tfk_transformer.export.runtime.onnx_readers import OnnxScorer
+from tfk_transformer.export.runtime.opening import load
+from tfk_transformer.export.runtime.saved_model_readers import SavedModelTranslator
 from tfk_transformer.export.runtime.sessions import open_session
 from tfk_transformer.pipelines.translator import Translator
 
@@ -37,12 +37,12 @@ def ids(translator):
     ]
 
 
-def test_a_path_tells_what_scores(scorers):
+def test_path_selects_scorer_type(scorers):
     assert [type(s) for s in scorers.values()] == [Translator, SavedModelTranslator, OnnxScorer]
 
 
 @pytest.mark.parametrize("kind", ["saved_model", "score.onnx"])
-def test_texts_score_what_they_score_in_keras(scorers, translator, kind):
+def test_text_scores_match_keras(scorers, translator, kind):
     np.testing.assert_allclose(
         scorers[kind].score(SOURCES, TARGETS, batch_size=2),
         translator.score(SOURCES, TARGETS),
@@ -54,11 +54,11 @@ def test_texts_score_what_they_score_in_keras(scorers, translator, kind):
         strict=True,
     ):
         assert (other.text, other.tokens) == (one.text, one.tokens)
-        np.testing.assert_allclose(other.token_scores, one.token_scores, atol=1e-4)
+        np.testing.assert_allclose(other.token_log_probs, one.token_scores, atol=1e-4)
 
 
 @pytest.mark.parametrize("kind", ["saved_model", "score.onnx"])
-def test_ids_score_and_attend_as_in_keras(scorers, translator, ids, kind):
+def test_score_ids_matches_keras(scorers, translator, ids, kind):
     expected = translator.functions.score_ids(*map(tf.constant, ids))
     token_log_probs, log_probability = scorers[kind].score_ids(*ids)
     np.testing.assert_allclose(token_log_probs, expected.token_log_probs, atol=1e-4)
@@ -76,7 +76,7 @@ def test_ids_score_and_attend_as_in_keras(scorers, translator, ids, kind):
     np.testing.assert_allclose(attention, expected.attention, atol=1e-5)
 
 
-def test_the_scorer_tells_attention_as_keras_does(scorers, translator):
+def test_scorer_attention_matches_keras(scorers, translator):
     for one, other in zip(
         *(
             s.score_tokens(SOURCES, TARGETS, attention=True)
@@ -89,14 +89,14 @@ def test_the_scorer_tells_attention_as_keras_does(scorers, translator):
 
 
 @pytest.mark.parametrize("kind", ["saved_model", "score.onnx"])
-def test_pairs_that_cannot_be_scored_are_refused(scorers, kind):
+def test_bad_pairs_are_refused(scorers, kind):
     with pytest.raises(ValueError, match="targets: expected one for each of 2 sources, got 1"):
         scorers[kind].score(["one", "two"], ["eins"])
     with pytest.raises(ValueError, match="at most 32 tokens a side, got more in pair number 2"):
         scorers[kind].score(["one", "two"], ["eins", "zwei " * 99])
 
 
-def test_ids_that_fit_no_pairs_are_refused(scorers, exported):
+def test_score_ids_refuses_bad_shapes(scorers, exported):
     scorer = scorers["score.onnx"]
     with pytest.raises(
         ValueError, match=r"expected shapes \(N, S\) and \(N, T\), got \(1, 2\) and \(2, 2\)"
@@ -120,7 +120,7 @@ def test_ids_that_fit_no_pairs_are_refused(scorers, exported):
         OnnxScorer(exported / "generate.onnx")
 
 
-def test_score_has_standard_operators_alone_and_one_copy_of_each_weight(exported, translator):
+def test_score_is_portable_and_small(exported, translator):
     model = onnx.load(exported / "score.onnx")
     onnx.checker.check_model(model)
     assert {node.domain for node in all_nodes(model.graph)} <= {""}
@@ -133,9 +133,7 @@ def test_score_has_standard_operators_alone_and_one_copy_of_each_weight(exported
     assert (exported / "score.onnx").stat().st_size < 1.05 * weights + tokenizers + 150_000
 
 
-def test_the_scorer_needs_neither_tensorflow_nor_keras_and_for_ids_no_tokenizer(
-    exported, translator
-):
+def test_scorer_runs_without_tensorflow(exported, translator):
     code = """
 import sys
 missing = "tensorflow keras tensorflow_text tf2onnx onnx onnxruntime_extensions".split()
@@ -170,16 +168,13 @@ else:
 @pytest.fixture(scope="module")
 def opened(bundle, exported):
     """All three kinds, opened from their paths."""
-    return [
-        open_translator(path)
-        for path in (bundle, exported / "saved_model", exported / "translate.onnx")
-    ]
+    return [load(path) for path in (bundle, exported / "saved_model", exported / "translate.onnx")]
 
 
 @pytest.mark.parametrize(
     "settings", [{}, {"beam_size": 1}, {"n_best": 4, "coverage_penalty": 0.4, "min_length": 3}]
 )
-def test_keras_saved_model_and_onnx_go_on_from_a_prefix_alike(opened, settings):
+def test_formats_force_prefixes_alike(opened, settings):
     prefixes = ["drei", None, "eins", "acht", "ein"]
     expected, *others = [
         translator.translate(SOURCES, prefixes=prefixes, batch_size=3, **settings)
@@ -195,7 +190,7 @@ def test_keras_saved_model_and_onnx_go_on_from_a_prefix_alike(opened, settings):
             )
 
 
-def test_prefixes_that_do_not_fit_are_refused_by_all(opened):
+def test_bad_prefixes_are_refused(opened):
     for translator in opened:
         with pytest.raises(
             ValueError, match="prefixes: expected one, or None, for each of 2 texts, got 1"
@@ -208,7 +203,7 @@ def test_prefixes_that_do_not_fit_are_refused_by_all(opened):
             translator.translate(["one", "two"], prefixes=[None, "zwei " * 99])
 
 
-def test_files_over_ids_take_a_prefix_for_all_or_for_each(opened, exported, translator):
+def test_prefix_ids_for_all_or_each(opened, exported, translator):
     source = parity.probe_ids(["forty-two", "seven"], translator.source_tokenizer, 32)
     (drei, acht) = translator.target_tokenizer.encode(["drei", "acht"])
     width = max(len(drei), len(acht))
@@ -232,7 +227,7 @@ def test_files_over_ids_take_a_prefix_for_all_or_for_each(opened, exported, tran
         session.run(["ids"], {"source_ids": source, "prefix_ids": np.array([drei] * 3, "int32")})
 
 
-def test_a_program_without_this_package_may_leave_the_prefix_out(exported):
+def test_prefix_input_is_optional(exported):
     session = open_session(exported / "translate.onnx", text_operators=True)
     optional = {value.name: value for value in session.get_overridable_initializers()}
     assert optional["prefix"].type == "tensor(string)"
@@ -246,7 +241,7 @@ def test_a_program_without_this_package_may_leave_the_prefix_out(exported):
 # Parity.
 
 
-def test_parity_compares_scores_and_attention():
+def test_parity_compares_scores():
     expected = [np.array([[-1.0, 0.0]]), np.array([-1.0]), np.full((1, 1, 1, 2, 1), 0.5)]
     batches = [expected, expected]
     assert parity.check_scores("x", batches, batches) == {
@@ -265,7 +260,7 @@ def test_parity_compares_scores_and_attention():
             parity.check_scores("x", batches, [expected, got])
 
 
-def test_the_figures_of_scores_stand_beside_the_others(exported):
+def test_score_metadata_has_parity(exported):
     metadata = OnnxScorer(exported / "score.onnx").metadata
     assert 0 <= metadata["parity"]["largest_token_score_difference"] < parity.SCORE_TOLERANCE
     assert 0 <= metadata["parity"]["largest_attention_difference"] < parity.PROBABILITY_TOLERANCE

@@ -3,8 +3,8 @@
 import numpy as np
 import tensorflow as tf
 
-from tfk_transformer.export.functions import tf_function
-from tfk_transformer.export.signatures import Signature, TensorSignature
+from tfk_transformer.generation.signature_functions import tf_function
+from tfk_transformer.inference.signatures import Signature, TensorSignature
 
 ROWS, FACTOR = (
     TensorSignature("rows", "float32", ("N", 3)),
@@ -13,7 +13,7 @@ ROWS, FACTOR = (
 SIGNATURE = Signature((ROWS, FACTOR), (TensorSignature("product", "float32", ("N", 3)),))
 
 
-def test_inputs_and_outputs_have_the_names_of_the_signature():
+def test_tf_function_follows_signature():
     function = tf_function(
         lambda rows, factor: {"unused": rows, "product": rows * factor}, SIGNATURE, {"factor": 5.0}
     )

@@ -10,7 +10,7 @@ import pytest
 
 from tfk_transformer.config.search_settings import SearchSettings
 from tfk_transformer.export.inspection import inspect
-from tfk_transformer.export.signatures import GENERATE, SAVED_MODEL, TRANSLATE
+from tfk_transformer.inference.signatures import GENERATE, SAVED_MODEL, TRANSLATE
 
 
 def names(tensors):
@@ -18,7 +18,7 @@ def names(tensors):
 
 
 @pytest.mark.parametrize(("name", "signature"), [("generate", GENERATE), ("translate", TRANSLATE)])
-def test_an_onnx_file_tells_its_signature_version_and_parity(exported, translator, name, signature):
+def test_inspect_describes_onnx_file(exported, translator, name, signature):
     path = exported / f"{name}.onnx"
     found = inspect(path)
     inputs, outputs = found["signatures"][name].values()
@@ -45,7 +45,7 @@ def test_an_onnx_file_tells_its_signature_version_and_parity(exported, translato
     assert weights < found["parameters"] < weights + 3 * 32 * 128
 
 
-def test_a_saved_model_tells_its_signatures(exported, translator):
+def test_inspect_describes_saved_model(exported, translator):
     found = inspect(exported / "saved_model")
     assert set(SAVED_MODEL) <= set(found["signatures"])
     for name, signature in SAVED_MODEL.items():
@@ -69,7 +69,7 @@ def test_a_saved_model_tells_its_signatures(exported, translator):
     )
 
 
-def test_a_bundle_tells_its_configuration_and_figures(bundle, translator):
+def test_inspect_describes_bundle(bundle, translator):
     found = inspect(bundle)
     assert found["kind"] == "bundle"
     assert found["parameters"] == translator.model.count_params()
@@ -77,7 +77,7 @@ def test_a_bundle_tells_its_configuration_and_figures(bundle, translator):
     assert found["facts"]["accuracy"] > 0.9 and "model.safetensors" in found["files"]
 
 
-def test_what_is_none_of_ours_or_broken_is_refused(exported, tmp_path):
+def test_inspect_refuses_broken_files(exported, tmp_path):
     for name, content in (
         ("corrupt.onnx", b"corrupt"),
         ("empty.onnx", b""),
@@ -107,7 +107,7 @@ def test_what_is_none_of_ours_or_broken_is_refused(exported, tmp_path):
             inspect(tmp_path / name)
 
 
-def test_the_command_prints_tables_and_json_without_tensorflow(exported):
+def test_inspect_prints_table_and_json(exported):
     code = (
         "import runpy, sys; sys.modules['tensorflow'] = sys.modules['keras'] = None; "
         "runpy.run_module('tfk_transformer')"
@@ -132,7 +132,7 @@ def test_the_command_prints_tables_and_json_without_tensorflow(exported):
     assert ["translate.onnx", f"{size:,} bytes"] in rows
 
 
-def test_numbers_stand_as_they_were_written():
+def test_plain_keeps_written_numbers():
     from tfk_transformer.export.inspection import _plain
 
     assert [_plain(np.array(*value)) for value in ((0.6, "float32"), (4, "int32"))] == [0.6, 4]

@@ -101,7 +101,7 @@ def rows_and_weights(largest=127):
     ).astype("int8")
 
 
-def test_onnxruntime_adds_as_one_of_the_two_emulations(tmp_path):
+def test_emulation_matches_onnxruntime(tmp_path):
     rows, weights = rows_and_weights()
     emulated = (exact_sums if has_vnni() else saturated_sums)(rows, 100, weights)
     np.testing.assert_array_equal(
@@ -110,7 +110,7 @@ def test_onnxruntime_adds_as_one_of_the_two_emulations(tmp_path):
     assert not np.array_equal(exact_sums(rows, 100, weights), saturated_sums(rows, 100, weights))
 
 
-def test_a_pair_of_large_products_is_cut():
+def test_large_product_pair_saturates():
     rows, weights = np.array([[255, 255, 1]], "uint8"), np.array([[127], [127], [127]], "int8")
     assert exact_sums(rows, 0, weights) == 255 * 254 + 127
     assert saturated_sums(rows, 0, weights) == 32767 + 127
@@ -118,7 +118,7 @@ def test_a_pair_of_large_products_is_cut():
 
 
 @pytest.mark.parametrize("rows", [2, 7, 64])
-def test_rounded_columns_have_equal_sums_on_both_kinds_of_processor(rows):
+def test_rounded_columns_never_saturate(rows):
     random = np.random.default_rng(rows)
     matrix = (random.normal(size=(rows, 13)) ** 3).astype("float32")
     matrix[:, 5] = 0
@@ -134,13 +134,13 @@ def test_rounded_columns_have_equal_sums_on_both_kinds_of_processor(rows):
     assert not rounded[:, 5].any()
 
 
-def test_weights_of_opposite_signs_keep_all_8_bits():
+def test_opposite_signs_keep_8_bits():
     rounded, scale = rounded_columns(np.array([[2.0, 2.0], [-2.0, 2.0]], "float32"), np.eye(2))
     np.testing.assert_array_equal(rounded, [[127, 64], [-127, 64]])
     np.testing.assert_allclose(scale, [2 / 127, 4 / 128])
 
 
-def test_later_weights_make_up_for_the_rounding_of_earlier_ones():
+def test_later_weights_absorb_rounding():
     random = np.random.default_rng(0)
     # Of few directions.
     rows = random.normal(size=(500, 4)) @ random.normal(size=(4, 24)) + 0.1 * random.normal(
@@ -179,7 +179,7 @@ def gptq(matrix, moments, scale):
     return rounded
 
 
-def test_the_numbers_are_those_of_gptq():
+def test_rounded_columns_match_gptq():
     random = np.random.default_rng(1)
     rows = random.normal(size=(500, 7)) @ random.normal(size=(7, 83)) + 0.1 * random.normal(
         size=(500, 83)
@@ -192,7 +192,7 @@ def test_the_numbers_are_those_of_gptq():
     assert np.mean(rounded != np.round(matrix / scale)) > 0.05
 
 
-def test_rows_are_rounded_to_the_whole_range():
+def test_row_rounding_uses_whole_range():
     scale, zero = row_rounding(-1.0, 4.1)
     assert (float(scale), int(zero)) == (pytest.approx(0.02), 50)
     assert row_rounding(0.0, 0.0) == (1.0, 0)  # a product of zeros
@@ -210,7 +210,7 @@ def int8_graph(translator, kept=()):
 
 
 @pytest.mark.parametrize("kind", ["m2m", "mbart", "decoder"])
-def test_sentences_are_observed_without_their_padding(kind, tokenizer):
+def test_observed_rows_skip_padding(kind, tokenizer):
     """The rows of several sentences at once are those of each on its own."""
     if kind == "decoder":
         sizes = {name: size for name, size in SIZES.items() if name != "encoder_layers"}
@@ -250,7 +250,7 @@ def weights_of(graph):
 
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
-def test_no_product_of_a_file_can_be_cut(options, tokenizer):
+def test_int8_weights_never_saturate(options, tokenizer):
     found = weights_of(int8_graph(of_transformer(tokenizer, **options)).graph)
     # Of an encoder layer, of the memory, of two decoder layers, of the output.
     assert len(found) == 4 + 2 + 2 * 6 + 1
@@ -264,7 +264,7 @@ def test_no_product_of_a_file_can_be_cut(options, tokenizer):
     assert LARGEST_PAIR * 255 <= 2**15 - 1
 
 
-def test_a_decoder_alone_has_ranges_too(tokenizer, tmp_path):
+def test_int8_of_decoder_only_model(tokenizer, tmp_path):
     sizes = {name: size for name, size in SIZES.items() if name != "encoder_layers"}
     translator = translator_of(
         tokenizer, LanguageModel, **sizes, vocab_size=V, tie_embeddings="all"
@@ -275,7 +275,7 @@ def test_a_decoder_alone_has_ranges_too(tokenizer, tmp_path):
 
 
 @pytest.mark.parametrize("beam_size", [1, 3])
-def test_a_row_does_not_depend_on_its_neighbours(beam_size, tokenizer, tmp_path):
+def test_int8_rows_are_independent(beam_size, tokenizer, tmp_path):
     session = opened(int8_graph(of_transformer(tokenizer)), tmp_path / "int8.onnx")
     settings = {"beam_size": np.array(beam_size, "int32")}
     ids, scores = session.run(["ids", "scores"], {"source_ids": source_ids(), **settings})
@@ -287,7 +287,7 @@ def test_a_row_does_not_depend_on_its_neighbours(beam_size, tokenizer, tmp_path)
         np.testing.assert_allclose(score[0], scores[row], atol=1e-5)
 
 
-def test_int8_scores_are_close_to_the_models_and_kept_weights_are_the_models(tokenizer, tmp_path):
+def test_int8_scores_stay_close(tokenizer, tmp_path):
     translator = of_transformer(tokenizer)
     settings = {"beam_size": 1, "max_length": 1}
     portable = generate_graph(translator)
@@ -340,7 +340,7 @@ def run_without(library, hidden, path, inputs):
 
 
 @pytest.mark.parametrize("hidden", ["vnni", "avx512"])
-def test_processors_without_vnni_add_as_emulated(hidden, library, tmp_path):
+def test_sums_without_vnni_saturate(hidden, library, tmp_path):
     rows, weights = rows_and_weights()
     sums_of_onnxruntime(rows, 100, weights, tmp_path / "product.onnx")
     np.testing.assert_array_equal(
@@ -350,7 +350,7 @@ def test_processors_without_vnni_add_as_emulated(hidden, library, tmp_path):
 
 
 @pytest.mark.parametrize("hidden", ["vnni", "avx512"])
-def test_every_processor_gives_the_same_ids(hidden, library, tokenizer, tmp_path):
+def test_processors_give_same_ids(hidden, library, tokenizer, tmp_path):
     session = opened(int8_graph(of_transformer(tokenizer)), tmp_path / "int8.onnx")
     inputs = {
         "source_ids": source_ids(),

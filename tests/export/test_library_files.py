@@ -119,7 +119,7 @@ def padded(sources):
 @pytest.mark.parametrize(
     "options", with_long(HELD_BY_CTRANSLATE2, {"no final norms, halves, silu", "wide heads"})
 )
-def test_ctranslate2_finds_the_pieces_and_scores_of_the_model(options, tmp_path):
+def test_ctranslate2_matches_model(options, tmp_path):
     ctranslate2 = pytest.importorskip("ctranslate2")
     translator = random_translator(**options)
     tokens = [f"token {i}" for i in range(V)]
@@ -155,7 +155,7 @@ def test_ctranslate2_finds_the_pieces_and_scores_of_the_model(options, tmp_path)
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
-def test_ctranslate2_searches_with_the_same_shortlist(beam_size, tmp_path):
+def test_ctranslate2_uses_shortlist(beam_size, tmp_path):
     ctranslate2 = pytest.importorskip("ctranslate2")
     draw = np.random.default_rng(6)
     likely = draw.integers(0, V, (V, 3)).astype("int32")
@@ -199,7 +199,7 @@ def test_ctranslate2_searches_with_the_same_shortlist(beam_size, tmp_path):
     )
 
 
-def test_tokens_that_a_vocabulary_map_cannot_hold_are_named(tmp_path):
+def test_tokens_with_spaces_are_refused(tmp_path):
     translator, shortlist = (
         random_translator(),
         Shortlist(np.arange(4, dtype="int32"), np.zeros((V, 1), "int32"), V, sentences=1),
@@ -217,7 +217,7 @@ def test_tokens_that_a_vocabulary_map_cannot_hold_are_named(tmp_path):
 
 
 @pytest.mark.parametrize("tied", ["all", "target", "none"])
-def test_a_folder_of_marian_is_read_as_the_same_model(tied, tmp_path):
+def test_marian_folder_round_trip(tied, tmp_path):
     """Options that the family lacks become weights: biases of zero, and a projection of keys."""
     sides = [
         SubwordTokenizer.train(sentences(side, 200), 60, "bpe") for side in ("source", "target")
@@ -247,7 +247,7 @@ def test_a_folder_of_marian_is_read_as_the_same_model(tied, tmp_path):
     ],
     ids=str,
 )
-def test_an_imported_model_is_written_as_it_was_read(options, tmp_path):
+def test_imported_marian_round_trip(options, tmp_path):
     original = write_folder(tmp_path / "original", **options)
     translator = import_model(original)
     write_marian(translator, tmp_path / "written")
@@ -290,7 +290,7 @@ def assert_same(read, translator):
     np.testing.assert_allclose(*logits, rtol=1e-5, atol=2e-5)
 
 
-def test_every_option_without_counterpart_is_named(tmp_path):
+def test_unsupported_options_are_named(tmp_path):
     translator = of_transformer(
         SubwordTokenizer.train(sentences("source", 100), 15, "char"),
         key_dim=4,
@@ -313,7 +313,7 @@ def test_every_option_without_counterpart_is_named(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_option_of_a_later_version_is_refused_unless_it_has_its_default():
+def test_new_options_must_be_default():
     class LaterConfig(TransformerConfig):
         gated: bool = False
 
@@ -327,7 +327,7 @@ def test_an_option_of_a_later_version_is_refused_unless_it_has_its_default():
         assert refusal == "architecture 'decoder' (expected 'encoder_decoder')"
 
 
-def test_tokenizers_that_the_family_cannot_have_are_refused(tmp_path):
+def test_tying_needs_equal_tokenizers(tmp_path):
     sides = [SubwordTokenizer.train(sentences(side, 200), 60) for side in ("source", "target")]
     model = of_transformer(
         sides[0], source_vocab_size=60, target_vocab_size=60, tie_embeddings="all", **FAMILY
@@ -363,7 +363,7 @@ def written(tmp_path_factory):
     return translator, done.output.splitlines(), folder / "out"
 
 
-def test_the_command_writes_both_folders_and_their_figures(written):
+def test_command_writes_both_folders(written):
     _, lines, out = written
     assert lines[0] == f"{out}:" and [line.split()[0] for line in lines[1:4]] == [
         "ctranslate2",
@@ -388,7 +388,7 @@ def test_the_command_writes_both_folders_and_their_figures(written):
     assert figures["huggingface"]["largest_token_score_difference"] < 1e-5
 
 
-def test_a_user_runs_ctranslate2_with_the_files_of_the_folder(written):
+def test_ctranslate2_guide_code_runs(written):
     """In a process without this package and TensorFlow, with the lines that docs/exports.md has."""
     translator, _, out = written
     texts = sentences("source", 20, seed=8)
@@ -415,7 +415,7 @@ print(json.dumps([target.decode(result.hypotheses[0]).strip() for result in foun
     assert json.loads(done.stdout) == translator.target_tokenizer.decode(ours.tolist())
 
 
-def test_inspect_describes_the_folders_and_load_says_what_opens_them(written, tmp_path):
+def test_inspect_describes_both_folders(written, tmp_path):
     translator, _, out = written
     for name, kind in (("ctranslate2", "CTranslate2"), ("huggingface", "Hugging Face")):
         found = inspect(out / name)
@@ -470,9 +470,7 @@ def test_inspect_describes_the_folders_and_load_says_what_opens_them(written, tm
         ),
     ],
 )
-def test_a_folder_of_other_weights_is_not_written(
-    written, tmp_path, monkeypatch, format, writer, message
-):
+def test_differing_folder_is_refused(written, tmp_path, monkeypatch, format, writer, message):
     translator, _, _ = written
     write = getattr(library_files, writer)
     model = type(translator.model)(translator.model.config)
@@ -488,7 +486,7 @@ def test_a_folder_of_other_weights_is_not_written(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_share_of_the_translations_may_differ():
+def test_check_share_allows_one_percent():
     parity.check_share("X", "beam search", [True] * 99 + [False], 1e-4)
     with pytest.raises(
         parity.ParityError,
@@ -505,7 +503,7 @@ def test_a_share_of_the_translations_may_differ():
             parity.check_share("X", "beam search", [True] * 100, difference)
 
 
-def test_a_missing_package_is_named_before_any_work(tmp_path):
+def test_missing_package_is_named_first(tmp_path):
     (tmp_path / "config.json").write_text("{}")
     code = (
         "import sys; sys.modules['ctranslate2'] = sys.modules['tensorflow'] = None\nfrom "

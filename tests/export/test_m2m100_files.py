@@ -32,7 +32,7 @@ def arrays_of(folder):
 
 
 @pytest.mark.long  # an import, an export and both models' searches
-def test_an_imported_model_goes_out_as_it_came(folder, translator, tmp_path):
+def test_imported_m2m100_round_trip(folder, translator, tmp_path):
     figures = export(translator, tmp_path / "out", ["huggingface"])
     assert figures["huggingface"] == {
         "family": "M2M100",
@@ -66,7 +66,7 @@ def test_an_imported_model_goes_out_as_it_came(folder, translator, tmp_path):
     )
 
 
-def test_the_row_of_the_target_language_is_that_of_the_start_token(folder, translator, tmp_path):
+def test_language_row_is_start_token_row(folder, translator, tmp_path):
     table = translator.model.named_weights["source_embedding/embeddings"]
     trained = np.array(table)
     trained[START_ID] += 0.25
@@ -85,7 +85,7 @@ def test_the_row_of_the_target_language_is_that_of_the_start_token(folder, trans
     np.testing.assert_array_equal(np.array(again)[START_ID], trained[START_ID])
 
 
-def test_what_the_family_lacks_is_refused(folder, translator, tmp_path):
+def test_m2m100_refuses_other_models(folder, translator, tmp_path):
     bias = translator.model.named_weights["output/bias"]
     bias.assign(np.array(bias) + np.float32(0.1))
     with pytest.raises(

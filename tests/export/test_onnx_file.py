@@ -10,7 +10,7 @@ import pytest
 from tfk_transformer.config.search_settings import setting_rules
 from tfk_transformer.export.inspection import inspect
 from tfk_transformer.export.parity import probe_ids
-from tfk_transformer.export.runtime.onnx_translator import OnnxTranslator
+from tfk_transformer.export.runtime.onnx_readers import OnnxTranslator
 from tfk_transformer.export.runtime.sessions import METADATA, open_session, read_metadata
 from tfk_transformer.export.to_onnx.conversion import quietly
 from tfk_transformer.export.to_onnx.onnx_file import MAX_INLINE_BYTES, OnnxFiles
@@ -43,7 +43,7 @@ def inside(graph):
                 yield from inside(attribute.g)
 
 
-def test_weights_lie_beside_the_file(parted, models, translator):
+def test_large_weights_are_external(parted, models, translator):
     assert sorted(path.name for path in parted.iterdir()) == sorted(
         [*NAMES, *(f"{name}.data" for name in NAMES)]
     )
@@ -67,9 +67,7 @@ def test_weights_lie_beside_the_file(parted, models, translator):
     assert not any(isinstance(tensor, ir.ExternalTensor) for tensor in tensors)
 
 
-def test_they_are_found_from_any_folder(
-    parted, exported, translator, tmp_path_factory, monkeypatch
-):
+def test_parted_file_opens_anywhere(parted, exported, translator, tmp_path_factory, monkeypatch):
     source = probe_ids(TEXTS, translator.source_tokenizer, 32)
     expected = OnnxTranslator(exported / "translate.onnx").translate(TEXTS, n_best=2)
     for folder, path in (
@@ -82,7 +80,7 @@ def test_they_are_found_from_any_folder(
         assert translator.target_tokenizer.decode(ids[:, 0]) == ["zweiundvierzig", "sieben"]
 
 
-def test_a_file_in_use_is_written_again(parted, models, translator):
+def test_open_file_can_be_rewritten(parted, models, translator):
     """As at the end of an export, when the parity figures are known."""
     opened = OnnxTranslator(parted / "translate.onnx")
     before = opened.translate(TEXTS)
@@ -100,9 +98,7 @@ def test_a_file_in_use_is_written_again(parted, models, translator):
     )
 
 
-def test_a_graph_is_serialized_once_and_metadata_is_put_at_the_end(
-    models, translator, tmp_path, monkeypatch
-):
+def test_metadata_is_appended_to_file(models, translator, tmp_path, monkeypatch):
     saved, save = [], ir.save
     monkeypatch.setattr(
         ir, "save", lambda model, path, *more: saved.append(path.name) or save(model, path, *more)
@@ -127,7 +123,7 @@ def test_a_graph_is_serialized_once_and_metadata_is_put_at_the_end(
 
 
 @pytest.mark.parametrize("cut", [True, False])
-def test_weights_that_are_missing_or_cut_are_said(parted, cut):
+def test_broken_weights_are_refused(parted, cut):
     data = parted / "translate.onnx.data"
     data.write_bytes(data.read_bytes()[:-4]) if cut else data.unlink()
     with pytest.raises(ValueError, match="translate.onnx does not load"):
@@ -141,7 +137,7 @@ def test_weights_that_are_missing_or_cut_are_said(parted, cut):
         inspect(parted / "translate.onnx")
 
 
-def test_one_process_converts_again_and_again(translator):
+def test_conversion_can_be_repeated(translator):
     """TensorFlow names what it inlines anew in each conversion, and must not find two functions of
     one name.
     """
@@ -152,7 +148,7 @@ def test_one_process_converts_again_and_again(translator):
     assert first == second and first["Loop"] == 2
 
 
-def test_weights_that_stand_as_in_keras_have_their_names_of_there(translator, models):
+def test_weights_keep_keras_names(translator, models):
     wanted = {
         name: weight.numpy()
         for name, weight in translator.model.named_weights.items()
@@ -168,6 +164,6 @@ def test_weights_that_stand_as_in_keras_have_their_names_of_there(translator, mo
         np.testing.assert_array_equal(found[name].numpy(), weight)
 
 
-def test_small_weights_stand_in_the_file(models, translator, tmp_path):
+def test_small_weights_are_embedded(models, translator, tmp_path):
     OnnxFiles(models, tmp_path, translator.model.config)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(NAMES)

@@ -14,9 +14,9 @@ from random_translators import (
 from tiers import with_long
 
 from tfk_transformer.config.search_settings import SearchSettings
-from tfk_transformer.export.functions import signature_function
-from tfk_transformer.export.signatures import GENERATE
 from tfk_transformer.export.to_onnx.onnx_models import generate_graph
+from tfk_transformer.generation.signature_functions import signature_function
+from tfk_transformer.inference.signatures import GENERATE
 from tfk_transformer.models.language_model import LanguageModel
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
@@ -49,19 +49,19 @@ def assert_equal(translator, session, searches=SEARCHES):
 
 # A search each. The layers of "plain" and "post" are in other cases too.
 @pytest.mark.parametrize("options", with_long(OPTIONS, {"plain", "post"}))
-def test_every_option_gives_the_models_ids_and_scores(options, tokenizer, tmp_path):
+def test_onnx_options_match_keras(options, tokenizer, tmp_path):
     translator = of_transformer(tokenizer, **options)
     graph = generate_graph(translator)
     assert_equal(translator, opened(graph, tmp_path / "search.onnx"))
 
 
-def test_heads_may_be_of_any_width(tokenizer, tmp_path):
+def test_heads_may_have_any_width(tokenizer, tmp_path):
     translator = of_transformer(tokenizer, key_dim=5, value_dim=7, attention_bias=["key", "value"])
     graph = generate_graph(translator)
     assert_equal(translator, opened(graph, tmp_path / "search.onnx"))
 
 
-def test_a_decoder_alone_too(tokenizer, tmp_path):
+def test_decoder_only_matches_keras(tokenizer, tmp_path):
     sizes = {name: size for name, size in SIZES.items() if name != "encoder_layers"}
     translator = translator_of(
         tokenizer, LanguageModel, **sizes, vocab_size=V, tie_embeddings="all"
@@ -70,7 +70,7 @@ def test_a_decoder_alone_too(tokenizer, tmp_path):
     assert_equal(translator, opened(graph, tmp_path / "search.onnx"), SEARCHES[:2])
 
 
-def test_the_portable_profile_has_standard_operators_alone(tokenizer):
+def test_generate_graph_is_standard(tokenizer):
     translator = of_transformer(tokenizer)
     graph = generate_graph(translator).graph
     assert {node.domain for node in graph.all_nodes()} == {""}
@@ -84,7 +84,7 @@ def loop_bodies(graph):
             yield from loop_bodies(node.attributes["body"].as_graph())
 
 
-def test_a_decoder_layer_has_fewer_than_35_nodes_in_the_loop(tokenizer):
+def test_decoder_layer_loop_is_small(tokenizer):
     two = of_transformer(tokenizer)
     one = of_transformer(tokenizer, decoder_layers=1)
     counts = [
@@ -93,7 +93,7 @@ def test_a_decoder_layer_has_fewer_than_35_nodes_in_the_loop(tokenizer):
     assert 10 < counts[0] - counts[1] < 35
 
 
-def test_what_plain_searches_do_not_ask_for_stands_in_a_branch_of_its_own(tokenizer):
+def test_search_options_are_in_a_branch(tokenizer):
     translator = of_transformer(tokenizer)
     body = list(loop_bodies(generate_graph(translator).graph))[-1]
     (branching,) = [node for node in body if node.op_type == "If"]
@@ -111,7 +111,7 @@ def test_what_plain_searches_do_not_ask_for_stands_in_a_branch_of_its_own(tokeni
     )
 
 
-def test_each_weight_stands_in_the_file_once(tokenizer):
+def test_each_weight_is_stored_once(tokenizer):
     translator = of_transformer(tokenizer, tie_embeddings="all")
     graph = generate_graph(translator).graph
     kept = [value for part in (graph, *graph.subgraphs()) for value in part.initializers.values()]
@@ -122,7 +122,7 @@ def test_each_weight_stands_in_the_file_once(tokenizer):
     assert 0 <= floats - translator.model.count_params() - positions <= chosen_from
 
 
-def test_models_of_one_template_share_no_weights(tokenizer):
+def test_template_keeps_no_weights(tokenizer):
     first, second = of_transformer(tokenizer), of_transformer(tokenizer, norm="post")
     graphs = [
         ir.to_proto(generate_graph(translator)).SerializeToString()

@@ -79,9 +79,7 @@ def with_errors(exported):
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_plain_session_warns_of_each_default_and_of_nothing_else(
-    with_warnings, with_errors, name
-):
+def test_plain_session_warns_of_defaults(with_warnings, with_errors, name):
     optional, written = with_warnings[name]
     warned = [
         re.findall(r"Initializer (\w+) appears in graph inputs", line)
@@ -121,7 +119,7 @@ def check(found, expected):
 
 
 @pytest.mark.parametrize("settings", [*SETTINGS, DRAWN])
-def test_the_reference_evaluator_gives_the_same_ids(exported, session, source, settings):
+def test_reference_evaluator_same_ids(exported, session, source, settings):
     inputs = as_inputs(source, settings)
     check(
         ReferenceEvaluator(str(exported / "generate.onnx")).run(["ids", "scores"], inputs),
@@ -132,7 +130,7 @@ def test_the_reference_evaluator_gives_the_same_ids(exported, session, source, s
 @pytest.mark.parametrize(
     "prefix", [np.zeros((1, 0)), np.zeros((1, 1)), np.zeros((7, 3)), np.full((1, 1), 2)]
 )
-def test_no_columns_padding_and_an_end_token_force_nothing(session, source, prefix):
+def test_empty_prefix_forces_nothing(session, source, prefix):
     names = ["ids", "scores"]
     for found, expected in zip(
         session.run(names, {"source_ids": source, "prefix_ids": prefix.astype("int32")}),
@@ -159,7 +157,7 @@ def compiled(model):
     return network, run
 
 
-def test_openvino_searches_with_the_defaults(exported, session, source):
+def test_openvino_default_search(exported, session, source):
     network, run = compiled(onnx.load(exported / "generate.onnx"))
     # It reads defaults as constants.
     assert [value.any_name for value in network.inputs] == ["source_ids"]
@@ -167,7 +165,7 @@ def test_openvino_searches_with_the_defaults(exported, session, source):
 
 
 @pytest.mark.long  # compiles the graph anew
-def test_openvino_searches_with_any_setting_once_the_defaults_are_inputs(exported, session, source):
+def test_openvino_search_with_settings(exported, session, source):
     model = onnx.load(exported / "generate.onnx")
     inputs = {value.name for value in model.graph.input}
     defaults = [tensor for tensor in model.graph.initializer if tensor.name in inputs]

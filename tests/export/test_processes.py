@@ -7,9 +7,7 @@ import sys
 import pytest
 from forked_programs import run_program
 
-from tfk_transformer.export.runtime.onnx_scorer import OnnxScorer
-from tfk_transformer.export.runtime.onnx_streamer import OnnxStreamer
-from tfk_transformer.export.runtime.onnx_translator import OnnxTranslator
+from tfk_transformer.export.runtime.onnx_readers import OnnxScorer, OnnxStreamer, OnnxTranslator
 
 TEXTS = ["seven", "forty-two", "ninety-one"]
 
@@ -27,7 +25,7 @@ def scored(scorer):
 
 
 @pytest.mark.parametrize("start", ["spawn", "forkserver"])
-def test_pickled_to_another_process_they_give_the_same(exported, start):
+def test_pickled_objects_work_alike(exported, start):
     """As `multiprocessing`, Beam, Ray and Spark send objects to their workers."""
     translator = OnnxTranslator(exported / "translate.onnx", threads=2)
     scorer, streamer = (
@@ -40,7 +38,7 @@ def test_pickled_to_another_process_they_give_the_same(exported, start):
         assert pool.apply(streamed, [streamer]) == streamed(streamer)
 
 
-def test_what_is_pickled_is_the_path_and_the_threads(exported, monkeypatch):
+def test_pickle_has_path_and_threads(exported, monkeypatch):
     monkeypatch.chdir(exported)
     for given in (3, None):
         pickled = pickle.dumps(OnnxTranslator("translate.onnx", given))
@@ -48,12 +46,15 @@ def test_what_is_pickled_is_the_path_and_the_threads(exported, monkeypatch):
         monkeypatch.chdir(exported.parent)
         again = pickle.loads(pickled)
         monkeypatch.chdir(exported)
-        assert again._file.path == exported / "translate.onnx"
-        assert again._file._threads_argument == given
+        assert again.runtime.path == exported / "translate.onnx"
+        assert (
+            again.runtime.__reduce__()
+            == OnnxTranslator("translate.onnx", given).runtime.__reduce__()
+        )
         assert translated(again)[1] == "zweiundvierzig"
 
 
-def test_a_classifier_can_be_pickled(tmp_path):
+def test_classifier_can_be_pickled(tmp_path):
     """Trained by nobody: only its labels are compared."""
     code = """
 import pickle, sys
@@ -116,7 +117,7 @@ def in_a_fork(path):
     "kind",
     [pytest.param("bundle", marks=pytest.mark.long), "saved_model"],  # a process each
 )
-def test_after_a_fork_tensorflow_is_refused_and_does_not_hang(bundle, exported, kind):
+def test_fork_refuses_tensorflow(bundle, exported, kind):
     found = in_a_fork(bundle if kind == "bundle" else exported / "saved_model")
     assert len(found) == len(USES)
     for before, after in found:
@@ -127,7 +128,7 @@ def test_after_a_fork_tensorflow_is_refused_and_does_not_hang(bundle, exported, 
         )
 
 
-def test_after_a_fork_an_onnx_file_gives_the_same(exported):
+def test_fork_keeps_onnx_results(exported):
     found = in_a_fork(exported / "translate.onnx")
     assert len(found) == len(USES)
     assert all(before == after and "Error" not in after for before, after in found), found

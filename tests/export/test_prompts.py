@@ -9,8 +9,8 @@ from tfk_transformer.config.search_settings import SearchSettings
 from tfk_transformer.constants import END_ID
 from tfk_transformer.export import parity
 from tfk_transformer.export.exporting import export
-from tfk_transformer.export.runtime.onnx_streamer import OnnxStreamer
-from tfk_transformer.export.runtime.saved_model_translator import SavedModelTranslator
+from tfk_transformer.export.runtime.onnx_readers import OnnxStreamer
+from tfk_transformer.export.runtime.saved_model_readers import SavedModelTranslator
 from tfk_transformer.inference.streaming import next_tokens
 from tfk_transformer.models.language_model import LanguageModel
 from tfk_transformer.pipelines.translator import Translator
@@ -54,7 +54,7 @@ def exported(continuer, tmp_path_factory):
     return path
 
 
-def test_the_model_ends_after_one_character(continuer):
+def test_model_ends_after_one_character(continuer):
     assert [found.text for found in continuer.translate(PROMPTS, beam_size=1)] == ["x"] * len(
         PROMPTS
     )
@@ -62,26 +62,26 @@ def test_the_model_ends_after_one_character(continuer):
 
 
 @pytest.mark.parametrize("min_length", [0, 1, 2, 5])
-def test_prompts_of_unlike_length_are_continued_together_as_alone(continuer, exported, min_length):
+def test_batched_prompts_match_single(continuer, exported, min_length):
     settings = SearchSettings(beam_size=1, min_length=min_length).as_arrays()
     ids = parity.probe_ids(PROMPTS, continuer.source_tokenizer, 23)
     expected = [
         found.text for found in continuer.translate(PROMPTS, beam_size=1, min_length=min_length)
     ]
-    for steps in (
-        continuer._steps,
-        SavedModelTranslator(exported / "saved_model").steps,
-        OnnxStreamer(exported).steps,
+    for opened in (
+        continuer,
+        SavedModelTranslator(exported / "saved_model"),
+        OnnxStreamer(exported),
     ):
         # (N, T), padding while a prompt is read.
-        together = np.stack(list(next_tokens(steps, ids, settings)), axis=1)
+        together = np.stack(list(next_tokens(opened.runtime, ids, settings)), axis=1)
         assert (
             continuer.target_tokenizer.decode([row[row > 0].tolist() for row in together])
             == expected
         )
 
 
-def test_a_saved_model_continues_scores_and_attends_as_keras_does(continuer, exported):
+def test_saved_model_continues_alike(continuer, exported):
     loaded = load(exported / "saved_model")
     wanted = {"token_scores": True, "attention": True, "beam_size": 3, "n_best": 2}
     for one, other in zip(

@@ -14,11 +14,11 @@ import pytest
 import tensorflow as tf
 
 from tfk_transformer.config.search_settings import SETTING_DTYPES, SearchSettings
-from tfk_transformer.export.functions import signature_function
-from tfk_transformer.export.runtime.opening import open_translator
-from tfk_transformer.export.runtime.saved_model_files import read_saved_model
+from tfk_transformer.export.runtime.opening import load
+from tfk_transformer.export.runtime.saved_model_runtime import read_saved_model
 from tfk_transformer.export.runtime.sessions import open_session
-from tfk_transformer.export.signatures import GENERATE, SCORE, TRANSLATE
+from tfk_transformer.generation.signature_functions import signature_function
+from tfk_transformer.inference.signatures import GENERATE, SCORE, TRANSLATE
 
 KINDS = ("keras", "saved_model", "onnx")
 REFUSED = (
@@ -96,7 +96,7 @@ def functions(request, translator, exported):
 @pytest.fixture(scope="module", params=KINDS)
 def opened(request, bundle, exported):
     """A translator of each kind."""
-    return open_translator(
+    return load(
         {
             "keras": bundle,
             "saved_model": exported / "saved_model",
@@ -125,7 +125,7 @@ def seven(translator):
 
 
 @pytest.mark.parametrize("wrong", [-1, VOCAB_SIZE, 2**31 - 1, -(2**31)])
-def test_ids_that_the_vocabulary_does_not_have_score_nan(functions, seven, wrong):
+def test_unknown_source_ids_score_nan(functions, seven, wrong):
     source, target, score = seven
     found, scores = functions.generate(ids([[wrong, *source[1:]], source]))
     assert not found[0].any() and np.isnan(scores[0]).all()
@@ -134,26 +134,26 @@ def test_ids_that_the_vocabulary_does_not_have_score_nan(functions, seven, wrong
 
 
 @pytest.mark.parametrize("wrong", [-1, VOCAB_SIZE])
-def test_a_prefix_that_the_vocabulary_does_not_have_scores_nan(functions, seven, wrong):
+def test_unknown_prefix_ids_score_nan(functions, seven, wrong):
     source, target, score = seven
     found, scores = functions.generate(ids([source, source]), [[wrong, 0], [target[0], target[1]]])
     assert np.isnan(scores[0]).all() and not found[0].any()
     assert found[1, 0, : len(target)].tolist() == target
 
 
-def test_the_last_id_of_the_vocabulary_is_in_it(functions):
+def test_last_vocabulary_id_is_valid(functions):
     assert np.isfinite(functions.generate(ids([[VOCAB_SIZE - 1, 2]]))[1]).all()
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (0, 0), (2, 0)])
 @pytest.mark.parametrize("n_best", [1, 3])
-def test_no_ids_give_no_hypotheses_or_blank_ones(functions, shape, n_best):
+def test_empty_ids_give_blank_results(functions, shape, n_best):
     found, scores = functions.generate(np.zeros(shape, "int32"), n_best=n_best)
     assert found.shape[:2] == scores.shape == (shape[0], n_best)
     assert not found.any() and not scores.any()
 
 
-def test_a_source_of_10000_tokens_scores_nan(functions, seven):
+def test_10000_token_source_scores_nan(functions, seven):
     source, target, _ = seven
     long = np.full((2, 10_000), source[0], "int32")
     long[1] = 0
@@ -165,7 +165,7 @@ def test_a_source_of_10000_tokens_scores_nan(functions, seven):
 
 @pytest.mark.parametrize("beam_size", [-1, 0, 1, 2])
 @pytest.mark.parametrize("n_best", [-1, 0, 1, 2, 5])
-def test_more_hypotheses_than_beams_are_blank(functions, seven, beam_size, n_best):
+def test_ids_beyond_beams_are_blank(functions, seven, beam_size, n_best):
     """Bare functions; the classes refuse it."""
     source, target, _ = seven
     found, scores = functions.generate(ids([source]), beam_size=beam_size, n_best=n_best)
@@ -176,7 +176,7 @@ def test_more_hypotheses_than_beams_are_blank(functions, seven, beam_size, n_bes
     assert (scores[0, kept:] == NONE).all() and not found[0, kept:].any()
 
 
-def test_hypotheses_beyond_the_beams_are_blank_texts(functions):
+def test_texts_beyond_beams_are_blank(functions):
     texts, scores = functions.translate(np.array(["seven", ""], object), beam_size=1, n_best=3)
     assert decoded(texts) == [["sieben", "", ""], ["", "", ""]]
     assert scores[0, 1:].tolist() == [NONE, NONE] and scores[1].tolist() == [0, 0, 0]
@@ -193,7 +193,7 @@ def test_hypotheses_beyond_the_beams_are_blank_texts(functions):
         ids(4),
     ],
 )
-def test_wrong_dtypes_and_ranks_of_ids_are_errors(functions, source):
+def test_bad_id_arrays_are_refused(functions, source):
     with pytest.raises(REFUSED):
         functions.generate(source)
 
@@ -201,18 +201,18 @@ def test_wrong_dtypes_and_ranks_of_ids_are_errors(functions, source):
 @pytest.mark.parametrize(
     "text", [ids([1, 2]), np.array("seven", object), np.array([["seven"]], object)]
 )
-def test_wrong_dtypes_and_ranks_of_texts_are_errors(functions, text):
+def test_bad_text_arrays_are_refused(functions, text):
     with pytest.raises(REFUSED):
         functions.translate(text)
 
 
-def test_blank_texts_are_blank(functions):
+def test_blank_texts_stay_blank(functions):
     texts, scores = functions.translate(np.array(["", " ", "seven"], object), n_best=2)
     assert decoded(texts[:2]) == [["", ""], ["", ""]] and scores[:2].tolist() == [[0, 0], [0, 0]]
     assert decoded(texts[2:])[0][0] == "sieben"
 
 
-def test_bytes_that_are_no_utf8_are_unknown_characters(functions, translator):
+def test_invalid_utf8_becomes_unknown(functions, translator):
     """Each kind reads them as any character that the tokenizer does not know, and the other texts
     are not affected.
     """
@@ -222,13 +222,13 @@ def test_bytes_that_are_no_utf8_are_unknown_characters(functions, translator):
     np.testing.assert_allclose(scores[:, 0], [e.score for e in expected], atol=1e-4)
 
 
-def test_a_text_of_10000_words_scores_nan(functions):
+def test_10000_word_text_scores_nan(functions):
     texts, scores = functions.translate(np.array(["one " * 10_000, "seven"], object))
     assert decoded(texts) == [[""], ["sieben"]]
     assert np.isnan(scores[0, 0]) and np.isfinite(scores[1, 0])
 
 
-def test_no_texts_at_all_give_none_and_crash_nothing(exported):
+def test_onnx_translate_of_no_texts(exported):
     """In a process of its own: an operator of onnxruntime-extensions crashes where there is nothing
     to join.
     """
@@ -249,7 +249,7 @@ for n_best in (1, 3):
 
 
 @pytest.mark.parametrize("kind", KINDS[:2])
-def test_no_texts_at_all_give_none(translator, exported, kind):
+def test_no_texts_give_no_results(translator, exported, kind):
     functions = Functions(kind, translator, exported)
     assert [found.shape for found in functions.translate(np.array([], "S1"), n_best=3)] == [
         (0, 3),
@@ -306,20 +306,20 @@ def test_scores_of_unknown_ids_are_nan(translator):
         (["seven"], {"batch_size": 0}, "batch_size: expected at least 1, got 0"),
     ],
 )
-def test_classes_refuse_in_the_same_words(opened, texts, settings, message):
+def test_classes_give_same_errors(opened, texts, settings, message):
     with pytest.raises(ValueError, match=message):
         opened.translate(texts, **settings)
 
 
-def test_classes_give_nothing_for_nothing_and_blank_for_blank(opened):
+def test_classes_take_empty_and_blank(opened):
     assert opened.translate([]) == []
     assert [(t.text, t.score) for t in opened.translate(["", " \n"])] == [("", 0), ("", 0)]
 
 
 @pytest.mark.parametrize("source", [ids([4, 2]), ids([[4.5, 2]], "float32"), np.array([["a"]])])
-def test_the_saved_model_class_refuses_what_are_no_ids(exported, source):
+def test_saved_model_refuses_non_ids(exported, source):
     with pytest.raises(ValueError, match=r"source_ids: expected whole numbers \(N, S\), got "):
-        open_translator(exported / "saved_model").generate(source)
+        load(exported / "saved_model").generate(source)
 
 
 @pytest.mark.parametrize(
@@ -387,7 +387,7 @@ def test_the_saved_model_class_refuses_what_are_no_ids(exported, source):
         ({"beam_sise": 2}, "unknown name 'beam_sise'. Did you mean 'beam_size'?"),
     ],
 )
-def test_settings_that_no_model_of_this_size_can_have_are_refused_alike(opened, settings, message):
+def test_impossible_settings_are_refused(opened, settings, message):
     with pytest.raises(ValueError, match=re.escape(message)) as refused:
         opened.translate(["seven"], **settings)
     assert len(str(refused.value)) < 300
@@ -413,7 +413,7 @@ EXTREMES = {
         {"max_length_factor": 1000, "repetition_penalty": 1000},
     ],
 )
-def test_the_greatest_settings_are_possible(opened, translator, settings):
+def test_largest_settings_are_allowed(opened, translator, settings):
     """And give finite scores, the same everywhere."""
     (found,), (expected,) = (
         model.translate(["seven"], **settings) for model in (opened, translator)
@@ -458,15 +458,15 @@ def broken_files(folder, bundle, exported):
     return paths
 
 
-def test_wrong_and_cut_files_are_said_to_be_so(bundle, exported, tmp_path):
+def test_broken_files_are_refused(bundle, exported, tmp_path):
     """In a process of their own, which lives on."""
     paths = broken_files(tmp_path, bundle, exported)
     code = """
 import json, sys
-from tfk_transformer.export.runtime.opening import open_translator
+from tfk_transformer.export.runtime.opening import load
 from tfk_transformer.export.inspection import inspect
 for path in sys.argv[1:]:
-    for run in (open_translator, inspect):
+    for run in (load, inspect):
         try:
             run(path)
             found = "opened"

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from tfk_transformer import (
-    ClassifierProtocol,
-    LoadedModel,
+    BaseClassifier,
+    BaseTranslator,
     OnnxClassifier,
     OnnxScorer,
     OnnxTranslator,
@@ -20,7 +20,6 @@ from tfk_transformer import (
     SavedModelTranslator,
     TextClassifier,
     Translator,
-    TranslatorProtocol,
     load,
 )
 from tfk_transformer.export.to_saved_model.serving import write_serving
@@ -51,16 +50,13 @@ CALLS = {
     "score": lambda m: m.score(SOURCES, TARGETS, batch_size=2),
     "score_tokens": lambda m: m.score_tokens(SOURCES, TARGETS, batch_size=3),
     "score_tokens, attention": lambda m: m.score_tokens(SOURCES, TARGETS, attention=True),
-    "classify": lambda m: m.classify(SOURCES),
 }
-NO_CLASSIFIER = "classify: expected a classifier, got a translator; use translate"
 ONLY_SCORES = (
     "expected a file that translates, got one that only scores given pairs; open translate.onnx"
 )
 REFUSED = {
     ("translate, use_cache=False", "saved_model"): CACHED,
     ("translate, use_cache=False", "translate.onnx"): CACHED,
-    **{("classify", kind): NO_CLASSIFIER for kind in ("bundle", "saved_model", "translate.onnx")},
     **{
         (call, "score.onnx"): f"{call.split(',')[0]}: {ONLY_SCORES}"
         for call in CALLS
@@ -100,7 +96,7 @@ def assert_same(one, other):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("call", CALLS)
-def test_every_cell_of_the_table(models, expected, call, kind):
+def test_runtimes_agree_or_refuse(models, expected, call, kind):
     if (call, kind) in REFUSED:
         with pytest.raises(ValueError) as error:
             CALLS[call](models[kind])
@@ -109,7 +105,7 @@ def test_every_cell_of_the_table(models, expected, call, kind):
         assert_same(expected[call], CALLS[call](models[kind]))
 
 
-def test_load_tells_the_kinds_apart(models):
+def test_load_selects_model_type(models):
     assert [type(model) for model in models.values()] == [
         Translator,
         SavedModelTranslator,
@@ -118,25 +114,28 @@ def test_load_tells_the_kinds_apart(models):
     ]
 
 
-@pytest.mark.parametrize("protocol", [TranslatorProtocol, ClassifierProtocol])
-def test_every_class_has_the_arguments_of_the_protocol(protocol):
-    methods = [name for name in vars(protocol) if not name.startswith("_")]
-    for kind in (
-        LoadedModel,
-        Translator,
-        SavedModelTranslator,
-        OnnxTranslator,
-        OnnxScorer,
-        TextClassifier,
-        SavedModelClassifier,
-        OnnxClassifier,
-    ):
+@pytest.mark.parametrize(
+    ("base", "classes"),
+    [
+        (BaseTranslator, [Translator, SavedModelTranslator, OnnxTranslator, OnnxScorer]),
+        (BaseClassifier, [TextClassifier, SavedModelClassifier, OnnxClassifier]),
+    ],
+)
+def test_classes_share_base_arguments(base, classes):
+    methods = [name for name in vars(base) if callable(getattr(base, name)) and name[0] != "_"]
+    assert len(methods) >= 1
+    for each in classes:
+        assert issubclass(each, base)
         for name in methods:
-            found, wanted = (inspect.signature(getattr(owner, name)) for owner in (kind, protocol))
-            assert found == wanted, (kind, name)
+            assert inspect.signature(getattr(each, name)) == inspect.signature(getattr(base, name))
 
 
-def test_arguments_after_the_texts_are_named(models):
+def test_only_classifiers_have_classify(models):
+    assert not any(hasattr(model, "classify") for model in models.values())
+    assert not hasattr(BaseClassifier, "translate")
+
+
+def test_options_are_keyword_only(models):
     for model in models.values():
         with pytest.raises(TypeError, match="positional argument"):
             model.translate(SOURCES, 64)
@@ -144,31 +143,26 @@ def test_arguments_after_the_texts_are_named(models):
             model.score(SOURCES, TARGETS, 64)
 
 
-def test_a_scored_target_has_a_log_probability(models):
+def test_log_probability_is_token_sum(models):
     for kind in KINDS:
         (found,) = models[kind].score_tokens(["seven"], ["sieben"])
-        assert (
-            found.log_probability
-            == found.score
-            == pytest.approx(sum(found.token_log_probs), abs=1e-4)
-        )
-        assert found.token_scores == found.token_log_probs
+        assert found.log_probability == pytest.approx(sum(found.token_log_probs), abs=1e-4)
 
 
 # What files beside each other are for.
 
 
-def test_an_onnx_file_by_itself_says_what_is_missing(exported, tmp_path):
+def test_lone_onnx_names_missing_files(exported, tmp_path):
     shutil.copy(exported / "translate.onnx", tmp_path)
     alone = load(tmp_path / "translate.onnx")
     assert alone.translate(["seven"])[0].text == "sieben"
     for wanted, call in (
         (
-            "score, score_tokens: expected score.onnx beside",
+            "score, score_tokens: expected score.onnx next to",
             lambda: alone.score(["seven"], ["sieben"]),
         ),
         (
-            "token_scores, attention: expected score.onnx beside",
+            "token_scores, attention: expected score.onnx next to",
             lambda: alone.translate(["seven"], token_scores=True),
         ),
         ("stream: expected decoder_step.onnx in", lambda: alone.stream("seven")),
@@ -179,7 +173,7 @@ def test_an_onnx_file_by_itself_says_what_is_missing(exported, tmp_path):
     with pytest.raises(
         ValueError,
         match=(
-            "^token_scores, attention: expected generate.onnx beside .*; copy it from the same "
+            "^token_scores, attention: expected generate.onnx next to .*; copy it from the same "
             "export"
         ),
     ):
@@ -189,7 +183,7 @@ def test_an_onnx_file_by_itself_says_what_is_missing(exported, tmp_path):
 # What load refuses.
 
 
-def test_the_folder_of_an_export_is_refused_with_the_files_to_name(exported):
+def test_load_of_folder_lists_its_files(exported):
     names = ", ".join(
         str(exported / name) for name in ("saved_model", "translate.onnx", "score.onnx")
     )
@@ -200,7 +194,7 @@ def test_the_folder_of_an_export_is_refused_with_the_files_to_name(exported):
     )
 
 
-def test_what_is_no_model_is_refused(exported, bundle, tmp_path):
+def test_load_refuses_non_models(exported, bundle, tmp_path):
     with pytest.raises(
         ValueError,
         match=(
@@ -226,12 +220,12 @@ def test_what_is_no_model_is_refused(exported, bundle, tmp_path):
             load(path, threads=2)
 
 
-def test_of_a_folder_of_versions_the_newest_is_opened(exported, tmp_path):
+def test_load_opens_newest_version(exported, tmp_path):
     write_serving(exported / "saved_model", tmp_path / "models", "numbers")
     assert load(tmp_path / "models" / "numbers").translate(["seven"])[0].text == "sieben"
 
 
-def test_a_renamed_scorer_is_still_one(exported, tmp_path):
+def test_renamed_scorer_still_loads(exported, tmp_path):
     shutil.copy(exported / "score.onnx", tmp_path / "other.onnx")
     assert isinstance(load(tmp_path / "other.onnx", threads=1), OnnxScorer)
 
@@ -260,9 +254,9 @@ def run_without(modules, code, *arguments):
     )
 
 
-def test_onnx_files_and_the_interface_need_no_tensorflow_keras_or_pydantic(exported):
+def test_onnx_loads_without_tensorflow(exported):
     code = """
-from tfk_transformer import Classification, Hypothesis, LoadedModel, Translation, load
+from tfk_transformer import BaseClassifier, BaseTranslator, Translation, load
 from tfk_transformer import OnnxClassifier, OnnxScorer, OnnxStreamer
 import pkgutil, importlib, tfk_transformer.inference
 for module in pkgutil.iter_modules(tfk_transformer.inference.__path__):
@@ -277,7 +271,7 @@ print(model.translate(["seven"])[0].text, *model.stream("seven"))
     )
 
 
-def test_token_scores_of_an_onnx_file_need_sentencepiece_and_no_tensorflow(exported):
+def test_token_scores_need_sentencepiece(exported):
     code = """
 from tfk_transformer import load
 (found,) = load(sys.argv[1], threads=1).translate(["seven"], token_scores=True)[0].hypotheses
@@ -291,7 +285,7 @@ print(len(found.tokens) == len(found.token_log_probs) > 1)
 
 
 @pytest.mark.parametrize("kind", ["bundle", "saved_model"])
-def test_without_tensorflow_the_error_has_the_line_to_type(bundle, exported, kind):
+def test_error_has_install_line(bundle, exported, kind):
     code = "from tfk_transformer import load\nload(sys.argv[1])"
     done = run_without(
         ("tensorflow", "keras", "tensorflow_text"),

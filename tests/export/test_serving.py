@@ -27,8 +27,8 @@ from google.protobuf import (
 from tensorflow_serving.apis import predict_pb2, prediction_log_pb2, prediction_service_pb2_grpc
 from tensorflow_serving.config.model_server_config_pb2 import ModelServerConfig
 
-from tfk_transformer.export.runtime.opening import open_translator
-from tfk_transformer.export.runtime.saved_model_files import read_saved_model
+from tfk_transformer.export.runtime.opening import load
+from tfk_transformer.export.runtime.saved_model_runtime import read_saved_model
 from tfk_transformer.export.to_saved_model.serving import (
     BATCHING_PARAMETERS,
     newest_version,
@@ -58,7 +58,7 @@ def models(exported, tmp_path):
     return tmp_path / "models"
 
 
-def test_warm_up_requests_run_on_the_signatures_they_name(exported, signatures, translator):
+def test_warm_up_runs_its_signatures(exported, signatures, translator):
     records = tf.data.TFRecordDataset(str(exported / "saved_model" / WARM_UP)).as_numpy_iterator()
     requests = [
         prediction_log_pb2.PredictionLog.FromString(record).predict_log.request
@@ -86,7 +86,7 @@ def test_warm_up_requests_run_on_the_signatures_they_name(exported, signatures, 
         assert np.isfinite(found["score" if "score" in found else "log_probability"]).all()
 
 
-def test_only_what_a_batching_server_takes_is_warmed_up(exported, signatures):
+def test_warm_up_requests_are_batchable(exported, signatures):
     records = tf.data.TFRecordDataset(str(exported / "saved_model" / WARM_UP)).as_numpy_iterator()
     for record in records:
         request = prediction_log_pb2.PredictionLog.FromString(record).predict_log.request
@@ -97,7 +97,7 @@ def test_only_what_a_batching_server_takes_is_warmed_up(exported, signatures):
         )
 
 
-def test_versions_are_numbered_and_the_newest_is_opened(exported, models):
+def test_serving_versions_are_numbered(exported, models):
     assert newest_version(models / "numbers") == models / "numbers" / "1"
     assert (
         write_serving(exported / "saved_model", models, "numbers", version=9)
@@ -108,11 +108,11 @@ def test_versions_are_numbered_and_the_newest_is_opened(exported, models):
     assert (models / "numbers" / "10" / WARM_UP).is_file()
     shutil.rmtree(models / "numbers" / "9" / "variables")  # what is not opened may be broken
     assert newest_version(models / "numbers") == models / "numbers" / "10"
-    assert open_translator(models / "numbers").translate(["forty-two"])[0].text == "zweiundvierzig"
+    assert load(models / "numbers").translate(["forty-two"])[0].text == "zweiundvierzig"
     assert newest_version(models) is None
 
 
-def test_the_servers_configuration_names_every_model_and_keeps_what_was_written(exported, models):
+def test_models_config_keeps_old_entries(exported, models):
     config = text_format.Parse((models / "models.config").read_text(), ModelServerConfig())
     (model,) = config.model_config_list.config
     assert (model.name, model.base_path, model.model_platform) == (
@@ -133,7 +133,7 @@ def test_the_servers_configuration_names_every_model_and_keeps_what_was_written(
     assert (models / "batching_parameters.txt").read_text() == "max_batch_size { value: 8 }"
 
 
-def test_bad_folders_names_and_versions_are_refused_and_leave_nothing(exported, models, tmp_path):
+def test_bad_serving_input_is_refused(exported, models, tmp_path):
     saved_model = exported / "saved_model"
     for arguments, message in (
         ((exported, models, "new"), "expected a folder with saved_model.pb"),
@@ -157,7 +157,7 @@ def test_bad_folders_names_and_versions_are_refused_and_leave_nothing(exported, 
     ]
 
 
-def test_the_batching_parameters_are_a_message_of_the_server(models):
+def test_batching_parameters_parse(models):
     """The package of the interface does not have this message; these are its fields and their
     numbers in the server's source.
     """
@@ -197,7 +197,7 @@ def of_rest(request, signatures):
     }
 
 
-def test_the_guides_json_is_what_the_signatures_take(signatures):
+def test_guide_json_fits_signatures(signatures):
     requests = [json.loads(block) for block in blocks("json")]
     assert [request.get("signature_name") for request in requests] == [
         "serving_default",
@@ -244,7 +244,7 @@ class Session(prediction_service_pb2_grpc.PredictionServiceServicer):
         )
 
 
-def test_the_guides_grpc_client_gets_translations_with_default_settings(exported, translator):
+def test_guide_grpc_client_translates(exported, translator):
     server = grpc.server(futures.ThreadPoolExecutor(1))
     prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(
         Session(exported / "saved_model"), server
@@ -268,7 +268,7 @@ def test_the_guides_grpc_client_gets_translations_with_default_settings(exported
     )
 
 
-def test_the_guides_saved_model_cli_shows_and_runs(exported, tmp_path):
+def test_guide_saved_model_cli_runs(exported, tmp_path):
     (block,) = [block for block in blocks("bash") if "saved_model_cli" in block]
     commands = [shlex.split(line) for line in block.replace("\\\n", "").splitlines()]
     (tmp_path / "numbers-files").symlink_to(exported)
@@ -314,7 +314,7 @@ def translate_in_c(program, saved_model, text: str):
     )
 
 
-def test_a_program_in_c_translates_as_keras_does(program, exported, translator):
+def test_c_program_matches_keras(program, exported, translator):
     texts = TEXTS * 9  # more than one batch, and not a whole number of them
     done = translate_in_c(program, exported / "saved_model", "\n".join(texts))
     assert done.returncode == 0, done.stderr.decode()
@@ -323,7 +323,7 @@ def test_a_program_in_c_translates_as_keras_does(program, exported, translator):
     ]
 
 
-def test_the_program_in_c_names_lines_that_are_too_long_and_goes_on(program, exported):
+def test_c_program_skips_long_lines(program, exported):
     done = translate_in_c(
         program, exported / "saved_model", "seven\r\n" + "one " * 10000 + "\nforty-two\n"
     )
@@ -331,7 +331,7 @@ def test_the_program_in_c_names_lines_that_are_too_long_and_goes_on(program, exp
     assert "line 2: longer than the model reads" in done.stderr.decode()
 
 
-def test_the_program_in_c_says_in_a_line_what_is_wrong(program, exported, tmp_path):
+def test_c_program_reports_bad_files(program, exported, tmp_path):
     for saved_model, operators, message in (
         (tmp_path, program[1], f"error: {tmp_path}: .*SavedModel"),
         (exported / "saved_model", tmp_path / "none.so", "error: .*none.so: .*No such file"),

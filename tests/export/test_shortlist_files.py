@@ -27,14 +27,14 @@ from tfk_transformer.config.search_settings import SETTING_DTYPES, SearchSetting
 from tfk_transformer.constants import END_ID
 from tfk_transformer.data.shortlist import Shortlist
 from tfk_transformer.export.exporting import export
-from tfk_transformer.export.functions import signature_function
 from tfk_transformer.export.inspection import inspect
 from tfk_transformer.export.runtime.opening import load
 from tfk_transformer.export.runtime.sessions import open_session
-from tfk_transformer.export.signatures import GENERATE
 from tfk_transformer.export.to_onnx.calibration import observe_rows
 from tfk_transformer.export.to_onnx.onnx_layers import int8_profile
 from tfk_transformer.export.to_onnx.onnx_models import generate_graph
+from tfk_transformer.generation.signature_functions import signature_function
+from tfk_transformer.inference.signatures import GENERATE
 from tfk_transformer.models.classifier import Classifier
 from tfk_transformer.models.language_model import LanguageModel
 from tfk_transformer.pipelines.text_classifier import TextClassifier
@@ -83,13 +83,13 @@ PROJECTIONS = {name: OPTIONS[name] for name in ("plain", "post", "post_dropout",
 
 # A search each. "plain", "post" and "mbart" project as "post_dropout" and "marian" do.
 @pytest.mark.parametrize("options", with_long(PROJECTIONS, {"plain", "post", "mbart"}))
-def test_every_kind_of_projection_gives_the_models_ids_and_scores(options, tokenizer, tmp_path):
+def test_projections_match_keras(options, tokenizer, tmp_path):
     translator = with_shortlist(of_transformer(tokenizer, **options), a_shortlist())
     assert_equal(translator, opened(generate_graph(translator), tmp_path / "search.onnx"))
 
 
 @pytest.mark.long  # traces the search of two members
-def test_an_ensemble_too(tokenizer, tmp_path):
+def test_ensemble_matches_keras(tokenizer, tmp_path):
     other = of_transformer(
         tokenizer, **{**SIZES, "model_dim": 12, "decoder_layers": 1}, output_bias=True
     )
@@ -102,9 +102,7 @@ def test_an_ensemble_too(tokenizer, tmp_path):
 @pytest.mark.parametrize(
     "options", [OPTIONS["post"], OPTIONS["marian"]], ids=["table", "kernel_and_bias"]
 )
-def test_8_bit_products_of_candidates_are_those_of_the_whole_vocabulary(
-    options, tokenizer, tmp_path
-):
+def test_int8_candidates_match_whole(options, tokenizer, tmp_path):
     """With all tokens for candidates, the file gives the ids and scores of the file without a
     shortlist.
     """
@@ -122,7 +120,7 @@ def test_8_bit_products_of_candidates_are_those_of_the_whole_vocabulary(
         np.testing.assert_allclose(scores, other_scores, atol=1e-5)
 
 
-def test_parts_of_the_vocabulary_are_chosen_before_the_loops(tokenizer):
+def test_gather_runs_before_the_loops(tokenizer):
     """Otherwise each decoding step would copy them."""
     translator = with_shortlist(of_transformer(tokenizer, **OPTIONS["marian"]), a_shortlist())
     graph = generate_graph(translator).graph
@@ -147,7 +145,7 @@ def files(translator, recipe, tmp_path_factory):
     return folder
 
 
-def test_an_export_learns_a_shortlist_from_pairs(translator, files):
+def test_export_learns_shortlist(translator, files):
     found = json.loads((files / "parity.json").read_text())
     assert found["ids"] == "equal"
     assert found["shortlist"]["learned_from_pairs"] == 200
@@ -163,7 +161,7 @@ def test_an_export_learns_a_shortlist_from_pairs(translator, files):
     ] == whole
 
 
-def test_a_folder_of_ctranslate2_has_it_as_a_vocabulary_map(translator, files):
+def test_ctranslate2_gets_vocabulary_map(translator, files):
     pytest.importorskip("ctranslate2")
     found = json.loads((files / "parity.json").read_text())
     assert (
@@ -181,7 +179,7 @@ def test_a_folder_of_ctranslate2_has_it_as_a_vocabulary_map(translator, files):
     }
 
 
-def test_the_file_runs_in_other_programs(files):
+def test_reference_evaluator_agrees(files):
     inputs = {
         "source_ids": np.array([[9, 12, 2, 0], [30, 7, 21, 2]], "int32"),
         "beam_size": np.array(2, "int32"),
@@ -193,7 +191,7 @@ def test_the_file_runs_in_other_programs(files):
     np.testing.assert_allclose(found[1], expected[1], atol=1e-4)
 
 
-def test_formats_without_a_search_of_their_own_are_refused(translator, recipe, tmp_path):
+def test_searchless_formats_are_refused(translator, recipe, tmp_path):
     with pytest.raises(
         ValueError,
         match=(
@@ -210,7 +208,7 @@ def test_formats_without_a_search_of_their_own_are_refused(translator, recipe, t
     assert not list(tmp_path.iterdir())
 
 
-def test_a_translator_that_has_a_shortlist_is_exported_with_it(tokenizer, tmp_path):
+def test_export_keeps_shortlist(tokenizer, tmp_path):
     translator = with_shortlist(of_transformer(tokenizer), a_shortlist())
     with pytest.raises(
         ValueError, match="with a shortlist, got saved_model; export these without it"
@@ -223,12 +221,12 @@ def test_a_translator_that_has_a_shortlist_is_exported_with_it(tokenizer, tmp_pa
     )
 
 
-def test_an_unknown_format_is_called_unknown(translator, recipe, tmp_path):
+def test_unknown_format_is_refused(translator, recipe, tmp_path):
     with pytest.raises(ValueError, match="formats: unknown.*onnx_in8"):
         export(translator, tmp_path / "out", ["onnx_in8"], shortlist=recipe.data)
 
 
-def test_models_that_do_not_translate_are_refused(tokenizer, tmp_path):
+def test_shortlist_needs_translator(tokenizer, tmp_path):
     sizes = {name: size for name, size in SIZES.items() if name != "encoder_layers"}
     continuer = translator_of(tokenizer, LanguageModel, **sizes, vocab_size=V)
     with pytest.raises(
@@ -250,7 +248,7 @@ def test_models_that_do_not_translate_are_refused(tokenizer, tmp_path):
 
 
 @pytest.mark.long  # an export
-def test_the_command_says_what_it_learned(bundle, recipe, tmp_path):
+def test_command_reports_shortlist(bundle, recipe, tmp_path):
     done = tfk("export", bundle, "--out", tmp_path / "out", "--shortlist", recipe.data, "--quiet")
     assert done.returncode == 0, done.stderr
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
@@ -279,7 +277,7 @@ def test_the_command_says_what_it_learned(bundle, recipe, tmp_path):
         ),
     ],
 )
-def test_bad_arguments_end_before_anything_is_loaded(arguments, problem, bundle, tmp_path):
+def test_command_refuses_bad_arguments(arguments, problem, bundle, tmp_path):
     done = tfk("export", bundle, "--out", tmp_path / "out", "--verbose", *arguments)
     assert done.returncode == 1
     assert problem in done.stderr

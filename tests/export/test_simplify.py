@@ -32,7 +32,7 @@ def operators(model):
     ("starts", "ends", "left"),
     [((0, 0), (10**9, 10**9), 0), ((0, 1), (10**9, 10**9), 1), ((0, 0), (10**9, 3), 1)],
 )
-def test_a_slice_that_takes_all_goes(op, starts, ends, left):
+def test_simplify_drops_full_slice(op, starts, ends, left):
     places = (
         constant(op, "starts", *starts),
         constant(op, "ends", *ends),
@@ -44,14 +44,14 @@ def test_a_slice_that_takes_all_goes(op, starts, ends, left):
     assert operators(model) == ["Slice"] * left + ["Neg"]
 
 
-def test_a_size_cast_there_and_back_stays_what_it_is(op):
+def test_simplify_drops_cast_pair(op):
     there = op.op("Cast", [op.op("Shape", [op.graph_like.inputs[0]])], {"to": ir.DataType.INT32})
     model = finished(op, op.op("Neg", [op.op("Cast", [there], {"to": ir.DataType.INT64})]))
     simplify(model)
     assert model.graph.node(-1).inputs[0].producer().op_type == "Shape"
 
 
-def test_what_is_computed_twice_is_computed_once(op):
+def test_share_merges_equal_nodes(op):
     x = op.graph_like.inputs[0]
     alike = [op.op("ReduceSum", [x], {"keepdims": 0}) for _ in range(2)]
     model = finished(
@@ -63,7 +63,7 @@ def test_what_is_computed_twice_is_computed_once(op):
     assert add.inputs[0] is add.inputs[1]
 
 
-def test_what_a_loop_does_not_change_leaves_it(op):
+def test_loop_invariants_are_hoisted(op):
     """x is added n times after it has been negated, in the loop, each time anew."""
     x, body = (
         op.graph_like.inputs[0],

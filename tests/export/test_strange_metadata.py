@@ -7,7 +7,7 @@ import onnx
 import pytest
 
 from tfk_transformer.export.inspection import inspect
-from tfk_transformer.export.runtime.onnx_scorer import OnnxScorer
+from tfk_transformer.export.runtime.onnx_readers import OnnxScorer
 from tfk_transformer.export.runtime.opening import load
 from tfk_transformer.export.runtime.sessions import METADATA
 
@@ -77,7 +77,7 @@ def other(value, *keys):
         (other([None], "pieces"), "another form of pieces"),
     ],
 )
-def test_a_file_with_other_metadata_is_refused_with_one_line(tmp_path, change, message):
+def test_strange_metadata_is_refused(tmp_path, change, message):
     path = with_metadata(SAVED, tmp_path / "translate.onnx", change)
     with pytest.raises(ValueError, match=message) as refused:
         load(path)
@@ -91,7 +91,7 @@ def test_a_file_with_other_metadata_is_refused_with_one_line(tmp_path, change, m
             inspect(path)
 
 
-def test_an_unknown_entry_is_let_pass(tmp_path):
+def test_unknown_metadata_is_accepted(tmp_path):
     path = with_metadata(SAVED, tmp_path / "translate.onnx", other({"a": [1]}, "new"))
     assert load(path).translate(["forty-two"]) == load(SAVED).translate(["forty-two"])
     assert inspect(path)["facts"]["new"] == {"a": [1]}
@@ -103,7 +103,7 @@ def test_an_unknown_entry_is_let_pass(tmp_path):
     ids=["none", "empty", "not base 64", "not SentencePiece"],
 )
 @pytest.mark.parametrize("name", ["source_tokenizer", "target_tokenizer"])
-def test_a_scorer_without_its_tokenizers_says_so(exported, tmp_path, name, value):
+def test_scorer_needs_its_tokenizers(exported, tmp_path, name, value):
     model = onnx.load(exported / "score.onnx")
     (entry,) = [entry for entry in model.metadata_props if entry.key == name]
     if value is None:

@@ -15,9 +15,9 @@ from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.config.search_settings import SearchSettings
 from tfk_transformer.export import parity
 from tfk_transformer.export.exporting import export
-from tfk_transformer.export.runtime.opening import open_translator
-from tfk_transformer.export.signatures import TRANSLATE
+from tfk_transformer.export.runtime.opening import load
 from tfk_transformer.export.to_saved_model.writer import write_saved_model
+from tfk_transformer.inference.signatures import TRANSLATE
 from tfk_transformer.inference.streaming import join_pieces, next_tokens
 from tfk_transformer.models.transformer import Transformer
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
@@ -53,14 +53,12 @@ KINDS = ["bundle", "saved_model", "translate.onnx"]
 @pytest.fixture(scope="module")
 def opened(bundle, exported):
     """All three kinds, opened from their paths."""
-    return {
-        kind: open_translator(bundle if kind == "bundle" else exported / kind) for kind in KINDS
-    }
+    return {kind: load(bundle if kind == "bundle" else exported / kind) for kind in KINDS}
 
 
 @pytest.mark.parametrize("settings", SETTINGS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_streamed_is_what_is_translated(opened, kind, settings):
+def test_stream_matches_translate(opened, kind, settings):
     expected = [
         found.text for found in opened["bundle"].translate(TEXTS, **{"beam_size": 1, **settings})
     ]
@@ -68,7 +66,7 @@ def test_what_is_streamed_is_what_is_translated(opened, kind, settings):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_text_comes_in_parts(opened, kind):
+def test_stream_yields_parts(opened, kind):
     drawn = {"temperature": 1.5, "min_length": 12, "seed": 1}
     (found,) = opened["bundle"].translate(["one hundred ninety-nine"], beam_size=1, **drawn)
     parts = list(opened[kind].stream("one hundred ninety-nine", **drawn))
@@ -76,7 +74,7 @@ def test_text_comes_in_parts(opened, kind):
     assert len(parts) > 8 and all(parts)
 
 
-def test_streams_do_not_disturb_each_other(opened):
+def test_streams_are_independent(opened):
     streams = [opened["bundle"].stream(text) for text in ("one hundred ninety-nine", "forty-two")]
     begun = [next(stream) for stream in streams]
     texts = [first + "".join(stream) for first, stream in zip(begun, streams, strict=True)]
@@ -102,12 +100,12 @@ def test_streams_do_not_disturb_each_other(opened):
         ("one", {"beamsize": 1}, "beamsize"),
     ],
 )
-def test_bad_requests_are_refused_before_the_first_token(opened, kind, text, settings, message):
+def test_stream_refuses_bad_requests(opened, kind, text, settings, message):
     with pytest.raises(ValueError, match=message):
         opened[kind].stream(text, **settings)
 
 
-def test_files_without_steps_say_so(exported, translator, tmp_path):
+def test_stream_needs_step_files(exported, translator, tmp_path):
     (tmp_path / "translate.onnx").write_bytes((exported / "translate.onnx").read_bytes())
     with pytest.raises(
         ValueError,
@@ -126,19 +124,19 @@ def test_files_without_steps_say_so(exported, translator, tmp_path):
 # Text out of tokens.
 
 
-def test_blanks_wait_for_what_follows():
+def test_join_pieces_holds_blanks():
     pieces = ["", " a", " ", "b", "\n", " ", "c "]
     assert list(join_pieces([0, 2, 1, 2, 5, 3, 4, 0, 6, 5], pieces)) == ["a", "  b", "\nc"]
     assert list(join_pieces([2, 5], pieces)) == list(join_pieces([], pieces)) == []
 
 
-def test_bytes_wait_until_they_make_a_character():
+def test_join_pieces_holds_bytes():
     pieces = ["x", *("\udce2", "\udc82", "\udcac")]  # the three bytes of the euro sign
     assert list(join_pieces([0, 1, 2, 3, 0], pieces)) == ["x", "€", "x"]
     assert "".join(join_pieces([0, 1, 2, 0, 3, 1], pieces)) == "x\ufffd\ufffdx\ufffd\ufffd"
 
 
-def test_a_tokenizer_with_byte_fallback_streams_what_it_decodes():
+def test_join_pieces_matches_decode():
     model = io.BytesIO()
     ids = {"pad_id": 0, "bos_id": 1, "eos_id": 2, "unk_id": 3}
     texts = iter(["one two three four five six"] * 9)
@@ -163,7 +161,7 @@ def test_a_tokenizer_with_byte_fallback_streams_what_it_decodes():
 # The files by themselves.
 
 
-def test_a_stream_needs_three_files_and_neither_tensorflow_nor_keras(exported, tmp_path):
+def test_stream_runs_without_tensorflow(exported, tmp_path):
     for name in ("tokenizer.onnx", "encoder.onnx", "decoder_step.onnx"):
         (tmp_path / name).write_bytes((exported / name).read_bytes())
     code = """
@@ -177,9 +175,7 @@ print(*OnnxStreamer(sys.argv[1], threads=1).stream("forty-two"), sep="|")
     assert done.stdout.replace("|", "") == "zweiundvierzig\n" and "|" in done.stdout, done.stderr
 
 
-def test_steps_have_standard_operators_alone_and_hand_on_nothing_but_the_cache(
-    exported, translator
-):
+def test_steps_are_portable_and_small(exported, translator):
     config, sizes = translator.model.config, 0
     for name in ("encoder.onnx", "decoder_step.onnx"):
         model = onnx.load(exported / name)
@@ -201,12 +197,12 @@ def test_steps_have_standard_operators_alone_and_hand_on_nothing_but_the_cache(
     )
 
 
-def test_rows_of_unlike_lengths_say_what_each_says_alone(opened, translator):
+def test_batched_steps_match_single(opened, translator):
     ids = parity.probe_ids(
         ["forty-two", "one hundred ninety-nine", "", "seven"], translator.source_tokenizer, 32
     )
     settings = SearchSettings(beam_size=1).as_arrays()
-    together = np.stack(list(next_tokens(opened["saved_model"].steps, ids, settings)), axis=1)
+    together = np.stack(list(next_tokens(opened["saved_model"].runtime, ids, settings)), axis=1)
     assert translator.target_tokenizer.decode(together) == [
         "zweiundvierzig",
         "einhundertneunundneunzig",
@@ -215,7 +211,7 @@ def test_rows_of_unlike_lengths_say_what_each_says_alone(opened, translator):
     ]
 
 
-def test_metadata_has_what_a_host_needs(exported, translator):
+def test_streamer_metadata_is_complete(exported, translator):
     metadata = OnnxStreamer(exported).metadata
     assert metadata["pieces"] == translator.target_tokenizer.pieces()
     assert metadata["parity"]["ids"] == "equal" and metadata["parity"]["settings"] == [
@@ -239,7 +235,7 @@ def test_the_documented_loop_streams(exported, tmp_path):
     assert done.stdout.strip() == "zweiundvierzig", done.stderr
 
 
-def test_tokens_that_differ_are_refused():
+def test_differing_tokens_are_refused():
     rows = np.array([[4, 5, 2], [6, 2, 0]])
     parity.check_tokens("x", rows, np.array([[0, 4, 5, 2], [6, 2, 0, 0]]))
     with pytest.raises(
@@ -275,7 +271,7 @@ def test_tokens_that_differ_are_refused():
         ),
     ],
 )
-def test_models_of_other_options_are_streamed_from_onnx(translator, tmp_path, options):
+def test_other_options_stream_from_onnx(translator, tmp_path, options):
     size = translator.source_tokenizer.vocab_size
     sizes = {
         "model_dim": 14,
@@ -300,7 +296,7 @@ def test_models_of_other_options_are_streamed_from_onnx(translator, tmp_path, op
         assert "".join(OnnxStreamer(tmp_path / "out").stream(text)) == found.text
 
 
-def test_a_half_precision_model_streams(translator):
+def test_half_precision_model_streams(translator):
     model = Transformer(translator.model.config, dtype="mixed_bfloat16")
     model.build()
     model.set_weights(translator.model.get_weights())

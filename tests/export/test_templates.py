@@ -21,18 +21,18 @@ LONG = {"search_blocks.onnx", "search_shortlist.onnx", "search_continuation.onnx
 @pytest.mark.parametrize(
     "template", with_long({template.file_name: template for template in building.TEMPLATES}, LONG)
 )
-def test_a_template_is_what_the_code_converts_to(template, tmp_path):
+def test_templates_match_the_code(template, tmp_path):
     built = building.build(template, tmp_path)
     equal = built.read_bytes() == (FOLDER / template.file_name).read_bytes()
     assert equal, "the TensorFlow code has changed: run .venv/bin/python scripts/templates.py"
 
 
-def test_the_folder_has_no_other_files():
+def test_template_folder_is_complete():
     files = {path.name for path in FOLDER.glob("*.onnx")}
     assert files == {template.file_name for template in building.TEMPLATES}
 
 
-def test_graphs_are_written_without_a_conversion(monkeypatch):
+def test_graphs_need_no_conversion(monkeypatch):
     monkeypatch.setitem(sys.modules, "tf2onnx", None)
     tokenizer = SubwordTokenizer.train(["ab ba aab bba abab cd dc"] * 30, V)
     translator = of_transformer(tokenizer)
@@ -47,7 +47,7 @@ def test_graphs_are_written_without_a_conversion(monkeypatch):
     ]
 
 
-def test_a_template_has_its_sizes_as_constants():
+def test_expand_inserts_size_constants():
     sizes = {"source_vocab_size": 7, "target_vocab_size": 0, "max_length": 13}
     graph = expansion.expand(expansion.Template("probabilities"), sizes).graph
     constants = graph.initializers

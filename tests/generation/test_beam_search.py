@@ -13,7 +13,7 @@ from tfk_transformer.config.search_settings import SearchSettings, length_penalt
 from tfk_transformer.constants import END_ID
 from tfk_transformer.generation.beam_search import NEG_INF, SearchInputs, beam_search
 from tfk_transformer.generation.limits import Limits
-from tfk_transformer.models.base import Step
+from tfk_transformer.models.search_steps import Step
 from tfk_transformer.models.transformer import Transformer
 
 VOCAB = 7
@@ -113,7 +113,7 @@ def nowhere_to_end(sentences=1):
     return table
 
 
-def test_scripted_logits_give_the_scripted_ids():
+def test_search_follows_the_logits():
     table = nowhere_to_end()
     for position, (last, token) in enumerate([(1, 4), (4, 3), (3, END_ID)]):
         table[0, position, last, token] = 9.0
@@ -123,7 +123,7 @@ def test_scripted_logits_give_the_scripted_ids():
         assert found.scores.numpy()[0, 0] == pytest.approx(0.0, abs=1e-5)
 
 
-def test_beam_finds_what_greedy_misses():
+def test_beam_search_beats_greedy():
     table = np.full((1, 4, VOCAB, VOCAB), -99.0, "float32")
     table[0, 0, 1, [3, 4]] = np.log([0.6, 0.4])
     table[0, 1, 3, [3, 4]] = np.log([0.5, 0.5])
@@ -136,7 +136,7 @@ def test_beam_finds_what_greedy_misses():
     assert beam.scores.numpy()[0, 0] == pytest.approx(np.log(0.4), abs=1e-5)
 
 
-def test_finished_hypotheses_collect_no_more_score():
+def test_finished_scores_are_final():
     table = np.full((1, 4, VOCAB, VOCAB), -9.0, "float32")
     table[0, 0, 1, [END_ID, 4]] = np.log([0.5, 0.5])
     table[0, 1:, 4, 4] = 1.0
@@ -147,7 +147,7 @@ def test_finished_hypotheses_collect_no_more_score():
 
 @pytest.mark.parametrize("length_penalty", [0.0, 0.6, 1.0])
 @pytest.mark.parametrize("seed", range(5))
-def test_a_beam_that_covers_everything_equals_exhaustive_search(seed, length_penalty):
+def test_wide_beam_is_exhaustive(seed, length_penalty):
     table, n_best = random_table(seed), 7
     found = searched(table, beam_size=VOCAB**4, n_best=n_best, length_penalty=length_penalty)
     expected = all_hypotheses(table[0], length_penalty, 4)[:n_best]
@@ -159,7 +159,7 @@ def test_a_beam_that_covers_everything_equals_exhaustive_search(seed, length_pen
 
 @pytest.mark.parametrize("length_penalty", [0.0, 0.6])
 @pytest.mark.parametrize("prefix", [(4,), (3, 3), (3, 4, 3)])
-def test_with_a_prefix_it_equals_exhaustive_search_from_there(prefix, length_penalty):
+def test_prefix_search_is_exhaustive(prefix, length_penalty):
     table = random_table(7)
     found = searched(table, VOCAB**4, 7, length_penalty, prefix=tf.constant([prefix]))
     expected = all_hypotheses(table[0], length_penalty, 4, prefix)[:7]
@@ -172,7 +172,7 @@ def test_with_a_prefix_it_equals_exhaustive_search_from_there(prefix, length_pen
 
 @settings(max_examples=10, deadline=None)
 @given(SCRIPT, st.integers(1, 3))
-def test_prefixes_of_unlike_lengths_go_together(seed, beam_size):
+def test_prefix_lengths_may_differ(seed, beam_size):
     table, prefixes = (
         random_table(seed, sentences=3),
         tf.constant([[3, 4, 3], [4, 0, 0], [0, 0, 0]]),
@@ -189,7 +189,7 @@ def test_prefixes_of_unlike_lengths_go_together(seed, beam_size):
     )
 
 
-def test_padding_and_start_are_never_said():
+def test_padding_and_start_not_chosen():
     table = np.full((1, 4, VOCAB, VOCAB), -1.0, "float32")
     table[..., :END_ID] = 9.0
     found = searched(table, 3, 3)
@@ -199,7 +199,7 @@ def test_padding_and_start_are_never_said():
 
 @settings(max_examples=15, deadline=None)
 @given(SCRIPT, st.integers(1, 3), st.floats(0, 1.5), st.integers(1, 4))
-def test_scores_are_the_log_probabilities_of_the_ids(seed, beam_size, length_penalty, max_length):
+def test_scores_are_log_probabilities(seed, beam_size, length_penalty, max_length):
     table = random_table(seed)
     found = searched(table, beam_size, beam_size, length_penalty, max_length)
     scores = {
@@ -214,7 +214,7 @@ def test_scores_are_the_log_probabilities_of_the_ids(seed, beam_size, length_pen
 
 @settings(max_examples=10, deadline=None)
 @given(SCRIPT, st.integers(1, 3))
-def test_a_sentence_gives_alone_what_it_gives_in_a_batch(seed, beam_size):
+def test_result_ignores_the_batch(seed, beam_size):
     table = random_table(seed, sentences=3)
     together = searched(table, beam_size, beam_size, 0.6)
     for sentence in range(3):
@@ -229,7 +229,7 @@ def test_a_sentence_gives_alone_what_it_gives_in_a_batch(seed, beam_size):
 
 
 @pytest.mark.parametrize("min_length", [2, 3, 4])
-def test_nothing_shorter_than_the_least_length_is_found(min_length):
+def test_min_length_is_respected(min_length):
     table = random_table(11)
     found = searched(table, VOCAB**4, 7, 0.6, min_length=min_length)
     expected = [
@@ -274,7 +274,7 @@ def test_no_ngram_comes_twice(size, seed):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_repeated_tokens_lose_by_the_repetition_penalty(seed):
+def test_repeated_tokens_are_penalized(seed):
     def penalise(logits, said):
         for token in set(said):
             logits[token] = logits[token] / 1.7 if logits[token] > 0 else logits[token] * 1.7
@@ -285,7 +285,7 @@ def test_repeated_tokens_lose_by_the_repetition_penalty(seed):
     assert [i for i in ids if i] == greedy_by_hand(table[0], penalise)
 
 
-def test_coverage_counts_what_each_source_token_got():
+def test_coverage_counts_attention():
     """Exhaustive search, with attention that depends on the last token."""
     # (V, S)
     table, attention = (
@@ -326,7 +326,7 @@ def drawn_first(table, chains, **settings):
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
-def test_tokens_are_drawn_as_often_as_they_are_probable(temperature):
+def test_sampling_follows_probability(temperature):
     table, chains = random_table(5, max_length=1), 4001
     logits = table[0, 0, 1, END_ID:] / temperature
     expected = np.exp(logits) / np.exp(logits).sum()
@@ -337,14 +337,14 @@ def test_tokens_are_drawn_as_often_as_they_are_probable(temperature):
     assert np.abs(deviation).max() < 4
 
 
-def test_the_seed_decides_what_is_drawn():
+def test_seed_fixes_the_samples():
     table = random_table(5)
     first, again, other = (searched(table, 5, 5, temperature=1.0, seed=seed) for seed in (3, 3, 4))
     np.testing.assert_array_equal(first.ids, again.ids)
     assert not np.array_equal(first.ids, other.ids)
 
 
-def test_successive_draws_do_not_depend_on_each_other():
+def test_draws_are_independent():
     table = np.zeros((1, 2, VOCAB, VOCAB), "float32")
     table[..., END_ID] = -99.0
     (ids,) = searched(table, 4001, 4001, max_length=2, temperature=1.0).ids.numpy()
@@ -355,14 +355,14 @@ def test_successive_draws_do_not_depend_on_each_other():
 
 
 @pytest.mark.parametrize("settings", [{"top_k": 1}, {"top_p": 1e-6}, {"temperature": 1e-3}])
-def test_a_draw_among_one_is_greedy(settings):
+def test_draw_from_one_is_greedy(settings):
     table = random_table(5)
     np.testing.assert_array_equal(
         searched(table, 1, **{"temperature": 1.0, **settings}).ids, searched(table, 1).ids
     )
 
 
-def test_only_the_best_tokens_are_drawn():
+def test_top_k_and_top_p_limit_draws():
     table = random_table(6, max_length=1)
     falling = END_ID + np.argsort(-table[0, 0, 1, END_ID:])
     assert set(drawn_first(table, 501, top_k=2)) == set(falling[:2])
@@ -371,7 +371,7 @@ def test_only_the_best_tokens_are_drawn():
     assert set(drawn_first(table, 2001, top_p=reach)) == set(falling[:3])
 
 
-def test_what_is_drawn_does_not_end_before_the_least_length():
+def test_sampling_keeps_min_length():
     table = random_table(6)
     table[..., END_ID] = 5.0
     (ids,) = searched(table, 101, 101, temperature=1.0, min_length=3).ids.numpy()
@@ -379,7 +379,7 @@ def test_what_is_drawn_does_not_end_before_the_least_length():
     assert not (ids[:, :2] == END_ID).any()
 
 
-def test_a_sentence_draws_alone_what_it_draws_in_a_batch():
+def test_sampling_ignores_the_batch():
     table = random_table(8, sentences=3)
     together = searched(table, 2, 2, temperature=1.0)
     for sentence in range(3):
@@ -387,7 +387,7 @@ def test_a_sentence_draws_alone_what_it_draws_in_a_batch():
         np.testing.assert_array_equal(together.ids.numpy()[sentence, :, : alone.shape[2]], alone[0])
 
 
-def test_what_is_drawn_scores_its_log_probability():
+def test_samples_score_log_probability():
     table = random_table(9)
     found = searched(table, 3, 3, temperature=2.0, top_k=3)
     scores = {tokens: score for score, tokens in all_hypotheses(table[0], 0.0, 4)}
@@ -396,7 +396,7 @@ def test_what_is_drawn_scores_its_log_probability():
         assert score == pytest.approx(scores[tokens], abs=1e-4)
 
 
-def test_greedy_takes_the_most_probable_token_each_time():
+def test_greedy_takes_the_best_token():
     table, tokens = random_table(3, max_length=4), [1]
     while len(tokens) < 5 and tokens[-1] != END_ID:
         tokens.append(END_ID + int(table[0, len(tokens) - 1, tokens[-1], END_ID:].argmax()))
@@ -404,13 +404,13 @@ def test_greedy_takes_the_most_probable_token_each_time():
     assert list(found.ids.numpy()[0, 0]) == tokens[1:]
 
 
-def test_a_hypothesis_cut_at_max_length_has_no_end_token():
+def test_cut_hypothesis_has_no_end():
     table = nowhere_to_end()
     table[..., 4] = 9.0
     np.testing.assert_array_equal(searched(table, 2).ids, [[[4, 4, 4, 4]]])
 
 
-def test_each_sentence_has_a_greatest_length_of_its_own():
+def test_max_length_per_sentence():
     table = nowhere_to_end(3)
     table[..., 4] = 9.0
     np.testing.assert_array_equal(
@@ -419,17 +419,17 @@ def test_each_sentence_has_a_greatest_length_of_its_own():
     )
 
 
-def test_the_greatest_length_follows_the_source():
+def test_max_length_follows_source():
     wanted = limits(max_length=30, max_length_factor=1.5)
     np.testing.assert_array_equal(wanted.max_lengths(tf.constant([1, 4, 5, 90])), [12, 16, 18, 30])
 
 
-def test_penalty_is_googles():
+def test_length_penalty_formula():
     assert length_penalty(7, 0.6) == pytest.approx(2.0**0.6)
     assert length_penalty(7, 0.0) == 1.0
 
 
-def test_scores_of_cached_steps_are_those_of_the_full_pass_where_beams_replace_each_other():
+def test_cached_scores_equal_full_pass():
     """The cache is not reordered: a mask shows each beam the positions that it descends from."""
     config = TransformerConfig(
         source_vocab_size=11,
@@ -465,7 +465,7 @@ def test_scores_of_cached_steps_are_those_of_the_full_pass_where_beams_replace_e
         assert found.scores.numpy()[sentence, beam] == pytest.approx(total, abs=1e-4)
 
 
-def test_settings_refuse_more_results_than_beams():
+def test_n_best_fits_the_beam_size():
     with pytest.raises(
         ValueError, match="n_best: expected at most beam_size, got n_best 5 and beam_size 4"
     ):

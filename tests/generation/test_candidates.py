@@ -14,8 +14,8 @@ from tfk_transformer.constants import END_ID, PAD_ID
 from tfk_transformer.data.shortlist import Shortlist
 from tfk_transformer.generation.beam_search import SearchInputs, beam_search
 from tfk_transformer.generation.candidates import CANDIDATE_BLOCK, Candidates, find_candidates
-from tfk_transformer.models.base import Step
 from tfk_transformer.models.ensemble import Ensemble
+from tfk_transformer.models.search_steps import Step
 from tfk_transformer.models.transformer import Transformer
 from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
@@ -43,7 +43,7 @@ def own_candidates(shortlist, row):
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 5), st.integers(1, 9))
 @settings(max_examples=40, deadline=None)
-def test_each_sentence_sees_its_own_candidates(seed, batch, length):
+def test_candidates_are_per_sentence(seed, batch, length):
     shortlist = shortlist_of(50, WIDE, seed=seed)
     source = np.random.default_rng(seed).integers(0, 50, (batch, length)).astype("int32")
     tokens, places, hidden = (
@@ -114,9 +114,7 @@ def searches():
 
 @pytest.mark.parametrize("chosen", SEARCHES)
 @pytest.mark.parametrize("seed", range(3))
-def test_the_search_is_that_of_a_vocabulary_in_which_all_other_tokens_are_impossible(
-    searches, chosen, seed
-):
+def test_shortlist_masks_other_tokens(searches, chosen, seed):
     random = np.random.default_rng(seed)
     shortlist = shortlist_of(50, WIDE, seed=seed)
     source = random.integers(0, 50, (4, 3)).astype("int32")
@@ -142,7 +140,7 @@ def with_shortlist(translator, shortlist):
 
 
 @pytest.mark.long  # traces two searches
-def test_a_shortlist_of_all_tokens_changes_nothing(tokenizer):
+def test_full_shortlist_has_no_effect(tokenizer):
     translator = of_transformer(tokenizer)
     everything = Shortlist(np.arange(V, dtype="int32"), np.zeros((V, 1), "int32"), V, sentences=1)
     translators = translator, with_shortlist(translator, everything)
@@ -155,7 +153,7 @@ def test_a_shortlist_of_all_tokens_changes_nothing(tokenizer):
         np.testing.assert_allclose(one.scores, other.scores, atol=1e-5)
 
 
-def test_a_copy_in_float32_keeps_the_shortlist(tokenizer):
+def test_float32_copy_keeps_shortlist(tokenizer):
     model = Transformer(of_transformer(tokenizer).model.config, dtype="mixed_bfloat16")
     model.build()
     shortlist = shortlist_of(V, V)
@@ -170,7 +168,7 @@ def test_a_copy_in_float32_keeps_the_shortlist(tokenizer):
     "use_cache",
     [True, pytest.param(False, marks=pytest.mark.long)],  # runs all prefixes anew at each step
 )
-def test_a_translation_does_not_depend_on_its_batch(tokenizer, use_cache):
+def test_translation_ignores_the_batch(tokenizer, use_cache):
     one = of_transformer(tokenizer)
     shortlist = shortlist_of(V, V, common=3, likely=1)
     members = [one.model, of_transformer(tokenizer, **{**SIZES, "model_dim": 12}).model]
@@ -178,7 +176,8 @@ def test_a_translation_does_not_depend_on_its_batch(tokenizer, use_cache):
         with_shortlist(one, shortlist),
         with_shortlist(Translator(Ensemble(members), tokenizer), shortlist),
     ):
-        search = traced_generate(translator.functions, use_cache)
+        runtime = translator.runtime if use_cache else translator.runtime.without_cache()
+        search = traced_generate(runtime.functions)
         limits, nothing = setting_tensors(beam_size=3, n_best=3), tf.zeros([1, 0], tf.int32)
         together = search(tf.constant(source_ids()), limits, nothing)
         for number, row in enumerate(source_ids()):

@@ -69,7 +69,7 @@ def real(row):
     return row[row > 0]
 
 
-def test_tokens_score_what_the_full_pass_gives_them_alone(graph):
+def test_token_scores_equal_full_pass(graph):
     scores = graph.score_ids(SOURCE, TARGET)
     for row, (source, target) in enumerate(zip(SOURCE, TARGET, strict=True)):
         source, target = real(source), real(target)
@@ -87,7 +87,7 @@ def test_tokens_score_what_the_full_pass_gives_them_alone(graph):
             np.testing.assert_array_equal(found[:, :, len(source) :], 0.0)
 
 
-def test_continuations_score_what_the_full_pass_gives_them_alone(continuation):
+def test_continuation_equals_full_pass(continuation):
     scores = continuation.score_ids(SOURCE, TARGET)
     for row, (prompt, target) in enumerate(zip(SOURCE, TARGET, strict=True)):
         prompt, target = real(prompt)[:-1], real(target)
@@ -104,7 +104,7 @@ def test_continuations_score_what_the_full_pass_gives_them_alone(continuation):
 
 
 @pytest.mark.parametrize("kind", ["graph", "continuation"])
-def test_pairs_that_are_too_long_are_nan_and_leave_the_others_alone(kind, request):
+def test_long_pairs_score_nan(kind, request):
     graph = request.getfixturevalue(kind)
     long = np.full((1, 24), 5, "int32")
     source = np.concatenate(
@@ -123,7 +123,7 @@ def test_pairs_that_are_too_long_are_nan_and_leave_the_others_alone(kind, reques
     )
 
 
-def test_prompt_and_target_fit_the_model_together_or_not(continuation):
+def test_prompt_and_target_share_limit(continuation):
     source, target = (
         np.array([[*[5] * 19, 2]] * 2, "int32"),
         np.array([[6, 6, 6, 2, 0], [6, 6, 6, 6, 2]], "int32"),
@@ -134,7 +134,7 @@ def test_prompt_and_target_fit_the_model_together_or_not(continuation):
     ]
 
 
-def test_rows_are_joined_without_padding_between_them():
+def test_join_leaves_no_padding():
     found = join(
         tf.constant([[5, 6, 0], [7, 0, 0], [0, 0, 0], [4, 5, 6]]),
         tf.constant([[8, 0], [8, 9], [9, 0], [0, 0]]),
@@ -174,7 +174,7 @@ PREFIXES = [[7, 3, 5], [8, 0, 0], [0, 0, 0]]
 
 
 @pytest.mark.parametrize("kind", ["graph", "continuation"])
-def test_greedy_search_goes_on_from_each_prefix(kind, request):
+def test_greedy_continues_prefixes(kind, request):
     graph = request.getfixturevalue(kind)
     found = searched(graph, PREFIXES, beam_size=1)
     for ids, source, prefix in zip(found.ids.numpy()[:, 0], SOURCE, PREFIXES, strict=True):
@@ -184,7 +184,7 @@ def test_greedy_search_goes_on_from_each_prefix(kind, request):
 
 
 @pytest.mark.parametrize("kind", ["graph", "continuation"])
-def test_scores_are_those_of_what_follows_the_prefix(kind, request):
+def test_scores_exclude_the_prefix(kind, request):
     graph = request.getfixturevalue(kind)
     found = searched(graph, PREFIXES, beam_size=3, n_best=3)
     for place in range(3):
@@ -197,7 +197,7 @@ def test_scores_are_those_of_what_follows_the_prefix(kind, request):
 
 
 @pytest.mark.parametrize("kind", ["graph", "continuation"])
-def test_one_prefix_serves_all_and_ends_are_padding(kind, request):
+def test_one_prefix_serves_all_rows(kind, request):
     graph = request.getfixturevalue(kind)
     expected = searched(graph, [[7, 3]] * 3)
     for prefix in ([[7, 3]], [[7, 3, 2]], [[7, 3, 0, 0]], [[7, 3, 2, 0]] * 3):
@@ -209,7 +209,7 @@ def test_one_prefix_serves_all_and_ends_are_padding(kind, request):
 
 
 @pytest.mark.parametrize(("kind", "room"), [("graph", 23), ("continuation", 19)])
-def test_a_prefix_that_leaves_no_room_is_nan_and_leaves_the_others_alone(kind, room, request):
+def test_long_prefix_scores_nan(kind, room, request):
     graph = request.getfixturevalue(kind)
     short, long = [8] + [0] * (room - 1), [8] * room
     found = searched(graph, [long, short, short], max_length=20)
@@ -223,7 +223,7 @@ def test_a_prefix_that_leaves_no_room_is_nan_and_leaves_the_others_alone(kind, r
     assert real(fits.ids.numpy()[0, 0]).tolist()[: room - 1] == [8] * (room - 1)
 
 
-def test_an_untrained_half_precision_model_scores_in_float32():
+def test_bfloat16_scores_are_float32():
     keras.utils.set_random_seed(0)
     model = Transformer(
         TransformerConfig(source_vocab_size=10, target_vocab_size=10, encoder_layers=1, **SIZES),
@@ -238,7 +238,7 @@ def test_an_untrained_half_precision_model_scores_in_float32():
 # Of texts.
 
 
-def test_hypotheses_tell_their_tokens_scores_and_attention(translator):
+def test_hypotheses_have_token_scores(translator):
     texts, config = ["forty-two", "one hundred seven", ""], translator.model.config
     found = translator.translate(
         texts, token_scores=True, attention=True, n_best=3, length_penalty=0.6
@@ -257,7 +257,7 @@ def test_hypotheses_tell_their_tokens_scores_and_attention(translator):
                 == hypothesis.text.replace(" ", "▁") + "</s>"
             )
             length = len(hypothesis.tokens)
-            assert sum(hypothesis.token_scores) / ((5 + length) / 6) ** 0.6 == pytest.approx(
+            assert sum(hypothesis.token_log_probs) / ((5 + length) / 6) ** 0.6 == pytest.approx(
                 hypothesis.score, abs=1e-5
             )
             assert hypothesis.attention.shape == (
@@ -268,19 +268,20 @@ def test_hypotheses_tell_their_tokens_scores_and_attention(translator):
             )
             np.testing.assert_allclose(hypothesis.attention.sum(-1), 1.0, atol=1e-5)
     (blank,) = found[2].hypotheses[:1]
-    assert (blank.tokens, blank.token_scores, blank.source_tokens) == ([], [], ["</s>"])
+    assert (blank.tokens, blank.token_log_probs, blank.source_tokens) == ([], [], ["</s>"])
 
 
-def test_what_is_not_asked_for_is_none(translator):
+def test_details_are_optional(translator):
     (plain,) = translator.translate(["seven"])[0].hypotheses
     assert plain[2:] == (None,) * 4
     (scored,) = translator.translate(["seven"], token_scores=True)[0].hypotheses
-    assert scored.attention is None and len(scored.token_scores) == len(scored.tokens)
+    assert scored.attention is None and len(scored.token_log_probs) == len(scored.tokens)
     (attending,) = translator.translate(["seven"], attention=True)[0].hypotheses
-    assert attending.token_scores is None and attending.attention.shape[2] == len(attending.tokens)
+    assert attending.token_log_probs is None
+    assert attending.attention.shape[2] == len(attending.tokens)
 
 
-def test_attention_is_that_of_the_cached_steps(translator):
+def test_attention_of_cached_steps(translator):
     """What coverage sums up is the mean of the last layer's heads."""
     (found,) = translator.translate(
         ["ninety-eight"], attention=True, beam_size=1, length_penalty=0.0, coverage_penalty=0.7
@@ -290,7 +291,7 @@ def test_attention_is_that_of_the_cached_steps(translator):
     assert found.score == pytest.approx(expected, abs=1e-4)
 
 
-def test_translations_begin_with_their_prefixes(translator):
+def test_translations_keep_prefixes(translator):
     texts, prefixes = ["forty-two", "forty-two", "seven", "one hundred"], ["drei", None, "acht", ""]
     found = translator.translate(texts, prefixes=prefixes, batch_size=3)
     plain = translator.translate(texts)
@@ -301,7 +302,7 @@ def test_translations_begin_with_their_prefixes(translator):
     assert found[0].text != plain[0].text
 
 
-def test_prefixes_that_do_not_fit_are_refused(translator):
+def test_bad_prefixes_are_refused(translator):
     with pytest.raises(
         ValueError, match="prefixes: expected one, or None, for each of 2 texts, got 1"
     ):
@@ -331,8 +332,9 @@ def test_pairs_are_scored_in_batches(translator):
     for found, target, score in zip(
         translator.score_tokens(sources, targets, batch_size=3), targets, whole, strict=True
     ):
-        assert found.text == target and found.score == pytest.approx(score, rel=1e-6, abs=1e-5)
-        assert sum(found.token_scores) == pytest.approx(score, rel=1e-6, abs=1e-5)
+        assert found.text == target
+        assert found.log_probability == pytest.approx(score, rel=1e-6, abs=1e-5)
+        assert sum(found.token_log_probs) == pytest.approx(score, rel=1e-6, abs=1e-5)
         assert "".join(found.tokens) == f"▁{target}</s>"
         assert found.attention is None
     assert translator.score([], []).shape == (0,)

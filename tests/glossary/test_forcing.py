@@ -24,11 +24,11 @@ from tfk_transformer.glossary.forcing import (
         (["狗"], "黑狗在跑", [], []),
     ],
 )
-def test_missing_terms(wanted, text, placed, lacking):
+def test_missing_terms_are_listed(wanted, text, placed, lacking):
     assert missing_terms(wanted, text, placed) == lacking
 
 
-def test_a_term_is_tried_at_every_place_that_is_not_forced():
+def test_term_is_tried_at_each_place():
     assert candidates(["hound"], "A dog (old).", "") == [
         Candidate("hound", 0, "Hound"),
         Candidate("hound", 1, "A hound"),
@@ -49,7 +49,7 @@ def test_a_term_is_tried_at_every_place_that_is_not_forced():
     assert candidates([], "A dog", "") == []
 
 
-def test_the_first_term_at_its_most_probable_place_stays():
+def test_best_place_of_first_term():
     tried = [
         ScoredCandidate(Candidate("b", 9, "…b"), "b late", -1.0),
         ScoredCandidate(Candidate("b", 2, "…b"), "b early", -3.0),

@@ -30,11 +30,11 @@ TERMS = Glossary(
         ("", []),
     ],
 )
-def test_terms_are_found_as_whole_words(text, terms):
+def test_terms_match_whole_words(text, terms):
     assert TERMS.found_in(text) == terms
 
 
-def test_a_file_has_a_term_and_its_translation_in_a_line(tmp_path):
+def test_file_has_one_term_per_line(tmp_path):
     (tmp_path / "terms.tsv").write_text(
         "\ufeffHund\thound\n\n Bank \t bench \nHund\thound\n", encoding="utf-8"
     )
@@ -47,11 +47,11 @@ def test_a_file_has_a_term_and_its_translation_in_a_line(tmp_path):
         (b"Hund hound\n", "a tab and its translation in .*terms.tsv:1, got 'Hund hound'"),
         (b"a\tb\n\tc\n", "a tab and its translation in .*terms.tsv:2, got '\tc'"),
         (b"a\tb\tc\n", "a tab and its translation in .*terms.tsv:1"),
-        (b"a\tb\na\tc\n", "one translation of 'a', got another in .*terms.tsv:2: 'c'"),
+        (b"a\tb\na\tc\n", "one translation of 'a', got 'b' and, in .*terms.tsv:2, 'c'"),
         (b"a\t\xff\n", "UTF-8 in .*terms.tsv, got byte 0xff at 2"),
     ],
 )
-def test_other_lines_are_refused(tmp_path, content, message):
+def test_malformed_lines_are_refused(tmp_path, content, message):
     (tmp_path / "terms.tsv").write_bytes(content)
     with pytest.raises(ValueError, match=f"glossary: expected .*{message}"):
         Glossary.read(tmp_path / "terms.tsv")

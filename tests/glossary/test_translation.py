@@ -26,7 +26,7 @@ def found(translator):
     return translator.translate(TEXTS, glossary=TERMS, beam_size=2)
 
 
-def test_translations_have_their_terms(translator, found):
+def test_translations_have_terms(translator, found):
     plain = translator.translate(TEXTS, beam_size=2)
     assert [translation.source for translation in found] == TEXTS
     assert "neun zehn" in found[0].text.casefold()
@@ -36,7 +36,7 @@ def test_translations_have_their_terms(translator, found):
     assert found[3:] == plain[3:]  # a blank text, and one whose term is there anyway
 
 
-def test_the_place_is_the_most_probable_one(translator, found):
+def test_term_goes_to_the_best_place(translator, found):
     """No other place gives a translation of the whole with a higher score."""
     places = ["acht", "sieben acht"]
     others = translator.translate(["seven"] * 2, prefixes=places, beam_size=2)
@@ -46,7 +46,7 @@ def test_the_place_is_the_most_probable_one(translator, found):
 
 
 @pytest.mark.parametrize("name", ["translate.onnx", "saved_model"])
-def test_all_runtimes_find_the_same(exported, found, name):
+def test_runtimes_agree_on_terms(exported, found, name):
     again = load(exported / name).translate(TEXTS, glossary=TERMS, beam_size=2)
     assert [one.text for one in again] == [one.text for one in found]
     np.testing.assert_allclose(
@@ -54,7 +54,7 @@ def test_all_runtimes_find_the_same(exported, found, name):
     )
 
 
-def test_details_and_forced_beginnings_stay(translator):
+def test_prefix_and_details_are_kept(translator):
     (one,) = translator.translate(
         ["seven"], glossary={"seven": "acht"}, prefixes=["neun"], token_scores=True, beam_size=1
     )
@@ -62,18 +62,18 @@ def test_details_and_forced_beginnings_stay(translator):
     assert len(one.hypotheses[0].tokens) == len(one.hypotheses[0].token_log_probs) > 0
 
 
-def test_a_long_text_does_not_spoil_the_others(translator):
+def test_long_text_spares_the_others(translator):
     with pytest.raises(TextError, match="expected at most 32 tokens") as caught:
         translator.translate(["seven", "seven " * 40], glossary={"seven": "acht"}, beam_size=1)
     assert "acht" in caught.value.results[0].text
 
 
-def test_several_hypotheses_are_refused(translator):
+def test_n_best_with_terms_is_refused(translator):
     with pytest.raises(ValueError, match="n_best: expected 1 with a glossary, got 2"):
         translator.translate(["seven"], glossary=TERMS, n_best=2)
 
 
-def test_terms_that_the_vocabulary_cannot_spell_are_refused(translator):
+def test_unspellable_terms_are_refused(translator):
     with pytest.raises(
         ValueError,
         match="glossary: expected terms that the model's vocabulary can spell, got 八; remove them",
@@ -81,7 +81,7 @@ def test_terms_that_the_vocabulary_cannot_spell_are_refused(translator):
         translator.translate(["seven"], glossary={"seven": "acht", "eight": "八"})
 
 
-def test_a_file_without_scores_is_refused(exported, tmp_path):
+def test_glossary_needs_score_file(exported, tmp_path):
     shutil.copy(exported / "translate.onnx", tmp_path)
     with pytest.raises(ValueError, match="score.onnx"):
         load(tmp_path / "translate.onnx").translate(["seven"], glossary=TERMS)

@@ -4,7 +4,7 @@ import threading
 import numpy as np
 import pytest
 
-from tfk_transformer.inference.results import to_translations
+from tfk_transformer.inference.results import refuse_long_texts, to_hypotheses
 from tfk_transformer.inference.text_batches import LONG_TEXT as LONG
 from tfk_transformer.inference.text_batches import check_texts, run_in_batches
 from tfk_transformer.results import Hypothesis, Translation
@@ -12,7 +12,17 @@ from tfk_transformer.results import Hypothesis, Translation
 NAN = float("nan")
 
 
-def test_the_best_hypothesis_is_the_translation():
+def to_translations(texts, rows, max_length):
+    """Return the translations of a search's rows, as `BaseTranslator.translate` does."""
+    translations = [
+        Translation(text, to_hypotheses(*row)) for text, row in zip(texts, rows, strict=True)
+    ]
+    scores = [translation.score for translation in translations]
+    refuse_long_texts(texts, translations, scores, max_length)
+    return translations
+
+
+def test_translation_has_best_text():
     translation = Translation("eins", [Hypothesis("one", -0.5), Hypothesis("a", -0.75)])
     assert (translation.text, translation.score) == ("one", -0.5)
 
@@ -30,7 +40,7 @@ def test_a_lone_string_is_refused():
         check_texts("eins")
 
 
-def test_a_lone_long_string_is_shown_by_its_beginning():
+def test_long_string_is_shortened():
     with pytest.raises(ValueError, match=re.escape(f"write ['{'a' * 20}'].")):
         check_texts("a" * 21)
 
@@ -38,7 +48,7 @@ def test_a_lone_long_string_is_shown_by_its_beginning():
 @pytest.mark.parametrize(
     ("other", "kind"), [(b"zwei", "bytes"), (None, "NoneType"), (2, "int"), (["zwei"], "list")]
 )
-def test_what_is_no_string_is_refused(other, kind):
+def test_other_types_are_refused(other, kind):
     with pytest.raises(ValueError, match=f"^texts: expected strings, got {kind} at index 1.$"):
         check_texts(["eins", other, 3])
 
@@ -55,7 +65,7 @@ TEXTS = ["ccc", "a", "eeeee", "bb", "ffffff", "dddd", "b"]
         (11, [["a", "b", "bb", "ccc", "dddd", "eeeee", "ffffff"]]),
     ],
 )
-def test_texts_of_like_length_run_together_and_come_back_in_order(batch_size, batches):
+def test_batches_by_length_keep_order(batch_size, batches):
     seen = []
 
     def run(batch):
@@ -67,7 +77,7 @@ def test_texts_of_like_length_run_together_and_come_back_in_order(batch_size, ba
     assert rows == [([text.upper(), text], [len(text), -len(text)]) for text in TEXTS]
 
 
-def test_of_long_texts_fewer_run_together():
+def test_long_texts_make_small_batches():
     seen, texts = (
         [],
         ["a" * length for length in (LONG // 2, 3 * LONG, 1, LONG + 1, 9 * LONG, LONG, LONG)],
@@ -79,7 +89,7 @@ def test_of_long_texts_fewer_run_together():
 
 
 @pytest.mark.parametrize("at_once", [2, 3])
-def test_batches_run_side_by_side(at_once):
+def test_batches_run_concurrently(at_once):
     # Breaks, an error, unless so many wait at it at the same time.
     together = threading.Barrier(at_once, timeout=60)
 
@@ -91,7 +101,7 @@ def test_batches_run_side_by_side(at_once):
     assert run_in_batches(texts, 1, run, concurrency=at_once) == [(text.upper(),) for text in texts]
 
 
-def test_an_error_in_a_batch_on_another_thread_is_the_callers():
+def test_thread_error_reaches_caller():
     with pytest.raises(ZeroDivisionError):
         run_in_batches(TEXTS, 2, lambda batch: 1 / 0, concurrency=2)
 
@@ -100,12 +110,12 @@ def test_no_texts_need_no_run():
     assert run_in_batches([], 3, lambda batch: 1 / 0) == []
 
 
-def test_a_batch_size_below_one_is_refused():
+def test_batch_size_must_be_positive():
     with pytest.raises(ValueError, match="^batch_size: expected at least 1, got 0.$"):
         run_in_batches(TEXTS, 0, lambda batch: 1 / 0)
 
 
-def test_a_run_that_loses_a_row_is_an_error():
+def test_lost_row_is_an_error():
     with pytest.raises(ValueError, match="zip"):
         run_in_batches(TEXTS, 3, lambda batch: (batch[1:], batch[1:]))
 
@@ -128,18 +138,18 @@ def test_scores_are_plain_numbers():
     assert (type(translation.score), type(translation.text)) == (float, str)
 
 
-def test_hypotheses_that_were_not_found_are_dropped():
+def test_unused_beams_are_dropped():
     scores = [-3.0, -1e9, -4e8, -1e9 / 1.5]
     (translation,) = to_translations(["a"], [(["b", "", "c", ""], scores)], 7)
     assert translation.hypotheses == [Hypothesis("b", -3.0), Hypothesis("c", -4e8)]
 
 
-def test_one_hypothesis_stays_whatever_its_score():
+def test_one_hypothesis_always_stays():
     (translation,) = to_translations(["a"], [(["", ""], [-1e9, -1e9])], 7)
     assert translation.hypotheses == [Hypothesis("", -1e9)]
 
 
-def test_texts_that_were_too_long_are_named():
+def test_long_texts_are_named():
     texts = ["ja", "sehr " * 11, "nein", "zu lang"]
     rows = [([""], [score]) for score in (-0.5, NAN, -0.5, NAN)]
     problem = (
@@ -151,7 +161,7 @@ def test_texts_that_were_too_long_are_named():
         to_translations(texts, rows, 7)
 
 
-def test_only_three_of_many_are_named():
+def test_only_three_texts_are_named():
     with pytest.raises(
         ValueError,
         match=r"got more in 5: number 1 .*, number 2 .*, number 3 \('c…', 1 words\); split",

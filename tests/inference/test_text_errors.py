@@ -5,16 +5,16 @@ import pickle
 import numpy as np
 import pytest
 
-from tfk_transformer.inference.results import to_classifications, to_translations
-from tfk_transformer.inference.text_batches import check_texts
+from tfk_transformer.inference.base_classifier import BaseClassifier
+from tfk_transformer.inference.results import refuse_long_texts
+from tfk_transformer.inference.text_batches import check_texts, score_in_batches
 from tfk_transformer.inference.text_errors import TextError, UnprocessableText, results_and_refusals
-from tfk_transformer.inference.token_scoring import score_in_batches
 from tfk_transformer.results import Classification, Hypothesis, Translation
 
 NAN = float("nan")
 
 
-def test_every_text_that_is_no_text_has_its_reason():
+def test_each_bad_text_has_a_reason():
     with pytest.raises(TextError) as raised:
         check_texts(["eins", "a\0b", "zwei", "abc\udcff"], "sources")
     remedy = "remove it, or decode the bytes that it came from as UTF-8."
@@ -29,9 +29,14 @@ def test_every_text_that_is_no_text_has_its_reason():
     }
 
 
-def test_texts_that_were_too_long_leave_the_translations_of_the_others():
+def test_error_keeps_translations():
+    rows = [("", NAN), ("C", -0.5), ("", NAN)]
+    texts = ["a b", "c", "d"]
+    translations = [
+        Translation(text, [Hypothesis(*row)]) for text, row in zip(texts, rows, strict=True)
+    ]
     with pytest.raises(TextError) as raised:
-        to_translations(["a b", "c", "d"], [([""], [NAN]), (["C"], [-0.5]), ([""], [NAN])], 7)
+        refuse_long_texts(texts, translations, [score for _, score in rows], 7)
     assert raised.value.reasons == {
         0: "expected at most 7 tokens, got more ('a b…', 2 words); split it into sentences.",
         2: "expected at most 7 tokens, got more ('d…', 1 words); split it into sentences.",
@@ -39,18 +44,32 @@ def test_texts_that_were_too_long_leave_the_translations_of_the_others():
     assert raised.value.results == {1: Translation("c", [Hypothesis("C", -0.5)])}
 
 
-def test_texts_that_were_too_long_leave_the_classifications_of_the_others():
+def test_error_keeps_classifications():
+    class Runtime:
+        """A classifier of two texts, the second of which is too long."""
+
+        labels = ["x", "y"]
+        max_length = 5
+
+        def concurrency(self, texts):
+            return 1
+
+        def run(self, name, inputs, workload):
+            return {
+                "label": np.array([b"x", b""], object),
+                "probability": np.array([0.75, NAN], "float32"),
+                "probabilities": np.array([[0.75, 0.25], [NAN, NAN]], "float32"),
+            }
+
     with pytest.raises(TextError) as raised:
-        to_classifications(
-            ["a", "b c"], [("x", 0.75, [0.75, 0.25]), ("", NAN, [NAN, NAN])], ["x", "y"], 5
-        )
+        BaseClassifier(Runtime()).classify(["a", "b c"])
     assert raised.value.results == {0: Classification("a", "x", 0.75, {"x": 0.75, "y": 0.25})}
     assert raised.value.reasons == {
         1: "expected at most 5 tokens, got more ('b c…', 2 words); split it into sentences."
     }
 
 
-def test_pairs_that_were_too_long_leave_the_rows_of_the_others():
+def test_long_pairs_leave_other_results():
     def run(sources, targets):
         return np.array(
             [
@@ -59,21 +78,20 @@ def test_pairs_that_were_too_long_leave_the_rows_of_the_others():
             ]
         ), targets
 
+    def convert(index, log_probability, target):
+        return index, log_probability, target
+
     with pytest.raises(
         TextError, match="^texts: expected at most 5 tokens a side, got more in pair number 2.$"
     ) as raised:
-        score_in_batches(["a", "long", "b"], ["eins", "zwei", "drei11"], 2, 5, run)
+        score_in_batches(["a", "long", "b"], ["eins", "zwei", "drei11"], 2, 5, run, convert)
     assert raised.value.reasons == {
         1: "expected at most 5 tokens a side, got more in this pair; split it into sentences."
     }
-    assert raised.value.results == {} and raised.value.rows == {0: (-4, "eins"), 2: (-6, "drei11")}
-    converted = raised.value.with_results(lambda number, row: (number, row[1]))
-    assert converted.results == {0: (0, "eins"), 2: (2, "drei11")} and str(converted) == str(
-        raised.value
-    )
+    assert raised.value.results == {0: (0, -4, "eins"), 2: (2, -6, "drei11")}
 
 
-def test_the_error_survives_the_way_to_another_process():
+def test_error_survives_pickling():
     error = pickle.loads(pickle.dumps(TextError("texts", "expected a, got b.", {3: "c"}, {5: "d"})))
     assert (str(error), error.reasons, error.results) == (
         "texts: expected a, got b.",
@@ -82,7 +100,7 @@ def test_the_error_survives_the_way_to_another_process():
     )
 
 
-def test_texts_beside_a_refused_one_are_run_once_or_again_if_their_results_are_missing():
+def test_good_texts_run_once_or_again():
     seen = []
 
     def run(sources, targets):
@@ -109,7 +127,7 @@ def test_texts_beside_a_refused_one_are_run_once_or_again_if_their_results_are_m
     ]
 
 
-def test_no_text_is_run_where_all_are_refused_or_there_is_none():
+def test_all_texts_may_be_refused():
     def run(texts):
         raise TextError("texts", "expected a, got b.", dict.fromkeys(range(len(texts)), "no text"))
 

@@ -15,7 +15,7 @@ def elements(translation):
     )
 
 
-def test_every_hypothesis_has_its_score_and_nothing_is_markup():
+def test_html_escapes_hypotheses():
     best, other = Hypothesis('<i>"le chien"</i>', -0.25), Hypothesis("& un chien", -1.5)
     rows, words, styles = elements(Translation("<script>the dog", [best, other]))
     assert rows == [
@@ -26,7 +26,7 @@ def test_every_hypothesis_has_its_score_and_nothing_is_markup():
     assert words == styles == []
 
 
-def test_words_that_belong_together_have_one_colour():
+def test_aligned_words_share_a_color():
     weights = np.array(
         [[0.7, 0.1, 0.1, 0.1], [0.1, 0.2, 0.6, 0.1], [0.0, 0.8, 0.1, 0.1], [0.1, 0.1, 0.1, 0.7]],
         "float32",
@@ -54,7 +54,7 @@ def test_words_that_belong_together_have_one_colour():
     assert f":has(.s1:hover) .t{number}" in styles[0].text
 
 
-def test_a_blank_translation_is_shown():
+def test_blank_translation_is_shown():
     blank = Hypothesis("", 0.0, ["</s>"], None, np.ones((1, 1, 1, 1), "float32"), ["</s>"])
     assert elements(Translation("", [blank]))[0] == [
         ["source", "", ""],

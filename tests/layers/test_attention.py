@@ -42,7 +42,7 @@ def reference(attention, query, context, mask):
 
 
 @pytest.mark.parametrize("use_bias", [False, True])
-def test_attention_equals_the_formula_in_float64(use_bias):
+def test_attention_equals_formula(use_bias):
     attention, query, context = layer(use_bias=use_bias), inputs(B, T, D), inputs(B, S, D, seed=2)
     mask = np.zeros((B, 1, 1, S))
     mask[1, ..., 3:] = -1e9
@@ -53,12 +53,12 @@ def test_attention_equals_the_formula_in_float64(use_bias):
     assert weights.shape == (B, H, T, S)
 
 
-def test_self_attention_is_attention_to_itself():
+def test_query_is_default_context():
     attention, x = layer(), inputs(B, T, D)
     np.testing.assert_allclose(attention(x).output, attention(x, x).output, atol=1e-6)
 
 
-def test_weights_have_one_tensor_a_role_with_a_head_axis():
+def test_weights_have_a_head_axis():
     shapes = {w.name: tuple(w.shape) for w in layer(use_bias=True).weights}
     assert shapes == {
         "query": (H, D, K),
@@ -72,7 +72,7 @@ def test_weights_have_one_tensor_a_role_with_a_head_axis():
     }
 
 
-def test_biases_can_be_chosen_role_by_role():
+def test_biases_are_chosen_by_role():
     names = {w.name for w in layer(use_bias=["query", "output"]).weights if w.name.endswith("bias")}
     assert names == {"query_bias", "output_bias"}
     attention, x, mask = layer(use_bias=["query", "output"]), inputs(B, T, D), np.zeros((B, T, T))
@@ -82,7 +82,7 @@ def test_biases_can_be_chosen_role_by_role():
     np.testing.assert_allclose(attention(x).output, reference(everywhere, x, x, mask)[0], atol=2e-5)
 
 
-def test_scores_can_be_divided_by_the_whole_width():
+def test_scores_scale_by_key_dim():
     by_root, by_width, x = layer(), layer(scale="key_dim"), inputs(B, T, D)
     by_root.query_weight.assign(by_root.query_weight / K**0.5)
     np.testing.assert_allclose(by_width(x).weights, by_root(x).weights, atol=1e-6)
@@ -94,7 +94,7 @@ def values_as_keys(**options):
     return made
 
 
-def test_where_keys_are_values_queries_are_scored_against_the_values():
+def test_keys_can_be_the_values():
     attention, plain, x = (
         values_as_keys(use_bias=True),
         MultiHeadAttention(H, V, use_bias=True),
@@ -110,7 +110,7 @@ def test_where_keys_are_values_queries_are_scored_against_the_values():
     )
 
 
-def test_shared_projections_read_a_slice_a_head():
+def test_shared_projections_per_head():
     width = 19
     attention = MultiHeadAttention(H, K, V, shared_projections=True, use_bias=True)
     attention.build((B, T, H * width))
@@ -137,7 +137,7 @@ def test_shared_projections_read_a_slice_a_head():
     np.testing.assert_allclose(output, expected, atol=2e-5)
 
 
-def test_output_dropout_works_while_training_alone():
+def test_output_dropout_in_training():
     attention, x = layer(output_dropout=0.5), inputs(B, 101, D)
     still = np.array(attention(x, training=False).output)
     dropped = np.array(attention(x, training=True).output)
@@ -146,7 +146,7 @@ def test_output_dropout_works_while_training_alone():
     np.testing.assert_allclose(dropped[kept], 2 * still[kept], rtol=1e-5)
 
 
-def test_initial_weights_have_the_variance_of_glorot_for_one_matrix():
+def test_initial_variance_is_glorot():
     attention = MultiHeadAttention(8, 16)
     attention.build((None, None, 64))
     deviation = float(np.std(np.array(attention.query_weight)))
@@ -154,7 +154,7 @@ def test_initial_weights_have_the_variance_of_glorot_for_one_matrix():
 
 
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16", "mixed_float16"])
-def test_a_fully_masked_row_is_finite_and_even_whatever_the_dtype(dtype):
+def test_fully_masked_row_is_uniform(dtype):
     attention = layer(dtype=dtype)
     output, weights = attention(
         inputs(B, T, D), inputs(B, S, D), attention_mask=np.full((B, 1, 1, S), -1e9, "float32")
@@ -164,14 +164,14 @@ def test_a_fully_masked_row_is_finite_and_even_whatever_the_dtype(dtype):
     np.testing.assert_allclose(weights, np.full((B, H, T, S), 1 / S), atol=1e-6)
 
 
-def test_mixed_precision_computes_in_the_compute_dtype():
+def test_mixed_precision_dtype():
     assert (
         keras.backend.standardize_dtype(layer(dtype="mixed_bfloat16")(inputs(B, T, D)).output.dtype)
         == "bfloat16"
     )
 
 
-def test_dropout_drops_weights_and_doubles_the_others_while_training():
+def test_dropout_rescales_weights():
     """With the unit matrix as values and as output projection, the output is the weights
     themselves.
     """
@@ -194,7 +194,7 @@ def test_dropout_drops_weights_and_doubles_the_others_while_training():
     )
 
 
-def test_a_cache_grows_in_time():
+def test_cache_grows_along_time():
     older, newer = (
         KeyValue(inputs(B, H, 2, K), inputs(B, H, 2, V)),
         KeyValue(inputs(B, H, 1, K), inputs(B, H, 1, V)),
@@ -205,7 +205,7 @@ def test_a_cache_grows_in_time():
 
 
 @pytest.mark.parametrize("masked", [False, True])
-def test_contract(masked):
+def test_attention_layer_contract(masked):
     weights = {
         "query": (H, D, K),
         "query_bias": (H, 1, K),

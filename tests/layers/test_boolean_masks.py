@@ -31,7 +31,7 @@ def with_random_weights(layer):
     return layer
 
 
-def test_attention_equals_that_of_keras():
+def test_attention_equals_keras():
     """The same weights in `keras.layers.MultiHeadAttention`, whose kernels are (D, H, K) and (H, V,
     D).
     """
@@ -57,7 +57,7 @@ def test_attention_equals_that_of_keras():
     "mask", [VISIBLE, VISIBLE[:, None]], ids=["without a head axis", "with a head axis"]
 )
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16", "mixed_float16"])
-def test_attention_to_a_context(mask, dtype):
+def test_mask_in_context_attention(mask, dtype):
     layer = with_random_weights(MultiHeadAttention(H, K, dtype=dtype))
     one, other = (
         layer(inputs(B, T, D), inputs(B, S, D, seed=2), attention_mask=m) for m in (mask, ADDITIVE)
@@ -84,7 +84,7 @@ SQUARE[1, 2, 0] = False
 @pytest.mark.parametrize(
     "head_axis", [False, True], ids=["without a head axis", "with a head axis"]
 )
-def test_self_attention(kind, arguments, head_axis):
+def test_mask_in_self_attention(kind, arguments, head_axis):
     layer, x = with_random_weights(kind(OPTIONS, **arguments)), inputs(B, T, D)
     found = layer(x, attention_mask=SQUARE[:, None] if head_axis else SQUARE)
     expected = layer(x, attention_mask=np.where(SQUARE, 0.0, -1e9).astype("float32")[:, None])
@@ -97,7 +97,7 @@ def test_self_attention(kind, arguments, head_axis):
     assert np.abs(np.asarray(found.output) - np.asarray(layer(x).output)).max() > 1e-2
 
 
-def test_cross_attention():
+def test_mask_in_cross_attention():
     decoder = with_random_weights(Decoder(OPTIONS, 2))
     layer, x, encoded = decoder.layers[0], inputs(B, T, D), inputs(B, S, D, seed=2)
     for call in (
@@ -112,7 +112,7 @@ def test_cross_attention():
             )
 
 
-def test_decoding_steps():
+def test_mask_in_decoding_steps():
     decoder, x, encoded = (
         with_random_weights(Decoder(OPTIONS, 2)),
         inputs(B, T, D),
@@ -131,7 +131,7 @@ def test_decoding_steps():
     )
 
 
-def test_booleans_become_zero_and_minus_1e9():
+def test_booleans_become_additive():
     expected = np.array([[0, -1e9], [0, 0]], "float32")
     mask = np.array([[True, False], [True, True]])
     np.testing.assert_array_equal(as_additive(mask), expected)
@@ -142,7 +142,7 @@ def test_booleans_become_zero_and_minus_1e9():
 
 
 @pytest.mark.parametrize("dtype", ["int32", "uint8"])
-def test_a_mask_of_integers_is_refused(dtype):
+def test_integer_mask_is_refused(dtype):
     message = (
         r"attention_mask: expected booleans \(True for a visible position\) or floats .* "
         rf"got {dtype}; .* with astype\(bool\)."

@@ -14,7 +14,7 @@ def drawn(rate, times=1, **options):
 
 
 @pytest.mark.parametrize("rate", [0.004, 0.1, 0.3, 0.5, 0.9, 0.996])
-def test_elements_are_dropped_at_the_rate_and_the_rest_scaled(rate):
+def test_dropout_rate_and_scale(rate):
     found = np.concatenate(drawn(rate, times=20, seed=1))
     # Of the draws, and of rounding rate * 256.
     error = (rate * (1 - rate) / found.size) ** 0.5 + 1 / 256 / 20**0.5
@@ -23,13 +23,13 @@ def test_elements_are_dropped_at_the_rate_and_the_rest_scaled(rate):
 
 
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="elsewhere it is Keras's own")
-def test_the_probability_is_the_rate_though_eight_bits_are_drawn():
+def test_rate_is_exact_on_average():
     shares = [(found == 0).mean() for found in drawn(0.1, times=400, seed=1)]
     assert np.mean(shares) == pytest.approx(0.1, abs=5e-4)  # 26/256 is 0.1016, 25/256 is 0.0977
     assert np.std(shares) > 0.001  # calls round either way
 
 
-def test_every_place_and_every_call_is_drawn_anew():
+def test_draws_are_independent():
     first, second = drawn(0.5, times=2, seed=1)
     assert (first != second).mean() == pytest.approx(0.5, abs=0.02)
     for axis in range(3):
@@ -39,18 +39,18 @@ def test_every_place_and_every_call_is_drawn_anew():
     assert np.corrcoef(first.ravel()[:-1], first.ravel()[1:])[0, 1] == pytest.approx(0, abs=0.02)
 
 
-def test_a_seed_decides_all():
+def test_seed_fixes_the_mask():
     np.testing.assert_array_equal(drawn(0.3, seed=7), drawn(0.3, seed=7))
     differ = drawn(0.3, seed=7)[0] != drawn(0.3, seed=8)[0]
     assert differ.mean() == pytest.approx(2 * 0.3 * 0.7, abs=0.01)
 
 
 @pytest.mark.parametrize(("rate", "training"), [(0.0, True), (0.3, False)])
-def test_nothing_is_dropped_without_a_rate_or_in_use(rate, training):
+def test_dropout_can_be_inactive(rate, training):
     np.testing.assert_array_equal(Dropout(rate)(ONES, training=training), ONES)
 
 
-def test_the_gradient_is_what_was_kept():
+def test_gradient_equals_the_mask():
     tf = pytest.importorskip("tensorflow")
     x = tf.constant(ONES)
     with tf.GradientTape() as tape:
@@ -59,7 +59,7 @@ def test_the_gradient_is_what_was_kept():
     np.testing.assert_array_equal(tape.gradient(y, x), y)
 
 
-def test_lengths_may_vary_in_a_graph():
+def test_graph_lengths_may_vary():
     tf = pytest.importorskip("tensorflow")
     layer = Dropout(0.5, dtype="mixed_bfloat16")
     call = tf.function(
@@ -70,5 +70,5 @@ def test_lengths_may_vary_in_a_graph():
         assert call(tf.ones((2, length, 3), tf.bfloat16)).shape == (2, length, 3)
 
 
-def test_contract():
+def test_dropout_layer_contract():
     run_layer_test(Dropout, {"rate": 0.3, "seed": 5}, {"inputs": ONES[:2, :3, :5]}, (2, 3, 5), {})

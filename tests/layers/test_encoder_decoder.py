@@ -32,7 +32,7 @@ def built(layer):
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
-def test_encoder_layer_is_attention_then_feed_forward(norm):
+def test_encoder_layer_formula(norm):
     layer = built(EncoderLayer(CONFIG.replace(norm=norm)))
     x, mask = inputs(B, S, D), padding_mask(np.array([[5, 5, 5, 5, 5], [5, 5, 5, 0, 0]]))
     first, second = layer.attention_residual.layer_norm, layer.ff_residual.layer_norm
@@ -45,7 +45,7 @@ def test_encoder_layer_is_attention_then_feed_forward(norm):
     np.testing.assert_allclose(layer(x, attention_mask=mask).output, expected, atol=1e-6)
 
 
-def test_encoder_ends_with_a_norm_only_where_layers_do_not():
+def test_encoder_output_is_normalized():
     def is_normal(norm, final_norm=None):
         output = np.array(
             built(Encoder(CONFIG.replace(norm=norm), 2, final_norm))(inputs(B, S, D)).output
@@ -62,14 +62,14 @@ def test_encoder_ends_with_a_norm_only_where_layers_do_not():
     ("norm", "final_norm"),
     [("pre", None), ("pre", False), ("post", None), ("post_dropout", None), ("post", True)],
 )
-def test_each_stack_has_a_final_norm_or_none(norm, final_norm):
+def test_final_norm_is_optional(norm, final_norm):
     has_one = norm == "pre" if final_norm is None else final_norm
     for stack in (Encoder, Decoder):
         weights = built(stack(CONFIG.replace(norm=norm), 2, final_norm)).weights
         assert ("final_norm" in {w.path.split("/")[-2] for w in weights}) == has_one
 
 
-def test_a_decoder_can_stand_alone():
+def test_decoder_can_stand_alone():
     decoder = built(Decoder(CONFIG, 3, cross_attention=False))
     assert not any("cross" in w.path for w in decoder.weights)
     x = inputs(B, T, D)
@@ -81,7 +81,7 @@ def test_a_decoder_can_stand_alone():
         np.testing.assert_allclose(output[:, 0], full.output[:, t], atol=1e-5)
 
 
-def test_stacks_return_the_weights_of_every_layer():
+def test_stacks_return_attention():
     encoded = built(Encoder(CONFIG, CONFIG.encoder_layers))(inputs(B, S, D))
     assert [tuple(w.shape) for w in encoded.weights] == [(B, 11, S, S)] * 2
     decoded = built(Decoder(CONFIG, CONFIG.decoder_layers))(
@@ -93,7 +93,7 @@ def test_stacks_return_the_weights_of_every_layer():
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
-def test_decoder_steps_equal_the_full_pass(norm):
+def test_decoder_steps_equal_full_pass(norm):
     decoder = built(Decoder(CONFIG.replace(norm=norm), CONFIG.decoder_layers))
     x, encoded = inputs(B, T, D), inputs(B, S, D, seed=2)
     mask = padding_mask(np.array([[5, 5, 5, 5, 0], [5, 5, 0, 0, 0]]))
@@ -110,7 +110,7 @@ def test_decoder_steps_equal_the_full_pass(norm):
     assert tuple(cache[0].value.shape) == (B, 11, T, 17)
 
 
-def test_beams_of_a_sentence_do_not_see_each_other():
+def test_beams_see_only_their_past():
     decoder, beams = built(Decoder(CONFIG, CONFIG.decoder_layers)), 3
     x, encoded = inputs(B, beams, D), inputs(B, S, D, seed=2)
     memory, own = decoder.project_memory(encoded), beam_mask(beams)
@@ -197,7 +197,7 @@ CROSS = ("self_attention", "cross_attention")
     ],
     ids=["encoder layer", "encoder", "decoder layer", "decoder", "decoder with cross-attention"],
 )
-def test_contract(kind, arguments, weights, more):
+def test_stack_and_layer_contract(kind, arguments, weights, more):
     masks = {"attention_mask": np.tril(np.ones((B, T, T), bool))}
     if more:
         masks["cross_attention_mask"] = inputs(B, T, S, seed=5) > 0
@@ -212,5 +212,5 @@ def test_contract(kind, arguments, weights, more):
     )
 
 
-def test_a_layer_keeps_the_options_of_layers_and_no_others():
+def test_layer_keeps_layer_options():
     assert EncoderLayer(CONFIG.replace(norm="post")).options == CONFIG.layer_options(norm="post")

@@ -29,14 +29,14 @@ def reference(feed_forward, x):
     )
 
 
-def test_output_equals_the_formula_in_float64():
+def test_output_equals_the_formula():
     feed_forward, x = layer(), inputs(B, T, D)
     output = feed_forward(x)
     assert tuple(output.shape) == (B, T, D)
     np.testing.assert_allclose(output, reference(feed_forward, x), atol=1e-5)
 
 
-def test_another_activation_takes_the_place_of_relu():
+def test_activation_can_be_changed():
     feed_forward, x = layer(activation="tanh"), inputs(B, T, D)
     inner_kernel, inner_bias, outer_kernel, outer_bias = feed_forward.get_weights()
     np.testing.assert_allclose(
@@ -46,7 +46,7 @@ def test_another_activation_takes_the_place_of_relu():
     )
 
 
-def test_weights_are_two_matrices_with_biases():
+def test_weights_are_two_matrices():
     weights = {"/".join(w.path.split("/")[-2:]): tuple(w.shape) for w in layer().weights}
     assert weights == {
         "inner/kernel": (D, F),
@@ -56,7 +56,7 @@ def test_weights_are_two_matrices_with_biases():
     }
 
 
-def test_dropout_stands_between_the_two_products():
+def test_dropout_is_between_matrices():
     feed_forward, x = layer(dropout=0.5), np.abs(inputs(B, 101, D)) + 1
     # With these weights the block gives x + 3; half of the inner values are dropped, the others
     # doubled.
@@ -71,7 +71,7 @@ def test_dropout_stands_between_the_two_products():
 @pytest.mark.parametrize(
     ("policy", "dtype"), [("mixed_bfloat16", "bfloat16"), ("mixed_float16", "float16")]
 )
-def test_mixed_precision_computes_in_the_compute_dtype(policy, dtype):
+def test_mixed_precision_dtype(policy, dtype):
     feed_forward, x = layer(dtype=policy), inputs(B, T, D)
     output = feed_forward(x)
     assert keras.backend.standardize_dtype(output.dtype) == dtype
@@ -94,7 +94,7 @@ def test_lengths_may_be_unknown():
     )
 
 
-def test_contract():
+def test_feed_forward_contract():
     weights = {
         "inner/kernel": (D, F),
         "inner/bias": (F,),

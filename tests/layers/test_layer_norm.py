@@ -21,7 +21,7 @@ def layers(dtype="float32"):
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-5), ("mixed_bfloat16", 2e-2)])
-def test_it_is_the_layer_norm_of_keras_with_its_gradients(dtype, tolerance):
+def test_layer_norm_equals_keras(dtype, tolerance):
     tf = pytest.importorskip("tensorflow")
     random = np.random.default_rng(1)
     x = tf.cast(random.normal(3, 2, (4, 7, 24)), tf.bfloat16 if "bf" in dtype else tf.float32)
@@ -44,13 +44,13 @@ def test_it_is_the_layer_norm_of_keras_with_its_gradients(dtype, tolerance):
         )
 
 
-def test_training_and_use_give_the_same():
+def test_training_equals_inference():
     layer, _ = layers()
     x = np.random.default_rng(2).normal(0, 5, (3, 2, 24)).astype("float32")
     np.testing.assert_allclose(layer(x, training=True), layer(x), atol=1e-5)
 
 
-def test_equal_elements_give_the_shift():
+def test_equal_elements_give_beta():
     layer, _ = layers()
     np.testing.assert_allclose(
         layer(np.full((1, 1, 24), 7.0, "float32"), training=True)[0, 0],
@@ -59,13 +59,13 @@ def test_equal_elements_give_the_shift():
     )
 
 
-def test_half_precision_does_not_overflow():
+def test_float16_does_not_overflow():
     layer, _ = layers("mixed_float16")
     x = np.linspace(-60000, 60000, 24, dtype="float16")[None, None]
     assert np.isfinite(np.asarray(layer(x, training=True))).all()
 
 
-def test_contract():
+def test_layer_norm_contract():
     x = np.random.default_rng(3).normal(size=(2, 3, 5)).astype("float32")
     run_layer_test(
         LayerNorm, {"epsilon": 0.5}, {"inputs": x}, (2, 3, 5), {"gamma": (5,), "beta": (5,)}

@@ -63,11 +63,11 @@ def halves(length, model_dim):
     return np.array([[*map(math.sin, row), *map(math.cos, row)] for row in waves])
 
 
-def test_halves_are_sines_and_then_cosines():
+def test_halves_are_sine_then_cosine():
     np.testing.assert_allclose(sinusoids(257, D, halves=True), halves(257, D), atol=1e-6)
 
 
-def test_odd_widths_end_with_a_sine_or_a_zero():
+def test_odd_widths_of_sinusoids():
     table = np.zeros((7, 5))
     table[:, :4] = reference(7, 5)[:, :4]
     table[:, 4] = [math.sin(p / 10000**0.8) for p in range(7)]
@@ -77,7 +77,7 @@ def test_odd_widths_end_with_a_sine_or_a_zero():
     )
 
 
-def test_embeddings_can_be_scaled_and_dropped_out():
+def test_scale_and_dropout_apply():
     x = inputs(B, T, D)
     scaled = layer("sinusoidal", scale=True)
     np.testing.assert_allclose(scaled(x), x * D**0.5 + reference(T, D), atol=1e-5)
@@ -92,7 +92,7 @@ def test_embeddings_can_be_scaled_and_dropped_out():
 
 
 @pytest.mark.parametrize("width", [2, 5, 14])
-def test_paper_halves_have_the_frequencies_of_the_paper(width):
+def test_paper_halves_frequencies(width):
     """Number by number; an odd width has one sine more."""
     sines, cosines = -(-width // 2), width // 2
     angles = [[p / 10000 ** (2 * i / width) for i in range(sines)] for p in range(257)]
@@ -102,7 +102,7 @@ def test_paper_halves_have_the_frequencies_of_the_paper(width):
     )
 
 
-def test_positions_may_begin_later():
+def test_positions_may_be_offset():
     x = inputs(B, T, D)
     np.testing.assert_allclose(
         layer("sinusoidal", offset=2)(x), x + reference(T + 2, D)[2:], atol=1e-6
@@ -125,7 +125,7 @@ def test_the_sum_can_be_normalized():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_tokens_before_a_sequence_have_positions_beyond_the_greatest_length(kind):
+def test_prefix_extends_the_table(kind):
     positions = Positions(kind, LONGEST, prefix=2)
     assert tuple(positions(inputs(B, LONGEST + 2, D)).shape) == (B, LONGEST + 2, D)
     assert positions.table.shape[0] == LONGEST + 2
@@ -141,12 +141,12 @@ def test_tokens_before_a_sequence_have_positions_beyond_the_greatest_length(kind
         ("sinusoidal_paper_halves", [0.0] * (D // 2) + [1.0] * (D // 2)),
     ],
 )
-def test_position_zero(kind, row):
+def test_position_zero_by_kind(kind, row):
     np.testing.assert_array_equal(layer(kind)(np.zeros((1, 1, D), "float32"))[0, 0], row)
 
 
 @pytest.mark.parametrize("length", [T, LONGEST])
-def test_call_adds_the_first_rows_to_every_sequence(length):
+def test_call_adds_the_first_rows(length):
     x = inputs(B, length, D)
     np.testing.assert_allclose(layer("sinusoidal")(x), x + reference(length, D), atol=1e-6)
     np.testing.assert_allclose(layer("sinusoidal_halves")(x), x + halves(length, D), atol=1e-6)
@@ -156,7 +156,7 @@ def test_call_adds_the_first_rows_to_every_sequence(length):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
-def test_one_position_is_the_row_of_the_full_call(kind, dtype):
+def test_single_position_equals_call(kind, dtype):
     positions = layer(kind, dtype=dtype)
     x = keras.ops.cast(inputs(B, M, D), positions.compute_dtype)
     for position in range(LONGEST):
@@ -170,26 +170,26 @@ def test_one_position_is_the_row_of_the_full_call(kind, dtype):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_one_position_is_added_to_every_beam(kind):
+def test_all_beams_share_a_position(kind):
     positions, x = layer(kind), inputs(B, M, D)
     row = np.array(positions(np.zeros((1, LONGEST, D), "float32")))[0, 7]
     np.testing.assert_allclose(positions.at(x, np.int32(7)), x + row, atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_output_has_the_dtype_of_the_embedding(kind):
+def test_mixed_precision_dtype(kind):
     output = layer(kind, dtype="mixed_bfloat16")(inputs(B, T, D))
     assert keras.backend.standardize_dtype(output.dtype) == "bfloat16"
 
 
-def test_a_learned_table_alone_is_a_weight():
+def test_only_learned_table_is_weight():
     assert [(w.name, tuple(w.shape), w.trainable) for w in layer("learned").weights] == [
         ("table", (LONGEST, D), True)
     ]
     assert layer("sinusoidal").weights == layer("sinusoidal_halves").weights == []
 
 
-def test_a_learned_table_starts_as_small_as_an_embedding():
+def test_learned_table_starts_small():
     keras.utils.set_random_seed(0)
     positions = Positions("learned", 401)
     positions.build((None, None, 64))
@@ -197,7 +197,7 @@ def test_a_learned_table_starts_as_small_as_an_embedding():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_longer_sequence_is_refused(kind):
+def test_longer_sequence_is_refused(kind):
     positions = layer(kind)
     with pytest.raises(
         ValueError,
@@ -226,6 +226,6 @@ NORM = {"table": (LONGEST + 2, D), "norm/gamma": (D,), "norm/beta": (D,)}
         ("learned", {"norm": True, "epsilon": 1e-5, "prefix": 2}, NORM),
     ],
 )
-def test_contract(kind, options, weights):
+def test_positions_layer_contract(kind, options, weights):
     arguments = {"kind": kind, "max_length": LONGEST, "scale": True, "dropout": 0.1, **options}
     run_layer_test(Positions, arguments, {"embedded": inputs(B, T, D)}, (B, T, D), weights)

@@ -49,7 +49,7 @@ def test_post_norm_equals_the_formula():
     )
 
 
-def test_dropout_can_come_after_the_norm():
+def test_dropout_can_follow_the_norm():
     residual, x, y = (
         layer("post_dropout", dropout=0.5),
         inputs(B, 101, D),
@@ -66,7 +66,7 @@ def test_dropout_can_come_after_the_norm():
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
-def test_entering_may_come_before_building(norm):
+def test_enter_works_before_build(norm):
     residual, x = Residual(norm), inputs(B, T, D)
     joined = residual(x, residual.enter(x))
     assert tuple(joined.shape) == (B, T, D)
@@ -76,7 +76,7 @@ def test_entering_may_come_before_building(norm):
     ]
 
 
-def test_dropout_takes_from_the_sublayer_alone():
+def test_dropout_spares_the_input():
     residual, x, y = layer("pre", dropout=0.5), inputs(B, 101, D), inputs(B, 101, D, seed=2)
     np.testing.assert_allclose(residual(x, y, training=False), x + y, atol=1e-6)
     output = np.array(residual(x, y, training=True))
@@ -85,7 +85,7 @@ def test_dropout_takes_from_the_sublayer_alone():
     np.testing.assert_allclose(output[~dropped], (x + 2 * y)[~dropped], atol=1e-5)
 
 
-def test_dropout_comes_before_a_post_norm():
+def test_dropout_precedes_post_norm():
     residual, x, y = layer("post", dropout=0.5), inputs(B, 101, D), inputs(B, 101, D, seed=2)
     np.testing.assert_allclose(residual(x, y), normalized(residual, x + y), atol=1e-5)
     output = np.array(residual(x, y, training=True))
@@ -100,7 +100,7 @@ def test_dropout_comes_before_a_post_norm():
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
-def test_mixed_precision_computes_in_the_compute_dtype(norm):
+def test_mixed_precision_dtype(norm):
     residual, x, y = layer(norm, dtype="mixed_bfloat16"), inputs(B, T, D), inputs(B, T, D, seed=2)
     output = residual(x, y)
     assert keras.backend.standardize_dtype(output.dtype) == "bfloat16"
@@ -110,7 +110,7 @@ def test_mixed_precision_computes_in_the_compute_dtype(norm):
 
 
 @pytest.mark.parametrize("norm", ["post", "post_dropout"])
-def test_contract(norm):
+def test_residual_contract(norm):
     arguments = {"norm": norm, "dropout": 0.1, "epsilon": EPSILON}
     run_layer_test(
         Residual,

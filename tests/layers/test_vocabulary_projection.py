@@ -12,7 +12,7 @@ def inputs(*shape, seed=1):
     return np.random.default_rng(seed).normal(size=shape).astype("float32")
 
 
-def test_contract():
+def test_projection_contract():
     run_layer_test(
         VocabularyProjection,
         {"vocab_size": V, "tied": False, "use_bias": True},
@@ -23,7 +23,7 @@ def test_contract():
 
 
 @pytest.mark.parametrize("use_bias", [False, True])
-def test_logits_are_products_with_the_kernel(use_bias):
+def test_logits_use_the_kernel(use_bias):
     layer, x = VocabularyProjection(V, use_bias=use_bias), inputs(B, T, D)
     layer.build((None, None, D))
     layer.set_weights([inputs(D, V, seed=2), inputs(V, seed=3)][: 1 + use_bias])
@@ -32,7 +32,7 @@ def test_logits_are_products_with_the_kernel(use_bias):
     )
 
 
-def test_a_tied_projection_uses_the_embedding_table():
+def test_tied_logits_use_embeddings():
     layer, x, table = (
         assert_config_makes_the_same(VocabularyProjection(V, tied=True)),
         inputs(B, T, D),

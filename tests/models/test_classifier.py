@@ -53,7 +53,7 @@ def test_padding_changes_no_logit(options):
     np.testing.assert_allclose(model(source[1:, :3]), plain[1:], atol=1e-5)
 
 
-def test_rows_of_padding_change_no_other_row_and_have_the_bias_alone():
+def test_padding_rows_give_the_bias():
     model, source = built(), with_padding()
     model.head.bias.assign(np.arange(C, dtype="float32"))
     more = np.array(model(np.pad(source, [(0, 3), (0, 0)])))
@@ -61,7 +61,7 @@ def test_rows_of_padding_change_no_other_row_and_have_the_bias_alone():
     np.testing.assert_array_equal(more[B:], [[0.0, 1.0, 2.0]] * 3)
 
 
-def test_logits_are_the_mean_of_the_real_tokens_projected():
+def test_logits_project_the_mean():
     model, source = built(), with_padding()
     embedded = model.source_positions(model.source_embedding(source))
     encoded = np.array(
@@ -73,7 +73,7 @@ def test_logits_are_the_mean_of_the_real_tokens_projected():
 
 
 @pytest.mark.parametrize("dtype", ["int32", "float32", "bool"])
-def test_a_mask_can_be_given_instead_of_padding(dtype):
+def test_mask_can_replace_padding(dtype):
     model, source = built(), ids(B, S)
     mask = np.array([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]], dtype)
     hidden = np.array(model({"source": source, "source_mask": mask}))
@@ -102,7 +102,7 @@ def test_attention_maps_hide_padding():
         np.testing.assert_allclose(np.sum(layer, axis=-1), 1.0, atol=1e-5)
 
 
-def test_symbolic_call_gives_the_shape():
+def test_symbolic_call_has_shape():
     assert built()(keras.Input((S,), dtype="int32")).shape == (None, C)
 
 
@@ -122,7 +122,7 @@ def rows_and_order(rows=256):
 @pytest.mark.parametrize(
     "dtype", ["float32", pytest.param("mixed_bfloat16", marks=pytest.mark.long)]
 )
-def test_fit_learns_whether_the_first_token_is_larger_than_the_last(dtype):
+def test_fit_learns_token_order(dtype):
     model, (source, larger) = (
         built(dtype, num_classes=2, vocab_size=11, dropout=0.0, encoder_layers=1),
         rows_and_order(),
@@ -138,7 +138,7 @@ def test_fit_learns_whether_the_first_token_is_larger_than_the_last(dtype):
     )
 
 
-def test_saved_as_keras_it_loads_with_the_same_logits(tmp_path):
+def test_saving_keeps_the_logits(tmp_path):
     model, source = built(dropout=0.3, norm="post"), with_padding()
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
@@ -146,14 +146,14 @@ def test_saved_as_keras_it_loads_with_the_same_logits(tmp_path):
     np.testing.assert_array_equal(loaded(source), model(source))
 
 
-def test_its_configuration_makes_the_same_model():
+def test_config_makes_the_same_model():
     model = built("mixed_bfloat16", norm="post", attention_bias=["query"])
     made = Classifier.from_config(model.get_config())
     assert (made.config, made.dtype_policy.name) == (model.config, "mixed_bfloat16")
     assert config_from_json(model.config.to_json()) == model.config
 
 
-def test_weights_are_brought_over_by_name():
+def test_weights_load_by_name():
     model, source = built(), with_padding()
     arrays = {name: np.array(weight) for name, weight in model.named_weights.items()}
     assert arrays["head/kernel"].shape == (D, C)
@@ -162,7 +162,7 @@ def test_weights_are_brought_over_by_name():
     )
 
 
-def test_presets_have_the_options_that_a_classifier_knows():
+def test_presets_fit_a_classifier():
     config = ClassifierConfig.preset("base", vocab_size=VOCAB, num_classes=C)
     assert (config.model_dim, config.encoder_layers, config.num_heads) == (512, 6, 8)
     with pytest.raises(ValueError, match="num_classes: .*greater than 1, got 1"):

@@ -4,10 +4,10 @@ import pytest
 
 from tfk_transformer.config.model_options import EnsembleConfig, TransformerConfig
 from tfk_transformer.losses import LabelSmoothedCrossentropy
-from tfk_transformer.models.base import Beams
 from tfk_transformer.models.ensemble import Ensemble
 from tfk_transformer.models.language_model import LanguageModel
 from tfk_transformer.models.registry import config_from_json, make_model
+from tfk_transformer.models.search_steps import Beams
 from tfk_transformer.models.transformer import Transformer
 
 # Each size is a prime of its own, so that swapped axes cannot pass.
@@ -74,7 +74,7 @@ def log_softmax(logits):
     return logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
 
 
-def test_log_probabilities_are_the_means_of_the_members(ensemble, members):
+def test_log_probabilities_are_means(ensemble, members):
     expected = np.mean([log_softmax(member(inputs())) for member in members], axis=0)
     found = ensemble(inputs())
     assert (
@@ -85,7 +85,7 @@ def test_log_probabilities_are_the_means_of_the_members(ensemble, members):
     assert np.exp(expected).sum(axis=-1).max() < 0.99  # the means are not normalized again
 
 
-def test_an_ensemble_of_one_model_is_that_model(members):
+def test_single_member_equals_model(members):
     for count in (1, 2):
         np.testing.assert_allclose(
             Ensemble(members[:1] * count)(inputs()), log_softmax(members[0](inputs())), atol=1e-5
@@ -93,7 +93,7 @@ def test_an_ensemble_of_one_model_is_that_model(members):
 
 
 @pytest.mark.parametrize("use_cache", [True, False])
-def test_steps_equal_the_full_pass_with_and_without_a_cache(ensemble, members, use_cache):
+def test_steps_equal_the_full_pass(ensemble, members, use_cache):
     given = inputs()
     full = ensemble.logits(ensemble.decode(given).output)
     # (B, T, S)
@@ -118,7 +118,7 @@ def test_padding_changes_nothing(ensemble):
     np.testing.assert_allclose(np.array(ensemble(padded))[:, :T], ensemble(plain), atol=1e-5)
 
 
-def test_a_saved_model_is_the_same(ensemble, tmp_path):
+def test_saving_keeps_the_outputs(ensemble, tmp_path):
     ensemble.save(tmp_path / "ensemble.keras")
     loaded = keras.saving.load_model(tmp_path / "ensemble.keras")
     assert loaded.config == ensemble.config
@@ -129,7 +129,7 @@ def test_a_saved_model_is_the_same(ensemble, tmp_path):
     )
 
 
-def test_weights_are_copies_with_the_names_of_the_members(ensemble, members):
+def test_weights_are_named_copies(ensemble, members):
     assert (
         len(ensemble.weights)
         == len(ensemble.named_weights)
@@ -143,7 +143,7 @@ def test_weights_are_copies_with_the_names_of_the_members(ensemble, members):
             assert ensemble.named_weights[prefix + name] is not weight
 
 
-def test_the_configuration_is_that_of_the_members(ensemble, members):
+def test_config_combines_the_members(ensemble, members):
     config = ensemble.config
     assert (config.source_vocab_size, config.target_vocab_size, config.max_length) == (31, V, 17)
     assert [member.decoder_layers for member in config.members] == [2, 1, 2]
@@ -151,7 +151,7 @@ def test_the_configuration_is_that_of_the_members(ensemble, members):
     assert make_model(config).count_params() == sum(member.count_params() for member in members)
 
 
-def test_it_computes_in_the_dtype_of_its_first_member():
+def test_dtype_is_of_the_first_member():
     ensemble = Ensemble(
         [Transformer(config_of(**FIRST), dtype="mixed_bfloat16"), member_of(5, **FIRST)]
     )
@@ -160,7 +160,7 @@ def test_it_computes_in_the_dtype_of_its_first_member():
     assert Ensemble(ensemble.config).compute_dtype == "float32"
 
 
-def test_it_can_be_fitted():
+def test_ensemble_can_be_fitted():
     """The loss without dropout, since that of a training step also depends on what is dropped."""
     keras.utils.set_random_seed(5)
     ensemble = Ensemble([member_of(1, **FIRST), member_of(2, **SECOND)])
@@ -205,12 +205,12 @@ def test_it_can_be_fitted():
     ],
     ids=["none", "a name", "another kind", "another vocabulary", "another prefix"],
 )
-def test_what_cannot_be_an_ensemble_is_refused(given, problem):
+def test_invalid_members_are_refused(given, problem):
     with pytest.raises(ValueError, match=problem):
         Ensemble(given)
 
 
-def test_an_ensemble_is_no_member(ensemble):
+def test_member_cannot_be_ensemble(ensemble):
     with pytest.raises(ValueError, match=r"got members\[0\] of type Ensemble; .* and no ensembles"):
         Ensemble([ensemble])
 
@@ -231,7 +231,7 @@ def test_an_ensemble_is_no_member(ensemble):
         ({"model_dim": 11}, "unknown key 'model_dim'"),
     ],
 )
-def test_wrong_configurations_are_refused(values, problem):
+def test_bad_configs_are_refused(values, problem):
     whole = EnsembleConfig.of([config_of(**FIRST)]).model_dump()
     with pytest.raises(ValueError, match=f"^EnsembleConfig: .*{problem}"):
         EnsembleConfig(**{**whole, **values})

@@ -109,7 +109,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("inputs", "message"), REFUSED)
-def test_a_call_and_the_doors_of_training_refuse_the_same(inputs, message, transformer):
+def test_bad_inputs_are_refused(inputs, message, transformer):
     calls = [transformer, transformer.attention_maps, transformer.predict, transformer.evaluate]
     for call in (*calls, lambda x: transformer.fit(x, TARGET, verbose=0)):
         with pytest.raises(ValueError, match="^" + message):
@@ -128,7 +128,7 @@ def test_a_call_and_the_doors_of_training_refuse_the_same(inputs, message, trans
         ),
     ],
 )
-def test_batches_of_a_data_set_are_checked_when_the_step_is_traced(inputs, message, transformer):
+def test_dataset_batches_are_checked(inputs, message, transformer):
     with pytest.raises(ValueError, match="^" + message):
         transformer.predict(tf.data.Dataset.from_tensors((inputs,)), verbose=0)
 
@@ -155,14 +155,14 @@ LABELS = (
     ],
     ids=["one-hot", "too short", "of one token"],
 )
-def test_labels_that_are_not_ids_are_refused(labels, message, transformer):
+def test_labels_must_be_ids(labels, message, transformer):
     for call in (transformer.fit, transformer.evaluate):
         with pytest.raises(ValueError, match="^" + message):
             call(INPUTS, labels, verbose=0)
 
 
 @pytest.mark.parametrize("kind", [LabelSmoothedCrossentropy, TokenAccuracy, Perplexity])
-def test_loss_and_metrics_refuse_one_hot_labels(kind):
+def test_one_hot_labels_are_refused(kind):
     labels, logits = np.eye(TARGETS, dtype="float32")[TARGET], np.zeros((B, T, TARGETS), "float32")
     with pytest.raises(
         ValueError,
@@ -189,7 +189,7 @@ def test_loss_and_metrics_refuse_one_hot_labels(kind):
         (SOURCE - 29, "inputs: expected ids from 0 to 28, got -2[0-9]; "),
     ],
 )
-def test_a_language_model_refuses_the_same(inputs, message, language_model):
+def test_language_model_checks_inputs(inputs, message, language_model):
     for call in (language_model, language_model.predict):
         with pytest.raises(ValueError, match="^" + message):
             call(inputs)
@@ -211,7 +211,7 @@ def test_a_language_model_refuses_the_same(inputs, message, language_model):
         ),
     ],
 )
-def test_a_classifier_refuses_the_same(inputs, message, classifier):
+def test_classifier_checks_inputs(inputs, message, classifier):
     for call in (classifier, classifier.predict, classifier.attention_maps):
         with pytest.raises(ValueError, match="^" + message):
             call(inputs)
@@ -239,18 +239,18 @@ def test_a_classifier_refuses_the_same(inputs, message, classifier):
         (lambda: Transformer(SIZES), "expected a TransformerConfig, got a value of type dict; "),
     ],
 )
-def test_something_else_than_a_configuration_is_refused(make, message):
+def test_config_type_is_checked(make, message):
     with pytest.raises(ValueError, match="^config: " + message):
         make()
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int16", "int32", "int64"])
-def test_every_type_of_integers_and_every_edge_of_the_vocabulary_is_accepted(dtype, language_model):
+def test_all_valid_ids_are_accepted(dtype, language_model):
     language_model(np.array([[0, 28]], dtype))
     language_model(np.zeros((0, 3), dtype))
 
 
-def test_values_are_checked_in_eager_tensors_and_not_inside_functions():
+def test_only_eager_values_are_checked():
     with pytest.raises(ValueError, match="^inputs: expected ids from 0 to 28, got -3; "):
         check_ids("inputs", tf.constant([[-3, 4]]), SOURCES)
     traced = tf.function(
@@ -284,7 +284,7 @@ def test_unknown_shapes_are_accepted():
     ids=lambda config: config.architecture,
 )
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
-def test_a_summary_builds_the_model_and_knows_every_shape(config, dtype):
+def test_summary_knows_every_shape(config, dtype):
     kind = {"encoder_decoder": Transformer, "decoder": LanguageModel, "encoder": Classifier}[
         config.architecture
     ]

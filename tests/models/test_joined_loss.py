@@ -1,15 +1,15 @@
 """The loss joined with the projection to the vocabulary, as `fit` computes it; see
-`TokenModel.compute_loss`.
+`models.token_model.forward_pass`.
 """
 
 import keras
 import numpy as np
 import pytest
 
+from tfk_transformer import losses
 from tfk_transformer.config.model_options import LanguageModelConfig, TransformerConfig
 from tfk_transformer.losses import LabelSmoothedCrossentropy
 from tfk_transformer.metrics import Perplexity, TokenAccuracy
-from tfk_transformer.models import base
 from tfk_transformer.models.language_model import LanguageModel
 from tfk_transformer.models.transformer import Transformer
 from tfk_transformer.training.towers import fit_in_towers
@@ -52,8 +52,8 @@ def joined(monkeypatch):
         found.append(label_smoothing)
         return original(labels, logits, x, table, label_smoothing)
 
-    original = base.projected_crossentropy
-    monkeypatch.setattr(base, "projected_crossentropy", watched)
+    original = losses.projected_crossentropy
+    monkeypatch.setattr(losses, "projected_crossentropy", watched)
     return found
 
 
@@ -112,26 +112,26 @@ def learned_apart(request):
     ],
     ids=["graph", "XLA", "eager"],
 )
-def test_fit_learns_the_same(learned_apart, compiling, joined):
+def test_joined_loss_learns_alike(learned_apart, compiling, joined):
     kind, expected = learned_apart
     assert_same(fitted(make(kind), **compiling), expected)
     assert set(joined) == {0.1}
 
 
 @pytest.mark.long  # a training
-def test_a_projection_of_its_own_has_it_too(joined):
+def test_untied_projection_is_joined(joined):
     expected = fitted(make(Transformer, tie_embeddings="none"), kind=Apart)
     assert_same(fitted(make(Transformer, tie_embeddings="none")), expected)
     assert joined == [0.1]
 
 
 @pytest.mark.parametrize("learned_apart", [Transformer], indirect=True)
-def test_each_tower_has_it(learned_apart, joined):
+def test_each_tower_joins_its_loss(learned_apart, joined):
     assert_same(fitted(make(Transformer), towers=2), learned_apart[1])
     assert joined == [0.1, 0.1]
 
 
-def test_in_half_precision_it_is_as_near_to_float32(joined):
+def test_bfloat16_loss_is_close(joined):
     # The accuracy too is compared. With seed 3 the two best logits of two tokens are 0.0015 and
     # 0.0036 apart, and bfloat16 moves them by 0.01 to 0.02, so that they may change places. With
     # seed 4 none are nearer than 0.019, and none change places.
@@ -152,14 +152,14 @@ def test_in_half_precision_it_is_as_near_to_float32(joined):
     ],
     ids=["a bias", "probabilities", "sample weights", "weight of the loss", "consistency"],
 )
-def test_what_cannot_be_joined_is_not(options, fitting, joined):
+def test_unsupported_cases_stay_apart(options, fitting, joined):
     _, figures = fitted(make(Transformer, **options), **fitting)
     assert joined == []
     assert np.isfinite(figures["loss"]).all()
 
 
 @pytest.mark.parametrize("learned_apart", [Transformer], indirect=True)
-def test_losses_of_layers_are_added(learned_apart, joined):
+def test_layer_losses_are_added(learned_apart, joined):
     plain = learned_apart[1][1]["loss"][0]
     model = make(Transformer)
     model.target_embedding.embeddings.regularizer = keras.regularizers.L2(0.5)
@@ -168,7 +168,7 @@ def test_losses_of_layers_are_added(learned_apart, joined):
     assert joined == []
 
 
-def test_other_predictions_have_their_own_loss(joined):
+def test_loss_uses_other_predictions(joined):
     model, ids = make(Transformer), batch(0)
     model.compile("sgd", LabelSmoothedCrossentropy(0.1))
     logits = model({"source": ids, "target": ids}, training=True)
@@ -176,3 +176,23 @@ def test_other_predictions_have_their_own_loss(joined):
     assert joined == []
     assert loss == pytest.approx(float(LabelSmoothedCrossentropy(0.1)(ids, 2 * logits)))
     assert loss != pytest.approx(float(LabelSmoothedCrossentropy(0.1)(ids, logits)))
+
+
+class DoubledLoss(Transformer):
+    def compute_loss(self, *args, **kwargs):
+        return 2 * super().compute_loss(*args, **kwargs)
+
+
+class DoubledLogits(Transformer):
+    def call(self, inputs, training=None):
+        return 2 * super().call(inputs, training)
+
+
+@pytest.mark.parametrize("model_class", [DoubledLoss, DoubledLogits])
+def test_methods_of_a_subclass_are_called(model_class, joined):
+    ids = batch(0)
+    logits = make(Transformer)({"source": ids, "target": ids})
+    loss = LabelSmoothedCrossentropy(0.1)
+    expected = loss(ids, 2 * logits) if model_class is DoubledLogits else 2 * loss(ids, logits)
+    assert fitted(make(model_class))[1]["loss"][0] == pytest.approx(float(expected), rel=1e-5)
+    assert joined == []

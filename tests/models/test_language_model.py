@@ -6,8 +6,8 @@ from traced_search import setting_tensors, traced_generate
 from tfk_transformer.config.model_options import LanguageModelConfig
 from tfk_transformer.layers.masks import causal_mask
 from tfk_transformer.losses import LabelSmoothedCrossentropy
-from tfk_transformer.models.base import Beams
 from tfk_transformer.models.language_model import LanguageModel
+from tfk_transformer.models.search_steps import Beams
 from tfk_transformer.models.transformer import Transformer
 from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
@@ -48,7 +48,7 @@ def ids(*shape, seed=0):
 
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("use_cache", [True, False])
-def test_steps_equal_the_full_pass_with_and_without_a_cache(options, use_cache):
+def test_steps_equal_the_full_pass(options, use_cache):
     model, rows = built(**options), ids(B, T)
     full = np.array(model(rows))
     assert full.shape == (B, T, 29)
@@ -61,7 +61,7 @@ def test_steps_equal_the_full_pass_with_and_without_a_cache(options, use_cache):
 
 
 @pytest.mark.parametrize("options", OPTIONS)
-def test_the_future_changes_nothing_and_padding_is_the_future(options):
+def test_padding_changes_no_logit(options):
     model, rows = built(**options), ids(B, T)
     plain = np.array(model(rows))
     np.testing.assert_allclose(
@@ -69,7 +69,7 @@ def test_the_future_changes_nothing_and_padding_is_the_future(options):
     )
 
 
-def test_it_is_a_decoder_whose_layers_have_no_cross_attention():
+def test_layers_lack_cross_attention():
     model, rows = built(), ids(B, T)
     assert not any("cross" in name or "source" in name for name in model.named_weights)
     decoded = model.decode(rows)
@@ -79,14 +79,14 @@ def test_it_is_a_decoder_whose_layers_have_no_cross_attention():
     )
 
 
-def test_probabilities_are_the_softmax_of_the_logits():
+def test_probabilities_are_a_softmax():
     rows = ids(B, T)
     np.testing.assert_allclose(
         built(output="probabilities")(rows), keras.ops.softmax(built()(rows)), atol=1e-6
     )
 
 
-def test_saved_as_keras_it_loads_with_the_same_logits(tmp_path):
+def test_saving_keeps_the_logits(tmp_path):
     model, rows = built(norm="post"), ids(B, T)
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
@@ -94,7 +94,7 @@ def test_saved_as_keras_it_loads_with_the_same_logits(tmp_path):
     np.testing.assert_array_equal(loaded(rows), model(rows))
 
 
-def test_weights_are_brought_over_by_name():
+def test_weights_load_by_name():
     model, rows = built(), ids(B, T)
     other = LanguageModel.from_weights(
         {name: np.array(weight) for name, weight in model.named_weights.items()}, model.config
@@ -127,7 +127,7 @@ def continuer():
 PROMPTS = ["ab", "bbaab", "a", "b a b"]
 
 
-def test_prompts_of_unlike_lengths_are_continued_together_as_alone(continuer):
+def test_prompt_lengths_may_differ(continuer):
     for settings in ({"beam_size": 1}, {"beam_size": 3, "n_best": 3}):
         together = continuer.translate(PROMPTS, max_length=6, **settings)
         for prompt, found in zip(PROMPTS, together, strict=True):
@@ -143,7 +143,7 @@ def generate(continuer):
     return traced_generate(continuer.functions, prefixes=False)
 
 
-def test_greedy_search_follows_the_most_probable_token(continuer, generate):
+def test_greedy_takes_the_best_token(continuer, generate):
     for prompt in PROMPTS:
         row = [1, *continuer.source_tokenizer.encode([prompt])[0]]
         given = len(row)
@@ -155,7 +155,7 @@ def test_greedy_search_follows_the_most_probable_token(continuer, generate):
         assert [i for i in found.ids.numpy()[0, 0] if i] == row[given:]
 
 
-def test_a_continuation_scores_what_the_model_gives_it_after_the_prompt(continuer):
+def test_score_equals_the_reference(continuer):
     (found,) = continuer.translate(["ab"], beam_size=3, max_length=20, length_penalty=0.0)
     np.testing.assert_allclose(
         continuer.score(["ab"], [found.text]),
@@ -172,7 +172,7 @@ def reference_score(continuer, prompt, continuation):
     return sum(log_probs[place, row[place + 1]] for place in range(len(prompt), len(row) - 1))
 
 
-def test_scores_of_unlike_pairs_are_those_of_each_alone(continuer):
+def test_pair_scores_ignore_the_batch(continuer):
     prompts, continuations = ["ab", "bbaabba"], ["abab", "b"]
     expected = [
         reference_score(continuer, *pair) for pair in zip(prompts, continuations, strict=True)
@@ -180,7 +180,7 @@ def test_scores_of_unlike_pairs_are_those_of_each_alone(continuer):
     np.testing.assert_allclose(continuer.score(prompts, continuations), expected, atol=1e-4)
 
 
-def test_the_whole_prefix_and_the_last_query_give_the_same_text(continuer):
+def test_cache_changes_no_text(continuer):
     cached, whole = (
         continuer.translate(PROMPTS, max_length=6, use_cache=use_cache)
         for use_cache in (True, False)
@@ -188,7 +188,7 @@ def test_the_whole_prefix_and_the_last_query_give_the_same_text(continuer):
     assert [t.text for t in cached] == [t.text for t in whole]
 
 
-def test_prompt_and_continuation_share_the_models_length(continuer, generate):
+def test_prompt_and_output_share_limit(continuer, generate):
     prompt = "ab" * 10  # with the word mark 21 tokens, of 23
     prompt_ids = np.array([[*continuer.source_tokenizer.encode([prompt])[0], 2]], "int32")
     ids = generate(prompt_ids, setting_tensors(max_length=6, beam_size=2)).ids
@@ -197,7 +197,7 @@ def test_prompt_and_continuation_share_the_models_length(continuer, generate):
         continuer.translate([prompt + "ab"])
 
 
-def test_a_bundle_gives_the_same_continuations(continuer, tmp_path):
+def test_bundle_continues_alike(continuer, tmp_path):
     continuer.save(tmp_path / "bundle")
     loaded = Translator.load(tmp_path / "bundle")
     assert isinstance(loaded.model, LanguageModel) and not isinstance(loaded.model, Transformer)
@@ -206,17 +206,17 @@ def test_a_bundle_gives_the_same_continuations(continuer, tmp_path):
 
 # Exports, and compares the searches of each file with those of the model.
 @pytest.mark.long
-def test_exported_it_gives_the_same_continuations(continuer, tmp_path):
+def test_export_continues_alike(continuer, tmp_path):
     from tfk_transformer.export.exporting import export
-    from tfk_transformer.export.runtime.onnx_scorer import OnnxScorer
-    from tfk_transformer.export.runtime.opening import open_translator
-    from tfk_transformer.export.runtime.saved_model_translator import SavedModelTranslator
+    from tfk_transformer.export.runtime.onnx_readers import OnnxScorer
+    from tfk_transformer.export.runtime.opening import load
+    from tfk_transformer.export.runtime.saved_model_readers import SavedModelTranslator
 
     figures = export(continuer, tmp_path / "export")
     assert figures["ids"] == "equal"
     for name in ("saved_model", "translate.onnx"):
         for prefixes in (None, ["ba", None, "bb", "a"]):
-            found = open_translator(tmp_path / "export" / name).translate(
+            found = load(tmp_path / "export" / name).translate(
                 PROMPTS, max_length=6, prefixes=prefixes
             )
             assert [t.text for t in found] == [
@@ -230,10 +230,7 @@ def test_exported_it_gives_the_same_continuations(continuer, tmp_path):
         expected = [t.text for t in continuer.translate(PROMPTS, beam_size=1, **settings)]
         for opened in (
             continuer,
-            *(
-                open_translator(tmp_path / "export" / name)
-                for name in ("saved_model", "translate.onnx")
-            ),
+            *(load(tmp_path / "export" / name) for name in ("saved_model", "translate.onnx")),
         ):
             assert ["".join(opened.stream(prompt, **settings)) for prompt in PROMPTS] == expected
     assert not (tmp_path / "export" / "encoder.onnx").exists()
@@ -247,7 +244,7 @@ def test_exported_it_gives_the_same_continuations(continuer, tmp_path):
         strict=True,
     ):
         assert (one.tokens, one.source_tokens) == (other.tokens, other.source_tokens)
-        np.testing.assert_allclose(one.token_scores, other.token_scores, atol=1e-4)
+        np.testing.assert_allclose(one.token_log_probs, other.token_scores, atol=1e-4)
         np.testing.assert_allclose(one.attention, other.attention, atol=1e-5)
     np.testing.assert_allclose(
         SavedModelTranslator(tmp_path / "export" / "saved_model").score(PROMPTS, continuations),
@@ -256,7 +253,7 @@ def test_exported_it_gives_the_same_continuations(continuer, tmp_path):
     )
 
 
-def test_a_continuation_tells_what_its_tokens_attended_to(continuer):
+def test_continuation_has_attention(continuer):
     (found,) = continuer.translate(["ab"], max_length=6, token_scores=True, attention=True)[
         0
     ].hypotheses

@@ -39,7 +39,7 @@ def machine(tmp_path, monkeypatch):
         ("fma avx2", "float32"),
     ],
 )
-def test_auto_depends_on_the_processor(machine, flags, expected):
+def test_auto_follows_the_processor(machine, flags, expected):
     machine(flags)
     assert dtype_policy("auto") == expected
     assert precision_line("auto") == f"precision: {expected}"
@@ -52,7 +52,7 @@ def test_auto_depends_on_the_processor(machine, flags, expected):
     }
 
 
-def test_a_system_that_does_not_tell_computes_in_float32(tmp_path):
+def test_unknown_system_uses_float32(tmp_path):
     assert not multiplies_bfloat16(tmp_path)
 
 
@@ -60,7 +60,7 @@ def test_a_system_that_does_not_tell_computes_in_float32(tmp_path):
     "backend",
     ["tensorflow", pytest.param("torch", marks=pytest.mark.long), "jax"],  # imports PyTorch
 )
-def test_auto_of_each_backend_on_this_machine(backend):
+def test_auto_for_each_backend(backend):
     """XLA, which JAX uses, multiplies in float32 on every processor."""
     pytest.importorskip(backend)
     code = "from tfk_transformer.models.precision import dtype_policy\nprint(dtype_policy('auto'))"
@@ -76,11 +76,11 @@ def test_auto_of_each_backend_on_this_machine(backend):
 @pytest.mark.parametrize(
     ("capability", "major"), [("8.0", 8), ("12.0", 12), ("7.5", 7), ("gfx90a", 0)]
 )
-def test_the_capability_of_a_gpu(capability, major):
+def test_gpu_capability_is_parsed(capability, major):
     assert precision._major(capability) == major
 
 
-def test_a_training_continues_on_another_kind_of_machine(machine, recipe, tmp_path):
+def test_training_can_change_machines(machine, recipe, tmp_path):
     policies = []
 
     class Interrupts(keras.callbacks.Callback):

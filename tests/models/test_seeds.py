@@ -123,7 +123,7 @@ def by_token(attention, axis):
 
 
 @every_case
-def test_the_encoders_output_is_the_formulas(name):
+def test_encoder_equals_formula(name):
     assert_same_rows(built(name).encode(SOURCE).output, expected(name).encoder_output, SOURCE)
 
 
@@ -133,7 +133,7 @@ def test_the_encoders_output_is_the_formulas(name):
     [("encoder", SOURCE), ("decoder", TARGET), ("cross", TARGET)],
     ids=["encoder", "decoder", "cross"],
 )
-def test_every_head_of_every_layer_attends_as_the_formula(name, part, ids):
+def test_heads_equal_the_formula(name, part, ids):
     theirs = getattr(expected(name), f"{part}_weights")
     assert len(theirs) == SIZES["encoder_layers" if part == "encoder" else "decoder_layers"]
     for ours, layer in zip(getattr(attention_maps(name), part), theirs, strict=True):
@@ -141,25 +141,25 @@ def test_every_head_of_every_layer_attends_as_the_formula(name, part, ids):
 
 
 @every_case
-def test_no_head_attends_to_padding_of_the_source(name):
+def test_no_head_attends_to_padding(name):
     maps = attention_maps(name)
     for layer in [*maps.encoder, *maps.cross]:
         np.testing.assert_array_equal(by_token(layer, 3)[SOURCE == 0], 0.0)
 
 
 @every_case
-def test_the_decoders_output_is_the_formulas(name):
+def test_decoder_equals_formula(name):
     assert_same_rows(built(name).decode(INPUTS).output, expected(name).decoder_output, TARGET)
 
 
 @every_case
-def test_logits_or_probabilities_are_the_formulas(name):
+def test_output_equals_formula(name):
     assert_same_rows(built(name)(INPUTS), expected(name).output, TARGET)
     assert (built(name).config.output == "probabilities") == (name in PROBABILITIES)
 
 
 @every_case
-def test_a_future_token_changes_no_earlier_output(name):
+def test_future_changes_no_past_output(name):
     target = TARGET.copy()
     target[:, 3] = target[:, 3] % (TARGET_VOCAB_SIZE - 1) + 1
     plain, changed = (
@@ -170,7 +170,7 @@ def test_a_future_token_changes_no_earlier_output(name):
 
 
 @every_case
-def test_a_sentence_of_padding_alone_is_finite_and_changes_no_other(name):
+def test_padding_sentence_is_finite(name):
     # "Yet another explanation" hides with minus infinity, of which the softmax of a row without any
     # token makes NaN.
     padded = np.array(
@@ -192,9 +192,7 @@ def test_a_sentence_of_padding_alone_is_finite_and_changes_no_other(name):
         ),
     ],
 )
-def test_the_decoder_alone_and_the_classifier_of_the_first_collection_are_the_formulas(
-    architecture, own_sizes, reference, rows
-):
+def test_single_stacks_equal_formulas(architecture, own_sizes, reference, rows):
     config = CONFIGS[architecture]
     sizes = {name: size for name, size in SIZES.items() if name in config.model_fields}
     model = make_model(config.preset("yet_another_explanation", **sizes, **own_sizes))
@@ -267,7 +265,7 @@ def sampled(weights, count=6):
 
 
 @every_case
-def test_gradients_of_every_kind_of_weight_are_the_formulas(name):
+def test_gradients_equal_formulas(name):
     weights, gradients = weights_of(name), gradients_of(built(name))
     elements = list(sampled(weights))
     ours = np.array([gradients[path][index] for path, index in elements])
@@ -289,12 +287,12 @@ def test_gradients_of_every_kind_of_weight_are_the_formulas(name):
 
 
 @every_case
-def test_a_given_mask_that_marks_the_same_tokens_changes_nothing(name):
+def test_equal_mask_changes_nothing(name):
     given = built(name)({**INPUTS, "source_mask": (SOURCE != 0).astype("int32")})
     np.testing.assert_allclose(given, built(name)(INPUTS), rtol=0, atol=1e-6)
 
 
-def test_a_given_mask_can_hide_one_more_token():
+def test_mask_can_hide_a_token():
     seen = (SOURCE != 0).astype("int32")
     seen[0, 2] = 0
     hidden = transformer_details(
@@ -309,7 +307,7 @@ def test_a_given_mask_can_hide_one_more_token():
 # What the descriptions get wrong, or leave open.
 
 
-def test_a_mask_multiplied_before_the_softmax_lets_the_future_through():
+def test_multiplied_mask_leaks_future():
     # "From zero" hides with softmax(M S / sqrt(l)): a hidden score becomes 0, and exp(0) = 1 is a
     # share like any other. Here every score of the first token is 0, so its output is a third of
     # each value, the last one included.
@@ -322,7 +320,7 @@ def test_a_mask_multiplied_before_the_softmax_lets_the_future_through():
     np.testing.assert_allclose(first_output(x), [2.0, 3.0])
 
 
-def test_a_transposed_softmax_looks_at_the_future_alone():
+def test_transposed_softmax_looks_ahead():
     # "From zero" normalises rows and then takes softmax(S)^T V: the weights of one output are a
     # column, and do not sum to 1; under the mask that hides later columns they are those of the
     # token itself and all later ones.
@@ -333,7 +331,7 @@ def test_a_transposed_softmax_looks_at_the_future_alone():
     assert transposed[0].min() > 0.05
 
 
-def test_heads_joined_without_transposing_are_scrambled():
+def test_untransposed_heads_scramble():
     # "Yet another explanation", section 2.2, views (B, H, S, K) as (B, S, H*K); its listing in
     # section 4 transposes first.
     heads = np.arange(B * H * S * K).reshape(B, H, S, K)
@@ -353,7 +351,7 @@ def doubled_sinusoids(length, width):
     return table
 
 
-def test_doubled_exponents_make_another_table():
+def test_doubled_exponents_differ():
     difference = np.abs(doubled_sinusoids(MAX_LENGTH, 10) - paper_sinusoids(MAX_LENGTH, 10)).max(
         axis=0
     )
@@ -361,7 +359,7 @@ def test_doubled_exponents_make_another_table():
     assert difference[1:].min() > 1e-4
 
 
-def test_decoding_from_the_last_token_alone_forgets_the_others():
+def test_last_token_alone_forgets():
     # The loop of "From scratch using Pytorch" feeds each new token alone, always at position 0.
     weights, reference = weights_of("from_scratch_pytorch"), REFERENCES["from_scratch_pytorch"]
     whole, alone = (
@@ -370,7 +368,7 @@ def test_decoding_from_the_last_token_alone_forgets_the_others():
     assert np.abs(whole - alone).max() > 0.02
 
 
-def test_a_softmax_over_the_batch_always_says_token_0():
+def test_batch_softmax_predicts_zero():
     # PyTorch's softmax without `dim` takes axis 0 of three: of a batch of one, every "probability"
     # is 1, hence the printed zeros.
     output = softmax(np.log(expected("from_scratch_pytorch").output[:1]), axis=0)
@@ -381,9 +379,7 @@ def test_a_softmax_over_the_batch_always_says_token_0():
 @pytest.mark.parametrize(
     ("decoder_layers", "lowest", "highest"), [(1, 0.0, 1e-12), (2, 0.01, np.inf), (3, 0.01, np.inf)]
 )
-def test_the_look_ahead_mask_matters_at_inference_from_the_second_layer_on(
-    decoder_layers, lowest, highest
-):
+def test_inference_needs_causal_mask(decoder_layers, lowest, highest):
     # "Transformer Details", section 1.5, says it does not, for only the last row is used. True of
     # one layer; in a stack, earlier rows are the next layer's keys and values, and without the mask
     # they have seen tokens that came after them.

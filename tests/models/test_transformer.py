@@ -8,7 +8,7 @@ from keras import ops
 from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.losses import LabelSmoothedCrossentropy
 from tfk_transformer.metrics import Perplexity, TokenAccuracy
-from tfk_transformer.models.base import Beams
+from tfk_transformer.models.search_steps import Beams
 from tfk_transformer.models.transformer import Transformer
 from tfk_transformer.schedules import InverseSquareRoot
 
@@ -90,7 +90,7 @@ def source_with_padding():
 
 
 @pytest.mark.parametrize("options", OPTIONS)
-def test_every_cached_step_equals_the_full_pass(options):
+def test_cached_steps_equal_full_pass(options):
     model, source, target = built(**options), source_with_padding(), ids(B, T, seed=1)
     full = np.array(model({"source": source, "target": target}))
     assert full.shape == (B, T, model.config.target_vocab_size)
@@ -104,7 +104,7 @@ def test_every_cached_step_equals_the_full_pass(options):
 
 
 @pytest.mark.parametrize("options", OPTIONS)
-def test_every_step_over_the_whole_prefix_equals_the_full_pass(options):
+def test_prefix_steps_equal_full_pass(options):
     model, source, target, beams = built(**options), source_with_padding(), ids(3 * B, T, seed=1), 3
     rows = np.repeat(source, beams, axis=0)
     full = np.array(model({"source": rows, "target": target})).reshape(B, beams, T, -1)
@@ -117,7 +117,7 @@ def test_every_step_over_the_whole_prefix_equals_the_full_pass(options):
 
 
 @pytest.mark.parametrize("options", OPTIONS)
-def test_padding_further_changes_no_logit(options):
+def test_padding_changes_no_logit(options):
     model, source, target = built(**options), source_with_padding(), ids(B, T, seed=1)
     plain = np.array(model({"source": source, "target": target}))
     padded = model(
@@ -126,7 +126,7 @@ def test_padding_further_changes_no_logit(options):
     np.testing.assert_allclose(padded[:, :T], plain, atol=1e-5)
 
 
-def test_rows_of_padding_change_no_other_row():
+def test_padding_rows_affect_no_other():
     model, source, target = built(), source_with_padding(), ids(B, T, seed=1)
     plain = np.array(model({"source": source, "target": target}))
     more = np.array(
@@ -138,7 +138,7 @@ def test_rows_of_padding_change_no_other_row():
     assert np.isfinite(more).all()
 
 
-def test_a_future_token_changes_no_earlier_logit():
+def test_future_changes_no_past_logit():
     model, source, target = built(), source_with_padding(), ids(B, T, seed=1)
     plain = np.array(model({"source": source, "target": target}))
     target[:, 4] = (target[:, 4] + 1) % 29
@@ -147,7 +147,7 @@ def test_a_future_token_changes_no_earlier_logit():
     assert np.abs(changed[:, 4:] - plain[:, 4:]).max(axis=(0, 2)).min() > 1e-4
 
 
-def test_attention_maps_cover_every_layer_and_hide_padding():
+def test_attention_maps_hide_padding():
     maps = built().attention_maps({"source": source_with_padding(), "target": ids(B, T)})
     assert [len(part) for part in maps] == [2, 2, 2]
     assert [tuple(part[0].shape) for part in maps] == [(B, 11, S, S), (B, 11, T, T), (B, 11, T, S)]
@@ -157,12 +157,12 @@ def test_attention_maps_cover_every_layer_and_hide_padding():
 
 
 @pytest.mark.parametrize(("tie", "tables"), [("none", 3), ("target", 2), ("all", 1)])
-def test_tied_embeddings_are_one_weight(tie, tables):
+def test_tied_tables_are_one_weight(tie, tables):
     model = built(tie_embeddings=tie, target_vocab_size=29)
     assert sum(29 in weight.shape for weight in model.weights) == tables
 
 
-def test_parameters_of_the_base_preset_are_the_papers():
+def test_base_preset_parameter_count():
     # Table 3 says 65 million, for one vocabulary of about 37,000 shared by all embeddings.
     config = TransformerConfig.preset(
         "base", source_vocab_size=37000, target_vocab_size=37000, tie_embeddings="all", norm="post"
@@ -176,13 +176,13 @@ def test_parameters_of_the_base_preset_are_the_papers():
     assert model.count_params() / 1e6 == pytest.approx(65, abs=3)
 
 
-def test_probabilities_are_the_softmax_of_the_logits():
+def test_probabilities_are_a_softmax():
     inputs = {"source": source_with_padding(), "target": ids(B, T)}
     logits, probabilities = built()(inputs), built(output="probabilities")(inputs)
     np.testing.assert_allclose(probabilities, ops.softmax(logits), atol=1e-6)
 
 
-def test_a_padding_mask_can_be_given_and_is_not_lost():
+def test_mask_can_replace_padding():
     model, source, target = built(), ids(B, S), ids(B, T, seed=1)
     mask = np.array([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]])
     hidden = np.array(model({"source": source, "target": target, "source_mask": mask}))
@@ -199,7 +199,7 @@ def test_a_padding_mask_can_be_given_and_is_not_lost():
         model({"source": source, "target": target, "sourcemask": mask})
 
 
-def test_attention_dropout_can_be_the_encoders_alone():
+def test_attention_dropout_per_stack():
     model = built(attention_dropout=0.3, decoder_attention_dropout=0.0, dropout=0.0)
     assert model.encoder.layers[0].attention.dropout == 0.3
     assert (
@@ -209,7 +209,7 @@ def test_attention_dropout_can_be_the_encoders_alone():
     )
 
 
-def test_weights_are_brought_over_by_name():
+def test_weights_load_by_name():
     model, inputs = built(norm="post"), {"source": source_with_padding(), "target": ids(B, T)}
     arrays = {name: np.array(weight) for name, weight in model.named_weights.items()}
     assert arrays["encoder/layer_0/attention/query"].shape == (11, D, 13)
@@ -217,7 +217,7 @@ def test_weights_are_brought_over_by_name():
     np.testing.assert_array_equal(other(inputs), model(inputs))
 
 
-def test_weights_that_do_not_fit_are_all_reported_at_once():
+def test_mismatched_weights_are_named():
     model = built()
     arrays = {name: np.array(weight) for name, weight in model.named_weights.items()}
     arrays["output/kernal"] = arrays.pop("output/kernel")
@@ -234,7 +234,7 @@ def test_weights_that_do_not_fit_are_all_reported_at_once():
     )
 
 
-def test_a_sequence_over_max_length_is_refused():
+def test_long_sequence_is_refused():
     model = built()
     with pytest.raises(ValueError, match="at most max_length=19 tokens, got 20"):
         model({"source": ids(B, 20), "target": ids(B, 3)})
@@ -249,7 +249,7 @@ def test_a_sequence_over_max_length_is_refused():
         "mixed_float16",
     ],
 )
-def test_fit_learns_to_copy_in_every_dtype(dtype):
+def test_fit_learns_to_copy(dtype):
     layers = {"encoder_layers": 1, "decoder_layers": 1}
     model = built(dtype, source_vocab_size=11, target_vocab_size=11, dropout=0.0, **layers)
     model.compile(
@@ -275,7 +275,7 @@ def test_fit_learns_to_copy_in_every_dtype(dtype):
     assert keras.backend.standardize_dtype(logits.dtype) == keras.DTypePolicy(dtype).compute_dtype
 
 
-def test_saved_as_keras_it_loads_with_the_same_logits(tmp_path):
+def test_saving_keeps_the_logits(tmp_path):
     model, inputs = (
         built(dropout=0.3, norm="post"),
         {"source": source_with_padding(), "target": ids(B, T)},
@@ -286,7 +286,7 @@ def test_saved_as_keras_it_loads_with_the_same_logits(tmp_path):
     np.testing.assert_array_equal(loaded(inputs), model(inputs))
 
 
-def test_weights_alone_load_into_a_new_model(tmp_path):
+def test_weights_load_from_a_file(tmp_path):
     model, inputs = built(), {"source": source_with_padding(), "target": ids(B, T)}
     model.save_weights(tmp_path / "model.weights.h5")
     other = built()
@@ -295,7 +295,7 @@ def test_weights_alone_load_into_a_new_model(tmp_path):
     np.testing.assert_array_equal(other(inputs), model(inputs))
 
 
-def test_symbolic_call_gives_the_shape():
+def test_symbolic_call_has_shape():
     spec = built()(
         {"source": keras.Input((S,), dtype="int32"), "target": keras.Input((T,), dtype="int32")}
     )

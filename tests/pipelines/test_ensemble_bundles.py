@@ -71,13 +71,13 @@ def assert_same(one, other, **settings):
 
 
 @pytest.mark.long  # traces the search of two members
-def test_a_model_with_itself_translates_as_the_model(members):
+def test_twin_ensemble_matches_model(members):
     twice = Translator.ensemble(members[:1] * 2)
     for settings in ({"beam_size": 1}, ALL_SETTINGS, DRAWN):
         assert_same(twice, members[0], **settings)
 
 
-def test_scores_are_the_means_of_the_members(ensemble, members):
+def test_ensemble_scores_are_means(ensemble, members):
     pairs = ["ab ba", "cd dc", "ab"], ["cd aab", "ab", "bba cd"]
     np.testing.assert_allclose(
         ensemble.score(*pairs),
@@ -94,7 +94,7 @@ def test_scores_are_the_means_of_the_members(ensemble, members):
 
 
 @pytest.mark.long  # traces two searches
-def test_the_cache_changes_nothing(ensemble):
+def test_cache_keeps_translations(ensemble):
     for settings in ({"beam_size": 1}, ALL_SETTINGS):
         texts, scores = found_by(ensemble, **settings)
         others, other_scores = found_by(ensemble, use_cache=False, **settings)
@@ -103,7 +103,7 @@ def test_the_cache_changes_nothing(ensemble):
 
 
 @pytest.mark.long  # a search with two models
-def test_a_stream_is_the_greedy_translation(ensemble):
+def test_stream_matches_greedy_search(ensemble):
     for settings in ({}, {"repetition_penalty": 1.7, "no_repeat_ngram_size": 2}):
         for text, translation in zip(
             TEXTS, ensemble.translate(TEXTS, beam_size=1, **settings), strict=True
@@ -111,7 +111,7 @@ def test_a_stream_is_the_greedy_translation(ensemble):
             assert "".join(ensemble.stream(text, **settings)) == translation.text
 
 
-def test_attention_is_the_mean_of_the_members(ensemble, members):
+def test_ensemble_attention_is_mean(ensemble, members):
     found, *others = [
         each.score_tokens(["ab ba"], ["cd aab"], attention=True)[0].attention
         for each in (ensemble, *members)
@@ -121,7 +121,7 @@ def test_attention_is_the_mean_of_the_members(ensemble, members):
     np.testing.assert_allclose(found, expected[None, None], atol=1e-5)
 
 
-def test_a_bundle_comes_back(ensemble, bundle):
+def test_bundle_round_trip(ensemble, bundle):
     loaded, described = load(bundle), inspect(bundle)
     assert loaded.probes == ["ab", "cd ba"] and loaded.max_length == OTHER["max_length"]
     assert_same(loaded, ensemble, beam_size=3)
@@ -132,7 +132,7 @@ def test_a_bundle_comes_back(ensemble, bundle):
     assert described["settings"]["max_length"]["maximum"] == OTHER["max_length"]
 
 
-def test_more_members_than_the_weights_have_are_refused(bundle):
+def test_extra_members_are_refused(bundle):
     config = json.loads((bundle / "config.json").read_text())
     arrays = len(load(bundle).model.named_weights)
     first, second = config["members"]
@@ -165,7 +165,7 @@ def test_other_tokenizers_are_refused(members):
             Translator.ensemble([*members, wrong])
 
 
-def test_only_transformers_are_members(members, tokenizer):
+def test_members_must_be_transformers(members, tokenizer):
     sizes = {name: size for name, size in SIZES.items() if name != "encoder_layers"}
     decoder = translator_of(tokenizer, LanguageModel, **sizes, vocab_size=V)
     with pytest.raises(

@@ -12,18 +12,16 @@ import tensorflow as tf
 from forked_programs import run_program
 from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
 
-from tfk_transformer import SavedModelClassifier, load
+from tfk_transformer import SavedModelClassifier, SavedModelTranslator, load
 from tfk_transformer.config.model_options import ClassifierConfig, TransformerConfig
 from tfk_transformer.datasets.numbers import spell
 from tfk_transformer.export import parity
 from tfk_transformer.export.exporting import _exact_float32, export
-from tfk_transformer.export.runtime.onnx_classifier import OnnxClassifier
-from tfk_transformer.export.runtime.onnx_translator import OnnxTranslator
-from tfk_transformer.export.runtime.opening import open_translator
+from tfk_transformer.export.runtime.onnx_readers import OnnxClassifier, OnnxTranslator
 from tfk_transformer.export.runtime.sessions import open_session
-from tfk_transformer.export.signatures import TRANSLATE
 from tfk_transformer.export.to_saved_model.warm_up import WARM_UP
 from tfk_transformer.export.to_saved_model.writer import write_saved_model
+from tfk_transformer.inference.signatures import TRANSLATE
 from tfk_transformer.models.classifier import Classifier
 from tfk_transformer.models.transformer import Transformer
 from tfk_transformer.pipelines.text_classifier import TextClassifier
@@ -99,7 +97,7 @@ def closely(found: list[Classification]) -> list:
     ]
 
 
-def test_it_tells_the_language(classifier):
+def test_classify_tells_language(classifier):
     found = classifier.classify([spell(n, language) for n in range(300) for language in LANGUAGES])
     assert (
         np.mean([c.label == language for c, language in zip(found, LANGUAGES * 300, strict=True)])
@@ -107,7 +105,7 @@ def test_it_tells_the_language(classifier):
     )
 
 
-def test_probabilities_are_the_softmax_of_the_models_logits(classifier):
+def test_probabilities_are_softmax(classifier):
     (found,) = classifier.classify(["zweiundvierzig"])
     logits = np.array(
         classifier.model(np.array([[*classifier.tokenizer.encode(["zweiundvierzig"])[0], 2]])),
@@ -123,7 +121,7 @@ def test_probabilities_are_the_softmax_of_the_models_logits(classifier):
     )
 
 
-def test_results_do_not_depend_on_the_batch(classifier):
+def test_results_ignore_batch_size(classifier):
     whole, single = classifier.classify(TEXTS), classifier.classify(TEXTS, batch_size=1)
     assert [c.source for c in whole] == TEXTS
     assert whole == closely(single)
@@ -153,19 +151,20 @@ def test_bad_texts_are_refused(classifier, files, kind):
         reader.classify(["seven"], batch_size=0)
 
 
-def test_text_that_is_too_long_spoils_no_other_in_the_graph(classifier):
-    found = classifier._classify(tf.constant(["zweiundvierzig", "one " * 99, ""]))
-    assert found.label.numpy().tolist() == [b"de", b"", b""]
+def test_graph_isolates_too_long_text(classifier):
+    texts = np.array(["zweiundvierzig", "one " * 99, ""])
+    outputs = classifier.runtime.run("classify", {"text": texts})
+    assert outputs["label"].numpy().tolist() == [b"de", b"", b""]
     (alone,) = classifier.classify(["zweiundvierzig"])
     np.testing.assert_allclose(
-        found.probabilities,
+        outputs["probabilities"],
         [list(alone.probabilities.values()), [np.nan] * 2, [0.0] * 2],
         atol=1e-6,
     )
-    np.testing.assert_allclose(found.probability, [alone.probability, np.nan, 0.0], atol=1e-6)
+    np.testing.assert_allclose(outputs["probability"], [alone.probability, np.nan, 0.0], atol=1e-6)
 
 
-def test_the_longest_text_that_fits_is_classified(classifier):
+def test_longest_text_is_classified(classifier):
     token = classifier.tokenizer.encode(["eins"])[0][0]
     ids = np.zeros((2, MAX_LENGTH + 3), "int32")
     ids[0, :MAX_LENGTH], ids[1, : MAX_LENGTH + 1] = token, token
@@ -173,7 +172,7 @@ def test_the_longest_text_that_fits_is_classified(classifier):
     assert np.isnan(probabilities).tolist() == [[False] * 2, [True] * 2]
 
 
-def test_saved_and_loaded_it_gives_the_same(classifier, saved):
+def test_classifier_round_trip(classifier, saved):
     loaded = TextClassifier.load(saved)
     for one, other in zip(classifier.model.get_weights(), loaded.model.get_weights(), strict=True):
         np.testing.assert_array_equal(one, other)
@@ -193,7 +192,7 @@ def test_saved_and_loaded_it_gives_the_same(classifier, saved):
     assert json.loads((saved / "metrics.json").read_text()) == {"accuracy": 1.0}
 
 
-def test_labels_of_any_script_and_probes_of_several_lines_are_kept(classifier, tmp_path):
+def test_saving_keeps_labels_and_probes(classifier, tmp_path):
     labels, probes = ["中文 ½", "en\n"], ["eins\nzwei", "three\r\nfour"]
     TextClassifier(classifier.model, classifier.tokenizer, labels, probes).save(tmp_path / "again")
     loaded = TextClassifier.load(tmp_path / "again")
@@ -204,7 +203,7 @@ def test_labels_of_any_script_and_probes_of_several_lines_are_kept(classifier, t
 @pytest.mark.parametrize(
     "name", ["config.json", "model.safetensors", "source.model", "labels.json"]
 )
-def test_a_bundle_without_a_file_or_with_half_of_it_is_refused(saved, tmp_path, name):
+def test_incomplete_bundle_is_refused(saved, tmp_path, name):
     copy = shutil.copytree(saved, tmp_path / "copy")
     (copy / name).write_bytes((copy / name).read_bytes()[:9])
     with pytest.raises(ValueError, match="expected JSON|do not load|SentencePiece"):
@@ -220,7 +219,7 @@ def test_a_bundle_without_a_file_or_with_half_of_it_is_refused(saved, tmp_path, 
         TextClassifier.load(copy)
 
 
-def test_each_bundle_names_who_reads_it(saved, tmp_path):
+def test_bundle_error_names_its_reader(saved, tmp_path):
     with pytest.raises(
         ValueError,
         match=(
@@ -274,13 +273,13 @@ def test_model_and_tokenizer_must_fit(classifier):
         TextClassifier(model, other, LANGUAGES)
 
 
-def test_keras_and_onnx_give_the_same(classifier, files):
+def test_onnx_classifies_like_keras(classifier, files):
     found = OnnxClassifier(files / "classify.onnx", threads=1)
     assert found.labels == LANGUAGES
     assert found.classify(TEXTS, batch_size=3) == closely(classifier.classify(TEXTS))
 
 
-def test_a_server_warms_up_what_takes_text(files, signatures):
+def test_warm_up_covers_text_signatures(files, signatures):
     records = tf.data.TFRecordDataset(str(files / "saved_model" / WARM_UP)).as_numpy_iterator()
     requests = [PredictionLog.FromString(record).predict_log.request for record in records]
     assert {request.model_spec.signature_name for request in requests} == {
@@ -293,7 +292,7 @@ def test_a_server_warms_up_what_takes_text(files, signatures):
         assert set(found["label"].numpy()) <= {b"de", b"en"} and found["label"].shape == texts.shape
 
 
-def test_keras_and_the_saved_model_give_the_same(classifier, signatures):
+def test_saved_model_matches_keras(classifier, signatures):
     found = signatures["serving_default"](text=tf.constant([*TEXTS, "one " * 99]))
     expected = classifier.classify(TEXTS)
     assert [label.decode() for label in found["label"].numpy()] == [
@@ -305,7 +304,7 @@ def test_keras_and_the_saved_model_give_the_same(classifier, signatures):
     )
 
 
-def test_ids_give_the_same_probabilities_everywhere(classifier, files, signatures):
+def test_id_probabilities_match_keras(classifier, files, signatures):
     ids = parity.probe_ids(TEXTS, classifier.tokenizer, MAX_LENGTH)
     expected = [list(c.probabilities.values()) for c in classifier.classify(TEXTS)]
     np.testing.assert_allclose(
@@ -320,7 +319,7 @@ def test_ids_give_the_same_probabilities_everywhere(classifier, files, signature
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-def test_texts_that_are_too_long_spoil_no_other_in_the_onnx_file(files):
+def test_onnx_isolates_too_long_text(files):
     session = open_session(files / "classify.onnx", text_operators=True)
     outputs = ["label", "probability", "probabilities"]
     label, probability, probabilities = session.run(
@@ -331,14 +330,14 @@ def test_texts_that_are_too_long_spoil_no_other_in_the_onnx_file(files):
     np.testing.assert_array_equal(probabilities[1:], [[np.nan] * 2, [0.0] * 2])
 
 
-def test_probabilities_has_standard_operators_alone(files):
+def test_probabilities_is_portable(files):
     model = onnx.load(files / "probabilities.onnx")
     onnx.checker.check_model(model)
     assert {node.domain for node in model.graph.node} <= {""}
     assert [(o.domain, o.version) for o in model.opset_import if not o.domain] == [("", 18)]
 
 
-def test_a_half_precision_model_of_many_classes_is_exported_in_float32(classifier, tmp_path):
+def test_half_model_exports_in_float32(classifier, tmp_path):
     """Its weights are those of chance, so that no probability is near 0 or 1."""
     keras.utils.set_random_seed(1)
     sizes = {
@@ -367,7 +366,7 @@ def test_a_half_precision_model_of_many_classes_is_exported_in_float32(classifie
     assert found == closely(half.in_float32().classify(TEXTS))
 
 
-def test_figures_stand_beside_the_artefacts_and_in_them(classifier, files):
+def test_parity_in_json_and_metadata(classifier, files):
     figures = json.loads((files / "parity.json").read_text())
     assert (figures["sentences"], figures["labels"]) == (120, "equal")
     for name in ("saved_model", "onnx"):
@@ -378,7 +377,7 @@ def test_figures_stand_beside_the_artefacts_and_in_them(classifier, files):
     assert metadata["parity"] == {"sentences": 120, "labels": "equal", **figures["onnx"]}
 
 
-def test_an_artefact_that_differs_is_not_written(classifier, tmp_path, monkeypatch):
+def test_differing_file_is_not_written(classifier, tmp_path, monkeypatch):
     from tfk_transformer.export import classifier_files
 
     def write_another(other, functions, *arguments, **constants):
@@ -408,7 +407,7 @@ def test_parity_compares_probabilities():
             parity.check_probabilities("x", expected, other)
 
 
-def test_export_computes_in_full_float32_and_leaves_the_setting_as_it_was():
+def test_exact_float32_is_restored():
     setting = tf.config.experimental.tensor_float_32_execution_enabled
     with pytest.raises(KeyError), _exact_float32():
         assert not setting()
@@ -448,7 +447,7 @@ print([result.label for result in results])
     ],
     ids=["SavedModel", "ONNX"],
 )
-def test_an_artefact_runs_alone_in_a_fresh_process(files, code, name, printed):
+def test_exported_file_runs_alone(files, code, name, printed):
     done = subprocess.run(
         [sys.executable, "-c", code, files / name],
         capture_output=True,
@@ -459,7 +458,7 @@ def test_an_artefact_runs_alone_in_a_fresh_process(files, code, name, printed):
 
 
 @pytest.mark.parametrize("kind", ["bundle", "saved_model", "classify.onnx"])
-def test_every_runtime_classifies_alike_and_refuses_to_translate(classifier, saved, files, kind):
+def test_runtimes_classify_alike(classifier, saved, files, kind):
     model = load(saved if kind == "bundle" else files / kind)
     assert (
         type(model)
@@ -476,20 +475,10 @@ def test_every_runtime_classifies_alike_and_refuses_to_translate(classifier, sav
         match=f"texts: expected at most {MAX_LENGTH} tokens each, got more in 1: number 2",
     ):
         model.classify(["seven", "one " * 99])
-    pairs = (TEXTS, TEXTS)
-    for method, given in (
-        ("translate", (TEXTS,)),
-        ("stream", ("seven",)),
-        ("score", pairs),
-        ("score_tokens", pairs),
-    ):
-        with pytest.raises(
-            ValueError, match=f"^{method}: expected a translator, got a classifier; use classify.$"
-        ):
-            getattr(model, method)(*given)
+    assert not hasattr(model, "translate")
 
 
-def test_a_translator_s_saved_model_is_no_classifier_s(classifier, tmp_path):
+def test_translator_model_is_refused(classifier, tmp_path):
     size = classifier.tokenizer.vocab_size
     model = Transformer(
         TransformerConfig.preset("tiny", source_vocab_size=size, target_vocab_size=size)
@@ -509,43 +498,40 @@ def test_a_translator_s_saved_model_is_no_classifier_s(classifier, tmp_path):
         SavedModelClassifier(tmp_path / "numbers")
 
 
-def test_files_of_the_other_kind_are_refused(saved, files):
-    for path, message in (
-        (saved, "open it with TextClassifier.load"),
+def test_wrong_kind_of_file_is_refused(saved, files):
+    for opened, path, message in (
+        (Translator.load, saved, "open it with TextClassifier.load"),
         (
+            OnnxTranslator,
             files / "classify.onnx",
-            (
-                "that OnnxTranslator reads, got .*classify.onnx, which is for OnnxClassifier; open "
-                "it "
-                "with OnnxClassifier"
-            ),
+            "that OnnxTranslator reads, got .*classify.onnx, which is for OnnxClassifier; open it "
+            "with OnnxClassifier",
         ),
         (
+            SavedModelTranslator,
             files / "saved_model",
-            (
-                r"signature 'translate', got \['classify', 'probabilities', 'serving_default'\] in "
-                r".*; it is a classifier's"
-            ),
+            r"signature 'translate', got \['classify', 'probabilities', 'serving_default'\] in .*; "
+            "it is a classifier's",
         ),
     ):
         with pytest.raises(ValueError, match=message):
-            open_translator(path)
+            opened(path)
     with pytest.raises(ValueError, match="which takes ids; use classify.onnx of the same export"):
         OnnxClassifier(files / "probabilities.onnx")
     with pytest.raises(ValueError, match="which is for OnnxClassifier"):
         OnnxTranslator(files / "probabilities.onnx")
 
 
-def test_translate_on_a_classifiers_bundle_is_one_line_of_error(saved):
+def test_translate_command_is_refused(saved):
     command = [sys.executable, "-m", "tfk_transformer", "translate", saved, "seven"]
     done = run_program(command)
     assert done.returncode == 1 and done.stdout == ""
     assert done.stderr.splitlines()[-1].startswith(
-        "error: translate: expected a translator, got a classifier; use classify."
+        f"error: MODEL: expected a translator, got {saved}, a classifier; use the command classify."
     )
 
 
-def test_the_command_line_exports_it(saved, tmp_path):
+def test_command_exports_classifier(saved, tmp_path):
     command = [
         sys.executable,
         "-m",
@@ -565,7 +551,7 @@ def test_the_command_line_exports_it(saved, tmp_path):
     assert (tmp_path / "out" / "classify.onnx").is_file()
 
 
-def test_a_classifier_is_no_translator(classifier):
+def test_translator_refuses_classifier(classifier):
     with pytest.raises(
         ValueError,
         match="model: expected a Transformer, an Ensemble or a LanguageModel, got a Classifier",
@@ -574,14 +560,14 @@ def test_a_classifier_is_no_translator(classifier):
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (0, 0), (2, 0)])
-def test_no_ids_give_no_probabilities_or_none_above_0(signatures, files, shape):
+def test_no_ids_give_zero_probabilities(signatures, files, shape):
     source = np.zeros(shape, "int32")
     found = signatures["probabilities"](source_ids=tf.constant(source))["probabilities"].numpy()
     (other,) = open_session(files / "probabilities.onnx").run(None, {"source_ids": source})
     assert found.tolist() == other.tolist() == [[0, 0]] * shape[0]
 
 
-def test_ids_that_the_vocabulary_does_not_have_give_nan(signatures, files, classifier):
+def test_unknown_ids_give_nan(signatures, files, classifier):
     source = np.array([[-1, 2], [classifier.tokenizer.vocab_size, 2], [5, 2]], "int32")
     found = signatures["probabilities"](source_ids=tf.constant(source))["probabilities"].numpy()
     (other,) = open_session(files / "probabilities.onnx").run(None, {"source_ids": source})
@@ -589,7 +575,7 @@ def test_ids_that_the_vocabulary_does_not_have_give_nan(signatures, files, class
         assert np.isnan(probabilities).tolist() == [[True, True], [True, True], [False, False]]
 
 
-def test_no_texts_give_no_labels_and_crash_nothing(signatures, files):
+def test_no_texts_give_no_labels(signatures, files):
     """ONNX in a process of its own."""
     found = signatures["classify"](text=tf.constant([], tf.string))
     assert (found["label"].shape, found["probability"].shape, found["probabilities"].shape) == (

@@ -3,16 +3,18 @@ import shutil
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.config.search_settings import SearchSettings
+from tfk_transformer.generation.signature_functions import signature_function
+from tfk_transformer.inference.signatures import SCORE_IDS
+from tfk_transformer.inference.token_scoring import padded_ids
 from tfk_transformer.models.transformer import Transformer
 from tfk_transformer.pipelines.translator import Translator
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
 
-def test_it_translates_what_it_was_trained_on(translator):
+def test_translates_training_data(translator):
     texts = ["forty-two", "seven", "one hundred ninety-nine"]
     assert [t.text for t in translator.translate(texts)] == [
         "zweiundvierzig",
@@ -22,7 +24,7 @@ def test_it_translates_what_it_was_trained_on(translator):
 
 
 @pytest.mark.long  # traces two searches
-def test_a_new_seed_and_another_tokenizer_do_not_disturb_it(translator):
+def test_new_seed_keeps_translations(translator):
     """Setting a seed drops TensorFlow's eager kernels, and the tokenizers that they own."""
     before = translator.translate(["forty-two"]), translator.score(["seven"], ["sieben"])
     keras.utils.set_random_seed(1)
@@ -31,7 +33,7 @@ def test_a_new_seed_and_another_tokenizer_do_not_disturb_it(translator):
     assert (translator.translate(["forty-two"]), translator.score(["seven"], ["sieben"])) == before
 
 
-def test_results_do_not_depend_on_the_batch(translator):
+def test_results_ignore_batch_size(translator):
     texts = ["one", "one hundred twenty-three", "", "seventeen", "ninety"]
     whole, single = translator.translate(texts), translator.translate(texts, batch_size=1)
     assert [t.source for t in whole] == texts
@@ -39,7 +41,7 @@ def test_results_do_not_depend_on_the_batch(translator):
     np.testing.assert_allclose([t.score for t in whole], [t.score for t in single], atol=1e-5)
 
 
-def test_the_whole_prefix_and_the_last_query_give_the_same_translations(translator):
+def test_cache_gives_same_translations(translator):
     """Both ways of inference of "Transformer Details", section 1.5."""
     from tfk_transformer.datasets.numbers import spell
 
@@ -56,20 +58,20 @@ def test_the_whole_prefix_and_the_last_query_give_the_same_translations(translat
             )
 
 
-def test_n_best_gives_different_hypotheses_best_first(translator):
+def test_n_best_is_distinct_and_sorted(translator):
     found = translator.translate(["sixty-six"], beam_size=4, n_best=3)[0].hypotheses
     assert len({h.text for h in found}) == 3
     assert [h.score for h in found] == sorted((h.score for h in found), reverse=True)
 
 
-def test_the_score_of_a_translation_is_what_scoring_it_gives(translator):
+def test_score_matches_translation(translator):
     found = translator.translate(["eighty-one"], length_penalty=0.0)[0]
     np.testing.assert_allclose(
         found.score, translator.score(["eighty-one"], [found.text])[0], atol=1e-4
     )
 
 
-def test_pairs_that_cannot_be_scored_are_refused(translator):
+def test_bad_pairs_are_refused(translator):
     with pytest.raises(ValueError, match="targets: expected one for each of 2 sources, got 1"):
         translator.score(["one", "two"], ["eins"])
     for sources, targets in (
@@ -80,18 +82,21 @@ def test_pairs_that_cannot_be_scored_are_refused(translator):
             translator.score(sources, targets)
 
 
-def test_a_pair_that_is_too_long_spoils_no_other_score(translator):
-    scores = translator._scoring()(
-        tf.constant(["seven", "one " * 99]), tf.constant(["sieben", "eins"])
-    )[0].numpy()
+def test_score_isolates_too_long_pair(translator):
+    tokenizers = (translator.source_tokenizer, translator.target_tokenizer)
+    texts = (["seven", "one " * 99], ["sieben", "eins"])
+    ids = [
+        padded_ids(tokenizer.encode(side))
+        for tokenizer, side in zip(tokenizers, texts, strict=True)
+    ]
+    scores = translator.score_ids(*ids)[1]
     np.testing.assert_allclose(scores[0], translator.score(["seven"], ["sieben"])[0], atol=1e-5)
     assert np.isnan(scores[1])
 
 
-def test_the_score_graph_is_the_full_masked_pass(translator):
-    operations = {
-        op.type for op in translator._scoring().get_concrete_function().graph.get_operations()
-    }
+def test_score_graph_has_causal_mask(translator):
+    scoring = signature_function(translator.functions, SCORE_IDS)
+    operations = {op.type for op in scoring.get_concrete_function().graph.get_operations()}
     assert "MatrixBandPart" in operations
 
 
@@ -99,7 +104,7 @@ def test_blank_text_gives_blank_text(translator):
     assert [(t.text, t.score) for t in translator.translate(["", "  "])] == [("", 0.0)] * 2
 
 
-def test_text_that_is_too_long_is_named(translator):
+def test_too_long_text_is_named(translator):
     with pytest.raises(
         ValueError,
         match=r"at most 32 tokens each, got more in 1: number 2 \('one one .*', 10000 words\)",
@@ -107,13 +112,15 @@ def test_text_that_is_too_long_is_named(translator):
         translator.translate(["two", "one " * 10000])
 
 
-def test_a_source_that_is_too_long_spoils_no_other_in_the_graph(translator):
-    settings = SearchSettings(max_length=32).as_dict().values()
-    found = translator._translation()(
-        tf.constant(["forty-two", "one " * 99]), tf.constant([""]), *settings
-    )
-    assert found.texts.numpy().tolist() == [[b"zweiundvierzig"], [b""]]
-    assert np.isnan(found.scores.numpy()).tolist() == [[False], [True]]
+def test_graph_isolates_too_long_source(translator):
+    inputs = {
+        "text": np.array(["forty-two", "one " * 99]),
+        "prefix": np.array([""]),
+        **SearchSettings(max_length=32).as_arrays(),
+    }
+    outputs = translator.runtime.run("translate", inputs)
+    assert outputs["translations"].numpy().tolist() == [[b"zweiundvierzig"], [b""]]
+    assert np.isnan(outputs["scores"].numpy()).tolist() == [[False], [True]]
 
 
 @pytest.mark.parametrize(
@@ -129,7 +136,7 @@ def test_bad_settings_are_refused(translator, settings, message):
         translator.translate(["one"], **settings)
 
 
-def test_saved_and_loaded_it_gives_the_same(translator, tmp_path):
+def test_translator_round_trip(translator, tmp_path):
     translator.save(tmp_path / "again")
     loaded = Translator.load(tmp_path / "again")
     for one, other in zip(translator.model.get_weights(), loaded.model.get_weights(), strict=True):
@@ -141,7 +148,7 @@ def test_saved_and_loaded_it_gives_the_same(translator, tmp_path):
 @pytest.mark.parametrize(
     "name", ["config.json", "model.safetensors", "source.model", "target.model"]
 )
-def test_a_bundle_without_a_file_is_refused(bundle, tmp_path, name):
+def test_incomplete_bundle_is_refused(bundle, tmp_path, name):
     copy = shutil.copytree(bundle, tmp_path / "copy")
     (copy / name).unlink()
     with pytest.raises(
@@ -189,7 +196,7 @@ def test_tokenizer_and_model_must_fit():
         (3, 2),
     ],
 )
-def test_the_graph_of_a_search_gives_what_its_steps_give_one_by_one(translator, layers, beam_size):
+def test_search_graph_matches_eager(translator, layers, beam_size):
     """TensorFlow's optimizer once gave nothing for a decoder of a single layer."""
     sizes = {"model_dim": 16, "num_heads": 2, "encoder_layers": 1, "decoder_layers": layers}
     keras.utils.set_random_seed(3)

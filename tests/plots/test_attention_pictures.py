@@ -61,7 +61,7 @@ def check_texts(figure, texts):
     ] == []
 
 
-def test_attention_map_has_a_panel_a_head():
+def test_attention_map_panel_per_head():
     weights = weights_of(5, 2, 3)
     figure = attention_map(weights, ["ein", "▁Hund", "</s>"], ["a", "dog"])
     *panels, bar = figure.axes
@@ -83,7 +83,7 @@ def test_attention_map_has_a_panel_a_head():
     )
 
 
-def test_all_panels_have_the_same_colours_whose_lightness_rises_with_the_weight():
+def test_panels_share_one_color_scale():
     weights = weights_of(2, 3, 5)
     images = [panel.images[0] for panel in attention_map(weights, tokens(5), tokens(3)).axes[:2]]
     assert [image.get_clim() for image in images] == [(0, weights.max())] * 2
@@ -92,7 +92,7 @@ def test_all_panels_have_the_same_colours_whose_lightness_rises_with_the_weight(
 
 
 @pytest.mark.parametrize(("count", "heads"), [(3, 4), (25, 2), (60, 1)])
-def test_tokens_are_legible_in_any_number(count, heads):
+def test_many_tokens_stay_legible(count, heads):
     figure = attention_map(
         weights_of(heads, count - 1, count), tokens(count), tokens(count - 1), title="layer 2 of 2"
     )
@@ -108,7 +108,7 @@ def test_tokens_are_legible_in_any_number(count, heads):
     check_texts(figure, [*labels, *names, *others])
 
 
-def test_a_single_map_is_drawn_on_given_axes():
+def test_single_map_draws_on_axes():
     own = Figure().subplots()
     weights = weights_of(3, 5)
     assert (
@@ -121,14 +121,14 @@ def test_a_single_map_is_drawn_on_given_axes():
         attention_map(weights_of(2, 3, 5), tokens(5), tokens(3), axes=own)
 
 
-def test_attention_map_refuses_tokens_that_do_not_fit():
+def test_attention_map_checks_tokens():
     with pytest.raises(
         ValueError, match=r"weights: expected shape \(heads, 1, 3\) for the tokens, got \(5, 2, 3\)"
     ):
         attention_map(np.ones((5, 2, 3)), ["a", "b", "c"], ["d"])
 
 
-def test_pieces_lose_the_mark_of_a_blank_and_nothing_else():
+def test_labels_drop_the_blank_mark():
     given = ["▁", "▁a▁b", "$x$", "\n", "</s>", "▁" + "x" * 30]
     axes = attention_map(weights_of(1, 1, len(given)), given, ["t"]).axes[0]
     assert [label.get_text() for label in axes.get_xticklabels()] == [
@@ -142,7 +142,7 @@ def test_pieces_lose_the_mark_of_a_blank_and_nothing_else():
     assert not any(label.get_parse_math() for label in axes.get_xticklabels())
 
 
-def test_a_font_is_chosen_for_characters_that_the_first_one_lacks():
+def test_fallback_font_is_chosen():
     """Letters of mathematics stand for Chinese: every matplotlib brings a font for them, but not
     DejaVu Sans.
     """
@@ -158,7 +158,7 @@ def test_a_font_is_chosen_for_characters_that_the_first_one_lacks():
     figure.savefig(io.BytesIO())  # without a warning of a missing glyph
 
 
-def test_characters_without_a_font_are_named_with_the_cure():
+def test_missing_font_gives_warning():
     with pytest.warns(
         UserWarning,
         match=f"fonts: .* '{NOWHERE}', found none, so the picture shows boxes; install one",
@@ -180,7 +180,7 @@ def translation(source, target, weights):
     )
 
 
-def test_alignment_draws_a_line_for_each_link():
+def test_alignment_draws_each_link():
     found = translation(
         "the red dog",
         "le chien rouge",
@@ -202,7 +202,7 @@ def test_alignment_draws_a_line_for_each_link():
     assert lines[1, 2].get_linewidth() == pytest.approx(1 + 3 * 0.8)
 
 
-def test_a_link_of_one_way_is_dashed():
+def test_one_way_link_is_dotted():
     found = translation("a b", "x", [[0.3, 0.6, 0.1], [0.1, 0.1, 0.8]])
     own = Figure().subplots()
     assert alignment(found, axes=own) is own.figure
@@ -213,13 +213,13 @@ def test_a_link_of_one_way_is_dashed():
 
 
 @pytest.mark.parametrize("count", [3, 25, 60])
-def test_words_of_an_alignment_do_not_touch(count):
+def test_alignment_words_do_not_touch(count):
     words = [word.strip("▁") for word in tokens(count) if word.strip("▁")]
     figure = alignment(translation(" ".join(words), " ".join(words), np.eye(len(words) + 1)))
     check_texts(figure, [*figure.axes[0].texts, *figure.axes[0].get_xticklabels()])
 
 
-def test_a_translation_without_attention_has_no_alignment():
+def test_alignment_needs_attention():
     with pytest.raises(
         ValueError,
         match="translation: expected one with attention, got none; translate with attention=True",

@@ -29,7 +29,7 @@ def found(translator):
     return attention_of(translator, SOURCE)
 
 
-def test_a_bundle_gives_every_kind(found, translator):
+def test_bundle_gives_all_attention(found, translator):
     assert (found.source, found.translation, found.missing) == (SOURCE, TARGET, "")
     assert found.score == translator.translate([SOURCE], attention=True)[0].score
     config = translator.model.config
@@ -39,13 +39,13 @@ def test_a_bundle_gives_every_kind(found, translator):
     )
     assert found.cross.columns == found.encoder.columns == source
     assert found.decoder.columns == ["<s>", *target[:-1]] and found.decoder.rows == target
-    for _, maps in found.kinds():
+    for _, maps in found.kinds().items():
         assert maps.weights.shape == (2, config.num_heads, len(maps.rows), len(maps.columns))
         np.testing.assert_allclose(maps.weights.sum(axis=-1), 1, atol=1e-5)
     assert np.triu(found.decoder.weights[0, 0], 1).max() < 1e-6  # nothing of what comes later
 
 
-def test_the_weights_are_those_of_the_model(found, translator):
+def test_weights_match_the_model(found, translator):
     ids = [
         translator.source_tokenizer.encode([SOURCE])[0] + [2],
         [START_ID, *translator.target_tokenizer.encode([TARGET])[0]],
@@ -59,7 +59,7 @@ def test_the_weights_are_those_of_the_model(found, translator):
 
 
 @pytest.mark.parametrize("file", ["saved_model", "translate.onnx", "score.onnx"])
-def test_files_give_the_attention_to_the_source(found, exported, file):
+def test_files_give_cross_attention(found, exported, file):
     model = tfk.OnnxScorer(exported / file) if file == "score.onnx" else tfk.load(exported / file)
     other = attention_of(model, SOURCE, TARGET)
     np.testing.assert_allclose(other.cross.weights, found.cross.weights, atol=1e-5)
@@ -74,7 +74,7 @@ def test_files_give_the_attention_to_the_source(found, exported, file):
     ) and "a bundle shows that of encoder and decoder" in other.missing
 
 
-def test_a_decoder_only_model_has_one_kind(translator):
+def test_decoder_only_has_one_kind(translator):
     sizes = {"model_dim": 6, "ff_dim": 7, "num_heads": 3, "decoder_layers": 1, "max_length": 40}
     model = translator_of(
         translator.source_tokenizer,
@@ -94,11 +94,12 @@ def test_a_decoder_only_model_has_one_kind(translator):
 
 
 @pytest.mark.long  # a search with two models
-def test_an_ensemble_has_a_mean(translator):
+def test_ensemble_gives_mean_attention(translator):
     other = attention_of(Translator.ensemble([translator, translator]), SOURCE, TARGET)
-    assert [name for name, _ in other.kinds()] == [
-        "cross"
-    ] and "An ensemble has only the mean attention" in other.missing
+    assert (
+        list(other.kinds()) == ["cross"]
+        and "An ensemble has only the mean attention" in other.missing
+    )
 
 
 def test_a_blank_text_is_refused(translator):
@@ -144,12 +145,12 @@ def test_a_figure_has_the_chosen_heads(found):
         ({"head": 1, "mean": True}, "head: expected none with the mean of all heads, got 1"),
     ],
 )
-def test_heads_that_are_not_there_are_refused(found, chosen, message):
+def test_bad_layer_or_head_is_refused(found, chosen, message):
     with pytest.raises(ValueError, match=message):
         attention_figure(found, **chosen)
 
 
-def test_a_kind_that_a_file_does_not_have_is_refused(found):
+def test_missing_kind_is_refused(found):
     with pytest.raises(ValueError, match="kind: expected one of cross, got 'encoder'. Why not."):
         attention_figure(found._replace(encoder=None, decoder=None, missing="Why not."), "encoder")
 
@@ -181,7 +182,7 @@ def test_the_page_holds_all_weights():
         "encoder, source to source",
     ]
     assert data["kinds"][0]["rows"] == ["</script>", "&amp;", "مرحبا", "</s>"]
-    for kind, (_, maps) in zip(data["kinds"], weights.kinds(), strict=True):
+    for kind, (_, maps) in zip(data["kinds"], weights.kinds().items(), strict=True):
         stored = (
             np.frombuffer(base64.b64decode(kind["weights"]), "uint8").reshape(maps.weights.shape)
             / 255
@@ -196,7 +197,7 @@ BROWSER = next(
 
 
 @pytest.mark.skipif(not BROWSER, reason="Chromium is not installed")
-def test_a_browser_shows_the_tokens_and_weights(tmp_path):
+def test_browser_shows_attention_page(tmp_path):
     import html5lib
 
     weights = made()

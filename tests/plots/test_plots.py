@@ -30,7 +30,7 @@ def legend(axes):
     return [text.get_text() for text in axes.get_legend().get_texts()]
 
 
-def test_training_curve_draws_both_losses():
+def test_training_curve_of_losses():
     axes = plots.training_curve(
         {"loss": [3.0, 2.0], "val_loss": [3.5, 2.5], "accuracy": [0.1, 0.2]}
     ).axes[0]
@@ -38,7 +38,7 @@ def test_training_curve_draws_both_losses():
     np.testing.assert_array_equal(axes.lines[1].get_xydata(), [[1, 3.5], [2, 2.5]])
 
 
-def test_training_curve_draws_bleu_where_it_was_measured():
+def test_training_curve_draws_bleu():
     figure = plots.training_curve(
         {"loss": [3.0, 2.0, 1.5, 1.2], "val_bleu": [None, 20.0, None, 31.0]}
     )
@@ -47,7 +47,7 @@ def test_training_curve_draws_bleu_where_it_was_measured():
     assert legend(figure.axes[0]) == ["training", "BLEU"]
 
 
-def test_several_runs_are_on_one_picture():
+def test_training_curves_of_two_runs():
     runs = {
         "one": {"loss": [3.0, 2.0], "val_loss": [3.5, 2.5]},
         "two": {"loss": [4.0], "val_bleu": [17.0]},
@@ -63,7 +63,7 @@ def test_several_runs_are_on_one_picture():
     )
 
 
-def test_runs_are_drawn_on_given_axes():
+def test_training_curves_draw_on_axes():
     own = Figure().subplots(1, 2)
     figure = plots.training_curves({"one": {"loss": [3.0], "val_bleu": [1.0]}}, axes=own)
     assert figure is own[0].figure and [len(axes.lines) for axes in own] == [1, 1]
@@ -73,7 +73,7 @@ def test_runs_are_drawn_on_given_axes():
         plots.training_curves({})
 
 
-def test_learning_rates_are_those_of_the_schedule():
+def test_learning_rates_match_schedule():
     axes = plots.learning_rates(
         {"paper": InverseSquareRoot(0.5, 4), "flat": lambda step: 0.25}, 100
     ).axes[0]
@@ -94,7 +94,7 @@ def test_learning_rates_are_those_of_the_schedule():
         plots.learning_rates({"flat": lambda step: 1.0}, 0)
 
 
-def test_position_encodings_are_the_table():
+def test_position_encodings_plot_table():
     own = Figure().subplots()
     plots.position_encodings(sinusoids(11, 6), axes=own, title="positions")
     np.testing.assert_array_equal(own.images[0].get_array(), sinusoids(11, 6))
@@ -108,7 +108,7 @@ def test_position_encodings_are_the_table():
         plots.position_encodings(np.ones(3))
 
 
-def test_the_positions_of_a_model_are_its_own():
+def test_positions_of_each_model():
     learned = Transformer(
         TransformerConfig(
             source_vocab_size=11, target_vocab_size=13, positions="learned", max_length=5, **SIZES
@@ -134,7 +134,7 @@ def boxes(figure):
     return pairs
 
 
-def test_the_layers_of_a_transformer_have_shapes_and_parameters():
+def test_transformer_layers_are_labeled():
     options = {
         "source_vocab_size": 11,
         "target_vocab_size": 13,
@@ -163,7 +163,7 @@ def test_the_layers_of_a_transformer_have_shapes_and_parameters():
     assert 3 * encoder + decoder + others == model.count_params()
 
 
-def test_other_models_have_the_columns_that_they_have():
+def test_layers_of_other_models():
     language = plots.model_layers(
         LanguageModel(LanguageModelConfig(vocab_size=11, decoder_layers=2, **SIZES))
     )
@@ -189,7 +189,7 @@ def test_other_models_have_the_columns_that_they_have():
     assert {"member 0 source tokens", "member 1 target tokens"} <= set(ensemble)
 
 
-def test_nothing_of_a_drawing_is_cut_off():
+def test_layer_drawing_fits_figure():
     model = Transformer(
         TransformerConfig.preset("tiny", source_vocab_size=8000, target_vocab_size=8000)
     )
@@ -206,11 +206,11 @@ def test_nothing_of_a_drawing_is_cut_off():
         ), text.get_text()
 
 
-def test_a_notebook_shows_a_figure_that_pyplot_did_not_make():
+def test_figure_shows_in_notebook():
     assert plots.training_curve({"loss": [3.0, 2.0]})._repr_png_().startswith(b"\x89PNG")
 
 
-def test_the_page_needs_no_matplotlib_and_other_pictures_name_the_cure():
+def test_page_needs_no_matplotlib():
     code = """
 import sys
 sys.modules["matplotlib"] = None

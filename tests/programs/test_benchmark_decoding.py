@@ -113,7 +113,7 @@ def weights(model, tmp_path_factory):
 
 
 @pytest.mark.parametrize("search", [GREEDY, BEAM, FORCED], ids=["greedy", "beam", "forced"])
-def test_a_converted_ctranslate2_model_gives_our_ids(model, searched, tmp_path, search):
+def test_ctranslate2_gives_our_ids(model, searched, tmp_path, search):
     pytest.importorskip("ctranslate2")
     from engines.ctranslate2_conversion import convert
     from engines.ctranslate2_model import Engine
@@ -131,7 +131,7 @@ def test_a_converted_ctranslate2_model_gives_our_ids(model, searched, tmp_path, 
     assert {len(row) for row in expected} == {search.max_length} or not search.forced
 
 
-def test_a_converted_fitted_model_translates(translator, tmp_path):
+def test_ctranslate2_int8_translates(translator, tmp_path):
     pytest.importorskip("ctranslate2")
     from engines.ctranslate2_conversion import convert
     from engines.ctranslate2_model import Engine
@@ -154,7 +154,7 @@ def test_a_converted_fitted_model_translates(translator, tmp_path):
 
 # Exports twice, and measures three engines at two lengths.
 @pytest.mark.long
-def test_processor_time_is_taken_of_each_engine_and_search(translator, recipe, tmp_path):
+def test_processor_time_of_each_engine(translator, recipe, tmp_path):
     pytest.importorskip("ctranslate2")
     import processor_time
     from engines.ctranslate2_conversion import convert
@@ -190,7 +190,7 @@ def test_processor_time_is_taken_of_each_engine_and_search(translator, recipe, t
     assert all(len(times) == processor_time.ROUNDS and min(times) > 0 for times in spent.values())
 
 
-def test_processor_time_of_a_step_is_told_from_the_rest():
+def test_step_time_is_separated():
     pytest.importorskip("ctranslate2")
     import processor_time
 
@@ -210,7 +210,7 @@ def test_processor_time_of_a_step_is_told_from_the_rest():
 
 @pytest.mark.parametrize("cache", ["cache", "no-cache"])
 @pytest.mark.parametrize("search", [GREEDY, FORCED], ids=["greedy", "forced"])
-def test_the_torch_model_gives_our_ids(searched, weights, search, cache):
+def test_torch_gives_our_ids(searched, weights, search, cache):
     pytest.importorskip("torch")
     from engines.torch_model import Engine
 
@@ -218,7 +218,7 @@ def test_the_torch_model_gives_our_ids(searched, weights, search, cache):
     assert engine.read(engine.translate(engine.prepare(ROWS), search)) == searched(search)
 
 
-def test_a_model_without_counterpart_is_refused(tmp_path):
+def test_unsupported_model_is_refused(tmp_path):
     odd = random_model(key_dim=5, keys_are_values=False, encoder_final_norm=False)
     with pytest.raises(
         ValueError,
@@ -231,7 +231,7 @@ def test_a_model_without_counterpart_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("at_once", [1, 2])
-def test_an_engine_in_a_process_of_its_own_translates_and_is_timed(translator, exported, at_once):
+def test_engine_process_is_timed(translator, exported, at_once):
     rows = [
         [*ids, 2]
         for ids in translator.source_tokenizer.encode(
@@ -259,9 +259,7 @@ def test_an_engine_in_a_process_of_its_own_translates_and_is_timed(translator, e
     ] == [(beam, batch, 3, 2) for beam in (1, 4) for batch in (1, 2)]
 
 
-def test_a_student_translates_the_same_sentences_with_its_own_tokenizer(
-    translator, bundle, exported, tmp_path
-):
+def test_student_uses_same_sentences(translator, bundle, exported, tmp_path):
     (tmp_path / "source.txt").write_text("one hundred ninety-nine\nseven\nforty-two\n")
     (tmp_path / "target.txt").write_text("einhundertneunundneunzig\nsieben\nzweiundvierzig\n")
     files = {"source": tmp_path / "source.txt", "reference": tmp_path / "target.txt"}
@@ -307,7 +305,7 @@ def test_a_student_translates_the_same_sentences_with_its_own_tokenizer(
         student_task(task._replace(sources=None), bundle, exported)
 
 
-def test_an_engine_that_does_not_load_says_why(tmp_path):
+def test_engine_load_error_is_reported(tmp_path):
     with pytest.raises(
         ValueError,
         match="ONNX: ValueError: ONNX: expected a file, got .*none.onnx, which is not there",
@@ -315,7 +313,7 @@ def test_an_engine_that_does_not_load_says_why(tmp_path):
         RunningEngine(EngineSpec("ONNX", "onnx_file", tmp_path / "none.onnx"), threads=1)
 
 
-def test_the_script_ends_with_one_line_where_it_cannot_run(bundle):
+def test_script_error_is_one_line(bundle):
     done = run_program([sys.executable, BENCHMARKS / "decoding.py", bundle])
     assert done.returncode == 1 and done.stdout == ""
     assert done.stderr.splitlines()[-1].startswith(
@@ -323,7 +321,7 @@ def test_the_script_ends_with_one_line_where_it_cannot_run(bundle):
     )
 
 
-def test_a_peer_that_translates_otherwise_is_refused():
+def test_disagreeing_peer_is_refused():
     ours = {1: [[5]] * 200, 4: [[6]] * 200}
     check_agreement({1: [[5]] * 198 + [[4]] * 2, 4: ours[4]}, ours, "peer", "ours")
     with pytest.raises(
@@ -333,7 +331,7 @@ def test_a_peer_that_translates_otherwise_is_refused():
         check_agreement({1: ours[1], 4: [[6]] * 197 + [[4]] * 3}, ours, "peer", "ours")
 
 
-def test_the_tables_have_medians_and_ratios_to_the_best_peer(tmp_path):
+def test_report_has_medians_and_ratios(tmp_path):
     rows = [
         Measured(
             1,
@@ -368,7 +366,7 @@ def test_the_tables_have_medians_and_ratios_to_the_best_peer(tmp_path):
     reason="needs a C compiler and x86-64",
 )
 @pytest.mark.parametrize(("hidden", "left"), [("avx512", "avx2"), ("vnni", "avx2 and avx512f")])
-def test_a_program_runs_without_instructions_and_its_table_says_so(hidden, left):
+def test_without_hides_instructions(hidden, left):
     code = """import sys
 from engines.report import processor
 from numpy._core._multiarray_umath import __cpu_features__

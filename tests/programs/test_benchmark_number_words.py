@@ -13,7 +13,7 @@ sys.path.insert(0, str(BENCHMARK.parent))
 import number_words  # noqa: E402
 
 
-def test_the_share_of_exact_translations_is_counted(translator):
+def test_exact_match_is_a_percentage(translator):
     assert number_words.exact_match(translator, [7, 42]) == "100.0 %"
     # The model knows no number of six digits.
     assert number_words.exact_match(translator, [7, 654321, 42, 987654]) == "50.0 %"
@@ -21,7 +21,7 @@ def test_the_share_of_exact_translations_is_counted(translator):
 
 # Two trainings by the command, in processes of their own.
 @pytest.mark.long
-def test_each_seed_is_trained_by_the_command_and_counted(recipe, tmp_path):
+def test_benchmark_trains_each_seed(recipe, tmp_path):
     """The recipe has the numbers below 200, so it knows those of two digits and nearly none of
     six.
     """

@@ -12,7 +12,7 @@ REPOSITORY = Path(__file__).parents[2]
 
 # Starts two servers and a client, and a search in the process.
 @pytest.mark.long
-def test_the_tables_have_every_row_and_no_request_is_lost(tmp_path):
+def test_benchmark_loses_no_request(tmp_path):
     pytest.importorskip("aiohttp")
     texts = tmp_path / "texts"
     texts.write_text("forty-two\nseven\n\none hundred seven\n")

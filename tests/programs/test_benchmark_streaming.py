@@ -47,12 +47,12 @@ def found(tmp_path_factory):
 
 
 @pytest.mark.parametrize("way", ["texts", "cache"])
-def test_memory_does_not_grow_with_the_pairs(found, way):
+def test_memory_is_constant_in_pairs(found, way):
     assert ALL_IDS > 2 * SLACK
     memory = found[way]
     assert list(memory) == [0, *(PAIRS * fifth // 5 for fifth in range(1, 6))]
     assert memory[PAIRS] - memory[PAIRS * 2 // 5] < SLACK
 
 
-def test_a_cache_is_written_without_holding_it(found):
+def test_cache_write_memory_stays_low(found):
     assert found["write cache"][PAIRS] - found["texts"][PAIRS * 2 // 5] < SLACK

@@ -30,7 +30,7 @@ def run(exported):
     return start
 
 
-def test_lines_of_documents_are_translated_as_alone(run, recipe):
+def test_document_lines_score_as_alone(run, recipe):
     pytest.importorskip("sentencex")
     printed = run("documents.py", "--data", recipe.data, "--documents", "2", "--beam-size", "1")
     rows = dict(re.findall(r"│ (alone|one per line|paragraphs of 10) +│ +([\d.]+)", printed))

@@ -75,7 +75,7 @@ def check(timed, parameters=PARAMETERS):
     assert timed.first_seconds > 0 and timed.peak_megabytes > 50
 
 
-def test_flops_are_six_for_every_weight_a_token_meets_and_attention():
+def test_model_flops_by_hand():
     sizes = Sizes(
         model_dim=2, ff_dim=3, num_heads=1, encoder_layers=1, decoder_layers=2, vocab_size=5
     )
@@ -88,7 +88,7 @@ def test_flops_are_six_for_every_weight_a_token_meets_and_attention():
     assert model_flops(sizes, [pair, pair]) == 2 * model_flops(sizes, [pair])
 
 
-def test_padding_is_no_work():
+def test_padding_counts_no_flops():
     wide = Batch(*(np.pad(ids, [(0, 2), (0, 3)]) for ids in BATCHES[1]))
     assert model_flops(SIZES, [wide]) == model_flops(SIZES, BATCHES[1:])
     assert target_tokens(BATCHES) == 2 + 4 + 6 + 6 + 1
@@ -96,7 +96,7 @@ def test_padding_is_no_work():
     assert padding_share(BATCHES, "source") == 1 - (8 + 10) / (2 * 5 + 3 * 8)
 
 
-def test_memory_is_weights_with_their_moments_and_what_the_backward_pass_reads():
+def test_training_bytes_by_hand():
     sizes = Sizes(
         model_dim=2, ff_dim=3, num_heads=1, encoder_layers=1, decoder_layers=2, vocab_size=5
     )
@@ -133,7 +133,7 @@ print(plan.argument_size_in_bytes + plan.temp_size_in_bytes, compiled.cost_analy
 
 # XLA compiles a step of four layers.
 @pytest.mark.long
-def test_flops_and_memory_are_near_those_of_xla(tmp_path):
+def test_flops_and_memory_near_xla(tmp_path):
     pytest.importorskip("jax")
     sizes = Sizes(
         model_dim=64, ff_dim=256, num_heads=2, encoder_layers=2, decoder_layers=2, vocab_size=500
@@ -149,7 +149,7 @@ def test_flops_and_memory_are_near_those_of_xla(tmp_path):
     assert 1.0 < flops / model_flops(sizes, [full]) < 1.2  # and every operation
 
 
-def test_a_task_is_read_as_it_was_written(tmp_path):
+def test_task_round_trip(tmp_path):
     task = case("bfloat16").task
     write_task(task, tmp_path / "task")
     found = read_task(tmp_path / "task")
@@ -159,7 +159,7 @@ def test_a_task_is_read_as_it_was_written(tmp_path):
             np.testing.assert_array_equal(ids, expected)
 
 
-def test_random_batches_are_full_and_have_the_stated_lengths():
+def test_random_batches_are_full():
     batches = random_batches(vocab_size=50, batch_tokens=512, max_length=40, wanted=60)
     lengths = np.concatenate([(b.source != 0).sum(axis=1) for b in batches])
     assert len(batches) == 60 and 13 < np.median(lengths) < 17 and lengths.max() <= 40
@@ -183,7 +183,7 @@ def check_rows(b, vocab_size):
 
 
 @pytest.mark.parametrize("vocab_size", [80, 9000])
-def test_real_batches_are_the_projects_own(tmp_path, vocab_size):
+def test_real_epoch_has_every_pair(tmp_path, vocab_size):
     epoch = real_epoch(write_number_files(tmp_path, range(120)), vocab_size, 256, 64)
     assert sum((b.labels == 2).sum() for b in epoch.batches) == 120
     for b in epoch.batches:
@@ -196,7 +196,7 @@ def test_real_batches_are_the_projects_own(tmp_path, vocab_size):
     )
 
 
-def test_the_chosen_batches_are_spread_over_all_lengths():
+def test_spread_covers_all_lengths():
     batches = [batch((width - 1,), (width - 1,), width) for width in range(3, 23)]
     assert sorted(b.labels.shape[1] for b in spread(batches, 4)) == [5, 10, 15, 20]
     assert sorted(b.labels.shape[1] for b in spread(batches, 99)) == list(range(3, 23))
@@ -205,14 +205,14 @@ def test_the_chosen_batches_are_spread_over_all_lengths():
 # XLA compiles a program for each shape of a batch. The whole program below measures `fit` with
 # TensorFlow.
 @pytest.mark.long
-def test_our_fit_in_a_process_of_its_own(tmp_path):
+def test_our_fit_runs_in_a_process(tmp_path):
     pytest.importorskip("jax")
     check(measure_one("keras_model", ("jax", "xla"), tmp_path, "bfloat16"))
 
 
 # A process.
 @pytest.mark.parametrize("dtype", ["float32", pytest.param("bfloat16", marks=pytest.mark.long)])
-def test_torch_trains_a_model_of_the_same_size(tmp_path, dtype):
+def test_torch_trains_same_size_model(tmp_path, dtype):
     pytest.importorskip("torch")
     check(measure_one("torch_steps", ("eager",), tmp_path, dtype))
 
@@ -277,7 +277,7 @@ def torch_weights(model):
     return found
 
 
-def test_keras_hub_hides_padding_and_the_future(tmp_path):
+def test_keras_hub_masks_attention(tmp_path):
     pytest.importorskip("keras_hub")
     from trainers.keras_hub_model import Engine
 
@@ -293,7 +293,7 @@ def test_keras_hub_hides_padding_and_the_future(tmp_path):
     assert np.abs(found[:, 4] - expected[:, 4]).max() > 1e-3
 
 
-def test_keras_hub_trains_the_same_model_with_biases(tmp_path):
+def test_keras_hub_trains_with_biases(tmp_path):
     if importlib.util.find_spec("keras_hub") is None:
         pytest.skip("keras-hub is not installed: pip install -e .[bench]")
     check(
@@ -302,7 +302,7 @@ def test_keras_hub_trains_the_same_model_with_biases(tmp_path):
     )
 
 
-def test_kerass_own_loss_is_the_same():
+def test_keras_loss_equals_ours():
     pytest.importorskip("keras_hub")
     from trainers.keras_hub_model import Engine
 
@@ -321,7 +321,7 @@ def test_kerass_own_loss_is_the_same():
     )
 
 
-def test_what_is_not_installed_is_left_out_and_said(tmp_path):
+def test_missing_engines_are_left_out(tmp_path):
     venv.create(tmp_path / "bare", with_pip=False)  # Python, and nothing else
     spec = EngineSpec(
         "PyTorch eager",
@@ -349,7 +349,7 @@ def timed(seconds, rates, device=None):
     return Timed("v1", 9.0, seconds, rates, 1234, 3.25, 99.6, device)
 
 
-def test_speeds_ratios_and_shares(tmp_path):
+def test_report_speeds_and_shares(tmp_path):
     engines = {
         "fit": timed([2.0, 4.0, 3.0], [1e9, 2e9, 2e9]),
         "PyTorch eager": timed([8.0, 6.0, 6.0], [3e9, 5e9, 4e9]),
@@ -414,7 +414,7 @@ def test_speeds_ratios_and_shares(tmp_path):
 
 # The whole program: an epoch of real pairs, and an engine in a process of its own.
 @pytest.mark.long
-def test_the_script_measures_real_pairs_and_says_what_its_input_costs(tmp_path, capsys):
+def test_script_measures_real_pairs(tmp_path, capsys):
     spec = write_number_files(tmp_path, range(60))
     small = (
         "--batch-tokens",
@@ -451,7 +451,7 @@ def test_the_script_measures_real_pairs_and_says_what_its_input_costs(tmp_path, 
     assert "fit, TensorFlow" in (out := capsys.readouterr().out) and "share of products" in out
 
 
-def test_the_script_ends_with_one_line_where_it_cannot_run():
+def test_script_error_is_one_line():
     command = [sys.executable, BENCHMARKS / "training.py", "--random", "--batch-tokens", "64"]
     done = run_program(command)
     assert done.returncode == 1 and done.stdout == ""

@@ -13,7 +13,7 @@ BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "weight_gradients.py"
 
 # Nine shapes of matrices, of up to 16 million numbers.
 @pytest.mark.long
-def test_both_ways_are_timed():
+def test_benchmark_times_both_ways():
     command = [sys.executable, BENCHMARK, "--positions", "20", "--repeats", "1"]
     done = subprocess.run(
         command, capture_output=True, text=True, env={**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2"}

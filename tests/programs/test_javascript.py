@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from tfk_transformer.config.search_settings import SearchSettings
-from tfk_transformer.export.functions import signature_function
 from tfk_transformer.export.parity import probe_ids
-from tfk_transformer.export.signatures import GENERATE
+from tfk_transformer.generation.signature_functions import signature_function
+from tfk_transformer.inference.signatures import GENERATE
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 TEXTS = ["forty-two", "one hundred ninety-nine", "seven", "no number at all", "eighty"]
@@ -91,7 +91,7 @@ def node(path, rows, settings):
 @needs_package("onnxruntime-node")
 class TestNode:
     @pytest.mark.parametrize("number", range(len(SETTINGS)))
-    def test_it_gives_the_ids_and_scores_of_keras(self, exported, rows, expected, number):
+    def test_node_matches_keras(self, exported, rows, expected, number):
         done = node(exported / "generate.onnx", rows, SETTINGS[number])
         assert (done.returncode, done.stderr) == (0, "")
         found = [
@@ -107,7 +107,7 @@ class TestNode:
             ([["a"]], {}, "expected numbers, got NaN"),
         ],
     )
-    def test_wrong_input_is_said(self, exported, rows, settings, message):
+    def test_node_refuses_wrong_input(self, exported, rows, settings, message):
         done = node(exported / "generate.onnx", rows, settings)
         assert done.returncode == 1 and done.stdout == ""
         assert re.search(message, done.stderr)

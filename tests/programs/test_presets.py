@@ -60,7 +60,7 @@ def random_translator(preset, tokenizer):
 # An export in every form, and two searches of the model, each traced.
 @pytest.mark.long
 @pytest.mark.parametrize("preset", PRESETS)
-def test_a_documents_model_comes_out_the_same_everywhere(preset, tokenizer, tmp_path):
+def test_preset_formats_agree(preset, tokenizer, tmp_path):
     translator = random_translator(preset, tokenizer)
     expected = translator.translate(translator.probes, max_length=20)
     assert len({translation.text for translation in expected}) > 5
@@ -99,11 +99,11 @@ def test_a_documents_model_comes_out_the_same_everywhere(preset, tokenizer, tmp_
         ),
     ],
 )
-def test_a_model_has_as_many_parameters_as_its_document_says_or_lists(preset, sizes, parameters):
+def test_preset_parameter_counts(preset, sizes, parameters):
     assert make_model(TransformerConfig.preset(preset, **sizes)).count_params() == parameters
 
 
-def test_the_first_collections_classifier_has_its_parameters():
+def test_classifier_parameter_count():
     # It prints 492,900, and misses its position table of 100 x 32 in that.
     sizes = {"model_dim": 32, "ff_dim": 128, "num_heads": 1, "encoder_layers": 1, "max_length": 100}
     config = ClassifierConfig.preset(

@@ -20,7 +20,7 @@ def run(script, *arguments, cwd=None):
     return done.stdout
 
 
-def test_onnx_translate_needs_nothing_of_this_package(exported, tmp_path):
+def test_onnx_translate_is_standalone(exported, tmp_path):
     command = [
         sys.executable,
         SCRIPTS / "onnx_translate.py",
@@ -40,7 +40,7 @@ def test_onnx_translate_needs_nothing_of_this_package(exported, tmp_path):
 
 # Keras, a SavedModel and ONNX each search for all texts, several times.
 @pytest.mark.long
-def test_the_benchmark_prints_a_row_for_each_runtime(bundle, exported, recipe):
+def test_benchmark_lists_each_runtime(bundle, exported, recipe):
     script = SCRIPTS.parent / "benchmarks" / "runtimes.py"
     output = run(script, bundle, exported, "--data", recipe.data, "--rounds", 1)
     assert re.findall(r"│ (Keras|SavedModel|ONNX) ", output) == ["Keras", "SavedModel", "ONNX"]
@@ -48,7 +48,7 @@ def test_the_benchmark_prints_a_row_for_each_runtime(bundle, exported, recipe):
 
 # Three searches of 110 texts in Keras, in a SavedModel and in ONNX.
 @pytest.mark.long
-def test_the_comparison_finds_every_hypothesis_equal(bundle, exported):
+def test_equality_of_every_hypothesis(bundle, exported):
     data = made_once("some_numbers", lambda folder: write_number_files(folder, range(110)))
     arguments = [bundle, exported, "--data", number_files_spec(data)]
     output = run(SCRIPTS.parent / "benchmarks" / "equality.py", *arguments)
@@ -66,7 +66,7 @@ def test_the_comparison_finds_every_hypothesis_equal(bundle, exported):
 
 # Trains an epoch of all number words.
 @pytest.mark.long
-def test_keras_fit_in_plain_keras_leaves_a_bundle(tmp_path):
+def test_keras_fit_saves_bundle(tmp_path):
     """One epoch of the script's own data."""
     output = run("keras_fit.py", tmp_path / "bundle", 1)
     assert re.search(r"val_accuracy: 0\.[5-9]", output)
@@ -75,7 +75,7 @@ def test_keras_fit_in_plain_keras_leaves_a_bundle(tmp_path):
 
 # Trains for 100 steps of 2,048 tokens, and exports.
 @pytest.mark.long
-def test_the_readmes_python_runs(tmp_path):
+def test_readme_python_runs(tmp_path):
     """Its one Python example, word for word except for the length of the training: from text pairs
     to a file that translates.
     """
@@ -100,7 +100,7 @@ def test_the_readmes_python_runs(tmp_path):
 
 # Trains an epoch of all number words, exports, and measures.
 @pytest.mark.long
-def test_the_demo_ends_with_a_table_of_all_three(tmp_path):
+def test_demo_ends_with_a_table(tmp_path):
     """With one epoch the model is poor; that all three are equally so is what counts here."""
     output = run("demo.py", "--out", tmp_path / "demo", "--epochs", 1)
     rows = dict(re.findall(r"│ (Keras|SavedModel|ONNX) +│ ([\d.]+) %", output))

@@ -43,7 +43,7 @@ def dependencies(*extras: str) -> set[str]:
 
 
 @pytest.mark.parametrize(("lock", "extras"), [("light", ()), ("tensorflow", ("tensorflow",))])
-def test_a_lock_has_every_dependency_at_the_version_of_the_constraints(lock, extras):
+def test_locks_follow_constraints(lock, extras):
     locked, constrained = pins(f"locks/{lock}.txt"), pins("constraints.txt")
     assert dependencies(*extras) <= set(locked), "run scripts/lock"
     different = {
@@ -54,7 +54,7 @@ def test_a_lock_has_every_dependency_at_the_version_of_the_constraints(lock, ext
     assert different == {}, "run scripts/lock"
 
 
-def test_the_lock_of_apache_beam_has_other_versions_only_where_it_must():
+def test_beam_lock_differs_minimally():
     """Its environment is not .venv. docs/dependencies.md names the packages."""
     locked, constrained = pins("locks/beam.txt"), pins("constraints.txt")
     assert dependencies("beam") | {"pandas", "pyspark", "ray"} <= set(locked), "run scripts/lock"
@@ -67,7 +67,7 @@ def test_the_lock_of_apache_beam_has_other_versions_only_where_it_must():
 
 
 @pytest.mark.parametrize("lock", ["light", "tensorflow", "tools", "beam"])
-def test_every_package_of_a_lock_has_hashes(lock):
+def test_locked_packages_have_hashes(lock):
     text = (REPOSITORY / f"locks/{lock}.txt").read_text()
     entries = re.split(r"\n(?=[a-zA-Z])", text.split("\n", 2)[2])
     assert len(entries) == len(pins(f"locks/{lock}.txt"))
@@ -78,7 +78,7 @@ def package(licence: str, name: str = "some", megabytes: float = 10.0) -> licens
     return licenses.Package(name, licence, "light", megabytes)
 
 
-def test_licences_of_other_families_are_refused():
+def test_other_licenses_are_refused():
     good = [
         package("MIT"),
         package("Apache-2.0 OR BSD-2-Clause"),
@@ -103,7 +103,7 @@ def test_licences_of_other_families_are_refused():
     )
 
 
-def test_a_table_with_another_licence_package_or_size_is_stale():
+def test_stale_table_is_reported():
     def page(*packages):
         return f"before\n{licenses.BEGIN}{licenses.table(list(packages))}{licenses.END}\nafter\n"
 
@@ -120,7 +120,7 @@ def test_a_table_with_another_licence_package_or_size_is_stale():
         assert "run scripts/licenses.py" in line
 
 
-def test_the_table_belongs_to_this_environment():
+def test_license_table_is_current():
     packages = licenses.installed()
     assert {each.name for each in packages if each.install == "light"} >= {
         "numpy",

@@ -3,8 +3,9 @@
 import asyncio
 import threading
 
+from starlette.exceptions import HTTPException
+
 from tfk_transformer.server.batching import Batcher, Work
-from tfk_transformer.server.refusals import RequestError
 
 TRANSLATE, GREEDY = Work("translate"), Work("translate", (("beam_size", 1),))
 DELAY = 1.5  # seconds that a text waits for others
@@ -39,7 +40,7 @@ def run_with(clients, **options):
     return model.batches
 
 
-def test_a_client_that_is_the_only_one_does_not_wait_for_others():
+def test_lone_client_does_not_wait():
     """Each request after the first has less time than a text would wait."""
 
     async def clients(batcher, model):
@@ -50,7 +51,7 @@ def test_a_client_that_is_the_only_one_does_not_wait_for_others():
     assert run_with(clients, max_delay=3) == [(TRANSLATE, ["a"]), *[(TRANSLATE, ["b"])] * 20]
 
 
-def test_clients_that_were_answered_join_those_who_waited_meanwhile():
+def test_returning_clients_join_batch():
     async def client(batcher, text, times):
         for _ in range(times):
             assert await batcher.submit(TRANSLATE, [text], [""], 60) == [text.upper()]
@@ -69,7 +70,7 @@ def test_clients_that_were_answered_join_those_who_waited_meanwhile():
     assert [sorted(texts) for _, texts in batches] == [["a"], *[["a", "b", "c"]] * 3]
 
 
-def test_texts_of_other_settings_wait_no_longer_because_a_batch_has_ended():
+def test_other_settings_wait_no_longer():
     """The greedy text has waited long enough when the first batch ends, and runs before a full
     batch that comes then.
     """
@@ -92,15 +93,15 @@ def test_texts_of_other_settings_wait_no_longer_because_a_batch_has_ended():
     ]
 
 
-def test_a_text_waits_for_others_once_and_no_longer():
+def test_text_waits_one_delay_at_most():
     """After a batch of two only one client comes back: its text runs when the delay has passed."""
 
     async def clients(batcher, model):
         assert await batcher.submit(TRANSLATE, ["a", "b"], ["", ""], 60) == ["A", "B"]
         try:
             await batcher.submit(TRANSLATE, ["c"], [""], DELAY / 3)
-        except RequestError as refusal:
-            assert refusal.status == 504
+        except HTTPException as refusal:
+            assert refusal.status_code == 504
         else:
             raise AssertionError("the text did not wait")
         assert await batcher.submit(TRANSLATE, ["d"], [""], 60) == ["D"]

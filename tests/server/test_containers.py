@@ -14,7 +14,7 @@ from tfk_transformer.server.middleware import OPEN
 FOLDER = Path(__file__).parents[2] / "scripts" / "serving"
 
 
-def test_the_dockerfile_runs_the_command_as_an_ordinary_user():
+def test_dockerfile_runs_as_plain_user():
     text = (FOLDER / "Dockerfile").read_text()
     lines = [
         line for line in text.replace("\\\n", " ").splitlines() if line and not line.startswith("#")
@@ -41,7 +41,7 @@ def test_the_dockerfile_runs_the_command_as_an_ordinary_user():
     assert re.search(r":8501(/v2/health/ready)", program)[1] in OPEN
 
 
-def test_the_options_of_both_are_those_of_the_command():
+def test_container_options_exist():
     from tfk_transformer.cli.main import _imported
 
     known = {option for parameter in _imported("serve").params for option in parameter.opts}
@@ -52,7 +52,7 @@ def test_the_options_of_both_are_those_of_the_command():
         assert set(re.findall(r'"(--[\w-]+)"', text)) <= known
 
 
-def test_the_kubernetes_example_probes_paths_that_need_no_key(server):
+def test_kubernetes_probes_need_no_key(server):
     deployment, service = yaml.safe_load_all((FOLDER / "kubernetes.yaml").read_text())
     assert (deployment["kind"], service["kind"]) == ("Deployment", "Service")
     pod = deployment["spec"]["template"]

@@ -9,7 +9,7 @@ PREDICT, LIVE, READY = "/v1/models/numbers:predict", "/v2/health/live", "/v2/hea
 TEXTS = {"forty-two": "zweiundvierzig", "seven": "sieben", "nine": "neun", "": ""}
 
 
-def test_sixteen_clients_lose_no_request_and_share_batches(serve):
+def test_sixteen_clients_share_batches(serve):
     server = serve("--max-delay", 20, "--workers", 2)
     texts = list(TEXTS)
 
@@ -28,7 +28,7 @@ def test_sixteen_clients_lose_no_request_and_share_batches(serve):
     assert server.metric("tfk_batch_texts_count") < 160
 
 
-def test_a_bad_text_fails_only_its_own_request(serve):
+def test_bad_text_fails_one_request(serve):
     """All wait for one batch: good texts, one that is too long, one whose settings the model
     refuses, and one of other settings.
     """
@@ -57,7 +57,7 @@ def test_a_bad_text_fails_only_its_own_request(serve):
     assert server.metric("tfk_batch_texts_sum") == 6 and server.metric("tfk_batch_texts_count") == 3
 
 
-def test_sigterm_answers_what_was_accepted_refuses_the_rest_and_exits_0(serve):
+def test_sigterm_drains_and_exits_0(serve):
     """The server cannot end before it has the second half of a body, whose text completes a batch
     of those that wait.
     """
@@ -101,7 +101,7 @@ def test_sigterm_answers_what_was_accepted_refuses_the_rest_and_exits_0(serve):
     assert server.lines()[-1]["event"] == "stopped"
 
 
-def test_a_second_signal_ends_the_server_at_once(serve):
+def test_second_signal_ends_at_once(serve):
     """`stop` waits for a minute, the server by itself for ten."""
     server = serve("--drain-delay", 600)
     server.begin_to_end(signal.SIGINT)
@@ -109,7 +109,7 @@ def test_a_second_signal_ends_the_server_at_once(serve):
     assert server.stop([signal.SIGINT]) == 0
 
 
-def test_a_server_that_was_killed_starts_again_at_the_same_port(serve):
+def test_killed_server_reuses_port(serve):
     first = serve()
     assert first.predict("seven").status == 200
     first.process.kill()

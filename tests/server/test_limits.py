@@ -112,13 +112,13 @@ def error_of(answer):
         ),
     ],
 )
-def test_invalid_predict_requests_have_status_400_and_the_remedy(server, body, message):
+def test_invalid_predict_gives_400(server, body, message):
     answer = server.send(PREDICT, body)
     assert answer.status == 400
     assert re.search(message, error_of(answer)), answer.content
 
 
-def test_a_body_that_is_too_large_is_refused(small):
+def test_too_large_body_is_refused(small):
     body = json.dumps({"instances": ["one " * 500]})
     answer = small.send(PREDICT, body)
     assert (answer.status, error_of(answer)) == (
@@ -138,7 +138,7 @@ def test_a_body_that_is_too_large_is_refused(small):
     assert small.send_raw(f"BREW {PREDICT} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()) == 400
 
 
-def test_a_client_that_sends_twice_the_largest_body_reads_the_refusal(server):
+def test_oversized_body_gets_answer(server):
     answer = server.send(PREDICT, {"instances": ["one " * 500_000]})
     assert (answer.status, error_of(answer)) == (
         413,
@@ -146,7 +146,7 @@ def test_a_client_that_sends_twice_the_largest_body_reads_the_refusal(server):
     )
 
 
-def test_a_body_that_stops_arriving_is_refused_and_keeps_nobody_waiting(small):
+def test_stalled_body_is_refused(small):
     with socket.create_connection(("127.0.0.1", small.port)) as half:
         half.sendall(
             (
@@ -185,13 +185,13 @@ def test_a_body_that_stops_arriving_is_refused_and_keeps_nobody_waiting(small):
         ),
     ],
 )
-def test_the_limits_of_texts_have_status_422(small, path, body, message):
+def test_text_limits_give_422(small, path, body, message):
     answer = small.send(path, {"source": "en", "target": "de", **body})
     assert answer.status == 422
     assert re.fullmatch(message, error_of(answer)), answer.content
 
 
-def test_the_settings_of_the_server_hold_where_a_request_gives_none(small, translator):
+def test_server_settings_are_defaults(small, translator):
     (expected,) = translator.translate(["seven"], n_best=2, beam_size=3)
     outputs = small.send(
         PREDICT, {"signature_name": "translate", "inputs": {"text": ["seven"]}}
@@ -212,7 +212,7 @@ def test_the_settings_of_the_server_hold_where_a_request_gives_none(small, trans
         "/docs/x",
     ],
 )
-def test_an_unknown_path_is_refused_and_not_logged(server, path):
+def test_unknown_path_is_not_logged(server, path):
     answer = server.send(f"{path}?q=secret", {"instances": ["seven"]})
     assert answer.status == 404 and error_of(answer).startswith(
         "path: expected one of those that /openapi.json lists, got another;"
@@ -221,7 +221,7 @@ def test_an_unknown_path_is_refused_and_not_logged(server, path):
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT", "PATCH", "DELETE", "OPTIONS", "HEAD"])
-def test_another_method_is_refused(server, method):
+def test_wrong_method_is_refused(server, method):
     answer = server.send(PREDICT, method=method)
     assert (answer.status, answer.headers["allow"]) == (405, "POST")
     assert (
@@ -264,7 +264,7 @@ def malformed(random, valid):
     return bytes(text)
 
 
-def test_a_thousand_malformed_requests_are_answered_without_an_error_of_the_server(small):
+def test_malformed_requests_are_answered(small):
     choose = random.Random(7)
     tensor = {"name": "text", "shape": [1], "datatype": "BYTES", "data": ["seven"]}
     valid = {
@@ -296,7 +296,7 @@ def test_a_thousand_malformed_requests_are_answered_without_an_error_of_the_serv
     assert small.predict("seven").status == 200
 
 
-def test_a_full_queue_and_a_late_answer_are_refused(serve):
+def test_full_queue_and_timeout_errors(serve):
     """Two requests of sixteen slow searches: the second waits, a third finds the queue full, and
     both wait too long.
     """
@@ -332,7 +332,7 @@ def test_a_full_queue_and_a_late_answer_are_refused(serve):
         )
 
 
-def test_streams_are_limited_and_end_with_their_clients(serve):
+def test_streams_are_limited(serve):
     server = serve("--max-streams", 1)
     statuses, start = [], threading.Barrier(6)
 
@@ -404,7 +404,7 @@ def test_requests_need_the_api_key(serve, tmp_path, source):
     assert "s3cret" not in server.log.read_text()
 
 
-def test_the_log_has_a_line_for_each_request_and_no_texts(server):
+def test_log_has_requests_but_no_texts(server):
     server.predict("forty-two", "seven", "one " * 500)
     server.send("/translate", {"q": "seven\0", "source": "en", "target": "de"})
     good, bad = server.requests()[-2:]
@@ -423,7 +423,7 @@ def test_the_log_has_a_line_for_each_request_and_no_texts(server):
         assert text not in server.log.read_text()
 
 
-def test_metrics_count_requests_texts_and_batches(server):
+def test_metrics_count_requests(server):
     before = {name: server.metric(name) for name in ("tfk_texts_total", "tfk_batch_texts_sum")}
     server.predict("seven", "nine")
     assert server.metric("tfk_texts_total") == before["tfk_texts_total"] + 2

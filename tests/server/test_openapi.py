@@ -6,7 +6,7 @@ import sys
 import pytest
 
 
-def test_the_page_names_every_path(server):
+def test_openapi_names_every_path(server):
     assert b"swagger" in server.send("/docs").content
     page = server.send("/openapi.json").content
     model = "/v2/models/numbers"
@@ -35,7 +35,7 @@ def test_the_page_names_every_path(server):
     ]
 
 
-def test_answers_are_those_of_the_page(server, tmp_path):
+def test_answers_conform_to_openapi(server, tmp_path):
     """Schemathesis sends requests that fit the page and others, and checks status, type and form of
     the answers.
     """

@@ -20,7 +20,7 @@ def any_server(request, serve, server):
     return server if request.param == "translate.onnx" else serve(file=request.param)
 
 
-def test_the_requests_of_the_page_are_answered_as_they_stand_there(any_server, translator):
+def test_documented_requests_work(any_server, translator):
     blocks = re.findall(r"```json\n(.*?)```", GUIDE, re.DOTALL)[:4]
     # The most that this model writes.
     blocks = [block.replace('"max_length": 256', '"max_length": 32') for block in blocks]
@@ -47,7 +47,7 @@ def test_the_requests_of_the_page_are_answered_as_they_stand_there(any_server, t
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
-def test_the_commands_of_the_page_work_as_they_stand_there(serve):
+def test_documented_commands_work(serve):
     blocks = re.findall(r"```bash\n(.*?)```", GUIDE, re.DOTALL)
     (command,) = [block for block in blocks if block.startswith("tfk-transformer serve ")]
     program, verb, model, *options = shlex.split(command)
@@ -100,7 +100,7 @@ def test_rows_may_name_their_inputs(server):
     )
 
 
-def test_settings_may_be_left_out_and_a_prefix_is_one_or_one_for_each(server, translator):
+def test_optional_settings_and_prefix(server, translator):
     inputs = {"text": ["seven", "forty-two"], "prefix": ["neun"], "beam_size": 2}
     outputs = server.send(PREDICT, {"signature_name": "translate", "inputs": inputs}).content[
         "outputs"
@@ -114,7 +114,7 @@ def test_settings_may_be_left_out_and_a_prefix_is_one_or_one_for_each(server, tr
     assert outputs["translations"] == [["sieben"], [expected[1].text]]
 
 
-def test_a_text_that_is_too_long_has_the_score_nan_as_a_string(any_server):
+def test_too_long_text_scores_nan(any_server):
     answer = any_server.predict("seven", "one " * 500)
     assert answer.content["outputs"]["translation"] == ["sieben", ""]
     assert (
@@ -122,7 +122,7 @@ def test_a_text_that_is_too_long_has_the_score_nan_as_a_string(any_server):
     )
 
 
-def test_the_client_of_savedmodels_translates(server):
+def test_saved_model_client_translates(server):
     command = [
         sys.executable,
         REPOSITORY / "scripts" / "saved_model_client.py",
@@ -135,7 +135,7 @@ def test_the_client_of_savedmodels_translates(server):
     assert done.stdout.splitlines()[1] == "nan\t"
 
 
-def test_status_and_metadata_have_the_form_of_tensorflow_serving(server, serve, exported):
+def test_tensorflow_serving_metadata(server, serve, exported):
     for path in ("/v1/models/numbers", "/v1/models/numbers/versions/1"):
         status = {
             "version": "1",
@@ -162,7 +162,7 @@ def test_status_and_metadata_have_the_form_of_tensorflow_serving(server, serve, 
     )
 
 
-def test_libretranslate_translates_one_text_and_several(server, translator):
+def test_libretranslate_translates(server, translator):
     languages = {"source": "en", "target": "de"}
     assert server.send("/translate", {"q": "seven", **languages, "format": "text"}).content == {
         "translatedText": "sieben"
@@ -205,13 +205,13 @@ def test_libretranslate_translates_one_text_and_several(server, translator):
         ),
     ],
 )
-def test_libretranslate_refuses_with_the_remedy(server, change, message):
+def test_libretranslate_errors(server, change, message):
     answer = server.send("/translate", {"q": "seven", "source": "en", "target": "de", **change})
     assert answer.status == 422
     assert re.fullmatch(message, answer.content["error"]), answer.content
 
 
-def test_open_inference_describes_server_and_model(server):
+def test_open_inference_describes_model(server):
     assert server.send("/v2").content["extensions"] == ["generate"]
     assert server.send("/v2/health/live").content == {"live": True}
     assert server.send("/v2/health/ready").content == {"ready": True}
@@ -225,7 +225,7 @@ def test_open_inference_describes_server_and_model(server):
     ]
 
 
-def test_open_inference_translates_tensors(server, translator):
+def test_open_inference_translates(server, translator):
     tensor = {"name": "text", "shape": [2], "datatype": "BYTES", "data": ["forty-two", "seven"]}
     answer = server.send("/v2/models/numbers/infer", {"id": "7", "inputs": [tensor]}).content
     assert (answer["model_name"], answer["model_version"], answer["id"]) == ("numbers", "1", "7")
@@ -280,7 +280,7 @@ def test_open_inference_translates_tensors(server, translator):
         ({"data": ["one " * 500]}, "texts: number 1: expected at most 32 tokens, .*"),
     ],
 )
-def test_open_inference_refuses_with_the_remedy(server, change, message):
+def test_open_inference_errors(server, change, message):
     tensor = {"name": "text", "shape": [1], "datatype": "BYTES", "data": ["seven"], **change}
     answer = server.send("/v2/models/numbers/infer", {"inputs": [tensor]})
     assert answer.status == 422
@@ -321,7 +321,7 @@ def test_a_text_is_streamed_as_events(any_server, translator):
         ({"text_input": "a\0b"}, "texts: expected text, got the character U.0000 .*"),
     ],
 )
-def test_a_stream_is_refused_before_it_begins(server, body, message):
+def test_stream_refuses_bad_requests(server, body, message):
     answer = server.send("/v2/models/numbers/generate_stream", body)
     assert answer.status == 422
     assert re.fullmatch(message, answer.content["error"]), answer.content

@@ -38,7 +38,7 @@ def history_of(out):
     return json.loads((out / "history.json").read_text())
 
 
-def test_bleu_is_measured_every_so_many_epochs_and_decides_what_is_averaged(small, tmp_path):
+def test_bleu_chooses_averaged_epochs(small, tmp_path):
     said, out = [], tmp_path / "bundle"
     chosen = small.replace(epochs=4, evaluate_every=2, monitor="bleu", average_of="best", average=1)
     train(chosen, out, say=said.append)
@@ -54,7 +54,7 @@ def test_bleu_is_measured_every_so_many_epochs_and_decides_what_is_averaged(smal
     assert re.fullmatch(rf"4 epochs in .*, best bleu \d+\.\d{{3}} after epoch {best}", said[-1])
 
 
-def test_a_training_stops_where_nothing_gets_better(small, tmp_path):
+def test_patience_stops_training(small, tmp_path):
     out = tmp_path / "bundle"
     still = small.replace(
         epochs=9, patience=2, learning_rate=1e-20, optimizer="sgd", average_of="best"
@@ -65,7 +65,7 @@ def test_a_training_stops_where_nothing_gets_better(small, tmp_path):
     assert json.loads((out / "metrics.json").read_text())["averaged_epochs"] == [1]
 
 
-def test_a_training_ends_when_its_time_is_over(small, tmp_path):
+def test_minutes_limit_ends_training(small, tmp_path):
     train(
         small.replace(epochs=50, minutes=1e-6, validation_data=None),
         tmp_path / "bundle",
@@ -74,7 +74,7 @@ def test_a_training_ends_when_its_time_is_over(small, tmp_path):
     assert history_of(tmp_path / "bundle")["epoch"] == [1]
 
 
-def test_what_is_chosen_by_needs_a_validation_split(small, tmp_path):
+def test_monitoring_needs_validation(small, tmp_path):
     alone = small.replace(validation_data=None, evaluate_every=1, patience=2)
     message = (
         "validation_data: expected pairs for evaluate_every, patience, got none; files:.* "
@@ -106,7 +106,7 @@ class StepWeights(keras.callbacks.Callback):
         self.steps.append(self.model.get_weights())
 
 
-def test_the_bundle_has_the_mean_of_the_last_epochs(small, tmp_path):
+def test_bundle_averages_last_epochs(small, tmp_path):
     weights = Weights()
     translator = train(
         small.replace(average=2, validation_data=None),
@@ -124,7 +124,7 @@ def test_the_bundle_has_the_mean_of_the_last_epochs(small, tmp_path):
 @pytest.mark.parametrize(
     "dtype", [pytest.param("float32", marks=pytest.mark.long), "mixed_float16"]
 )
-def test_the_bundle_has_the_moving_average_where_there_is_one(small, tmp_path, dtype):
+def test_bundle_has_moving_average(small, tmp_path, dtype):
     short = small.replace(ema=0.5, epochs=1, dtype=dtype, validation_data=None)
     weights = StepWeights()
     translator = train(short, tmp_path / "bundle", callbacks=[weights], say=lambda line: None)
@@ -142,7 +142,7 @@ def test_the_bundle_has_the_moving_average_where_there_is_one(small, tmp_path, d
         np.testing.assert_allclose(mine, average, rtol=1e-5, atol=1e-7)
 
 
-def test_a_model_is_smoothed_for_a_while():
+def test_moving_averages_are_temporary():
     model = keras.Sequential(
         [keras.layers.Input((1,)), keras.layers.Dense(1, use_bias=False, kernel_initializer="ones")]
     )
@@ -157,7 +157,7 @@ def test_a_model_is_smoothed_for_a_while():
     assert float(model.get_weights()[0][0, 0]) == raw == -2.0
 
 
-def test_tensorboard_gets_figures_and_translations(small, tmp_path):
+def test_tensorboard_gets_translations(small, tmp_path):
     import tensorflow as tf
     from tensorflow.core.util import event_pb2
 
@@ -181,7 +181,7 @@ def test_tensorboard_gets_figures_and_translations(small, tmp_path):
     assert "→" in found["validation/translations"][0].tensor.string_val[0].decode()
 
 
-def test_the_bar_shows_where_an_epoch_is(small, tmp_path):
+def test_progress_bar_shows_epoch(small, tmp_path):
     output = io.StringIO()
     console = Console(file=output, force_terminal=True, width=140)
     train(
@@ -197,7 +197,7 @@ def test_the_bar_shows_where_an_epoch_is(small, tmp_path):
 
 
 @pytest.mark.long  # a training
-def test_vocabularies_may_be_separate_and_spell_unknown_characters_as_bytes(small, tmp_path):
+def test_separate_byte_vocabularies(small, tmp_path):
     chosen = small.replace(
         separate_vocabularies=True,
         byte_fallback=True,
@@ -218,5 +218,5 @@ def test_vocabularies_may_be_separate_and_spell_unknown_characters_as_bytes(smal
 @pytest.mark.parametrize(
     ("seconds", "text"), [(7.4, "7 s"), (61, "1 min 1 s"), (7265, "2 h 1 min")]
 )
-def test_times_are_said_as_people_say_them(seconds, text):
+def test_duration_is_readable(seconds, text):
     assert duration(seconds) == text

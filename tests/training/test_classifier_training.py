@@ -51,7 +51,7 @@ def trained(recipe, tmp_path_factory):
     return train(recipe, out, say=lines.append), out, lines
 
 
-def test_a_classifier_learns_labels_from_files(trained):
+def test_classifier_learns_labels(trained):
     classifier, _, _ = trained
     assert isinstance(classifier, TextClassifier)
     assert classifier.labels == ["de", "en", "fr"]
@@ -67,7 +67,7 @@ def test_a_classifier_learns_labels_from_files(trained):
     )
 
 
-def test_the_bundle_is_that_of_a_classifier_with_the_records_of_training(trained, recipe):
+def test_classifier_bundle_is_complete(trained, recipe):
     classifier, out, lines = trained
     names = [
         "config.json",
@@ -93,7 +93,7 @@ def test_the_bundle_is_that_of_a_classifier_with_the_records_of_training(trained
     assert f"accuracy {history['val_accuracy'][0]:.1%}, " in lines[3]
 
 
-def test_a_cache_replaces_the_texts_and_the_labels(recipe, tmp_path):
+def test_cache_replaces_text_files(recipe, tmp_path):
     data = write_files(tmp_path, "copy", range(40))
     short = recipe.replace(data=data, validation_data=None, epochs=1, average=1)
     first = train(short, tmp_path / "first", say=lambda line: None, cache=tmp_path / "cache")
@@ -105,7 +105,7 @@ def test_a_cache_replaces_the_texts_and_the_labels(recipe, tmp_path):
         np.testing.assert_allclose(one, other, atol=1e-5)
 
 
-def test_a_label_that_the_training_split_lacks_is_an_error(recipe, tmp_path):
+def test_unknown_label_is_refused(recipe, tmp_path):
     (tmp_path / "texts").write_text("one\n")
     (tmp_path / "labels").write_text("eng\n")
     other = recipe.replace(validation_data=f"files:{tmp_path / 'texts'},{tmp_path / 'labels'}")
@@ -117,7 +117,7 @@ def test_a_label_that_the_training_split_lacks_is_an_error(recipe, tmp_path):
     assert not (tmp_path / "bundle.training").exists()
 
 
-def test_one_label_is_an_error():
+def test_single_label_is_refused():
     with pytest.raises(
         ValueError, match="data: expected at least two different labels, one per text, got en."
     ):
@@ -147,12 +147,12 @@ def test_one_label_is_an_error():
         ({"options": {"decoder_layers": 3}}, "unknown key 'decoder_layers'"),
     ],
 )
-def test_options_that_make_no_sense_for_a_classifier_are_refused(options, message):
+def test_unsuitable_options_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         Recipe(data="files:a,b", architecture="encoder", **options)
 
 
-def test_the_defaults_suit_a_classifier():
+def test_classifier_defaults():
     assert Recipe(data="files:a,b", architecture="encoder").label_smoothing == 0.0
     config = Recipe(data="files:a,b", architecture="encoder", preset="tiny").config(31, 3)
     assert (config.vocab_size, config.num_classes, config.encoder_layers) == (31, 3, 2)

@@ -74,7 +74,7 @@ def assert_same(one, other):
         np.testing.assert_array_equal(labels, more_labels)
 
 
-def test_the_cache_gives_the_same_batches_without_the_texts(recipe, whole, tmp_path):
+def test_cache_gives_same_batches(recipe, whole, tmp_path):
     cache, seen, probes = whole
     again = DataCache(tmp_path / "cache", recipe)
     assert again.is_complete
@@ -85,7 +85,7 @@ def test_the_cache_gives_the_same_batches_without_the_texts(recipe, whole, tmp_p
     assert len(probes) == 128
 
 
-def test_a_keras_dataset_reads_the_cache_epoch_after_epoch(recipe, whole):
+def test_sequence_reads_cached_epochs(recipe, whole):
     """As `fit` does: places in order, and the end of an epoch between."""
     cache, seen, _ = whole
     sequence = batches_of(recipe, cache)[0].sequence()
@@ -97,9 +97,7 @@ def test_a_keras_dataset_reads_the_cache_epoch_after_epoch(recipe, whole):
 
 
 @pytest.mark.parametrize("kind", [TokenBatches, JoinedBatches])
-def test_the_shares_of_all_processes_are_the_batches_with_rows_for_every_device(
-    recipe, tmp_path, kind
-):
+def test_process_shares_form_batches(recipe, tmp_path, kind):
     cache = DataCache(None, recipe)
     shares = [Share(0, 1, 6), *(Share(process, 3, 6) for process in range(3))]
     whole, *parts = (
@@ -112,7 +110,7 @@ def test_the_shares_of_all_processes_are_the_batches_with_rows_for_every_device(
         np.testing.assert_array_equal(np.concatenate(rows), labels)
 
 
-def test_probes_with_line_breaks_come_back_one_by_one(recipe, tmp_path):
+def test_cached_probes_have_one_line(recipe, tmp_path):
     """A `tfds:` source may have sentences of several lines."""
 
     class Lines(Source):
@@ -129,7 +127,7 @@ def test_probes_with_line_breaks_come_back_one_by_one(recipe, tmp_path):
     assert tokenizer.encode(again) == tokenizer.encode(["der\nBär", "die\r", "grün"])
 
 
-def test_a_cache_of_another_recipe_is_refused(recipe, whole, tmp_path):
+def test_cache_refuses_other_recipe(recipe, whole, tmp_path):
     with pytest.raises(
         ValueError,
         match=(
@@ -140,7 +138,7 @@ def test_a_cache_of_another_recipe_is_refused(recipe, whole, tmp_path):
         DataCache(tmp_path / "cache", recipe.replace(vocab_size=37, max_length=23))
 
 
-def test_texts_are_read_where_bleu_is_measured(recipe, whole, tmp_path):
+def test_bleu_needs_the_texts(recipe, whole, tmp_path):
     recipe = recipe.replace(evaluate_every=1)
     with pytest.raises(
         ValueError, match="two parallel text files, got: .*a: not found; .*b: not found"
@@ -149,7 +147,7 @@ def test_texts_are_read_where_bleu_is_measured(recipe, whole, tmp_path):
     assert isinstance(whole[0].source(recipe.data), CachedSource)
 
 
-def test_texts_that_are_not_there_are_not_pretended(recipe, whole):
+def test_cached_source_refuses_texts(recipe, whole):
     with pytest.raises(
         ValueError,
         match=(

@@ -269,7 +269,7 @@ def two(start, folder, alone):
 
 
 @needs_jax
-def test_a_training_under_jax_needs_no_tensorflow_and_learns(alone):
+def test_jax_learns_without_tensorflow(alone):
     assert alone.shape == (2, EPOCHS)
     assert alone[0, -1] < 0.8 * alone[0, 0]
 
@@ -277,7 +277,7 @@ def test_a_training_under_jax_needs_no_tensorflow_and_learns(alone):
 # Trains in several processes, each of which takes five seconds or more.
 @pytest.mark.long
 @needs_jax
-def test_two_processes_whose_first_is_killed_say_so_and_resume_to_the_losses_of_one(
+def test_killed_first_process_resumes(
     two,
     start,
     alone,
@@ -303,7 +303,7 @@ def test_two_processes_whose_first_is_killed_say_so_and_resume_to_the_losses_of_
     not Path("/proc/net/tcp").is_file(),
     reason="/proc/net/tcp, where Linux lists sockets, is missing",
 )
-def test_the_coordinator_listens_only_at_the_address_that_it_was_given(two):
+def test_coordinator_binds_one_address(two):
     """By default JAX's coordinator listens at `::`, every address of the machine."""
     two.wait()
     coordinator = {address for address, port in two.listening[0] if port == two.port}
@@ -314,7 +314,7 @@ def test_the_coordinator_listens_only_at_the_address_that_it_was_given(two):
 # Trains in several processes, each of which takes five seconds or more.
 @pytest.mark.long
 @needs_jax
-def test_four_processes_one_of_which_is_killed_leave_a_state_that_one_process_resumes(
+def test_one_process_resumes_four(
     start,
     alone,
     folder,
@@ -333,7 +333,7 @@ def test_four_processes_one_of_which_is_killed_leave_a_state_that_one_process_re
 # Trains in several processes, each of which takes five seconds or more.
 @pytest.mark.long
 @needs_jax
-def test_a_signal_to_one_process_stops_both_with_a_bundle(start):
+def test_signal_stops_both_processes(start):
     run = start("stopped", processes=2, to=1, sent=signal.SIGTERM, slurm=True)
     (first, said, errors), (second, nothing, _) = run.wait()
     assert (first, second) == (130, 130), errors
@@ -343,7 +343,7 @@ def test_a_signal_to_one_process_stops_both_with_a_bundle(start):
 
 
 @needs_jax
-def test_processes_with_different_recipes_refuse_to_train(start):
+def test_different_recipes_are_refused(start):
     run = start("different", processes=2, last=("--learning-rate", "1e-3"))
     (first, _, errors), (second, _, more_errors) = run.wait()
     assert (first, second) == (1, 1)
@@ -357,7 +357,7 @@ def test_processes_with_different_recipes_refuse_to_train(start):
 
 @needs_jax
 @pytest.mark.parametrize("devices", [pytest.param(1, marks=pytest.mark.long), 2])  # a training
-def test_two_devices_of_one_process_train_from_the_cache_alone_to_the_losses_of_one(
+def test_devices_train_from_cache_alone(
     start,
     alone,
     folder,
@@ -403,7 +403,7 @@ def test_two_devices_of_one_process_train_from_the_cache_alone_to_the_losses_of_
         ),
     ],
 )
-def test_what_the_environment_lacks_is_said(monkeypatch, variables, message):
+def test_missing_variables_are_named(monkeypatch, variables, message):
     for name in ("ADDRESS", "NUM_PROCESSES", "PROCESS_ID"):
         monkeypatch.delenv(getattr(distribution, name), raising=False)
     for name, value in variables.items():
@@ -421,12 +421,12 @@ needs_ipv6 = pytest.mark.skipif(
     "address",
     ["127.0.0.1:7", "localhost:7", "0.0.0.0:7", pytest.param("[::1]:7", marks=needs_ipv6)],
 )
-def test_process_0_listens_where_the_others_connect(monkeypatch, address):
+def test_process_0_listens_at_address(monkeypatch, address):
     monkeypatch.delenv(distribution.BIND, raising=False)
     assert distribution.listening_address(address) == address
 
 
-def test_jax_s_own_variable_names_another_address(monkeypatch):
+def test_bind_variable_sets_address(monkeypatch):
     monkeypatch.setenv(distribution.BIND, "[::]:7")
     assert distribution.listening_address("192.0.2.1:7") == "[::]:7"
 
@@ -444,13 +444,13 @@ def test_jax_s_own_variable_names_another_address(monkeypatch):
         ("nowhere.invalid:7", r"got 'nowhere\.invalid' \(unknown host\)"),
     ],
 )
-def test_process_0_cannot_listen_at_the_address_of_another_machine(monkeypatch, address, message):
+def test_foreign_address_is_refused(monkeypatch, address, message):
     monkeypatch.delenv(distribution.BIND, raising=False)
     with pytest.raises(ValueError, match=message):
         distribution.listening_address(address)
 
 
-def test_a_name_that_is_a_loopback_address_on_process_0_is_refused(monkeypatch):
+def test_loopback_name_is_refused(monkeypatch):
     """As the own name of a machine whose /etc/hosts gives it 127.0.1.1. The C library reads 127.1
     as a short form of 127.0.0.1.
     """
@@ -465,12 +465,12 @@ def test_a_name_that_is_a_loopback_address_on_process_0_is_refused(monkeypatch):
         distribution.listening_address("127.1:7")
 
 
-def test_slurm_tells_the_rest(monkeypatch):
+def test_slurm_sets_coordinator(monkeypatch):
     monkeypatch.setenv(distribution.SLURM, "node[001-003]")
     assert distribution.coordinator_settings()[0] is None
 
 
-def test_several_processes_need_jax_and_all_their_devices():
+def test_distribution_needs_jax():
     import keras
 
     backend = keras.backend.backend()
@@ -481,7 +481,7 @@ def test_several_processes_need_jax_and_all_their_devices():
         distribution.gather(distributed=True)
 
 
-def test_more_devices_than_there_are_is_an_error():
+def test_too_many_devices_are_refused():
     with pytest.raises(
         ValueError, match=r"devices: expected from 1 to 1, as there is 1 of kind cpu, got 2\."
     ):

@@ -8,12 +8,12 @@ ROWS = [
 ]
 
 
-def test_epochs_are_ranked_by_loss_the_less_the_better_and_by_bleu_the_more():
+def test_ranked_orders_loss_and_bleu():
     assert History("val_loss", ROWS).ranked() == [1, 2, 3, 0]
     assert History("val_bleu", ROWS).ranked() == [3, 1]
 
 
-def test_the_last_or_the_best_epochs_are_averaged():
+def test_epochs_to_average_last_or_best():
     history = History("val_loss", ROWS)
     assert history.epochs_to_average(2, best=False) == [2, 3]
     assert history.epochs_to_average(3, best=True) == [1, 2, 3]
@@ -21,14 +21,14 @@ def test_the_last_or_the_best_epochs_are_averaged():
     assert History().epochs_to_average(2, best=False) == []
 
 
-def test_a_training_is_stale_when_so_many_epochs_follow_the_best():
+def test_stale_after_patience_epochs():
     history = History("val_loss", ROWS)
     assert [history.stale(patience) for patience in (1, 2, 3, None)] == [True, True, False, False]
     assert not History("val_bleu", ROWS).stale(1)
     assert not History("val_loss", [{"loss": 1.0}] * 5).stale(1)
 
 
-def test_columns_keep_their_places_where_an_epoch_was_not_measured():
+def test_columns_fill_missing_epochs():
     assert History("val_loss", ROWS).columns() == {
         "val_loss": [3.0, 1.5, 1.5, 2.0],
         "val_bleu": [None, 20.0, None, 31.0],

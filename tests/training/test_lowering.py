@@ -62,7 +62,7 @@ def types(products):
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_a_step_lowers_for_gpus_and_tpus(lowered, step):
+def test_step_lowers_for_gpu_and_tpu(lowered, step):
     preset, architecture, dtype, kind = step.split()
     content = lowered["facts"][step]
     assert content["platforms"] == ["cuda", "tpu"]
@@ -77,10 +77,10 @@ def test_a_step_lowers_for_gpus_and_tpus(lowered, step):
     assert types([content["exponentials"]]) == {"f32"}
 
 
-def test_no_step_is_left_out(lowered):
+def test_every_step_is_lowered(lowered):
     assert sorted(lowered["facts"]) == sorted(STEPS)
 
 
-def test_what_a_device_lacks_is_noticed(lowered):
+def test_unsupported_operation_is_seen(lowered):
     assert "not found for platforms ['tpu']" in lowered["eigenvalues"]
     assert "cusolver_getrf_ffi" in lowered["inverse"]["custom_calls"]

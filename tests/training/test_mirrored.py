@@ -60,7 +60,7 @@ def trained(tmp_path_factory):
     return folder, done.stdout
 
 
-def test_two_devices_give_the_weights_of_one(trained):
+def test_devices_give_same_weights(trained):
     """The loss is the mean over the tokens of the whole batch, and the gradients of all devices are
     clipped together.
     """
@@ -71,7 +71,7 @@ def test_two_devices_give_the_weights_of_one(trained):
         np.testing.assert_allclose(second, first, atol=3e-5)
 
 
-def test_two_devices_learn_and_report_the_losses_of_one(trained):
+def test_devices_give_same_losses(trained):
     histories = [
         json.loads((trained[0] / f"on {devices}" / "history.json").read_text())
         for devices in (1, None)
@@ -81,14 +81,14 @@ def test_two_devices_learn_and_report_the_losses_of_one(trained):
     assert histories[1]["loss"][-1] < 0.9 * histories[1]["loss"][0]
 
 
-def test_more_devices_than_there_are_is_an_error(trained):
+def test_too_many_devices_are_refused(trained):
     assert (
         trained[1].splitlines()[0]
         == "devices: expected from 1 to 2, as there are 2 of kind cpu, got 3."
     )
 
 
-def test_a_step_on_several_devices_refuses_floats_for_ids(trained):
+def test_float_ids_are_refused(trained):
     """Keras builds the model with the mean of the devices' ids, which are floats, and only that is
     let pass.
     """

@@ -14,13 +14,13 @@ SHIPPED = sorted(Path(__file__).parents[2].joinpath("recipes").glob("*.toml"))
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
-def test_a_shipped_recipe_reads_and_comes_back_from_what_it_prints(path, tmp_path):
+def test_shipped_recipes_round_trip(path, tmp_path):
     recipe = Recipe.read(path)
     (tmp_path / "again.toml").write_text(recipe.to_toml())
     assert Recipe.read(tmp_path / "again.toml") == recipe
 
 
-def test_every_value_is_printed_with_what_it_means():
+def test_to_toml_explains_each_value():
     recipe = Recipe(
         data="numbers:en-de",
         options={"norm": "post", "num_heads": 2},
@@ -38,7 +38,7 @@ def test_every_value_is_printed_with_what_it_means():
     assert "minutes" not in text  # None has no TOML
 
 
-def test_the_command_line_comes_before_the_file(tmp_path):
+def test_command_line_overrides_file(tmp_path):
     (tmp_path / "a.toml").write_text(
         'data = "numbers:en-de"\nepochs = 3\noptions = {norm = "post", num_heads = 2}\n'
     )
@@ -50,7 +50,7 @@ def test_the_command_line_comes_before_the_file(tmp_path):
     )
 
 
-def test_print_config_prints_a_recipe_that_can_be_read(tmp_path):
+def test_print_config_can_be_read(tmp_path):
     arguments = [
         "train",
         "--data",
@@ -98,13 +98,13 @@ def test_print_config_prints_a_recipe_that_can_be_read(tmp_path):
         ),
     ],
 )
-def test_a_recipe_that_says_nonsense_is_refused(tmp_path, text, message):
+def test_invalid_recipe_file_is_refused(tmp_path, text, message):
     (tmp_path / "a.toml").write_text(text)
     with pytest.raises(ValueError, match=message):
         read_recipe(tmp_path / "a.toml", {})
 
 
-def test_a_missing_file_is_said(tmp_path):
+def test_missing_recipe_is_refused(tmp_path):
     with pytest.raises(
         ValueError, match="recipe: expected a TOML file, got .*none.toml, which is not there."
     ):
@@ -136,7 +136,7 @@ def test_the_rate_rises_and_falls():
     )
 
 
-def test_a_warm_up_counts_updates_where_several_batches_make_one():
+def test_warmup_counts_updates():
     alone = rates(12, epochs=1, schedule="cosine", warmup_steps=4, learning_rate=0.5)
     several = rates(
         24, epochs=1, schedule="cosine", warmup_steps=4, learning_rate=0.5, accumulate=2
@@ -144,7 +144,7 @@ def test_a_warm_up_counts_updates_where_several_batches_make_one():
     np.testing.assert_allclose(several[::2], alone, rtol=1e-6)
 
 
-def test_a_warm_up_longer_than_the_training_is_refused():
+def test_too_long_warmup_is_refused():
     with pytest.raises(
         ValueError,
         match="warmup_steps: expected fewer than the 12 updates of this training, got 1,000.",
@@ -153,7 +153,7 @@ def test_a_warm_up_longer_than_the_training_is_refused():
 
 
 @pytest.mark.parametrize("name", ["adam", "adamw", "lion", "adafactor", "sgd"])
-def test_optimizers_are_keras_own(name):
+def test_recipe_makes_keras_optimizers(name):
     decay = {"weight_decay": 0.01} if name in ("adamw", "lion") else {}
     optimizer = make_optimizer(
         Recipe(data="numbers:en-de", optimizer=name, ema=0.9, accumulate=3, clip_norm=0.5, **decay),

@@ -123,9 +123,7 @@ def processes():
 
 # A whole training, and one that is killed and resumed ten times.
 @pytest.mark.long
-def test_a_training_killed_at_ten_points_ends_with_the_weights_of_one_that_never_was(
-    processes, tmp_path
-):
+def test_killed_training_resumes_exactly(processes, tmp_path):
     (tmp_path / "data").mkdir()
     data = write_number_files(tmp_path / "data", range(300))
     settings = {**SETTINGS, "data": data, "validation_data": data}
@@ -155,7 +153,7 @@ def test_a_training_killed_at_ten_points_ends_with_the_weights_of_one_that_never
     assert sorted(path.name for path in tmp_path.iterdir()) == ["broken", "data", "whole"]
 
 
-def test_a_fine_tuning_that_was_killed_goes_on_without_its_bundle(processes, tmp_path):
+def test_killed_fine_tuning_resumes(processes, tmp_path):
     """It ends with the weights of one that never was killed; another bundle in the place of the
     first is refused.
     """
@@ -248,9 +246,7 @@ UNDECIDED = {"average_of": "best", "monitor": "bleu", "evaluate_every": EPOCHS}
         pytest.param(UNDECIDED, id="the best, none of them known", marks=pytest.mark.long),
     ],
 )
-def test_a_loss_that_is_no_number_ends_the_training_with_the_last_good_bundle(
-    small, tmp_path, choice
-):
+def test_nan_loss_keeps_last_bundle(small, tmp_path, choice):
     small, out = small.replace(**choice), tmp_path / "bundle"
     with pytest.raises(
         FloatingPointError, match="the loss became nan in epoch 3, at update 5, learning rate 0.00"
@@ -262,7 +258,7 @@ def test_a_loss_that_is_no_number_ends_the_training_with_the_last_good_bundle(
     assert len(json.loads((out / "history.json").read_text())["loss"]) == EPOCHS
 
 
-def test_a_wild_learning_rate_is_named_in_the_first_epoch(small, tmp_path):
+def test_nan_error_names_learning_rate(small, tmp_path):
     wild = small.replace(learning_rate=1e38, optimizer="sgd", clip_norm=0.0, ema=None, accumulate=1)
     with pytest.raises(
         FloatingPointError,
@@ -289,7 +285,7 @@ class Fills(keras.callbacks.Callback):
                 pass
 
 
-def test_a_full_disk_leaves_the_last_good_bundle_and_state(small, small_disk, monkeypatch):
+def test_full_disk_keeps_last_bundle(small, small_disk, monkeypatch):
     monkeypatch.setattr(trainer, "BUNDLE_EVERY", 0.0)
     plain = {"validation_data": None, "ema": None, "accumulate": 1}
     small, out = small.replace(**plain), small_disk / "bundle"
@@ -310,7 +306,7 @@ def test_a_full_disk_leaves_the_last_good_bundle_and_state(small, small_disk, mo
     assert sorted(path.name for path in small_disk.iterdir()) == ["bundle"]
 
 
-def test_a_state_of_another_model_is_refused(small, tmp_path):
+def test_other_models_state_is_refused(small, tmp_path):
     from tfk_transformer.models.registry import make_model
 
     first, second = (
@@ -332,7 +328,7 @@ def test_a_state_of_another_model_is_refused(small, tmp_path):
 @pytest.mark.parametrize(
     "content", [b"", b"no archive", "half", "a list"], ids=["empty", "text", "half", "other values"]
 )
-def test_a_broken_state_is_said_to_be_so(tmp_path, content):
+def test_broken_state_is_refused(tmp_path, content):
     checkpoints = Checkpoints(tmp_path)
     model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(2)])
     model.compile("adam")

@@ -110,7 +110,7 @@ def assert_same_weights(weights, others):
         np.testing.assert_allclose(one, other, atol=1e-4)
 
 
-def test_what_is_learned_stays_the_same(plain, parted):
+def test_towers_learn_same_weights(plain, parted):
     (weights, figures), (other_weights, others) = plain, parted
     assert set(figures) == set(others) == {"loss", "accuracy", "perplexity"}
     whole = len(ROWS)
@@ -119,7 +119,7 @@ def test_what_is_learned_stays_the_same(plain, parted):
     assert_same_weights(weights, other_weights)
 
 
-def test_a_batch_of_fewer_rows_than_towers_and_one_of_padding_are_learned_too(plain, parted):
+def test_towers_take_small_batches(plain, parted):
     (weights, figures), (other_weights, others) = plain, parted
     np.testing.assert_allclose(others["loss"], figures["loss"], rtol=1e-4)
     assert len(figures["loss"]) == len(ROWS) + 2
@@ -128,7 +128,7 @@ def test_a_batch_of_fewer_rows_than_towers_and_one_of_padding_are_learned_too(pl
 
 
 @pytest.mark.parametrize("towers", [2, pytest.param(3, marks=pytest.mark.long)])  # traces a step
-def test_pairs_of_rows_stay_together(plain_pairs, towers):
+def test_towers_keep_row_pairs(plain_pairs, towers):
     weights, figures = plain_pairs
     other_weights, others = fitted(towers, pairs_of_rows(), consistency=20.0)
     np.testing.assert_allclose(others["loss"], figures["loss"], rtol=1e-4)
@@ -142,7 +142,7 @@ def test_sample_weights_are_refused():
 
 
 @pytest.mark.long  # traces a step of two towers
-def test_dropout_differs_between_the_towers():
+def test_dropout_differs_between_towers():
     ids = np.tile(batch(1, 5)[1], (4, 1))
     model = made(2, dropout=0.5)
     halves = []
@@ -158,7 +158,7 @@ def test_dropout_differs_between_the_towers():
     assert np.abs(one.numpy() - other.numpy()).max() > 1e-3
 
 
-def test_a_model_that_runs_eagerly_is_refused():
+def test_eager_model_is_refused():
     model = made(2)
     model.compile(model.optimizer, model.loss, run_eagerly=True)
     with pytest.raises(ValueError, match="got one that runs eagerly"):
@@ -169,7 +169,7 @@ def test_a_model_that_runs_eagerly_is_refused():
     "across", [(False, False), (True, False), (False, True), (True, True)], ids=str
 )
 @pytest.mark.parametrize("width", [8, 1024])
-def test_gradients_of_products_stay_the_same(width, across):
+def test_matmul_gradients_are_unchanged(width, across):
     random = np.random.default_rng(0)
     shapes = [
         shape[::-1] if turned else shape
@@ -190,7 +190,7 @@ def test_gradients_of_products_stay_the_same(width, across):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
 
 
-def test_no_gradient_of_weights_reads_columns_a_page_apart():
+def test_gradients_avoid_page_strides():
     model = Transformer(CONFIG.replace(ff_dim=1024))
     model.build()
     model.compile(keras.optimizers.Adam(1e-2), LabelSmoothedCrossentropy(0.1), jit_compile=False)
@@ -224,7 +224,7 @@ def threads_after(code, **environment):
     return json.loads(run.stdout.splitlines()[-1])
 
 
-def test_processors_are_shared_among_two_towers():
+def test_two_towers_share_processors():
     code = "import os\nos.sched_getaffinity = lambda process: set(range(6))"
     assert threads_after(code) == [2, 3, 2]
 
@@ -247,7 +247,7 @@ TWO = "import os\nos.sched_getaffinity = lambda process: {0, 1}\nimport tensorfl
     ],
     ids=["one processor", "chosen before", "started", "devices"],
 )
-def test_threads_stay_as_they_are(code, threads):
+def test_threads_stay_unchanged(code, threads):
     assert threads_after(code) == [1, *threads]
 
 
@@ -292,7 +292,7 @@ for measure in (kept, pages_mapped, chosen_before):
     reason="needs a C compiler and x86-64",
 )
 @pytest.mark.parametrize(("given", "expected"), [(None, True), ("0", False)])
-def test_tensorflow_multiplies_with_onednn_on_processors_without_vnni(given, expected):
+def test_onednn_is_on_without_vnni(given, expected):
     code = """
 from tfk_transformer.runtime_environment import load_backend
 load_backend()
@@ -318,7 +318,7 @@ print(_pywrap_util_port.IsMklEnabled())
 # TensorFlow is imported once, and starts in three forks.
 @pytest.mark.long
 @pytest.mark.skipif(sys.platform == "win32", reason="counts pages as Unix does")
-def test_memory_of_tensors_is_kept():
+def test_tensor_memory_is_kept():
     # oneDNN's operations have an allocator of their own.
     environment = {**without_allocator(), "TF_ENABLE_ONEDNN_OPTS": "0"}
     run = subprocess.run(
@@ -329,7 +329,7 @@ def test_memory_of_tensors_is_kept():
     assert chosen_before > kept * 5
 
 
-def test_the_limit_of_kept_memory_is_the_machines():
+def test_memory_limit_is_total_memory():
     code = (
         "from tfk_transformer import share_processors\nshare_processors()\nimport "
         "os\nprint(os.environ['TF_CPU_BFC_MEM_LIMIT_IN_MB'])"
@@ -339,7 +339,7 @@ def test_the_limit_of_kept_memory_is_the_machines():
     assert int(run.stdout) == int(total[1]) // 1024
 
 
-def test_other_backends_stay_as_they_are():
+def test_other_backends_are_unchanged():
     pytest.importorskip("jax")
     assert threads_after("", KERAS_BACKEND="jax") == [1, 0, 0]
 
@@ -353,9 +353,7 @@ def test_other_backends_stay_as_they_are():
         pytest.param(2, False, marks=pytest.mark.long),
     ],
 )
-def test_train_uses_them_where_there_are_processors_and_they_are_wanted(
-    tmp_path, processors, wanted
-):
+def test_train_uses_towers_if_wanted(tmp_path, processors, wanted):
     data = write_number_files(tmp_path, range(60))
     script = f"""
 import os

@@ -20,7 +20,7 @@ SHALLOW = {"encoder_layers": 1, "decoder_layers": 1}
 NARROW = {**SHALLOW, "model_dim": 16, "ff_dim": 16, "num_heads": 2}
 
 
-def test_training_learns_and_leaves_a_whole_bundle(bundle, recipe, translator):
+def test_training_saves_whole_bundle(bundle, recipe, translator):
     assert sorted(path.name for path in bundle.iterdir()) == [
         "config.json",
         "curve.png",
@@ -43,7 +43,7 @@ def test_training_learns_and_leaves_a_whole_bundle(bundle, recipe, translator):
     assert not bundle.with_name("numbers.training").exists()
 
 
-def test_an_existing_bundle_is_not_written_over(bundle, recipe):
+def test_existing_bundle_is_refused(bundle, recipe):
     with pytest.raises(ValueError, match="out: expected a new folder, got .*, which exists"):
         train(recipe, bundle)
 
@@ -56,9 +56,7 @@ class Interrupts(keras.callbacks.Callback):
             signal.raise_signal(signal.SIGINT)
 
 
-def test_an_interrupted_training_leaves_a_bundle_and_resumes_after_its_last_whole_epoch(
-    recipe, tmp_path
-):
+def test_interrupted_training_resumes(recipe, tmp_path):
     short = recipe.replace(epochs=4, average=2, options=SHALLOW, validation_data=None)
     out, said = tmp_path / "bundle", []
     with pytest.raises(KeyboardInterrupt):
@@ -83,7 +81,7 @@ def test_an_interrupted_training_leaves_a_bundle_and_resumes_after_its_last_whol
 
 
 @pytest.mark.long  # a training
-def test_a_decoder_alone_learns_to_continue_prompts(recipe, tmp_path):
+def test_decoder_only_model_learns(recipe, tmp_path):
     alone = recipe.replace(
         architecture="decoder",
         tokenizer="char",
@@ -102,14 +100,14 @@ def test_a_decoder_alone_learns_to_continue_prompts(recipe, tmp_path):
     assert continued == Translator.load(tmp_path / "bundle").translate(prompts, max_length=40)
 
 
-def test_nothing_to_resume_is_said(recipe, tmp_path):
+def test_resume_of_nothing_is_refused(recipe, tmp_path):
     with pytest.raises(
         ValueError, match="resume: expected an unfinished training in .*bundle.training, got none"
     ):
         train(recipe, tmp_path / "bundle", resume=True)
 
 
-def test_broken_data_leaves_nothing_behind(recipe, tmp_path):
+def test_bad_data_leaves_nothing(recipe, tmp_path):
     (tmp_path / "a.txt").write_text("one\ntwo\n")
     (tmp_path / "b.txt").write_text("eins\n")
     with pytest.raises(ValueError, match="unequal line counts"):
@@ -120,7 +118,7 @@ def test_broken_data_leaves_nothing_behind(recipe, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt", "b.txt"]
 
 
-def test_what_is_dropped_is_said(recipe, tmp_path):
+def test_dropped_pairs_are_reported(recipe, tmp_path):
     (tmp_path / "a.txt").write_text("one\n\n" + "two " * 99 + "\nthree\nfour\n")
     (tmp_path / "b.txt").write_text("eins\nnichts\nzwei\ndrei\nvier\n")
     said = []
@@ -132,7 +130,7 @@ def test_what_is_dropped_is_said(recipe, tmp_path):
 
 
 @pytest.mark.long  # a training
-def test_a_warm_up_longer_than_the_training_run_is_noted(recipe, tmp_path):
+def test_too_long_warmup_is_noted(recipe, tmp_path):
     """Such a run ends before the learning rate has risen, with a model that has learned nothing."""
     data = write_number_files(tmp_path, range(20))
     said = []
@@ -147,9 +145,7 @@ def test_a_warm_up_longer_than_the_training_run_is_noted(recipe, tmp_path):
 
 
 @pytest.mark.long  # a training
-def test_a_consistent_training_compares_the_two_readings_of_each_batch(
-    recipe, tmp_path, monkeypatch
-):
+def test_consistency_uses_divergence(recipe, tmp_path, monkeypatch):
     compared = []
     monkeypatch.setattr(
         losses, "divergence", lambda logits: compared.append(logits) or original(logits)
@@ -166,7 +162,7 @@ def test_a_consistent_training_compares_the_two_readings_of_each_batch(
     assert history["loss"][2] < 0.8 * history["loss"][0]
 
 
-def test_the_same_seed_gives_the_same_weights(recipe, tmp_path):
+def test_same_seed_gives_same_weights(recipe, tmp_path):
     short = recipe.replace(epochs=1, options=SHALLOW, validation_data=None)
     first, second = (train(short, tmp_path / name, say=lambda line: None) for name in "ab")
     for one, other in zip(first.model.get_weights(), second.model.get_weights(), strict=True):
@@ -195,7 +191,7 @@ def test_xla_trains_to_the_same_loss(recipe, translator):
     assert losses[0][1] < losses[0][0]
 
 
-def test_a_recipe_names_the_model_by_preset_and_differences():
+def test_recipe_config_from_preset():
     config = Recipe(
         data="numbers:en-de", preset="tiny", options={"norm": "post", "num_heads": 8}, dropout=0.3
     ).config(29)

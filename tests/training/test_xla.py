@@ -67,7 +67,7 @@ def hlo(model, inputs, labels):
 @pytest.mark.parametrize(
     "architecture", with_long({name: name for name in LAYERS}, {"encoder", "decoder"})
 )
-def test_a_training_step_is_one_program(architecture, dtype):
+def test_training_step_is_one_program(architecture, dtype):
     model, data = make(architecture, dtype)
     program = hlo(model, *data)
     products = re.findall(r"= (\w+)\[([\d,]*)\]\S* dot\(", program)
@@ -111,7 +111,7 @@ class Python(TokenAccuracy):
         )
 
 
-def test_an_operation_that_xla_does_not_have_is_an_error():
+def test_unsupported_operation_fails():
     model, (inputs, labels) = make()
     model.compile(model.optimizer, model.loss, metrics=[Python()], jit_compile=True)
     with pytest.raises(ValueError, match="unsupported operations"):

@@ -128,7 +128,7 @@ def trained(path, vocab_size=90, **options):
     return sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
 
 
-def test_the_tokenizer_gives_the_ids_and_texts_of_python(web, tmp_path):
+def test_tokenizer_matches_python(web, tmp_path):
     files = [tmp_path / f"{number}.model" for number in range(len(TOKENIZERS))]
     processors = [
         trained(file, **options) for file, options in zip(files, TOKENIZERS.values(), strict=True)
@@ -152,7 +152,7 @@ def test_the_tokenizer_gives_the_ids_and_texts_of_python(web, tmp_path):
         assert found["pieces"] == [processor.id_to_piece(i) for i in (0, 1, 2, 3, 9, 20)], name
 
 
-def test_the_program_gives_the_texts_ids_and_scores_of_python(web, translator):
+def test_program_matches_python(web, translator):
     texts = [spell(number, "en") for number in range(198)] + ["no number at all", ""]
     status, out, error = node(
         web / "translate-cli.mjs",
@@ -178,7 +178,7 @@ def test_the_program_gives_the_texts_ids_and_scores_of_python(web, translator):
 
 
 @pytest.mark.long  # Node opens a model
-def test_it_writes_a_translation_a_line(web):
+def test_program_writes_one_line_each(web):
     assert node(web / "translate-cli.mjs", "forty-two", "seven") == (
         0,
         "zweiundvierzig\nsieben\n",
@@ -197,7 +197,7 @@ def test_npx_runs_the_folder(web, tmp_path):
     assert (done.returncode, done.stdout) == (0, "zweiundvierzig\n"), done.stderr
 
 
-def test_wrong_options_are_answered_in_one_line(web):
+def test_program_refuses_wrong_options(web):
     status, out, error = node(web / "translate-cli.mjs", "--beams", 2, "seven")
     assert (status, out, error.count("\n")) == (1, "", 1)
     assert error.startswith("Unknown option '--beams'.")
@@ -220,7 +220,7 @@ REFUSED = [
 ]
 
 
-def test_the_module_refuses_what_python_refuses_and_goes_on(web):
+def test_module_refuses_like_python(web):
     code = """
     const { openTranslator } = await import(process.argv[1]);
     const translator = await openTranslator();

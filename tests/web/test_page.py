@@ -134,7 +134,7 @@ pytestmark = [
 ]
 
 
-def test_it_translates_200_sentences_as_python(seen, translator, texts):
+def test_page_translates_like_python(seen, translator, texts):
     expected = translator.translate(texts, beam_size=1)
     assert [line[0][0] for line in seen["greedy"]] == [translation.text for translation in expected]
     np.testing.assert_allclose(
@@ -142,7 +142,7 @@ def test_it_translates_200_sentences_as_python(seen, translator, texts):
     )
 
 
-def test_the_n_best_and_their_scores_are_those_of_python(seen, translator):
+def test_page_n_best_matches_python(seen, translator):
     expected = translator.translate(SHOWN, n_best=3)
     assert [[text for text, _ in line] for line in seen["best"]] == [
         [each.text for each in line.hypotheses] for line in expected
@@ -154,7 +154,7 @@ def test_the_n_best_and_their_scores_are_those_of_python(seen, translator):
     assert re.fullmatch(r"\d+ ms for 2 sentences, on one thread", seen["time"])
 
 
-def test_attention_of_every_layer_and_head_is_that_of_python(seen, translator):
+def test_page_attention_matches_python(seen, translator):
     best = translator.translate(SHOWN[:1], attention=True)[0].hypotheses[0]
     layers, heads = best.attention.shape[:2]
     assert len(seen["attention"]) == layers * (heads + 1)
@@ -180,7 +180,7 @@ def test_attention_of_every_layer_and_head_is_that_of_python(seen, translator):
     )
 
 
-def test_the_alignment_has_the_words_of_the_translation(seen, translator):
+def test_page_alignment_has_all_words(seen, translator):
     assert (
         " ".join(word for word, _ in seen["alignment"]) == translator.translate(SHOWN[:1])[0].text
     )
@@ -191,12 +191,12 @@ def test_the_alignment_has_the_words_of_the_translation(seen, translator):
     assert seen["pressed"] == [seen["alignment"][0][0]]
 
 
-def test_settings_begin_with_the_defaults_of_python(seen):
+def test_page_settings_match_defaults(seen):
     assert seen["settings"] == search_defaults(32).as_dict()
     assert seen["failure"] == "n_best: expected at most beam_size, got n_best 9 and beam_size 4."
 
 
-def test_the_card_tells_what_the_model_is(seen, translator):
+def test_card_describes_the_model(seen, translator):
     assert seen["card"]["parameters"] == f"{translator.model.count_params():,}"
     known = {
         "origin": "numbers",
@@ -208,21 +208,21 @@ def test_the_card_tells_what_the_model_is(seen, translator):
     assert "epoch" not in seen["card"]
 
 
-def test_it_works_offline_after_the_first_visit(seen):
+def test_page_works_offline(seen):
     assert seen["offline"] == [line[:1] for line in seen["best"]]
 
 
-def test_a_service_worker_that_does_not_come_is_not_waited_for(seen):
+def test_page_without_service_worker(seen):
     assert seen["held"] == seen["offline"]
 
 
-def test_threads_where_the_page_is_isolated(seen):
+def test_isolated_page_uses_threads(seen):
     assert seen["threaded"] == seen["offline"]
     count = min(4, os.cpu_count())
     assert seen["threads"].endswith("on one thread" if count == 1 else f"on {count} threads")
 
 
-def test_axe_finds_nothing(seen):
+def test_axe_reports_no_problems(seen):
     """Neither on the page nor on the one that `plot attention` writes."""
     assert seen["axe"] == seen["explorer"] == {"light": [], "dark": []}
 
@@ -232,17 +232,17 @@ def test_nothing_is_wider_than_a_phone(seen):
     assert content <= window == PHONE
 
 
-def test_no_other_host_is_asked_and_nothing_is_complained_of(seen):
+def test_page_asks_no_other_host(seen):
     assert {urlsplit(address).hostname or "" for address in seen["requests"]} <= {"127.0.0.1", ""}
     assert len(seen["requests"]) > 20
     assert seen["complaints"] == []
 
 
-def test_the_keyboard_reaches_the_text_first(seen):
+def test_keyboard_starts_at_the_text(seen):
     assert seen["focused"] == "text"
     assert seen["loading"].startswith(("Loading the model", "Starting the model"))
 
 
-def test_opened_as_a_file_it_says_what_to_do(seen):
+def test_page_from_disk_gives_advice(seen):
     assert "opened from the disk" in seen["file"] and "python -m http.server" in seen["file"]
     assert "missing" not in seen["file"]

@@ -16,7 +16,7 @@ from tfk_transformer.export.to_web import npm_packages, web_files
 from tfk_transformer.export.to_web.page_folder import PAGE_FILES
 
 
-def test_the_folders_hold_all_that_they_run(export_of_web):
+def test_folders_hold_all_they_import(export_of_web):
     path, _ = export_of_web
     assert sorted(file.name for file in path.iterdir()) == ["parity.json", "web", "web_int8"]
     for folder, search in (("web", "generate.onnx"), ("web_int8", "generate.int8.onnx")):
@@ -30,7 +30,7 @@ def test_the_folders_hold_all_that_they_run(export_of_web):
                 assert (path / folder / imported).is_file(), (module.name, imported)
 
 
-def test_the_description_is_that_of_the_model(export_of_web, translator):
+def test_description_matches_the_model(export_of_web, translator):
     described = json.loads((export_of_web[0] / "web" / "model" / "model.json").read_text())
     assert described["settings"] == setting_rules(32, translator.target_tokenizer.vocab_size)
     assert described["config"] == translator.model.config.model_dump(mode="json")
@@ -71,7 +71,7 @@ def test_inspect_shows_the_description(export_of_web, translator, tmp_path):
         inspect(tmp_path)
 
 
-def test_a_page_is_no_model_of_the_other_runtimes(export_of_web):
+def test_load_refuses_a_page(export_of_web):
     with pytest.raises(
         ValueError,
         match=(
@@ -82,7 +82,7 @@ def test_a_page_is_no_model_of_the_other_runtimes(export_of_web):
         load(export_of_web[0] / "web")
 
 
-def test_the_figures_tell_how_closely_the_folders_agree(export_of_web):
+def test_web_figures_have_agreement(export_of_web):
     path, figures = export_of_web
     assert json.loads((path / "parity.json").read_text()) == figures
     assert figures["ids"] == "equal" and figures["web"]["largest_score_difference"] < 1e-3
@@ -116,9 +116,7 @@ def test_types_name_every_setting():
     assert re.findall(r"(?m)^  (\w+)\?: number;$", settings) == list(SETTING_DTYPES)
 
 
-def test_npm_packages_that_are_missing_are_named_with_the_command_that_installs_them(
-    translator, tmp_path
-):
+def test_missing_npm_packages_are_named(translator, tmp_path):
     (tmp_path / "onnxruntime-web").mkdir()
     (tmp_path / "onnxruntime-web" / "package.json").write_text('{"version": "1.2.3"}')
     message = (
@@ -132,7 +130,7 @@ def test_npm_packages_that_are_missing_are_named_with_the_command_that_installs_
     assert not (tmp_path / "out").exists()
 
 
-def test_the_versions_are_those_of_the_lock():
+def test_npm_versions_match_the_lock():
     lock = json.loads((SCRIPTS / "package-lock.json").read_text())["packages"]
     assert {
         name: lock[f"node_modules/{name}"]["version"] for name in npm_packages.VERSIONS
@@ -140,12 +138,12 @@ def test_the_versions_are_those_of_the_lock():
 
 
 @needs("onnxruntime-web", "sentencepiece-js")
-def test_the_packages_are_found_by_their_folder():
+def test_find_packages_takes_a_folder():
     assert npm_packages.find_packages(NODE_MODULES) == NODE_MODULES
 
 
 @needs_node()
-def test_a_folder_that_translates_otherwise_in_node_is_refused(export_of_web, tmp_path):
+def test_differing_folder_is_refused(export_of_web, tmp_path):
     folder = shutil.copytree(export_of_web[0] / "web", tmp_path / "web")
     texts, translations = ["seven", "eighty"], ["sieben", "achtzig"]
     assert web_files.check_in_node(folder, texts, translations, exact=True) == {

@@ -8,7 +8,7 @@ import typer
 
 from tfk_transformer.cli.arguments import DEFAULT_BEAM, Settings, search_settings
 from tfk_transformer.cli.main import USER_ERRORS, print_error
-from tfk_transformer.export.runtime.onnx_translator import OnnxTranslator
+from tfk_transformer.export.runtime.onnx_readers import OnnxTranslator
 from tfk_transformer.text_files.records import JsonObjects, check_hypotheses
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)

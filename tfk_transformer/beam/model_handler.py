@@ -7,7 +7,7 @@ from typing import Any
 
 from apache_beam.ml.inference.base import ModelHandler, PredictionResult
 
-from tfk_transformer.export.runtime.onnx_translator import OnnxTranslator
+from tfk_transformer.export.runtime.onnx_readers import OnnxTranslator
 from tfk_transformer.inference.text_errors import UnprocessableText, results_and_refusals
 from tfk_transformer.results import Translation
 

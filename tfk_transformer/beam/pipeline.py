@@ -24,8 +24,8 @@ from tfk_transformer.inference.text_errors import TextError, UnprocessableText
 from tfk_transformer.text_files.lines import decode_line
 from tfk_transformer.text_files.records import JsonObjects
 
-# The names of the output files begin with these.
-TRANSLATIONS, BAD_LINES = "translations", "bad-lines"
+TRANSLATIONS = "translations"  # the names of the output files begin with this or with BAD_LINES
+BAD_LINES = "bad-lines"
 BAD = "bad"  # the tag of the output of a step with lines that cannot be processed
 
 
@@ -51,11 +51,11 @@ def translate_json_lines(
         the lines with their translations and scores, and a JSON object with file, line and reason
         for each line that cannot be processed.
     """
-    read = lines | "Read texts" >> beam.ParDo(_ReadText(records)).with_outputs(BAD, main="texts")
+    read = lines | "Read texts" >> beam.FlatMap(_read_text, records).with_outputs(BAD, main="texts")
     inference = RunInference(KeyedModelHandler(handler), inference_args=settings)
     # Without shuffling, a runner sends all lines of a file to one worker.
     results = read.texts | "Distribute" >> beam.Reshuffle() | "Translate" >> inference
-    written = results | "Write lines" >> beam.ParDo(_WriteLine(records)).with_outputs(
+    written = results | "Write lines" >> beam.FlatMap(_write_line, records).with_outputs(
         BAD, main="lines"
     )
     return written.lines, (read[BAD], written[BAD]) | "Bad lines" >> beam.Flatten()
@@ -88,49 +88,35 @@ def add_files(
         )
 
 
-class _ReadText(beam.DoFn):
-    """Yield each record with its text, and to `BAD` each line that has none."""
-
-    def __init__(self, records: JsonObjects) -> None:
-        self._records = records
-
-    def process(self, element: tuple[str, bytes]) -> Iterator[Any]:
-        file, data = element
-        try:
-            # A file may start with a byte order mark, which JSON does not allow.
-            line = decode_line(data.removeprefix(codecs.BOM_UTF8))
-            text = self._records.text(line)
-            # Text that cannot be encoded as UTF-8 cannot be sent to another worker.
-            check_texts([text])
-        except TextError as error:
-            yield _bad(InputLine(file, line), error.reasons[0])
-        except ValueError as error:
-            yield _bad(InputLine(file, data.decode(errors="backslashreplace")), str(error))
-        else:
-            yield InputLine(file, line), text
+def _read_text(element: tuple[str, bytes], records: JsonObjects) -> Iterator[Any]:
+    """Yield each record with its text, and to `BAD` each line without a text."""
+    file, data = element
+    try:
+        # A file may start with a byte order mark, which JSON does not allow.
+        line = decode_line(data.removeprefix(codecs.BOM_UTF8))
+        text = records.text(line)
+        # Text that cannot be encoded as UTF-8 cannot be sent to another worker.
+        check_texts([text])
+    except TextError as error:
+        yield _bad(InputLine(file, line), error.reasons[0])
+    except ValueError as error:
+        yield _bad(InputLine(file, data.decode(errors="backslashreplace")), str(error))
+    else:
+        yield InputLine(file, line), text
 
 
-class _WriteLine(beam.DoFn):
+def _write_line(element: tuple[InputLine, PredictionResult], records: JsonObjects) -> Iterator[Any]:
     """Yield each line with its translation and score, and to `BAD` the lines that were refused."""
-
-    def __init__(self, records: JsonObjects) -> None:
-        self._records = records
-        self._texts, self._sources, self._targets = (
-            Metrics.counter(NAMESPACE, name)
-            for name in ("texts", "source_characters", "target_characters")
-        )
-
-    def process(self, element: tuple[InputLine, PredictionResult]) -> Iterator[Any]:
-        record = InputLine(*element[0])
-        result = element[1].inference
-        if isinstance(result, UnprocessableText):
-            yield _bad(record, result.reason)
-            return
-        best = result.hypotheses[0]
-        self._texts.inc()
-        self._sources.inc(len(result.source))
-        self._targets.inc(len(best.text))
-        yield self._records.with_values(record.line, best.text, round(best.score, 6))
+    record = InputLine(*element[0])
+    result = element[1].inference
+    if isinstance(result, UnprocessableText):
+        yield _bad(record, result.reason)
+        return
+    best = result.hypotheses[0]
+    Metrics.counter(NAMESPACE, "texts").inc()
+    Metrics.counter(NAMESPACE, "source_characters").inc(len(result.source))
+    Metrics.counter(NAMESPACE, "target_characters").inc(len(best.text))
+    yield records.with_values(record.line, best.text, round(best.score, 6))
 
 
 def _bad(record: InputLine, reason: str) -> beam.pvalue.TaggedOutput:

@@ -68,7 +68,7 @@ def _pipeline_options(arguments: Sequence[str]) -> PipelineOptions:
     unknown = set(options.get_all_options(retain_unknown_options=True)) - set(values)
     if unknown and values["runner"] == LOCAL_RUNNER:
         raise ValueError(
-            f"options: expected those of --help and of {LOCAL_RUNNER}, got "
+            f"options: expected options of --help or of {LOCAL_RUNNER}, got "
             f"--{', --'.join(sorted(unknown))}; correct the name."
         )
     return options

@@ -20,11 +20,12 @@ from tfk_transformer.runtime_environment import load_tensorflow
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tfk_transformer.inference.interface import LoadedModel
+    from tfk_transformer.inference.base_classifier import BaseClassifier
+    from tfk_transformer.inference.base_translator import BaseTranslator
 
 DEFAULT_BEAM = SearchSettings.beam_size
-# The names that `--setting` shows: `--beam-size` is an option of its own.
-SETTING_NAMES = (*list(SETTING_DTYPES)[2:], "n_best")
+# The search settings in the help of `--setting`. `--beam-size` is a separate option.
+SHOWN_SETTINGS = (*list(SETTING_DTYPES)[2:], "n_best")
 MODEL_HELP = "A bundle, a SavedModel folder or an .onnx file."
 
 
@@ -42,7 +43,7 @@ INPUT, OUTPUT, SEARCH = "Input", "Output", "Translation"
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help=MODEL_HELP)]
 Texts = Annotated[
     list[str] | None,
-    typer.Argument(metavar="TEXT", help="Texts. Without any, the lines of --input are read."),
+    typer.Argument(metavar="TEXT", help="The texts. Default: the lines of --input."),
 ]
 Input = Annotated[
     Path | None,
@@ -62,10 +63,9 @@ OnError = Annotated[
     typer.Option(
         "--on-error",
         metavar="ACTION",
-        help="What to do with a line that is too long for the model, is not UTF-8 or has a NUL "
-        "character: stop (with an error), skip "
-        "(leave it out) or blank (write a blank line in its place). skip and blank report each "
-        "such line on standard error and in "
+        help="The action for a line that is too long for the model, is not UTF-8 or contains a "
+        "NUL character: stop (with an error), skip (omit the line) or blank (write a blank line "
+        "instead). skip and blank report each such line on standard error and in "
         "OUTPUT.errors.jsonl, and exit with status 0.",
         rich_help_panel=INPUT,
     ),
@@ -88,10 +88,22 @@ Settings = Annotated[
         metavar="NAME=VALUE",
         help=(
             "A search setting, such as length_penalty=1. "
-            f"Names: {', '.join(SETTING_NAMES)}. May be repeated."
+            f"Names: {', '.join(SHOWN_SETTINGS)}. May be repeated."
         ),
         rich_help_panel=SEARCH,
-        autocompletion=lambda: [f"{name}=" for name in SETTING_NAMES],
+        autocompletion=lambda: [f"{name}=" for name in SHOWN_SETTINGS],
+    ),
+]
+GlossaryFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--glossary",
+        metavar="FILE",
+        help=(
+            "A UTF-8 file of terms and their required translations. Each line has a source term, "
+            "a tab and the translation."
+        ),
+        rich_help_panel=SEARCH,
     ),
 ]
 Data = Annotated[
@@ -153,8 +165,7 @@ def named_value(text: str, option: str, example: str) -> tuple[str, Any]:
         return name, json.loads(value)
     except RecursionError:
         raise ValueError(
-            f"{option}: expected a value for {shorten(name)}, got one with too many nested "
-            "brackets."
+            f"{option}: expected a value for {shorten(name)}, got too many nested brackets."
         ) from None
     except ValueError:  # a bare word, or a number with too many digits
         return name, value
@@ -183,12 +194,62 @@ def search_settings(
     return {**settings, "beam_size": beam}
 
 
-def open_model(model: Path) -> "LoadedModel":
-    """Open a bundle, a SavedModel folder or an ONNX file. An ONNX file does not load TensorFlow."""
+def glossary_argument(file: Path | None) -> dict[str, Any]:
+    """Return the argument `glossary` of `translate`, or no argument without a file.
+
+    Raises:
+        ValueError: if the file does not exist or is not a glossary.
+    """
+    if file is None:
+        return {}
+    check_input_files(glossary=file)
+    from tfk_transformer.glossary.terms import Glossary
+
+    return {"glossary": Glossary.read(file)}
+
+
+def open_model(model: Path) -> "BaseTranslator | BaseClassifier":
+    """Open a bundle, a SavedModel folder or an ONNX file.
+
+    Opening an ONNX file does not load TensorFlow.
+    """
     prepare(model)
     from tfk_transformer.export.runtime.opening import load
 
     return load(model)
+
+
+def open_translator(model: Path) -> "BaseTranslator":
+    """Open a model as `open_model` does, and refuse a classifier.
+
+    Raises:
+        ValueError: if the model is not a translator.
+    """
+    from tfk_transformer.inference.base_translator import BaseTranslator
+
+    opened = open_model(model)
+    if not isinstance(opened, BaseTranslator):
+        raise ValueError(
+            f"MODEL: expected a translator, got {model}, a classifier; use the command classify."
+        )
+    return opened
+
+
+def open_classifier(model: Path) -> "BaseClassifier":
+    """Open a model as `open_model` does, and refuse a translator.
+
+    Raises:
+        ValueError: if the model is not a classifier.
+    """
+    from tfk_transformer.inference.base_classifier import BaseClassifier
+
+    opened = open_model(model)
+    if not isinstance(opened, BaseClassifier):
+        raise ValueError(
+            f"MODEL: expected a classifier, got {model}, a translator; use the commands translate, "
+            "translate-document or score."
+        )
+    return opened
 
 
 def prepare(model: Path) -> None:
@@ -197,17 +258,16 @@ def prepare(model: Path) -> None:
     If no model exists at `model`, TensorFlow is not loaded, and opening `model` fails with a clear
     error.
     """
-    from tfk_transformer.export.to_saved_model.serving import newest_version
+    from tfk_transformer.export.model_paths import model_kind, newest_model
 
-    has_file = any((model / name).is_file() for name in ("config.json", "saved_model.pb"))
-    if has_file or newest_version(model):
+    if model_kind(newest_model(model)) in ("SavedModel", "bundle"):
         load_tensorflow()
 
 
 def check_settings(model: Path, settings: dict[str, Any]) -> None:
-    """Refuse invalid settings of a bundle or a SavedModel before it is loaded.
+    """Refuse invalid search settings before a bundle or a SavedModel is loaded.
 
-    An ONNX file is loaded quickly, and checks the settings itself.
+    ONNX files are not checked here: they load quickly, and their translators check the settings.
 
     Raises:
         ValueError: if a setting is unknown or its value is invalid.

@@ -67,7 +67,7 @@ def print_help(command: TyperCommand | TyperGroup, ctx: Any) -> None:
 
 
 def _panels(command: TyperCommand | TyperGroup, ctx: Any) -> dict[str, list[tuple[str, str]]]:
-    """Return the rows of each panel by title: arguments, commands, groups of options, others.
+    """Return the rows of each panel by title: arguments, commands, groups of options, the rest.
 
     A row is a name and its help.
     """

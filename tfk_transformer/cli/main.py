@@ -29,13 +29,14 @@ COMMANDS = {
     "model_commands": {
         "train": "Train a model on text pairs and write a bundle.",
         "distill": "Train a small student on the translations of teachers.",
-        "import": "Make a bundle of a model of another library.",
-        "ensemble": "Join several bundles to one, whose models translate together.",
-        "export": "Export a bundle to SavedModel, ONNX and others.",
-        "inspect": "Show what a file or folder contains, or compare two.",
+        "import": "Convert a model from another library to a bundle.",
+        "ensemble": "Combine several bundles into one ensemble.",
+        "export": "Export a bundle to SavedModel, ONNX and other formats.",
+        "inspect": "Describe a model file or folder, or compare two.",
     },
     "text_commands": {
         "translate": "Translate sentences with a bundle, a SavedModel or an ONNX file.",
+        "translate-document": "Translate a plain text, a Markdown file or an HTML page.",
         "classify": "Classify texts with a bundle, a SavedModel or an ONNX file.",
         "score": "Print the log-probability of given translations.",
         "serve": "Serve a model over HTTP.",
@@ -51,7 +52,8 @@ PANELS = {  # titles in the help
     "text_commands": "Texts",
     "picture_commands": "Pictures",
 }
-MODULES = {"import": "import_model"}  # the other modules have the names of their commands
+# The other modules have the names of their commands.
+MODULES = {"import": "import_model", "translate-document": "translate_document"}
 # Errors whose messages are written for the user.
 USER_ERRORS = (ValueError, OSError, ImportError, FloatingPointError)
 EXAMPLES = """
@@ -78,9 +80,9 @@ app = typer.Typer(
     name="tfk-transformer",
     help=(
         "Train encoder-decoder Transformers with Keras, export them to SavedModel and ONNX, and "
-        "run all three.\n\n"
+        "translate with any of these.\n\n"
         "`tfk-transformer COMMAND --help` explains a command. Exit status: 0 success, 1 invalid "
-        "input or a failure that the message explains, 2 wrong usage of options, 130 interrupted "
+        "input or another failure (the message explains it), 2 invalid options, 130 interrupted "
         "by Ctrl-C."
     ),
     epilog=EXAMPLES,
@@ -128,19 +130,16 @@ def _common(
     pass
 
 
-def _placeholder() -> None:
-    pass
-
-
+# Placeholders, which `_LazyCommands` replaces when a command runs.
 for _folder, _commands in COMMANDS.items():
     for _name, _help in _commands.items():
-        app.command(_name, help=_help, rich_help_panel=PANELS[_folder])(_placeholder)
+        app.command(_name, help=_help, rich_help_panel=PANELS[_folder])(lambda: None)
 
 
 def main() -> None:
     """Run the command line.
 
-    After an invalid input, the program prints one line to standard error and exits with status 1.
+    If an input is invalid, the program prints one line to standard error and exits with status 1.
     """
     try:
         app()
@@ -158,5 +157,5 @@ def print_error(error: Exception) -> None:
         error = with_install_line(error)
     line = escape(" ".join(str(error).split()))
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-        line += "; free some space on the disk of the output, and run the command again"
+        line += "; free some space on the output's disk, and run the command again"
     Console(stderr=True, highlight=False, soft_wrap=True).print(f"[bold red]error:[/] {line}")

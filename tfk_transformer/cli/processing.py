@@ -29,18 +29,18 @@ def process_lines(
 ) -> Iterator[Chunk]:
     """Process lines, and yield them in chunks.
 
-    Each line has its result, or its problem if `on_error` is `blank`.
+    Each line has a result or, if `on_error` is `blank`, possibly a problem instead.
 
     Args:
         lines: the lines.
         run: maps the texts of several lines, or the texts of each of two files, to results.
         on_error: the action for a line that cannot be processed.
         chunk_size: maximum number of lines that are processed together.
-        earlier: the number of lines that an earlier run processed, and of its bad lines.
+        earlier: the numbers of lines and of bad lines that an earlier run processed.
 
     Raises:
-        ValueError: if a line cannot be processed and `on_error` is `stop`, after the lines before
-            it. Also if there are no lines.
+        ValueError: if there are no lines; or if a line cannot be processed and `on_error` is
+            `stop`, after the previous lines are processed.
     """
     count, bad_count = earlier
     for chunk_lines, complete in _chunks(lines, on_error, chunk_size):
@@ -62,7 +62,7 @@ def process_lines(
             file=sys.stderr,
         )
     if not count:
-        raise ValueError("input: expected a sentence a line, got nothing.")
+        raise ValueError("input: expected one sentence per line, got no lines.")
 
 
 def _run_lines(lines: list[Line], run: Callable[..., Iterable[Any]]) -> list[Line]:

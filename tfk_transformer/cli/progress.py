@@ -1,7 +1,7 @@
 """The progress of a command, shown on standard error if it is a terminal.
 
 The library prints nothing. It logs its steps (INFO) and the texts of each batch (DEBUG, with `done`
-and `total`), which this module shows.
+and `total`). This module shows these records.
 """
 
 import contextlib
@@ -28,8 +28,8 @@ def progress_bar(
 ) -> Iterator[Callable[[int], None]]:
     """Show a progress bar while the block runs, if standard error is a terminal.
 
-    The bar has the lines per second and the time left. It is not shown if the output is printed to
-    a terminal.
+    The bar shows the lines per second and the time left. No bar is shown if the output is printed
+    to a terminal.
 
     Args:
         input: the file whose lines are the total, or None if the total is unknown.
@@ -46,7 +46,10 @@ def progress_bar(
         return
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 
-    total = _total(input)
+    total = None
+    with contextlib.suppress(OSError, ValueError):  # reported with its line when the file is read
+        # Counting lines takes a thousandth of the time that their translation takes.
+        total = count_lines(input) if input is not None and input.is_file() else None
     start = time.monotonic()
     read = done
     with _bar(
@@ -79,7 +82,7 @@ def progress_bar(
 
 @contextlib.contextmanager
 def steps(quiet: bool, verbose: bool) -> Iterator[Callable[[str], None]]:
-    """Show the current step and its texts so far, if standard error is a terminal.
+    """Show the current step and its number of texts so far, if standard error is a terminal.
 
     Args:
         quiet: whether to show nothing.
@@ -190,16 +193,3 @@ def pace(lines: int, seconds: float, left: int | None) -> str:
     rate = lines / seconds
     time_left = "" if left is None else f", {timedelta(seconds=round(max(left, 0) / rate))} left"
     return f"{rate:,.{0 if rate >= 10 else 1}f} lines/s{time_left}"
-
-
-def _total(input: Path | None) -> int | None:
-    """Return the number of lines of a file, or None if it cannot be counted.
-
-    Counting takes a thousandth of the time of translating the lines.
-    """
-    if input is None or not input.is_file():
-        return None
-    try:
-        return count_lines(input)
-    except (OSError, ValueError):  # reported with its line when the file is read
-        return None

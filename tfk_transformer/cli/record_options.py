@@ -47,13 +47,15 @@ def with_options(
 def option(
     name: str, field: "FieldInfo", flag: str | None = None, metavar: str | None = None
 ) -> inspect.Parameter:
-    """Return the option of a field, as a parameter of a Typer command. Its default is None.
+    """Return the option of a field, as a parameter of a Typer command with the default None.
 
     Args:
-        name: of the field.
-        field: its description is the help, and the extra key `part` of its JSON schema the panel.
-        flag: defaults to the name of the field.
-        metavar: defaults to the extra key `metavar`, else N for an integer and X for a number.
+        name: the name of the field.
+        field: the field. Its description is the help, and the extra key `part` of its JSON schema
+            is the panel.
+        flag: the name of the option. Defaults to the name of the field.
+        metavar: the name of the value in the help. Defaults to the extra key `metavar`, otherwise
+            N for an integer and X for a number.
     """
     extra: Any = field.json_schema_extra
     annotation: Any = field.annotation
@@ -68,7 +70,7 @@ def option(
     elif get_origin(annotation) is Literal:
         words = list(get_args(annotation))
         typer_option = typer.Option(flag, metavar="NAME", autocompletion=lambda: words, **texts)
-        annotation = str  # the record refuses other words, with the name of the field
+        annotation = str  # the record refuses other words, and its error names the field
     elif annotation == tuple[str, ...]:
         texts["help"] += " May be repeated."
         typer_option = typer.Option(flag, metavar="NAME", **texts)
@@ -81,7 +83,7 @@ def option(
 
 
 def parameter(name: str, annotation: Any, typer_option: Any) -> inspect.Parameter:
-    """Return an option as a keyword parameter of a command, whose default is None."""
+    """Return an option as a keyword parameter of a command, with the default None."""
     return inspect.Parameter(
         name,
         inspect.Parameter.KEYWORD_ONLY,

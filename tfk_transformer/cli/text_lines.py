@@ -19,7 +19,8 @@ from tfk_transformer.text_files.records import Texts, one_line
 from tfk_transformer.text_files.unfinished import UnfinishedRun
 
 if TYPE_CHECKING:
-    from tfk_transformer.inference.interface import ClassifierProtocol, TranslatorProtocol
+    from tfk_transformer.inference.base_classifier import BaseClassifier
+    from tfk_transformer.inference.base_translator import BaseTranslator
 
 
 class Job(NamedTuple):
@@ -35,7 +36,7 @@ class Job(NamedTuple):
 def input_lines(
     text: list[str] | None, input: Path | None, records: Texts | None = None
 ) -> Iterable[Line]:
-    """Return the input of a command: its arguments, or the lines of a file or of standard input.
+    """Return the input of a command: its TEXT arguments, or the lines of a file or standard input.
 
     Raises:
         ValueError: if both `text` and `input` are set, or an argument is blank.
@@ -43,10 +44,10 @@ def input_lines(
     if not text:
         return LineReader(input, records or Texts())
     if input is not None:
-        raise ValueError("TEXT: expected sentences or --input, got both; give one.")
+        raise ValueError("TEXT: expected sentences or --input, got both; leave out one of them.")
     blank = [number for number, sentence in enumerate(text, 1) if not sentence.strip()]
     if blank:
-        raise ValueError(f"TEXT: expected a sentence, got blank text as number {blank[0]}.")
+        raise ValueError(f"TEXT: expected sentences, got blank text at number {blank[0]}.")
     return (
         Line(("TEXT",), number, (sentence,), sentence) for number, sentence in enumerate(text, 1)
     )
@@ -71,7 +72,7 @@ def line_pairs(source: Path, target: Path) -> Iterator[Line]:
         if first is None or second is None:
             shorter, longer = (source, target) if first is None else (target, source)
             raise ValueError(
-                f"{shorter}: expected a line for each of {longer}, got {number - 1} lines."
+                f"{shorter}: expected a line for each line of {longer}, got {number - 1} lines."
             )
         wrong = first if first.reason else second
         yield Line(
@@ -84,7 +85,7 @@ def line_pairs(source: Path, target: Path) -> Iterator[Line]:
 
 
 def translation_job(
-    translator: "TranslatorProtocol",
+    translator: "BaseTranslator",
     prefix: str | None,
     settings: dict[str, Any],
     records: Texts | None = None,
@@ -126,7 +127,7 @@ def _hypothesis_lines(line: Line) -> Iterator[str]:
         yield f"{line.number - 1} ||| {one_line(hypothesis.text)} ||| {hypothesis.score:.6f}"
 
 
-def classification_job(classifier: "ClassifierProtocol", as_json: bool) -> Job:
+def classification_job(classifier: "BaseClassifier", as_json: bool) -> Job:
     """Return a job that writes the label of each line, or JSON with all probabilities."""
 
     def label_line(line: Line) -> Iterator[str]:
@@ -146,8 +147,8 @@ def classification_job(classifier: "ClassifierProtocol", as_json: bool) -> Job:
     return Job(classifier.classify, label_line)
 
 
-def scoring_job(scorer: "TranslatorProtocol", tokens: bool) -> Job:
-    """Return a job that writes the log-probability of each pair, or JSON with every token's."""
+def scoring_job(scorer: "BaseTranslator", tokens: bool) -> Job:
+    """Return a job that writes the log-probability of each pair, or as JSON of each token."""
 
     def score_line(line: Line) -> Iterator[str]:
         result = line.result
@@ -201,7 +202,7 @@ def write_results(
                     texts.insert(0, job.records.output_header)
                 begun = True
             if isinstance(out, OutputFile):
-                if texts or chunk.bad:  # otherwise the files of an earlier run are not replaced
+                if texts or chunk.bad:  # otherwise, do not replace the files of an earlier run
                     out.write(texts, chunk.bad)
                 if chunk.complete and source:
                     out.commit(source.lines, source.sha256, chunk.total)
@@ -211,7 +212,7 @@ def write_results(
 
 
 def write_lines(lines: Iterable[str], output: Path) -> None:
-    """Write lines to a file, which is created when all lines are written."""
+    """Write lines to a file, which appears when all lines are written."""
     with open_output(output) as out:
         if isinstance(out, OutputFile):
             out.write(map(one_line, lines))
@@ -279,24 +280,8 @@ def _exit_at_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, previous)
 
 
-def check_stream(output: Path | None, prefix: str | None) -> None:
-    """Refuse options that cannot be combined with --stream.
-
-    Raises:
-        ValueError: if one of these options is set.
-    """
-    if output is not None:
-        raise ValueError(
-            "--stream: expected no --output, since a stream is printed; leave out either."
-        )
-    if prefix is not None:
-        raise ValueError(
-            "--stream: expected no --prefix, which a stream does not support; leave out either."
-        )
-
-
 def print_streams(
-    translator: "TranslatorProtocol",
+    translator: "BaseTranslator",
     lines: Iterable[Line],
     settings: dict[str, Any],
     on_error: BadLines,

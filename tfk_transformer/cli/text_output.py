@@ -28,9 +28,9 @@ def check_output(output: Path | None, force: bool) -> None:
         return
     if done := unfinished_run(output):
         raise ValueError(
-            f"--output: expected no unfinished run, got that of {output} after {done.lines:,} "
-            "lines of its input; "
-            "give `translate --resume` to continue it, or --force to start anew."
+            f"--output: expected no unfinished run, got an unfinished run for {output} after "
+            f"{done.lines:,} lines of its input; continue it with `translate --resume`, or start "
+            "again with --force."
         )
     if output.is_file():
         raise ValueError(
@@ -53,12 +53,8 @@ def nothing_to_resume(input: Path | None, output: Path | None, resume: bool, for
     """Return whether a run with `resume` is already complete, and check its output.
 
     Raises:
-        ValueError: if the output must not be written, or the options exclude each other.
+        ValueError: if the output must not be written, or the run cannot be resumed.
     """
-    if resume and force:
-        raise ValueError(
-            "--resume: expected it without --force, which starts anew; give one of them."
-        )
     if resume and not is_resumable(input, output):
         raise ValueError(
             "--resume: expected --input and --output with the names of files; give both."
@@ -70,7 +66,7 @@ def nothing_to_resume(input: Path | None, output: Path | None, resume: bool, for
     complete = unfinished_run(output) is None and output.is_file()
     if complete:
         print(
-            f"{output} exists, and no run is unfinished: nothing to do. --force starts anew.",
+            f"{output} exists, and no run is unfinished: nothing to do. --force starts again.",
             file=sys.stderr,
         )
     return complete
@@ -85,7 +81,7 @@ def resumable_output(output: Path, resume: bool, run: dict[str, Any]) -> OutputF
         run: the values that the results depend on, by name.
 
     Raises:
-        ValueError: if the unfinished run has other values.
+        ValueError: if the unfinished run has different values.
     """
     done = unfinished_run(output) if resume else None
     if done:

@@ -39,7 +39,7 @@ from tfk_transformer.generation.next_token import (
     uses_logits_processors,
 )
 from tfk_transformer.layers.masks import beam_mask
-from tfk_transformer.models.base import Beams
+from tfk_transformer.models.search_steps import Beams
 
 # Rows leave the batch when 1 of 4 is done: each removal copies the caches of the other rows.
 ROWS_PER_DONE = 4
@@ -97,7 +97,7 @@ class _Continuations(NamedTuple):
     ending: Tensor  # bool (A, 2M): whether its token is the end token
 
 
-# (live hypotheses, cache, memory) -> `Step` of `models.base`.
+# (live hypotheses, cache, memory) -> `Step` of `models.search_steps`.
 Step: TypeAlias = Callable[[Beams, Tensor, Tensor], Tensor]
 
 

@@ -9,17 +9,17 @@ from collections.abc import Iterable, Sequence
 import tensorflow as tf
 
 from tfk_transformer.array_types import Tensor
-from tfk_transformer.config.search_settings import SETTING_DTYPES, SearchSettings
+from tfk_transformer.config.search_settings import SearchSettings
 from tfk_transformer.generation.limits import Limits
 from tfk_transformer.generation.next_token import VocabularyBlocks, choose
-from tfk_transformer.generation.tracing import trace_once
-from tfk_transformer.inference.step_tensors import STEP_SETTINGS, cache_shapes, memory_shapes
-from tfk_transformer.inference.streaming import StepModel, Tensors
-from tfk_transformer.inference.token_scoring import padded_ids
+from tfk_transformer.generation.signature_functions import TensorFlowFunction, tf_function
+from tfk_transformer.inference import signatures
+from tfk_transformer.inference.step_tensors import STEP_SETTINGS
+from tfk_transformer.inference.streaming import Tensors
 from tfk_transformer.layers.attention import KeyValue
-from tfk_transformer.models.base import TokenModel, mean_log_probs
+from tfk_transformer.models.search_steps import mean_log_probs
+from tfk_transformer.models.token_model import TokenModel
 from tfk_transformer.models.transformer import Memory
-from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
 
 class StepFunctions:
@@ -30,6 +30,7 @@ class StepFunctions:
 
     def __init__(self, model: TokenModel) -> None:
         self.members = list(model.named_members().values())
+        self.compute_dtype = model.compute_dtype
 
     def encode(self, source_ids: Tensor) -> Tensors:
         """Return the memory of int32 source ids (N, S), tokens and end token, padded."""
@@ -82,7 +83,13 @@ class StepFunctions:
             itertools.islice(numbers, member.config.decoder_layers) for member in self.members
         ]
         return [
-            [KeyValue(tensors[f"{name}_{i}_key"], tensors[f"{name}_{i}_value"]) for i in member]
+            [
+                KeyValue(
+                    tf.cast(tensors[f"{name}_{i}_key"], self.compute_dtype),
+                    tf.cast(tensors[f"{name}_{i}_value"], self.compute_dtype),
+                )
+                for i in member
+            ]
             for member in layers
         ]
 
@@ -90,8 +97,8 @@ class StepFunctions:
 def _by_name(name: str, members: Iterable[list[KeyValue]]) -> Tensors:
     tensors = {}
     for i, layer in enumerate(itertools.chain.from_iterable(members)):
-        tensors[f"{name}_{i}_key"] = layer.key
-        tensors[f"{name}_{i}_value"] = layer.value
+        tensors[f"{name}_{i}_key"] = tf.cast(layer.key, tf.float32)
+        tensors[f"{name}_{i}_value"] = tf.cast(layer.value, tf.float32)
     return tensors
 
 
@@ -122,33 +129,17 @@ def choose_one(
     return log_prob, token
 
 
-def keras_steps(
-    model: TokenModel, source_tokenizer: SubwordTokenizer, target_tokenizer: SubwordTokenizer
-) -> StepModel:
-    """Return the functions of a Keras model that streaming calls."""
-    functions = StepFunctions(model)
-    encode = trace_once(functions.encode, [tf.TensorSpec([None, None], tf.int32)])
-    step = trace_once(lambda tensors: functions.decoder_step(**tensors), [_specs(model)])
-    return StepModel(
-        tokenize=lambda text: padded_ids(source_tokenizer.encode([text])),
-        encode=encode if memory_shapes(model.config) else None,
-        first_cache=lambda rows: _by_name(
-            "cache", [member.decoder.empty_cache(rows) for member in functions.members]
-        ),
-        step=lambda tensors: step(
-            {name: tf.convert_to_tensor(tensor) for name, tensor in tensors.items()}
-        ),
-        pieces=target_tokenizer.pieces(),
-        max_length=model.config.max_length,
+def step_functions(model: TokenModel) -> dict[str, TensorFlowFunction]:
+    """Return `encode` and `decoder_step` of a built model as `tf.function`s, by name.
+
+    Their inputs and outputs are those of `inference.signatures`. A model without an encoder has no
+    `encode`.
+    """
+    steps = StepFunctions(model)
+    functions = {}
+    if encode := signatures.encode(model.config):
+        functions["encode"] = tf_function(steps.encode, encode)
+    functions["decoder_step"] = tf_function(
+        steps.decoder_step, signatures.decoder_step(model.config)
     )
-
-
-def _specs(model: TokenModel) -> dict[str, tf.TensorSpec]:
-    """Return the specs of a step's inputs; keys and values have the model's compute dtype."""
-    specs = {"target_ids": tf.TensorSpec([None, None], tf.int32)}
-    for name, shape in {**memory_shapes(model.config), **cache_shapes(model.config)}.items():
-        dtype = "float32" if name == "source_mask" else model.compute_dtype
-        specs[name] = tf.TensorSpec(
-            [size if isinstance(size, int) else None for size in shape], dtype
-        )
-    return {**specs, **{name: tf.TensorSpec([], SETTING_DTYPES[name]) for name in STEP_SETTINGS}}
+    return functions

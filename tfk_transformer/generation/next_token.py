@@ -7,7 +7,7 @@ import tensorflow as tf
 from tfk_transformer.array_types import Tensor
 from tfk_transformer.constants import END_ID, PAD_ID
 from tfk_transformer.generation.limits import Limits
-from tfk_transformer.models.base import mean_log_probs
+from tfk_transformer.models.search_steps import mean_log_probs
 
 # The log-probability of an excluded token. Below half of it, a hypothesis is missing.
 NEG_INF = -1e9

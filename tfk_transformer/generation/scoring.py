@@ -6,7 +6,8 @@ import tensorflow as tf
 
 from tfk_transformer.array_types import Tensor
 from tfk_transformer.constants import END_ID, PAD_ID, START_ID
-from tfk_transformer.models.base import TokenModel, mean_log_probs
+from tfk_transformer.models.search_steps import mean_log_probs
+from tfk_transformer.models.token_model import TokenModel
 
 
 class Scores(NamedTuple):

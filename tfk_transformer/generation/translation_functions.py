@@ -21,7 +21,7 @@ from tfk_transformer.generation.scoring import (
     without_end,
 )
 from tfk_transformer.losses import real_tokens
-from tfk_transformer.models.base import TokenModel
+from tfk_transformer.models.token_model import TokenModel
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
 
@@ -30,15 +30,6 @@ class Translations(NamedTuple):
 
     texts: Tensor  # string (B, n_best)
     scores: Tensor  # float32 (B, n_best)
-
-
-class Explained(NamedTuple):
-    """Texts and their scores, with ids and the scores of each token."""
-
-    translations: Translations
-    source_ids: Tensor  # int32 (B, S)
-    ids: Tensor  # int32 (B, n_best, T)
-    scores: Scores  # of (B, n_best, …)
 
 
 class ScoredTexts(NamedTuple):
@@ -64,6 +55,7 @@ class TranslationFunctions:
         shortlist: the tokens that a search may choose. Defaults to None: all. Scoring and prefixes
             use the whole vocabulary.
         vocabulary: the target vocabulary. Defaults to None: its size is in the configuration.
+        use_cache: whether a step computes only the last position, not all positions again.
     """
 
     def __init__(
@@ -73,18 +65,19 @@ class TranslationFunctions:
         target_tokenizer: SubwordTokenizer,
         shortlist: Shortlist | None = None,
         vocabulary: VocabularyBlocks | None = None,
+        use_cache: bool = True,
     ) -> None:
         self.model = model
         self.shortlist = shortlist
         self.source_tokenizer = source_tokenizer
         self.target_tokenizer = target_tokenizer
         self.vocabulary = vocabulary or VocabularyBlocks.of(model.config.target_vocab_size)
+        self.use_cache = use_cache
 
     def generate(
         self,
         source: Tensor,
         limits: Limits,
-        use_cache: bool = True,
         prefix: Tensor | None = None,
     ) -> Hypotheses:
         """Translate ids.
@@ -92,7 +85,6 @@ class TranslationFunctions:
         Args:
             source: int32 (B, S), tokens and end token, padded.
             limits: search settings, as tensors or numbers.
-            use_cache: whether a step computes only the last position, not all positions again.
             prefix: int32 (B, P), or (1, P) for all sources: forced first tokens, padded; an end
                 token counts as padding. Neither the score nor the length limits include it.
 
@@ -108,7 +100,7 @@ class TranslationFunctions:
         max_lengths = tf.minimum(clipped.max_lengths(lengths) + prefix_lengths, max_new_tokens)
         prefix = tf.where(fits, prefix, PAD_ID)
         hypotheses = _pad_hypotheses(
-            self._search(ids, max_lengths, clipped, use_cache, prefix),
+            self._search(ids, max_lengths, clipped, prefix),
             tf.maximum(limits.n_best, 1),
         )
         translated = fits & (lengths > 1)[:, None]
@@ -122,7 +114,6 @@ class TranslationFunctions:
         self,
         texts: Tensor,
         limits: Limits,
-        use_cache: bool = True,
         prefix: Tensor | None = None,
     ) -> Translations:
         """Translate string texts (B,) to string texts (B, n_best) with float32 scores (B, n_best).
@@ -130,36 +121,9 @@ class TranslationFunctions:
         Each translation begins with the text of `prefix`, string (B,) or (1,), "" for no prefix.
         """
         source = self.source_tokenizer.graph_encode(ensure_vector(texts))
-        return self._translations(
-            self.generate(source, limits, use_cache, self._encode_prefix(prefix))
-        )
-
-    def explain(
-        self,
-        texts: Tensor,
-        limits: Limits,
-        use_cache: bool = True,
-        prefix: Tensor | None = None,
-    ) -> Explained:
-        """Translate as `translate` does, and score each token in one full masked pass."""
-        source = self.source_tokenizer.graph_encode(ensure_vector(texts))
-        hypotheses = self.generate(source, limits, use_cache, self._encode_prefix(prefix))
-        shape = tf.shape(hypotheses.ids)
-        scores = self.score_ids(
-            tf.repeat(source, shape[1], axis=0),
-            tf.reshape(hypotheses.ids, [shape[0] * shape[1], shape[2]]),
-        )
-        scores = tf.nest.map_structure(
-            lambda values: tf.reshape(values, tf.concat([shape[:2], tf.shape(values)[1:]], axis=0)),
-            scores,
-        )
-        return Explained(self._translations(hypotheses), source, hypotheses.ids, scores)
-
-    def _encode_prefix(self, prefix: Tensor | None) -> Tensor:
-        return None if prefix is None else self.target_tokenizer.graph_encode(ensure_vector(prefix))
-
-    def _translations(self, hypotheses: Hypotheses) -> Translations:
-        ids, scores = hypotheses
+        if prefix is not None:
+            prefix = self.target_tokenizer.graph_encode(ensure_vector(prefix))
+        ids, scores = self.generate(source, limits, prefix)
         ids = tf.reshape(ids, [tf.size(scores), tf.shape(ids)[2]])  # (B*n_best, T)
         return Translations(
             tf.reshape(self.target_tokenizer.graph_decode(ids), tf.shape(scores)),
@@ -214,7 +178,6 @@ class TranslationFunctions:
         source: Tensor,
         max_lengths: Tensor,
         limits: Limits,
-        use_cache: bool,
         prefix: Tensor,
     ) -> Hypotheses:
         return self._run(
@@ -222,7 +185,6 @@ class TranslationFunctions:
             tf.not_equal(source, PAD_ID),
             max_lengths,
             limits,
-            use_cache,
             prefix,
         )
 
@@ -232,13 +194,12 @@ class TranslationFunctions:
         source_mask: Tensor,
         max_lengths: Tensor,
         limits: Limits,
-        use_cache: bool,
         prefix: Tensor,
     ) -> Hypotheses:
         candidates = None if self.shortlist is None else find_candidates(self.shortlist, source)
         tokens = None if candidates is None else candidates.tokens
         candidate_mask = () if candidates is None else candidates.mask
-        step, first_cache, memory = self.model.start_search(source, use_cache, tokens)
+        step, first_cache, memory = self.model.start_search(source, self.use_cache, tokens)
         return beam_search(
             step,
             first_cache(tf.size(max_lengths)),
@@ -265,7 +226,6 @@ class ContinuationFunctions(TranslationFunctions):
         source: Tensor,
         max_lengths: Tensor,
         limits: Limits,
-        use_cache: bool,
         prefix: Tensor,
     ) -> Hypotheses:
         prompts = without_end(source)
@@ -276,7 +236,6 @@ class ContinuationFunctions(TranslationFunctions):
             source_mask,
             max_lengths + prompt_lengths,
             limits,
-            use_cache,
             join(prompts, prefix),
         )
         return hypotheses._replace(ids=_shift_left(hypotheses.ids, prompt_lengths))

@@ -1,60 +1,49 @@
-"""The translation of texts, which all runtimes share; the search is the runtime's."""
+"""The translator over any runtime: batches, settings, prefixes, glossaries, documents, scores."""
 
-from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
+from tfk_transformer.config.search_settings import resolve_settings, setting_arrays
 from tfk_transformer.inference.document_translation import translate_document
 from tfk_transformer.inference.glossary_translation import translate_with_glossary
-from tfk_transformer.inference.pair_scoring import PairScorer
-from tfk_transformer.inference.results import to_translations
-from tfk_transformer.inference.text_batches import check_prefixes, check_texts, run_in_batches
-from tfk_transformer.inference.text_errors import TextError
-from tfk_transformer.results import Translation
+from tfk_transformer.inference.results import refuse_long_texts, to_hypotheses
+from tfk_transformer.inference.runtime import TranslatorRuntime, Workload, are_small
+from tfk_transformer.inference.signatures import FUNCTIONS
+from tfk_transformer.inference.streaming import stream_text
+from tfk_transformer.inference.text_batches import (
+    check_prefixes,
+    check_texts,
+    run_in_batches,
+    score_in_batches,
+)
+from tfk_transformer.results import ScoredTarget, Translation
 
 if TYPE_CHECKING:
     from tfk_transformer.documents.results import DocumentTranslation
     from tfk_transformer.glossary.terms import Glossary
 
 
-class Request(NamedTuple):
-    """The arguments of `translate`, without the texts and the search settings."""
+class BaseTranslator:
+    """A model that translates, over any runtime.
 
-    texts: int  # the number of texts
-    batch_size: int
-    token_scores: bool
-    attention: bool
-    use_cache: bool
+    `Translator`, `SavedModelTranslator` and `OnnxTranslator` make one of a bundle and of exported
+    files. A decoder-only model "translates" a prompt to its continuation.
+
+    Args:
+        runtime: runs the functions of the model.
+    """
+
+    def __init__(self, runtime: TranslatorRuntime) -> None:
+        self.runtime = runtime
 
     @property
-    def details(self) -> bool:
-        """Whether hypotheses have tokens."""
-        return self.token_scores or self.attention
-
-
-class BatchSearch(NamedTuple):
-    """A search that is ready to run."""
-
-    # (texts, prefixes) -> texts (N, n_best), scores (N, n_best) and, where details are requested,
-    # int32 source ids (N, S), ids (N, n_best, T), float32 token log-probabilities (N, n_best, T)
-    # and perhaps attention (N, n_best, L, H, T, S).
-    run: Callable[..., Sequence[Any]]
-    concurrency: int = 1  # the number of batches that run at the same time
-
-
-class BaseTranslator(PairScorer):
-    """A translator; a subclass provides `_search`, `_scored`, `_tokenizers` and `stream`."""
-
-    max_length: int  # of a source, and of a target, in tokens
-    _refusal = (
-        "expected a classifier, got a translator; use translate, stream, score or score_tokens."
-    )
-
-    @abstractmethod
-    def _search(self, request: Request, settings: dict[str, Any]) -> BatchSearch:
-        """Check the request and the settings, and return the search for them."""
+    def max_length(self) -> int:
+        """The model's limit in tokens, of a source and of a target."""
+        return self.runtime.max_length
 
     def translate(
         self,
@@ -68,36 +57,119 @@ class BaseTranslator(PairScorer):
         glossary: "Glossary | Mapping[str, str] | None" = None,
         **settings: float,
     ) -> list[Translation]:
-        """Translate texts; see `TranslatorProtocol.translate`."""
+        """Translate texts.
+
+        Args:
+            texts: the source texts. A blank text has a blank translation with score 0.
+            batch_size: texts translated at once; it does not change the results.
+            prefixes: the forced beginning of each text's translations; None or "" forces nothing.
+                Prefixes count neither in scores nor in length limits.
+            token_scores: whether hypotheses have `tokens` and `token_log_probs`.
+            attention: whether hypotheses have `tokens` and `attention`: for each token, the
+                attention of every layer and head of the decoder to the source, or in a decoder-only
+                model to all tokens before.
+            use_cache: whether each decoding step computes only the last position and reads the keys
+                and values of earlier positions from a cache. False recomputes the whole prefix,
+                which is slower and equal except for rounding. Exported files contain only the
+                cached step and refuse False.
+            glossary: source terms with their translations. The translation of a text that has a
+                term contains the term's translation. If the search result lacks the term's
+                translation, it is tried at every position, and the most probable result is
+                returned. With ONNX this needs `score.onnx` next to the file. See docs/documents.md.
+            **settings: search settings, see `SearchSettings`.
+
+        Returns:
+            One translation for each text, in the order of `texts`.
+
+        Raises:
+            ValueError: if a text or a prefix is too long for the model, a setting is invalid, or
+                the files do not contain the requested outputs.
+        """
         check_texts(texts)
-        if glossary is not None:
-            options = {
-                "batch_size": batch_size,
-                "token_scores": token_scores,
-                "attention": attention,
-                "use_cache": use_cache,
-            }
-            return translate_with_glossary(self, texts, glossary, prefixes, **options, **settings)
+        options: dict[str, Any] = {
+            "batch_size": batch_size,
+            "token_scores": token_scores,
+            "attention": attention,
+            "use_cache": use_cache,
+            **settings,
+        }
+        if glossary is None:
+            return self._translate(texts, prefixes, **options)
+        self.runtime.require("glossary", "translate", "score_ids")
+        return translate_with_glossary(
+            self._translate,
+            self.score_tokens,
+            self.runtime.tokenizers.target_tokenizer,
+            texts,
+            glossary,
+            prefixes,
+            options,
+        )
+
+    def _translate(
+        self,
+        texts: Sequence[str],
+        prefixes: Sequence[str | None] | None,
+        batch_size: int,
+        use_cache: bool,
+        token_scores: bool = False,
+        attention: bool = False,
+        **settings: float,
+    ) -> list[Translation]:
+        """Translate texts without a glossary."""
+        self.runtime.require("translate", "translate")
         forced = check_prefixes(prefixes, texts)
-        request = Request(len(texts), batch_size, token_scores, attention, use_cache)
-        search = self._search(request, settings)
-        rows = run_in_batches(texts, batch_size, search.run, forced, concurrency=search.concurrency)
+        runtime = self.runtime if use_cache else self.runtime.without_cache()
+        resolved = resolve_settings(settings, runtime.rules)
+        scalars = setting_arrays(resolved, runtime.rules)
+        small = len(texts) < 2 or are_small(len(texts), batch_size, resolved["beam_size"])
+        if token_scores or attention:
+            runtime.require("token_scores, attention", "score_ids", "generate")
+            workload = Workload(small=small)
+            search = functools.partial(_search_with_details, runtime, scalars, attention, workload)
+        else:
+            workload = Workload(runtime.concurrency(len(texts)), small)
+            search = functools.partial(_search, runtime, scalars, workload)
+        rows = run_in_batches(texts, batch_size, search, forced, concurrency=workload.concurrency)
+        translations = [
+            self._to_translation(text, token_scores, *row)
+            for text, row in zip(texts, rows, strict=True)
+        ]
+        refuse_long_texts(
+            texts,
+            translations,
+            [translation.score for translation in translations],
+            self.max_length,
+            "texts, prefixes" if any(forced) else "texts",
+        )
+        return translations
 
-        def add_details(index: int, translation: Translation) -> Translation:
-            arrays = rows[index][2:]
-            return self._with_details(translation, token_scores, *arrays) if arrays else translation
-
-        try:
-            translations = to_translations(
-                texts, [row[:2] for row in rows], self.max_length, forced
-            )
-        except TextError as error:
-            error.results = {
-                index: add_details(index, translation)
-                for index, translation in error.results.items()
-            }
-            raise
-        return [add_details(index, translation) for index, translation in enumerate(translations)]
+    def _to_translation(
+        self,
+        text: str,
+        token_scores: bool,
+        hypotheses: Sequence[str | bytes],
+        scores: Sequence[float],
+        source_ids: np.ndarray | None = None,
+        ids: Sequence[np.ndarray] = (),
+        log_probs: Sequence[np.ndarray] = (),
+        attention: Sequence[np.ndarray] | None = None,
+    ) -> Translation:
+        """Return the translation of a text from a row of the search's outputs."""
+        results = to_hypotheses(hypotheses, scores)
+        if source_ids is not None:
+            results = [
+                hypothesis._replace(
+                    **self.runtime.tokenizers.details(
+                        source_ids,
+                        ids[rank],
+                        log_probs[rank] if token_scores else None,
+                        None if attention is None else attention[rank],
+                    )._asdict()
+                )
+                for rank, hypothesis in enumerate(results)
+            ]
+        return Translation(text, results)
 
     def translate_document(
         self,
@@ -110,42 +182,276 @@ class BaseTranslator(PairScorer):
         batch_size: int = 64,
         **settings: float,
     ) -> "DocumentTranslation":
-        """Translate a document; see `TranslatorProtocol.translate_document`."""
-        return translate_document(
-            self, text, format, language, lines, attention_layer, batch_size=batch_size, **settings
+        """Translate a document sentence by sentence; text between sentences stays unchanged.
+
+        The attention of the decoder to the source determines the position of markup inside a
+        sentence. Only sentences with markup, and sentences whose numbers are missing in their
+        translation, need the attention. With ONNX they also need the files that `translate` needs
+        for attention. The package needs the extra `documents`.
+
+        Args:
+            text: the document.
+            format: "text", "markdown" or "html".
+            language: the ISO 639 code of the document's language, for splitting into sentences.
+            lines: whether each line of a plain text is a paragraph. If False, paragraphs end at
+                blank lines.
+            attention_layer: the layer of the decoder whose attention places markup; negative
+                numbers count from the last layer. None: the mean of all layers.
+            batch_size: sentences translated at once; it does not change the results.
+            **settings: search settings, see `SearchSettings`.
+
+        Raises:
+            ValueError: if an argument or a setting is invalid, or the files lack outputs that the
+                document needs.
+            ImportError: if a package of the extra `documents` is not installed, with the line that
+                installs it.
+        """
+        options: dict[str, Any] = {"batch_size": batch_size, **settings}
+        translate = functools.partial(self.translate, **options)
+        return translate_document(translate, text, format, language, lines, attention_layer)
+
+    def stream(self, text: str, **settings: float) -> Iterator[str]:
+        """Translate one text and yield parts of its translation while they are decoded.
+
+        The joined parts are the text that `translate` returns with `beam_size=1`, greedy or
+        sampled with a `temperature`. With ONNX this needs the files of the format onnx_steps.
+
+        Args:
+            text: the source text. A blank text has a blank translation.
+            **settings: search settings, see `SearchSettings`. `beam_size` must be 1.
+
+        Raises:
+            ValueError: before the first part, if the text is too long for the model, a setting is
+                invalid, or `beam_size` is not 1.
+        """
+        self.runtime.require("stream", "decoder_step")
+        rules = self.runtime.rules
+        resolved = resolve_settings({"beam_size": 1, **settings}, rules)
+        return stream_text(self.runtime, text, setting_arrays(resolved, rules))
+
+    def score(
+        self, sources: Sequence[str], targets: Sequence[str], *, batch_size: int = 64
+    ) -> np.ndarray:
+        """Return the log-probability of each target given its source, float32 (N,).
+
+        The log-probabilities come from one full masked pass. With ONNX this needs `score.onnx`.
+
+        Args:
+            sources: the source texts.
+            targets: one translation of each source.
+            batch_size: pairs scored at once; it does not change the results.
+
+        Raises:
+            ValueError: if the numbers of sources and targets differ, or a text is too long for the
+                model.
+        """
+
+        def convert(index: int, log_probability: float, *arrays: np.ndarray) -> float:
+            return log_probability
+
+        return np.array(
+            self._score(sources, targets, batch_size, attention=False, convert=convert), "float32"
         )
 
-    def _with_details(
+    def score_tokens(
         self,
-        translation: Translation,
-        token_scores: bool,
-        source_ids: np.ndarray,
-        ids: np.ndarray,
-        log_probs: np.ndarray,
-        attention: np.ndarray | None = None,
-    ) -> Translation:
-        """Add the tokens and the rows of the arrays to each hypothesis."""
-        hypotheses = [
-            self._tokenizers.explain(
-                hypothesis,
-                source_ids,
-                ids[rank],
-                log_probs[rank] if token_scores else None,
-                None if attention is None else attention[rank],
+        sources: Sequence[str],
+        targets: Sequence[str],
+        *,
+        batch_size: int = 64,
+        attention: bool = False,
+    ) -> list[ScoredTarget]:
+        """Score pairs as `score` does, and also return the log-probability of each token.
+
+        Args:
+            sources: the source texts.
+            targets: one translation of each source.
+            batch_size: pairs scored at once; it does not change the results.
+            attention: whether the results have `attention`.
+
+        Raises:
+            ValueError: if the numbers of sources and targets differ, a text is too long for the
+                model, or the files do not contain the requested outputs.
+        """
+
+        def convert(index: int, log_probability: float, *arrays: np.ndarray) -> ScoredTarget:
+            details = self.runtime.tokenizers.details(*arrays)
+            return ScoredTarget(targets[index], float(log_probability), **details._asdict())
+
+        return self._score(sources, targets, batch_size, attention, convert)
+
+    def _score(
+        self,
+        sources: Sequence[str],
+        targets: Sequence[str],
+        batch_size: int,
+        attention: bool,
+        convert: Any,
+    ) -> list[Any]:
+        """Score pairs, and convert the index and the row of each pair to its result.
+
+        A row has the log-probability, source ids, target ids, token log-probabilities and, if
+        requested, attention.
+        """
+        from tfk_transformer.inference.token_scoring import padded_ids
+
+        self.runtime.require("score, score_tokens", "score_ids")
+        tokenizers = self.runtime.tokenizers
+
+        def run(source_texts: Sequence[str], target_texts: Sequence[str]) -> list[np.ndarray]:
+            source_ids = padded_ids(tokenizers.source_tokenizer.encode(source_texts))
+            target_ids = padded_ids(tokenizers.target_tokenizer.encode(target_texts))
+            token_log_probs, log_probability, *weights = _score_ids(
+                self.runtime, source_ids, target_ids, attention
             )
-            for rank, hypothesis in enumerate(translation.hypotheses)
-        ]
-        return translation._replace(hypotheses=hypotheses)
+            return [log_probability, source_ids, target_ids, token_log_probs, *weights]
+
+        return score_in_batches(sources, targets, batch_size, self.max_length, run, convert)
+
+    def generate(
+        self, source_ids: ArrayLike, prefix_ids: ArrayLike | None = None, **settings: float
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Translate ids.
+
+        Args:
+            source_ids: integers (N, S), tokens and end token, padded with 0.
+            prefix_ids: integers (N, P), or (1, P) for all sources: tokens that translations begin
+                with, padded with 0.
+            **settings: search settings, see `SearchSettings`.
+
+        Returns:
+            int32 ids (N, n_best, T) and float32 scores (N, n_best).
+
+        Raises:
+            ValueError: if the ids are not integers (N, S), a setting is invalid, or the files do
+                not translate ids.
+        """
+        ids = np.asarray(source_ids)
+        if ids.ndim != 2 or ids.dtype.kind not in "iu":
+            raise ValueError(
+                f"source_ids: expected whole numbers (N, S), got {ids.dtype} {ids.shape}."
+            )
+        self.runtime.require("generate", "generate")
+        rules = self.runtime.rules
+        scalars = setting_arrays(resolve_settings(settings, rules), rules)
+        prefixes = np.zeros((1, 0), "int32") if prefix_ids is None else prefix_ids
+        inputs = {
+            "source_ids": ids.astype("int32"),
+            "prefix_ids": np.asarray(prefixes, "int32"),
+            **scalars,
+        }
+        outputs = self.runtime.run("generate", inputs)
+        return np.asarray(outputs["ids"]), np.asarray(outputs["scores"])
+
+    def score_ids(
+        self, source_ids: ArrayLike, target_ids: ArrayLike
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Score pairs of ids.
+
+        Args:
+            source_ids: integers (N, S), tokens and end token, padded with 0.
+            target_ids: integers (N, T), in the same form.
+
+        Returns:
+            The log-probability of each token, float32 (N, T), 0 at padding, and their sums (N,).
+            They are NaN where a source or a target is too long.
+
+        Raises:
+            ValueError: if the ids have other shapes, or the files do not score.
+        """
+        self.runtime.require("score_ids", "score_ids")
+        source, target = _id_pairs(source_ids, target_ids)
+        token_log_probs, log_probability = _score_ids(self.runtime, source, target, attention=False)
+        return token_log_probs, log_probability
+
+    def attention(self, source_ids: ArrayLike, target_ids: ArrayLike) -> np.ndarray:
+        """Return the attention weights of each target token, float32 (N, L, H, T, S), for the ids
+        of `score_ids`.
+        """
+        self.runtime.require("attention", "attention")
+        source, target = _id_pairs(source_ids, target_ids)
+        outputs = self.runtime.run("attention", {"source_ids": source, "target_ids": target})
+        return np.asarray(outputs["attention"])
 
 
-def refuse_uncached(use_cache: bool) -> None:
-    """Refuse a search without a cache, since exported files contain no uncached decoding step.
+def _search(
+    runtime: TranslatorRuntime,
+    scalars: Mapping[str, np.ndarray],
+    workload: Workload,
+    texts: Sequence[str],
+    prefixes: Sequence[str],
+) -> list[np.ndarray]:
+    """Return the texts of the hypotheses (N, n_best), and their scores (N, n_best)."""
+    inputs = {
+        "text": np.array(texts, object),
+        "prefix": np.array(prefixes if any(prefixes) else [""], object),
+        **scalars,
+    }
+    outputs = runtime.run("translate", inputs, workload)
+    return [np.asarray(outputs[name]) for name in ("translations", "scores")]
+
+
+def _search_with_details(
+    runtime: TranslatorRuntime,
+    scalars: Mapping[str, np.ndarray],
+    attention: bool,
+    workload: Workload,
+    texts: Sequence[str],
+    prefixes: Sequence[str],
+) -> list[Any]:
+    """Return what `_search` returns, and the tokens of the hypotheses with their scores.
+
+    Returns:
+        Texts (N, n_best), scores (N, n_best), source ids (N, S), ids (N, n_best, T), token
+        log-probabilities (N, n_best, T) and, if requested, attention (N, n_best, L, H, T, S).
+    """
+    from tfk_transformer.inference.token_scoring import padded_ids
+
+    source_tokenizer, target_tokenizer, _ = runtime.tokenizers
+    source_ids = padded_ids(source_tokenizer.encode(texts))
+    prefix_ids = padded_ids(target_tokenizer.encode(prefixes))
+    outputs = runtime.run(
+        "generate", {"source_ids": source_ids, "prefix_ids": prefix_ids, **scalars}, workload
+    )
+    ids = np.asarray(outputs["ids"])
+    count, n_best, length = ids.shape
+    rows = ids.reshape(count * n_best, length)
+    token_log_probs, _, *weights = _score_ids(
+        runtime, np.repeat(source_ids, n_best, axis=0), rows, attention
+    )
+    details = [
+        values.reshape(count, n_best, *values.shape[1:]) for values in (token_log_probs, *weights)
+    ]
+    hypotheses = np.array(target_tokenizer.decode(rows.tolist()), object)
+    return [
+        hypotheses.reshape(count, n_best),
+        np.asarray(outputs["scores"]),
+        source_ids,
+        ids,
+        *details,
+    ]
+
+
+def _score_ids(
+    runtime: TranslatorRuntime, source_ids: np.ndarray, target_ids: np.ndarray, attention: bool
+) -> list[np.ndarray]:
+    """Return the token log-probabilities (N, T), their sums (N,) and, if requested, attention."""
+    name = "score_and_attend" if attention else "score_ids"
+    outputs = runtime.run(name, {"source_ids": source_ids, "target_ids": target_ids})
+    return [np.asarray(outputs[tensor.name]) for tensor in FUNCTIONS[name].outputs]
+
+
+def _id_pairs(source_ids: ArrayLike, target_ids: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    """Return ids of sources and targets as int32 arrays (N, S) and (N, T).
 
     Raises:
-        ValueError: if `use_cache` is False.
+        ValueError: if they have other shapes.
     """
-    if not use_cache:
+    source = np.asarray(source_ids, "int32")
+    target = np.asarray(target_ids, "int32")
+    if source.ndim != 2 or target.ndim != 2 or len(source) != len(target):
         raise ValueError(
-            "use_cache: expected True, got False; exported files hold only the cached decoding "
-            "step. Open the bundle to decode without a cache."
+            f"source_ids, target_ids: expected shapes (N, S) and (N, T), got {source.shape} and "
+            f"{target.shape}."
         )
+    return source, target

@@ -1,7 +1,7 @@
-"""The translation of documents, which all runtimes share; it calls `translate`."""
+"""The translation of documents by a function that translates sentences."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from tfk_transformer.documents.results import TranslatedText
 from tfk_transformer.inference.text_batches import check_texts
@@ -11,22 +11,26 @@ from tfk_transformer.runtime_environment import with_install_line
 
 if TYPE_CHECKING:
     from tfk_transformer.documents.results import DocumentTranslation
-    from tfk_transformer.inference.interface import TranslatorProtocol
+    from tfk_transformer.results import Translation
 
 DOCUMENT_FORMATS = ("text", "markdown", "html")
 MAX_ALIGNED_TEXTS = 1000  # texts whose attention is in memory at the same time
 
 
 def translate_document(
-    translator: "TranslatorProtocol",
+    translate: "Callable[..., list[Translation]]",
     text: str,
     format: str,
     language: str,
     lines: bool,
     attention_layer: int | None,
-    **settings: Any,
 ) -> "DocumentTranslation":
-    """Translate a document; see `TranslatorProtocol.translate_document`."""
+    """Translate a document; see `BaseTranslator.translate_document`.
+
+    Args:
+        translate: translates a list of sentences, with the argument `attention`.
+        text, format, language, lines, attention_layer: as in `BaseTranslator.translate_document`.
+    """
     if format not in DOCUMENT_FORMATS:
         raise ValueError(f"format: expected one of {', '.join(DOCUMENT_FORMATS)}, got '{format}'.")
     if not isinstance(text, str):
@@ -36,7 +40,7 @@ def translate_document(
     check_texts([text], "text")
     try:
         from tfk_transformer.documents.reading.formats import read
-        from tfk_transformer.documents.translation import translate
+        from tfk_transformer.documents.translation import translate as translate_items
     except ImportError as error:
         raise with_install_line(error) from error
 
@@ -45,25 +49,24 @@ def translate_document(
         chunk_size = MAX_ALIGNED_TEXTS if attention else len(texts)
         for first in range(0, len(texts), chunk_size):
             chunk = texts[first : first + chunk_size]
-            best += _best(translator, chunk, attention, attention_layer, settings)
+            best += _best(translate, chunk, attention, attention_layer)
         return best
 
-    return translate(read(text, format, lines), language, run)
+    return translate_items(read(text, format, lines), language, run)
 
 
 def _best(
-    translator: "TranslatorProtocol",
+    translate: "Callable[..., list[Translation]]",
     texts: Sequence[str],
     attention: bool,
     layer: int | None,
-    settings: dict[str, Any],
 ) -> list[TranslatedText | None]:
     """Return the best hypothesis of each text with its attention (T, S).
 
     The result is None for a text that is too long.
     """
     try:
-        results = dict(enumerate(translator.translate(texts, attention=attention, **settings)))
+        results = dict(enumerate(translate(texts, attention=attention)))
     except TextError as error:
         results = error.results
         if not results and len(error.reasons) < len(texts):  # the model did not run

@@ -1,8 +1,8 @@
-"""The translation with a glossary, which all runtimes share; it calls `translate`."""
+"""The translation with a glossary, by functions that translate and score."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tfk_transformer.config.search_settings import SearchSettings, length_penalty
 from tfk_transformer.constants import UNKNOWN_ID
@@ -19,33 +19,34 @@ from tfk_transformer.inference.text_errors import TextError
 from tfk_transformer.results import ScoredTarget, Translation
 
 if TYPE_CHECKING:
-    from tfk_transformer.inference.token_scoring import Tokenizers  # needs sentencepiece
+    from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
+
+Translate: TypeAlias = Callable[..., list[Translation]]
+ScoreTokens: TypeAlias = Callable[..., list[ScoredTarget]]
 
 DETAILS = ("token_scores", "attention")
 MAX_CANDIDATES = 4096  # searched together, so that memory does not grow with the number of texts
 
 
-class _Translator(Protocol):
-    """The methods of `BaseTranslator` that a glossary needs."""
-
-    @property
-    def translate(self) -> Callable[..., list[Translation]]: ...
-
-    @property
-    def score_tokens(self) -> Callable[..., list[ScoredTarget]]: ...
-
-    @property
-    def _tokenizers(self) -> "Tokenizers": ...
-
-
 def translate_with_glossary(
-    translator: _Translator,
+    translate: Translate,
+    score_tokens: ScoreTokens,
+    target_tokenizer: "SubwordTokenizer",
     texts: Sequence[str],
     glossary: Glossary | Mapping[str, str],
     prefixes: Sequence[str | None] | None,
-    **options: Any,
+    options: Mapping[str, Any],
 ) -> list[Translation]:
-    """Translate texts; see `TranslatorProtocol.translate`.
+    """Translate texts; see `BaseTranslator.translate`.
+
+    Args:
+        translate: translates texts with prefixes and options, without a glossary.
+        score_tokens: scores sources and targets, with a batch size.
+        target_tokenizer: the tokenizer of the translations.
+        texts: the source texts.
+        glossary: source terms with their translations.
+        prefixes: the forced beginnings of the translations.
+        options: the other arguments of `BaseTranslator.translate`.
 
     Raises:
         ValueError: if `n_best` is not 1, the model's vocabulary lacks letters of a term, or the
@@ -57,19 +58,19 @@ def translate_with_glossary(
             f"n_best: expected 1 with a glossary, got {options['n_best']}; leave out either."
         )
     terms = glossary if isinstance(glossary, Glossary) else Glossary(glossary)
-    _check_spelling(terms, translator)
-    search = _TermSearch(translator, texts, prefixes, terms, options)
+    _check_spelling(terms, target_tokenizer)
+    search = _TermSearch(translate, score_tokens, texts, prefixes, terms, options)
     try:
-        translations = translator.translate(texts, prefixes=prefixes, **options)
+        translations = translate(texts, prefixes, **options)
     except TextError as error:
         error.results = search.add_terms(error.results)
         raise
     return list(search.add_terms(dict(enumerate(translations))).values())
 
 
-def _check_spelling(glossary: Glossary, translator: _Translator) -> None:
+def _check_spelling(glossary: Glossary, target_tokenizer: "SubwordTokenizer") -> None:
     targets = sorted(set(glossary.terms.values()))
-    ids = translator._tokenizers.target_tokenizer.encode(targets)
+    ids = target_tokenizer.encode(targets)
     if wrong := [term for term, tokens in zip(targets, ids, strict=True) if UNKNOWN_ID in tokens]:
         more = f" and {len(wrong) - 5} more" if len(wrong) > 5 else ""
         raise ValueError(
@@ -83,13 +84,15 @@ class _TermSearch:
 
     def __init__(
         self,
-        translator: _Translator,
+        translate: Translate,
+        score_tokens: ScoreTokens,
         texts: Sequence[str],
         prefixes: Sequence[str | None] | None,
         glossary: Glossary,
         options: Mapping[str, Any],
     ):
-        self.translator = translator
+        self.translate = translate
+        self.score_tokens = score_tokens
         self.texts = texts
         self.options = options
         self.terms = [glossary.found_in(text) for text in texts]
@@ -158,9 +161,7 @@ class _TermSearch:
         batch_size = self.options["batch_size"]
         alpha = self.options.get("length_penalty", SearchSettings.length_penalty)
         try:
-            results = dict(
-                enumerate(self.translator.score_tokens(sources, targets, batch_size=batch_size))
-            )
+            results = dict(enumerate(self.score_tokens(sources, targets, batch_size=batch_size)))
         except TextError as error:
             # With its prefix, a translation can be longer than the model's limit for scoring.
             results = error.results
@@ -181,6 +182,6 @@ class _TermSearch:
             return {}
         texts = [self.texts[index] for index in indices]
         try:
-            return dict(enumerate(self.translator.translate(texts, prefixes=prefixes, **options)))
+            return dict(enumerate(self.translate(texts, prefixes, **options)))
         except TextError as error:
             return error.results

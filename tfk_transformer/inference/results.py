@@ -5,79 +5,31 @@ from collections.abc import Sequence
 from typing import Any
 
 from tfk_transformer.inference.text_errors import TextError
-from tfk_transformer.results import Classification, Hypothesis, Translation
+from tfk_transformer.results import Hypothesis
 
 # A search with fewer hypotheses than requested gives the missing ones a score of -1e9.
 NO_HYPOTHESIS = -5e8
 
 
-def to_translations(
-    texts: Sequence[str],
-    rows: Sequence[Sequence[Any]],
-    max_length: int,
-    prefixes: Sequence[str] = (),
-) -> list[Translation]:
-    """Turn rows of texts and scores into translations.
-
-    Args:
-        texts: the source texts.
-        rows: for each source, the texts of its hypotheses and their scores.
-        max_length: the model's limit in tokens, for the error message.
-        prefixes: the forced beginnings, for the error message.
-
-    Raises:
-        TextError: if a score is NaN, which marks a source or a prefix that is too long. It contains
-            the other translations.
-    """
-    translations = [
-        Translation(text, _hypotheses(*row)) for text, row in zip(texts, rows, strict=True)
-    ]
-    scores = [translation.score for translation in translations]
-    arguments = "texts, prefixes" if any(prefixes) else "texts"
-    _refuse_too_long(texts, translations, scores, max_length, arguments)
-    return translations
-
-
-def to_classifications(
-    texts: Sequence[str],
-    rows: Sequence[tuple[str | bytes, float, Sequence[float]]],
-    labels: Sequence[str],
-    max_length: int,
-) -> list[Classification]:
-    """Turn rows of model outputs into classifications.
-
-    Args:
-        texts: the texts.
-        rows: for each text, a label, its probability, and the probabilities of all labels.
-        labels: all labels.
-        max_length: the model's limit in tokens, for the error message.
-
-    Raises:
-        TextError: if a probability is NaN, which marks a text that is too long. It contains the
-            other classifications.
-    """
-    classifications = [
-        Classification(
-            text,
-            _decode(label),
-            float(probability),
-            dict(zip(labels, map(float, probabilities), strict=True)),
-        )
-        for text, (label, probability, probabilities) in zip(texts, rows, strict=True)
-    ]
-    probabilities = [classification.probability for classification in classifications]
-    _refuse_too_long(texts, classifications, probabilities, max_length)
-    return classifications
-
-
-def _refuse_too_long(
+def refuse_long_texts(
     texts: Sequence[str],
     results: Sequence[Any],
     scores: Sequence[float],
     max_length: int,
     arguments: str = "texts",
 ) -> None:
-    """Raise a `TextError` for the texts whose score is NaN, with the results of the other texts."""
+    """Check that all texts fit the model.
+
+    Args:
+        texts: the texts.
+        results: the result of each text.
+        scores: the score of each result. NaN marks a text that is too long.
+        max_length: the model's limit in tokens, for the error message.
+        arguments: the names of the arguments that can be too long, for the error message.
+
+    Raises:
+        TextError: if a score is NaN. It contains the results of the other texts.
+    """
     too_long = {
         i: f"'{texts[i][:30]}…', {len(texts[i].split())} words"
         for i, score in enumerate(scores)
@@ -102,13 +54,14 @@ def _refuse_too_long(
         )
 
 
-def _hypotheses(texts: Sequence[str | bytes], scores: Sequence[float]) -> list[Hypothesis]:
+def to_hypotheses(texts: Sequence[str | bytes], scores: Sequence[float]) -> list[Hypothesis]:
     """Return the hypotheses of a search: always the first one, and all others that exist."""
     best, *rest = [
-        Hypothesis(_decode(text), float(score)) for text, score in zip(texts, scores, strict=True)
+        Hypothesis(decode(text), float(score)) for text, score in zip(texts, scores, strict=True)
     ]
     return [best, *(hypothesis for hypothesis in rest if hypothesis.score > NO_HYPOTHESIS)]
 
 
-def _decode(text: str | bytes) -> str:
+def decode(text: str | bytes) -> str:
+    """Return a text of a runtime as a string."""
     return text.decode("utf-8") if isinstance(text, bytes) else str(text)

@@ -4,40 +4,30 @@ import codecs
 import itertools
 import re
 import string
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from tfk_transformer.constants import END_ID, LENGTH_ALLOWANCE, PAD_ID, START_ID
 from tfk_transformer.inference.results import NO_HYPOTHESIS
+from tfk_transformer.inference.runtime import TranslatorRuntime
 from tfk_transformer.inference.step_tensors import STEP_SETTINGS
 from tfk_transformer.inference.text_batches import check_texts
 from tfk_transformer.inference.text_errors import TextError
 
-Tensors: TypeAlias = dict[str, Any]  # by name, of NumPy or of the runtime that executes the steps
+Tensors: TypeAlias = dict[str, Any]  # by name, of NumPy or of the runtime that runs the steps
 
 
-class StepModel(NamedTuple):
-    """The functions of a model for the decoding loop. `step_tensors` has the tensors' names."""
-
-    tokenize: Callable[[str], np.ndarray]  # text -> int32 (1, S): tokens and end token
-    # int32 (N, S) -> the memory; None for a decoder-only model.
-    encode: Callable[[np.ndarray], Tensors] | None
-    first_cache: Callable[[int], Tensors]  # N -> the KV cache before the first step
-    # target_ids, memory, cache and settings -> next_token, log_prob and the next cache.
-    step: Callable[[Tensors], Tensors]
-    pieces: Sequence[str]  # the text of each target token, see `SubwordTokenizer.pieces`
-    max_length: int  # of a source, and of a target, in tokens
-
-
-def stream_text(model: StepModel, text: str, settings: Mapping[str, Any]) -> Iterator[str]:
+def stream_text(
+    runtime: TranslatorRuntime, text: str, settings: Mapping[str, Any]
+) -> Iterator[str]:
     """Translate one text with one hypothesis, and yield parts of the translation.
 
     The joined parts are the text that `translate` returns with a beam size of 1.
 
     Args:
-        model: the model.
+        runtime: runs `tokenize`, `encode` and `decoder_step` of the model.
         text: the source text.
         settings: all search settings by name, as `SearchSettings.as_arrays` returns them.
 
@@ -56,25 +46,26 @@ def stream_text(model: StepModel, text: str, settings: Mapping[str, Any]) -> Ite
             f"beam_size: expected 1, got {settings['beam_size']}; what was streamed cannot be "
             "taken back: leave beam_size out, or translate without a stream."
         )
-    source_ids = model.tokenize(text)
-    if source_ids.shape[1] > model.max_length:
+    tokenized = runtime.run("tokenize", {"text": np.array([text], object)})
+    source_ids = np.asarray(tokenized["source_ids"])
+    if source_ids.shape[1] > runtime.max_length:
         problem = (
-            f"expected at most {model.max_length} tokens, got {source_ids.shape[1]} in "
+            f"expected at most {runtime.max_length} tokens, got {source_ids.shape[1]} in "
             f"'{text[:30]}…'; split it into sentences."
         )
         raise TextError("text", problem, {0: problem})
     return join_pieces(
-        (int(tokens[0]) for tokens in next_tokens(model, source_ids, settings)), model.pieces
+        (int(tokens[0]) for tokens in next_tokens(runtime, source_ids, settings)), runtime.pieces
     )
 
 
 def next_tokens(
-    model: StepModel, source_ids: np.ndarray, settings: Mapping[str, Any]
+    runtime: TranslatorRuntime, source_ids: np.ndarray, settings: Mapping[str, Any]
 ) -> Iterator[np.ndarray]:
     """Choose the next token of each row, step by step, until all rows have ended.
 
     Args:
-        model: the model.
+        runtime: runs `tokenize`, `encode` and `decoder_step` of the model.
         source_ids: int32 (N, S), tokens and end token, padded.
         settings: all search settings by name.
 
@@ -82,17 +73,17 @@ def next_tokens(
         int32 (N,): tokens, the end token included. Rows that have ended, or whose prompt is still
             being read, have padding.
     """
-    prompts = (
-        source_ids[:, :0] if model.encode else np.where(source_ids == END_ID, PAD_ID, source_ids)
-    )
+    prompts = source_ids[:, :0]
+    if runtime.architecture == "decoder":
+        prompts = np.where(source_ids == END_ID, PAD_ID, source_ids)
     prompt_lengths = np.count_nonzero(prompts, axis=1)  # (N,)
     if settings["min_length"] > 0 and len(set(prompt_lengths)) > 1:
         # All rows of a step have the same `min_length`, which includes the prompt, so their prompts
         # must have the same length.
         groups = [np.flatnonzero(prompt_lengths == length) for length in set(prompt_lengths)]
-        tokens = [_tokens(model, source_ids[rows], prompts[rows], settings) for rows in groups]
+        tokens = [_tokens(runtime, source_ids[rows], prompts[rows], settings) for rows in groups]
         return _merge_groups(len(source_ids), groups, tokens)
-    return _tokens(model, source_ids, prompts, settings)
+    return _tokens(runtime, source_ids, prompts, settings)
 
 
 def _merge_groups(
@@ -110,7 +101,10 @@ def _merge_groups(
 
 
 def _tokens(
-    model: StepModel, source_ids: np.ndarray, prompts: np.ndarray, settings: Mapping[str, Any]
+    runtime: TranslatorRuntime,
+    source_ids: np.ndarray,
+    prompts: np.ndarray,
+    settings: Mapping[str, Any],
 ) -> Iterator[np.ndarray]:
     """Yield tokens as `next_tokens` does, for prompts (N, P).
 
@@ -118,15 +112,16 @@ def _tokens(
     """
     lengths = np.count_nonzero(source_ids, axis=1)  # (N,)
     prompt_lengths = np.count_nonzero(prompts, axis=1)  # (N,)
-    longest = np.minimum(_longest(lengths, settings) + prompt_lengths, model.max_length)
-    memory = model.encode(source_ids) if model.encode else {}
-    constants = {**_step_settings(settings, prompt_lengths), **memory}
-    cache = model.first_cache(len(lengths))
+    longest = np.minimum(_longest(lengths, settings) + prompt_lengths, runtime.max_length)
+    constants = _step_settings(settings, prompt_lengths)
+    if runtime.architecture != "decoder":
+        constants |= runtime.run("encode", {"source_ids": source_ids})
+    cache = empty_cache(runtime.cache_shapes, len(lengths))
     ids = np.full((len(lengths), 1), START_ID, "int32")
     running = lengths > 1
     while running.any():
         position = ids.shape[1] - 1  # of the next token
-        outputs = model.step({"target_ids": ids, **constants, **cache})
+        outputs = runtime.run("decoder_step", {"target_ids": ids, **constants, **cache})
         cache = {
             name.removeprefix("next_"): tensor
             for name, tensor in outputs.items()
@@ -183,9 +178,8 @@ def join_pieces(tokens: Iterable[int], pieces: Sequence[str]) -> Iterator[str]:
 
 
 def empty_cache(shapes: Mapping[str, Sequence[Any]], rows: int) -> Tensors:
-    """Return the KV cache before the first step, from the shapes of a step's inputs by name."""
-    sizes = {name: shape for name, shape in shapes.items() if name.startswith("cache_")}
+    """Return the KV cache before the first step, from the shapes of its tensors by name."""
     return {
         name: np.zeros((rows, heads, 0, width), "float32")
-        for name, (_, heads, _, width) in sizes.items()
+        for name, (_, heads, _, width) in shapes.items()
     }

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import numpy as np
+
 from tfk_transformer.inference.text_errors import TextError
 
 # In characters, about 60 tokens. Batches of longer texts contain fewer texts, since time and memory
@@ -138,3 +140,49 @@ def _batches(lengths: Sequence[int], batch_size: int) -> Iterator[list[int]]:
         batch.append(index)
     if batch:
         yield batch
+
+
+def score_in_batches(
+    sources: Sequence[str],
+    targets: Sequence[str],
+    batch_size: int,
+    max_length: int,
+    run: Callable[..., Sequence[Any]],
+    convert: Callable[..., Any],
+) -> list[Any]:
+    """Score pairs of texts of similar length together.
+
+    Args:
+        sources: the source texts.
+        targets: one translation of each source.
+        batch_size: number of pairs in a batch.
+        max_length: the model's limit for each side in tokens, for the error message.
+        run: maps sources and targets to arrays with one row for each pair. The first array holds
+            log-probabilities, NaN where a side is too long.
+        convert: maps the index of a pair and its row of the arrays to the result.
+
+    Returns:
+        The result of each pair.
+
+    Raises:
+        ValueError: if the numbers of sources and targets differ.
+        TextError: if a text is too long for the model. It contains the results of the other pairs.
+    """
+    check_texts(sources, "sources")
+    check_texts(targets, "targets")
+    if len(sources) != len(targets):
+        raise ValueError(
+            f"targets: expected one for each of {len(sources)} sources, got {len(targets)}."
+        )
+    rows = run_in_batches(sources, batch_size, run, targets)
+    results = {i: convert(i, *row) for i, row in enumerate(rows) if not np.isnan(row[0])}
+    too_long = [i for i in range(len(rows)) if i not in results]
+    if too_long:
+        problem = f"expected at most {max_length} tokens a side, got more in"
+        raise TextError(
+            "texts",
+            f"{problem} pair number {too_long[0] + 1}.",
+            dict.fromkeys(too_long, f"{problem} this pair; split it into sentences."),
+            results,
+        )
+    return list(results.values())

@@ -12,9 +12,7 @@ class TextError(ValueError):
         problem: the problem in one line: expected, got, remedy.
         reasons: the problem of each text that cannot be processed, by the index of the text.
         results: the result of each other text, by the index of the text. Empty if the model did not
-            run, or if its rows are not converted to results yet.
-        rows: the row that the model returned for each other text, by the index of the text.
-            `with_results` converts rows to results.
+            run.
     """
 
     def __init__(
@@ -23,30 +21,15 @@ class TextError(ValueError):
         problem: str,
         reasons: Mapping[int, str],
         results: Mapping[int, Any] | None = None,
-        rows: Mapping[int, Any] | None = None,
     ) -> None:
-        super().__init__(argument, problem, reasons, results, rows)
+        super().__init__(argument, problem, reasons, results)
         self.argument = argument
         self.problem = problem
         self.reasons = dict(reasons)
         self.results = dict(results or {})
-        self.rows = dict(rows or {})
 
     def __str__(self) -> str:
         return f"{self.argument}: {self.problem}"
-
-    def with_results(self, convert: Callable[[int, Any], Any]) -> "TextError":
-        """Return this error with results that are made from its rows.
-
-        Args:
-            convert: maps the index of a text and its row to the result.
-        """
-        return TextError(
-            self.argument,
-            self.problem,
-            self.reasons,
-            results={i: convert(i, row) for i, row in self.rows.items()},
-        )
 
 
 class UnprocessableText(NamedTuple):

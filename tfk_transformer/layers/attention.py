@@ -187,9 +187,12 @@ class MultiHeadAttention(keras.layers.Layer):
         # (B, H, T, S)
         scores = ops.matmul(query * (1.0 / divisor), ops.swapaxes(context.key, -1, -2))
         scores = ops.cast(scores, "float32")
-        weights = _softmax(
-            scores if attention_mask is None else scores + as_additive(attention_mask)
-        )
+        if attention_mask is not None:
+            scores = scores + as_additive(attention_mask)
+        with warnings.catch_warnings():
+            # Keras warns about a softmax over a single key. The first decoding step has only one.
+            warnings.filterwarnings("ignore", message="You are using a softmax over axis")
+            weights = ops.softmax(scores, axis=-1)
         dropped = self.weight_dropout(ops.cast(weights, query.dtype), training=training)
         heads = ops.matmul(dropped, context.value)  # (B, H, T, V)
         return Attended(self.joined_dropout(self._join_heads(heads), training=training), weights)
@@ -262,13 +265,6 @@ class MultiHeadAttention(keras.layers.Layer):
             "shared_projections",
         )
         return {**super().get_config(), **{name: getattr(self, name) for name in names}}
-
-
-def _softmax(scores: Tensor) -> Tensor:
-    with warnings.catch_warnings():
-        # Keras warns about a softmax over a single key. The first decoding step has only one.
-        warnings.filterwarnings("ignore", message="You are using a softmax over axis")
-        return ops.softmax(scores, axis=-1)
 
 
 def _as_matrix(weight: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from tfk_transformer.config.model_options import ClassifierConfig
 from tfk_transformer.constants import PAD_ID
 from tfk_transformer.layers.encoder import Encoded, Encoder
 from tfk_transformer.layers.masks import additive_mask
-from tfk_transformer.models.base import ConfiguredModel
+from tfk_transformer.models.configured_model import ConfiguredModel
 from tfk_transformer.models.inputs import check_ids, check_names, check_same_rows
 
 
@@ -66,7 +66,10 @@ class Classifier(ConfiguredModel):
         """Return logits (B, num_classes)."""
         source, real = _source_and_mask(inputs)
         encoded = self._encode(source, real, training).output
-        return self.head(_mean_of_real(encoded, real))
+        # The mean over the real tokens of each row; 0 for a row of padding.
+        weights = real / ops.maximum(ops.sum(real, axis=1, keepdims=True), 1.0)  # (B, S)
+        weights = ops.cast(weights, encoded.dtype)[:, :, None]
+        return self.head(ops.sum(encoded * weights, axis=1))
 
     def attention_maps(self, inputs: Tensor) -> list[Tensor]:
         """Return each layer's attention weights, float32 (B, H, S, S), for the inputs of a call."""
@@ -84,9 +87,3 @@ def _source_and_mask(inputs: Tensor) -> tuple[Tensor, Tensor]:
         inputs = {"source": inputs}
     real = inputs.get("source_mask", ops.not_equal(inputs["source"], PAD_ID))
     return inputs["source"], ops.cast(real, "float32")
-
-
-def _mean_of_real(encoded: Tensor, real: Tensor) -> Tensor:
-    """Average (B, S, D) over the real tokens of each row to (B, D); 0 for a row of padding."""
-    weights = real / ops.maximum(ops.sum(real, axis=1, keepdims=True), 1.0)  # (B, S)
-    return ops.sum(encoded * ops.cast(weights, encoded.dtype)[:, :, None], axis=1)

@@ -10,7 +10,8 @@ from keras import ops
 from tfk_transformer.array_types import Tensor
 from tfk_transformer.config.model_options import EnsembleConfig
 from tfk_transformer.layers.decoder import Decoded
-from tfk_transformer.models.base import Beams, Step, Stepper, TokenModel, mean_log_probs, mean_of
+from tfk_transformer.models.search_steps import Beams, Step, Stepper, mean_log_probs, mean_of
+from tfk_transformer.models.token_model import TokenModel
 from tfk_transformer.models.transformer import Transformer
 
 
@@ -73,9 +74,16 @@ class Ensemble(TokenModel):
         """Check the inputs of a call; see `ConfiguredModel.check_inputs`."""
         self.members[0].check_inputs(inputs)  # the vocabularies of all are equal
 
-    def call(self, inputs: Tensor, training: bool | None = None) -> Tensor:
-        """Return next-token log-probabilities, float32 (B, T, target_vocab_size)."""
-        return mean_log_probs(self.logits(self.decode(inputs, training).output))
+    def call(
+        self, inputs: Tensor, training: bool | None = None, with_output: bool = False
+    ) -> Tensor:
+        """Return next-token log-probabilities, float32 (B, T, target_vocab_size).
+
+        With `with_output`, return them and the outputs (B, T, D) of the members' decoders.
+        """
+        outputs = self.decode(inputs, training).output
+        log_probs = mean_log_probs(self.logits(outputs))
+        return (log_probs, outputs) if with_output else log_probs
 
     def decode(self, inputs: Tensor, training: bool | None = None) -> Decoded:
         """Return the outputs (B, T, D) of the members' decoders, and their mean attention.

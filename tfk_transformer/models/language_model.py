@@ -1,5 +1,6 @@
 """A decoder-only model, which continues a sequence."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -10,8 +11,9 @@ from tfk_transformer.config.model_options import LanguageModelConfig
 from tfk_transformer.layers.attention import KeyValue
 from tfk_transformer.layers.decoder import Decoded
 from tfk_transformer.layers.masks import causal_mask
-from tfk_transformer.models.base import Beams, Step, Stepper, TokenModel, restrict_logits
 from tfk_transformer.models.inputs import check_ids
+from tfk_transformer.models.search_steps import Step, Stepper
+from tfk_transformer.models.token_model import TokenModel
 
 
 @keras.saving.register_keras_serializable(package="tfk_transformer")
@@ -80,10 +82,7 @@ class LanguageModel(TokenModel):
 
         The source is a prompt, which the search passes as a prefix; see `beam_search`.
         """
-        if use_cache:
-            return restrict_logits(Stepper(self._cached_step, self.decoder.empty_cache, ()), tokens)
+        return self._stepper((), use_cache, tokens)
 
-        def step(beams: Beams, cache: Tensor, memory: Tensor) -> Step:
-            return self._step_by_full_pass(beams.ids, lambda ids, _: self.decode(ids))
-
-        return restrict_logits(Stepper(step, lambda batch: [], ()), tokens)
+    def _decode_target(self, target: Tensor, memory: Sequence[Tensor]) -> Decoded:
+        return self.decode(target)

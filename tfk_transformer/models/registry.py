@@ -11,8 +11,8 @@ from tfk_transformer.config.model_options import (
 )
 
 if TYPE_CHECKING:
-    from tfk_transformer.models.base import TokenModel
     from tfk_transformer.models.classifier import Classifier
+    from tfk_transformer.models.token_model import TokenModel
 
 ModelConfig: TypeAlias = TransformerConfig | LanguageModelConfig | ClassifierConfig | EnsembleConfig
 

@@ -1,5 +1,6 @@
 """The encoder-decoder model: embeddings, encoder, decoder, and the projection to the vocabulary."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -11,9 +12,10 @@ from tfk_transformer.layers.attention import KeyValue
 from tfk_transformer.layers.decoder import Decoded
 from tfk_transformer.layers.encoder import Encoded, Encoder
 from tfk_transformer.layers.masks import additive_mask, causal_mask, padding_mask
-from tfk_transformer.models.base import Beams, Step, Stepper, TokenModel, restrict_logits
 from tfk_transformer.models.inputs import check_ids, check_names, check_same_rows
 from tfk_transformer.models.prefixes import prefixed, prefixed_mask, step_inputs
+from tfk_transformer.models.search_steps import Step, Stepper
+from tfk_transformer.models.token_model import TokenModel
 
 
 class Memory(NamedTuple):
@@ -200,18 +202,12 @@ class Transformer(TokenModel):
         Returns:
             The functions and tensors that the search needs.
         """
-        if use_cache:
-            stepper = Stepper(self._cached_step, self.decoder.empty_cache, self.remember(source))
-            return restrict_logits(stepper, tokens)
-
-        def step(beams: Beams, cache: Tensor, memory: Tensor) -> Step:
-            def decode(target: Tensor, sentences: Tensor) -> Decoded:
-                return self._decode(target, *(ops.take(part, sentences, axis=0) for part in memory))
-
-            return self._step_by_full_pass(beams.ids, decode)
-
-        memory = (self.encode(source).output, self._memory_mask(source))
-        return restrict_logits(Stepper(step, lambda batch: [], memory), tokens)
+        memory = (
+            self.remember(source)
+            if use_cache
+            else (self.encode(source).output, self._memory_mask(source))
+        )
+        return self._stepper(memory, use_cache, tokens)
 
     def _memory_mask(self, source: Tensor) -> Tensor:
         return prefixed_mask(self.config.source_prefix, padding_mask(source))
@@ -223,18 +219,22 @@ class Transformer(TokenModel):
             else padding_mask(inputs["source"])
         )
         encoded = self.encode(inputs["source"], training, source_mask)
-        memory_mask = prefixed_mask(self.config.source_prefix, source_mask)
-        return encoded, self._decode(inputs["target"], encoded.output, memory_mask, training)
+        memory = (encoded.output, prefixed_mask(self.config.source_prefix, source_mask))
+        return encoded, self._decode_target(inputs["target"], memory, training)
 
-    def _decode(
-        self, target: Tensor, encoded: Tensor, source_mask: Tensor, training: bool | None = None
+    def _decode_target(
+        self, target: Tensor, memory: Sequence[Tensor], training: bool | None = None
     ) -> Decoded:
+        """Decode all positions of target ids (B, T).
+
+        The memory is the encoder's output (B, S, D) and its additive mask (B, 1, 1, S).
+        """
+        encoded, source_mask = memory
         # Target padding is at the end, so the causal mask hides it from every real token.
         target = prefixed(self.config.target_prefix, target)
         mask = causal_mask(ops.shape(target)[1])
-        embedded = self._embed(target, training)
         decoded = self.decoder(
-            embedded,
+            self._embed(target, training),
             encoded,
             attention_mask=mask,
             cross_attention_mask=source_mask,

@@ -17,7 +17,7 @@ import keras
 
 from tfk_transformer.atomic_write import atomic_write
 from tfk_transformer.config.json_text import parse_json_object
-from tfk_transformer.models.base import ConfiguredModel
+from tfk_transformer.models.configured_model import ConfiguredModel
 from tfk_transformer.models.registry import ModelConfig, config_from_json
 from tfk_transformer.pipelines.weights import WEIGHTS_FILE, read_weights, write_weights
 from tfk_transformer.runtime_environment import check_process

@@ -1,18 +1,15 @@
 """Classifier, tokenizer and labels together: text to label, saved and loaded as a bundle."""
 
-import functools
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tfk_transformer.config.json_text import parse_json
-from tfk_transformer.inference.interface import LoadedModel
-from tfk_transformer.inference.results import to_classifications
-from tfk_transformer.inference.text_batches import check_texts, run_in_batches
+from tfk_transformer.inference.base_classifier import BaseClassifier
 from tfk_transformer.pipelines.bundle import (
     CLASSIFIER,
     LABELS,
@@ -24,8 +21,7 @@ from tfk_transformer.pipelines.bundle import (
     read_probes,
     write_json,
 )
-from tfk_transformer.results import Classification
-from tfk_transformer.runtime_environment import check_process
+from tfk_transformer.pipelines.keras_runtime import KerasClassifierRuntime
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
 if TYPE_CHECKING:
@@ -33,7 +29,7 @@ if TYPE_CHECKING:
     from tfk_transformer.models.classifier import Classifier
 
 
-class TextClassifier(LoadedModel, SavedAsBundle):
+class TextClassifier(BaseClassifier, SavedAsBundle):
     """A fitted classifier with its tokenizer and labels: text to label.
 
     The model receives the tokens of a text and the end token, as `SubwordTokenizer.graph_encode`
@@ -50,8 +46,6 @@ class TextClassifier(LoadedModel, SavedAsBundle):
             differ, or the labels are not different, non-blank strings, one for each class.
     """
 
-    _refusal = "expected a translator, got a classifier; use classify."
-
     def __init__(
         self,
         model: "Classifier",
@@ -67,36 +61,16 @@ class TextClassifier(LoadedModel, SavedAsBundle):
                 f"tokenizer: expected {config.vocab_size} pieces, the model's vocab_size, got "
                 f"{tokenizer.vocab_size}."
             )
-        check_process()
+        names = _check_labels(labels, config.num_classes)
+        self.runtime: KerasClassifierRuntime = KerasClassifierRuntime(model, tokenizer, names)
         self.model = model
         self.tokenizer = tokenizer
-        self.labels = _check_labels(labels, config.num_classes)
         self.probes = list(probes)
 
-    def classify(self, texts: Sequence[str], *, batch_size: int = 64) -> list[Classification]:
-        """Classify texts; see `ClassifierProtocol.classify`."""
-        check_process()
-        check_texts(texts)
-
-        def run(batch: Sequence[str]) -> list[np.ndarray]:
-            return [part.numpy() for part in self._classify(np.array(batch, object))]
-
-        return to_classifications(
-            texts, run_in_batches(texts, batch_size, run), self.labels, self.model.config.max_length
-        )
-
-    @functools.cached_property
+    @property
     def functions(self) -> "ClassificationFunctions":
         """The classifier as TensorFlow functions."""
-        from tfk_transformer.generation.classification_functions import ClassificationFunctions
-
-        return ClassificationFunctions(self.model, self.tokenizer, self.labels)
-
-    @functools.cached_property
-    def _classify(self) -> Callable[..., Any]:
-        from tfk_transformer.generation.tracing import TEXTS_SPEC, trace_once
-
-        return trace_once(self.functions.classify, [TEXTS_SPEC])
+        return self.runtime.functions
 
     def _write_files(self, folder: Path) -> None:
         self.tokenizer.save(folder / SOURCE_TOKENIZER)

@@ -1,22 +1,12 @@
 """Model and tokenizers together: text to text, saved and loaded as a bundle."""
 
-import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from tfk_transformer.config.search_settings import (
-    Rules,
-    resolve_settings,
-    setting_arrays,
-    setting_rules,
-)
-from tfk_transformer.inference.base_translator import BaseTranslator, BatchSearch, Request
-from tfk_transformer.inference.streaming import StepModel, stream_text
-from tfk_transformer.inference.token_scoring import Tokenizers, score_in_batches
+from tfk_transformer.inference.base_translator import BaseTranslator
+from tfk_transformer.inference.token_scoring import Tokenizers
 from tfk_transformer.pipelines.bundle import (
     ORIGIN,
     PROBES,
@@ -31,14 +21,13 @@ from tfk_transformer.pipelines.bundle import (
     read_origin,
     read_probes,
 )
-from tfk_transformer.runtime_environment import check_process
+from tfk_transformer.pipelines.keras_runtime import KerasTranslatorRuntime
 from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
 
 if TYPE_CHECKING:
-    from tfk_transformer.array_types import Tensor
     from tfk_transformer.data.shortlist import Shortlist
     from tfk_transformer.generation.translation_functions import TranslationFunctions
-    from tfk_transformer.models.base import TokenModel
+    from tfk_transformer.models.token_model import TokenModel
 
 
 class Translator(BaseTranslator, SavedAsBundle):
@@ -74,12 +63,12 @@ class Translator(BaseTranslator, SavedAsBundle):
                 "model: expected a Transformer, an Ensemble or a LanguageModel, got a "
                 f"{type(model).__name__}."
             )
-        check_process()
-        self.model = model
-        self.max_length = model.config.max_length
-        self.source_tokenizer = source_tokenizer
         if target_tokenizer is None or target_tokenizer.model == source_tokenizer.model:
             target_tokenizer = source_tokenizer  # one object, so that exports contain it once
+        tokenizers = Tokenizers(source_tokenizer, target_tokenizer, model.config.architecture)
+        self.runtime: KerasTranslatorRuntime = KerasTranslatorRuntime(model, tokenizers, shortlist)
+        self.model = model
+        self.source_tokenizer = source_tokenizer
         self.target_tokenizer = target_tokenizer
         self.probes = list(probes)
         self.origin = origin or {}
@@ -92,102 +81,10 @@ class Translator(BaseTranslator, SavedAsBundle):
                     f"got {tokenizer.vocab_size}."
                 )
 
-    def _search(self, request: Request, settings: dict[str, Any]) -> BatchSearch:
-        check_process()
-        values = resolve_settings(settings, self._rules).values()
-        translate = self._translation(request.use_cache, request.details, request.attention)
-
-        def run(texts: Sequence[str], prefixes: Sequence[str]) -> list[np.ndarray]:
-            outputs = translate(np.array(texts, object), np.array(prefixes, object), *values)
-            return [output.numpy() for output in outputs]
-
-        return BatchSearch(run)
-
-    def stream(self, text: str, **settings: float) -> Iterator[str]:
-        """Yield the parts of a translation as they are decoded; see `TranslatorProtocol.stream`."""
-        check_process()
-        values = resolve_settings({"beam_size": 1, **settings}, self._rules)
-        return stream_text(self._steps, text, setting_arrays(values, self._rules))
-
-    @functools.cached_property
-    def _rules(self) -> Rules:
-        return setting_rules(self.max_length, self.target_tokenizer.vocab_size)
-
-    def _scored(
-        self, sources: Sequence[str], targets: Sequence[str], batch_size: int, attention: bool
-    ) -> list[tuple[Any, ...]]:
-        check_process()
-        score = self._scoring(attention)
-
-        def run(*sides: Sequence[str]) -> list[np.ndarray]:
-            return [part.numpy() for part in score(*(np.array(side, object) for side in sides))]
-
-        return score_in_batches(sources, targets, batch_size, self.max_length, run)
-
-    @functools.cached_property
-    def _tokenizers(self) -> Tokenizers:
-        return Tokenizers(
-            self.source_tokenizer, self.target_tokenizer, self.model.config.architecture
-        )
-
-    @functools.cached_property
+    @property
     def functions(self) -> "TranslationFunctions":
         """Search and scoring as TensorFlow functions."""
-        from tfk_transformer.generation.translation_functions import (
-            ContinuationFunctions,
-            TranslationFunctions,
-        )
-
-        continues = self.model.config.architecture == "decoder"
-        functions = ContinuationFunctions if continues else TranslationFunctions
-        return functions(self.model, self.source_tokenizer, self.target_tokenizer, self.shortlist)
-
-    @functools.cached_property
-    def _steps(self) -> StepModel:
-        from tfk_transformer.generation.decoder_step import keras_steps
-
-        return keras_steps(self.model, self.source_tokenizer, self.target_tokenizer)
-
-    @functools.cached_property
-    def _translation(self) -> Callable[..., Callable[..., Any]]:
-        """(use_cache, details, attention) -> the TensorFlow function of this search, cached."""
-        return functools.cache(self._make_translation)
-
-    def _make_translation(
-        self, use_cache: bool = True, details: bool = False, attention: bool = False
-    ) -> Callable[..., Any]:
-        from tfk_transformer.generation.limits import Limits
-        from tfk_transformer.generation.tracing import TEXTS_SPEC, setting_specs, trace_once
-
-        def translate(texts: "Tensor", prefix: "Tensor", *settings: "Tensor") -> "Tensor":
-            if not details:
-                return self.functions.translate(texts, Limits(*settings), use_cache, prefix)
-            explained = self.functions.explain(texts, Limits(*settings), use_cache, prefix)
-            weights = [explained.scores.attention] if attention else []
-            return (
-                *explained.translations,
-                explained.source_ids,
-                explained.ids,
-                explained.scores.token_log_probs,
-                *weights,
-            )
-
-        return trace_once(translate, [TEXTS_SPEC, TEXTS_SPEC, *setting_specs()])
-
-    @functools.cached_property
-    def _scoring(self) -> Callable[..., Callable[..., Any]]:
-        """(attention) -> the TensorFlow function that scores pairs, cached."""
-        return functools.cache(self._make_scoring)
-
-    def _make_scoring(self, attention: bool = False) -> Callable[..., Any]:
-        from tfk_transformer.generation.tracing import TEXTS_SPEC, trace_once
-
-        def score(sources: "Tensor", targets: "Tensor") -> "Tensor":
-            source_ids, target_ids, scores = self.functions.score(sources, targets)
-            weights = [scores.attention] if attention else []
-            return scores.log_probability, source_ids, target_ids, scores.token_log_probs, *weights
-
-        return trace_once(score, [TEXTS_SPEC, TEXTS_SPEC])
+        return self.runtime.functions
 
     def _write_files(self, folder: Path) -> None:
         self.source_tokenizer.save(folder / SOURCE_TOKENIZER)

@@ -13,7 +13,7 @@ import safetensors
 import safetensors.numpy
 
 from tfk_transformer.config.model_options import ModelOptions
-from tfk_transformer.models.base import ConfiguredModel, array_problems
+from tfk_transformer.models.configured_model import ConfiguredModel, array_problems
 from tfk_transformer.models.registry import ModelConfig, make_model
 from tfk_transformer.runtime_environment import available_memory
 

@@ -12,19 +12,14 @@ from typing import TYPE_CHECKING
 from tfk_transformer.runtime_environment import with_install_line
 
 if TYPE_CHECKING:
-    from tfk_transformer.plots.alignments import alignment as alignment
-    from tfk_transformer.plots.attention import attention_figure as attention_figure
-    from tfk_transformer.plots.attention import attention_map as attention_map
-    from tfk_transformer.plots.attention_weights import AttentionWeights as AttentionWeights
-    from tfk_transformer.plots.attention_weights import HeadMaps as HeadMaps
-    from tfk_transformer.plots.attention_weights import attention_of as attention_of
-    from tfk_transformer.plots.explorer import attention_page as attention_page
-    from tfk_transformer.plots.model import model_layers as model_layers
-    from tfk_transformer.plots.positions import position_encodings as position_encodings
-    from tfk_transformer.plots.positions import positions_of as positions_of
-    from tfk_transformer.plots.schedule import learning_rates as learning_rates
-    from tfk_transformer.plots.training import training_curve as training_curve
-    from tfk_transformer.plots.training import training_curves as training_curves
+    from tfk_transformer.plots.alignments import alignment
+    from tfk_transformer.plots.attention import attention_figure, attention_map
+    from tfk_transformer.plots.attention_weights import AttentionWeights, HeadMaps, attention_of
+    from tfk_transformer.plots.explorer import attention_page
+    from tfk_transformer.plots.model import model_layers
+    from tfk_transformer.plots.positions import position_encodings, positions_of
+    from tfk_transformer.plots.schedule import learning_rates
+    from tfk_transformer.plots.training import training_curve, training_curves
 
 _HOME = {
     "AttentionWeights": "attention_weights",

@@ -61,17 +61,14 @@ def alignment(translation: Translation, axes: Axes | None = None) -> Figure:
             linestyle="-" if best_for_both else ":",
             alpha=1.0 if best_for_both else 0.6,
         )
-    _frame(axes, rows, [width / COLUMN_DISTANCE for width in widths])
-    return figure_of(axes)
-
-
-def _frame(axes: Axes, rows: int, widths: list[float]) -> None:
-    """Set limits that include the words of both sides, and name the columns."""
-    axes.set_xlim(-widths[0] - 0.1, 1 + widths[1] + 0.1)
-    axes.set_ylim(rows - 0.4, -0.6)  # the first word is on top
+    left, right = (width / COLUMN_DISTANCE for width in widths)
+    axes.set(
+        xlim=(-left - 0.1, 1 + right + 0.1),  # with the words of both sides
+        ylim=(rows - 0.4, -0.6),  # the first word is on top
+        yticks=[],
+    )
     axes.set_xticks([0, 1], ["source", "translation"], fontsize=SIZE)
-    axes.set_yticks([])
     axes.xaxis.tick_top()
     axes.tick_params(length=0)
-    for side in axes.spines.values():
-        side.set_visible(False)
+    axes.spines[:].set_visible(False)
+    return figure_of(axes)

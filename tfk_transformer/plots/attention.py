@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
 from tfk_transformer.plots.attention_weights import TITLES, AttentionWeights
-from tfk_transformer.plots.figures import COLORMAP, FONT_SIZE, figure_of, new_picture
+from tfk_transformer.plots.figures import COLORMAP, FONT_SIZE, Picture, figure_of
 from tfk_transformer.plots.fonts import fonts_for, width_of
 from tfk_transformer.plots.labels import token_labels
 
@@ -88,7 +88,7 @@ def attention_map(
 
 
 def attention_figure(
-    found: AttentionWeights,
+    attention: AttentionWeights,
     kind: str | None = None,
     layer: int | None = None,
     head: int | None = None,
@@ -97,23 +97,23 @@ def attention_figure(
     """Plot heads of one kind of attention, with a title that names them.
 
     Args:
-        found: the result of `attention_of`.
+        attention: the result of `attention_of`.
         kind: "cross", "encoder" or "decoder". Default: the first of these that exists.
-        layer: see `HeadMaps.chosen`, also for `head` and `mean`.
+        layer: see `HeadMaps.select`, also for `head` and `mean`.
         head: the head. Default: all heads.
         mean: whether the mean of the heads is shown.
 
     Raises:
         ValueError: if the kind, the layer or the head does not exist.
     """
-    kinds = dict(found.kinds())
+    kinds = attention.kinds()
     name = next(iter(kinds)) if kind is None else str(kind)
     if name not in kinds:
         raise ValueError(
-            f"kind: expected one of {', '.join(kinds)}, got '{name}'. {found.missing}".rstrip()
+            f"kind: expected one of {', '.join(kinds)}, got '{name}'. {attention.missing}".rstrip()
         )
     maps = kinds[name]
-    weights, titles, layer_name = maps.chosen(layer, head, mean)
+    weights, titles, layer_name = maps.select(layer, head, mean)
     return attention_map(
         weights,
         maps.columns,
@@ -142,7 +142,8 @@ def _new_panels(
 ) -> _Panels:
     """Return the panels of a new figure.
 
-    All sizes follow from the labels. A layout engine of matplotlib would shrink the cells instead.
+    All sizes follow from the labels. A layout engine of matplotlib would shrink the cells, so the
+    figure has none.
     """
     cell = float(np.clip(PANEL_SIZE / max(len(columns), len(rows), 1), MIN_CELL, MAX_CELL))
     map_size = max(cell * len(columns), 1.0), max(cell * len(rows), 1.0)
@@ -154,7 +155,7 @@ def _new_panels(
     down = -(-count // across)
     top_space = MARGIN + (0.35 if title else 0.0)
     size = MARGIN + across * width + BAR_WIDTH + BAR_LABELS, top_space + down * height
-    figure = new_picture(*size, layout=None)
+    figure = Picture(figsize=size)
 
     def add_axes(left: float, top: float, wide: float, high: float) -> Axes:
         return figure.add_axes(

@@ -1,12 +1,11 @@
 """The attention weights of one sentence, from any runtime, in the form that the plots use."""
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tfk_transformer.constants import START_ID
-from tfk_transformer.inference.interface import TranslatorProtocol
+from tfk_transformer.inference.base_translator import BaseTranslator
 
 TITLES = {  # by kind of attention
     "cross": "decoder to source",
@@ -16,7 +15,7 @@ TITLES = {  # by kind of attention
 START = "<s>"  # the first token that a decoder-only model attends to
 
 
-class ChosenHeads(NamedTuple):
+class SelectedHeads(NamedTuple):
     """Some heads of one kind of attention, with their titles in a figure."""
 
     weights: np.ndarray  # float32 (heads, T, S)
@@ -31,9 +30,9 @@ class HeadMaps(NamedTuple):
     rows: list[str]  # the T tokens that attend
     columns: list[str]  # the S tokens attended to
 
-    def chosen(
+    def select(
         self, layer: int | None = None, head: int | None = None, mean: bool = False
-    ) -> ChosenHeads:
+    ) -> SelectedHeads:
         """Return heads of one layer, or a mean.
 
         Args:
@@ -52,7 +51,7 @@ class HeadMaps(NamedTuple):
             )
         layers, heads = self.weights.shape[:2]
         if mean and layer is None:
-            return ChosenHeads(
+            return SelectedHeads(
                 self.weights.mean(axis=(0, 1))[None],
                 ["mean of all heads"],
                 f"mean of {layers} layers",
@@ -61,9 +60,11 @@ class HeadMaps(NamedTuple):
         weights = self.weights[number]
         layer_name = f"layer {number + 1} of {layers}"
         if mean:
-            return ChosenHeads(weights.mean(axis=0)[None], ["mean of all heads"], layer_name)
+            return SelectedHeads(weights.mean(axis=0)[None], ["mean of all heads"], layer_name)
         selected = range(heads) if head is None else [_index("head", head, heads)]
-        return ChosenHeads(weights[list(selected)], [f"head {n + 1}" for n in selected], layer_name)
+        return SelectedHeads(
+            weights[list(selected)], [f"head {n + 1}" for n in selected], layer_name
+        )
 
 
 class AttentionWeights(NamedTuple):
@@ -80,15 +81,13 @@ class AttentionWeights(NamedTuple):
     decoder: HeadMaps | None = None  # of the decoder to the tokens before the predicted one
     missing: str = ""  # why kinds are None, a sentence
 
-    def kinds(self) -> Iterator[tuple[str, HeadMaps]]:
-        """Yield the name and the weights of each kind that is not None."""
-        for name in TITLES:
-            if (maps := getattr(self, name)) is not None:
-                yield name, maps
+    def kinds(self) -> dict[str, HeadMaps]:
+        """Return the weights by name of each kind that is not None."""
+        return {name: maps for name in TITLES if (maps := getattr(self, name)) is not None}
 
 
 def attention_of(
-    model: TranslatorProtocol, text: str, translation: str | None = None, **settings: Any
+    model: BaseTranslator, text: str, translation: str | None = None, **settings: Any
 ) -> AttentionWeights:
     """Translate a text and return the attention weights of its best translation.
 

@@ -15,21 +15,23 @@ from tfk_transformer.plots.labels import token_labels
 DATA_MARK = "/*DATA*/"  # in explorer.html
 
 
-def attention_page(found: AttentionWeights) -> str:
+def attention_page(attention: AttentionWeights) -> str:
     """Return an HTML page with the attention of every layer and head.
 
     The page shows one heat map at a time, whose cells can be read one by one. Weights are rounded
     to multiples of 1/255.
 
     Args:
-        found: the result of `attention_of`.
+        attention: the result of `attention_of`.
     """
     data = {
-        "source": found.source,
-        "translation": found.translation,
-        "score": found.score,
-        "missing": found.missing,
-        "kinds": [{"title": TITLES[name], **_as_json(maps)} for name, maps in found.kinds()],
+        "source": attention.source,
+        "translation": attention.translation,
+        "score": attention.score,
+        "missing": attention.missing,
+        "kinds": [
+            {"title": TITLES[name], **_as_json(maps)} for name, maps in attention.kinds().items()
+        ],
     }
     # "</script" would end the element that contains the data.
     text = json.dumps(data, ensure_ascii=False, sort_keys=True).replace("<", "\\u003c")

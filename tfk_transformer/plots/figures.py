@@ -2,7 +2,7 @@
 
 import io
 import warnings
-from typing import Any, Literal
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -29,22 +29,10 @@ class Picture(Figure):
         return file.getvalue()
 
 
-def new_picture(
-    width: float, height: float, layout: Literal["constrained"] | None = "constrained"
-) -> Picture:
-    """Return an empty figure.
-
-    Args:
-        width: the width in inches.
-        height: the height in inches.
-        layout: the layout engine of matplotlib. None: the caller positions the axes.
-    """
-    return Picture(figsize=(width, height), layout=layout)
-
-
 def axes_or_new(axes: Axes | None, width: float, height: float) -> Axes:
     """Return `axes`, or by default the axes of a new figure of this size in inches."""
-    return new_picture(width, height).subplots() if axes is None else axes
+    figsize = (width, height)
+    return Picture(figsize=figsize, layout="constrained").subplots() if axes is None else axes
 
 
 def figure_of(axes: Axes) -> Figure:

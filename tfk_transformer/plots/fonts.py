@@ -24,15 +24,29 @@ def fonts_for(texts: Iterable[str]) -> list[str]:
     Args:
         texts: the labels of a figure.
     """
-    fonts = [_configured_font()]
-    missing = _visible_characters(texts) - _characters(font_manager.findfont(fonts[0]))
+    configured = font_manager.findfont(font_manager.FontProperties(family=rcParams["font.family"]))
+    fonts = [str(font_manager.get_font(configured).family_name)]
+    visible = {
+        ord(c)
+        for c in set().union(*map(set, texts))
+        if not c.isspace() and unicodedata.category(c) not in ("Cc", "Cf", "Mn")
+    }
+    missing = visible - _characters(font_manager.findfont(fonts[0]))
     while missing:
-        name = max(_installed(), key=lambda name: len(missing & _installed()[name]))
-        if not missing & _installed()[name]:
-            warnings.warn(_missing_characters_message(missing), stacklevel=2)
+        installed = _installed()
+        name = max(installed, key=lambda name: len(missing & installed[name]))
+        if not missing & installed[name]:
+            examples = "".join(map(chr, sorted(missing)[:8]))
+            warnings.warn(
+                "fonts: expected an installed font with the characters "
+                f"'{examples}'{' and others' if len(missing) > 8 else ''}, found none, so the "
+                "picture shows boxes; install one, such as a Noto font of the script (Debian: "
+                "fonts-noto-core, fonts-noto-cjk), or write .html.",
+                stacklevel=2,
+            )
             break
         fonts.append(name)
-        missing -= _installed()[name]
+        missing -= installed[name]
     return fonts
 
 
@@ -57,22 +71,6 @@ def width_of(texts: Iterable[str], fonts: list[str]) -> float:
     return float(1.1 * points + wide * FONT_SIZE) / 72  # the next font's characters may be wider
 
 
-def _visible_characters(texts: Iterable[str]) -> set[int]:
-    """Return the characters that need a glyph."""
-    characters = set().union(*map(set, texts))
-    return {
-        ord(c)
-        for c in characters
-        if not c.isspace() and unicodedata.category(c) not in ("Cc", "Cf", "Mn")
-    }
-
-
-def _configured_font() -> str:
-    """Return the name of the font that matplotlib uses by default."""
-    path = font_manager.findfont(font_manager.FontProperties(family=rcParams["font.family"]))
-    return str(font_manager.get_font(path).family_name)
-
-
 @functools.cache
 def _characters(path: str) -> frozenset[int]:
     """Return the characters with glyphs in a font file; empty if the file does not open."""
@@ -95,13 +93,3 @@ def _installed() -> dict[str, frozenset[int]]:
         for name, path in sorted(upright.items())
         if not name.startswith(NO_TEXT)
     }
-
-
-def _missing_characters_message(missing: set[int]) -> str:
-    examples = "".join(map(chr, sorted(missing)[:8]))
-    return (
-        "fonts: expected an installed font with the characters "
-        f"'{examples}'{' and others' if len(missing) > 8 else ''}, found none, so the "
-        "picture shows boxes; install one, such as a Noto font of the script (Debian: "
-        "fonts-noto-core, fonts-noto-cjk), or write .html."
-    )

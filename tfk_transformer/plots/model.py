@@ -8,10 +8,10 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
 from tfk_transformer.plots.figures import FONT_SIZE, PALETTE, axes_or_new, figure_of
-from tfk_transformer.plots.model_parts import Box, Column, columns_of
+from tfk_transformer.plots.model_parts import Box, columns_of
 
 if TYPE_CHECKING:
-    from tfk_transformer.models.base import ConfiguredModel
+    from tfk_transformer.models.configured_model import ConfiguredModel
 
 # Sizes in inches.
 COLUMN_WIDTH = 3.3  # of a column
@@ -46,35 +46,35 @@ def model_layers(model: "ConfiguredModel", axes: Axes | None = None) -> Figure:
     axes = axes_or_new(axes, width, height)
     total = sum(math.prod(weight.shape) for weight in model.weights)
     axes.set_title(f"{type(model).__name__}: {total:,} parameters", fontsize=FONT_SIZE + 4)
-    axes.set_xlim(-EDGE, width - EDGE)
-    axes.set_ylim(height - 0.4 - EDGE, -EDGE)  # the data flow downwards
+    # The data flow downwards.
+    axes.set(xlim=(-EDGE, width - EDGE), ylim=(height - 0.4 - EDGE, -EDGE))
     axes.axis("off")
     end = 0.0
-    for number, column in enumerate(columns):
-        end = _draw_column(axes, column, number * (COLUMN_WIDTH + COLUMN_GAP), end)
+    for number, boxes in enumerate(columns):
+        end = _draw_column(axes, boxes, number * (COLUMN_WIDTH + COLUMN_GAP), end)
     return figure_of(axes)
 
 
-def _column_height(column: Column) -> float:
-    return sum(_box_height(part) + BOX_GAP for part in column.parts) - BOX_GAP
+def _column_height(boxes: list[Box]) -> float:
+    return sum(_box_height(box) + BOX_GAP for box in boxes) - BOX_GAP
 
 
 def _box_height(part: Box) -> float:
     return 2 * PADDING + LINE * len(part.lines)
 
 
-def _draw_column(axes: Axes, column: Column, left: float, encoder_end: float) -> float:
+def _draw_column(axes: Axes, boxes: list[Box], left: float, encoder_end: float) -> float:
     """Draw the boxes of a column from its top, connected by arrows, and return its lower end.
 
     Args:
         axes: the axes to draw on.
-        column: the boxes.
+        boxes: the boxes, in the order of the data.
         left: the left edge of the column.
         encoder_end: the lower end of the column on the left, which cross-attention reads.
     """
     top = 0.0
     middle = left + COLUMN_WIDTH / 2
-    for number, part in enumerate(column.parts):
+    for number, part in enumerate(boxes):
         height = _box_height(part)
         if number:
             _arrow(axes, (middle, top - BOX_GAP), (middle, top))

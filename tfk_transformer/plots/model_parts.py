@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from tfk_transformer.models.base import ConfiguredModel
+    from tfk_transformer.models.configured_model import ConfiguredModel
 
 LAYER_LABELS = {
     "attention": "self-attention",
@@ -34,16 +34,10 @@ class Box(NamedTuple):
     reads_encoder: bool = False
 
 
-class Column(NamedTuple):
-    """The parts of one side of a model, in the order of the data."""
-
-    parts: list[Box]
-
-
-def columns_of(model: "ConfiguredModel") -> list[Column]:
+def columns_of(model: "ConfiguredModel") -> list[list[Box]]:
     """Return the columns of a built model: its encoder and its decoder, if it has them.
 
-    An ensemble has the columns of each member.
+    Each column has its boxes in the order of the data. An ensemble has the columns of each member.
     """
     members: dict[str, Any] = getattr(model, "named_members", lambda: {"": model})()
     shapes = {name: tuple(weight.shape) for name, weight in model.named_weights.items()}
@@ -58,9 +52,9 @@ class _Member(NamedTuple):
     shapes: dict[str, tuple[int, ...]]
     prefix: str  # of the names
 
-    def columns(self) -> list[Column]:
+    def columns(self) -> list[list[Box]]:
         labels = SIDE_LABELS[self.config.architecture]
-        return [Column(list(self._parts(side, label))) for side, label in labels.items()]
+        return [list(self._parts(side, label)) for side, label in labels.items()]
 
     def count(self, path: str) -> int:
         """Return the number of parameters below a path."""
@@ -68,27 +62,26 @@ class _Member(NamedTuple):
         return sum(math.prod(shape) for name, shape in self.shapes.items() if name.startswith(path))
 
     def _parts(self, side: str, name: str) -> Iterator[Box]:
-        c = self.config
         length, stack = ("S", "encoder") if side == "source" else ("T", "decoder")
-        shape = f"(B, {length}, {c.model_dim})"
+        shape = f"(B, {length}, {self.config.model_dim})"
         title = self.prefix.rstrip("/").replace("_", " ")
         yield Box([(f"{title} {name}tokens".strip(), f"(B, {length})")])
-        yield Box([(f"{name}embedding", shape), self._embedding(side)], EMBEDDING)
-        positions = f"{c.positions.replace('_', ' ')} positions"
+        shared = (
+            side == "target"
+            and getattr(self.config, "tie_embeddings", "none") == "all"
+            and self.config.architecture != "decoder"
+        )
+        table = "shared with the source", "0"
+        if not shared:
+            table = self._parameters(f"{side}_embedding")
+        yield Box([(f"{name}embedding", shape), table], EMBEDDING)
+        positions = f"{self.config.positions.replace('_', ' ')} positions"
         yield Box([(positions, shape), self._parameters(f"{side}_positions")], EMBEDDING)
         yield from self._layers(stack, shape)
         if self.count(f"{stack}/final_norm"):
             lines = [(f"{stack} final norm", shape), self._parameters(f"{stack}/final_norm")]
             yield Box(lines, ENCODER if stack == "encoder" else DECODER)
         yield from self._outputs(side)
-
-    def _embedding(self, side: str) -> tuple[str, str]:
-        shared = (
-            side == "target"
-            and getattr(self.config, "tie_embeddings", "none") == "all"
-            and self.config.architecture != "decoder"
-        )
-        return ("shared with the source", "0") if shared else self._parameters(f"{side}_embedding")
 
     def _parameters(self, path: str) -> tuple[str, str]:
         return "parameters", f"{self.count(path):,}"
@@ -129,19 +122,19 @@ class _Member(NamedTuple):
         return [*blocks, ("norms", norms)] if norms else blocks
 
     def _block_name(self, name: str) -> str:
-        c = self.config
-        if name in LAYER_LABELS:
-            return f"{LAYER_LABELS[name]}, {c.num_heads} {'head' if c.num_heads == 1 else 'heads'}"
-        return f"feed-forward, {c.ff_width} wide"
+        if name not in LAYER_LABELS:
+            return f"feed-forward, {self.config.ff_width} wide"
+        num_heads = self.config.num_heads
+        return f"{LAYER_LABELS[name]}, {num_heads} {'head' if num_heads == 1 else 'heads'}"
 
     def _outputs(self, side: str) -> Iterator[Box]:
         """Yield the projection to the vocabulary or to the classes, if the column has one."""
-        c = self.config
-        if c.architecture == "encoder":
-            yield Box([("classes", f"(B, {c.num_classes})"), self._parameters("head")], OUTPUT)
+        if self.config.architecture == "encoder":
+            shape = f"(B, {self.config.num_classes})"
+            yield Box([("classes", shape), self._parameters("head")], OUTPUT)
         if side == "target":
             label, count = self._parameters("output")
-            if c.tie_embeddings != "none":
+            if self.config.tie_embeddings != "none":
                 label = "tied to the embedding" if count == "0" else "bias; tied to the embedding"
-            shape = f"(B, T, {c.target_vocab_size})"
+            shape = f"(B, T, {self.config.target_vocab_size})"
             yield Box([("logits of the vocabulary", shape), (label, count)], OUTPUT)

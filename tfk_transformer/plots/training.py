@@ -1,13 +1,14 @@
 """Plot the losses and BLEU of training runs by epoch."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from tfk_transformer.plots.figures import PALETTE, axes_or_new, figure_of, new_picture
+from tfk_transformer.plots.figures import PALETTE, Picture, axes_or_new, figure_of
 
 Runs = Mapping[str, Mapping[str, Sequence[float | None]]]
 
@@ -29,14 +30,12 @@ def training_curve(
     axes = axes_or_new(axes, 6, 4)
     losses = (("loss", "training"), ("val_loss", "validation"))
     for (name, label), color in zip(losses, PALETTE, strict=False):
-        if name in history:
-            axes.plot(*_measured(history[name]), color=color, marker="o", markersize=3, label=label)
+        _plot_metric(axes, history, name, color=color, marker="o", label=label)
     _label_axes(axes, "loss (nats a token)")
     lines = [*axes.lines]
     if "val_bleu" in history:
         right = axes.twinx()
-        values = _measured(history["val_bleu"])
-        right.plot(*values, color=PALETTE[2], marker="s", markersize=3, label="BLEU")
+        _plot_metric(right, history, "val_bleu", color=PALETTE[2], marker="s", label="BLEU")
         right.set(ylabel="BLEU of the validation split")
         lines = [*lines, *right.lines]
     if lines:
@@ -65,7 +64,8 @@ def training_curves(runs: Runs, axes: Sequence[Axes] | None = None) -> Figure:
     with_bleu = any("val_bleu" in history for history in runs.values())
     count = 2 if with_bleu else 1
     if axes is None:
-        axes = new_picture(7, 1 + 3.2 * count).subplots(count, sharex=True)
+        figure = Picture(figsize=(7, 1 + 3.2 * count), layout="constrained")
+        axes = figure.subplots(count, sharex=True)
     panels = list(np.ravel(np.array(axes, object)))
     if len(panels) != count:
         raise ValueError(
@@ -73,13 +73,11 @@ def training_curves(runs: Runs, axes: Sequence[Axes] | None = None) -> Figure:
             f"{len(panels)}."
         )
     for number, (name, history) in enumerate(runs.items()):
-        style = {"color": PALETTE[number % len(PALETTE)], "marker": "o", "markersize": 3}
+        style = {"color": PALETTE[number % len(PALETTE)], "marker": "o"}
         for metric, split, line in (("loss", "training", "--"), ("val_loss", "validation", "-")):
-            if metric in history:
-                values = _measured(history[metric])
-                panels[0].plot(*values, label=f"{name}, {split}", linestyle=line, **style)
-        if "val_bleu" in history:
-            panels[-1].plot(*_measured(history["val_bleu"]), label=name, **style)
+            label = f"{name}, {split}"
+            _plot_metric(panels[0], history, metric, label=label, linestyle=line, **style)
+        _plot_metric(panels[-1], history, "val_bleu", label=name, **style)
     labels = ("loss (nats a token)", "BLEU of the validation split")
     for panel, label in zip(panels, labels, strict=False):
         _label_axes(panel, label)
@@ -88,10 +86,16 @@ def training_curves(runs: Runs, axes: Sequence[Axes] | None = None) -> Figure:
     return figure_of(panels[0])
 
 
-def _measured(values: Sequence[float | None]) -> tuple[list[int], list[float]]:
-    """Return the epochs, from 1, in which a metric was measured, and its values there."""
-    pairs = [(epoch, value) for epoch, value in enumerate(values, 1) if value is not None]
-    return [epoch for epoch, _ in pairs], [value for _, value in pairs]
+def _plot_metric(
+    axes: Axes, history: Mapping[str, Sequence[float | None]], name: str, **style: Any
+) -> None:
+    """Plot a metric by epoch, from 1, without the epochs in which it was not measured.
+
+    A metric that the history does not have is not plotted.
+    """
+    if name in history:
+        values = {epoch: value for epoch, value in enumerate(history[name], 1) if value is not None}
+        axes.plot(list(values), list(values.values()), markersize=3, **style)
 
 
 def _label_axes(axes: Axes, label: str) -> None:

@@ -1,5 +1,5 @@
 """An HTTP server of one model: three protocols, dynamic batching, limits, metrics.
 
-Imports `export/signatures.py`, `inference` and `config`. Needs the extra [serve]; ONNX files are
+Imports `inference/signatures.py`, `inference` and `config`. Needs the extra [serve]; ONNX files are
 served without TensorFlow.
 """

@@ -1,18 +1,23 @@
-"""Responses in strict JSON, which has no NaN and no infinities."""
+"""Responses in strict JSON, which has no NaN and no infinities; responses to refused requests."""
 
 import json
 import math
 from collections.abc import Mapping
 from typing import Any
 
-from fastapi import Response
-from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
 
-
-class ErrorAnswer(BaseModel):
-    """The answer to a request that is refused."""
-
-    error: str
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+# The reasons of the errors that Starlette raises; those of this package are their details.
+_REASONS = {
+    404: (
+        "path: expected one of those that /openapi.json lists, got another; correct the URL and "
+        "the name of the model."
+    ),
+    405: "method: expected one that the header Allow names, got another; correct it.",
+}
 
 
 def answer(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
@@ -26,13 +31,9 @@ def answer(content: Any, status: int = 200, headers: Mapping[str, str] | None = 
 def to_json(content: Any) -> str:
     """Return strict JSON on one line."""
     try:
-        return _dumps(content)
+        return _ENCODER.encode(content)
     except ValueError:
-        return _dumps(_strict(content))
-
-
-def _dumps(content: Any) -> str:
-    return json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        return _ENCODER.encode(_strict(content))
 
 
 def _strict(value: Any) -> Any:
@@ -46,3 +47,29 @@ def _strict(value: Any) -> Any:
     if isinstance(value, float) and math.isinf(value):
         return "Infinity" if value > 0 else "-Infinity"
     return value
+
+
+async def answer_http_error(request: Request, error: Exception) -> Response:
+    """Answer a refused request with {"error": reason}.
+
+    The reason is one line: what was expected, what came, the remedy.
+    """
+    assert isinstance(error, HTTPException)
+    reason = _REASONS.get(error.status_code, error.detail)
+    return answer({"error": reason}, error.status_code, error.headers)
+
+
+async def answer_failure(request: Request, error: Exception) -> Response:
+    """Answer an error of the server.
+
+    The message of the exception is not sent, since it may contain texts.
+    """
+    return answer(
+        {
+            "error": (
+                "server: expected an answer of the model, got an error, which the server's "
+                "log names; report it."
+            )
+        },
+        500,
+    )

@@ -1,79 +1,77 @@
 """The ASGI application: all routes and their middleware."""
 
-from fastapi import FastAPI, Response
-from fastapi.routing import APIRoute
+import itertools
+
 from prometheus_client import generate_latest
-from pydantic import BaseModel
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.routing import Route
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route, Router
 from starlette.types import ASGIApp
 
-from tfk_transformer.constants import __version__
-from tfk_transformer.server import bodies, refusals
+from tfk_transformer.server.answers import answer, answer_failure, answer_http_error
 from tfk_transformer.server.metrics import Metrics
 from tfk_transformer.server.middleware import AccessMiddleware, Lifecycle, RecordingMiddleware
-from tfk_transformer.server.protocols import libre_translate, open_inference, tf_serving
+from tfk_transformer.server.protocols.libre_translate import libre_translate_routes
+from tfk_transformer.server.protocols.open_inference import open_inference_routes
+from tfk_transformer.server.protocols.tf_serving import tf_serving_routes
+from tfk_transformer.server.routes import DescribedRoute, openapi_page
 from tfk_transformer.server.served_model import ServedModel
 from tfk_transformer.server.streams import Streams
 
-HANDLERS = {
-    refusals.RequestError: refusals.answer_request_error,
-    HTTPException: refusals.answer_http_error,
-}
-# Pydantic models that the request bodies refer to.
-COMPONENTS: tuple[type[BaseModel], ...] = (open_inference.InputTensor, open_inference.OutputTensor)
+DOCS_PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>tfk-transformer</title>
+<link rel="stylesheet" href="https://cdn.jsdelivr.net/npm/swagger-ui-dist@5/swagger-ui.css">
+</head>
+<body>
+<div id="page"></div>
+<script src="https://cdn.jsdelivr.net/npm/swagger-ui-dist@5/swagger-ui-bundle.js"></script>
+<script>SwaggerUIBundle({url: "openapi.json", dom_id: "#page", deepLinking: true});</script>
+</body>
+</html>
+"""
 
 
 def application(
     served: ServedModel, metrics: Metrics, streams: Streams, lifecycle: Lifecycle
 ) -> ASGIApp:
     """Return the ASGI application of a server."""
-    app = FastAPI(
-        title="tfk-transformer", version=__version__, redoc_url=None, redirect_slashes=False
-    )
-    routers = [open_inference.routes(served, streams, lifecycle), tf_serving.routes(served)]
-    if not served.classifies:
-        routers.insert(0, libre_translate.routes(served))
-    for router in routers:
-        # `include_router` nests the routers, which makes the routing of each request slower.
-        app.router.routes.extend(router.routes)
 
-    @app.get(
-        "/metrics", tags=["Metrics"], response_class=Response, responses=bodies.openapi_errors()
-    )
-    def read_metrics() -> Response:
+    async def read_metrics(request: Request) -> Response:
         """Return the metrics in the text format of Prometheus."""
         return Response(
             generate_latest(metrics.registry), media_type="text/plain; version=0.0.4; charset=utf-8"
         )
 
-    for error, handler in HANDLERS.items():
-        app.add_exception_handler(error, handler)
-    page = app.openapi()
-    page["components"]["schemas"] |= {
-        model.__name__: model.model_json_schema() for model in COMPONENTS
+    text = {"description": "The metrics.", "content": {"text/plain": {}}}
+    protocols = {
+        "LibreTranslate": [] if served.classifies else libre_translate_routes(served),
+        "Open Inference Protocol": open_inference_routes(served, streams, lifecycle),
+        "TensorFlow Serving": tf_serving_routes(served),
+        "Metrics": [
+            DescribedRoute(
+                "GET", "/metrics", read_metrics, errors=(401, 500), responses={200: text}
+            )
+        ],
     }
-    return RecordingMiddleware(
-        AccessMiddleware(_with_direct_routes(app), served.settings, lifecycle),
-        {*page["paths"], "/docs", "/openapi.json"},
-        metrics,
-        lifecycle,
-    )
-
-
-def _with_direct_routes(app: FastAPI) -> ASGIApp:
-    """Return the application with direct routes to the endpoints that parse their own bodies.
-
-    FastAPI's dependency resolution, which these endpoints do not use, takes a third of the time
-    of a request.
-    """
-    direct = [
-        Route(route.path, route.endpoint, methods=list(route.methods or ()))
-        for route in app.router.routes
-        if isinstance(route, APIRoute) and route.openapi_extra
+    routes = [
+        Route("/openapi.json", answer(openapi_page(protocols)), methods=["GET"]),
+        Route("/docs", HTMLResponse(DOCS_PAGE), methods=["GET"]),
+        *itertools.chain(*protocols.values()),
     ]
-    front = Starlette(routes=direct, exception_handlers=HANDLERS)
-    front.router.redirect_slashes = False
-    front.router.default = app
-    return front
+    app = Starlette(
+        exception_handlers={HTTPException: answer_http_error, Exception: answer_failure}
+    )
+    app.router = Router(
+        routes,
+        redirect_slashes=False,
+        # Inside the handlers of exceptions, which answer the requests that this refuses.
+        middleware=[Middleware(AccessMiddleware, served.settings, lifecycle)],
+    )
+    return RecordingMiddleware(app, {route.path for route in routes}, metrics, lifecycle)

@@ -8,8 +8,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
+from starlette.exceptions import HTTPException
+
 from tfk_transformer.inference.text_errors import TextError
-from tfk_transformer.server.refusals import RequestError
 
 
 class Work(NamedTuple):
@@ -120,7 +121,7 @@ class Batcher:
             timeout: maximum number of seconds.
 
         Raises:
-            RequestError: 429 if too many texts wait, 504 after `timeout`.
+            HTTPException: 429 if too many texts wait, 504 after `timeout`.
             Exception: an error of the model.
         """
         if not texts:
@@ -136,11 +137,11 @@ class Batcher:
             async with asyncio.timeout(timeout):
                 await request.done
         except TimeoutError:
-            raise RequestError(
+            raise HTTPException(
                 504,
                 f"time: expected an answer within {timeout:g} s, got none; send fewer or "
                 "shorter texts, or try again later.",
-                Retry_After="5",
+                {"Retry-After": "5"},
             ) from None
         finally:
             request.abandoned = True  # the texts that still wait are not run
@@ -160,11 +161,11 @@ class Batcher:
     def _enqueue(self, work: Work, items: Sequence[_Item]) -> None:
         with self._condition:
             if self.queued + len(items) > self._max_queue:
-                raise RequestError(
+                raise HTTPException(
                     429,
                     f"queue: expected at most {self._max_queue} texts, got {self.queued} that wait "
                     f"and {len(items)} more; try again later.",
-                    Retry_After="1",
+                    {"Retry-After": "1"},
                 )
             was_empty = self.queued == 0
             self.queued += len(items)
@@ -180,19 +181,13 @@ class Batcher:
             if items := [item for item in items if not item.request.abandoned]:
                 self._observe(len(items))
                 outcomes = self._run_batch(work, items)
-                self._expect(work, len(items))  # before clients can send again
+                # Before the answered clients can send again: expect as many texts of them. They
+                # and the waiting texts would otherwise take turns, in batches of half the size.
+                with self._condition:
+                    waiting = len(self._queues.get(work, ()))
+                    expected = min(self._max_batch, waiting + len(items))
+                    self._last_batch = _LastBatch(work, expected, time.monotonic())
                 self._store_outcomes(items, outcomes)
-
-    def _expect(self, work: Work, answered: int) -> None:
-        """Expect the answered clients to send the same number of texts again.
-
-        Otherwise these clients and the waiting texts would take turns, in batches of half the size.
-        """
-        with self._condition:
-            waiting = len(self._queues.get(work, ()))
-            self._last_batch = _LastBatch(
-                work, min(self._max_batch, waiting + answered), time.monotonic()
-            )
 
     def _next_batch(self) -> tuple[Work, list[_Item]] | None:
         """Wait for a batch that is due. Return None after the last batch."""

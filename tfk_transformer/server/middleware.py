@@ -5,11 +5,11 @@ import logging
 import time
 from collections.abc import Collection
 
-from fastapi import Request
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tfk_transformer.server.metrics import Metrics
-from tfk_transformer.server.refusals import RequestError, answer_failure
 from tfk_transformer.server.request_log import error_fields, log_event
 from tfk_transformer.server.settings import ServerSettings
 
@@ -61,12 +61,9 @@ class RecordingMiddleware:
             await self._app(scope, receive, send)
             return
         record = scope["record"] = RequestRecord()
-        begun = False
 
         async def send_and_record(message: Message) -> None:
-            nonlocal begun
             if message["type"] == "http.response.start":
-                begun = True
                 record.status = message["status"]
             await send(message)
 
@@ -74,10 +71,8 @@ class RecordingMiddleware:
         self._count(change)
         try:
             await self._app(scope, receive, send_and_record)
-        except Exception as error:
+        except Exception as error:  # Starlette raises it again after the answer
             log_event("failure", logging.ERROR, error_fields(error))
-            if not begun:
-                await answer_failure()(scope, receive, send_and_record)
         finally:
             self._count(-change)
             self._write(scope, record)
@@ -120,22 +115,21 @@ class AccessMiddleware:
         self._lifecycle = lifecycle
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
+        """Serve one request.
+
+        Raises:
+            HTTPException: 503 while the server drains, 401 without the API key.
+        """
         if scope["type"] == "http":
-            try:
-                if self._lifecycle.draining and scope["path"] not in MONITORING:
-                    raise RequestError(
-                        503,
-                        "server: expected one that takes requests, got one that is shutting down; "
-                        "send the request again.",
-                        Retry_After="1",
-                        Connection="close",
-                    )
-                if scope["path"] not in (*OPEN, KEY_IN_BODY):
-                    check_key(self._settings, Request(scope))
-            except RequestError as refusal:
-                await refusal.answer()(scope, receive, send)
-                return
+            if self._lifecycle.draining and scope["path"] not in MONITORING:
+                raise HTTPException(
+                    503,
+                    "server: expected one that takes requests, got one that is shutting down; "
+                    "send the request again.",
+                    {"Retry-After": "1", "Connection": "close"},
+                )
+            if scope["path"] not in (*OPEN, KEY_IN_BODY):
+                check_key(self._settings, Request(scope))
         await self._app(scope, receive, send)
 
 
@@ -150,7 +144,7 @@ def check_key(settings: ServerSettings, request: Request, in_body: str | None = 
         in_body: the value of LibreTranslate's field `api_key`.
 
     Raises:
-        RequestError: 401 if the key is missing or wrong.
+        HTTPException: 401 if the key is missing or wrong.
     """
     if settings.api_key is None:
         return
@@ -158,9 +152,9 @@ def check_key(settings: ServerSettings, request: Request, in_body: str | None = 
     bearer_or_body_key = token.strip() if scheme.lower() == "bearer" else in_body
     key = request.headers.get("x-api-key") or bearer_or_body_key or ""
     if not hmac.compare_digest(key.encode(), settings.api_key.get_secret_value().encode()):
-        raise RequestError(
+        raise HTTPException(
             401,
             "API key: expected the server's, got none or another; send the header "
             "Authorization: Bearer KEY.",
-            WWW_Authenticate="Bearer",
+            {"WWW-Authenticate": "Bearer"},
         )

@@ -8,7 +8,8 @@ from types import FrameType
 
 import uvicorn
 
-from tfk_transformer.inference.interface import LoadedModel
+from tfk_transformer.inference.base_classifier import BaseClassifier
+from tfk_transformer.inference.base_translator import BaseTranslator
 from tfk_transformer.server.application import application
 from tfk_transformer.server.metrics import Metrics
 from tfk_transformer.server.middleware import Lifecycle
@@ -77,7 +78,9 @@ class DrainingServer(uvicorn.Server):
         return ended or self.should_exit
 
 
-def serve(model: LoadedModel, settings: ServerSettings, host: str, port: int) -> None:
+def serve(
+    model: BaseTranslator | BaseClassifier, settings: ServerSettings, host: str, port: int
+) -> None:
     """Serve a model until SIGTERM or SIGINT.
 
     Args:

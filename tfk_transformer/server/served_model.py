@@ -3,18 +3,21 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fastapi import Request
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
 
-from tfk_transformer.config.search_settings import SearchSettings, resolve_settings, setting_rules
-from tfk_transformer.inference.interface import LoadedModel
+from tfk_transformer.config.search_settings import resolve_settings, setting_rules
+from tfk_transformer.inference.base_classifier import BaseClassifier
+from tfk_transformer.inference.base_translator import BaseTranslator
 from tfk_transformer.inference.text_batches import check_texts
 from tfk_transformer.inference.text_errors import TextError
 from tfk_transformer.server.batching import Batcher, Outcome, TextProblem, Work
 from tfk_transformer.server.metrics import Metrics
-from tfk_transformer.server.refusals import RequestError
 from tfk_transformer.server.settings import ServerSettings
 
 NO_SCORE = -1e9  # of a missing hypothesis, as in exported files
+# The model's own limits are stricter: it refuses a setting when a batch or a stream begins.
+RULES = setting_rules()
 
 
 class ServedModel:
@@ -29,8 +32,13 @@ class ServedModel:
         ValueError: if the search settings of the server do not fit the model.
     """
 
-    def __init__(self, model: LoadedModel, settings: ServerSettings, metrics: Metrics) -> None:
-        self.model = model
+    def __init__(
+        self,
+        model: BaseTranslator | BaseClassifier,
+        settings: ServerSettings,
+        metrics: Metrics,
+    ) -> None:
+        self.model: Any = model  # `classifies` determines which methods it has
         self.settings = settings
         self.classifies = hasattr(model, "labels")
         self._warm_up()
@@ -50,8 +58,8 @@ class ServedModel:
         """
         try:
             default = self.work({})
-        except RequestError as refusal:
-            raise ValueError(refusal.reason) from None
+        except HTTPException as refusal:
+            raise ValueError(refusal.detail) from None
         for count in (1, self.settings.max_batch):
             self._run(default, ["a"] * count, [""] * count)
 
@@ -66,37 +74,47 @@ class ServedModel:
             texts, batch_size=self.settings.max_batch, prefixes=prefixes, **dict(work.settings)
         )
 
-    @property
-    def beam_size(self) -> int:
-        """The default beam size of requests."""
-        return int(self.settings.search.get("beam_size", SearchSettings.beam_size))
-
     def work(self, requested: Mapping[str, Any]) -> Work:
         """Return the work of a request with these search settings.
 
         Raises:
-            RequestError: 422 if a setting is unknown or invalid.
+            HTTPException: 422 if a setting is unknown or invalid.
         """
         if self.classifies and requested:
-            raise RequestError(
+            raise HTTPException(
                 422,
                 "settings: expected none for a classifier, got "
                 f"{', '.join(map(repr, requested))}; leave them out.",
             )
         if self.classifies:
             return Work("classify")
+        settings = self.search_settings(self.settings.search, requested)
+        return Work("translate", tuple(sorted(settings.items())))
+
+    def search_settings(
+        self, defaults: Mapping[str, Any], requested: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Return the search settings of a request, and the defaults of the others.
+
+        Args:
+            defaults: settings of the server.
+            requested: settings of the request.
+
+        Raises:
+            HTTPException: 422 if a setting is unknown or invalid.
+        """
+        settings = {**defaults, **requested}
         try:
-            values = {**self.settings.search, **requested}
-            settings = resolve_settings(values, setting_rules())
+            beam_size = resolve_settings(settings, RULES)["beam_size"]
         except ValueError as error:
-            raise RequestError(422, f"{str(error).removesuffix('.')}; correct it.") from None
-        if settings["beam_size"] > self.settings.max_beam_size:
-            raise RequestError(
+            raise HTTPException(422, f"{str(error).removesuffix('.')}; correct it.") from None
+        if beam_size > self.settings.max_beam_size:
+            raise HTTPException(
                 422,
                 f"beam_size: expected at most {self.settings.max_beam_size}, got "
-                f"{settings['beam_size']}; choose a smaller one.",
+                f"{beam_size}; choose a smaller one.",
             )
-        return Work("translate", tuple((name, settings[name]) for name in sorted(values)))
+        return settings
 
     async def outcomes(
         self, request: Request, work: Work, texts: Sequence[str], target_texts: Sequence[str] = ()
@@ -110,7 +128,7 @@ class ServedModel:
             target_texts: the prefix or target of each text. Default: "" for each.
 
         Raises:
-            RequestError: 422 if a text is invalid or the model refuses the settings. See also
+            HTTPException: 422 if a text is invalid or the model refuses the settings. See also
                 `Batcher.submit`.
         """
         request.scope["record"].texts = len(texts)
@@ -121,7 +139,7 @@ class ServedModel:
                 work, texts, target_texts or [""] * len(texts), self.settings.timeout
             )
         except ValueError as error:
-            raise RequestError(422, str(error)) from None
+            raise HTTPException(422, str(error)) from None
 
     async def results(
         self, request: Request, work: Work, texts: Sequence[str], target_texts: Sequence[str] = ()
@@ -129,7 +147,7 @@ class ServedModel:
         """Return the result of each text; see `outcomes`.
 
         Raises:
-            RequestError: 422 also if the model cannot process a text.
+            HTTPException: 422 also if the model cannot process a text.
         """
         outcomes = await self.outcomes(request, work, texts, target_texts)
         problems = [
@@ -139,24 +157,24 @@ class ServedModel:
         ]
         if problems:
             more = f"; and {len(problems) - 3} more" if problems[3:] else ""
-            raise RequestError(422, f"texts: {'; '.join(problems[:3])}{more}")
+            raise HTTPException(422, f"texts: {'; '.join(problems[:3])}{more}")
         return outcomes
 
     def check(self, texts: Sequence[str]) -> None:
         """Refuse too many texts, texts that are too long, and strings that are not valid texts.
 
         Raises:
-            RequestError: 422.
+            HTTPException: 422.
         """
         if len(texts) > self.settings.max_texts:
-            raise RequestError(
+            raise HTTPException(
                 422,
                 f"texts: expected at most {self.settings.max_texts}, got {len(texts)}; send "
                 "several requests.",
             )
         longest = max(map(len, texts), default=0)
         if longest > self.settings.max_characters:
-            raise RequestError(
+            raise HTTPException(
                 422,
                 f"texts: expected at most {self.settings.max_characters} characters each, "
                 f"got {longest}; split them into sentences.",
@@ -164,7 +182,7 @@ class ServedModel:
         try:
             check_texts(texts)
         except TextError as error:
-            raise RequestError(422, str(error)) from None
+            raise HTTPException(422, str(error)) from None
 
     def stop(self) -> None:
         """Run the waiting texts, and end the threads."""

@@ -5,12 +5,12 @@ from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from fastapi import Request
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from tfk_transformer.server.answers import to_json
-from tfk_transformer.server.refusals import RequestError
 from tfk_transformer.server.served_model import ServedModel
 
 END = ""  # no part of a stream is empty
@@ -29,29 +29,36 @@ class Streams:
         self._threads = ThreadPoolExecutor(served.settings.max_streams, "streams")
 
     async def start(
-        self, request: Request, text: str, settings: Mapping[str, Any], content: Mapping[str, Any]
+        self, request: Request, text: str, requested: Mapping[str, Any], content: Mapping[str, Any]
     ) -> StreamingResponse:
         """Return a response of events, once the first part of the translation is decoded.
 
         Args:
             request: the request.
             text: the source text.
-            settings: search settings of the request.
+            requested: search settings of the request.
             content: the values of each event, in addition to the part.
 
         Raises:
-            RequestError: 422 if the text or a setting is refused, 429 if too many texts are
+            HTTPException: 422 if the text or a setting is refused, 429 if too many texts are
                 streamed, 504 if the first part is late.
         """
+        limits = self._served.settings
+        # Streams use greedy search: the server's defaults for beam search do not apply.
+        defaults = {
+            name: value
+            for name, value in limits.search.items()
+            if name not in ("beam_size", "n_best")
+        }
+        settings = self._served.search_settings(defaults, requested)
         request.scope["record"].texts = 1
         self._served.check([text])
-        limits = self._served.settings
         if self.open >= limits.max_streams:
-            raise RequestError(
+            raise HTTPException(
                 429,
                 f"streams: expected at most {limits.max_streams} at the same time, got one "
                 "more; try again later.",
-                Retry_After="1",
+                {"Retry-After": "1"},
             )
         self.open += 1
         try:
@@ -66,21 +73,15 @@ class Streams:
         """Yield the parts of a translation, decoded by another thread.
 
         Raises:
-            RequestError: see `start`.
+            HTTPException: see `start`.
         """
-        # Streams use greedy search: the server's defaults for beam search do not apply.
-        defaults = {
-            name: value
-            for name, value in self._served.settings.search.items()
-            if name not in ("beam_size", "n_best")
-        }
         loop = asyncio.get_running_loop()
         limit = self._served.settings.timeout
         end = loop.time() + limit
         try:
             # One `asyncio.timeout` for all parts would fail: several tasks await the parts.
             stream = loop.run_in_executor(
-                self._threads, lambda: self._served.model.stream(text, **{**defaults, **settings})
+                self._threads, lambda: self._served.model.stream(text, **settings)
             )
             parts = await asyncio.wait_for(stream, limit)
             while part := await asyncio.wait_for(
@@ -88,13 +89,13 @@ class Streams:
             ):
                 yield part
         except ValueError as error:
-            raise RequestError(422, str(error)) from None
+            raise HTTPException(422, str(error)) from None
         except TimeoutError:
-            raise RequestError(
+            raise HTTPException(
                 504,
                 f"time: expected the whole stream within {limit:g} s, got a part; send a "
                 "shorter text.",
-                Retry_After="5",
+                {"Retry-After": "5"},
             ) from None
 
     async def _events(
@@ -105,8 +106,8 @@ class Streams:
                 yield _event({**content, "text_output": first})
             async for part in parts:
                 yield _event({**content, "text_output": part})
-        except RequestError as refusal:
-            yield "event: error\n" + _event({"error": refusal.reason})
+        except HTTPException as refusal:
+            yield "event: error\n" + _event({"error": refusal.detail})
 
     def stop(self) -> None:
         """End the threads."""

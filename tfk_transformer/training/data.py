@@ -110,8 +110,23 @@ def prepare_data(
     tokenizers = start_tokenizers or _shared_tokenizers(recipe, source, team, work, folder)
     # The first process writes the cache before the other processes read it.
     with team.in_turn() if cache else contextlib.nullcontext():
-        batches = _training_batches(recipe, source, tokenizers, folder, team)
-        validation = _validation_batches(recipe, source, tokenizers, folder, team)
+        batches = _batches(
+            recipe,
+            source,
+            "train",
+            tokenizers,
+            folder,
+            team,
+            shuffle=True,
+            sampling=recipe.subword_sampling,
+            steps=recipe.epoch_steps,
+        )
+        validation_source = _validation_source(recipe, source, folder)
+        validation = (
+            _batches(recipe, validation_source, "validation", tokenizers, folder, team)
+            if validation_source
+            else None
+        )
         _check_metrics(recipe, validation)
         for part in filter(None, (validation, batches)):
             part.survey()
@@ -156,49 +171,38 @@ def _learn_tokenizers(recipe: Recipe, source: Source) -> Tokenizers:
     return joint, joint
 
 
-def _batch_options(recipe: Recipe, team: Team) -> dict[str, Any]:
-    """Return the options of the batches of both splits."""
-    # XLA compiles a function for each batch shape.
-    few_shapes = has_gpu() or keras.backend.backend() != "tensorflow"
-    return {"few_shapes": few_shapes, "share": team.share, "copies": 2 if recipe.consistency else 1}
+def _validation_source(recipe: Recipe, source: Source, cache: DataCache) -> Source | None:
+    """Return the source of the validation pairs; None if there are none."""
+    if recipe.validation_data:
+        return cache.source(recipe.validation_data)
+    # `files:` has the training pairs in every split.
+    if "validation" not in source.splits or recipe.data.startswith("files:"):
+        return None
+    return source
 
 
-def _training_batches(
-    recipe: Recipe, source: Source, tokenizers: Tokenizers, cache: DataCache, team: Team
+def _batches(
+    recipe: Recipe,
+    source: Source,
+    split: str,
+    tokenizers: Tokenizers,
+    cache: DataCache,
+    team: Team,
+    **options: Any,
 ) -> TokenBatches:
     return BATCHES[recipe.architecture](
         source,
-        "train",
-        *tokenizers,
-        recipe.batch_tokens,
-        recipe.max_length,
-        shuffle=True,
-        seed=recipe.seed,
-        sampling=recipe.subword_sampling,
-        cache=cache.ids("train"),
-        steps=recipe.epoch_steps,
-        **_batch_options(recipe, team),
-    )
-
-
-def _validation_batches(
-    recipe: Recipe, source: Source, tokenizers: Tokenizers, cache: DataCache, team: Team
-) -> TokenBatches | None:
-    """Return the validation batches; None if there are no validation pairs."""
-    if recipe.validation_data:
-        source = cache.source(recipe.validation_data)
-    # `files:` has the training pairs in every split.
-    elif "validation" not in source.splits or recipe.data.startswith("files:"):
-        return None
-    return BATCHES[recipe.architecture](
-        source,
-        "validation",
+        split,
         *tokenizers,
         recipe.batch_tokens,
         recipe.max_length,
         seed=recipe.seed,
-        cache=cache.ids("validation"),
-        **_batch_options(recipe, team),
+        cache=cache.ids(split),
+        # XLA compiles a function for each batch shape.
+        few_shapes=has_gpu() or keras.backend.backend() != "tensorflow",
+        share=team.share,
+        copies=2 if recipe.consistency else 1,
+        **options,
     )
 
 

@@ -14,6 +14,7 @@ from keras import ops
 
 from tfk_transformer.array_types import Tensor
 from tfk_transformer.losses import real_tokens
+from tfk_transformer.models.token_model import forward_pass
 from tfk_transformer.runtime_environment import keep_tensor_memory, usable_processors
 
 TOWERS = 2
@@ -101,8 +102,9 @@ def _train_step(model: keras.Model, towers: int, data: Tensor) -> dict[str, Tens
         outputs = []
         losses = []
         for part_inputs, part_labels in parts:
-            outputs.append(model(part_inputs, training=True))
-            losses.append(model.compute_loss(part_inputs, part_labels, outputs[-1], training=True))
+            predictions, part_loss = forward_pass(model, part_inputs, part_labels)
+            outputs.append(predictions)
+            losses.append(part_loss)
         # The loss of the batch is the mean over the parts, weighted by their numbers of tokens.
         shares = [
             loss * ops.sum(real_tokens(part_labels)) / tokens

@@ -148,7 +148,11 @@ class Training:
         self.checkpoints = Checkpoints(self.work) if team.leads else ReadOnlyCheckpoints(self.work)
         if start:
             start.frozen_weights(recipe)  # refuses wrong names before the data is read
-        _seed(recipe)
+        keras.utils.set_random_seed(recipe.seed)
+        if recipe.deterministic and keras.backend.backend() == "tensorflow":
+            import tensorflow as tf
+
+            tf.config.experimental.enable_op_determinism()
         tokenizers = start.tokenizers if start else None
         self.data = prepare_data(recipe, team, self.work, cache, tokenizers)
         recipe_hash = hashlib.sha256(recipe.to_toml().encode()).hexdigest()[:8]
@@ -346,11 +350,3 @@ def _remove_bars_at_end(callbacks: Sequence[keras.callbacks.Callback]) -> Iterat
         for callback in callbacks:
             if isinstance(callback, ProgressBar):
                 callback.on_train_end()
-
-
-def _seed(recipe: Recipe) -> None:
-    keras.utils.set_random_seed(recipe.seed)
-    if recipe.deterministic and keras.backend.backend() == "tensorflow":
-        import tensorflow as tf
-
-        tf.config.experimental.enable_op_determinism()

@@ -16,7 +16,7 @@ from tfk_transformer.export.to_onnx.conversion import (
     STEP,
 )
 from tfk_transformer.layers.decoder import Decoded
-from tfk_transformer.models.base import Beams, Step, Stepper
+from tfk_transformer.models.search_steps import Beams, Step, Stepper
 
 
 class Sizes(NamedTuple):

@@ -10,17 +10,17 @@ from tfk_transformer.cli.arguments import (
     OUTPUT,
     Json,
     Quiet,
-    open_model,
+    open_translator,
     print_bundle,
     printer,
 )
 from tfk_transformer.cli.model_commands.recipe_flags import check_data, read_recipe, with_recipe
 from tfk_transformer.runtime_environment import load_backend, use_onednn
 
-PANEL = "Distillation"
+DISTILLATION = "Distillation"  # title of a group of options in the help
 EXAMPLES = """
 tfk-transformer distill numbers --recipe student.toml --out student
-# Of several teachers, the best hypothesis of all is taken.
+# Learn the best hypothesis of two teachers.
 tfk-transformer distill numbers numbers-2 --recipe student.toml -o student
 """
 
@@ -31,7 +31,7 @@ def command(
         list[Path],
         typer.Argument(
             metavar="TEACHER",
-            help=f"{MODEL_HELP} With several, the hypotheses of all are compared.",
+            help=f"{MODEL_HELP} The student learns the best hypothesis of all teachers.",
         ),
     ],
     recipe: Annotated[
@@ -39,7 +39,7 @@ def command(
         typer.Option(
             metavar="FILE",
             help="The student's TOML file. Options on the command line override its values.",
-            rich_help_panel=PANEL,
+            rich_help_panel=DISTILLATION,
         ),
     ] = None,
     out: Annotated[
@@ -63,8 +63,8 @@ def command(
         typer.Option(
             min=1,
             metavar="N",
-            help="Number of hypotheses of each teacher for each sentence.",
-            rich_help_panel=PANEL,
+            help="Number of hypotheses per teacher and sentence.",
+            rich_help_panel=DISTILLATION,
         ),
     ] = 5,
     json_output: Json = False,
@@ -74,15 +74,16 @@ def command(
 ) -> None:
     """Train a small student on the translations of teachers, and on the original pairs.
 
-    For each training sentence, the student learns the hypothesis that is most like the given
-    translation (sequence-level distillation, arXiv:1606.07947). OUT.distilled keeps these pairs.
+    For each training sentence, the student learns the hypothesis that is closest to the
+    translation in the data (sequence-level distillation, arXiv:1606.07947). The folder
+    OUT.distilled contains these pairs.
     """
     student_recipe = read_recipe(recipe, overrides)
     if out is None:
         raise ValueError("--out: expected a folder for the bundle, got none.")
     check_data(student_recipe, out, resume, None)
     use_onednn()  # a teacher may load TensorFlow
-    models = [open_model(teacher) for teacher in teachers]
+    models = [open_translator(teacher) for teacher in teachers]
     load_backend()
     from tfk_transformer.distillation.distilling import distill
 

@@ -32,14 +32,14 @@ def command(
     out: Annotated[
         Path,
         typer.Option(
-            "--out", "-o", metavar="DIR", help="The folder for the joint bundle. It must not exist."
+            "--out", "-o", metavar="DIR", help="The folder for the new bundle. It must not exist."
         ),
     ],
     json_output: Json = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Join the models of several bundles to an ensemble, and write its bundle.
+    """Combine the models of several bundles into an ensemble, and write it as a bundle.
 
     The ensemble translates as one model: the log-probability of each next token is the mean of the
     members' log-probabilities.

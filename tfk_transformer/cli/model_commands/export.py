@@ -36,11 +36,11 @@ EXAMPLES = """
 tfk-transformer export numbers --out numbers-files
 # Only the ONNX files, with 32-bit and with 8-bit weights.
 tfk-transformer export numbers -f onnx -f onnx_int8 --out small
-# Faster: only the tokens that these pairs suggest for a text.
+# Faster: for each text, choose only among the tokens that these pairs suggest.
 tfk-transformer export numbers --shortlist numbers:en-de --out faster
 # A page that translates in the browser.
 tfk-transformer export numbers -f web --out numbers-web
-# Also the version models/numbers/1 of TensorFlow Serving.
+# Also write the SavedModel to models/numbers/1 for TensorFlow Serving.
 tfk-transformer export numbers --out files --serving models --name numbers
 """
 
@@ -65,10 +65,10 @@ def command(
             "--format",
             "-f",
             metavar="FORMAT",
-            help=f"{', '.join(TRANSLATOR_FORMATS)}. May be repeated. Default: the first three, or "
-            "all that a classifier has. onnx_steps is for streaming; ctranslate2 and huggingface "
-            "(MarianMT, M2M100) are folders for these libraries; web and web_int8 are a page that "
-            "translates in the browser.",
+            help=f"{', '.join(TRANSLATOR_FORMATS)}. May be repeated. Default: the first three; for "
+            "a classifier, all of its formats. onnx_steps is for streaming; ctranslate2 and "
+            "huggingface (MarianMT, M2M100) are folders for these libraries; web and web_int8 are "
+            "pages that translate in the browser.",
             rich_help_panel=OUTPUT,
             autocompletion=lambda: list(TRANSLATOR_FORMATS),
         ),
@@ -87,11 +87,10 @@ def command(
         str | None,
         typer.Option(
             metavar="SPEC",
-            help="Text pairs (docs/data.md), such as those of the training. The files choose only "
-            "among the tokens that these pairs "
-            "suggest for each source token: faster, but some translations differ. For onnx (the "
-            "default then), onnx_int8, "
-            "ctranslate2 (vmap.txt), web, web_int8.",
+            help="Text pairs (docs/data.md), such as the training data. The exported files choose "
+            "only among the tokens that these pairs suggest for each source token, which is faster "
+            "but changes some translations. Supported by onnx (the default with this option), "
+            "onnx_int8, ctranslate2 (vmap.txt), web and web_int8.",
             rich_help_panel=OUTPUT,
         ),
     ] = None,
@@ -99,9 +98,9 @@ def command(
         Path | None,
         typer.Option(
             metavar="MODELS",
-            help="A folder of models of TensorFlow Serving. The SavedModel is also added to it, as "
-            "MODELS/NAME/VERSION, and the model to MODELS/models.config. It is created if it does "
-            "not exist.",
+            help="The model folder of TensorFlow Serving, created if it does not exist. The "
+            "SavedModel is also written to MODELS/NAME/VERSION and registered in "
+            "MODELS/models.config.",
             rich_help_panel=SERVING,
         ),
     ] = None,
@@ -109,7 +108,7 @@ def command(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="The name of the model there, which is part of the URL.",
+            help="The model's name in TensorFlow Serving, which is part of the URL.",
             rich_help_panel=SERVING,
         ),
     ] = None,
@@ -133,8 +132,8 @@ def command(
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Export a bundle to SavedModel, ONNX and others. Nothing is written unless every file agrees
-    with the Keras model.
+    """Export a bundle to SavedModel, ONNX and other formats. Nothing is written unless every file
+    agrees with the Keras model.
     """
     _check(bundle, out, format, node_modules, shortlist)
     _check_serving(serving, name, version, mounted, format, shortlist)
@@ -273,12 +272,12 @@ def _check_serving(
         options = {"--name": name, "--version": version, "--mounted": mounted}
         if unused := [option for option, value in options.items() if value is not None]:
             raise ValueError(
-                f"--serving: expected the folder of models with {', '.join(unused)}, got none; "
-                "add --serving MODELS."
+                f"{', '.join(unused)}: expected --serving with this option, got no --serving; add "
+                "--serving MODELS."
             )
         return
     if name is None:
-        raise ValueError("--name: expected the name of the model with --serving, got none.")
+        raise ValueError("--name: expected a model name with --serving, got none; add --name NAME.")
     if shortlist is not None:
         raise ValueError(
             "--serving: expected an export of a SavedModel, which cannot have a shortlist, got "

@@ -26,7 +26,7 @@ PURPOSES = {
     file_names.CTRANSLATE2_FOLDER: "folder for ctranslate2.Translator",
     file_names.HUGGINGFACE_FOLDER: "folder for transformers",
     file_names.WEB_FOLDER: "page that translates in the browser; also for Node: `npx`",
-    file_names.WEB_INT8_FOLDER: "the same page; smaller and faster, with weights of 8 bits",
+    file_names.WEB_INT8_FOLDER: "the same page; smaller and faster, with 8-bit weights",
     file_names.PARITY_FILE: "how closely the files agree with the Keras model",
 }
 RUNNABLE = (  # files for `translate` or `classify`, in order of preference
@@ -39,10 +39,11 @@ RUNNABLE = (  # files for `translate` or `classify`, in order of preference
 
 def describe_files(out: Path) -> dict[str, dict[str, Any]]:
     """Return the size in bytes and the purpose of each file and folder of an export, by name."""
-    return {
-        path.name: {"bytes": _size(path), "purpose": _purpose(path.name)}
-        for path in sorted(out.iterdir())
-    }
+    files: dict[str, dict[str, Any]] = {}
+    for path in sorted(out.iterdir()):
+        size = sum(file.stat().st_size for file in (path, *path.rglob("*")) if file.is_file())
+        files[path.name] = {"bytes": size, "purpose": _purpose(path.name)}
+    return files
 
 
 def run_line(out: Path, command: str, text: str | None) -> list[str] | None:
@@ -61,11 +62,6 @@ def run_line(out: Path, command: str, text: str | None) -> list[str] | None:
     return ["tfk-transformer", command, str(out / name), *([text] if text else [])]
 
 
-def _size(path: Path) -> int:
-    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
-    return sum(file.stat().st_size for file in files)
-
-
 def _purpose(name: str) -> str:
     """Return the purpose of a file.
 
@@ -74,5 +70,5 @@ def _purpose(name: str) -> str:
     if name.endswith(".data"):
         return f"weights of {name.removesuffix('.data')}; keep both in one folder"
     if (portable := name.replace(".int8.onnx", ".onnx")) != name:
-        return f"{PURPOSES.get(portable, portable)}; smaller, with weights of 8 bits"
+        return f"{PURPOSES.get(portable, portable)}; smaller, with 8-bit weights"
     return PURPOSES.get(name, "")

@@ -19,10 +19,10 @@ from tfk_transformer.cli.arguments import (
 from tfk_transformer.cli.progress import steps
 from tfk_transformer.runtime_environment import load_tensorflow
 
-PANEL = "Model"
+MODEL = "Model"  # title of a group of options in the help
 EXAMPLES = """
 tfk-transformer import opus-mt-de-en --out de-en
-# Download a model of the Hugging Face hub.
+# Download a model from the Hugging Face hub.
 tfk-transformer import Helsinki-NLP/opus-mt-de-en --out de-en
 # A multilingual model, for one pair of languages.
 tfk-transformer import nllb-200 -o de-en --source-language deu_Latn \\
@@ -36,8 +36,8 @@ def command(
         typer.Argument(
             metavar="MODEL",
             help="A folder in Hugging Face's layout, with config.json (MarianMT as in opus-mt, "
-            "M2M100, NLLB, mBART-50); the name of such a "
-            "model on the Hugging Face hub, OWNER/MODEL; or an .npz file of Marian.",
+            "M2M100, NLLB, mBART-50); the name of such a model on the Hugging Face hub, such as "
+            "OWNER/MODEL; or a Marian .npz file.",
         ),
     ],
     out: Annotated[
@@ -55,8 +55,8 @@ def command(
         typer.Option(
             metavar="FILE",
             help=(
-                "A UTF-8 file of source texts, one per line, on which `export` compares files "
-                "with the model. Default: random pieces."
+                "A UTF-8 file of source texts, one per line. `export` compares the exported files "
+                "with the model on these texts. Default: texts of random tokens."
             ),
             rich_help_panel=OUTPUT,
         ),
@@ -69,7 +69,7 @@ def command(
                 "For a multilingual model: the language of the sources, such as de (M2M100), "
                 "deu_Latn (NLLB) or de_DE (mBART-50)."
             ),
-            rich_help_panel=PANEL,
+            rich_help_panel=MODEL,
         ),
     ] = None,
     target_language: Annotated[
@@ -77,7 +77,7 @@ def command(
         typer.Option(
             metavar="CODE",
             help="For a multilingual model: the language to translate to.",
-            rich_help_panel=PANEL,
+            rich_help_panel=MODEL,
         ),
     ] = None,
     vocab: Annotated[
@@ -86,17 +86,17 @@ def command(
             metavar="FILE",
             help=(
                 "For an .npz file: the SentencePiece model of both sides. If the sides differ, "
-                "give it twice: source, then target."
+                "repeat the option: source, then target."
             ),
-            rich_help_panel=PANEL,
+            rich_help_panel=MODEL,
         ),
     ] = None,
     json_output: Json = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Make a bundle of a model of another library. No code of the model is run, and nothing is
-    written unless everything fits.
+    """Convert a model from another library to a bundle. No code from the model is run, and nothing
+    is written unless all files of the model fit together.
     """
     from tfk_transformer.importing.hub import is_name
     from tfk_transformer.importing.hugging_face import model_folder
@@ -132,11 +132,11 @@ def _origin_lines(origin: Mapping[str, Any]) -> Iterator[str]:
         else ""
     )
     yield (
-        f"{origin['family']}: {origin['name']}, licence: "
+        f"{origin['family']}: {origin['name']}, license: "
         f"{origin['license'] or 'not stated'}{languages}"
     )
     if settings := " ".join(
         f"--setting {name}={value}" for name, value in origin["search"].items()
     ):
-        yield f"search settings of the folder, which a bundle does not hold: {settings}"
+        yield f"search settings of the folder, which the bundle does not contain: {settings}"
     yield from (f"note: {note}" for note in origin["notes"])

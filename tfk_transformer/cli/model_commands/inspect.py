@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.table import Table
 
 from tfk_transformer.cli.arguments import Json, console, prepare
+from tfk_transformer.config.search_settings import Rules
 
 EXAMPLES = """
 tfk-transformer inspect numbers-files/translate.onnx
-# Only what differs between two: configuration, signatures, sizes, parity.
+# Show only the differences: configuration, signatures, sizes, parity.
 tfk-transformer inspect numbers numbers-2
 """
 
@@ -20,21 +22,21 @@ def command(
     file: Annotated[
         Path,
         typer.Argument(
-            metavar="FILE", help="An exported file, an exported folder (also a page) or a bundle."
+            metavar="FILE", help="An exported file, an exported folder or page, or a bundle."
         ),
     ],
     other: Annotated[
-        Path | None, typer.Argument(metavar="OTHER", help="Another one, to compare the two.")
+        Path | None, typer.Argument(metavar="OTHER", help="A file or folder to compare with FILE.")
     ] = None,
     json_output: Json = False,
 ) -> None:
-    """Show the signatures, sizes, version and configuration of a file or folder, and how closely it
-    agrees with the Keras model.
+    """Show the signatures, sizes, version and configuration of a file or folder, and how closely
+    its results agree with the Keras model.
 
-    With OTHER, show only what differs between the two.
+    With OTHER, show only the differences between FILE and OTHER.
     """
     prepare(file)
-    from tfk_transformer.export.inspection import inspect, tables
+    from tfk_transformer.export.inspection import inspect
 
     description = inspect(file)
     if other is not None:
@@ -43,8 +45,63 @@ def command(
     elif json_output:
         print(json.dumps(description, indent=2))
     else:
-        for table in tables(description):
+        for table in _tables(description):
             console().print(table)
+
+
+def _tables(description: Mapping[str, Any]) -> Iterator[Table]:
+    """Yield the tables of a result of `inspect`, for a console without markup."""
+    facts = {
+        "kind": description["kind"],
+        **{name: f"{size:,} bytes" for name, size in description["files"].items()},
+        "parameters": f"{description['parameters']:,}",
+        **description["facts"],
+    }
+    yield _value_table(description["path"], facts)
+    for name, signature in description.get("signatures", {}).items():
+        yield _signature_table(name, signature)
+    if settings := description.get("settings"):
+        yield _settings_table(settings)
+    titles = {"config": "configuration", "parity": "agreement with the Keras model"}
+    for name in titles:
+        if values := description.get(name):
+            yield _value_table(titles[name], values)
+
+
+def _value_table(title: str, values: Mapping[str, Any]) -> Table:
+    table = Table(title=title, show_header=False, title_justify="left")
+    for name, value in values.items():
+        table.add_row(name, _format_value(value))
+    return table
+
+
+def _format_value(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _signature_table(name: str, signature: Mapping[str, Any]) -> Table:
+    table = Table(
+        "", "name", "dtype", "shape", "default", title=f"signature {name}", title_justify="left"
+    )
+    for side in ("inputs", "outputs"):
+        for tensor in signature[side]:
+            default = str(tensor.get("default", ""))
+            table.add_row(side[:-1], tensor["name"], tensor["dtype"], _shape(tensor), default)
+    return table
+
+
+def _settings_table(rules: Rules) -> Table:
+    table = Table(
+        "name", "type", "default", "least", "most", title="search settings", title_justify="left"
+    )
+    for name, rule in rules.items():
+        least = str(rule.get("minimum", ""))
+        if "exclusiveMinimum" in rule:
+            least = f"above {rule['exclusiveMinimum']}"
+        table.add_row(name, rule["type"], str(rule["default"]), least, str(rule.get("maximum", "")))
+    return table
 
 
 def _print_differences(first: Mapping[str, Any], second: Mapping[str, Any], as_json: bool) -> None:
@@ -53,13 +110,11 @@ def _print_differences(first: Mapping[str, Any], second: Mapping[str, Any], as_j
     if as_json:
         print(json.dumps({"paths": paths, "differences": differ}, indent=2))
         return
-    from rich.table import Table
-
     table = Table(title=f"{len(differ)} differences", title_justify="left")
     for title in ("", *paths):
         table.add_column(title, overflow="fold")
     for name, values in differ.items():
-        table.add_row(name, *("-" if value is None else _readable(value) for value in values))
+        table.add_row(name, *map(_readable, values))
     console().print(table)
 
 
@@ -81,7 +136,7 @@ def differences(
 def _comparable(description: Mapping[str, Any], shared: set[str]) -> dict[str, Any]:
     """Return a result of `inspect` in a form that can be compared.
 
-    The path is removed. Tensors, and signatures that are not shared, become texts.
+    The path is removed. Tensors and signatures that are not shared are converted to text.
     """
     signatures = {
         name: {
@@ -104,9 +159,14 @@ def _comparable(description: Mapping[str, Any], shared: set[str]) -> dict[str, A
 
 
 def _tensor(tensor: Mapping[str, Any]) -> str:
-    shape = ", ".join("?" if size is None else str(size) for size in tensor["shape"])
+    """Return the dtype, shape and default of a tensor as one text."""
     default = f", default {tensor['default']}" if "default" in tensor else ""
-    return f"{tensor['dtype']} [{shape}]{default}"
+    return f"{tensor['dtype']} {_shape(tensor)}{default}"
+
+
+def _shape(tensor: Mapping[str, Any]) -> str:
+    """Return a shape as a text such as "[?, 128]"."""
+    return f"[{', '.join('?' if size is None else str(size) for size in tensor['shape'])}]"
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -119,6 +179,9 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
 
 
 def _readable(value: Any) -> str:
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
-    return value if isinstance(value, str) else json.dumps(value)
+    """Format a value as `_format_value` does, but integers with commas, and None as "-"."""
+    if value is None:
+        return "-"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return _format_value(value)

@@ -78,4 +78,4 @@ def check_data(recipe: Recipe, out: Path, resume: bool, cache: Path | None) -> N
             source = datasets.load(data)
             # TensorFlow Datasets loads TensorFlow, and may download.
             if not data.startswith("tfds:"):
-                source.pairs(split)  # checks the files, and reads no pair yet
+                source.pairs(split)  # checks the files without reading pairs

@@ -18,9 +18,9 @@ EXAMPLES = """
 tfk-transformer train recipes/numbers.toml --out numbers
 # From two files: line N of the second translates line N of the first.
 tfk-transformer train --data files:numbers.en,numbers.de --preset tiny -o mine
-# Fine-tune a bundle on sentences of your own.
-tfk-transformer train --from numbers --data folder:multi30k:de-en -o mine
-# Print the complete recipe, to keep it in a file.
+# Fine-tune a translation model that `import` wrote on your own sentence pairs.
+tfk-transformer train --from de-en --data files:mine.de,mine.en -o mine
+# Print the complete recipe, to save it in a file.
 tfk-transformer train --data numbers:en-de --preset tiny --print-config
 """
 RESOURCES = "Resources"
@@ -80,7 +80,7 @@ def command(
         typer.Option(
             "--distributed",
             help=(
-                "Train together with other processes, which environment variables name "
+                "Train jointly with other processes. Environment variables describe them "
                 "(docs/scaling.md)."
             ),
             rich_help_panel=RESOURCES,
@@ -104,8 +104,8 @@ def command(
 ) -> None:
     """Train a model and write a bundle: configuration, tokenizers, weights and history.
 
-    With --from, training continues from the weights of a bundle (fine-tuning): a trained model, or
-    one that `import` made.
+    With --from, fine-tune a bundle that `train` or `import` wrote: training continues from its
+    weights.
     """
     full_recipe = read_recipe(recipe, overrides)
     if print_config:
@@ -130,7 +130,7 @@ def command(
 
 
 def _with_start(recipe: Recipe) -> Recipe:
-    """Return a recipe with the values that its start, a bundle, determines."""
+    """Return a recipe with the values that its start bundle determines."""
     if recipe.start is None:
         return recipe
     check_bundle(Path(recipe.start))
@@ -158,7 +158,7 @@ def _run(recipe: Recipe, out: Path, *, distributed: bool, **options: Any) -> boo
 
 
 def _exit_immediately(error: Exception) -> None:
-    """End one of several processes without JAX's shutdown.
+    """End one of several training processes without JAX's shutdown.
 
     The shutdown would wait for the other processes, and then abort.
     """

@@ -18,7 +18,7 @@ Out = Annotated[
         "--out",
         "-o",
         metavar="FILE",
-        help="The file: .png, .svg or .pdf; for attention also .html.",
+        help="The output file: .png, .svg or .pdf; for attention also .html.",
     ),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace an --out that exists.")]

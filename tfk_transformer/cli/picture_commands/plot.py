@@ -14,6 +14,7 @@ from tfk_transformer.cli.arguments import (
     check_bundle,
     check_settings,
     open_model,
+    open_translator,
     search_settings,
 )
 from tfk_transformer.cli.picture_commands.picture_files import (
@@ -72,7 +73,7 @@ TargetText = Annotated[
     typer.Option(
         "--translation",
         metavar="TEXT",
-        help="Show the attention of this translation. Default: the best that is found.",
+        help="Show the attention of this translation. Default: the model's best translation.",
     ),
 ]
 
@@ -114,21 +115,21 @@ def plot_attention(
 ) -> None:
     """Draw the attention between the tokens of a sentence and its translation.
 
-    A picture (.png, .svg, .pdf) has the heads of one layer. A page (.html) has every layer and
-    head, and needs nothing else to be viewed. SavedModels and ONNX files hold the decoder's
-    attention to the source; a bundle also shows that inside of encoder and decoder.
+    A picture (.png, .svg, .pdf) shows the heads of one layer. A page (.html) shows every layer and
+    head, and needs no other files. SavedModels and ONNX files contain only the decoder's attention
+    to the source; a bundle also contains the self-attention of encoder and decoder.
     """
     page = check_picture(out, force, pages=True)
     if page and (attention_type, layer, head, mean) != (None, None, None, False):
         raise ValueError(
-            f"--out: expected a picture for --kind, --layer, --head and --mean, got {out}; a page "
-            "has all of them."
+            f"--out: expected a picture with --kind, --layer, --head or --mean, got {out}; a page "
+            "always shows every layer and head."
         )
     settings = search_settings(setting, beam_size)
     check_settings(model, settings)
     from tfk_transformer.plots import attention_of
 
-    attention = attention_of(open_model(model), text, translation, **settings)
+    attention = attention_of(open_translator(model), text, translation, **settings)
     if page:
         from tfk_transformer.plots import attention_page
 
@@ -150,13 +151,13 @@ def plot_alignment(
     setting: Settings = None,
     force: Force = False,
 ) -> None:
-    """Draw lines between the words of a sentence and those of its translation, by the mean
+    """Draw lines between the words of a sentence and the words of its translation, by the mean
     attention of all layers and heads.
     """
     check_picture(out, force)
     settings = search_settings(setting, beam_size)
     check_settings(model, settings)
-    translation = open_model(model).translate([text], attention=True, **settings)[0]
+    translation = open_translator(model).translate([text], attention=True, **settings)[0]
     from tfk_transformer import plots
 
     write_picture(lambda: plots.alignment(translation), out)
@@ -166,7 +167,7 @@ def plot_alignment(
 def plot_training(
     bundles: Annotated[
         list[Path],
-        typer.Argument(metavar="BUNDLE", help="The bundles of one training run or several."),
+        typer.Argument(metavar="BUNDLE", help="The bundles of one or more training runs."),
     ],
     out: Out,
     force: Force = False,
@@ -179,8 +180,8 @@ def plot_training(
         history = json.loads((bundle / "history.json").read_text(encoding="utf-8"))
         if not history:
             raise ValueError(
-                f"bundle: expected one that `train` wrote, got {bundle}, whose history.json is "
-                "empty."
+                f"bundle: expected a bundle that `train` wrote, got {bundle}, whose history.json "
+                "is empty."
             )
         runs[bundle.name if bundle.name not in runs else str(bundle)] = history
     from tfk_transformer import plots
@@ -197,9 +198,8 @@ def plot_schedule(
         typer.Option(
             metavar="N",
             min=1,
-            help="The training steps of the whole run. Default: epochs times epoch_steps, if the "
-            "recipe has these, or ten times its "
-            "warm-up if its schedule has no end.",
+            help="Number of training steps of the whole run. Default: epochs times epoch_steps if "
+            "the recipe sets epoch_steps, or ten times the warm-up if the schedule has no end.",
         ),
     ] = None,
     force: Force = False,
@@ -227,9 +227,9 @@ def _length(name: str, recipe: Any) -> int:
     if recipe.schedule == "inverse_sqrt":
         return int(10 * recipe.warmup_steps * recipe.accumulate)
     raise ValueError(
-        f"--steps: expected the number of training steps, since the length of {name} depends on "
-        "its data and its schedule "
-        f"'{recipe.schedule}' on the length, got none."
+        f"--steps: expected the number of training steps, got none; the schedule "
+        f"'{recipe.schedule}' of {name} depends on it, and the recipe does not set it: add "
+        "--steps N."
     )
 
 
@@ -237,7 +237,7 @@ def _length(name: str, recipe: Any) -> int:
 def plot_positions(
     out: Out,
     model: Annotated[
-        Path | None, typer.Argument(metavar="BUNDLE", help="A bundle, whose positions are drawn.")
+        Path | None, typer.Argument(metavar="BUNDLE", help="The bundle whose positions are drawn.")
     ] = None,
     encoding: Annotated[
         PositionTable,

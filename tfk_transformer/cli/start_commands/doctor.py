@@ -11,7 +11,7 @@ from tfk_transformer.cli.start_commands import machine, packages
 
 EXAMPLES = """
 tfk-transformer doctor
-# For a program: everything as JSON.
+# Print all of this as JSON, for programs.
 tfk-transformer doctor --json
 """
 
@@ -19,11 +19,11 @@ tfk-transformer doctor --json
 def command(
     json_output: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Show what a bug report should contain: versions, processors, accelerators, memory, disk, and
-    which installed parts load.
+    """Show the information for a bug report: versions, processors, accelerators, memory, disk, and
+    whether each installed part loads.
 
-    The output has no user name, and the home folder is written as ~. The exit status is 1 if an
-    installed part does not load.
+    The output does not contain a user name: the home folder is written as ~. The exit status is 1
+    if an installed part does not load.
     """
     loads = packages.load_parts()
     report: dict[str, Any] = {

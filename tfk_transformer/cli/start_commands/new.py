@@ -31,9 +31,9 @@ def command(
     ],
 ) -> None:
     """Create a small project to start from: README, recipe, a Keras fit script, and number words as
-    data. It trains as it stands.
+    data. The project trains without changes.
 
-    Replace the files in DIR/data by text pairs of your own.
+    To train on your own text pairs, replace the files in DIR/data.
     """
     check_new_folder(folder, "DIR")
     with atomic_write(folder) as new:
@@ -54,7 +54,7 @@ def _write_data(folder: Path) -> None:
         from tfk_transformer.datasets.numbers import spell
 
         spell(0, PROJECT_LANGUAGES[0])
-    except ImportError:  # of a package that training needs too
+    except ImportError:  # a package that training also needs is not installed
         raise with_install_line(ModuleNotFoundError(name="tensorflow")) from None
     folder.mkdir()
     drawn = random.Random(0).sample(range(100, NUMBERS), sum(HELD_OUT_LINES.values()))

@@ -16,11 +16,11 @@ SHOWN_PACKAGES = (
     *("rich", "keras", "tensorflow", "tensorflow-text", "onnx", "onnxscript", "onnx-ir"),
     *("tf2onnx", "jax", "torch", "ctranslate2"),
 )
-# Extras for developers of this repository, and "cuda": TensorFlow lists GPUs if it works.
+# Extras for developers of this repository, and "cuda", which works if TensorFlow lists a GPU.
 HIDDEN_EXTRAS = {"bench", "dev", "docs", "peers", "cuda"}
 LOAD_SECONDS = 120  # time limit for loading a part
 
-# Of each part, the required package, and a program that loads the part and prints its devices.
+# For each part: the required package, and a program that loads the part and prints its devices.
 PACKAGE_PARTS: Mapping[str, tuple[str, str]] = {
     "onnxruntime": (
         "onnxruntime",
@@ -94,7 +94,7 @@ def load_parts() -> dict[str, str]:
     """Load each part in a separate process, so that a part that crashes is also reported.
 
     Returns:
-        the output of the program of each part, "not installed", or "fails: " with the reason.
+        For each part, the output of its program, "not installed", or "fails: " with the reason.
     """
     with ThreadPoolExecutor(len(PACKAGE_PARTS)) as threads:
         results = threads.map(lambda part: _load(*part), PACKAGE_PARTS.values())

@@ -1,5 +1,5 @@
 """The commands that run a model on texts.
 
-Imports every folder of the library but the rest of `cli/`, of which it imports `arguments`, `main`,
-`progress`, `text_lines` and `text_output`.
+Imports every folder of the library. Of `cli/`, imports only `arguments`, `main`, `progress`,
+`record_options`, `text_lines` and `text_output`.
 """

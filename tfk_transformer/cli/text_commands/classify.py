@@ -15,7 +15,7 @@ from tfk_transformer.cli.arguments import (
     Quiet,
     Texts,
     check_input_files,
-    open_model,
+    open_classifier,
 )
 from tfk_transformer.cli.progress import progress_bar
 from tfk_transformer.cli.text_lines import (
@@ -61,17 +61,17 @@ def command(
     ] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Classify texts, one per line, in their order, and print the most probable label of each. The
-    label of a blank line is blank.
+    """Classify texts, one per line, and print the most probable label of each, in the same order.
+    The label of a blank line is blank.
 
-    With `--json --on-error blank`, the place of a line that cannot be processed has a JSON object
-    with the key `error`.
+    With `--json --on-error blank`, a line that cannot be processed becomes a JSON object with the
+    key `error`.
     """
     texts = input_lines(text, input)
     check_input_files(input=input)
     check_output(output, force)
     print_terminal_hint(text, input)
-    classifier = open_model(model)
+    classifier = open_classifier(model)
     with progress_bar(input, output, 0, quiet or bool(text)) as progress:
         write_results(
             classification_job(classifier, json_output), texts, output, on_error, progress

@@ -10,12 +10,12 @@ from tfk_transformer.cli.main import print_error
 from tfk_transformer.config.words import nearest
 
 if TYPE_CHECKING:
-    from tfk_transformer.inference.interface import TranslatorProtocol
+    from tfk_transformer.inference.base_translator import BaseTranslator
 
 PROMPT = "> "
 HELP = (
-    "Type a sentence and press Enter. :set NAME=VALUE changes a search setting, :set shows "
-    "them, :quit or Ctrl-D ends."
+    "Type a sentence and press Enter. :set NAME=VALUE changes a search setting, :set lists the "
+    "settings, :quit or Ctrl-D ends."
 )
 CHAT_COMMANDS = (":help", ":set", ":quit")
 ALWAYS_SHOWN = ("beam_size", "n_best")  # settings that ":set" shows even with their defaults
@@ -29,7 +29,7 @@ def is_interactive(text: list[str] | None, input: Path | None, output: Path | No
 
 
 def converse(
-    translator: "TranslatorProtocol", settings: dict[str, Any], prefix: str | None, stream: bool
+    translator: "BaseTranslator", settings: dict[str, Any], prefix: str | None, stream: bool
 ) -> None:
     """Translate the typed lines until the end of the input.
 
@@ -39,7 +39,7 @@ def converse(
         prefix: the forced beginning of every translation, or None.
         stream: whether to print each translation token by token.
     """
-    # Windows has no readline, and its console has a history.
+    # Windows has no readline, but its console has a history.
     with contextlib.suppress(ImportError):
         import readline  # noqa: F401  # gives `input` its history and its keys
     print(HELP)
@@ -62,7 +62,7 @@ def converse(
 
 
 def _run_command(
-    line: str, translator: "TranslatorProtocol", settings: dict[str, Any]
+    line: str, translator: "BaseTranslator", settings: dict[str, Any]
 ) -> dict[str, Any]:
     """Run a line that begins with a colon, and return the new settings.
 
@@ -90,7 +90,7 @@ def _run_command(
 
 def _print_translation(
     text: str,
-    translator: "TranslatorProtocol",
+    translator: "BaseTranslator",
     settings: dict[str, Any],
     prefix: str | None,
     stream: bool,

@@ -19,7 +19,7 @@ from tfk_transformer.cli.arguments import (
     Verbose,
     check_settings,
     console,
-    open_model,
+    open_translator,
     search_settings,
 )
 from tfk_transformer.cli.progress import steps
@@ -28,7 +28,7 @@ from tfk_transformer.cli.text_output import check_output
 
 EXAMPLES = """
 tfk-transformer evaluate numbers --data numbers:en-de
-# Figures as JSON, and the translations in a file.
+# Print the figures as JSON, and write the translations to a file.
 tfk-transformer evaluate numbers --data numbers:en-de --json -o numbers.out
 """
 
@@ -72,7 +72,7 @@ def command(
     pairs = list(datasets.load(data).pairs(split, report))
     with steps(quiet, verbose) as begin:
         begin(f"open {model}")
-        translator = open_model(model)
+        translator = open_translator(model)
         begin(f"translate {len(pairs):,} sentences")
         evaluation, translations = evaluate(translator, pairs, **settings)
     if output is not None:

@@ -13,7 +13,7 @@ from tfk_transformer.cli.arguments import (
     OnError,
     Quiet,
     check_input_files,
-    open_model,
+    open_translator,
 )
 from tfk_transformer.cli.progress import progress_bar
 from tfk_transformer.cli.text_lines import line_pairs, scoring_job, write_results
@@ -73,12 +73,12 @@ def command(
 ) -> None:
     """Print the log-probability of given translations, one per line, in the order of the lines.
 
-    With `--on-error blank`, the place of a pair that cannot be processed has `nan`, or with
+    With `--on-error blank`, the result of a pair that cannot be processed is `nan`, or with
     `--json` an object with the key `error`.
     """
     check_input_files(source=source, target=target)
     check_output(output, force)
-    scorer = open_model(model)
+    scorer = open_translator(model)
     with progress_bar(source, output, 0, quiet) as progress:
         write_results(
             scoring_job(scorer, tokens), line_pairs(source, target), output, on_error, progress

@@ -22,26 +22,24 @@ from tfk_transformer.server.settings import ADDRESS, BATCHES, TRANSLATION, Serve
 API_KEY = "TFK_TRANSFORMER_API_KEY"  # the environment variable
 EXAMPLES = """
 tfk-transformer serve numbers-files/translate.onnx --port 8501
-# Reachable from other machines, for requests that carry the key in the file.
+# Accept requests from other machines if they carry the key in the file.
 tfk-transformer serve numbers --host 0.0.0.0 --api-key-file key.txt
 """
-
-
-OPTIONS = {
+SERVER_OPTIONS = {
     name: option(name, field)
     for name, field in ServerSettings.model_fields.items()
-    if field.json_schema_extra  # the command derives the others
+    if field.json_schema_extra  # the command derives the other fields
 }
 
 
-@with_options(OPTIONS)
+@with_options(SERVER_OPTIONS)
 def command(
     model: Model,
     host: Annotated[
         str,
         typer.Option(
             metavar="ADDRESS",
-            help="The address to listen at. 0.0.0.0: all addresses of this machine.",
+            help="The address to listen on. 0.0.0.0: all addresses of this machine.",
             rich_help_panel=ADDRESS,
         ),
     ] = "127.0.0.1",
@@ -49,7 +47,7 @@ def command(
         int,
         typer.Option(
             metavar="N",
-            help="The port. 0: any free port, which the first line of the log names.",
+            help="The port. 0: any free port. The first line of the log contains the port.",
             rich_help_panel=ADDRESS,
             min=0,
             max=65535,
@@ -70,7 +68,7 @@ def command(
         int | None,
         typer.Option(
             metavar="N",
-            help="The beam size of requests that give none.",
+            help="The beam size of requests that do not set it.",
             rich_help_panel=TRANSLATION,
         ),
     ] = None,
@@ -79,19 +77,19 @@ def command(
         int | None,
         typer.Option(
             metavar="N",
-            help="Number of threads of each batch of an ONNX file. Default: the processors / "
-            "workers.",
+            help="Number of threads per batch, for an ONNX file. Default: the number of "
+            "processors, divided by --workers.",
             rich_help_panel=BATCHES,
         ),
     ] = None,
     *,
     overrides: dict[str, Any],
 ) -> None:
-    """Serve MODEL over HTTP: the REST interface of TensorFlow Serving, LibreTranslate's and the
-    Open Inference Protocol.
+    """Serve MODEL over HTTP with three protocols: the REST API of TensorFlow Serving,
+    LibreTranslate and the Open Inference Protocol.
 
-    The page /docs of the server describes all paths, and docs/serving.md the protocols. Requires
-    the extra `serve`.
+    The server's page /docs describes all paths, and docs/serving.md describes the protocols.
+    Requires the extra `serve`.
     """
     from tfk_transformer.export.to_saved_model.serving import newest_version
 
@@ -110,10 +108,12 @@ def command(
     from tfk_transformer.server.running import serve
 
     prepare(model)
+    from tfk_transformer.export.model_paths import model_kind
     from tfk_transformer.export.runtime.opening import load
 
-    is_onnx = model.suffix == ".onnx"
-    default = max(1, usable_processors() // settings.workers) if is_onnx else None
+    default = None
+    if model_kind(model) == "ONNX":
+        default = max(1, usable_processors() // settings.workers)
     serve(load(model, threads=threads or default), settings, host, port)
 
 
@@ -128,7 +128,7 @@ def _api_key(file: Path | None) -> Any:
     key = (file.read_text(encoding="utf-8") if file else os.environ[API_KEY]).strip()
     if not key:
         raise ValueError(
-            f"{'--api-key-file' if file else API_KEY}: expected an API key, got a blank one; "
-            "write one, or leave it out."
+            f"{'--api-key-file' if file else API_KEY}: expected an API key, got blank text; set a "
+            "key, or serve without one."
         )
     return SecretStr(key)

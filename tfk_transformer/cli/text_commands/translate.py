@@ -1,7 +1,12 @@
 """`tfk-transformer translate`."""
 
+import dataclasses
+import functools
+import inspect
+import shlex
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
@@ -11,6 +16,7 @@ from tfk_transformer.cli.arguments import (
     OUTPUT,
     SEARCH,
     BadLines,
+    GlossaryFile,
     Input,
     Model,
     OnError,
@@ -19,21 +25,14 @@ from tfk_transformer.cli.arguments import (
     Texts,
     check_input_files,
     check_settings,
-    open_model,
+    glossary_argument,
+    open_translator,
     search_settings,
 )
 from tfk_transformer.cli.progress import progress_bar
+from tfk_transformer.cli.record_options import parameter, with_options
 from tfk_transformer.cli.text_commands.conversation import converse, is_interactive
-from tfk_transformer.cli.text_commands.documents import (
-    DocumentFile,
-    Language,
-    LinesFlag,
-    TranslationJson,
-    check_document,
-    write_document,
-)
 from tfk_transformer.cli.text_lines import (
-    check_stream,
     input_lines,
     print_streams,
     print_terminal_hint,
@@ -41,20 +40,20 @@ from tfk_transformer.cli.text_lines import (
     write_results,
 )
 from tfk_transformer.cli.text_output import (
-    check_output,
     is_resumable,
     model_digest,
     nothing_to_resume,
     resumable_output,
 )
 from tfk_transformer.text_files.compression import check_compression
+from tfk_transformer.text_files.lines import Line
 from tfk_transformer.text_files.output_file import OutputFile
 from tfk_transformer.text_files.records import Texts as PlainTexts
 from tfk_transformer.text_files.records import check_hypotheses, input_records, output_records
 from tfk_transformer.text_files.unfinished import content_digest
 
 EXAMPLES = """
-# Type sentences, and get each translation at once.
+# Type sentences, and read each translation immediately.
 tfk-transformer translate numbers-files/translate.onnx
 tfk-transformer translate numbers-files/translate.onnx 'forty-two' 'seven'
 tfk-transformer translate numbers -i numbers.en -o numbers.out
@@ -63,21 +62,23 @@ tfk-transformer translate numbers 'forty-two' --setting n_best=3
 """
 
 
-def command(
-    model: Model,
-    text: Texts = None,
-    input: Input = None,
+@dataclasses.dataclass(frozen=True)
+class TranslateOptions:
+    """The arguments and options of the command."""
+
+    model: Model
+    text: Texts = None
+    input: Input = None
     field: Annotated[
         str | None,
         typer.Option(
             metavar="NAME",
-            help="The column of a .tsv file, or the value of a .jsonl file, that holds the texts "
-            "of --input. A number is that of a column "
-            "in a table without names.",
+            help="The column of a .tsv --input, or the key of a .jsonl --input, that contains the "
+            "texts. A number selects a column of a table without a header.",
             rich_help_panel=INPUT,
         ),
-    ] = None,
-    on_error: OnError = BadLines.STOP,
+    ] = None
+    on_error: OnError = BadLines.STOP
     output: Annotated[
         Path | None,
         typer.Option(
@@ -89,25 +90,27 @@ def command(
             "Default: standard output.",
             rich_help_panel=OUTPUT,
         ),
-    ] = None,
+    ] = None
     output_field: Annotated[
         str,
         typer.Option(
             metavar="NAME",
-            help="The column or value for the translations in an --output of .tsv or .jsonl.",
+            help="The column of a .tsv --output, or the key of a .jsonl --output, for the "
+            "translations.",
             rich_help_panel=OUTPUT,
         ),
-    ] = "translation",
+    ] = "translation"
     resume: Annotated[
         bool,
         typer.Option(
             "--resume",
             help=(
-                "Continue an interrupted run from --input to --output. Starts one if there is none."
+                "Continue an interrupted run from --input to --output, if there is one; otherwise "
+                "start a run."
             ),
             rich_help_panel=OUTPUT,
         ),
-    ] = False,
+    ] = False
     force: Annotated[
         bool,
         typer.Option(
@@ -115,8 +118,15 @@ def command(
             help="Replace an --output that exists, or an unfinished run.",
             rich_help_panel=OUTPUT,
         ),
-    ] = False,
-    as_json: TranslationJson = False,
+    ] = False
+    as_json: Annotated[
+        bool,
+        typer.Option(
+            "--json",
+            help="Print one line of JSON per sentence, with the scores of all hypotheses.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = False
     beam_size: Annotated[
         int | None,
         typer.Option(
@@ -126,8 +136,8 @@ def command(
             f"Default: {DEFAULT_BEAM}, or 1 with --stream.",
             rich_help_panel=SEARCH,
         ),
-    ] = None,
-    setting: Settings = None,
+    ] = None
+    setting: Settings = None
     prefix: Annotated[
         str | None,
         typer.Option(
@@ -135,18 +145,8 @@ def command(
             help="The forced beginning of every translation.",
             rich_help_panel=SEARCH,
         ),
-    ] = None,
-    glossary: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help=(
-                "Terms with their translations, which are forced: on each line a source term, a "
-                "tab and its translation, UTF-8."
-            ),
-            rich_help_panel=SEARCH,
-        ),
-    ] = None,
+    ] = None
+    glossary: GlossaryFile = None
     stream: Annotated[
         bool,
         typer.Option(
@@ -154,105 +154,154 @@ def command(
             help="Print each translation token by token, by greedy search or by sampling.",
             rich_help_panel=SEARCH,
         ),
-    ] = False,
-    document: DocumentFile = None,
-    language: Language = None,
-    lines: LinesFlag = False,
-    quiet: Quiet = False,
+    ] = False
+    quiet: Quiet = False
+
+    @functools.cached_property
+    def settings(self) -> dict[str, Any]:
+        """The search settings by name."""
+        return search_settings(self.setting, self.beam_size, 1 if self.stream else DEFAULT_BEAM)
+
+    @functools.cached_property
+    def records(self) -> PlainTexts:
+        """The format of the input."""
+        return input_records(self.input, self.field, self.output_field)
+
+    @functools.cached_property
+    def results(self) -> PlainTexts:
+        """The format of the output."""
+        return output_records(self.records, self.input, self.output)
+
+
+class Mode(NamedTuple):
+    """A way to run the command."""
+
+    applies: Callable[[TranslateOptions], bool]
+    # Called with the options, the lines of the input, and the search settings with the glossary.
+    run: Callable[[TranslateOptions, Iterable[Line], dict[str, Any]], None]
+    # The error message for each option that the mode excludes, by the name of its field.
+    excluded: Mapping[str, str] = {}
+
+
+def _print_stream(
+    options: TranslateOptions, lines: Iterable[Line], arguments: dict[str, Any]
 ) -> None:
+    """Print each translation token by token."""
+    print_terminal_hint(options.text, options.input)
+    print_streams(open_translator(options.model), lines, arguments, options.on_error)
+
+
+def _write_lines(
+    options: TranslateOptions, lines: Iterable[Line], arguments: dict[str, Any]
+) -> None:
+    """Write the translations of the lines to a file or to standard output."""
+    output: OutputFile | Path | None = options.output
+    done = 0
+    if options.output is not None and is_resumable(options.input, options.output):
+        run = {
+            "model": model_digest(options.model),
+            "settings": options.settings,
+            "prefix": options.prefix,
+            "field": options.field,
+            "output_field": options.output_field,
+            "glossary": None if options.glossary is None else content_digest(options.glossary),
+            **({"json": True} if options.as_json else {}),
+            "records": type(options.results).__name__,
+            "on_error": options.on_error.value,
+        }
+        output = resumable_output(options.output, options.resume, run)
+        done = output.done.lines
+    print_terminal_hint(options.text, options.input)
+    translator = open_translator(options.model)
+    job = translation_job(translator, options.prefix, arguments, options.results, options.as_json)
+    with progress_bar(options.input, options.output, done, options.quiet) as progress:
+        write_results(job, lines, output, options.on_error, progress)
+
+
+# The first mode that applies is run. The exclusions of all modes that apply are checked.
+MODES = {
+    "prompt": Mode(
+        lambda options: (
+            not options.as_json and is_interactive(options.text, options.input, options.output)
+        ),
+        lambda options, lines, arguments: converse(
+            open_translator(options.model), arguments, options.prefix, options.stream
+        ),
+    ),
+    "stream": Mode(
+        lambda options: options.stream,
+        _print_stream,
+        {
+            "glossary": "--stream: expected no --glossary, since streamed text cannot be revised; "
+            "leave out one of them.",
+            "output": "--stream: expected no --output, since a stream is printed; leave out one "
+            "of them.",
+            "prefix": "--stream: expected no --prefix, which a stream does not support; leave out "
+            "one of them.",
+            "as_json": "--json: expected no --stream, which prints text; leave out one of them.",
+        },
+    ),
+    "continued run": Mode(
+        lambda options: options.resume,
+        _write_lines,
+        {
+            "force": "--resume: expected no --force, which starts again; leave out one of them.",
+        },
+    ),
+    "tables and JSON lines": Mode(
+        lambda options: type(options.results) is not PlainTexts,
+        _write_lines,
+        {
+            "as_json": "--json: expected an --input and an --output of plain lines, got .tsv or "
+            ".jsonl; leave out --json."
+        },
+    ),
+    "lines": Mode(lambda options: True, _write_lines),
+}
+# Options that moved to `translate-document`.
+MOVED = {
+    name: parameter(
+        name,
+        annotation,
+        typer.Option(
+            f"--{name}", metavar="VALUE", hidden=True, help="An option of `translate-document`."
+        ),
+    )
+    for name, annotation in (("document", str), ("language", str), ("lines", bool))
+}
+
+
+@with_options({**inspect.signature(TranslateOptions).parameters, **MOVED})
+def command(*, overrides: dict[str, Any]) -> None:
     """Translate sentences, one per line, in the order of the lines. The translation of a blank line
     is blank.
 
-    Without TEXT and --input, on a terminal, translate what you type: a prompt with history, in
-    which :set NAME=VALUE changes a search setting and :quit ends.
+    On a terminal, without TEXT and --input, type the sentences at a prompt with history. There,
+    :set NAME=VALUE changes a search setting, and :quit ends the program.
 
     With `--setting n_best=N`, print N lines per sentence, best first: NUMBER ||| TRANSLATION |||
     SCORE. Sentences are numbered from 0. With `--on-error skip`, the numbers of skipped sentences
     are missing; with `--on-error blank`, their lines are NUMBER |||  ||| nan.
     """
-    check_document(
-        document,
-        language,
-        lines,
-        text=text,
-        input=input,
-        prefix=prefix,
-        field=field,
-        stream=stream,
-        resume=resume,
-    )
-    settings = search_settings(setting, beam_size, 1 if stream else DEFAULT_BEAM)
-    terms = _terms(glossary, stream)
-    if document is not None:
-        check_output(output, force)
-        check_settings(model, settings)
-        write_document(model, document, output, language, lines, as_json, {**settings, **terms})
-        return
-    if stream:
-        check_stream(output, prefix)
-    records = input_records(input, field, output_field)
-    texts = input_lines(text, input, records)
-    check_input_files(input=input)
-    check_compression(input)
-    results = output_records(records, input, output)
-    check_hypotheses(settings, records, results)
-    _check_json(as_json, stream, results)
-    if nothing_to_resume(input, output, resume, force):
-        return
-    check_settings(model, settings)
-    out: OutputFile | Path | None = output
-    if output is not None and is_resumable(input, output):
-        run: dict[str, Any] = {
-            "model": model_digest(model),
-            "settings": settings,
-            "prefix": prefix,
-            "field": field,
-            "output_field": output_field,
-            "glossary": None if glossary is None else content_digest(glossary),
-            **({"json": True} if as_json else {}),
-            "records": type(results).__name__,
-            "on_error": on_error.value,
-        }
-        out = resumable_output(output, resume, run)
-    if not as_json and is_interactive(text, input, output):
-        converse(open_model(model), {**settings, **terms}, prefix, stream)
-        return
-    print_terminal_hint(text, input)
-    translator = open_model(model)
-    if stream:
-        print_streams(translator, texts, settings, on_error)
-        return
-    job = translation_job(translator, prefix, {**settings, **terms}, results, as_json)
-    done = out.done.lines if isinstance(out, OutputFile) else 0
-    with progress_bar(input, output, done, quiet) as progress:
-        write_results(job, texts, out, on_error, progress)
-
-
-def _check_json(as_json: bool, stream: bool, records: PlainTexts) -> None:
-    """Refuse --json with --stream, and with tables or JSON lines as input or output.
-
-    Raises:
-        ValueError: if --json is refused.
-    """
-    if as_json and stream:
-        raise ValueError("--json: expected no --stream, which prints text; leave out either.")
-    if as_json and type(records) is not PlainTexts:
+    if moved := [name for name in MOVED if name in overrides]:
+        document = str(overrides.get("document", "FILE"))
+        words = ["tfk-transformer", "translate-document", str(overrides["model"]), document]
         raise ValueError(
-            "--json: expected an --input and an --output of plain lines, got records of .tsv or "
-            ".jsonl; leave it out."
+            f"--{moved[0]}: expected an option for sentences, got an option for documents; run "
+            f"`{shlex.join(words)}` with the same options."
         )
-
-
-def _terms(glossary: Path | None, stream: bool) -> dict[str, Any]:
-    """Return the glossary as an argument of `translate`, or no arguments without a glossary."""
-    if glossary is None:
-        return {}
-    if stream:
-        raise ValueError(
-            "--stream: expected no --glossary, since a stream cannot be taken back; leave out "
-            "either."
-        )
-    check_input_files(glossary=glossary)
-    from tfk_transformer.glossary.terms import Glossary
-
-    return {"glossary": Glossary.read(glossary)}
+    options = TranslateOptions(**overrides)
+    modes = [mode for mode in MODES.values() if mode.applies(options)]
+    for mode in modes:
+        for name, message in mode.excluded.items():
+            if getattr(options, name) not in (None, False):
+                raise ValueError(message)
+    arguments = {**options.settings, **glossary_argument(options.glossary)}
+    lines = input_lines(options.text, options.input, options.records)
+    check_input_files(input=options.input)
+    check_compression(options.input)
+    check_hypotheses(options.settings, options.records, options.results)
+    if nothing_to_resume(options.input, options.output, options.resume, options.force):
+        return
+    check_settings(options.model, options.settings)
+    modes[0].run(options, lines, arguments)

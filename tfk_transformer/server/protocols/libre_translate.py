@@ -3,19 +3,15 @@
 import urllib.parse
 from typing import Any
 
-from fastapi import APIRouter, Request, Response
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
 
+from tfk_transformer.config.search_settings import SearchSettings
 from tfk_transformer.server.answers import answer, to_json
-from tfk_transformer.server.bodies import (
-    EVERY_REFUSAL,
-    Body,
-    openapi_body,
-    openapi_errors,
-    parse_body,
-    read_body,
-)
+from tfk_transformer.server.bodies import Body, parse_body, read_body
 from tfk_transformer.server.middleware import KEY_IN_BODY, check_key
-from tfk_transformer.server.refusals import RequestError
+from tfk_transformer.server.routes import JSON, DescribedRoute
 from tfk_transformer.server.served_model import ServedModel
 from tfk_transformer.server.settings import ServerSettings
 
@@ -35,16 +31,12 @@ class TranslateRequest(Body):
     api_key: str = ""
 
 
-def routes(served: ServedModel) -> APIRouter:
+def libre_translate_routes(served: ServedModel) -> list[DescribedRoute]:
     """Return the routes of the protocol."""
-    router = APIRouter(tags=["LibreTranslate"])
     settings = served.settings
     source = settings.source_language or UNKNOWN
     target = settings.target_language or UNKNOWN
 
-    @router.post(
-        KEY_IN_BODY, openapi_extra=openapi_body(TranslateRequest, FORM), responses=EVERY_REFUSAL
-    )
     async def translate(request: Request) -> Response:
         """Translate one text or several."""
         body = await read_body(request, settings)
@@ -57,7 +49,7 @@ def routes(served: ServedModel) -> APIRouter:
         check_key(settings, request, payload.api_key)
         _check_request(payload, settings)
         texts = [payload.q] if isinstance(payload.q, str) else payload.q
-        work = served.work(_search_settings(payload, served))
+        work = served.work(_search_settings(payload, settings))
         translations = await served.results(request, work, texts)
         content: dict[str, Any] = {"translatedText": [result.text for result in translations]}
         if payload.alternatives:
@@ -68,23 +60,26 @@ def routes(served: ServedModel) -> APIRouter:
             content = {name: values[0] for name, values in content.items()}
         return answer(content)
 
-    @router.get("/languages", responses=openapi_errors(503))
-    async def languages() -> list[dict[str, Any]]:
+    async def languages(request: Request) -> Response:
         """Name the languages, as far as the server knows them."""
         targets: dict[str, list[str]] = {target: [], source: [target]}
-        return [
-            {"code": code, "name": code, "targets": targets[code]}
-            for code in dict.fromkeys((source, target))
-        ]
+        codes = dict.fromkeys((source, target))
+        return answer([{"code": code, "name": code, "targets": targets[code]} for code in codes])
 
-    return router
+    array = {"description": "The languages.", "content": {JSON: {"schema": {"type": "array"}}}}
+    return [
+        DescribedRoute(
+            "POST", KEY_IN_BODY, translate, body=TranslateRequest, body_types=(JSON, FORM)
+        ),
+        DescribedRoute("GET", "/languages", languages, responses={200: array}),
+    ]
 
 
 def _parse_form(body: bytes) -> TranslateRequest:
     """Parse the body of an HTML form.
 
     Raises:
-        RequestError: 400 if the body is not a form, 422 if a field is missing or wrong.
+        HTTPException: 400 if the body is not a form, 422 if a field is missing or wrong.
     """
     try:
         fields = urllib.parse.parse_qs(
@@ -97,7 +92,7 @@ def _parse_form(body: bytes) -> TranslateRequest:
         if "alternatives" in values:
             values["alternatives"] = int(values["alternatives"])
     except ValueError:
-        raise RequestError(
+        raise HTTPException(
             400,
             "body: expected the fields of a form in UTF-8, got others; correct them, or send JSON.",
         ) from None
@@ -108,38 +103,39 @@ def _check_request(payload: TranslateRequest, settings: ServerSettings) -> None:
     """Refuse languages other than the model's, and formats other than text.
 
     Raises:
-        RequestError: 422.
+        HTTPException: 422.
     """
     for name, expected, got in (
         ("source", settings.source_language, payload.source),
         ("target", settings.target_language, payload.target),
     ):
         if expected is not None and got != expected and (name, got) != ("source", "auto"):
-            raise RequestError(
+            raise HTTPException(
                 422,
                 f"{name}: expected {expected}, the model's language, got another; GET /languages "
                 "lists them.",
             )
     if payload.format not in LIBRE_TRANSLATE_FORMATS:
-        raise RequestError(
+        raise HTTPException(
             422, "format: expected text, got another; remove the markup and send text."
         )
 
 
-def _search_settings(payload: TranslateRequest, served: ServedModel) -> dict[str, Any]:
+def _search_settings(payload: TranslateRequest, settings: ServerSettings) -> dict[str, Any]:
     """Return the search settings for the requested number of alternatives.
 
     Raises:
-        RequestError: 422 if the number is negative or too large.
+        HTTPException: 422 if the number is negative or too large.
     """
     if not payload.alternatives:
         return {}
-    maximum = served.settings.max_beam_size - 1
+    maximum = settings.max_beam_size - 1
     if not 0 <= payload.alternatives <= maximum:
-        raise RequestError(
+        raise HTTPException(
             422,
             f"alternatives: expected a number from 0 to {maximum}, got {payload.alternatives}; "
             "correct it.",
         )
     n_best = payload.alternatives + 1
-    return {"n_best": n_best, "beam_size": max(n_best, served.beam_size)}
+    beam_size = settings.search.get("beam_size", SearchSettings.beam_size)
+    return {"n_best": n_best, "beam_size": max(n_best, beam_size)}

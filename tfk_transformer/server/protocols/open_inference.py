@@ -3,21 +3,15 @@
 import itertools
 from typing import Any, Literal
 
-from fastapi import APIRouter, Request, Response
-from fastapi.responses import StreamingResponse
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
 
 from tfk_transformer.constants import __version__
 from tfk_transformer.server.answers import answer
-from tfk_transformer.server.bodies import (
-    EVERY_REFUSAL,
-    Body,
-    openapi_body,
-    openapi_errors,
-    parse_body,
-    read_body,
-)
+from tfk_transformer.server.bodies import Body, parse_body, read_body
 from tfk_transformer.server.middleware import Lifecycle
-from tfk_transformer.server.refusals import RequestError
+from tfk_transformer.server.routes import JSON_OBJECT, DescribedRoute
 from tfk_transformer.server.served_model import NO_SCORE, ServedModel
 from tfk_transformer.server.streams import Events, Streams
 
@@ -53,7 +47,7 @@ class InputTensor(Body):
 
 
 class OutputTensor(Body):
-    """An output that is wanted."""
+    """A requested output."""
 
     name: str
 
@@ -74,45 +68,30 @@ class GenerateRequest(Body):
     parameters: dict[str, bool | int | float | str] = {}
 
 
-def routes(served: ServedModel, streams: Streams, lifecycle: Lifecycle) -> APIRouter:
+def open_inference_routes(
+    served: ServedModel, streams: Streams, lifecycle: Lifecycle
+) -> list[DescribedRoute]:
     """Return the routes of the protocol."""
-    router = APIRouter(tags=["Open Inference Protocol"])
     settings = served.settings
-    _add_health(router, lifecycle)
     names = {"model_name": settings.name, "model_version": settings.version}
-    infer_route: dict[str, Any] = {
-        "openapi_extra": openapi_body(InferRequest),
-        "responses": EVERY_REFUSAL,
-    }
-    generate_route: dict[str, Any] = {
-        "openapi_extra": openapi_body(GenerateRequest),
-        "responses": EVERY_REFUSAL,
-    }
-    events = {"description": "Events with the parts.", "content": {Events.media_type: {}}}
-    stream_route: dict[str, Any] = {
-        "openapi_extra": openapi_body(GenerateRequest),
-        "responses": {200: events, **EVERY_REFUSAL},
-        "response_class": StreamingResponse,
-    }
 
-    async def metadata() -> dict[str, Any]:
+    async def metadata(request: Request) -> Response:
         """Describe inputs and outputs."""
         platform = f"tfk-transformer_{type(served.model).__name__}"
         inputs = INPUTS if served.classifies else [*INPUTS, PREFIX_INPUT]
-        return {
-            "name": settings.name,
-            "versions": [settings.version],
-            "platform": platform,
-            "inputs": inputs,
-            "outputs": _output_metadata(served),
-        }
-
-    async def ready() -> Response:
-        """Tell whether the model takes requests."""
         return answer(
-            {"name": settings.name, "ready": not lifecycle.draining},
-            503 if lifecycle.draining else 200,
+            {
+                "name": settings.name,
+                "versions": [settings.version],
+                "platform": platform,
+                "inputs": inputs,
+                "outputs": _output_metadata(served),
+            }
         )
+
+    async def ready(request: Request) -> Response:
+        """Confirm that the model takes requests; a draining server refuses this request."""
+        return answer({"name": settings.name, "ready": True})
 
     async def infer(request: Request) -> Response:
         """Translate or classify texts."""
@@ -123,7 +102,7 @@ def routes(served: ServedModel, streams: Streams, lifecycle: Lifecycle) -> APIRo
             or len(tensors) < len(payload.inputs)
             or len(tensors.get("prefix", tensors["text"])) != len(tensors["text"])
         ):
-            raise RequestError(
+            raise HTTPException(
                 422,
                 "inputs: expected text, and perhaps prefix with as many items, got others; "
                 "correct them.",
@@ -145,48 +124,64 @@ def routes(served: ServedModel, streams: Streams, lifecycle: Lifecycle) -> APIRo
     async def generate_stream(request: Request) -> Response:
         """Translate one text, and send its parts as they are decoded, as server-sent events."""
         payload = parse_body(GenerateRequest, await read_body(request, settings))
-        search = _search_settings(payload.parameters)
-        served.work(search)  # checks the settings
-        return await streams.start(request, payload.text_input, search, names)
+        requested = _search_settings(payload.parameters)
+        return await streams.start(request, payload.text_input, requested, names)
 
+    events = {"description": "Events with the parts.", "content": {Events.media_type: {}}}
+    routes = _server_routes(lifecycle)
     for path in (
         f"/v2/models/{settings.name}",
         f"/v2/models/{settings.name}/versions/{settings.version}",
     ):
-        router.get(path, responses=openapi_errors(503))(metadata)
-        router.get(f"{path}/ready", responses=openapi_errors(503))(ready)
-        router.post(f"{path}/infer", **infer_route)(infer)
+        routes += [
+            DescribedRoute("GET", path, metadata),
+            DescribedRoute("GET", f"{path}/ready", ready),
+            DescribedRoute("POST", f"{path}/infer", infer, body=InferRequest),
+        ]
         if not served.classifies:
-            router.post(f"{path}/generate", **generate_route)(generate)
-            router.post(f"{path}/generate_stream", **stream_route)(generate_stream)
-    return router
+            routes += [
+                DescribedRoute("POST", f"{path}/generate", generate, body=GenerateRequest),
+                DescribedRoute(
+                    "POST",
+                    f"{path}/generate_stream",
+                    generate_stream,
+                    body=GenerateRequest,
+                    responses={200: events},
+                ),
+            ]
+    return routes
 
 
-def _add_health(router: APIRouter, lifecycle: Lifecycle) -> None:
-    @router.get("/v2")
-    async def server() -> dict[str, Any]:
+def _server_routes(lifecycle: Lifecycle) -> list[DescribedRoute]:
+    """Return the routes that describe the server and its health."""
+
+    async def server(request: Request) -> Response:
         """Describe the server."""
-        return {"name": "tfk-transformer", "version": __version__, "extensions": ["generate"]}
+        return answer(
+            {"name": "tfk-transformer", "version": __version__, "extensions": ["generate"]}
+        )
 
-    @router.get("/v2/health/live")
-    async def live() -> dict[str, bool]:
-        """Tell that the process works."""
-        return {"live": True}
+    async def live(request: Request) -> Response:
+        """Confirm that the process works."""
+        return answer({"live": True})
 
-    @router.get(
-        "/v2/health/ready",
-        responses={503: {"model": dict[str, bool], "description": "The server is shutting down."}},
-    )
-    async def ready() -> Response:
-        """Tell whether the server takes requests."""
+    async def ready(request: Request) -> Response:
+        """Report whether the server takes requests."""
         return answer({"ready": not lifecycle.draining}, 503 if lifecycle.draining else 200)
+
+    not_ready = {"description": "The server is shutting down.", "content": JSON_OBJECT}
+    return [
+        DescribedRoute("GET", "/v2", server),
+        DescribedRoute("GET", "/v2/health/live", live, errors=()),
+        DescribedRoute("GET", "/v2/health/ready", ready, errors=(), responses={503: not_ready}),
+    ]
 
 
 def _texts(tensor: InputTensor) -> list[str]:
     """Return the texts of a tensor of shape (N,) or (N, 1).
 
     Raises:
-        RequestError: 422 if the shape does not fit the data.
+        HTTPException: 422 if the shape does not fit the data.
     """
     nested = len(tensor.shape) == 2 and tensor.shape[1] == 1
     rows = [[item] if isinstance(item, str) else item for item in tensor.data]
@@ -195,7 +190,7 @@ def _texts(tensor: InputTensor) -> list[str]:
         or tensor.shape[0] != len(rows)
         or any(len(row) != 1 for row in rows)
     ):
-        raise RequestError(
+        raise HTTPException(
             422,
             f"{tensor.name}: expected the shape [N] or [N, 1] and N texts, got others; correct "
             "shape or data.",
@@ -225,11 +220,11 @@ def _output_tensors(
     """Return results as tensors. With `n_best` > 1, translations and scores have shape (N, n_best).
 
     Raises:
-        RequestError: 422 if a requested output does not exist.
+        HTTPException: 422 if a requested output does not exist.
     """
     datatypes = {output["name"]: output["datatype"] for output in _output_metadata(served)}
     if requested is not None and not set(requested) <= set(datatypes):
-        raise RequestError(
+        raise HTTPException(
             422, f"outputs: expected some of {', '.join(datatypes)}, got another name; correct it."
         )
     columns = {

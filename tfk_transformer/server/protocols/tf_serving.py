@@ -6,15 +6,17 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from fastapi import APIRouter, Request, Response
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
 
 from tfk_transformer.config.words import nearest
-from tfk_transformer.export import signatures
-from tfk_transformer.export.signatures import Signature, TensorSignature
+from tfk_transformer.inference import signatures
+from tfk_transformer.inference.signatures import Signature, TensorSignature
 from tfk_transformer.server.answers import answer
 from tfk_transformer.server.batching import Outcome, TextProblem, Work
-from tfk_transformer.server.bodies import Body, openapi_body, openapi_errors, parse_body, read_body
-from tfk_transformer.server.refusals import RequestError
+from tfk_transformer.server.bodies import Body, parse_body, read_body
+from tfk_transformer.server.routes import REASONS, DescribedRoute
 from tfk_transformer.server.served_model import NO_SCORE, ServedModel
 
 TRANSLATOR_METADATA = {
@@ -34,17 +36,12 @@ class PredictRequest(Body):
     instances: list[Any] | None = None
 
 
-def routes(served: ServedModel) -> APIRouter:
+def tf_serving_routes(served: ServedModel) -> list[DescribedRoute]:
     """Return the routes of the protocol."""
-    router = APIRouter(tags=["TensorFlow Serving"])
     settings = served.settings
     model = f"/v1/models/{settings.name}"
     version = f"{model}/versions/{settings.version}"
     served_signatures = CLASSIFIER_METADATA if served.classifies else TRANSLATOR_METADATA
-    predict_route: dict[str, Any] = {
-        "openapi_extra": openapi_body(PredictRequest),
-        "responses": openapi_errors(400, 408, 413, 429, 503, 504),
-    }
 
     async def predict(request: Request) -> Response:
         """Run a signature on texts."""
@@ -52,7 +49,7 @@ def routes(served: ServedModel) -> APIRouter:
             payload = parse_body(PredictRequest, await read_body(request, settings))
             name = payload.signature_name
             if name not in served_signatures:
-                raise RequestError(
+                raise HTTPException(
                     400,
                     f"signature_name: expected one of {', '.join(served_signatures)}, got another; "
                     f"correct the name.{nearest(name, served_signatures)}",
@@ -64,28 +61,34 @@ def routes(served: ServedModel) -> APIRouter:
         rows = zip(*outputs.values(), strict=True)
         return answer({"predictions": [dict(zip(outputs, row, strict=True)) for row in rows]})
 
-    async def status() -> dict[str, Any]:
-        """Tell that the model is there."""
+    async def status(request: Request) -> Response:
+        """Report that the model is available."""
         state = {
             "version": settings.version,
             "state": "AVAILABLE",
             "status": {"error_code": "OK", "error_message": ""},
         }
-        return {"model_version_status": [state]}
+        return answer({"model_version_status": [state]})
 
-    async def metadata() -> dict[str, Any]:
+    async def metadata(request: Request) -> Response:
         """Describe the signatures."""
         spec = {"name": settings.name, "signature_name": "", "version": settings.version}
         definitions = {
             name: _signature_def(name, signature) for name, signature in served_signatures.items()
         }
-        return {"model_spec": spec, "metadata": {"signature_def": {"signature_def": definitions}}}
+        return answer(
+            {"model_spec": spec, "metadata": {"signature_def": {"signature_def": definitions}}}
+        )
 
+    errors = [status for status in REASONS if status != 422]  # predict answers 400 instead
+    routes = []
     for path in (model, version):
-        router.post(f"{path}:predict", **predict_route)(predict)
-        router.get(path, responses=openapi_errors(503))(status)
-        router.get(f"{path}/metadata", responses=openapi_errors(503))(metadata)
-    return router
+        routes += [
+            DescribedRoute("POST", f"{path}:predict", predict, body=PredictRequest, errors=errors),
+            DescribedRoute("GET", path, status),
+            DescribedRoute("GET", f"{path}/metadata", metadata),
+        ]
+    return routes
 
 
 @contextlib.contextmanager
@@ -93,8 +96,8 @@ def _as_bad_request() -> Iterator[None]:
     """Answer invalid requests with status 400, as TensorFlow Serving does."""
     try:
         yield
-    except RequestError as refusal:
-        refusal.status = 400 if refusal.status == 422 else refusal.status
+    except HTTPException as refusal:
+        refusal.status_code = 400 if refusal.status_code == 422 else refusal.status_code
         raise
 
 
@@ -102,10 +105,10 @@ def _columns(payload: PredictRequest, signature: Signature) -> dict[str, Any]:
     """Return the inputs by name.
 
     Raises:
-        RequestError: 400 if they do not match the inputs of the signature.
+        HTTPException: 400 if they do not match the inputs of the signature.
     """
     if (payload.inputs is None) == (payload.instances is None):
-        raise RequestError(
+        raise HTTPException(
             400,
             'body: expected either "inputs" or "instances", got neither or both; send one of them.',
         )
@@ -122,7 +125,7 @@ def _columns(payload: PredictRequest, signature: Signature) -> dict[str, Any]:
         columns = {required[0]: columns}  # a single input needs no name
     names = {spec.name for spec in signature.inputs}
     if not isinstance(columns, dict) or not set(required) <= columns.keys() <= names:
-        raise RequestError(
+        raise HTTPException(
             400,
             f"inputs: expected {', '.join(required)} by name, and of others only those of the "
             "signature; correct them.",
@@ -168,13 +171,13 @@ def _texts(columns: Mapping[str, Any], name: str, count: int | None = None) -> l
     """Return an input that consists of texts: strings or {"b64": …}.
 
     Raises:
-        RequestError: 400 if the input has another type or number of values.
+        HTTPException: 400 if the input has another type or number of values.
     """
     values = columns[name]
     texts = [_decode_text(value) for value in values] if isinstance(values, list) else [None]
     if None in texts or count not in (None, len(texts)):
         number = "texts" if count is None else f"{count} texts"
-        raise RequestError(
+        raise HTTPException(
             400, f"{name}: expected a list of {number}, got another value; correct this input."
         )
     return [text for text in texts if text is not None]
@@ -233,25 +236,20 @@ def _signature_def(name: str, signature: Signature) -> dict[str, Any]:
         return {
             spec.name: {
                 "dtype": DTYPES[spec.dtype],
-                "tensor_shape": _shape(spec),
+                "tensor_shape": {
+                    "dim": [
+                        {"size": str(size) if isinstance(size, int) else "-1", "name": ""}
+                        for size in spec.shape
+                    ],
+                    "unknown_rank": False,
+                },
                 "name": f"{prefix}_{spec.name}:0",
             }
             for spec in specs
         }
 
-    outputs = tensors(signature.outputs, "StatefulPartitionedCall")
     return {
         "inputs": tensors(signature.inputs, name),
-        "outputs": outputs,
+        "outputs": tensors(signature.outputs, "StatefulPartitionedCall"),
         "method_name": "tensorflow/serving/predict",
-    }
-
-
-def _shape(spec: TensorSignature) -> dict[str, Any]:
-    return {
-        "dim": [
-            {"size": str(size) if isinstance(size, int) else "-1", "name": ""}
-            for size in spec.shape
-        ],
-        "unknown_rank": False,
     }

@@ -1,4 +1,4 @@
-"""The names, dtypes and shapes of the inputs and outputs of every exported function.
+"""The names, dtypes and shapes of the inputs and outputs of every function of a model.
 
 Letters stand for sizes: N texts, S source tokens, T target tokens, C classes, n_best hypotheses of
 each text, L layers and H heads of the decoder. P is the number of tokens of a prefix. There is one
@@ -63,6 +63,7 @@ SCORE_AND_ATTEND = Signature(
     (SOURCE_IDS, TARGET_IDS), (TOKEN_LOG_PROBS, LOG_PROBABILITY, ATTENTION)
 )
 
+# The functions that every SavedModel of a translator has.
 SAVED_MODEL = {
     "serving_default": SERVING_DEFAULT,
     "translate": TRANSLATE,
@@ -118,6 +119,19 @@ CLASSIFY_IDS = Signature((SOURCE_IDS,), (PROBABILITIES,))
 
 CLASSIFIER_SAVED_MODEL = {
     "serving_default": SERVING_LABEL,
+    "classify": CLASSIFY_TEXT,
+    "probabilities": CLASSIFY_IDS,
+}
+
+# The functions that `Runtime.run` runs, without those whose shapes depend on the model: `encode`
+# and `decoder_step`.
+FUNCTIONS = {
+    "translate": TRANSLATE,
+    "generate": GENERATE,
+    "score_ids": SCORE_IDS,
+    "attention": ATTEND,
+    "score_and_attend": SCORE_AND_ATTEND,
+    "tokenize": TOKENIZE,
     "classify": CLASSIFY_TEXT,
     "probabilities": CLASSIFY_IDS,
 }

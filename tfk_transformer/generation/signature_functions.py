@@ -1,5 +1,5 @@
 """The functions of translators and classifiers as `tf.function`s with the names, dtypes and shapes
-of `signatures`.
+of `inference.signatures`.
 """
 
 import functools
@@ -12,7 +12,8 @@ import tensorflow as tf
 from tfk_transformer.array_types import Tensor
 from tfk_transformer.config.search_settings import search_defaults
 from tfk_transformer.constants import PAD_ID
-from tfk_transformer.export.signatures import (
+from tfk_transformer.generation.limits import Limits
+from tfk_transformer.inference.signatures import (
     ATTEND,
     CLASSIFY_IDS,
     CLASSIFY_TEXT,
@@ -24,11 +25,11 @@ from tfk_transformer.export.signatures import (
     SCORE_IDS,
     SERVING_DEFAULT,
     SERVING_LABEL,
+    TOKENIZE,
     TRANSLATE,
     Signature,
     TensorSignature,
 )
-from tfk_transformer.generation.limits import Limits
 
 if TYPE_CHECKING:
     from tfk_transformer.generation.classification_functions import ClassificationFunctions
@@ -134,6 +135,10 @@ def _score_and_attend(
     return {**scores._asdict(), "log_probability": scores.log_probability}
 
 
+def _tokenize(functions: "TranslationFunctions", text: Tensor) -> dict[str, Tensor]:
+    return {"source_ids": functions.source_tokenizer.graph_encode(text)}
+
+
 def _classify_text(functions: "ClassificationFunctions", text: Tensor) -> dict[str, Tensor]:
     return functions.classify(text)._asdict()
 
@@ -150,6 +155,7 @@ BODIES: dict[Signature, Body] = {
     SCORE_IDS: _score_and_attend,
     ATTEND: _score_and_attend,
     SCORE_AND_ATTEND: _score_and_attend,
+    TOKENIZE: _tokenize,
     SERVING_LABEL: _classify_text,
     CLASSIFY_TEXT: _classify_text,
     CLASSIFY_IDS: _classify_ids,

@@ -1,0 +1,222 @@
+"""Run the functions of ONNX files with NumPy, onnxruntime and onnxruntime-extensions.
+
+TensorFlow and Keras are not needed.
+"""
+
+import base64
+import functools
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tfk_transformer.config.search_settings import Rules
+from tfk_transformer.export import file_names
+from tfk_transformer.export.runtime.onnx_file import READERS, OnnxFile
+from tfk_transformer.export.runtime.sessions import check_threads, required
+from tfk_transformer.inference.runtime import ONE_BATCH, UNCACHED, Outputs, Workload
+from tfk_transformer.inference.signatures import FUNCTIONS
+from tfk_transformer.runtime_environment import usable_processors
+
+if TYPE_CHECKING:
+    from tfk_transformer.inference.token_scoring import Tokenizers
+
+# Metadata keys of `score.onnx`. The values are SentencePiece models in base 64.
+SOURCE_TOKENIZER = "source_tokenizer"
+TARGET_TOKENIZER = "target_tokenizer"
+
+# The file of each function, next to the opened file.
+FILES = {
+    "translate": file_names.TRANSLATE_FILE,
+    "generate": file_names.GENERATE_FILE,
+    "score_ids": file_names.SCORE_FILE,
+    "attention": file_names.SCORE_FILE,
+    "score_and_attend": file_names.SCORE_FILE,
+    "tokenize": file_names.TOKENIZER_FILE,
+    "encode": file_names.ENCODER_FILE,
+    "decoder_step": file_names.DECODER_STEP_FILE,
+    "probabilities": file_names.PROBABILITIES_FILE,
+}
+STEP_FILES = (file_names.TOKENIZER_FILE, file_names.ENCODER_FILE, file_names.DECODER_STEP_FILE)
+
+
+class OnnxRuntime:
+    """An ONNX file, and the other files of the same export in its folder.
+
+    The other files are opened when their functions are used.
+
+    Args:
+        path: the file.
+        threads: the number of threads, shared by the operators of one text or by concurrent
+            batches. Default: the number of processors.
+        reader: the name of the class that the file is for. Default: any.
+
+    Raises:
+        ValueError: if the file is missing, does not load, was not exported by this project or is
+            not for the class, or `threads` is less than 1.
+    """
+
+    def __init__(
+        self, path: str | PathLike[str], threads: int | None = None, reader: str = ""
+    ) -> None:
+        check_threads(threads)
+        self.path = Path(path)
+        self.threads = threads or usable_processors()
+        self._arguments = (self.path.absolute(), threads, reader)
+        takes_text = reader not in ("OnnxScorer", "OnnxStreamer")
+        file = OnnxFile(self.path, takes_text)
+        self._files = {self.path: file}
+        file.session(self.threads, small=takes_text)
+        self.metadata = file.metadata
+        self.reader = reader or file.reader
+        self.check(self.reader)
+        self.max_length: int = self.metadata["config"]["max_length"]
+
+    def check(self, reader: str) -> None:
+        """Refuse a file that is not for a class; see `OnnxFile.check`."""
+        self._files[self.path].check(reader)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the path and the threads: unpickling opens the files again."""
+        return OnnxRuntime, self._arguments
+
+    def run(self, name: str, inputs: Mapping[str, Any], workload: Workload = ONE_BATCH) -> Outputs:
+        """Run a function; see `Runtime.run`."""
+        session = self._file(name).session(self.threads // workload.concurrency, workload.small)
+        if name in FUNCTIONS:
+            names = [tensor.name for tensor in FUNCTIONS[name].outputs]
+        else:
+            # Streaming does not read the logits.
+            names = [value.name for value in session.get_outputs() if value.name != "logits"]
+        return dict(zip(names, session.run(names, inputs), strict=True))
+
+    def _path(self, name: str) -> Path:
+        """Return the path of the file that has a function."""
+        if name in READERS[self.reader]:
+            return self.path
+        return self.path.parent / FILES[name]
+
+    def _file(self, name: str) -> OnnxFile:
+        """Return the file that has a function."""
+        path = self._path(name)
+        if path not in self._files:
+            self._files[path] = OnnxFile(path, text_operators=name == "tokenize")
+        return self._files[path]
+
+    def require(self, argument: str, *names: str) -> None:
+        """Check that the files of functions exist; see `Runtime.require`."""
+        if "generate" in names and self.metadata.get("profile") == "int8":
+            raise ValueError(
+                f"{argument}: expected a file with float32 weights, got {self.path} with 8-bit "
+                f"weights, which {file_names.SCORE_FILE} does not have; use "
+                f"{file_names.TRANSLATE_FILE}."
+            )
+        for name in names:
+            path = self._path(name)
+            if self.reader == "OnnxScorer" and path != self.path:
+                raise ValueError(
+                    f"{argument}: expected a file that translates, got {self.path}, which only "
+                    f"scores pairs; open {file_names.TRANSLATE_FILE} of the same export."
+                )
+            check_file(argument, path, self.path)
+
+    def concurrency(self, texts: int) -> int:
+        """Return the number of batches that run concurrently.
+
+        The threads of a decoding step's short operators spend much of their time waiting for each
+        other. Concurrent batches, each on one thread, take half to four fifths of the time. With
+        one text, the operators share the threads.
+        """
+        return 1 if texts < 2 else self.threads
+
+    @property
+    def architecture(self) -> str:
+        """The architecture of the model's configuration."""
+        return required(self.metadata["config"], "architecture", self.path)
+
+    @property
+    def rules(self) -> Rules:
+        """The rules of the search settings."""
+        return required(self.metadata, "search", self.path)
+
+    @property
+    def labels(self) -> list[str]:
+        """The names of the classes."""
+        return required(self.metadata, "labels", self.path)
+
+    @property
+    def pieces(self) -> Sequence[str]:
+        """The text of each target token."""
+        file = self._opened("decoder_step")
+        return required(file.metadata, "pieces", file.path)
+
+    @functools.cached_property
+    def cache_shapes(self) -> dict[str, Sequence[Any]]:
+        """The shapes of the KV cache that a decoding step reads, by name."""
+        inputs = self._opened("decoder_step").inputs
+        return {name: shape for name, shape in inputs.items() if name.startswith("cache_")}
+
+    @functools.cached_property
+    def tokenizers(self) -> "Tokenizers":
+        """The tokenizers of both sides, from the metadata of `score.onnx`."""
+        from tfk_transformer.inference.token_scoring import Tokenizers
+        from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
+
+        file = self._opened("score_ids")
+        source = SubwordTokenizer(_tokenizer_model(file, SOURCE_TOKENIZER))
+        target = SubwordTokenizer(_tokenizer_model(file, TARGET_TOKENIZER))
+        architecture = required(file.metadata["config"], "architecture", file.path)
+        return Tokenizers(source, target, architecture)
+
+    def _opened(self, name: str) -> OnnxFile:
+        """Return the file that has a function, with the session that runs the function."""
+        file = self._file(name)
+        file.session(self.threads, small=False)
+        return file
+
+    def without_cache(self) -> "OnnxRuntime":
+        """Raise an error: exported files have only cached decoding steps."""
+        raise ValueError(UNCACHED)
+
+
+def check_file(argument: str, path: Path, opened: Path) -> None:
+    """Check that a file of an export exists.
+
+    Args:
+        argument: the method or the arguments that need the file, for errors.
+        path: the path of the file.
+        opened: the path of the opened file of the same export, for errors.
+
+    Raises:
+        ValueError: if the file is missing.
+    """
+    if path.is_file():
+        return
+    if path.name in STEP_FILES:
+        raise ValueError(
+            f"{argument}: expected {path.name} in {path.parent}, which is not there; export the "
+            "bundle with the format onnx_steps."
+        )
+    raise ValueError(
+        f"{argument}: expected {path.name} next to {opened}, which is not there; copy it from the "
+        "same export, or export the bundle again with the format onnx."
+    )
+
+
+def _tokenizer_model(file: OnnxFile, name: str) -> bytes:
+    """Return a SentencePiece model from a file's metadata.
+
+    Raises:
+        ValueError: if there is none.
+    """
+    text = file.metadata_text(name) or ""
+    try:
+        model = base64.b64decode(text, validate=True)
+    except ValueError:
+        model = b""
+    if not model:
+        raise ValueError(
+            f"ONNX: expected a SentencePiece model in base 64 as '{name}' in the metadata of "
+            f"{file.path}, got none."
+        )
+    return model

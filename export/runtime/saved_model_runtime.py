@@ -1,0 +1,157 @@
+"""Run SavedModels with TensorFlow and TensorFlow Text, without Keras."""
+
+import functools
+import json
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tfk_transformer.array_types import Tensor
+from tfk_transformer.config.search_settings import Rules, setting_rules
+from tfk_transformer.inference.runtime import ONE_BATCH, UNCACHED, Outputs, Workload
+from tfk_transformer.runtime_environment import check_process
+
+if TYPE_CHECKING:
+    from tfk_transformer.inference.token_scoring import Tokenizers
+
+
+class SavedModelRuntime:
+    """The signatures of an exported SavedModel, and the constants that it returns.
+
+    Args:
+        path: its folder.
+
+    Raises:
+        ValueError: if the folder is not a SavedModel that this project exported.
+        ImportError: if TensorFlow is not installed.
+    """
+
+    def __init__(self, path: str | PathLike[str]) -> None:
+        self.path = path
+        self.model = read_saved_model(path)
+
+    @functools.cached_property
+    def max_length(self) -> int:
+        """The model's limit in tokens."""
+        return int(self.model.max_length())
+
+    @property
+    def classifies(self) -> bool:
+        """Whether the model is a classifier."""
+        return "classify" in self.model.signatures
+
+    def check_signature(self, required: str) -> None:
+        """Refuse a SavedModel without a required signature.
+
+        Raises:
+            ValueError: names the class that reads the SavedModel, or advises exporting it again.
+        """
+        signatures = self.model.signatures
+        if required in signatures:
+            return
+        advice = "export it again"
+        if "translate" in signatures:
+            advice = "it is a translator; open it with SavedModelTranslator"
+        elif "classify" in signatures:
+            advice = "it is a classifier; open it with SavedModelClassifier"
+        raise ValueError(
+            f"SavedModel: expected the signature '{required}', got {sorted(signatures)} in "
+            f"{self.path}; {advice}."
+        )
+
+    def run(self, name: str, inputs: Mapping[str, Any], workload: Workload = ONE_BATCH) -> Outputs:
+        """Run a function; see `Runtime.run`."""
+        import tensorflow as tf
+
+        check_process()
+        if name == "score_and_attend":
+            return {**self.run("score_ids", inputs), **self.run("attention", inputs)}
+        tensors = {name: tf.convert_to_tensor(values) for name, values in inputs.items()}
+        outputs: Outputs = self.model.signatures[name](**tensors)
+        return outputs
+
+    def require(self, argument: str, *names: str) -> None:
+        """Check that the SavedModel has signatures; see `Runtime.require`."""
+        for name in names:
+            if name not in self.model.signatures:
+                raise ValueError(
+                    f"{argument}: expected the signature '{name}', got "
+                    f"{sorted(self.model.signatures)}; export the bundle again."
+                )
+
+    def concurrency(self, texts: int) -> int:
+        """Return 1: TensorFlow divides a batch among the processors."""
+        return 1
+
+    @functools.cached_property
+    def _config(self) -> dict[str, Any]:
+        return json.loads(self.model.config().numpy())
+
+    @property
+    def architecture(self) -> str:
+        """The architecture of the model's configuration."""
+        return self._config["architecture"]
+
+    @functools.cached_property
+    def rules(self) -> Rules:
+        """The rules of the search settings."""
+        vocab_size = self._config.get("target_vocab_size", self._config.get("vocab_size"))
+        return setting_rules(self.max_length, vocab_size)
+
+    @functools.cached_property
+    def labels(self) -> list[str]:
+        """The names of the classes."""
+        return [label.decode("utf-8") for label in self.model.labels().numpy()]
+
+    @functools.cached_property
+    def pieces(self) -> Sequence[str]:
+        """The text of each target token."""
+        return [piece.decode("utf-8", "surrogateescape") for piece in self.model.pieces().numpy()]
+
+    @functools.cached_property
+    def tokenizers(self) -> "Tokenizers":
+        """The tokenizers of both sides."""
+        from tfk_transformer.inference.token_scoring import Tokenizers
+        from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
+
+        source = SubwordTokenizer(self.model.source_tokenizer().numpy())
+        target = SubwordTokenizer(self.model.target_tokenizer().numpy())
+        return Tokenizers(source, target, self.architecture)
+
+    @property
+    def cache_shapes(self) -> dict[str, Sequence[int | None]]:
+        """The shapes of the KV cache that a decoding step reads, by name."""
+        _, inputs = self.model.signatures["decoder_step"].structured_input_signature
+        return {
+            name: spec.shape.as_list() for name, spec in inputs.items() if name.startswith("cache_")
+        }
+
+    def without_cache(self) -> "SavedModelRuntime":
+        """Raise an error: exported files have only cached decoding steps."""
+        raise ValueError(UNCACHED)
+
+
+def read_saved_model(path: str | PathLike[str]) -> Tensor:
+    """Load a SavedModel.
+
+    Raises:
+        ValueError: if `path` is not a SavedModel, or the SavedModel does not load.
+        ImportError: if TensorFlow or TensorFlow Text is not installed.
+    """
+    try:
+        import tensorflow as tf
+        import tensorflow_text  # noqa: F401 (registers the operators)
+    except ImportError:
+        raise ImportError(
+            'a SavedModel needs TensorFlow: pip install "tfk-transformer[tensorflow]"'
+        ) from None
+    if not (Path(path) / "saved_model.pb").is_file():
+        raise ValueError(f"SavedModel: expected a folder with saved_model.pb, got {path}.")
+    check_process()
+    try:
+        return tf.saved_model.load(str(path))
+    except (OSError, IndexError, tf.errors.OpError) as error:  # IndexError: truncated weights
+        raise ValueError(
+            f"SavedModel: {path} does not load: {str(error).splitlines()[0]}"
+        ) from None

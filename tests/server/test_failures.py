@@ -1,0 +1,53 @@
+"""The answer to a request whose model fails."""
+
+import asyncio
+import json
+
+from tfk_transformer.results import Hypothesis, Translation
+from tfk_transformer.server.application import application
+from tfk_transformer.server.metrics import Metrics
+from tfk_transformer.server.middleware import Lifecycle
+from tfk_transformer.server.served_model import ServedModel
+from tfk_transformer.server.settings import ServerSettings
+from tfk_transformer.server.streams import Streams
+
+
+class Model:
+    """Fails except for the text of the warm-up."""
+
+    def translate(self, texts, **options):
+        assert set(texts) == {"a"}, "the text secret"
+        return [Translation(text, [Hypothesis(text, 0.0)]) for text in texts]
+
+
+async def post(app, path, content):
+    """Send a request to an ASGI application, and return status and content of the answer."""
+    messages = []
+
+    async def receive():
+        return {"type": "http.request", "body": json.dumps(content).encode()}
+
+    async def send(message):
+        messages.append(message)
+
+    await app(
+        {"type": "http", "method": "POST", "path": path, "headers": [], "query_string": b""},
+        receive,
+        send,
+    )
+    start, body = messages
+    return start["status"], json.loads(body["body"])
+
+
+def test_model_error_has_status_500_in_json():
+    metrics = Metrics()
+    served = ServedModel(Model(), ServerSettings(), metrics)
+    streams = Streams(served)
+    app = application(served, metrics, streams, Lifecycle())
+    request = {"q": "secret", "source": "en", "target": "de"}
+    status, content = asyncio.run(post(app, "/translate", request))
+    served.stop()
+    streams.stop()
+    assert status == 500
+    assert content["error"].startswith("server: expected an answer of the model, got an error")
+    assert "secret" not in content["error"]

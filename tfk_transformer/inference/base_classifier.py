@@ -1,0 +1,68 @@
+"""The classifier over any runtime."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tfk_transformer.inference.results import decode, refuse_long_texts
+from tfk_transformer.inference.runtime import ClassifierRuntime, Workload
+from tfk_transformer.inference.text_batches import check_texts, run_in_batches
+from tfk_transformer.results import Classification
+
+
+class BaseClassifier:
+    """A model that classifies, over any runtime.
+
+    `TextClassifier`, `SavedModelClassifier` and `OnnxClassifier` make one of a bundle and of
+    exported files.
+
+    Args:
+        runtime: runs the functions of the model.
+    """
+
+    def __init__(self, runtime: ClassifierRuntime) -> None:
+        self.runtime = runtime
+
+    @property
+    def labels(self) -> list[str]:
+        """The names of the classes, in the model's order."""
+        return self.runtime.labels
+
+    @property
+    def max_length(self) -> int:
+        """The model's limit in tokens."""
+        return self.runtime.max_length
+
+    def classify(self, texts: Sequence[str], *, batch_size: int = 64) -> list[Classification]:
+        """Classify texts.
+
+        Args:
+            texts: the texts. A blank text has the label "" with probability 0.
+            batch_size: texts classified at once; it does not change the results.
+
+        Returns:
+            One classification for each text, in the order of `texts`.
+
+        Raises:
+            ValueError: if a text is too long for the model.
+        """
+        check_texts(texts)
+        workload = Workload(self.runtime.concurrency(len(texts)), small=len(texts) < 2)
+
+        def run(batch: Sequence[str]) -> list[np.ndarray]:
+            outputs = self.runtime.run("classify", {"text": np.array(batch, object)}, workload)
+            return [np.asarray(outputs[name]) for name in ("label", "probability", "probabilities")]
+
+        rows = run_in_batches(texts, batch_size, run, concurrency=workload.concurrency)
+        classifications = [
+            Classification(
+                text,
+                decode(label),
+                float(probability),
+                dict(zip(self.labels, map(float, probabilities), strict=True)),
+            )
+            for text, (label, probability, probabilities) in zip(texts, rows, strict=True)
+        ]
+        probabilities = [classification.probability for classification in classifications]
+        refuse_long_texts(texts, classifications, probabilities, self.max_length)
+        return classifications

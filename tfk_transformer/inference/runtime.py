@@ -1,0 +1,110 @@
+"""Runtimes: objects that run the functions of a model by name.
+
+There are three: Keras models with TensorFlow, SavedModels, and ONNX files. A translator or a
+classifier stands over one of them, so that a feature is written once for all.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from tfk_transformer.config.search_settings import Rules
+
+if TYPE_CHECKING:
+    from tfk_transformer.inference.token_scoring import Tokenizers  # needs sentencepiece
+
+Outputs = Mapping[str, Any]  # arrays by name, of NumPy or of the runtime
+
+# The error of `without_cache`.
+UNCACHED = (
+    "use_cache: expected True, got False; exported files hold only the cached decoding step. Open "
+    "the bundle to decode without a cache."
+)
+MAX_SMALL_BATCH = 64  # the most hypotheses of a small batch; see `Workload`
+
+
+class Workload(NamedTuple):
+    """The batches of a call, by which a runtime chooses the threads and the memory of a run."""
+
+    concurrency: int = 1  # the number of batches that run at the same time
+    small: bool = False  # whether no batch has more than `MAX_SMALL_BATCH` hypotheses
+
+
+ONE_BATCH = Workload()
+
+
+def are_small(texts: int, batch_size: int, beam_size: int) -> bool:
+    """Return whether the batches of a search over a number of texts are small; see `Workload`."""
+    return min(texts, batch_size) * beam_size <= MAX_SMALL_BATCH
+
+
+class Runtime(Protocol):
+    """The functions of a model, with the names, inputs and outputs of `signatures`."""
+
+    @property
+    def max_length(self) -> int:
+        """The model's limit in tokens, of a source and of a target."""
+
+    def run(self, name: str, inputs: Mapping[str, Any], workload: Workload = ONE_BATCH) -> Outputs:
+        """Run a function.
+
+        Args:
+            name: the name of the function.
+            inputs: arrays by name.
+            workload: the batches of the call that this run is a part of.
+
+        Returns:
+            The outputs by name. NumPy reads them, and another run takes them as inputs.
+        """
+
+    def require(self, argument: str, *names: str) -> None:
+        """Check that the model has functions.
+
+        Args:
+            argument: the method or the arguments that need the functions, for errors.
+            *names: the names of the functions.
+
+        Raises:
+            ValueError: if the model lacks a function, with the way to get it.
+        """
+
+    def concurrency(self, texts: int) -> int:
+        """Return the number of batches that should run at the same time, for a number of texts."""
+
+
+class TranslatorRuntime(Runtime, Protocol):
+    """A runtime that translates or scores."""
+
+    @property
+    def architecture(self) -> str:
+        """The architecture of the model's configuration."""
+
+    @property
+    def rules(self) -> Rules:
+        """The rules of the search settings."""
+
+    @property
+    def tokenizers(self) -> "Tokenizers":
+        """The tokenizers of both sides."""
+
+    @property
+    def pieces(self) -> Sequence[str]:
+        """The text of each target token, see `SubwordTokenizer.pieces`."""
+
+    @property
+    def cache_shapes(self) -> Mapping[str, Sequence[Any]]:
+        """The shapes of the KV cache that a decoding step reads, by name."""
+
+    def without_cache(self) -> "TranslatorRuntime":
+        """Return a runtime whose search recomputes the whole prefix in each decoding step.
+
+        Raises:
+            ValueError: if there is none.
+        """
+
+
+class ClassifierRuntime(Runtime, Protocol):
+    """A runtime that classifies."""
+
+    @property
+    def labels(self) -> list[str]:
+        """The names of the classes, in the model's order."""

@@ -1,0 +1,203 @@
+"""Keras models with a configuration and named weights."""
+
+import functools
+from collections.abc import Mapping
+from typing import Any, Self
+
+import keras
+import numpy as np
+
+from tfk_transformer.array_types import Tensor
+from tfk_transformer.config.model_options import ModelOptions
+from tfk_transformer.config.presets import PRESETS
+from tfk_transformer.config.words import nearest
+from tfk_transformer.layers.position_encoding import Positions
+
+
+class ConfiguredModel(keras.Model):
+    """Base of the models that a configuration describes.
+
+    All sizes are in the configuration, so `build()` needs no input shape, and `summary()` builds
+    the model.
+
+    Args:
+        config: the configuration, of the class `config_type`.
+        **kwargs: arguments of `keras.Model`, for instance `dtype="mixed_bfloat16"`.
+
+    Raises:
+        ValueError: if `config` is not of the class `config_type`.
+    """
+
+    config_type: type[ModelOptions]
+    config: ModelOptions
+
+    def __init__(self, config: ModelOptions, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        _check_config(config, self.config_type)
+        self.config = config
+
+    def check_inputs(self, inputs: Tensor) -> None:
+        """Check the names, shapes, types and known values of the inputs of a call.
+
+        Args:
+            inputs: the inputs that are passed to `call`.
+
+        Raises:
+            ValueError: names the argument, the expected and the received value.
+        """
+        raise NotImplementedError
+
+    def __call__(self, inputs: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        """Check the inputs, then call the model; see `keras.Model`."""
+        self.check_inputs(inputs)
+        return super().__call__(inputs, *args, **kwargs)
+
+    @functools.wraps(keras.Model.fit)
+    def fit(self, x: Tensor = None, *args: Any, **kwargs: Any) -> keras.callbacks.History:
+        """Check arrays, then train; see `keras.Model`.
+
+        Batches of a data set are checked when the step is traced.
+        """
+        self._check_arrays(x)
+        return super().fit(x, *args, **kwargs)
+
+    @functools.wraps(keras.Model.evaluate)
+    def evaluate(self, x: Tensor = None, *args: Any, **kwargs: Any) -> Tensor:
+        """Check arrays, then evaluate; see `keras.Model`."""
+        self._check_arrays(x)
+        return super().evaluate(x, *args, **kwargs)
+
+    @functools.wraps(keras.Model.predict)
+    def predict(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        """Check arrays, then predict; see `keras.Model`."""
+        self._check_arrays(x)
+        return super().predict(x, *args, **kwargs)
+
+    def _check_arrays(self, x: Tensor) -> None:
+        # Otherwise, a data set, a sequence or a generator.
+        if isinstance(x, Mapping | list | tuple) or hasattr(x, "shape"):
+            self.check_inputs(x)
+
+    @functools.wraps(keras.Model.summary)
+    def summary(self, *args: Any, **kwargs: Any) -> None:
+        """Build the model if needed, then print its layers and parameters; see `keras.Model`."""
+        if not self.built:
+            self.build()
+        super().summary(*args, **kwargs)
+
+    def _embedding(self, name: str, vocab_size: int, tied: bool = False) -> keras.layers.Embedding:
+        # Embeddings have unit variance when positions are added. If tied, logits have unit variance
+        # for normalized activations.
+        scaled = self.config.scale_embeddings or tied
+        stddev = self.config.model_dim**-0.5 if scaled else 1.0
+        return keras.layers.Embedding(
+            vocab_size,
+            self.config.model_dim,
+            keras.initializers.RandomNormal(stddev=stddev),
+            dtype=self.dtype_policy,
+            name=name,
+        )
+
+    def _positions(self, name: str, prefix: int = 0) -> Positions:
+        c = self.config
+        return Positions(
+            c.positions,
+            c.max_length,
+            c.scale_embeddings,
+            c.embedding_dropout_rate,
+            offset=c.position_offset,
+            prefix=prefix,
+            norm=c.embedding_norm,
+            epsilon=c.norm_epsilon,
+            dtype=self.dtype_policy,
+            name=name,
+        )
+
+    @property
+    def named_weights(self) -> dict[str, keras.Variable]:
+        """The weights by name, a path below the model such as "encoder/layer_0/attention/query"."""
+        return {weight.path.removeprefix(f"{self.path}/"): weight for weight in self.weights}
+
+    @classmethod
+    def from_weights(
+        cls, mapping: Mapping[str, np.ndarray], config: ModelOptions, **kwargs: Any
+    ) -> Self:
+        """Make a model with given weights.
+
+        Args:
+            mapping: arrays by name. `named_weights` of a built model of this configuration has
+                their names and shapes.
+            config: the configuration.
+            **kwargs: arguments of the model.
+
+        Returns:
+            A built model.
+
+        Raises:
+            ValueError: with every array that is missing, unexpected or of another shape.
+        """
+        model = cls(config, **kwargs)
+        model.build()
+        weights = model.named_weights
+        expected = {name: tuple(weight.shape) for name, weight in weights.items()}
+        actual = {name: np.shape(array) for name, array in mapping.items()}
+        if problems := array_problems(expected, actual):
+            raise ValueError(
+                f"weights: expected the {len(weights)} arrays of this configuration, got {problems}"
+            )
+        for name, weight in weights.items():
+            weight.assign(mapping[name])
+        return model
+
+    def get_config(self) -> dict[str, object]:
+        """Return the arguments of the constructor, the configuration as a plain dictionary."""
+        return {**super().get_config(), "config": self.config.model_dump(mode="json")}
+
+    @classmethod
+    def from_config(
+        cls, config: dict[str, Any], custom_objects: dict[str, object] | None = None
+    ) -> Self:
+        """Make the model from the result of `get_config`."""
+        arguments = {name: value for name, value in config.items() if name != "config"}
+        return cls(cls.config_type(**config["config"]), **arguments)
+
+
+def _check_config(config: object, config_type: type[ModelOptions]) -> None:
+    if isinstance(config, config_type):
+        return
+    name = config_type.__name__
+    preset = config if isinstance(config, str) and config in PRESETS else "tiny"
+    sizes = ", ".join(
+        f"{field}=..." for field, info in config_type.model_fields.items() if info.is_required()
+    )
+    value = repr(config) if isinstance(config, str) else f"a value of type {type(config).__name__}"
+    raise ValueError(
+        f'config: expected a {name}, got {value}; make one with {name}.preset("{preset}", {sizes}).'
+    )
+
+
+def array_problems(
+    expected: Mapping[str, tuple[int, ...]],
+    actual: Mapping[str, tuple[int, ...]],
+    most: int | None = None,
+) -> str:
+    """Describe every array that is missing, unexpected or of another shape; "" without problems.
+
+    Args:
+        expected: the shapes of the weights by name.
+        actual: the shapes of the arrays by name.
+        most: the maximum number of described arrays; the others are counted. Defaults to None: all.
+    """
+    problems = []
+    for name, shape in expected.items():
+        if name not in actual:
+            problems.append(f"no '{name}' {shape}")
+        elif actual[name] != shape:
+            problems.append(f"'{name}' of shape {actual[name]} for {shape}")
+    for name in actual:
+        if name not in expected:
+            problems.append(f"an unexpected '{name}' {actual[name]}.{nearest(name, expected)}")
+    described = problems[:most]
+    if len(described) < len(problems):
+        described.append(f"and {len(problems) - len(described):,} more")
+    return "; ".join(described)

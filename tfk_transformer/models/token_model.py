@@ -1,0 +1,223 @@
+"""Models that predict tokens: decoder, projection to the vocabulary, and how they are trained."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import keras
+from keras import ops
+
+from tfk_transformer.array_types import Tensor
+from tfk_transformer.config.model_options import LanguageModelConfig, TransformerConfig
+from tfk_transformer.keras_internals import has_loss_weights
+from tfk_transformer.layers.attention import KeyValue
+from tfk_transformer.layers.decoder import Decoded, Decoder
+from tfk_transformer.layers.vocabulary_projection import VocabularyProjection
+from tfk_transformer.losses import LabelSmoothedCrossentropy, shared_by_devices
+from tfk_transformer.models.configured_model import ConfiguredModel
+from tfk_transformer.models.search_steps import Beams, Step, Stepper, restrict_logits
+
+
+class TokenModel(ConfiguredModel):
+    """Base of the models that predict tokens.
+
+    They have an embedding, positions, a decoder, and a projection to the vocabulary.
+    """
+
+    config: TransformerConfig | LanguageModelConfig
+
+    def named_members(self) -> dict[str, "TokenModel"]:
+        """Return the members of an ensemble, or this model, by their prefix in `named_weights`."""
+        return {"": self}
+
+    def _add_decoder(
+        self,
+        vocab_size: int,
+        cross_attention: bool,
+        tied: bool,
+        embedding: keras.layers.Embedding | None = None,
+    ) -> None:
+        c = self.config
+        dtype = {"dtype": self.dtype_policy}
+        self.target_embedding = embedding or self._embedding("target_embedding", vocab_size, tied)
+        self.target_positions = self._positions("target_positions", len(c.target_prefix))
+        self.decoder = Decoder(
+            c.decoder_options(),
+            c.decoder_layers,
+            c.decoder_final_norm,
+            cross_attention,
+            **dtype,
+            name="decoder",
+        )
+        self.projection = VocabularyProjection(
+            vocab_size, tied, c.output_bias, **dtype, name="output"
+        )
+
+    def _build_all(
+        self, embeddings: Iterable[keras.layers.Embedding], layers: Iterable[keras.layers.Layer]
+    ) -> None:
+        """Make all weights. Their shapes follow from the configuration."""
+        for embedding in {id(e): e for e in embeddings}.values():
+            embedding.build((None, None))
+        for layer in layers:
+            layer.build((None, None, self.config.model_dim))
+
+    def call(
+        self, inputs: Tensor, training: bool | None = None, with_output: bool = False
+    ) -> Tensor:
+        """Predict the token that follows each position.
+
+        Args:
+            inputs: the inputs of the model.
+            training: whether dropout is applied.
+            with_output: whether to return the decoder's output as well. Defaults to False.
+
+        Returns:
+            Logits in the compute dtype, or float32 probabilities, (B, T, vocab_size). With
+            `with_output`, these and the decoder's output (B, T, D).
+        """
+        output = self.decode(inputs, training).output
+        predictions = self.logits(output)
+        if self.config.output != "logits":
+            predictions = ops.softmax(ops.cast(predictions, "float32"), axis=-1)
+        return (predictions, output) if with_output else predictions
+
+    @property
+    def _joins_loss(self) -> bool:
+        """Whether a training step computes loss and projection together; see `forward_pass`."""
+        return (
+            keras.backend.backend() == "tensorflow"
+            and type(self).call is TokenModel.call
+            and self.compute_loss == super().compute_loss
+            and isinstance(self.loss, LabelSmoothedCrossentropy)
+            and self.loss.joins_projection
+            and self.config.output == "logits"
+            and not self.projection.use_bias
+            and not has_loss_weights(self)
+            and not shared_by_devices()
+        )
+
+    def train_step(self, *arguments: Any) -> Any:
+        """Train on a batch; see `keras.Model`.
+
+        The arguments depend on the backend. Where `forward_pass` joins loss and
+        projection, this is the step of Keras with `forward_pass`.
+        """
+        inputs, labels, weights = keras.utils.unpack_x_y_sample_weight(arguments[-1])
+        if weights is not None or not self._joins_loss:
+            return super().train_step(*arguments)
+        import tensorflow as tf
+
+        with tf.GradientTape() as tape:
+            predictions, loss = forward_pass(self, inputs, labels)
+            scaled = self.optimizer.scale_loss(loss)
+        gradients = tape.gradient(scaled, self.trainable_weights)
+        self.optimizer.apply(gradients, self.trainable_weights)
+        loss_mean = next(metric for metric in self.metrics if metric.name == "loss")
+        loss_mean.update_state(loss, sample_weight=ops.shape(labels)[0])
+        return self.compute_metrics(inputs, labels, predictions)
+
+    def decode(self, inputs: Tensor, training: bool | None = None) -> Decoded:
+        """Return the decoder's output (B, T, D) and attention weights, for the inputs of a call."""
+        raise NotImplementedError
+
+    def logits(self, decoded: Tensor) -> Tensor:
+        """Project decoder outputs (B, T, D) to logits (B, T, vocab_size)."""
+        return self.projection(
+            decoded, self.target_embedding.embeddings if self.projection.tied else None
+        )
+
+    def step(
+        self,
+        tokens: Tensor,
+        position: Tensor,
+        cache: list[KeyValue],
+        memory: Tensor = (),
+        lineage: Tensor = None,
+    ) -> Step:
+        """Decode the next position for M beams of each sentence; see `Transformer.step`."""
+        raise NotImplementedError
+
+    def start_search(
+        self, source: Tensor, use_cache: bool = True, tokens: Tensor = None
+    ) -> Stepper:
+        """Encode source ids (B, S) for a search; see `Transformer.start_search`."""
+        raise NotImplementedError
+
+    def _stepper(self, memory: tuple[Any, ...], use_cache: bool, tokens: Tensor) -> Stepper:
+        """Return the stepper of a search.
+
+        Args:
+            memory: tensors (B, …) that `step` reads, or without a cache, `_decode_target`.
+            use_cache: see `Transformer.start_search`.
+            tokens: see `Transformer.start_search`.
+        """
+
+        def cached_step(beams: Beams, cache: list[KeyValue], memory: Tensor) -> Step:
+            return self.step(beams.ids[:, :, -1], beams.position, cache, memory, beams.lineage)
+
+        stepper = (
+            Stepper(cached_step, self.decoder.empty_cache, memory)
+            if use_cache
+            else Stepper(self._step_by_full_pass, lambda batch: [], memory)
+        )
+        return restrict_logits(stepper, tokens)
+
+    def _decode_target(self, target: Tensor, memory: Sequence[Tensor]) -> Decoded:
+        """Decode all positions of target ids (B, T)."""
+        raise NotImplementedError
+
+    def _embed(self, target: Tensor, training: bool | None = None) -> Tensor:
+        return self.target_positions(self.target_embedding(target), training=training)
+
+    def _step_by_full_pass(self, beams: Beams, cache: Tensor, memory: Tensor) -> Step:
+        """Run a decoding step without a cache, as a full pass over ids (B, M, t+1)."""
+        batch, num_beams, length = ops.shape(beams.ids)
+        sentences = ops.arange(batch * num_beams) // num_beams  # (B*M,)
+        ids = ops.reshape(beams.ids, (batch * num_beams, length))
+        rows = [ops.take(part, sentences, axis=0) for part in memory]
+        decoded = self._decode_target(ids, rows)
+        last = ops.reshape(decoded.output[:, -1], (batch, num_beams, self.config.model_dim))
+        cross = decoded.cross_weights[-1]
+        attention = (
+            None
+            if cross is None
+            else ops.reshape(
+                ops.mean(cross, axis=1)[:, -1], (batch, num_beams, ops.shape(cross)[-1])
+            )
+        )
+        return self._to_step(last, [], attention)
+
+    def _to_step(self, output: Tensor, cache: list[KeyValue], attention: Tensor) -> Step:
+        if attention is None:
+            attention = ops.zeros((*ops.shape(output)[:2], 0), dtype="float32")
+        return Step(self.logits(output), cache, attention)
+
+
+def forward_pass(model: keras.Model, inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Compute the predictions and the loss of a batch in training.
+
+    Under TensorFlow on one device, `LabelSmoothedCrossentropy` is joined with the projection of a
+    `TokenModel` to the vocabulary, see `LabelSmoothedCrossentropy.of_projection`. The loss and its
+    gradients are the same either way. Nothing is joined if there are sample weights, weights or
+    losses of layers, or an output bias, or if a subclass replaces `call` or `compute_loss`.
+
+    Args:
+        model: a compiled model.
+        inputs: the inputs of the model.
+        labels: the labels of the batch, ids (B, T) for a `TokenModel`.
+
+    Returns:
+        The predictions of the model, and the loss, a scalar.
+    """
+    if not isinstance(model, TokenModel) or not model._joins_loss:
+        predictions = model(inputs, training=True)
+        return predictions, model.compute_loss(inputs, labels, predictions, training=True)
+    logits, output = model(inputs, training=True, with_output=True)
+    if model.losses:  # of layers and weights, which Keras adds
+        return logits, model.compute_loss(inputs, labels, logits, training=True)
+    table = (
+        model.target_embedding.embeddings
+        if model.projection.tied
+        else ops.transpose(model.projection.kernel)
+    )
+    return logits, model.loss.of_projection(labels, logits, output, table)

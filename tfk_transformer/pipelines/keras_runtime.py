@@ -1,0 +1,159 @@
+"""Run the functions of Keras models with TensorFlow."""
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from tfk_transformer.config.search_settings import Rules, setting_rules
+from tfk_transformer.inference.runtime import ONE_BATCH, Outputs, Workload
+from tfk_transformer.inference.signatures import FUNCTIONS
+from tfk_transformer.inference.step_tensors import Shapes, cache_shapes
+from tfk_transformer.inference.token_scoring import Tokenizers
+from tfk_transformer.runtime_environment import check_process
+
+if TYPE_CHECKING:
+    from tfk_transformer.data.shortlist import Shortlist
+    from tfk_transformer.generation.classification_functions import ClassificationFunctions
+    from tfk_transformer.generation.translation_functions import TranslationFunctions
+    from tfk_transformer.models.classifier import Classifier
+    from tfk_transformer.models.token_model import TokenModel
+    from tfk_transformer.tokenizers.subword_tokenizer import SubwordTokenizer
+
+
+Functions = TypeVar("Functions", "TranslationFunctions", "ClassificationFunctions")
+
+
+class KerasRuntime(Generic[Functions]):
+    """The functions of a Keras model, traced at their first run.
+
+    Args:
+        max_length: the model's limit in tokens.
+        make_functions: returns the functions, whose modules load TensorFlow.
+    """
+
+    def __init__(self, max_length: int, make_functions: Callable[[], Functions]) -> None:
+        check_process()
+        self.max_length = max_length
+        self._make_functions: Callable[[], Functions] = make_functions
+        self._traced: dict[str, Any] = {}
+
+    @functools.cached_property
+    def functions(self) -> Functions:
+        """Search and scoring, or classification, as TensorFlow functions."""
+        return self._make_functions()
+
+    def run(self, name: str, inputs: Mapping[str, Any], workload: Workload = ONE_BATCH) -> Outputs:
+        """Run a function; see `Runtime.run`."""
+        check_process()
+        if name not in self._traced:
+            self._traced |= self._functions_of(name)
+        outputs: Outputs = self._traced[name](**inputs)
+        return outputs
+
+    def _functions_of(self, name: str) -> dict[str, Any]:
+        """Return the `tf.function` with this name, and perhaps others, by name."""
+        from tfk_transformer.generation.signature_functions import signature_function
+
+        return {name: signature_function(self.functions, FUNCTIONS[name])}
+
+    def require(self, argument: str, *names: str) -> None:
+        """Do nothing: a Keras model has all functions."""
+
+    def concurrency(self, texts: int) -> int:
+        """Return 1: TensorFlow divides a batch among the processors."""
+        return 1
+
+
+class KerasClassifierRuntime(KerasRuntime["ClassificationFunctions"]):
+    """The functions of a Keras classifier.
+
+    Args:
+        model: a built `Classifier`.
+        tokenizer: the tokenizer of the texts.
+        labels: the names of the classes, in the model's order.
+    """
+
+    def __init__(
+        self, model: "Classifier", tokenizer: "SubwordTokenizer", labels: list[str]
+    ) -> None:
+        super().__init__(model.config.max_length, self._new_functions)
+        self.model = model
+        self.tokenizer = tokenizer
+        self.labels = labels
+
+    def _new_functions(self) -> "ClassificationFunctions":
+        from tfk_transformer.generation.classification_functions import ClassificationFunctions
+
+        return ClassificationFunctions(self.model, self.tokenizer, self.labels)
+
+
+class KerasTranslatorRuntime(KerasRuntime["TranslationFunctions"]):
+    """The functions of a Keras model that predicts tokens.
+
+    Args:
+        model: a built `Transformer`, `Ensemble` or `LanguageModel`.
+        tokenizers: the tokenizers of both sides.
+        shortlist: the tokens that translations may contain; None: all.
+        use_cache: whether a decoding step of the search computes only the last position.
+    """
+
+    def __init__(
+        self,
+        model: "TokenModel",
+        tokenizers: Tokenizers,
+        shortlist: "Shortlist | None" = None,
+        use_cache: bool = True,
+    ) -> None:
+        super().__init__(model.config.max_length, self._new_functions)
+        self.model = model
+        self.tokenizers = tokenizers
+        self.shortlist = shortlist
+        self.use_cache = use_cache
+        self.architecture: str = model.config.architecture
+
+    def _new_functions(self) -> "TranslationFunctions":
+        from tfk_transformer.generation.translation_functions import (
+            ContinuationFunctions,
+            TranslationFunctions,
+        )
+
+        continues = self.architecture == "decoder"
+        functions = ContinuationFunctions if continues else TranslationFunctions
+        source_tokenizer, target_tokenizer, _ = self.tokenizers
+        return functions(
+            self.model,
+            source_tokenizer,
+            target_tokenizer,
+            self.shortlist,
+            use_cache=self.use_cache,
+        )
+
+    def _functions_of(self, name: str) -> dict[str, Any]:
+        if name in FUNCTIONS:
+            return super()._functions_of(name)
+        from tfk_transformer.generation.decoder_step import step_functions
+
+        return step_functions(self.model)
+
+    @functools.cached_property
+    def rules(self) -> Rules:
+        """The rules of the search settings."""
+        return setting_rules(self.max_length, self.tokenizers.target_tokenizer.vocab_size)
+
+    @functools.cached_property
+    def pieces(self) -> Sequence[str]:
+        """The text of each target token."""
+        return self.tokenizers.target_tokenizer.pieces()
+
+    @property
+    def cache_shapes(self) -> Shapes:
+        """The shapes of the KV cache that a decoding step reads, by name."""
+        return cache_shapes(self.model.config)
+
+    @functools.cached_property
+    def _uncached(self) -> "KerasTranslatorRuntime":
+        return KerasTranslatorRuntime(self.model, self.tokenizers, self.shortlist, use_cache=False)
+
+    def without_cache(self) -> "KerasTranslatorRuntime":
+        """Return a runtime whose search recomputes the whole prefix in each step."""
+        return self._uncached
