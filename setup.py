@@ -1,4 +1,4 @@
-"""Builds the package; `export/` at the top level installs as `tfk_transformer.export`."""
+"""Build the package. The folder `export/` is installed as `tfk_transformer.export`."""
 
 import re
 from pathlib import Path

@@ -23,8 +23,8 @@ class Format(NamedTuple):
     # several files that are used together.
     result: str = ""
     classifier_result: str = ""
-    # MODULE:FUNCTION in this package; see `load_writer`. A web folder has no writer: it is made from
-    # the files of the format `web_source`.
+    # MODULE:FUNCTION in this package; see `load_writer`. A web folder has no writer: it is made
+    # from the files of the format `web_source`.
     writer: str = ""
     classifier_writer: str = ""
     web_source: str = ""
@@ -152,21 +152,21 @@ def check_shortlist(formats: Sequence[str] | None, architecture: str) -> None:
     """
     if architecture not in ("encoder_decoder", "ensemble"):
         raise ValueError(
-            "shortlist: expected a model that translates, got one of architecture "
+            "shortlist: expected a model that translates, got architecture "
             f"'{architecture}'; export without it."
         )
     if unsupported := [name for name in formats or () if name not in SHORTLIST_FORMATS]:
         raise ValueError(
             f"formats: expected {', '.join(SHORTLIST_FORMATS)} with a shortlist, got "
-            f"{', '.join(unsupported)}; export these without it, into another folder."
+            f"{', '.join(unsupported)}; export these without a shortlist, into another folder."
         )
 
 
 def check_packages(formats: Sequence[str]) -> None:
-    """Check that the packages of formats are installed that the extra `tensorflow` lacks.
+    """Check that the packages that formats need beyond the extra `tensorflow` are installed.
 
     Raises:
-        ImportError: with the line that installs the missing package.
+        ImportError: names the line that installs the missing package.
     """
     if "ctranslate2" in formats and importlib.util.find_spec("ctranslate2") is None:
         raise with_install_line(ModuleNotFoundError(name="ctranslate2"))
@@ -183,7 +183,7 @@ def check_out(out: str | os.PathLike[str], argument: str = "out", what: str = "f
         what: "folder" or "file", for errors.
 
     Raises:
-        ValueError: if `out` exists, or if it cannot be written.
+        ValueError: if `out` exists or cannot be written.
     """
     if Path(out).exists():
         raise ValueError(
@@ -201,7 +201,7 @@ def check_writable(path: str | os.PathLike[str], argument: str) -> None:
         argument: the name of the argument, for errors.
 
     Raises:
-        ValueError: if a part of the path is a file, or is not writable.
+        ValueError: if a part of the path is a file or is not writable.
     """
     absolute = Path(path).absolute()
     existing = next(folder for folder in (absolute, *absolute.parents) if folder.exists())

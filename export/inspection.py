@@ -152,8 +152,8 @@ def _onnx_files(path: Path, tensors: Iterable[ir.TensorProtocol]) -> dict[str, i
     }
     if broken := [name for name, end in ends.items() if sizes.get(name, -1) < end]:
         raise ValueError(
-            f"FILE: expected the weights of {path} in {', '.join(broken)} next to it, got a missing "
-            "or truncated file; move the files together."
+            f"FILE: expected the weights of {path} in {', '.join(broken)} next to it, got a "
+            "missing or truncated file; move the files together."
         )
     return sizes
 

@@ -28,7 +28,7 @@ def model_kind(path: Path) -> str:
     Returns:
         "ONNX", "SavedModel", "bundle", "web", "library" (a folder of another library that this
         project exported), "CTranslate2" or "Hugging Face" (folders that it did not export), or ""
-        if it is none of these.
+        for any other path.
     """
     if path.suffix == ".onnx" or path.is_file():
         return "ONNX"
@@ -73,14 +73,14 @@ def _description(path: Path) -> str:
             "to a bundle"
         )
     if not path.is_dir():
-        return f"{path}, which is not there"
+        return f"{path}, which does not exist"
     if files := [str(path / name) for name in LOADABLE if (path / name).exists()]:
         return f"{path}, the folder of an export; name one of its files: {', '.join(files)}"
     return f"a folder without any of these files ({path})"
 
 
 def _transformers_family(path: Path) -> str:
-    """Return the `model_type` in the configuration of a folder, or "" if there is none."""
+    """Return the `model_type` in the configuration of a folder, or "" without one."""
     try:
         config = parse_json_object((path / "config.json").read_bytes(), "config.json")
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""The whole workflow on built-in data: fit, export, compare the files, translate with
+"""Run the whole workflow on built-in data: train, export, compare the files, and translate with
 onnxruntime.
 """
 
@@ -31,7 +31,7 @@ def main() -> None:
         default=Path("runs") / f"demo-{time.strftime('%Y%m%d-%H%M%S')}",
         help="new folder for the results",
     )
-    parser.add_argument("--epochs", type=int, help="by default as many as the recipe has")
+    parser.add_argument("--epochs", type=int, help="number of epochs; default: the recipe's")
     options = parser.parse_args()
     load_tensorflow()
     from tfk_transformer.evaluation import evaluate
@@ -44,7 +44,7 @@ def main() -> None:
         recipe = recipe.replace(epochs=options.epochs)
     console.rule(f"1. Train: {recipe.data}")
     translator = train(recipe, options.out / "bundle", say=console.print)
-    console.rule("2. Export, and check that all agree")
+    console.rule("2. Export, and check that all files agree")
     figures = export(translator, options.out / "export")
     console.print(
         f"Keras, SavedModel and ONNX give the same ids for {figures['sentences']} sentences, "

@@ -1,11 +1,11 @@
-"""Open mutated files of every kind, each in a process of its own with limits of memory and time,
-and list what did not end well.
+"""Open mutated files of every kind, each in a separate process with limits on memory and time, and
+list the failures.
 
 python scripts/fuzz.py [--count 300] [--seconds S] [--kind NAME …] [--keep FOLDER]
 
-A file must open or be refused with one ValueError of one line. Anything else is a finding: another
-exception, a signal, too much memory or time. Mutations follow from the kind and their number, so a
-finding is repeated with `--only NUMBER`.
+A file must open, or be refused with a ValueError of one line. Everything else is a finding: another
+exception, a signal, or too much memory or time. The kind of file and the number of a mutation
+determine the mutation, so `--only NUMBER` repeats a finding.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 TESTS = Path(__file__).parents[1] / "tests"
 SAVED = TESTS / "saved_files"
-# Bytes of address space, seconds of processor time, seconds in all.
+# Limits: bytes of address space, seconds of processor time, and elapsed seconds.
 MEMORY, BUSY, HUNG = 12 * 2**30, 60, 600
 VALUES: list[Any] = [
     None, True, -1, 0, 1, 3, 2**31, 2**63, 10**7, 10**9, 10**400,
@@ -39,7 +39,7 @@ NAMES = ["self", "", "__class__", "max_length", "x" * 10**4, "\n", "é"]
 
 
 class Kind(NamedTuple):
-    """A kind of file: a valid folder, the file in it that is mutated, how, and what opens it."""
+    """A kind of file: how to make a valid folder, and how to mutate and open a file in it."""
 
     make: Callable[[Path], None]
     file: str
@@ -81,7 +81,8 @@ def mutated_json(text: bytes, chance: random.Random) -> bytes:
         container, key = chance.choice(found)
         action = chance.random()
         if action < 0.6:
-            container[key] = copy.deepcopy(chance.choice(VALUES))  # which a later turn may change
+            # A copy, since a later mutation may change the value.
+            container[key] = copy.deepcopy(chance.choice(VALUES))
         elif action < 0.8:
             container.pop(key)
         elif isinstance(container, dict):
@@ -90,9 +91,7 @@ def mutated_json(text: bytes, chance: random.Random) -> bytes:
 
 
 def mutated_bytes(content: bytes, chance: random.Random) -> bytes:
-    """Flip bits, cut, repeat, overwrite or insert; most often near the start, where the structure
-    is.
-    """
+    """Flip bits, cut, repeat, overwrite or insert, often near the start, where headers are."""
     data = bytearray(content)
     for _ in range(chance.choice([1, 1, 2, 8, 64])):
         end = max(1, len(data) if chance.random() < 0.5 else min(len(data), 4096))
@@ -147,7 +146,7 @@ def mutated_message(message: Any, chance: random.Random) -> None:
                 chance.choice(VALUES)
             )
         except (TypeError, ValueError, AttributeError, OverflowError):
-            # A value of another type than the field's.
+            # The value does not have the type of the field.
             message.ClearField(field.name)
 
 
@@ -191,7 +190,7 @@ def copy_marian(folder: Path) -> None:
 
 
 def copy_npz(folder: Path) -> None:
-    """Copy a file of Marian with random weights, and its SentencePiece model."""
+    """Copy a Marian file with random weights, and its SentencePiece model."""
     shutil.copytree(MADE / "npz", folder)
 
 
@@ -224,7 +223,7 @@ def use_onnx(folder: Path) -> None:
         onnxruntime.capi.onnxruntime_pybind11_state.Fail,
         onnxruntime.capi.onnxruntime_pybind11_state.InvalidArgument,
     ) as error:
-        # The runtime refuses a graph that it opened when it runs.
+        # onnxruntime opened the graph, but refuses to run it.
         raise ValueError(str(error).splitlines()[0]) from None
 
 
@@ -262,7 +261,7 @@ KINDS = {
 
 
 def attempt(kind: Kind, folder: Path) -> str:
-    """Open a file under limits; return "opened", "refused", or what went wrong."""
+    """Open a file under limits; return "opened", "refused", or a description of the failure."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_CPU, (BUSY, BUSY))
@@ -282,8 +281,9 @@ def attempt(kind: Kind, folder: Path) -> str:
 
 
 def run_one(name: str, number: int, keep: Path | None) -> str:
-    """Mutate a file and open it in a fork of this process, which has imported everything and run
-    nothing.
+    """Mutate a file and open it in a fork of this process.
+
+    This process has imported all modules, but has not run TensorFlow.
     """
     kind, chance = KINDS[name], random.Random(f"{name} {number}")
     with tempfile.TemporaryDirectory() as temporary:
@@ -308,14 +308,15 @@ def run_one(name: str, number: int, keep: Path | None) -> str:
 
 
 def worker(job: tuple[str, int, Path | None, float]) -> tuple[str, int, str]:
-    """Run one mutation, unless the time is over."""
+    """Run one mutation, unless the time limit has passed."""
     name, number, keep, until = job
     return name, number, "" if time.time() > until else run_one(name, number, keep)
 
 
 def make(folder: Path) -> None:
-    """Write what is copied later. TensorFlow runs here, so this is another process than that of the
-    forks.
+    """Write the folders that are copied later.
+
+    TensorFlow runs here, so this runs in a different process from the process that forks.
     """
     sys.path.insert(0, str(TESTS))
     import marian_folder
@@ -338,7 +339,7 @@ def make(folder: Path) -> None:
 
 
 def start(folder: Path) -> None:
-    """Import what the forks need."""
+    """Import the modules that the forks need."""
     global MADE
     MADE = folder
     import onnx_ir  # noqa: F401
@@ -355,15 +356,17 @@ def start(folder: Path) -> None:
 
 
 def main() -> int:
-    """Run all mutations and print a line for each kind; the status is 1 if there were findings."""
+    """Run all mutations and print a line for each kind; return 1 if there were findings."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--count", type=int, default=300, help="mutations of each kind")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after this time")
+    parser.add_argument("--count", type=int, default=300, help="number of mutations of each kind")
+    parser.add_argument(
+        "--seconds", type=float, default=float("inf"), help="stop after this many seconds"
+    )
     parser.add_argument("--kind", choices=KINDS, nargs="*", default=list(KINDS))
     parser.add_argument("--only", type=int, nargs="*", help="the numbers of the mutations")
-    parser.add_argument("--keep", type=Path, help="folder for the files of findings")
+    parser.add_argument("--keep", type=Path, help="folder in which to keep the files of findings")
     given = parser.parse_args()
     numbers = range(given.count) if given.only is None else given.only
     findings, counts = [], {name: {"opened": 0, "refused": 0} for name in given.kind}

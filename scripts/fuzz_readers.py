@@ -1,7 +1,7 @@
-"""A target of atheris for the readers in Python: JSON, TOML, metadata, weights headers, tokenizers,
-options. Only ValueError may come.
+"""Fuzz the readers that are written in Python with atheris: JSON, TOML, metadata, headers of
+weights, tokenizers and options. They may raise only ValueError.
 
-pip install atheris (Linux, Python 3.11), then:
+Run pip install atheris (Linux, Python 3.11), then:
 python scripts/fuzz_readers.py [FOLDER_OF_INPUTS] -max_total_time=3600
 """
 
@@ -28,14 +28,14 @@ FOLDER = Path(tempfile.mkdtemp(dir="/dev/shm"))
 
 
 def file_of(name: str, content: bytes) -> Path:
-    """Write the content as a file, which some readers need."""
+    """Write the content to a file, for readers that take a path."""
     path = FOLDER / name
     path.write_bytes(content)
     return path
 
 
 def read_settings(content: bytes) -> None:
-    """Check the settings in a file's rules against these rules, as `OnnxTranslator` does."""
+    """Check the default settings in a file's metadata, as `OnnxTranslator` does."""
     metadata = parse_metadata(content.decode("utf-8", "replace"), "fuzzed.onnx")
     if "search" in metadata:
         resolve_settings(
@@ -56,7 +56,7 @@ READERS = [
 
 
 def read(data: bytes) -> None:
-    """Give the bytes, after the first, to the reader that the first byte names."""
+    """Pass the bytes after the first byte to the reader that the first byte selects."""
     if data:
         try:
             READERS[data[0] % len(READERS)](data[1:])

@@ -1,5 +1,5 @@
-"""The Keras user: build, compile and fit on number words in plain Keras, then keep the translator
-as a bundle.
+"""For Keras users: build, compile and fit a model on number words in plain Keras, and save the
+translator as a bundle.
 
 python scripts/keras_fit.py OUT [EPOCHS]
 """

@@ -1,10 +1,9 @@
-"""Write the table of docs/dependencies.md: the packages of the installation, their licences and
-their sizes.
+"""Write the table of docs/dependencies.md: the installed packages, their licenses and their sizes.
 
 python scripts/licenses.py
-    writes the table; the environment needs the extra "tensorflow"
+    Write the table. The environment needs the extra "tensorflow".
 python scripts/licenses.py --check
-    compares the table with the environment, and every licence with those that are allowed
+    Compare the table with the environment, and check that every license is allowed.
 """
 
 import re
@@ -22,7 +21,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "dependencies.md"
 BEGIN, END = "<!-- Written by scripts/licenses.py. -->\n\n", "\n<!-- End. -->"
 PROJECT, EXTRA = "tfk-transformer", "tensorflow"
 
-# Licences, and how metadata write them that have no SPDX expression.
+# Names of licenses, and patterns of their spellings in metadata without an SPDX expression.
 SPELLINGS = {
     "Apache-2.0": r"apache[ -](license )?2\.0|apache software license",
     "BSD": r"bsd|bsd license|(bsd )?[23][ -]clause bsd license|bsd-[23]-clause",
@@ -38,8 +37,8 @@ ALLOWED = set(
         "PSF-2.0 Zlib"
     ).split()
 )
-EXCEPTIONS = {"num2words": "LGPL"}  # docs/dependencies.md says what follows for users
-# Metadata without a licence; this is the one of its repository.
+EXCEPTIONS = {"num2words": "LGPL"}  # docs/dependencies.md describes the consequences for users
+# Packages without a license in their metadata, and the license in their repository.
 UNDECLARED = {"namex": "Apache-2.0"}
 
 
@@ -47,18 +46,19 @@ class Package(NamedTuple):
     """An installed package."""
 
     name: str
-    licence: str
+    license: str
     install: str  # "light", or the extra that brings it
     megabytes: float
 
     @property
     def row(self) -> str:
-        """Its row of the table."""
-        return f"| {self.name} | {self.licence} | {self.install} | {self.megabytes:.1f} |"
+        """The row of the package in the table."""
+        return f"| {self.name} | {self.license} | {self.install} | {self.megabytes:.1f} |"
 
     def is_like(self, other: "Package | None") -> bool:
-        """Return whether another row says the same. Sizes differ between platforms and versions, by
-        a quarter or 1 MB at most.
+        """Return whether another package has the same row.
+
+        Sizes may differ between platforms and versions, by at most a quarter or 1 MB.
         """
         return (
             other is not None
@@ -67,10 +67,8 @@ class Package(NamedTuple):
         )
 
 
-def licence_of(name: str, declared: Message) -> str:
-    """Return the licence that a package declares: an SPDX expression, or else a name of
-    `SPELLINGS`.
-    """
+def license_of(name: str, declared: Message) -> str:
+    """Return the license that a package declares: an SPDX expression, or a key of `SPELLINGS`."""
     if expression := declared.get("License-Expression"):
         return expression
     classifiers = [
@@ -94,26 +92,23 @@ def licence_of(name: str, declared: Message) -> str:
 
 
 def refused(packages: Iterable[Package]) -> list[str]:
-    """Return a line for each package with a licence that is not allowed."""
+    """Return a line for each package with a license that is not allowed."""
     allowed = ", ".join(sorted(ALLOWED))
     return [
         (
-            f"{each.name}: expected licences of {allowed}, got {each.licence}; replace it, or add "
-            "an "
-            "exception with its reason."
+            f"{each.name}: expected licenses of {allowed}, got {each.license}; replace the "
+            "package, or add an exception with its reason."
         )
         for each in packages
-        if EXCEPTIONS.get(each.name) != each.licence
-        and not set(re.split(r" AND | OR ", each.licence)) <= ALLOWED
+        if EXCEPTIONS.get(each.name) != each.license
+        and not set(re.split(r" AND | OR ", each.license)) <= ALLOWED
     ]
 
 
 def required(
     name: str, extras: frozenset[str] = frozenset(), known: set[tuple[str, str]] | None = None
 ) -> set[str]:
-    """Return the names of everything that a package requires in this environment, itself
-    included.
-    """
+    """Return the names of a package and of all packages that it requires in this environment."""
     known = set() if known is None else known
     for extra in {"", *extras}:
         if (name, extra) not in known:
@@ -127,7 +122,7 @@ def required(
 
 
 def installed() -> list[Package]:
-    """Return the packages of the light install, then those that the extra adds."""
+    """Return the packages of the light install, then the packages that the extra adds."""
     light, everything = required(PROJECT), required(PROJECT, frozenset({EXTRA}))
     order = [(name, "light") for name in sorted(light)] + [
         (name, EXTRA) for name in sorted(everything - light)
@@ -139,17 +134,17 @@ def package(name: str, install: str) -> Package:
     """Describe an installed package."""
     found = metadata.distribution(name)
     megabytes = sum(file.size or 0 for file in found.files or ()) / 1e6
-    return Package(name, licence_of(name, found.metadata), install, megabytes)
+    return Package(name, license_of(name, found.metadata), install, megabytes)
 
 
 def table(packages: list[Package]) -> str:
-    """Return the table."""
+    """Return the table as Markdown."""
     totals = {
         install: sum(each.megabytes for each in packages if each.install == install)
         for install in ("light", EXTRA)
     }
     lines = [
-        "| package | licence | install | MB |",
+        "| package | license | install | MB |",
         "| --- | --- | --- | --- |",
         *(each.row for each in packages),
     ]
@@ -168,33 +163,31 @@ def table(packages: list[Package]) -> str:
 
 
 def read_table(page: str) -> dict[str, Package]:
-    """Return the packages of a page by name."""
+    """Return the packages in the table of a page by name."""
     rows = re.findall(
         r"(?m)^\| ([\w-]+) \| (.+) \| (\w+) \| ([\d.]+) \|$",
         page.partition(BEGIN)[2].partition(END)[0],
     )
     return {
-        name: Package(name, licence, install, float(size)) for name, licence, install, size in rows
+        name: Package(name, license, install, float(size)) for name, license, install, size in rows
     }
 
 
 def check(packages: list[Package], page: str) -> list[str]:
-    """Return a line for each licence that is not allowed, and one if the table is of other
-    packages, licences or sizes.
-    """
+    """Return a line for each license that is not allowed, and one if the table is out of date."""
     written = read_table(page)
     changed = {each.name for each in packages if not each.is_like(written.get(each.name))} | (
         set(written) - {each.name for each in packages}
     )
     stale = (
-        f"{PAGE.name}: expected the packages of this environment, got others: "
+        f"{PAGE.name}: expected the packages of this environment, got a table that differs for "
         f"{', '.join(sorted(changed))}; run scripts/licenses.py."
     )
     return refused(packages) + ([stale] if changed else [])
 
 
 def main() -> None:
-    """Write the table, or check it."""
+    """Write or check the table."""
     packages, page = installed(), PAGE.read_text(encoding="utf-8")
     if sys.argv[1:] == ["--check"]:
         sys.exit("\n".join(check(packages, page)) or 0)

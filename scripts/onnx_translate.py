@@ -1,5 +1,4 @@
-"""The onnxruntime user: translate with an exported file; needs numpy, onnxruntime and
-onnxruntime-extensions.
+"""Translate with an exported file. Requires numpy, onnxruntime and onnxruntime-extensions.
 
 python scripts/onnx_translate.py translate.onnx 'forty-two' …
 """
@@ -13,7 +12,7 @@ import onnxruntime_extensions
 path, *texts = sys.argv[1:]
 options = onnxruntime.SessionOptions()
 options.register_custom_ops_library(onnxruntime_extensions.get_library_path())
-options.log_severity_level = 3  # errors: onnxruntime warns of every input that has a default
+options.log_severity_level = 3  # only errors: onnxruntime warns about inputs with defaults
 session = onnxruntime.InferenceSession(path, options)
 translations, scores = session.run(
     ["translations", "scores"], {"text": np.array(texts, object), "n_best": np.array(2, "int32")}

@@ -1,5 +1,6 @@
-"""List every public signature that contains `Any` or the backend's `Tensor`, and count them. Needs
-the extra "docs".
+"""List and count the public signatures that contain `Any` or the backend's `Tensor`.
+
+Needs the extra "docs".
 
 python scripts/public_any.py
 """
@@ -17,8 +18,9 @@ import griffe  # noqa: E402
 
 
 def functions(path: str, thing: griffe.Object) -> Iterator[tuple[str, griffe.Object]]:
-    """Yield the functions of a public name: methods, inherited ones and constructors included, and
-    the names of a module.
+    """Yield the functions of a public name.
+
+    These include methods, inherited methods, constructors, and the functions of a module.
     """
     if thing.is_function:
         yield path, thing
@@ -31,13 +33,13 @@ def functions(path: str, thing: griffe.Object) -> Iterator[tuple[str, griffe.Obj
             try:
                 found = found.final_target if found.is_alias else found
             except griffe.AliasResolutionError:
-                continue  # of a library that is not read
+                continue  # in a library that griffe does not read
             if found.is_function or thing.is_module:
                 yield from functions(f"{path}.{key}", found)
 
 
 def annotations(function: griffe.Object) -> Iterator[tuple[str, str]]:
-    """Yield the annotations of a function: each parameter's, then the result's."""
+    """Yield the annotations of each parameter of a function, then of the result."""
     yield from (
         (each.name, str(each.annotation))
         for each in function.parameters
@@ -47,7 +49,7 @@ def annotations(function: griffe.Object) -> Iterator[tuple[str, str]]:
 
 
 packages = api_pages.load(REPOSITORY)
-# The last three: aliases of JSON objects, whose values are Any.
+# The last three names are aliases of JSON objects, whose values are Any.
 counts = {"Any": 0, "Tensor": 0, "Json|Figures|Description": 0}
 seen: set[str] = set()  # inherited methods are counted once
 for name, home in api_pages.homes(REPOSITORY).items():

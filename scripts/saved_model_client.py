@@ -1,4 +1,4 @@
-"""The SavedModel user's client: translate with a served model; needs nothing but Python.
+"""Translate with a served SavedModel. Requires only Python.
 
 python scripts/saved_model_client.py http://127.0.0.1:8501/v1/models/translator:predict 'forty-two'
 …
@@ -14,4 +14,4 @@ request = urllib.request.Request(url, body, {"Content-Type": "application/json"}
 with urllib.request.urlopen(request) as answer:
     outputs = json.load(answer)["outputs"]
 for translation, score in zip(outputs["translation"], outputs["score"], strict=True):
-    print(f"{float(score):.3f}\t{translation}")  # "NaN" for a text that is too long
+    print(f"{float(score):.3f}\t{translation}")  # the score is NaN if the text is too long

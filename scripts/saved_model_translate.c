@@ -1,11 +1,13 @@
-/* The SavedModel user without Python: translate lines of standard input with TensorFlow's C API.
+/* Translate lines of standard input with a SavedModel and TensorFlow's C API, without Python.
  *
- * The headers and libraries come with the Python package tensorflow, the operators with tensorflow-text:
+ * The headers and libraries come with the Python package tensorflow, and the operators with
+ * tensorflow-text:
  *
  *   TF=$(python -c 'import tensorflow as tf; print(tf.sysconfig.get_lib())')
- *   cc -O2 -o saved_model_translate saved_model_translate.c -I"$TF/include" -L"$TF" -Wl,-rpath,"$TF" \
- *      -l:libtensorflow_cc.so.2 -l:libtensorflow_framework.so.2
- *   ./saved_model_translate SAVED_MODEL "$TF/../tensorflow_text/python/ops/_sentencepiece_tokenizer.so" < captions.de
+ *   cc -O2 -o saved_model_translate saved_model_translate.c -I"$TF/include" -L"$TF" \
+ *      -Wl,-rpath,"$TF" -l:libtensorflow_cc.so.2 -l:libtensorflow_framework.so.2
+ *   ./saved_model_translate SAVED_MODEL \
+ *      "$TF/../tensorflow_text/python/ops/_sentencepiece_tokenizer.so" < captions.de
  */
 #include <math.h>
 #include <stdio.h>
@@ -14,7 +16,7 @@
 
 #include "tensorflow/c/c_api.h"
 
-#define BATCH 32 /* lines at a time */
+#define BATCH 32 /* lines per batch */
 
 typedef struct {
   TF_Session *session;
@@ -30,7 +32,7 @@ static void check(TF_Status *status, const char *what) {
   if (TF_GetCode(status) != TF_OK) fail(what, TF_Message(status));
 }
 
-/* The signature `serving_default` is an operation of the graph: the one that reads its input. */
+/* The signature `serving_default` is the operation that reads `serving_default_text`. */
 static void find_signature(TF_Graph *graph, Model *model, const char *path) {
   TF_Operation *input = TF_GraphOperationByName(graph, "serving_default_text");
   TF_Input reader;

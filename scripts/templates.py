@@ -1,4 +1,4 @@
-"""Convert the templates of ONNX files again, after a change of the search or of scoring."""
+"""Convert the templates of ONNX files again, after a change of search or scoring."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ FOLDER = Path(__file__).parents[1] / "export" / "to_onnx" / "templates"
 
 
 def main() -> None:
-    """Write the templates."""
+    """Write all templates."""
     load_tensorflow()
     from tfk_transformer.export.to_onnx.templates.building import TEMPLATES, build
 

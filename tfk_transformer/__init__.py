@@ -7,7 +7,6 @@ or after this package.
 
 import importlib
 import sys
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 from tfk_transformer.constants import __version__ as __version__
@@ -66,7 +65,7 @@ _HOME = {
     "Classification": "results",
     "Translator": "pipelines.translator",
     "TextClassifier": "pipelines.text_classifier",
-    "export": "export",  # a package that can be called
+    "export": "export",  # a callable package
     "ParityError": "export.parity",
     "write_serving": "export.to_saved_model.serving",
     "inspect": "export.inspection",
@@ -157,19 +156,17 @@ def __getattr__(name: str) -> object:
     """
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = _import_module(f"{__name__}.{_HOME[name]}")
+    path = f"{__name__}.{_HOME[name]}"
+    if path in sys.modules:
+        module = importlib.import_module(path)  # waits for a thread that is still importing it
+    else:
+        try:
+            with without_start_up_notes():
+                module = importlib.import_module(path)
+        except ImportError as error:
+            raise with_install_line(error) from error
     register_with_keras()  # does nothing if it is done already, or if Keras is not imported
     return module if _HOME[name] == name else getattr(module, name)
-
-
-def _import_module(module: str) -> ModuleType:
-    if module in sys.modules:
-        return importlib.import_module(module)  # waits for a thread that is still importing it
-    try:
-        with without_start_up_notes():
-            return importlib.import_module(module)
-    except ImportError as error:
-        raise with_install_line(error) from error
 
 
 def __dir__() -> list[str]:

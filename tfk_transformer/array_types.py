@@ -2,9 +2,9 @@
 
 from typing import Any, TypeAlias
 
-# A concrete or symbolic tensor of the backend, or anything that Keras converts to one. The
-# backends' tensors have no common type: `keras.KerasTensor` is only the symbolic one, and
-# TensorFlow has no type stubs. Shapes are given in docstrings.
+# A concrete or symbolic tensor of the backend, or a value that Keras converts to a tensor. The
+# backends' tensors have no common type: `keras.KerasTensor` is the type of symbolic tensors only,
+# and TensorFlow has no type stubs. Docstrings describe the shapes.
 Tensor: TypeAlias = Any
 
 # The shape of a tensor as Keras passes it to `build`: None stands for an unknown length.

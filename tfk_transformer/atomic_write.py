@@ -33,8 +33,8 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
 def replace_text(path: str | os.PathLike[str], text: str) -> None:
     """Write a small file through FILE.new, so that a power cut leaves the old or the new file.
 
-    If the process is killed, the only leftover is FILE.new, which the next call replaces. A process
-    that is killed in `atomic_write` leaves a temporary folder.
+    If the process is killed, the only leftover is FILE.new, which the next call replaces.
+    `atomic_write` would leave a temporary folder.
 
     Args:
         path: the file to write, in a folder that exists.

@@ -28,7 +28,7 @@ class SupportsTranslate(Protocol):
 
     @property
     def translate(self) -> Callable[..., Sequence[Translation]]:
-        """Function (texts, **settings) -> a translation for each text."""
+        """A function (texts, **settings) that returns a translation of each text."""
 
 
 def evaluate(

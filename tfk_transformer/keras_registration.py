@@ -30,9 +30,9 @@ _KERAS_MODULES = ("layers.", "models.", "losses", "metrics", "optimizers", "sche
 def register_with_keras() -> None:
     """Import all modules that register classes, if Keras is already imported.
 
-    If an optional package that they need is missing, nothing is registered: the runtimes of
-    exported files work without it, in a program that also uses Keras. The error is raised when one
-    of the classes is used.
+    If an optional package that the modules need is missing, nothing is registered, so that a
+    program with Keras can still run exported files, which do not need the package. The error is
+    raised when one of the classes is used.
     """
     if "keras" not in sys.modules:
         return
@@ -52,7 +52,7 @@ class _KerasFinder(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return the other finders' spec of Keras, with a loader that then registers."""
+        """Return the other finders' spec of Keras, with a loader that also registers classes."""
         if fullname != "keras" or self.searching:
             return None
         self.searching = True
@@ -71,8 +71,8 @@ def _register_after(spec: ModuleSpec) -> None:
 
     def execute_and_register(module: ModuleType) -> None:
         execute(module)
-        # A module of this package that imports Keras itself is not complete yet, and others may
-        # need its names. `tfk_transformer.__getattr__` then registers.
+        # If a module of this package imports Keras, the module is not complete yet, but other
+        # modules may need its names. Then `tfk_transformer.__getattr__` registers.
         prefixes = tuple(f"{PACKAGE}.{name}" for name in _KERAS_MODULES)
         if not any(name.startswith(prefixes) for name in sys.modules):
             register_with_keras()

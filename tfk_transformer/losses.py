@@ -84,7 +84,7 @@ def _crossentropy_of_logits(labels: Tensor, logits: Tensor, label_smoothing: flo
 
     The gradient is p - (1 - e) onehot - e / V, where V is the number of tokens that can be
     predicted. Automatic differentiation takes three times as long on a CPU: it computes the
-    exponentials again, and for the logits at the labels a segment sum with one segment per logit.
+    exponentials again, and a segment sum with one segment per logit for the logits at the labels.
     """
 
     @ops.custom_gradient
@@ -386,7 +386,7 @@ class LabelSmoothedCrossentropy(keras.losses.Loss):
 
     @property
     def joins_projection(self) -> bool:
-        """Whether `of_projection` computes this loss. Subclasses may compute another one."""
+        """Whether `of_projection` computes this loss. Subclasses may compute a different loss."""
         return type(self) is LabelSmoothedCrossentropy and not self.consistency
 
     def of_projection(self, y_true: Tensor, y_pred: Tensor, x: Tensor, table: Tensor) -> Tensor:

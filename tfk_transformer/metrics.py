@@ -78,7 +78,7 @@ class Perplexity(TokenMean):
         return token_crossentropy(y_true, y_pred, from_logits=self.from_logits)
 
     def result(self) -> Tensor:
-        """Return the exponential of the mean, in nats a token, as a scalar."""
+        """Return the exponential of the mean, which is in nats per token, as a scalar."""
         return ops.exp(super().result())
 
     def get_config(self) -> dict[str, object]:

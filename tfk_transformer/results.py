@@ -1,6 +1,5 @@
 """The results of translation, scoring and classification."""
 
-import importlib
 from typing import NamedTuple
 
 import numpy as np
@@ -49,9 +48,10 @@ class Translation(NamedTuple):
 
     def _repr_html_(self) -> str:
         """Return the translation as a notebook shows it."""
-        # By name: notebooks need the module, which is above this one, and nobody else does.
-        module = importlib.import_module("tfk_transformer.documents.translation_html")
-        return module.translation_html(self)
+        # Imported here, since only notebooks need it.
+        from tfk_transformer.documents.translation_html import translation_html
+
+        return translation_html(self.source, self.hypotheses)
 
 
 class Classification(NamedTuple):

@@ -173,7 +173,7 @@ def load_backend() -> None:
 def use_onednn() -> None:
     """Enable oneDNN in TensorFlow on all x86-64 processors, if TensorFlow is not loaded yet.
 
-    By default, TensorFlow uses oneDNN only with AVX-512 VNNI. A value in the environment has
+    By default, TensorFlow uses oneDNN only with AVX-512 VNNI. A value in the environment takes
     precedence.
     """
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
@@ -221,7 +221,7 @@ def keep_tensor_memory() -> None:
 
     On processors without oneDNN operations (x86-64 without AVX-512 VNNI), TensorFlow otherwise
     allocates the memory of each large tensor from the system and frees it. Mapping its pages takes
-    up to a third of the training time. Values in the environment have precedence.
+    up to a third of the training time. Values in the environment take precedence.
     """
     os.environ.setdefault("TF_CPU_ALLOCATOR_USE_BFC", "true")
     if hasattr(os, "sysconf"):  # not on Windows
@@ -258,15 +258,18 @@ def without_start_up_notes() -> Iterator[None]:
     """Drop the notes that TensorFlow writes to standard error during its import.
 
     All other output appears at the end of the block. TensorFlow writes these notes before its log
-    starts, so that no log level silences them. Nothing is dropped in a process that sets
-    TF_CPP_MIN_LOG_LEVEL to 0, or that has no standard error.
+    starts, so no log level silences them. Nothing is dropped if TF_CPP_MIN_LOG_LEVEL is 0, or if
+    the process has no standard error.
     """
     import tempfile  # only here: it takes longer to import than the rest of this module
 
-    if "tensorflow" in sys.modules or not _is_open(2):
+    stderr = None
+    if "tensorflow" not in sys.modules:
+        with contextlib.suppress(OSError):  # the process may have no standard error
+            stderr = os.dup(2)
+    if stderr is None:
         yield
         return
-    stderr = os.dup(2)
     try:
         with tempfile.TemporaryFile() as notes:
             sys.stderr.flush()
@@ -283,11 +286,3 @@ def without_start_up_notes() -> Iterator[None]:
                 )
     finally:
         os.close(stderr)
-
-
-def _is_open(descriptor: int) -> bool:
-    try:
-        os.fstat(descriptor)
-    except OSError:
-        return False
-    return True

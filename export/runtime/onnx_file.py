@@ -76,6 +76,11 @@ class OnnxFile:
         """The shapes of the inputs by name. A session must be open."""
         return {value.name: value.shape for value in self._opened.get_inputs()}
 
+    @functools.cached_property
+    def outputs(self) -> list[str]:
+        """The names of the outputs. A session must be open."""
+        return [value.name for value in self._opened.get_outputs()]
+
     @property
     def reader(self) -> str:
         """The name of the class that reads the file. A session must be open."""

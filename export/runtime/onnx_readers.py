@@ -15,7 +15,7 @@ from tfk_transformer.inference.base_translator import BaseTranslator
 
 
 class OnnxReader:
-    """Gives all classes of this module the metadata of the opened file."""
+    """The metadata of an opened file, for all classes of this module."""
 
     runtime: Any  # an `OnnxRuntime`
 
@@ -67,7 +67,7 @@ class OnnxScorer(OnnxReader, BaseTranslator):
 class OnnxStreamer(OnnxReader, BaseTranslator):
     """Stream translations with `tokenizer.onnx`, `encoder.onnx` and `decoder_step.onnx`.
 
-    Only `stream` of the methods of `BaseTranslator` works.
+    The other methods of `BaseTranslator` need their files in the same folder.
 
     Args:
         folder: the folder of the files.

@@ -37,6 +37,7 @@ FILES = {
     "decoder_step": file_names.DECODER_STEP_FILE,
     "probabilities": file_names.PROBABILITIES_FILE,
 }
+TEXT_FUNCTIONS = ("translate", "tokenize")  # their files need onnxruntime-extensions
 STEP_FILES = (file_names.TOKENIZER_FILE, file_names.ENCODER_FILE, file_names.DECODER_STEP_FILE)
 
 
@@ -82,12 +83,13 @@ class OnnxRuntime:
 
     def run(self, name: str, inputs: Mapping[str, Any], workload: Workload = ONE_BATCH) -> Outputs:
         """Run a function; see `Runtime.run`."""
-        session = self._file(name).session(self.threads // workload.concurrency, workload.small)
+        file = self._file(name)
+        session = file.session(self.threads // workload.concurrency, workload.small)
         if name in FUNCTIONS:
             names = [tensor.name for tensor in FUNCTIONS[name].outputs]
         else:
             # Streaming does not read the logits.
-            names = [value.name for value in session.get_outputs() if value.name != "logits"]
+            names = [output for output in file.outputs if output != "logits"]
         return dict(zip(names, session.run(names, inputs), strict=True))
 
     def _path(self, name: str) -> Path:
@@ -100,7 +102,7 @@ class OnnxRuntime:
         """Return the file that has a function."""
         path = self._path(name)
         if path not in self._files:
-            self._files[path] = OnnxFile(path, text_operators=name == "tokenize")
+            self._files[path] = OnnxFile(path, name in TEXT_FUNCTIONS)
         return self._files[path]
 
     def require(self, argument: str, *names: str) -> None:
@@ -115,8 +117,8 @@ class OnnxRuntime:
             path = self._path(name)
             if self.reader == "OnnxScorer" and path != self.path:
                 raise ValueError(
-                    f"{argument}: expected a file that translates, got {self.path}, which only "
-                    f"scores pairs; open {file_names.TRANSLATE_FILE} of the same export."
+                    f"{argument}: expected a file that translates, got {self.path.name}, which "
+                    f"only scores pairs; open {file_names.TRANSLATE_FILE} of the same export."
                 )
             check_file(argument, path, self.path)
 
@@ -194,12 +196,12 @@ def check_file(argument: str, path: Path, opened: Path) -> None:
         return
     if path.name in STEP_FILES:
         raise ValueError(
-            f"{argument}: expected {path.name} in {path.parent}, which is not there; export the "
+            f"{argument}: expected {path.name} in {path.parent}, which does not exist; export the "
             "bundle with the format onnx_steps."
         )
     raise ValueError(
-        f"{argument}: expected {path.name} next to {opened}, which is not there; copy it from the "
-        "same export, or export the bundle again with the format onnx."
+        f"{argument}: expected {path.name} next to {opened}, which does not exist; copy it from "
+        "the same export, or export the bundle again with the format onnx."
     )
 
 
@@ -207,7 +209,7 @@ def _tokenizer_model(file: OnnxFile, name: str) -> bytes:
     """Return a SentencePiece model from a file's metadata.
 
     Raises:
-        ValueError: if there is none.
+        ValueError: if the metadata has no such model.
     """
     text = file.metadata_text(name) or ""
     try:

@@ -81,7 +81,7 @@ class SavedModelRuntime:
                 )
 
     def concurrency(self, texts: int) -> int:
-        """Return 1: TensorFlow divides a batch among the processors."""
+        """Return 1, because TensorFlow divides each batch among the processors."""
         return 1
 
     @functools.cached_property

@@ -51,7 +51,7 @@ def open_session(
     check_threads(threads)
     path = Path(path)
     if not path.is_file():
-        raise ValueError(f"ONNX: expected a file, got {path}, which is not there.")
+        raise ValueError(f"ONNX: expected a file, got {path}, which does not exist.")
     options = onnxruntime.SessionOptions()
     if text_operators:
         options.register_custom_ops_library(text_operators_library())

@@ -33,7 +33,8 @@ FREE = frozenset(
         "attention_scale",
         "keys_are_values",
         "shared_projections",
-        # These options do not affect a search. `output` selects the result of calling the Keras model.
+        # These options do not affect a search. `output` selects the result of calling the Keras
+        # model.
         "dropout",
         "attention_dropout",
         "attention_output_dropout",

@@ -1,4 +1,4 @@
 """Convert models to ONNX graphs and files.
 
-Imports `runtime`, the signatures and functions of `export`, and the library.
+Imports `file_names` and `runtime` of `export`, and the library.
 """

@@ -1,4 +1,4 @@
-"""Observe the rows that a model multiplies by its weights while it decodes sentences."""
+"""Collect statistics of the rows that a model multiplies by its weights during decoding."""
 
 import functools
 import tempfile
@@ -93,7 +93,7 @@ class ObservedGraph:
         for name, value in observed.items():
             names[value] = (*names.get(value, ()), name)
         for value in (*results, *names):
-            output = writer.op.Identity(value)  # a value can be several results
+            output = writer.op.Identity(value)  # the same value can be a result twice
             output.name = f"output_{len(graph.outputs)}"
             output.dtype = ir.DataType.FLOAT
             graph.outputs.append(output)
@@ -138,7 +138,7 @@ def observe_rows(
 
 
 def _add_rows(statistics: RowStatistics | None, rows: np.ndarray) -> RowStatistics:
-    """Return the statistics of the previous rows and of more rows."""
+    """Return the statistics updated with more rows."""
     import tensorflow as tf
 
     low, high, moments = statistics or (0.0, 0.0, np.zeros(()))
@@ -147,7 +147,7 @@ def _add_rows(statistics: RowStatistics | None, rows: np.ndarray) -> RowStatisti
 
 
 def _join(parts: Iterable[Rows]) -> Iterator[Rows]:
-    """Join rows until they take `JOINED_BYTES`.
+    """Join rows until they take at least `JOINED_BYTES`.
 
     One large product of rows takes less time than many small products.
     """
@@ -184,8 +184,8 @@ def _observed_rows(model: TokenModel, sources: np.ndarray, targets: np.ndarray) 
         step_inputs += [*(_input(f"memory_{name}", 4) for name in widths), _input("mask", 4)]
         read = ObservedGraph(model, config, write_read, [_input("source", 2, ir.DataType.INT32)])
         prompts = np.zeros((len(targets), 0), "int32")
-    # A step that returns only the longer cache: the logits of a large vocabulary would take half of
-    # the time.
+    # This step returns only the longer cache: computing the logits of a large vocabulary would take
+    # half of the time.
     step = ObservedGraph(
         model, config.decoder_options(), lambda *inputs: write_step(*inputs)[2:], step_inputs
     )

@@ -20,7 +20,7 @@ STEP = "Step"
 DECODE = "Decode"
 LOGITS = "Logits"
 CLASSIFY_OPERATOR = "Classify"
-OPSET = 18  # the newest that tf2onnx 1.17 supports
+OPSET = 18  # the newest opset that tf2onnx 1.17 supports
 IR_VERSION = 8  # the version that tf2onnx 1.17 writes
 
 
@@ -28,7 +28,7 @@ def from_tensorflow(function: "ConcreteFunction") -> ir.Model:
     """Convert a concrete function of tensors to standard operators.
 
     Inputs and outputs keep their names. This is tf2onnx's `from_function` without its optimizers,
-    which take three quarters of the time and find nothing more than the passes of `optimize`.
+    which take three quarters of the time and find nothing that the passes of `optimize` miss.
     """
     import tensorflow as tf
     from tf2onnx import tf_loader, tfonnx
@@ -38,7 +38,7 @@ def from_tensorflow(function: "ConcreteFunction") -> ir.Model:
     inputs = [tensor.name for tensor in function.inputs if tensor.dtype != tf.resource]
     outputs = [tensor.name for tensor in function.outputs]
     with quietly("tf2onnx"), tf.device("/cpu:0"):
-        # large_model: without it, inlined functions are registered for the whole process, and the
+        # Without large_model, inlined functions are registered for the whole process, and their
         # names conflict with the names of the next conversion.
         frozen = tf_loader.from_function(function, inputs, outputs, large_model=True)
         with tf.Graph().as_default() as graph:

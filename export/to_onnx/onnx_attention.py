@@ -78,7 +78,7 @@ class StandardAttention:
         return op.Transpose(op.MatMul(weights, value), perm=[0, 2, 1, 3]), weights
 
     def softmax(self, scores: ir.Value) -> ir.Value:
-        """Return the attention weights of scores (A, H, M, S)."""
+        """Return the attention weights, the softmax of scores (A, H, M, S)."""
         return self.writer.op.Softmax(scores, axis=-1)
 
     def project(self, x: ir.Value, roles: Sequence[str]) -> ir.Value:
@@ -107,7 +107,7 @@ class StandardAttention:
         return self.writer.matmul.multiply(rows, name, self.writer.weights[name], bias)
 
     def _to_heads(self, part: ir.Value, count: int, role: str) -> ir.Value:
-        # No size is -1: onnxruntime cannot infer it where A is 0.
+        # No size is -1, because onnxruntime cannot infer a size if A is 0.
         sizes = self.writer.ints(count, self._width(role))
         shape = self.writer.op.Concat(self.shape, sizes, axis=0)
         heads = self.writer.op.Reshape(part, shape)  # (A, M, count, width)
@@ -156,7 +156,7 @@ class ReproducibleAttention(StandardAttention):
     """
 
     def softmax(self, scores: ir.Value) -> ir.Value:
-        """Return the attention weights of scores (A, H, M, S)."""
+        """Return the attention weights, the softmax of scores (A, H, M, S)."""
         op = self.writer.op
         last = self.writer.ints(-1)
         powers = op.Exp(op.Sub(scores, op.ReduceMax(scores, last, keepdims=1)))

@@ -16,7 +16,7 @@ from tfk_transformer.export.file_names import external_weights
 from tfk_transformer.export.runtime.sessions import METADATA
 from tfk_transformer.export.to_onnx.conversion import OPSET, quietly
 
-# Bytes of the weights in a file: protobuf ends at 2**31, and the graph needs space too.
+# Bytes of weights in a file: the limit of protobuf is 2**31, and the graph needs space too.
 MAX_PROTOBUF_BYTES = 2_000_000_000
 MAX_INLINE_BYTES = 256  # smaller weights, such as defaults of settings, are always in the file
 
@@ -33,9 +33,9 @@ class OnnxFiles:
         config: configuration of the Keras model.
         metadata: values that JSON can hold, by name, in addition to the version, configuration,
             special ids and opset.
-        largest: the most bytes of weights in the file itself, since protobuf holds 2 GB. Larger
-            weights are in a second file in the same folder, `NAME.onnx.data`. The two files must be
-            moved together; the working directory does not matter.
+        largest: the maximum number of bytes of weights in the file itself; the limit of protobuf is
+            2 GB. Larger weights are in a second file in the same folder, `NAME.onnx.data`. The two
+            files must be moved together; the working directory does not matter.
     """
 
     def __init__(

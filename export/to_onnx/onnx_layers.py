@@ -1,9 +1,8 @@
 """Insert a model's layers into the graphs of its search and scoring.
 
 tf2onnx converts a layer to about 150 operators. Therefore the templates of search and scoring have
-a single node in place of the layers (see `templates`). This module replaces these nodes by
-operators that it writes from the configuration and the weights: about 30 standard operators for
-each layer.
+a single node instead of the layers (see `templates`). This module replaces these nodes by operators
+that it writes from the configuration and the weights, about 30 standard operators for each layer.
 """
 
 import functools

@@ -8,12 +8,12 @@ import onnx_ir as ir
 from onnxscript import TapeBuilder
 
 CONTRIB = "com.microsoft"  # onnxruntime's own operators
-INT8_MAX = 127  # of 8-bit weights; without -128 they are symmetric around zero
+INT8_MAX = 127  # the largest 8-bit weight; without -128, weights are symmetric around zero
 LARGEST_PAIR = 128  # the sum of two weights of one sign: 128 * 255 < 2**15
 KERNEL = "output/kernel"  # the projection to the vocabulary, if it is not an embedding table
-DAMPING = 0.01  # the share of the mean of a diagonal that is added to it
-ROUNDING_BLOCK = 32  # rows that compensate the errors of all rows before them by one product
-COLUMNS = 4096  # columns that are rounded together: a vocabulary of any size takes little memory
+DAMPING = 0.01  # the share of a diagonal's mean that is added to the diagonal
+ROUNDING_BLOCK = 32  # rows that compensate the errors of all earlier rows in one product
+COLUMNS = 4096  # columns that are rounded together, to limit the memory for large vocabularies
 
 GetConstant = Callable[[str, np.ndarray], ir.Value]
 
@@ -106,7 +106,7 @@ class Int8MatMul(Float32MatMul):
 
     The range does not depend on the rows, so a row's product does not depend on the other rows of
     its batch. The sums are the same on every processor, because `rounded_columns` keeps them within
-    what processors without VNNI can add.
+    the range that processors without VNNI can add.
 
     Args:
         op: see `Float32MatMul`.
@@ -211,12 +211,13 @@ def rounded_columns(matrix: np.ndarray, moments: np.ndarray) -> tuple[np.ndarray
 
     Without VNNI, onnxruntime multiplies with the instruction `vpmaddubsw`. It adds the products of
     rows 2k and 2k + 1, each of a uint8 and an int8, in 16 bits, and clips larger sums. The scale of
-    a column is therefore so large that no sum of two weights of one sign exceeds `LARGEST_PAIR`.
-    The sum of two weights of opposite signs is smaller than either weight.
+    a column is therefore so large that no sum of two weights of the same sign exceeds
+    `LARGEST_PAIR`. The sum of two weights of opposite signs is smaller than the larger weight.
 
-    Later rows compensate the rounding of earlier rows, so that products with rows of these moments
-    change least. The result equals that of GPTQ (arXiv:2210.17323, algorithm 1). It is computed as
-    the nearest plane of a lattice (arXiv:2507.18553), without an inverse matrix.
+    Later rows compensate the rounding errors of earlier rows, which minimizes the change of
+    products with rows of these moments. The result equals the result of GPTQ (arXiv:2210.17323,
+    algorithm 1), computed as the nearest plane of a lattice (arXiv:2507.18553), without an inverse
+    matrix.
 
     Args:
         matrix: float32 (rows, columns).
@@ -240,12 +241,12 @@ def _round_part(matrix: np.ndarray, shares: np.ndarray) -> tuple[np.ndarray, np.
     errors = np.empty_like(scaled)
     for first in range(0, len(scaled), ROUNDING_BLOCK):
         end = min(first + ROUNDING_BLOCK, len(scaled))
-        # TensorFlow computes the product, since NumPy's threads wait for each other in busy loops,
-        # which takes many times as long while other programs run.
+        # TensorFlow computes the product. NumPy's threads wait for each other in busy loops, which
+        # takes many times as long while other programs run.
         compensation = tf.linalg.matmul(shares[first:end, :first], errors[:first]).numpy()
         target = scaled[first:end] + compensation
         for row in range(first, end):
-            # The other weight of the pair.
+            # The other weight of the pair of rows.
             before = rounded[row - 1].astype("float32") if row % 2 else np.zeros_like(scale)
             lowest = np.maximum(-INT8_MAX, -LARGEST_PAIR - np.minimum(before, 0))
             highest = np.minimum(INT8_MAX, LARGEST_PAIR - np.maximum(before, 0))
@@ -269,10 +270,10 @@ def _column_scales(matrix: np.ndarray) -> np.ndarray:
 def _error_shares(moments: np.ndarray) -> np.ndarray:
     """Return the share of each earlier row's error that a row compensates, float32 (rows, rows).
 
-    With moments U^T U of a lower triangular U, products change by the length of U times the errors.
-    The entry of a row in this vector is 0 if the row's error is minus the sum of earlier errors
-    times U's entries, divided by U's entry on the diagonal. The diagonal of the moments is
-    increased so that U exists.
+    The moments are U^T U with a lower triangular U. If e are the errors of all rows, products
+    change by the length of the vector U e. Entry i of this vector is 0 if e[i] is minus the sum of
+    U[i, j] / U[i, i] * e[j] over the earlier rows j. The diagonal of the moments is increased so
+    that U exists.
     """
     import tensorflow as tf
 

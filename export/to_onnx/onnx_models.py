@@ -1,4 +1,4 @@
-"""ONNX models of searches, of scoring, of decoding steps and of classifiers.
+"""Build the ONNX models for search, scoring, decoding steps and classification.
 
 Each model is one graph over ids. With a tokenizer and a detokenizer or labels, the same graph works
 on texts.
@@ -74,7 +74,7 @@ def generate_graph(translator: Translator, profile: Profile = PORTABLE) -> ir.Mo
 def translate_graph(generate: ir.Model, translator: Translator) -> ir.Model:
     """Return the model from texts to translations, `signatures.TRANSLATE`.
 
-    It is a clone of the model over ids with the operators of onnxruntime-extensions for tokenizers.
+    The model is a clone of the model over ids with tokenizers from onnxruntime-extensions.
     """
     model, op = _add_tokenizer(generate, "translate", translator.source_tokenizer)
     _tokenize_prefix(model.graph, op, translator.target_tokenizer)
@@ -86,10 +86,10 @@ def translate_graph(generate: ir.Model, translator: Translator) -> ir.Model:
 
 
 def score_graph(translator: Translator) -> ir.Model:
-    """Return the model that scores pairs of ids, `signatures.SCORE_AND_ATTEND`, of standard
-    operators.
+    """Return the model that scores pairs of ids, `signatures.SCORE_AND_ATTEND`.
 
-    The tokenizers are in the metadata: `OnnxScorer` scores texts too.
+    It has only standard operators. The tokenizers are in the metadata, so that `OnnxScorer` can
+    also score texts.
     """
     outer = _expand("score", translator, shortlist=False, blocks=False)
     model = _add_layers(outer, "score", SCORE_AND_ATTEND, translator.model)
@@ -103,7 +103,7 @@ def score_graph(translator: Translator) -> ir.Model:
 
 
 def probabilities_graph(classifier: TextClassifier) -> ir.Model:
-    """Return the classifier over ids, `signatures.CLASSIFY_IDS`, of standard operators."""
+    """Return the classifier over ids, `signatures.CLASSIFY_IDS`, with standard operators."""
     config = classifier.model.config
     sizes = {
         "source_vocab_size": config.vocab_size,
@@ -117,7 +117,7 @@ def probabilities_graph(classifier: TextClassifier) -> ir.Model:
 def classify_graph(probabilities: ir.Model, classifier: TextClassifier) -> ir.Model:
     """Return the classifier over texts, `signatures.CLASSIFY_TEXT`.
 
-    It is a clone of the model over ids with the tokenizer and the labels; see `translate_graph`.
+    The model is a clone of the classifier over ids with the tokenizer and the labels.
     """
     model, op = _add_tokenizer(probabilities, "classify", classifier.tokenizer)
     outputs = model.graph.outputs
@@ -129,11 +129,11 @@ def classify_graph(probabilities: ir.Model, classifier: TextClassifier) -> ir.Mo
 
 
 def step_graphs(translator: Translator) -> dict[str, ir.Model]:
-    """Return the encoder and the decoder step, `signatures.encode` and `signatures.decoder_step`,
-    of standard operators.
+    """Return the models of the encoder and of the decoder step, with standard operators.
 
     Returns:
-        The models by the name of their function. A model without an encoder has no "encode".
+        The models by the name of their function, "encode" and "decoder_step". A model without an
+        encoder has only "decoder_step".
     """
     config = translator.model.config
     models = {}
@@ -208,13 +208,14 @@ def _step_tensors(op: tape.Tape, ids: ir.Value) -> list[ir.Value]:
 
 
 def _copy_values(op: tape.Tape, values: Iterable[ir.Value]) -> list[ir.Value]:
-    """Return copies for outputs: in some models, a layer's keys and values are the same value."""
+    """Copy values for outputs, since the keys and values of a layer can be the same value."""
     return [op.op("Identity", [value]) for value in values]
 
 
 def tokenizer_graph(tokenizer: SubwordTokenizer) -> ir.Model:
-    """Return the model from texts to source ids, `signatures.TOKENIZE`, with operators of
-    onnxruntime-extensions.
+    """Return the model from texts to source ids, `signatures.TOKENIZE`.
+
+    Its operators are from onnxruntime-extensions.
     """
     text = _declare(ir.Value(), TEXT)
     opsets = {"": OPSET, TEXT_OPERATORS: 1}
@@ -328,7 +329,7 @@ def _declare(value: ir.Value, tensor: TensorSignature) -> ir.Value:
 
 
 def _set_defaults(graph: ir.Graph, max_length: int) -> None:
-    """Make the search settings and the prefix optional; `max_length` is the model's."""
+    """Make the search settings and the prefix optional, for a model with this `max_length`."""
     # A prefix of padding forces nothing, like a prefix without tokens, but OpenVINO does not read a
     # default without elements.
     defaults = {**search_defaults(max_length).as_dict(), PREFIX_IDS.name: [[PAD_ID]]}

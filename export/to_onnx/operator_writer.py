@@ -1,8 +1,8 @@
-"""Write the ONNX operators of the parts that the encoder and the decoding step share.
+"""Write the ONNX operators that the encoder and the decoding step have in common.
 
-They are written from the configuration and the weights. Matrices have a row for each token. Letters
-of shapes: A or B sentences; M beams of each sentence; R = A*M rows, in the encoder R = B*S; D is
-model_dim, H num_heads, K key_dim and V value_dim.
+Operators are written from the configuration and the weights. Matrices have a row for each token.
+Letters of shapes: A or B sentences; M beams of each sentence; R = A*M rows, in the encoder R = B*S;
+D is model_dim, H num_heads, K key_dim and V value_dim.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +30,7 @@ class OperatorWriter:
         weights: arrays by name, as in `named_weights`.
         matmul: class that writes the products of rows and weights.
         prefix: the prefix of the names of the graph's constants. The members of an ensemble share a
-            graph, and each has its prefix.
+            graph, and each member has its own prefix.
     """
 
     def __init__(

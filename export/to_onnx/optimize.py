@@ -41,7 +41,7 @@ def optimize(model: ir.Model) -> ir.Model:
     _hoist_nodes(model.graph)
     _fold_constants(model)
     _copy_constants_into_branches(model.graph)
-    # Remove constants of which every reader now has a copy: onnxruntime warns about each.
+    # Remove constants that are no longer read, because onnxruntime warns about them.
     passes.RemoveUnusedNodesPass()(model)
     _move_weights_into_loops(model.graph)
     _shorten_names(model.graph)
@@ -96,9 +96,9 @@ def _move_weights_into_loops(graph: ir.Graph) -> None:
 
 
 def _copy_constants_into_branches(graph: ir.Graph) -> None:
-    """Copy small constants, but no defaults of inputs, into the branches that read them.
+    """Copy small constants, except defaults of inputs, into the branches that read them.
 
-    Values from outside of a branch cost onnxruntime time whenever it enters the branch.
+    Each value from outside of a branch takes onnxruntime time whenever it enters the branch.
     """
     small = {
         value
@@ -152,7 +152,7 @@ def _hoist_invariants(loop: ir.Node) -> None:
     """Remove loop state that does not change; the body reads it from the outer graph.
 
     tf2onnx makes weights and the source's keys and values part of the state, which onnxruntime
-    passes on in every iteration.
+    passes through every iteration.
     """
     body = loop.attributes["body"].as_graph()
     # Inputs of a loop: (count, condition, state…); of its body: (iteration, condition, state…)

@@ -1,4 +1,4 @@
-"""Simplify patterns for which tf2onnx writes more operators than necessary."""
+"""Simplify patterns in which tf2onnx writes more operators than necessary."""
 
 import numpy as np
 import onnx_ir as ir

@@ -1,4 +1,4 @@
 """Write SavedModels, and the folders of TensorFlow Serving.
 
-Imports the signatures and functions of `export`, and the library.
+Imports `formats` of `export`, and the library.
 """

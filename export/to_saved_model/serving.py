@@ -17,13 +17,13 @@ BATCHING_FILE = "batching_parameters.txt"
 MOUNTED = "/models"  # path of the models in the server's image
 
 BATCHING_PARAMETERS = """\
-# How TensorFlow Serving joins requests into batches (--enable_batching). A batch runs on all \
-cores, so few at a time do;
-# num_batch_threads is as many as there are cores unless it is set. Any batch size will do: \
-allowed_batch_sizes would pad.
+# How TensorFlow Serving joins requests into batches (--enable_batching).
+# A batch uses all cores, so that a few batches at a time are enough. By default, num_batch_threads
+# is the number of cores. The model takes batches of any size: allowed_batch_sizes would add
+# padding.
 max_batch_size { value: 32 }  # texts
-batch_timeout_micros { value: 5000 }  # the longest that a request waits for others
-max_enqueued_batches { value: 100 }  # requests beyond these are refused: UNAVAILABLE
+batch_timeout_micros { value: 5000 }  # the longest time that a request waits for other requests
+max_enqueued_batches { value: 100 }  # further requests are refused: UNAVAILABLE
 """
 
 
@@ -115,7 +115,7 @@ def _read_configuration(file: Path) -> "ModelServerConfig":
         return text_format.Parse(file.read_text() if file.exists() else "", ModelServerConfig())
     except text_format.ParseError as error:
         raise ValueError(
-            f"models: expected a ModelServerConfig in {file}, got what does not parse: {error}."
+            f"models: expected a ModelServerConfig in {file}, got invalid text: {error}."
         ) from None
 
 

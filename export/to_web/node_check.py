@@ -35,7 +35,7 @@ def translate_in_node(
         The best translation of each text.
 
     Raises:
-        ValueError: if the program fails, with its message.
+        ValueError: if the program fails; the message contains its error.
     """
     command = [node, str(folder / "translate-cli.mjs"), "--json"]
     for name, value in settings.items():
@@ -46,10 +46,10 @@ def translate_in_node(
     if process.returncode:
         # Node also writes the lines of the code that failed.
         lines = [line for line in process.stderr.splitlines() if line.strip()]
-        last_line = lines[-1] if lines else "it says nothing"
+        last_line = lines[-1] if lines else "no message"
         error = next((line for line in lines if "Error" in line), last_line)
         raise ValueError(
-            f"web: expected a folder that runs in Node, got one that does not: {error}. "
+            f"web: expected a folder that runs in Node, got the failure: {error}. "
             "Nothing was written."
         )
     return [json.loads(line)["text"] for line in process.stdout.splitlines()]

@@ -20,7 +20,7 @@ INSTALL = (
     "npm install --ignore-scripts "
     f"{' '.join(f'{name}@{version}' for name, version in VERSIONS.items())}"
 )
-# Of the working directory and of a clone.
+# The folders of the working directory and of a clone.
 DEFAULT_FOLDERS = (Path("node_modules"), Path(__file__).parents[2] / "scripts" / "node_modules")
 
 # sentencepiece-js is a CommonJS module that detects its environment and reads a model from a path.
@@ -43,8 +43,8 @@ def find_packages(node_modules: str | os.PathLike[str] | None = None) -> Path:
             `scripts/node_modules` in a clone.
 
     Raises:
-        ValueError: if a package is missing or has another version, with the command that installs
-            it.
+        ValueError: if a package is missing or has another version. The message has the command that
+            installs it.
     """
     folders = [Path(node_modules)] if node_modules is not None else list(DEFAULT_FOLDERS)
     for folder in folders:
@@ -59,7 +59,7 @@ def find_packages(node_modules: str | os.PathLike[str] | None = None) -> Path:
     packages = " and ".join(f"{name} {version}" for name, version in VERSIONS.items())
     raise ValueError(
         f"node_modules: expected the npm packages {packages}, got {problems} in {folders[0]}; "
-        f"install them with: {INSTALL}; a folder elsewhere is named by --node-modules."
+        f"install them with: {INSTALL}; or name another folder with --node-modules."
     )
 
 

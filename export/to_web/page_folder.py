@@ -1,4 +1,4 @@
-"""Write the folder of a page.
+"""Write a web folder: a page that translates, and its model.
 
 The folder has the page's own files, the npm packages, the files and the description of the model,
 and the list of files that the page caches for offline use.
@@ -32,7 +32,7 @@ def write_web_page(
     node_modules: Path,
     figures: Figures,
 ) -> None:
-    """Write the folder of a page.
+    """Write a web folder.
 
     Args:
         translator: the translator.

@@ -1,6 +1,6 @@
 """Write the web folders of a translator, and compare them with the model.
 
-A folder itself is compared only if Node is installed.
+The folders are run and compared only if Node is installed.
 """
 
 import re
@@ -16,12 +16,12 @@ from tfk_transformer.export.to_web.node_check import node_program, translate_in_
 from tfk_transformer.export.to_web.page_folder import write_web_page
 from tfk_transformer.pipelines.translator import Translator
 
-# By the format that a page is made of: the file that translates in the page.
+# The file that translates in a page, by the format that the page is made from.
 SEARCH_FILES = {
     "onnx": file_names.GENERATE_FILE,
     "onnx_int8": file_names.with_profile(file_names.GENERATE_FILE, "int8"),
 }
-SCORING = "onnx"  # the format of the `score.onnx` that returns the attention
+SCORING = "onnx"  # the format with `score.onnx`, which returns the attention
 LINE_BREAK = re.compile("[\n\v\f\r\x1c-\x1e\x85\u2028\u2029]")  # Node reads one text per line
 # The ONNX file of a larger model has a second file, which JavaScript cannot read.
 MAX_WEB_PARAMETERS = 500_000_000
@@ -99,7 +99,7 @@ def write_web(
 def _translations(expected: ExpectedResults, exact: bool) -> tuple[list[str], list[str]]:
     """Return the probe texts without line breaks, and the model's translations of them.
 
-    Greedy search is used for exact comparisons, and beam search for weights of 8 bits.
+    Greedy search is used for exact comparisons, and beam search for 8-bit weights.
     """
     if exact:
         texts = expected.short_texts
@@ -122,8 +122,8 @@ def check_in_node(
         folder: the web folder.
         texts: probe texts without line breaks.
         expected: the model's translations, by greedy search if they must be equal.
-        exact: whether the translations must be equal. With weights of 8 bits, they must only agree
-            in the same way as the translations of the ONNX file.
+        exact: whether the translations must be equal. With 8-bit weights, they must only agree as
+            closely as the translations of the ONNX file.
 
     Returns:
         The figures, or None if Node is not installed.

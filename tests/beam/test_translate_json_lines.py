@@ -36,7 +36,7 @@ BAD = [
     (
         rb'{"text": "\ud800"}',
         (
-            "expected text, got the character U+D800 in place 1; remove it, or decode the bytes "
+            "expected text, got the character U+D800 at position 1; remove it, or decode the bytes "
             "that "
             "it came from as UTF-8."
         ),

@@ -24,7 +24,7 @@ from tfk_transformer.text_files.lines import Line
 LONG = "one " * 500
 UTF_8 = "expected UTF-8, got byte 0xff at column 2."
 NUL = (
-    "expected text, got the character U+0000 in place 2; remove it, or decode the bytes that it "
+    "expected text, got the character U+0000 at position 2; remove it, or decode the bytes that it "
     "came from as UTF-8."
 )
 TOO_LONG = (
@@ -254,7 +254,7 @@ def test_bad_pairs_have_no_score(run, bundle, exported, translator, tmp_path, ki
         *tokens,
         "--on-error",
     ]
-    pair = "expected at most 32 tokens a side, got more in this pair; split it into sentences."
+    pair = "expected at most 32 tokens per side, got more in this pair; split it into sentences."
     problems = [
         f"{tmp_path}/en:2: {UTF_8}",
         f"{tmp_path}/de:3: {UTF_8.replace('2.', '3.')}",
@@ -292,7 +292,8 @@ def test_score_stops_at_shorter_file(run, exported, tmp_path):
     )
     assert (status, out.count("\n")) == (1, 1)
     assert (
-        error == f"error: {tmp_path}/de: expected a line for each of {tmp_path}/en, got 1 lines.\n"
+        error
+        == f"error: {tmp_path}/de: expected a line for each line of {tmp_path}/en, got 1 lines.\n"
     )
 
 
@@ -389,8 +390,8 @@ def test_full_disk_keeps_written_lines(run, small_disk):
     )
     assert kept % processing.CHUNK == 0 and re.search(r"after line [24],000 of the input\.$", told)
     assert line == (
-        "error: [Errno 28] No space left on device; free some space on the disk of the output, "
-        "and run the command again"
+        "error: [Errno 28] No space left on device; free some space on the output's disk, and "
+        "run the command again"
     )
     assert not (small_disk / "out.txt").exists()
     (small_disk / "ballast").unlink()

@@ -104,7 +104,7 @@ def test_killed_run_resumes_exactly(run, tmp_path, name):
     status, _, error = run("translate", SMALL, *options, "--output", output, "--resume")
     assert (status, error) == (
         0,
-        f"{output} exists, and no run is unfinished: nothing to do. --force starts anew.\n",
+        f"{output} exists, and no run is unfinished: nothing to do. --force starts again.\n",
     )
 
 
@@ -171,11 +171,11 @@ def test_resume_refuses_changed_run(run, interrupted, exported):
     )
     assert "got model " in refused(exported / "translate.onnx", "--resume")
     assert refused(SMALL).startswith(
-        f"error: --output: expected no unfinished run, got that of {output} after 2,000 lines of "
-        "its input; "
+        f"error: --output: expected no unfinished run, got an unfinished run for {output} after "
+        "2,000 lines of its input; "
     )
     assert run("classify", SMALL, "one", "--output", output)[2] == refused(SMALL)
-    assert "--resume: expected it without --force" in refused(SMALL, "--resume", "--force")
+    assert "--resume: expected no --force" in refused(SMALL, "--resume", "--force")
     source.write_text(source.read_text().replace("one", "six", 1))
     assert f"got {source}, whose first 2,000 lines differ" in refused(SMALL, "--resume")
 

@@ -389,12 +389,12 @@ def test_stopped_training_resumes(recipe, tmp_path, stop):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["translate", "{bundle}", ""], "TEXT: expected a sentence, got blank text as number 1"),
+        (["translate", "{bundle}", ""], "TEXT: expected sentences, got blank text at number 1"),
         (
             ["translate", "{bundle}", "one", "--input", "x"],
             "expected sentences or --input, got both",
         ),
-        (["translate", "{bundle}"], "input: expected a sentence a line, got nothing"),
+        (["translate", "{bundle}"], "input: expected one sentence per line, got no lines"),
         (
             ["translate", "{bundle}", "one " * 10000],
             (
@@ -429,7 +429,7 @@ def test_stopped_training_resumes(recipe, tmp_path, stop):
         ),
         (
             ["translate", "{onnx}", "one", "--setting", "seed=" + "[" * 100_000],
-            "--setting: expected a value for seed, got one with too many",
+            "--setting: expected a value for seed, got too many nested",
         ),
         (
             ["translate", "{bundle}", "one", "--setting", "seed=[1]"],
@@ -447,7 +447,10 @@ def test_stopped_training_resumes(recipe, tmp_path, stop):
             ],
             "--option: expected a value for norm",
         ),
-        (["translate", "{bundle}", "--stream"], "input: expected a sentence a line, got nothing"),
+        (
+            ["translate", "{bundle}", "--stream"],
+            "input: expected one sentence per line, got no lines",
+        ),
         (
             ["translate", "{bundle}", "--stream", "one", "--beam-size", "4"],
             "beam_size: expected 1, got 4",
@@ -460,7 +463,7 @@ def test_stopped_training_resumes(recipe, tmp_path, stop):
             ["translate", "{bundle}", "--stream", "one", "--glossary", "{tmp}/x"],
             "--stream: expected no --glossary",
         ),
-        (["translate", "{tmp}/none", "one"], "MODEL: expected a bundle .* which is not there"),
+        (["translate", "{tmp}/none", "one"], "MODEL: expected a bundle .* which does not exist"),
         (["translate", "{tmp}", "one"], "MODEL: .* a folder without any of these files"),
         (["translate", "{tmp}/corrupt.onnx", "one"], "corrupt.onnx does not load"),
         (
@@ -638,7 +641,7 @@ WITHOUT_TENSORFLOW = (
             "No such file or directory: '{tmp}/none.txt'",
         ),
         (["translate", "{bundle}", "one", "--setting", "top_p=2"], "top_p: "),
-        (["classify", "{tmp}/none.onnx", "one"], "none.onnx, which is not there"),
+        (["classify", "{tmp}/none.onnx", "one"], "none.onnx, which does not exist"),
         (
             ["score", "{bundle}", "--source", "{tmp}/none", "--target", "{tmp}/none"],
             "--source: No such file or directory: '{tmp}/none'",
@@ -651,7 +654,7 @@ WITHOUT_TENSORFLOW = (
             ["evaluate", "{bundle}", "--data", "files:{tmp}/a,{tmp}/b"],
             "{tmp}/a: not found; {tmp}/b: not found",
         ),
-        (["evaluate", "{tmp}/none", "--data", "numbers:en-de"], "MODEL: .* which is not there"),
+        (["evaluate", "{tmp}/none", "--data", "numbers:en-de"], "MODEL: .* which does not exist"),
         (
             ["train", "--data", "letters:en-de", "--out", "{tmp}/new"],
             "expected numbers:en-de, addition:2, files:SOURCE,TARGET",
@@ -690,11 +693,11 @@ WITHOUT_TENSORFLOW = (
         ),
         (
             ["export", "{bundle}", "--out", "{tmp}/new", "--serving", "{tmp}/models"],
-            "--name: expected the name of the model with --serving, got none",
+            "--name: expected a model name with --serving, got none",
         ),
         (
             ["export", "{bundle}", "--out", "{tmp}/new", "--name", "n", "--version", "2"],
-            "--serving: expected the folder of models with --name, --version, got none; add --serv",
+            "--name, --version: expected --serving with these options, got none; add --serv",
         ),
         (
             [*EXPORT_TO_MODELS, "--name", "a/b"],
@@ -719,7 +722,7 @@ WITHOUT_TENSORFLOW = (
             [*EXPORT_TO_MODELS[:-1], "{bundle}/config.json", "--name", "n"],
             "models: expected a path inside a folder, got .*n, but .*config.json is a file; choose",
         ),
-        (["inspect", "{tmp}/none"], "FILE: expected a bundle .* which is not there"),
+        (["inspect", "{tmp}/none"], "FILE: expected a bundle .* which does not exist"),
         (
             ["translate", "{bundle}", "one"],
             (

@@ -112,8 +112,8 @@ def test_schedule_length_from_recipe(texts, run, tmp_path):
     assert (
         status == 1
         and (
-            "--steps: expected the number of training steps, since the length of mine depends on "
-            "its data"
+            "--steps: expected the number of training steps, got none; the schedule 'cosine' of "
+            "mine depends on it"
         )
         in error
     )
@@ -152,11 +152,11 @@ def test_positions_and_model_plots(texts, bundle):
         (["positions", "--out", "{tmp}/folder.png"], "--out: expected a file, got the folder"),
         (
             ["attention", "{bundle}", "one", "--out", "{tmp}/x.html", "--layer", "1"],
-            "--out: expected a picture for --kind, --layer",
+            "--out: expected a picture with --kind, --layer",
         ),
         (
             ["attention", "{tmp}/none", "one", "--out", "{tmp}/x.png"],
-            "MODEL: .* which is not there",
+            "MODEL: .* which does not exist",
         ),
         (
             ["training", "{tmp}/folder.png", "--out", "{tmp}/x.png"],

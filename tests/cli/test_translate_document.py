@@ -70,30 +70,31 @@ def test_attention_layer_is_checked(run, exported, tmp_path):
     [
         (
             ["--json", "--stream", "seven"],
-            "--json: expected no --stream, which prints text; leave out either.",
+            "--json: expected no --stream, which prints text; leave out one of them.",
         ),
         (
             ["--language", "de", "seven"],
-            "--language: expected an option for sentences, got one for documents; run "
+            "--language: expected an option for sentences, got an option for documents; run "
             "`tfk-transformer translate-document BUNDLE FILE` with the same options.",
         ),
         (
             ["--document", "TEXT", "seven"],
-            "--document: expected an option for sentences, got one for documents; run "
+            "--document: expected an option for sentences, got an option for documents; run "
             "`tfk-transformer translate-document BUNDLE TEXT` with the same options.",
         ),
         (
             ["--document", "TEXT", "--lines", "--stream"],
-            "--document: expected an option for sentences, got one for documents; run "
+            "--document: expected an option for sentences, got an option for documents; run "
             "`tfk-transformer translate-document BUNDLE TEXT` with the same options.",
         ),
         (
             ["--stream", "--prefix", "", "seven"],
-            "--stream: expected no --prefix, which a stream does not support; leave out either.",
+            "--stream: expected no --prefix, which a stream does not support; leave out one of "
+            "them.",
         ),
         (
             ["--resume", "--force", "seven"],
-            "--resume: expected it without --force, which starts anew; give one of them.",
+            "--resume: expected no --force, which starts again; leave out one of them.",
         ),
     ],
 )
@@ -110,7 +111,7 @@ def test_other_file_kinds_are_refused(run, bundle, tmp_path):
     for name, message in (
         ("a.docx", f"expected one of the suffixes {suffixes}, got {{file}}; give --format."),
         ("b.txt", "expected UTF-8, got byte 0xff at position 1 of {file}."),
-        ("missing.txt", "expected a document, got {file}, which is not there."),
+        ("missing.txt", "expected a document, got {file}, which does not exist."),
     ):
         file = tmp_path / name
         expected = f"error: FILE: {message.format(file=file)}\n"

@@ -45,7 +45,7 @@ def test_export_refuses_other_objects(tmp_path):
         ValueError,
         match=(
             "^fitted: expected a Translator or a TextClassifier, got int; open a bundle with "
-            "its `load`.$"
+            "tfk_transformer.load.$"
         ),
     ):
         tfk_transformer.export(7, tmp_path / "out")

@@ -116,8 +116,7 @@ def test_threads_below_one_are_refused(exported, threads):
     with pytest.raises(
         ValueError,
         match=(
-            "^threads: expected at least 1, or None for as many as there are processors, got "
-            f"{threads}.$"
+            f"^threads: expected at least 1, or None for the number of processors, got {threads}.$"
         ),
     ):
         OnnxTranslator(exported / "translate.onnx", threads=threads)
@@ -300,9 +299,9 @@ def test_differing_file_is_not_written(translator, tmp_path, monkeypatch):
 def test_parity_compares_ids_and_scores():
     ids, scores = np.array([[[4, 2]], [[5, 2]]]), np.array([[-1.0], [-2.0]])
     assert parity.compare_ids("x", (ids, scores), (ids, scores + 1e-4)) == pytest.approx(1e-4)
-    with pytest.raises(parity.ParityError, match="got 1 with other ids"):
+    with pytest.raises(parity.ParityError, match="got 1 with different ids"):
         parity.compare_ids("x", (ids, scores), (np.array([[[4, 2]], [[6, 2]]]), scores))
-    with pytest.raises(parity.ParityError, match="scores up to 0.01 apart"):
+    with pytest.raises(parity.ParityError, match="scores that differ by up to 0.01"):
         parity.compare_ids("x", (ids, scores), (ids, scores + 0.01))
     with pytest.raises(parity.ParityError):
         parity.compare_ids("x", (ids, scores), (ids, scores * np.nan))
@@ -445,8 +444,8 @@ def test_foreign_files_are_refused(exported, tmp_path):
     broken = shutil.copytree(exported / "saved_model", tmp_path / "broken")
     (broken / "saved_model.pb").write_bytes(b"nothing")
     for path, message in (
-        (tmp_path / "none.onnx", "which is not there"),
-        (tmp_path / "none", "which is not there"),
+        (tmp_path / "none.onnx", "which does not exist"),
+        (tmp_path / "none", "which does not exist"),
         (tmp_path, "without any of these files"),
         (cut, "cut.onnx does not load"),
         (foreign, "no metadata"),
@@ -508,7 +507,7 @@ def test_full_disk_leaves_no_files(translator, small_disk, formats):
     (small_disk / "ballast").write_bytes(bytes(5 * 10**6))
     with pytest.raises(
         ValueError,
-        match=r"^out: no space left on the disk for .*files; nothing was written. Free some, and",
+        match=r"^out: no space left on the disk for .*files; nothing was written. Free some space",
     ):
         export(translator, small_disk / "files", formats)
     assert [path.name for path in small_disk.iterdir()] == ["ballast"]

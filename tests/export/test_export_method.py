@@ -102,7 +102,7 @@ def test_bad_format_or_path_is_refused(small, classifier, tmp_path):
     ):
         small.export(tmp_path / "model.onnx", "onnx")
     with pytest.raises(
-        ValueError, match="one that MarianMT of Hugging Face cannot hold: norm 'pre'"
+        ValueError, match="options that MarianMT of Hugging Face does not support: norm 'pre'"
     ):
         small.export(tmp_path / "model", "huggingface")
     assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"] and (

@@ -54,7 +54,7 @@ def test_text_scores_match_keras(scorers, translator, kind):
         strict=True,
     ):
         assert (other.text, other.tokens) == (one.text, one.tokens)
-        np.testing.assert_allclose(other.token_log_probs, one.token_scores, atol=1e-4)
+        np.testing.assert_allclose(other.token_log_probs, one.token_log_probs, atol=1e-4)
 
 
 @pytest.mark.parametrize("kind", ["saved_model", "score.onnx"])
@@ -90,9 +90,9 @@ def test_scorer_attention_matches_keras(scorers, translator):
 
 @pytest.mark.parametrize("kind", ["saved_model", "score.onnx"])
 def test_bad_pairs_are_refused(scorers, kind):
-    with pytest.raises(ValueError, match="targets: expected one for each of 2 sources, got 1"):
+    with pytest.raises(ValueError, match="targets: expected a target for each of 2 sources, got 1"):
         scorers[kind].score(["one", "two"], ["eins"])
-    with pytest.raises(ValueError, match="at most 32 tokens a side, got more in pair number 2"):
+    with pytest.raises(ValueError, match="at most 32 tokens per side, got more in pair number 2"):
         scorers[kind].score(["one", "two"], ["eins", "zwei " * 99])
 
 
@@ -115,7 +115,9 @@ def test_score_ids_refuses_bad_shapes(scorers, exported):
         assert np.isnan(scorer.score_ids([[4, 2]], wrong)[1]).all()
     with pytest.raises(
         ValueError,
-        match="expected a file that scores, got .*generate.onnx, which does not; use score.onnx",
+        match=(
+            "expected a file that scores, got .*generate.onnx, which does not score; use score.onnx"
+        ),
     ):
         OnnxScorer(exported / "generate.onnx")
 
@@ -193,7 +195,7 @@ def test_formats_force_prefixes_alike(opened, settings):
 def test_bad_prefixes_are_refused(opened):
     for translator in opened:
         with pytest.raises(
-            ValueError, match="prefixes: expected one, or None, for each of 2 texts, got 1"
+            ValueError, match="prefixes: expected a prefix or None for each of 2 texts, got 1"
         ):
             translator.translate(["one", "two"], prefixes=["eins"])
         with pytest.raises(
@@ -253,8 +255,8 @@ def test_parity_compares_scores():
         with pytest.raises(
             parity.ParityError,
             match=(
-                "x: expected the model's log-probabilities of 2 probe pairs, got those of "
-                "tokens up to"
+                "x: expected the model's log-probabilities of 2 probe pairs, got "
+                "differences of up to"
             ),
         ):
             parity.check_scores("x", batches, [expected, got])

@@ -94,7 +94,7 @@ def test_inspect_refuses_broken_files(exported, tmp_path):
     without = shutil.copytree(exported / "saved_model", tmp_path / "without")
     shutil.rmtree(without / "variables")
     for name, message in (
-        ("none", "expected a bundle .* or an .onnx file, got .*none, which is not there"),
+        ("none", "expected a bundle .* or an .onnx file, got .*none, which does not exist"),
         ("", "got a folder without any of these files"),
         ("corrupt.onnx", "corrupt.onnx, which does not load"),
         ("empty.onnx", "empty.onnx, which "),

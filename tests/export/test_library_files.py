@@ -300,10 +300,10 @@ def test_unsupported_options_are_named(tmp_path):
     with pytest.raises(ValueError) as error:
         export(translator, tmp_path / "out", ["ctranslate2", "huggingface"])
     assert str(error.value) == (
-        "formats: expected a model with options that exist in ctranslate2 and huggingface, got one "
-        "that CTranslate2 cannot hold: "
-        "key_dim 4 beside value_dim 7 (expected equal widths), and one that MarianMT of Hugging "
-        "Face cannot hold: "
+        "formats: expected a model with options that exist in ctranslate2 and huggingface, got "
+        "options that CTranslate2 does not support: "
+        "key_dim 4 and value_dim 7 (expected equal widths), and options that MarianMT of Hugging "
+        "Face does not support: "
         "norm 'pre' (expected 'post' or 'post_dropout'); norm_epsilon 1e-06 (expected 1e-05); "
         "positions 'sinusoidal' (expected 'sinusoidal_paper_halves'); decoder_final_norm True "
         "(expected None or False); "
@@ -334,7 +334,7 @@ def test_tying_needs_equal_tokenizers(tmp_path):
     ).model
     with pytest.raises(
         ValueError,
-        match="MarianMT can hold, got tie_embeddings 'all' with tokenizers of other pieces",
+        match="MarianMT supports, got tie_embeddings 'all' with tokenizers whose pieces differ",
     ):
         write_marian(Translator(model, *sides), tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -430,8 +430,8 @@ def test_inspect_describes_both_folders(written, tmp_path):
     with pytest.raises(
         ValueError,
         match=(
-            r"/huggingface, a folder of transformers \(marian\), of which `tfk-transformer "
-            r"import` makes a bundle.$"
+            r"/huggingface, a folder of transformers \(marian\), which `tfk-transformer import` "
+            r"converts to a bundle.$"
         ),
     ):
         load(out / "huggingface")
@@ -491,14 +491,14 @@ def test_check_share_allows_one_percent():
     with pytest.raises(
         parity.ParityError,
         match=(
-            "X: expected .* at least 99% of 100 probe sentences in beam search, got those of "
-            "98, with"
+            "X: expected .* at least 99% of 100 probe sentences in beam search, got 98 "
+            "that are equal, with"
         ),
     ):
         parity.check_share("X", "beam search", [True] * 98 + [False] * 2, 1e-4)
     for difference in (0.01, np.nan):
         with pytest.raises(
-            parity.ParityError, match="got those of 100, with log-probabilities up to"
+            parity.ParityError, match="got 100 that are equal, with log-probabilities that differ"
         ):
             parity.check_share("X", "beam search", [True] * 100, difference)
 

@@ -97,7 +97,7 @@ def test_m2m100_refuses_other_models(folder, translator, tmp_path):
         write_nllb(tmp_path / "nllb"), source_language="deu_Latn", target_language="eng_Latn"
     )
     with pytest.raises(
-        ValueError, match="one that M2M100 of Hugging Face cannot hold: tokenizers of NLLB"
+        ValueError, match="options that M2M100 of Hugging Face does not support: tokenizers of NLLB"
     ):
         export(nllb, tmp_path / "out", ["huggingface"])
     assert not (tmp_path / "out").exists()

@@ -131,7 +131,8 @@ def test_broken_weights_are_refused(parted, cut):
     with pytest.raises(
         ValueError,
         match=(
-            "expected weights of .* in translate.onnx.data beside it, got no such file or a cut one"
+            "expected the weights of .* in translate.onnx.data next to it, got a missing or "
+            "truncated file"
         ),
     ):
         inspect(parted / "translate.onnx")

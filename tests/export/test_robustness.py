@@ -281,12 +281,12 @@ def test_scores_of_unknown_ids_are_nan(translator):
         (
             ["seven", "se\udcffven"],
             {},
-            r"texts: expected text, got the character U\+DCFF in place 3 of the one at index 1",
+            r"texts: expected text, got the character U\+DCFF at position 3 of the text at index 1",
         ),
         (
             ["se\0ven"],
             {},
-            r"texts: expected text, got the character U\+0000 in place 3 of the one at index 0",
+            r"texts: expected text, got the character U\+0000 at position 3 of the text at index 0",
         ),
         (
             ["seven", "one " * 10_000],

@@ -52,7 +52,7 @@ CALLS = {
     "score_tokens, attention": lambda m: m.score_tokens(SOURCES, TARGETS, attention=True),
 }
 ONLY_SCORES = (
-    "expected a file that translates, got one that only scores given pairs; open translate.onnx"
+    "expected a file that translates, got score.onnx, which only scores pairs; open translate.onnx"
 )
 REFUSED = {
     ("translate, use_cache=False", "saved_model"): CACHED,
@@ -198,8 +198,8 @@ def test_load_refuses_non_models(exported, bundle, tmp_path):
     with pytest.raises(
         ValueError,
         match=(
-            r"MODEL: expected a bundle \(with config.json\), .* got .*nothing, which is not "
-            r"there"
+            r"MODEL: expected a bundle \(with config.json\), .* got .*nothing, which does "
+            r"not exist"
         ),
     ):
         load(tmp_path / "nothing")

@@ -292,7 +292,9 @@ def program(tmp_path_factory):
         pytest.skip("there is no C compiler: apt-get install gcc")
     library = Path(tf.sysconfig.get_lib())
     (command,) = [
-        line for block in blocks("bash") for line in block.splitlines() if line.startswith("cc ")
+        line
+        for line in "".join(blocks("bash")).replace("\\\n", "").splitlines()
+        if line.startswith("cc ")
     ]
     folder = tmp_path_factory.mktemp("program")
     (folder / "scripts").symlink_to(REPOSITORY / "scripts")

@@ -211,7 +211,7 @@ def test_searchless_formats_are_refused(translator, recipe, tmp_path):
 def test_export_keeps_shortlist(tokenizer, tmp_path):
     translator = with_shortlist(of_transformer(tokenizer), a_shortlist())
     with pytest.raises(
-        ValueError, match="with a shortlist, got saved_model; export these without it"
+        ValueError, match="with a shortlist, got saved_model; export these without a shortlist"
     ):
         translator.export(tmp_path / "folder")
     assert not list(tmp_path.iterdir())
@@ -231,7 +231,7 @@ def test_shortlist_needs_translator(tokenizer, tmp_path):
     continuer = translator_of(tokenizer, LanguageModel, **sizes, vocab_size=V)
     with pytest.raises(
         ValueError,
-        match="shortlist: expected a model that translates, got one of architecture 'decoder'",
+        match="shortlist: expected a model that translates, got architecture 'decoder'",
     ):
         export(continuer, tmp_path / "out", shortlist="numbers:en-de")
     classifier = TextClassifier(
@@ -241,7 +241,7 @@ def test_shortlist_needs_translator(tokenizer, tmp_path):
     )
     with pytest.raises(
         ValueError,
-        match="shortlist: expected a model that translates, got one of architecture 'encoder'",
+        match="shortlist: expected a model that translates, got architecture 'encoder'",
     ):
         export(classifier, tmp_path / "out", shortlist="numbers:en-de")
     assert not list(tmp_path.iterdir())

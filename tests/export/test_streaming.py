@@ -94,7 +94,7 @@ def test_streams_are_independent(opened):
         (
             "one",
             {"beam_size": 4},
-            "beam_size: expected 1, got 4; what was streamed cannot be taken back",
+            "beam_size: expected 1, got 4; streamed text cannot be revised",
         ),
         ("one", {"top_p": 2.0}, "top_p"),
         ("one", {"beamsize": 1}, "beamsize"),
@@ -240,7 +240,7 @@ def test_differing_tokens_are_refused():
     parity.check_tokens("x", rows, np.array([[0, 4, 5, 2], [6, 2, 0, 0]]))
     with pytest.raises(
         parity.ParityError,
-        match="x: expected the model's translations of 2 probe sentences, got 1 with other ids",
+        match="x: expected the model's translations of 2 probe sentences, got 1 with different ids",
     ):
         parity.check_tokens("x", rows, np.array([[4, 5, 5], [6, 2, 0]]))
 

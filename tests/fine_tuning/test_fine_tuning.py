@@ -225,7 +225,7 @@ def test_cache_uses_bundle_tokenizers(tmp_path):
         ValueError,
         match=(
             "cache: expected the tokenizers of the bundle that training starts from in "
-            f"{cache}, got others"
+            f"{cache}, got different tokenizers"
         ),
     ):
         train(recipe, tmp_path / "three", say=lambda line: None, cache=cache)

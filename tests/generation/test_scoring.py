@@ -304,7 +304,7 @@ def test_translations_keep_prefixes(translator):
 
 def test_bad_prefixes_are_refused(translator):
     with pytest.raises(
-        ValueError, match="prefixes: expected one, or None, for each of 2 texts, got 1"
+        ValueError, match="prefixes: expected a prefix or None for each of 2 texts, got 1"
     ):
         translator.translate(["one", "two"], prefixes=["eins"])
     with pytest.raises(ValueError, match="prefixes: expected a list of strings, got one string"):

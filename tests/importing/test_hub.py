@@ -45,7 +45,7 @@ def run(home, folder, *arguments):
 def test_hub_name_imports_from_cache(home, tmp_path):
     done = run(home, tmp_path, "import", NAME, "--out", "bundle")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith(f"MarianMT: {NAME}, licence: not stated")
+    assert done.stdout.startswith(f"MarianMT: {NAME}, license: not stated")
     translator = Translator.load(tmp_path / "bundle")
     assert {name: translator.origin[name] for name in ("name", "revision")} == {
         "name": NAME,

@@ -60,10 +60,10 @@ def imported(folder, tmp_path_factory):
 def test_import_prints_unsaved_values(imported):
     output, bundle = imported
     assert output.splitlines() == [
-        "MarianMT: opus, licence: apache-2.0",
+        "MarianMT: opus, license: apache-2.0",
         (
-            "search settings of the folder, which a bundle does not hold: --setting beam_size=4 "
-            "--setting max_length=46"
+            "search settings of the folder, which the bundle does not contain: --setting "
+            "beam_size=4 --setting max_length=46"
         ),
         "note: repetition_penalty 1.5 is not imported",
         "note: length_penalty 1.0 of the folder divides a log-probability by length ** 1.0; here, "
@@ -182,7 +182,7 @@ def test_mismatched_arrays_are_named(copied):
             "tie_word_embeddings: expected True with share_encoder_decoder_embeddings, got False",
         ),
         ({"eos_token_id": 3}, r"the rows of config.json: </s> 3, got 0"),
-        ({"encoder_layers": 10**9}, "the configuration is not that of"),
+        ({"encoder_layers": 10**9}, "the configuration does not fit"),
         ({"max_position_embeddings": 10**9}, "max_length 1,000,000,000"),
         (
             {"encoder_attention_heads": 7, "decoder_attention_heads": 7},

@@ -340,5 +340,5 @@ def test_import_writes_a_bundle(tmp_path):
     ]
     done = CliRunner().invoke(main.app, arguments)
     assert done.exit_code == 0, done.output
-    assert done.output.splitlines()[0] == "Marian: model.npz, licence: not stated"
+    assert done.output.splitlines()[0] == "Marian: model.npz, license: not stated"
     assert Translator.load(tmp_path / "bundle").origin["family"] == "Marian"

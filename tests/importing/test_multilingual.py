@@ -267,7 +267,7 @@ def test_bad_folders_are_one_line(nllb, tmp_path):
         json.dumps({**config, "encoder_layers": 10**9, "max_position_embeddings": 10**9})
     )
     message = refused(nllb, **languages)
-    assert "the configuration is not that of" in message and "max_length 999,999,999" in message
+    assert "the configuration does not fit" in message and "max_length 999,999,999" in message
     (nllb / "config.json").write_text(json.dumps(config))
     (nllb / "tokenizer.json").unlink()
     assert refused(nllb).endswith(f"{nllb} without tokenizer.json.")
@@ -297,10 +297,10 @@ def test_import_and_export_agree(tmp_path):
     )
     assert done.exit_code == 0, done.output
     assert done.output.splitlines()[:2] == [
-        "M2M100: m2m100, licence: not stated, from de to en",
+        "M2M100: m2m100, license: not stated, from de to en",
         (
-            "search settings of the folder, which a bundle does not hold: --setting beam_size=5 "
-            "--setting max_length=38"
+            "search settings of the folder, which the bundle does not contain: --setting "
+            "beam_size=5 --setting max_length=38"
         ),
     ]
     translator = Translator.load(tmp_path / "bundle")

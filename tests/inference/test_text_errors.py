@@ -19,13 +19,13 @@ def test_each_bad_text_has_a_reason():
         check_texts(["eins", "a\0b", "zwei", "abc\udcff"], "sources")
     remedy = "remove it, or decode the bytes that it came from as UTF-8."
     assert str(raised.value) == (
-        "sources: expected text, got the character U+0000 in place 2 of the one at index 1; "
+        "sources: expected text, got the character U+0000 at position 2 of the text at index 1; "
         f"{remedy}"
     )
     assert raised.value.argument == "sources" and raised.value.results == {}
     assert raised.value.reasons == {
-        1: f"expected text, got the character U+0000 in place 2; {remedy}",
-        3: f"expected text, got the character U+DCFF in place 4; {remedy}",
+        1: f"expected text, got the character U+0000 at position 2; {remedy}",
+        3: f"expected text, got the character U+DCFF at position 4; {remedy}",
     }
 
 
@@ -82,11 +82,11 @@ def test_long_pairs_leave_other_results():
         return index, log_probability, target
 
     with pytest.raises(
-        TextError, match="^texts: expected at most 5 tokens a side, got more in pair number 2.$"
+        TextError, match="^texts: expected at most 5 tokens per side, got more in pair number 2.$"
     ) as raised:
         score_in_batches(["a", "long", "b"], ["eins", "zwei", "drei11"], 2, 5, run, convert)
     assert raised.value.reasons == {
-        1: "expected at most 5 tokens a side, got more in this pair; split it into sentences."
+        1: "expected at most 5 tokens per side, got more in this pair; split it into sentences."
     }
     assert raised.value.results == {0: (0, -4, "eins"), 2: (2, -6, "drei11")}
 

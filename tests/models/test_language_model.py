@@ -244,7 +244,7 @@ def test_export_continues_alike(continuer, tmp_path):
         strict=True,
     ):
         assert (one.tokens, one.source_tokens) == (other.tokens, other.source_tokens)
-        np.testing.assert_allclose(one.token_log_probs, other.token_scores, atol=1e-4)
+        np.testing.assert_allclose(one.token_log_probs, other.token_log_probs, atol=1e-4)
         np.testing.assert_allclose(one.attention, other.attention, atol=1e-5)
     np.testing.assert_allclose(
         SavedModelTranslator(tmp_path / "export" / "saved_model").score(PROMPTS, continuations),

@@ -158,7 +158,7 @@ def test_other_tokenizers_are_refused(members):
         with pytest.raises(
             ValueError,
             match=(
-                rf"members: expected the {side}_tokenizer of members\[0\] in all, .* in "
+                rf"members: expected the same {side}_tokenizer in all members, .* in "
                 r"members\[2\]; use"
             ),
         ):

@@ -72,13 +72,15 @@ def test_score_matches_translation(translator):
 
 
 def test_bad_pairs_are_refused(translator):
-    with pytest.raises(ValueError, match="targets: expected one for each of 2 sources, got 1"):
+    with pytest.raises(ValueError, match="targets: expected a target for each of 2 sources, got 1"):
         translator.score(["one", "two"], ["eins"])
     for sources, targets in (
         (["one", "two " * 99], ["eins", "zwei"]),
         (["one", "two"], ["eins", "zwei " * 99]),
     ):
-        with pytest.raises(ValueError, match="at most 32 tokens a side, got more in pair number 2"):
+        with pytest.raises(
+            ValueError, match="at most 32 tokens per side, got more in pair number 2"
+        ):
             translator.score(sources, targets)
 
 

@@ -118,7 +118,7 @@ def changed(bundle, **values):
 )
 def test_wrong_sizes_are_refused(bundle, values, message):
     with pytest.raises(
-        ValueError, match=r"^bundle: the configuration is not that of .*, which has 5,872 weights: "
+        ValueError, match=r"^bundle: the configuration does not fit .*, which has 5,872 weights: "
     ) as refused:
         Translator.load(changed(bundle, **values))
     assert message in str(refused.value) and "\n" not in str(refused.value)
@@ -171,7 +171,7 @@ def test_false_header_is_refused(bundle, header):
     (bundle / WEIGHTS_FILE).write_bytes(header)
     with pytest.raises(
         ValueError,
-        match=r"^bundle: (the weights in .* do not load: |the configuration is not that of )",
+        match=r"^bundle: (the weights in .* do not load: |the configuration does not fit )",
     ):
         Translator.load(bundle)
 

@@ -308,7 +308,7 @@ def test_student_uses_same_sentences(translator, bundle, exported, tmp_path):
 def test_engine_load_error_is_reported(tmp_path):
     with pytest.raises(
         ValueError,
-        match="ONNX: ValueError: ONNX: expected a file, got .*none.onnx, which is not there",
+        match="ONNX: ValueError: ONNX: expected a file, got .*none.onnx, which does not exist",
     ):
         RunningEngine(EngineSpec("ONNX", "onnx_file", tmp_path / "none.onnx"), threads=1)
 

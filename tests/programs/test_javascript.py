@@ -111,3 +111,4 @@ class TestNode:
         done = node(exported / "generate.onnx", rows, settings)
         assert done.returncode == 1 and done.stdout == ""
         assert re.search(message, done.stderr)
+        assert len(done.stderr.splitlines()) == 1

@@ -1,4 +1,4 @@
-"""The lock files belong to pyproject.toml and constraints.txt, and the table of licences to what is
+"""The lock files belong to pyproject.toml and constraints.txt, and the table of licenses to what is
 installed.
 """
 
@@ -74,8 +74,8 @@ def test_locked_packages_have_hashes(lock):
     assert [entry for entry in entries if not re.search(r"--hash=sha256:[0-9a-f]{64}", entry)] == []
 
 
-def package(licence: str, name: str = "some", megabytes: float = 10.0) -> licenses.Package:
-    return licenses.Package(name, licence, "light", megabytes)
+def package(license: str, name: str = "some", megabytes: float = 10.0) -> licenses.Package:
+    return licenses.Package(name, license, "light", megabytes)
 
 
 def test_other_licenses_are_refused():
@@ -95,9 +95,8 @@ def test_other_licenses_are_refused():
     assert len(lines) == 4
     assert re.match(
         (
-            "some: expected licences of 0BSD, Apache-2.0, .*, got GPL-3.0-only; replace it, or add "
-            "an "
-            "exception"
+            "some: expected licenses of 0BSD, Apache-2.0, .*, got GPL-3.0-only; replace the "
+            "package, or add an exception"
         ),
         lines[0],
     )

@@ -49,5 +49,5 @@ def test_model_error_has_status_500_in_json():
     served.stop()
     streams.stop()
     assert status == 500
-    assert content["error"].startswith("server: expected an answer of the model, got an error")
+    assert content["error"].startswith("server: expected a result of the model, got an error")
     assert "secret" not in content["error"]

@@ -87,7 +87,7 @@ def test_sigterm_drains_and_exits_0(serve):
             "close",
         )
         assert late.content["error"].endswith(
-            "got one that is shutting down; send the request again."
+            "got a server that is shutting down; send the request again."
         )
         half.send(body[5:])
         assert json.loads(half.getresponse().read())["outputs"]["translation"] == ["sieben"]

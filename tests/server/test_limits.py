@@ -45,11 +45,11 @@ def error_of(answer):
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ("", "body: expected JSON, got another text .EOF while parsing"),
+        ("", "body: expected JSON, got invalid JSON .EOF while parsing"),
         ('{"inputs": ', "body: expected JSON"),
         (b'{"inputs": "\xff"}', "body: expected JSON"),
-        ("[" * 100_000, "body: expected JSON, got another text .recursion limit"),
-        ([], "body: expected the form that /docs shows, got another"),
+        ("[" * 100_000, "body: expected JSON, got invalid JSON .recursion limit"),
+        ([], "body: expected the fields that /docs shows, got errors"),
         (
             {},
             'body: expected either "inputs" or "instances", got neither or both; send one of them.',
@@ -57,7 +57,7 @@ def error_of(answer):
         ({"inputs": ["a"], "instances": ["a"]}, "got neither or both"),
         (
             {"signature_name": "translat", "inputs": ["a"]},
-            "signature_name: expected one of .*score.*, got another; correct the name.",
+            "signature_name: expected one of .*score.*, got 'translat'; correct the name.",
         ),
         (
             {"signature_name": ["score"], "inputs": ["a"]},
@@ -65,7 +65,7 @@ def error_of(answer):
         ),
         ({"inputs": {}}, "inputs: expected text by name"),
         ({"inputs": {"text": ["a"], "texts": ["b"]}}, "inputs: expected text by name"),
-        ({"inputs": "seven"}, "body: expected the form"),
+        ({"inputs": "seven"}, "body: expected the fields"),
         ({"instances": 3}, "instances: Input should be a valid array"),
         (
             {"signature_name": "score", "instances": ["a"]},
@@ -73,11 +73,11 @@ def error_of(answer):
         ),
         (
             {"signature_name": "score", "inputs": {"source": ["a"], "target": []}},
-            "target: expected a list of 1 texts, got another value",
+            "target: expected a list of 1 texts, got .]; correct",
         ),
         (
             {"inputs": {"text": "seven"}},
-            "text: expected a list of texts, got another value; correct this input.",
+            'text: expected a list of texts, got "seven"; correct this input.',
         ),
         ({"inputs": {"text": [["seven"]]}}, "text: expected a list of texts"),
         ({"inputs": {"text": [1]}}, "text: expected a list of texts"),
@@ -215,7 +215,7 @@ def test_server_settings_are_defaults(small, translator):
 def test_unknown_path_is_not_logged(server, path):
     answer = server.send(f"{path}?q=secret", {"instances": ["seven"]})
     assert answer.status == 404 and error_of(answer).startswith(
-        "path: expected one of those that /openapi.json lists, got another;"
+        f"path: expected a path that /openapi.json lists, got {path};"
     )
     assert server.requests()[-1]["path"] == "(unknown)" and "secret" not in server.log.read_text()
 
@@ -227,7 +227,7 @@ def test_wrong_method_is_refused(server, method):
     assert (
         method == "HEAD"
         or error_of(answer)
-        == "method: expected one that the header Allow names, got another; correct it."
+        == f"method: expected a method that the header Allow names, got {method}; correct it."
     )
 
 
@@ -370,8 +370,8 @@ def test_requests_need_the_api_key(serve, tmp_path, source):
     refused = server.predict("seven")
     assert (refused.status, refused.headers["www-authenticate"]) == (401, "Bearer")
     assert error_of(refused) == (
-        "API key: expected the server's, got none or another; send the header Authorization: "
-        "Bearer KEY."
+        "API key: expected the server's key, got no key or a wrong key; send the header "
+        "Authorization: Bearer KEY."
     )
     for wrong in (
         {"Authorization": "Bearer s3cret-kez"},

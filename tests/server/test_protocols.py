@@ -50,7 +50,7 @@ def test_documented_requests_work(any_server, translator):
 def test_documented_commands_work(serve):
     blocks = re.findall(r"```bash\n(.*?)```", GUIDE, re.DOTALL)
     (command,) = [block for block in blocks if block.startswith("tfk-transformer serve ")]
-    program, verb, model, *options = shlex.split(command)
+    program, verb, model, *options = shlex.split(command.replace("\\\n", ""))
     assert model == "numbers-files/translate.onnx"
     server = serve(*options)
     (requests,) = [block for block in blocks if "curl --no-buffer" in block]
@@ -191,12 +191,13 @@ def test_libretranslate_translates(server, translator):
     [
         (
             {"source": "fr"},
-            "source: expected en, the model's language, got another; GET /languages lists them.",
+            "source: expected en, the model's language, got fr; GET /languages lists the "
+            "languages.",
         ),
         ({"target": "fr"}, "target: expected de, .*"),
         (
             {"format": "html"},
-            "format: expected text, got another; remove the markup and send text.",
+            "format: expected text, got html; remove the markup and send text.",
         ),
         ({"alternatives": -1}, "alternatives: expected a number from 0 to 15, got -1; correct it."),
         (
@@ -255,16 +256,15 @@ def test_open_inference_translates(server, translator):
         (
             {"shape": [3]},
             (
-                r"text: expected the shape \[N\] or \[N, 1\] and N texts, got others; correct "
-                r"shape "
-                r"or data."
+                r"text: expected the shape \[N\] or \[N, 1\] and N texts, got \[3\] and 1 "
+                r"texts; correct shape or data."
             ),
         ),
         ({"shape": []}, "text: expected the shape .*"),
         (
             {"datatype": "FP32"},
             (
-                "body: expected the form that /docs shows, got another .inputs.0.datatype: Input "
+                "body: expected the fields that /docs shows, got errors .inputs.0.datatype: Input "
                 "should be 'BYTES'.*"
             ),
         ),
@@ -272,8 +272,8 @@ def test_open_inference_translates(server, translator):
         (
             {"name": "prefix"},
             (
-                "inputs: expected text, and perhaps prefix with as many items, got others; correct "
-                "them."
+                "inputs: expected text, and optionally prefix with as many items, got prefix with "
+                "1 items; correct the inputs."
             ),
         ),
         ({"data": [1]}, "body: .*inputs.0.data.0.*"),

@@ -74,7 +74,7 @@ def test_print_config_can_be_read(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("data = ", "expected TOML in .*a.toml, got something else: Invalid value"),
+        ("data = ", "expected TOML in .*a.toml, got invalid TOML: Invalid value"),
         ("epochs = 3", "^--data: expected a spec"),
         ('data = "x"\nepoch = 3', "unknown key 'epoch'. Did you mean 'epochs'?"),
         ('data = "x"\nmonitor = "bleu"', "monitor='bleu' needs evaluate_every"),
@@ -106,7 +106,7 @@ def test_invalid_recipe_file_is_refused(tmp_path, text, message):
 
 def test_missing_recipe_is_refused(tmp_path):
     with pytest.raises(
-        ValueError, match="recipe: expected a TOML file, got .*none.toml, which is not there."
+        ValueError, match="recipe: expected a TOML file, got .*none.toml, which does not exist."
     ):
         Recipe.read(tmp_path / "none.toml")
 

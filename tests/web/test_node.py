@@ -14,7 +14,9 @@ import sentencepiece
 from web_needs import needs, needs_node
 
 from tfk_transformer.config.search_settings import SETTING_DTYPES
+from tfk_transformer.constants import END_ID
 from tfk_transformer.datasets.numbers import spell
+from tfk_transformer.inference.token_scoring import padded_ids
 
 pytestmark = [needs_node(), needs("onnxruntime-web", "sentencepiece-js")]
 
@@ -171,10 +173,11 @@ def test_program_matches_python(web, translator):
     np.testing.assert_allclose(
         scores, [each.score for row in expected for each in row.hypotheses], atol=1e-4
     )
-    ids = [
-        each[0] for each in translator.target_tokenizer.encode([row["text"] for row in found[:50]])
+    source_ids = padded_ids(translator.source_tokenizer.encode(texts[:50]))
+    ids, _ = translator.generate(source_ids)
+    assert [[number for number in row["ids"] if number > END_ID] for row in found[:50]] == [
+        row[row > END_ID].tolist() for row in ids[:, 0]
     ]
-    assert [row["ids"][0] for row in found[:50]] == ids
 
 
 @pytest.mark.long  # Node opens a model
@@ -204,8 +207,8 @@ def test_program_refuses_wrong_options(web):
 
 
 REFUSED = [
-    ("a\0b", {}, "text: expected text, got the character U+0000 in place 2; remove it."),
-    ("🙂\ud800", {}, "text: expected text, got the character U+D800 in place 2; remove it."),
+    ("a\0b", {}, "text: expected text, got the character U+0000 at position 2; remove it."),
+    ("🙂\ud800", {}, "text: expected text, got the character U+D800 at position 2; remove it."),
     ("seven " * 40, {}, "text: expected at most 32 tokens, got more; split it into sentences."),
     (7, {}, "text: expected a string, got number."),
     (

@@ -200,7 +200,7 @@ def test_card_describes_the_model(seen, translator):
     assert seen["card"]["parameters"] == f"{translator.model.count_params():,}"
     known = {
         "origin": "numbers",
-        "licence": "apache-2.0",
+        "license": "apache-2.0",
         "languages": "English → German",
         "validation accuracy": "0.875",
     }

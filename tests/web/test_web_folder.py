@@ -75,8 +75,8 @@ def test_load_refuses_a_page(export_of_web):
     with pytest.raises(
         ValueError,
         match=(
-            "^MODEL: expected a bundle .*, got .*/web, a page, which browsers open and which "
-            "translates in"
+            "^MODEL: expected a bundle .*, got .*/web, a page for browsers and Node "
+            r"\(docs/browser.md\)"
         ),
     ):
         load(export_of_web[0] / "web")
@@ -151,8 +151,8 @@ def test_differing_folder_is_refused(export_of_web, tmp_path):
         "texts": "equal",
     }
     message = (
-        "^web in Node: expected the model's translations, got 1 of 2 that differ, 'eighty' "
-        "for one: 'acht' became 'achtzig'"
+        "^web in Node: expected the model's translations, got 1 of 2 that differ, for "
+        "example 'achtzig' instead of 'acht' for 'eighty'"
     )
     with pytest.raises(parity.ParityError, match=message):
         web_files.check_in_node(folder, texts, ["sieben", "acht"], exact=True)
@@ -167,7 +167,7 @@ def test_differing_folder_is_refused(export_of_web, tmp_path):
     with pytest.raises(
         ValueError,
         match=(
-            "^web: expected a folder that runs in Node, got one that does not: Error .*: Cannot "
+            "^web: expected a folder that runs in Node, got the failure: Error .*: Cannot "
             "find module .*sentencepiece.mjs"
         ),
     ):

@@ -5,9 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfk_transformer.documents.results import TranslatedText
+from tfk_transformer.documents.results import ScoredText, TranslatedText
 from tfk_transformer.documents.words import Span, piece_spans, word_spans
-from tfk_transformer.results import Hypothesis
 
 # The value of a target word without links: a run bridges one such word if the words on both sides
 # of it are linked in both directions.
@@ -105,7 +104,7 @@ def align(source: str, translation: TranslatedText) -> Alignment:
     return Alignment(source_words, target_words, _best_links(by_word), by_word)
 
 
-def hypothesis_alignment(source: str, hypothesis: Hypothesis) -> Alignment:
+def hypothesis_alignment(source: str, hypothesis: ScoredText) -> Alignment:
     """Return the alignment of a hypothesis, by the mean attention of all layers and heads.
 
     Args:

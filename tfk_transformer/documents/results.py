@@ -1,8 +1,32 @@
 """The translations of sentences and of documents."""
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
+
+
+class ScoredText(Protocol):
+    """The fields of a translation with attention that `tfk_transformer.results.Hypothesis` has."""
+
+    @property
+    def text(self) -> str:
+        """The translation."""
+
+    @property
+    def score(self) -> float:
+        """The score of the search."""
+
+    @property
+    def tokens(self) -> list[str] | None:
+        """T pieces, the last one is the end token."""
+
+    @property
+    def source_tokens(self) -> list[str] | None:
+        """S pieces."""
+
+    @property
+    def attention(self) -> np.ndarray | None:
+        """The attention of layers, heads and tokens to source tokens, float32 (L, H, T, S)."""
 
 
 class TranslatedText(NamedTuple):

@@ -6,15 +6,15 @@ import itertools
 from collections.abc import Sequence
 
 from tfk_transformer.documents.alignment import Alignment, hypothesis_alignment
+from tfk_transformer.documents.results import ScoredText
 from tfk_transformer.documents.words import Span
-from tfk_transformer.results import Translation
 
 # The palette of Okabe and Ito, which is distinguishable with common types of color blindness.
 HIGHLIGHT_COLORS = ("0,114,178", "213,94,0", "0,158,115", "204,121,167", "230,159,0", "86,180,233")
 HINT_WORDS = 3  # source words in the tooltip of a target word
 
 
-def translation_html(translation: Translation) -> str:
+def translation_html(source_text: str, hypotheses: Sequence[ScoredText]) -> str:
     """Return an HTML fragment with the source, the hypotheses and their scores.
 
     If the best hypothesis has attention, each of its words has the color of the source word with
@@ -22,19 +22,20 @@ def translation_html(translation: Translation) -> str:
     fragment needs no script and no external files.
 
     Args:
-        translation: the result of `translate`.
+        source_text: the text that was translated.
+        hypotheses: its translations, best first, at least one.
     """
-    best, *alternatives = translation.hypotheses
-    source = html.escape(translation.source)
+    best, *alternatives = hypotheses
+    source = html.escape(source_text)
     target = html.escape(best.text)
     style = ""
-    name = f"tfk-{hashlib.sha256(repr((translation.source, best.text)).encode()).hexdigest()[:10]}"
-    alignment = None if best.attention is None else hypothesis_alignment(translation.source, best)
+    name = f"tfk-{hashlib.sha256(repr((source_text, best.text)).encode()).hexdigest()[:10]}"
+    alignment = None if best.attention is None else hypothesis_alignment(source_text, best)
     if alignment and alignment.weights is not None and alignment.weights.size:
         links = dict(enumerate(alignment.weights.argmax(axis=1).tolist()))  # target -> source word
         source_links = {word: word for word in links.values()}
-        source = _mark(translation.source, alignment.source, "s", source_links, {})
-        hints = _hints(translation.source, alignment)
+        source = _mark(source_text, alignment.source, "s", source_links, {})
+        hints = _hints(source_text, alignment)
         target = _mark(best.text, alignment.target, "t", links, hints)
         style = _style(name, links)
     rows = [_row("source", source), _row("translation", target, best.score)]

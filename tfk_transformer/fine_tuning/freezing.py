@@ -9,7 +9,7 @@ import numpy as np
 
 from tfk_transformer.config.words import nearest, shorten
 from tfk_transformer.losses import MIN_LOG_PROB
-from tfk_transformer.models.base import ConfiguredModel
+from tfk_transformer.models.configured_model import ConfiguredModel
 
 # Words that are not beginnings of weights' names, unlike "encoder" and "decoder".
 GROUPS = {"embeddings": ("*_embedding/*", "*_positions/*")}

@@ -15,7 +15,7 @@ from tfk_transformer.config.model_options import EnsembleConfig
 from tfk_transformer.data.labels import Labels
 from tfk_transformer.fine_tuning.freezing import frozen_names
 from tfk_transformer.fine_tuning.mismatches import DROPOUT, are_separate, mismatches
-from tfk_transformer.models.base import ConfiguredModel
+from tfk_transformer.models.configured_model import ConfiguredModel
 from tfk_transformer.models.registry import make_model
 from tfk_transformer.pipelines.bundle import (
     CLASSIFIER,

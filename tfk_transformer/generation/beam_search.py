@@ -11,8 +11,8 @@ temperature, each of the M hypotheses samples its next token.
 
 The sentences of a batch do not influence each other. They leave the batch when they are done: an
 inner loop runs until a quarter of them are done, then an outer loop stores their results and
-continues with the other rows. All state is plain tensors, so the search converts to one ONNX `Loop`
-inside another.
+continues with the other rows. All state is plain tensors, so the search converts to two nested ONNX
+`Loop`s.
 
 The KV cache is never reordered. It holds the keys and values of every hypothesis of a sentence. The
 lineage of a hypothesis is a mask of the positions that it descends from. When hypotheses are
@@ -129,8 +129,8 @@ def beam_search(
             length penalty.
         candidates: the tokens whose logits `step` returns, which need not include a prefix.
             Defaults to None: the whole vocabulary.
-        vocabulary: the whole vocabulary. Defaults to None: its size is that of the logits' last
-            axis.
+        vocabulary: the whole vocabulary. Defaults to None: its size is the last dimension of the
+            logits.
 
     Returns:
         The n_best hypotheses of each sentence, with their prefixes.
@@ -273,8 +273,8 @@ def _advance(
         coverage = state.coverage + attention
         return next_tokens, coverage, _coverage_score(coverage, rows.source.source_mask, limits)
 
-    # One branch around everything that most searches do not use: a step is so short that each of
-    # its operators counts.
+    # One branch around everything that most searches do not use: in such a short step, each
+    # operator takes a considerable share of the time.
     uses_more = (
         uses_logits_processors(limits)
         | tf.not_equal(limits.coverage_penalty, 0.0)

@@ -70,8 +70,8 @@ def find_candidates(shortlist: Shortlist, source: Tensor) -> Candidates:
         tf.ones(tf.shape(likely)),
     )
     union = tf.cast(tf.where(tf.reduce_max(selected, axis=0) > 0)[:, 0], tf.int32)
-    # Not the remainder of a negative number: tf2onnx 1.17 converts it to one that has the sign of
-    # the number.
+    # Do not take the remainder of a negative number: tf2onnx 1.17 converts it to a remainder with
+    # the sign of the number.
     filling = CANDIDATE_BLOCK - 1 - (tf.size(union) - 1) % CANDIDATE_BLOCK
     tokens = tf.pad(union, [[0, filling]], constant_values=PAD_ID)
     count = tf.size(tokens)

@@ -1,10 +1,10 @@
 """TensorFlow functions of a model's encoder and decoding step, over tensors by name.
 
-Host programs call them from a loop of their own.
+Host programs call these functions from their own decoding loop.
 """
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import tensorflow as tf
 
@@ -53,9 +53,11 @@ class StepFunctions:
         """
         last = target_ids[:, -1:]
         position = tf.shape(target_ids)[1] - 1
-        inputs = zip(
-            self.members, self._layers("cache", tensors), self._memories(tensors), strict=True
-        )
+        memories: list[Memory | None] = [None]  # of a decoder-only model
+        if "source_mask" in tensors:
+            mask = tensors["source_mask"]
+            memories = [Memory(layers, mask) for layers in self._layers("memory", tensors)]
+        inputs = zip(self.members, self._layers("cache", tensors), memories, strict=True)
         steps = [member.step(last, position, cache, memory) for member, cache, memory in inputs]
         logits = [step.logits for step in steps]
         vocabulary = VocabularyBlocks.of(self.members[0].config.target_vocab_size)
@@ -67,14 +69,6 @@ class StepFunctions:
             "log_prob": log_prob,
             **_by_name("next_cache", [step.cache for step in steps]),
         }
-
-    def _memories(self, tensors: Tensors) -> Sequence[Memory | None]:
-        """Return the memory of each member; None for a decoder-only model."""
-        if "source_mask" not in tensors:
-            return [None]
-        return [
-            Memory(layers, tensors["source_mask"]) for layers in self._layers("memory", tensors)
-        ]
 
     def _layers(self, name: str, tensors: Tensors) -> list[list[KeyValue]]:
         """Return the keys and values of each member's layers."""
@@ -132,7 +126,7 @@ def choose_one(
 def step_functions(model: TokenModel) -> dict[str, TensorFlowFunction]:
     """Return `encode` and `decoder_step` of a built model as `tf.function`s, by name.
 
-    Their inputs and outputs are those of `inference.signatures`. A model without an encoder has no
+    `inference.signatures` describes their inputs and outputs. A model without an encoder has no
     `encode`.
     """
     steps = StepFunctions(model)

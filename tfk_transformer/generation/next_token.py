@@ -257,7 +257,8 @@ def _uniform(seed: Tensor, position: Tensor, beams: Tensor, vocab_size: Tensor) 
 def _penalize_repetition(logits: Tensor, present: Tensor, factor: Tensor) -> Tensor:
     """Lower the logits (A, M, V) of tokens that are present in a hypothesis, bool (A, M, V).
 
-    Positive logits are divided by the factor, others multiplied (arXiv:1909.05858, section 4.1).
+    Positive logits are divided by the factor, and other logits are multiplied by it
+    (arXiv:1909.05858, section 4.1).
     """
     logits = tf.cast(logits, tf.float32)
     factor = tf.cast(factor, tf.float32)

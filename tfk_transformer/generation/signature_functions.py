@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from tfk_transformer.generation.translation_functions import TranslationFunctions
 
 TensorFlowFunction: TypeAlias = tf.types.experimental.PolymorphicFunction
-# From the inputs of a signature, by name, to its outputs and possibly more tensors.
+# Maps the inputs of a signature, by name, to its outputs and possibly more tensors.
 Body = Callable[..., Mapping[str, Tensor]]
 
 
@@ -70,7 +70,7 @@ def tf_function(
     signature's outputs.
 
     Args:
-        body: the function's content, from tensors by name to tensors by name.
+        body: the body of the function. It maps tensors by name to tensors by name.
         signature: the names, dtypes and shapes of inputs and outputs.
         defaults: values of inputs that a caller may leave out.
     """
@@ -112,12 +112,6 @@ def _translate(
     return {"translations": translations.texts, "scores": translations.scores}
 
 
-def _generate(
-    functions: "TranslationFunctions", source_ids: Tensor, prefix_ids: Tensor, **settings: Tensor
-) -> dict[str, Tensor]:
-    return functions.generate(source_ids, Limits(**settings), prefix=prefix_ids)._asdict()
-
-
 def _score(functions: "TranslationFunctions", source: Tensor, target: Tensor) -> dict[str, Tensor]:
     _, target_ids, scores = functions.score(source, target)
     tokens = functions.target_tokenizer.graph_pieces(target_ids)
@@ -135,28 +129,24 @@ def _score_and_attend(
     return {**scores._asdict(), "log_probability": scores.log_probability}
 
 
-def _tokenize(functions: "TranslationFunctions", text: Tensor) -> dict[str, Tensor]:
-    return {"source_ids": functions.source_tokenizer.graph_encode(text)}
-
-
 def _classify_text(functions: "ClassificationFunctions", text: Tensor) -> dict[str, Tensor]:
     return functions.classify(text)._asdict()
-
-
-def _classify_ids(functions: "ClassificationFunctions", source_ids: Tensor) -> dict[str, Tensor]:
-    return {"probabilities": functions.probabilities(source_ids)}
 
 
 BODIES: dict[Signature, Body] = {
     SERVING_DEFAULT: _serving_default,
     TRANSLATE: _translate,
-    GENERATE: _generate,
+    GENERATE: lambda functions, source_ids, prefix_ids, **settings: functions.generate(
+        source_ids, Limits(**settings), prefix=prefix_ids
+    )._asdict(),
     SCORE: _score,
     SCORE_IDS: _score_and_attend,
     ATTEND: _score_and_attend,
     SCORE_AND_ATTEND: _score_and_attend,
-    TOKENIZE: _tokenize,
+    TOKENIZE: lambda functions, text: {"source_ids": functions.source_tokenizer.graph_encode(text)},
     SERVING_LABEL: _classify_text,
     CLASSIFY_TEXT: _classify_text,
-    CLASSIFY_IDS: _classify_ids,
+    CLASSIFY_IDS: lambda functions, source_ids: {
+        "probabilities": functions.probabilities(source_ids)
+    },
 }

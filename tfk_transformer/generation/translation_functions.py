@@ -99,15 +99,15 @@ class TranslationFunctions:
         fits &= (prefix_lengths < max_new_tokens)[:, None]
         max_lengths = tf.minimum(clipped.max_lengths(lengths) + prefix_lengths, max_new_tokens)
         prefix = tf.where(fits, prefix, PAD_ID)
-        hypotheses = _pad_hypotheses(
-            self._search(ids, max_lengths, clipped, prefix),
-            tf.maximum(limits.n_best, 1),
-        )
+        target_ids, scores = self._search(ids, max_lengths, clipped, prefix)
+        missing = [0, tf.maximum(limits.n_best, 1) - tf.shape(scores)[1]]
+        target_ids = tf.pad(target_ids, [[0, 0], missing, [0, 0]], constant_values=PAD_ID)
+        scores = tf.pad(scores, [[0, 0], missing], constant_values=NEG_INF)
         translated = fits & (lengths > 1)[:, None]
         empty = tf.where(fits, 0.0, float("nan"))  # (B, 1)
         return Hypotheses(
-            tf.where(translated[:, :, None], hypotheses.ids, PAD_ID),
-            tf.where(translated, hypotheses.scores, empty),
+            tf.where(translated[:, :, None], target_ids, PAD_ID),
+            tf.where(translated, scores, empty),
         )
 
     def translate(
@@ -213,9 +213,10 @@ class TranslationFunctions:
 
 
 class ContinuationFunctions(TranslationFunctions):
-    """The same for a decoder-only model, whose sources are prompts and translations continuations.
+    """The functions of a decoder-only model, which continues prompts.
 
-    A prompt and its continuation together have at most `max_length` tokens.
+    The sources are prompts, and the translations are their continuations. A prompt and its
+    continuation together have at most `max_length` tokens.
     """
 
     def _max_new_tokens(self, source: Tensor) -> Tensor:
@@ -274,15 +275,6 @@ def _clip_beams(limits: Limits) -> Limits:
     beam_size = tf.maximum(limits.beam_size, 1)
     n_best = tf.minimum(tf.maximum(limits.n_best, 1), beam_size)
     return limits._replace(beam_size=beam_size, n_best=n_best)
-
-
-def _pad_hypotheses(hypotheses: Hypotheses, n_best: Tensor) -> Hypotheses:
-    """Add blank hypotheses up to n_best."""
-    missing = [0, n_best - tf.shape(hypotheses.scores)[1]]
-    return Hypotheses(
-        tf.pad(hypotheses.ids, [[0, 0], missing, [0, 0]], constant_values=PAD_ID),
-        tf.pad(hypotheses.scores, [[0, 0], missing], constant_values=NEG_INF),
-    )
 
 
 def _in_vocabulary(ids: Tensor | None, vocab_size: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""The classifier over any runtime."""
+"""A classifier on any runtime."""
 
 from collections.abc import Sequence
 
@@ -11,9 +11,9 @@ from tfk_transformer.results import Classification
 
 
 class BaseClassifier:
-    """A model that classifies, over any runtime.
+    """A text classifier on any runtime.
 
-    `TextClassifier`, `SavedModelClassifier` and `OnnxClassifier` make one of a bundle and of
+    The subclasses `TextClassifier`, `SavedModelClassifier` and `OnnxClassifier` open bundles and
     exported files.
 
     Args:
@@ -38,7 +38,7 @@ class BaseClassifier:
 
         Args:
             texts: the texts. A blank text has the label "" with probability 0.
-            batch_size: texts classified at once; it does not change the results.
+            batch_size: number of texts in a batch, which does not change the results.
 
         Returns:
             One classification for each text, in the order of `texts`.

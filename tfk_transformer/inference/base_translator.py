@@ -1,4 +1,4 @@
-"""The translator over any runtime: batches, settings, prefixes, glossaries, documents, scores."""
+"""A translator on any runtime: batches, settings, prefixes, glossaries, documents, scores."""
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 
 class BaseTranslator:
-    """A model that translates, over any runtime.
+    """A translator on any runtime.
 
-    `Translator`, `SavedModelTranslator` and `OnnxTranslator` make one of a bundle and of exported
-    files. A decoder-only model "translates" a prompt to its continuation.
+    The subclasses `Translator`, `SavedModelTranslator` and `OnnxTranslator` open bundles and
+    exported files. A decoder-only model "translates" a prompt to its continuation.
 
     Args:
         runtime: runs the functions of the model.
@@ -61,21 +61,21 @@ class BaseTranslator:
 
         Args:
             texts: the source texts. A blank text has a blank translation with score 0.
-            batch_size: texts translated at once; it does not change the results.
+            batch_size: number of texts in a batch, which does not change the results.
             prefixes: the forced beginning of each text's translations; None or "" forces nothing.
                 Prefixes count neither in scores nor in length limits.
             token_scores: whether hypotheses have `tokens` and `token_log_probs`.
             attention: whether hypotheses have `tokens` and `attention`: for each token, the
                 attention of every layer and head of the decoder to the source, or in a decoder-only
-                model to all tokens before.
+                model to all earlier tokens.
             use_cache: whether each decoding step computes only the last position and reads the keys
-                and values of earlier positions from a cache. False recomputes the whole prefix,
-                which is slower and equal except for rounding. Exported files contain only the
-                cached step and refuse False.
-            glossary: source terms with their translations. The translation of a text that has a
-                term contains the term's translation. If the search result lacks the term's
-                translation, it is tried at every position, and the most probable result is
-                returned. With ONNX this needs `score.onnx` next to the file. See docs/documents.md.
+                and values of earlier positions from a cache. False recomputes all positions, which
+                is slower and gives the same results except for rounding. Exported files contain
+                only the cached step and refuse False.
+            glossary: the required translation of each source term. If a text contains a term, its
+                translation contains the term's translation. If the search result lacks a required
+                translation, the method tries it at every position, and returns the most probable
+                result. With ONNX this needs `score.onnx` next to the file. See docs/documents.md.
             **settings: search settings, see `SearchSettings`.
 
         Returns:
@@ -186,8 +186,8 @@ class BaseTranslator:
 
         The attention of the decoder to the source determines the position of markup inside a
         sentence. Only sentences with markup, and sentences whose numbers are missing in their
-        translation, need the attention. With ONNX they also need the files that `translate` needs
-        for attention. The package needs the extra `documents`.
+        translation, need the attention. With ONNX, they also need the files that `translate` needs
+        for attention. This method requires the extra `documents`.
 
         Args:
             text: the document.
@@ -197,7 +197,7 @@ class BaseTranslator:
                 blank lines.
             attention_layer: the layer of the decoder whose attention places markup; negative
                 numbers count from the last layer. None: the mean of all layers.
-            batch_size: sentences translated at once; it does not change the results.
+            batch_size: number of sentences in a batch, which does not change the results.
             **settings: search settings, see `SearchSettings`.
 
         Raises:
@@ -213,7 +213,7 @@ class BaseTranslator:
     def stream(self, text: str, **settings: float) -> Iterator[str]:
         """Translate one text and yield parts of its translation while they are decoded.
 
-        The joined parts are the text that `translate` returns with `beam_size=1`, greedy or
+        Together, the parts are the text that `translate` returns with `beam_size=1`, greedy or
         sampled with a `temperature`. With ONNX this needs the files of the format onnx_steps.
 
         Args:
@@ -239,7 +239,7 @@ class BaseTranslator:
         Args:
             sources: the source texts.
             targets: one translation of each source.
-            batch_size: pairs scored at once; it does not change the results.
+            batch_size: number of pairs in a batch, which does not change the results.
 
         Raises:
             ValueError: if the numbers of sources and targets differ, or a text is too long for the
@@ -266,7 +266,7 @@ class BaseTranslator:
         Args:
             sources: the source texts.
             targets: one translation of each source.
-            batch_size: pairs scored at once; it does not change the results.
+            batch_size: number of pairs in a batch, which does not change the results.
             attention: whether the results have `attention`.
 
         Raises:

@@ -1,4 +1,4 @@
-"""The translation of documents by a function that translates sentences."""
+"""Translate documents with a function that translates sentences."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING

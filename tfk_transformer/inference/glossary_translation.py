@@ -1,4 +1,4 @@
-"""The translation with a glossary, by functions that translate and score."""
+"""Translate with a glossary, with functions that translate and score."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -41,7 +41,7 @@ def translate_with_glossary(
 
     Args:
         translate: translates texts with prefixes and options, without a glossary.
-        score_tokens: scores sources and targets, with a batch size.
+        score_tokens: scores pairs of sources and targets, given a batch size.
         target_tokenizer: the tokenizer of the translations.
         texts: the source texts.
         glossary: source terms with their translations.
@@ -55,7 +55,7 @@ def translate_with_glossary(
     """
     if options.get("n_best", 1) > 1:
         raise ValueError(
-            f"n_best: expected 1 with a glossary, got {options['n_best']}; leave out either."
+            f"n_best: expected 1 with a glossary, got {options['n_best']}; leave out one of them."
         )
     terms = glossary if isinstance(glossary, Glossary) else Glossary(glossary)
     _check_spelling(terms, target_tokenizer)
@@ -102,7 +102,7 @@ class _TermSearch:
     def add_terms(self, translations: Mapping[int, Translation]) -> dict[int, Translation]:
         """Return the translations with their terms, by the index of the text.
 
-        A translation without room for a term stays without the term.
+        If a term does not fit into a translation, the translation stays without the term.
         """
         changed: dict[int, Translation] = {}
         pending = list(translations)
@@ -127,7 +127,7 @@ class _TermSearch:
     def _search(
         self, translations: Mapping[int, str]
     ) -> Iterator[tuple[int, ScoredCandidate[Translation]]]:
-        """Search a translation for each missing term at each position of the current translation.
+        """Try a translation with each missing term at each position of the current translation.
 
         Args:
             translations: the text of the current translation, by the index of the source text.

@@ -1,4 +1,4 @@
-"""Turn the rows of a model's outputs into results."""
+"""Convert the rows of a model's outputs to results."""
 
 import math
 from collections.abc import Sequence
@@ -55,7 +55,7 @@ def refuse_long_texts(
 
 
 def to_hypotheses(texts: Sequence[str | bytes], scores: Sequence[float]) -> list[Hypothesis]:
-    """Return the hypotheses of a search: always the first one, and all others that exist."""
+    """Return the hypotheses of a search: the first one, and the further ones that exist."""
     best, *rest = [
         Hypothesis(decode(text), float(score)) for text, score in zip(texts, scores, strict=True)
     ]

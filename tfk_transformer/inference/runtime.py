@@ -1,7 +1,7 @@
 """Runtimes: objects that run the functions of a model by name.
 
-There are three: Keras models with TensorFlow, SavedModels, and ONNX files. A translator or a
-classifier stands over one of them, so that a feature is written once for all.
+There are three runtimes: Keras models with TensorFlow, SavedModels, and ONNX files. A translator or
+a classifier runs on any of them, so each feature is written once for all three.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,11 +19,11 @@ UNCACHED = (
     "use_cache: expected True, got False; exported files hold only the cached decoding step. Open "
     "the bundle to decode without a cache."
 )
-MAX_SMALL_BATCH = 64  # the most hypotheses of a small batch; see `Workload`
+MAX_SMALL_BATCH = 64  # maximum number of hypotheses in a small batch; see `Workload`
 
 
 class Workload(NamedTuple):
-    """The batches of a call, by which a runtime chooses the threads and the memory of a run."""
+    """The batches of a call. A runtime uses them to choose the threads and the memory of a run."""
 
     concurrency: int = 1  # the number of batches that run at the same time
     small: bool = False  # whether no batch has more than `MAX_SMALL_BATCH` hypotheses
@@ -64,7 +64,7 @@ class Runtime(Protocol):
             *names: the names of the functions.
 
         Raises:
-            ValueError: if the model lacks a function, with the way to get it.
+            ValueError: if the model lacks a function. The message says how to get it.
         """
 
     def concurrency(self, texts: int) -> int:
@@ -98,7 +98,7 @@ class TranslatorRuntime(Runtime, Protocol):
         """Return a runtime whose search recomputes the whole prefix in each decoding step.
 
         Raises:
-            ValueError: if there is none.
+            ValueError: if the runtime has only the cached decoding step.
         """
 
 

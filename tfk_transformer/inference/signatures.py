@@ -79,7 +79,7 @@ TOKENIZE = Signature((TEXT,), (SOURCE_IDS,))
 
 
 def encode(config: "TokenConfig") -> Signature | None:
-    """Return the signature of an encoder, or None if the model has none."""
+    """Return the signature of the encoder, or None for a decoder-only model."""
     memory = _float32(memory_shapes(config))
     return Signature((SOURCE_IDS,), memory) if memory else None
 
@@ -108,7 +108,7 @@ def _float32(shapes: dict[str, tuple[str | int, ...]]) -> tuple[TensorSignature,
     return tuple(TensorSignature(name, "float32", shape) for name, shape in shapes.items())
 
 
-# Of a classifier.
+# The functions of a classifier.
 LABEL = TensorSignature("label", "string", ("N",))
 PROBABILITY = TensorSignature("probability", "float32", ("N",))
 PROBABILITIES = TensorSignature("probabilities", "float32", ("N", "C"))
@@ -123,8 +123,8 @@ CLASSIFIER_SAVED_MODEL = {
     "probabilities": CLASSIFY_IDS,
 }
 
-# The functions that `Runtime.run` runs, without those whose shapes depend on the model: `encode`
-# and `decoder_step`.
+# The functions that `Runtime.run` runs, except `encode` and `decoder_step`, whose shapes depend on
+# the model.
 FUNCTIONS = {
     "translate": TRANSLATE,
     "generate": GENERATE,

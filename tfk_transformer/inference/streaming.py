@@ -24,7 +24,7 @@ def stream_text(
 ) -> Iterator[str]:
     """Translate one text with one hypothesis, and yield parts of the translation.
 
-    The joined parts are the text that `translate` returns with a beam size of 1.
+    Together, the parts are the text that `translate` returns with a beam size of 1.
 
     Args:
         runtime: runs `tokenize`, `encode` and `decoder_step` of the model.
@@ -33,8 +33,8 @@ def stream_text(
 
     Raises:
         ValueError: before the first part, if `text` is not a string, or `beam_size` is not 1.
-        TextError: before the first part, if `text` is too long for the model, or holds NUL or half
-            a surrogate pair.
+        TextError: before the first part, if `text` is too long for the model, or contains NUL or
+            half a surrogate pair.
     """
     if not isinstance(text, str):
         raise ValueError(
@@ -43,8 +43,8 @@ def stream_text(
     check_texts([text], "text")
     if settings["beam_size"] > 1:
         raise ValueError(
-            f"beam_size: expected 1, got {settings['beam_size']}; what was streamed cannot be "
-            "taken back: leave beam_size out, or translate without a stream."
+            f"beam_size: expected 1, got {settings['beam_size']}; streamed text cannot be revised: "
+            "leave beam_size out, or translate without streaming."
         )
     tokenized = runtime.run("tokenize", {"text": np.array([text], object)})
     source_ids = np.asarray(tokenized["source_ids"])

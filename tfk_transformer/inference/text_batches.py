@@ -20,7 +20,7 @@ INVALID_CHARACTER = re.compile("[\0\ud800-\udfff]")
 
 
 def check_texts(texts: Sequence[str], name: str = "texts") -> None:
-    """Refuse a single string, other values, and strings that runtimes would read differently.
+    """Refuse values other than lists of strings, and strings that runtimes would read differently.
 
     Args:
         texts: the list to check.
@@ -28,7 +28,7 @@ def check_texts(texts: Sequence[str], name: str = "texts") -> None:
 
     Raises:
         ValueError: if `texts` is a string, or an item is not a string.
-        TextError: if an item holds NUL or half a surrogate pair.
+        TextError: if an item contains NUL or half a surrogate pair.
     """
     if isinstance(texts, str):
         raise ValueError(
@@ -42,14 +42,14 @@ def check_texts(texts: Sequence[str], name: str = "texts") -> None:
             )
         if match := INVALID_CHARACTER.search(text):
             problems[index] = (
-                f"expected text, got the character U+{ord(match[0]):04X} in place "
+                f"expected text, got the character U+{ord(match[0]):04X} at position "
                 f"{match.start() + 1}"
             )
     if problems:
         remedy = "remove it, or decode the bytes that it came from as UTF-8."
         first, problem = next(iter(problems.items()))
         reasons = {index: f"{problem}; {remedy}" for index, problem in problems.items()}
-        raise TextError(name, f"{problem} of the one at index {first}; {remedy}", reasons)
+        raise TextError(name, f"{problem} of the text at index {first}; {remedy}", reasons)
 
 
 def check_prefixes(prefixes: Sequence[str | None] | None, texts: Sequence[str]) -> list[str]:
@@ -66,7 +66,8 @@ def check_prefixes(prefixes: Sequence[str | None] | None, texts: Sequence[str]) 
     check_texts(forced, "prefixes")
     if len(forced) != len(texts):
         raise ValueError(
-            f"prefixes: expected one, or None, for each of {len(texts)} texts, got {len(forced)}."
+            f"prefixes: expected a prefix or None for each of {len(texts)} texts, got "
+            f"{len(forced)}."
         )
     return forced
 
@@ -172,13 +173,13 @@ def score_in_batches(
     check_texts(targets, "targets")
     if len(sources) != len(targets):
         raise ValueError(
-            f"targets: expected one for each of {len(sources)} sources, got {len(targets)}."
+            f"targets: expected a target for each of {len(sources)} sources, got {len(targets)}."
         )
     rows = run_in_batches(sources, batch_size, run, targets)
     results = {i: convert(i, *row) for i, row in enumerate(rows) if not np.isnan(row[0])}
     too_long = [i for i in range(len(rows)) if i not in results]
     if too_long:
-        problem = f"expected at most {max_length} tokens a side, got more in"
+        problem = f"expected at most {max_length} tokens per side, got more in"
         raise TextError(
             "texts",
             f"{problem} pair number {too_long[0] + 1}.",

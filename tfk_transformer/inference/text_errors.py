@@ -44,8 +44,8 @@ def results_and_refusals(
 ) -> tuple[dict[int, Any], dict[int, UnprocessableText]]:
     """Run a model on texts, and return the results and the texts that the model refuses.
 
-    Each text runs once, unless an error comes without the results of the other texts; then the
-    other texts run again.
+    Each text runs once, unless an error does not contain the results of the other texts. In this
+    case, the other texts run again.
 
     Args:
         run: maps texts, or the texts of several columns, to results.

@@ -48,7 +48,7 @@ class Tokenizers(NamedTuple):
         """
         tokens = self.target_tokenizer.pieces_of(ids)
         source_tokens = self.source_tokenizer.pieces_of(source_ids)
-        if self.architecture == "decoder":  # attention goes to all tokens before the last
+        if self.architecture == "decoder":  # attention is to all tokens except the last
             start = self.source_tokenizer.pieces_of([START_ID])
             source_tokens = [*start, *source_tokens[:-1], *tokens[:-1]]
         return Details(

@@ -137,7 +137,7 @@ class SavedAsBundle(ABC):
 def write_probes(path: Path, probes: Sequence[str]) -> None:
     """Write one probe per line.
 
-    A line break inside a probe becomes a blank; tokenizers read both alike.
+    A line break inside a probe becomes a blank, since tokenizers treat both alike.
     """
     lines = [" ".join(re.split(r"[\r\n]", text)) for text in probes]
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
@@ -149,7 +149,7 @@ def read_probes(path: Path) -> list[str]:
 
 
 def read_origin(folder: Path) -> Json:
-    """Return the origin of an imported model; empty for the bundle of another model."""
+    """Return the origin of an imported model; empty if the model was not imported."""
     origin = read_metrics(folder).get(ORIGIN)
     return origin if isinstance(origin, dict) else {}
 
@@ -170,8 +170,8 @@ def read_config(folder: Path, bundle_type: BundleType) -> ModelConfig:
     if config and BUNDLE_TYPES[config.architecture] != bundle_type:
         other = BUNDLE_TYPES[config.architecture].reader
         raise ValueError(
-            f"bundle: expected one that {bundle_type.reader} reads, got {folder}, which is for "
-            f"{other}; open it with {other}.load."
+            f"bundle: expected a bundle that {bundle_type.reader} reads, got {folder}, which is "
+            f"for {other}; open it with {other}.load."
         )
     missing = [name for name in bundle_type.files if not (folder / name).is_file()]
     if config is None or missing:

@@ -28,7 +28,7 @@ class KerasRuntime(Generic[Functions]):
 
     Args:
         max_length: the model's limit in tokens.
-        make_functions: returns the functions, whose modules load TensorFlow.
+        make_functions: returns the functions. Importing their modules loads TensorFlow.
     """
 
     def __init__(self, max_length: int, make_functions: Callable[[], Functions]) -> None:
@@ -51,7 +51,7 @@ class KerasRuntime(Generic[Functions]):
         return outputs
 
     def _functions_of(self, name: str) -> dict[str, Any]:
-        """Return the `tf.function` with this name, and perhaps others, by name."""
+        """Return `tf.function`s by name, including the function with this name."""
         from tfk_transformer.generation.signature_functions import signature_function
 
         return {name: signature_function(self.functions, FUNCTIONS[name])}

@@ -46,15 +46,15 @@ class Recipe(Record):
     validation_data: str | None = _field(
         DATA,
         None,
-        "validation pairs, named as the training pairs are; by default the validation split of the "
-        "data, if it has one",
+        "validation pairs, in the same form as the training pairs; by default, the validation "
+        "split of the data, if it has one",
     )
     max_length: int = _field(
         DATA,
         256,
-        "maximum length in tokens of either side of a pair, or of a text to classify; longer ones "
-        "are dropped and counted; with `start`, the default is that of its model, and at most "
-        "`batch_tokens`",
+        "maximum length in tokens of either side of a pair, or of a text to classify; longer pairs "
+        "or texts are dropped and counted; with `start`, the default is the maximum length of its "
+        "model, but at most `batch_tokens`",
         gt=1,
     )
     batch_tokens: int = _field(
@@ -81,7 +81,7 @@ class Recipe(Record):
     subword_sampling: float = _field(
         SUBWORDS,
         0.0,
-        "subword regularization: draw the segmentation of each training text anew in each pass; "
+        "subword regularization: sample a new segmentation of each training text in each pass; "
         "0.3 is mild, lower values vary more, 0 turns it off",
         ge=0,
         lt=1,
@@ -90,8 +90,8 @@ class Recipe(Record):
     start: str | None = _field(
         MODEL,
         None,
-        "bundle to continue training from (`start` in a recipe), for fine-tuning; the model and "
-        "the tokenizers are the bundle's",
+        "bundle to fine-tune (`start` in a recipe); the model and the tokenizers come from the "
+        "bundle",
     )
     architecture: Literal["encoder_decoder", "decoder", "encoder"] = _field(
         MODEL,
@@ -102,13 +102,14 @@ class Recipe(Record):
     preset: Preset = _field(
         MODEL,
         "small",
-        "named sizes and options of the model; beside tiny, small, base and big, those of "
-        "published implementations (docs/seeds.md)",
+        "named sizes and options of the model: tiny, small, base, big, or a published "
+        "implementation (docs/seeds.md)",
     )
     dropout: float | None = _field(
         MODEL,
         None,
-        "dropout rate of each residual connection; by default the preset's, or that of `start`",
+        "dropout rate of each residual connection; by default, the rate of the preset or of "
+        "`start`",
         ge=0,
         lt=1,
     )
@@ -118,8 +119,8 @@ class Recipe(Record):
     dtype: Literal["float32", "mixed_bfloat16", "mixed_float16", "auto"] = _field(
         MODEL,
         "float32",
-        "precision of the computation; auto is mixed_bfloat16 where the processor or accelerator "
-        "has instructions for it, and else float32",
+        "precision of the computation; auto is mixed_bfloat16 if the processor or accelerator has "
+        "instructions for it, otherwise float32",
     )
 
     optimizer: Literal["adam", "adamw", "lion", "adafactor", "sgd"] = _field(
@@ -187,8 +188,8 @@ class Recipe(Record):
     ema: float | None = _field(
         TRAINING,
         None,
-        "momentum of an exponential moving average of the weights, which replaces the weights of "
-        "each epoch",
+        "momentum of an exponential moving average of the weights, which replaces the weights "
+        "after each epoch",
         gt=0,
         lt=1,
     )
@@ -196,15 +197,12 @@ class Recipe(Record):
     evaluate_every: int = _field(
         EVALUATION,
         0,
-        "measure BLEU on the validation split each time this many epochs have passed; 0 turns it "
-        "off",
+        "measure BLEU on the validation split after every N epochs; 0 turns it off",
         ge=0,
     )
-    evaluation_beam: int = _field(
-        EVALUATION, 1, "beam size of the search by which BLEU is measured", ge=1
-    )
+    evaluation_beam: int = _field(EVALUATION, 1, "beam size for measuring BLEU", ge=1)
     monitor: Literal["loss", "bleu"] = _field(
-        EVALUATION, "loss", "validation metric by which epochs are compared"
+        EVALUATION, "loss", "validation metric for comparing epochs"
     )
     patience: int | None = _field(
         EVALUATION, None, "stop after this many epochs without improvement of `monitor`", ge=1
@@ -214,8 +212,8 @@ class Recipe(Record):
     deterministic: bool = _field(
         RUN,
         False,
-        "give bitwise the same result on the same machine, whether training is interrupted or not; "
-        "training is a little slower",
+        "make results bitwise reproducible on the same machine, even if training is interrupted; "
+        "training is slightly slower",
     )
     tensorboard: bool = _field(
         RUN, False, "write metrics and sample translations for TensorBoard to OUT.tensorboard"
@@ -248,12 +246,12 @@ class Recipe(Record):
         """
         path = Path(path)
         if not path.is_file():
-            raise ValueError(f"recipe: expected a TOML file, got {path}, which is not there.")
+            raise ValueError(f"recipe: expected a TOML file, got {path}, which does not exist.")
         try:
             return tomllib.loads(path.read_text(encoding="utf-8"))
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise ValueError(
-                f"recipe: expected TOML in {path}, got something else: {error}"
+                f"recipe: expected TOML in {path}, got invalid TOML: {error}"
             ) from None
 
     def to_toml(self) -> str:
@@ -282,8 +280,8 @@ class Recipe(Record):
         decided_later = self.start is not None and "max_length" not in self.model_fields_set
         if self.batch_tokens < self.max_length and not decided_later:
             raise ValueError(
-                "batch_tokens must be at least max_length, or the longest pairs fit no batch, "
-                f"got {self.batch_tokens} and {self.max_length}"
+                "batch_tokens must be at least max_length, or the longest pairs do not fit into a "
+                f"batch, got {self.batch_tokens} and {self.max_length}"
             )
         return self
 
@@ -335,10 +333,10 @@ class Recipe(Record):
         if misplaced := sorted(decided & set(self.options)):
             raise ValueError(
                 f"options: expected only options of the model, got {', '.join(misplaced)}, which "
-                "the recipe or the data decides"
+                "the recipe or the data determines"
             )
         if self.start is not None:
-            return self  # the bundle decides the model
+            return self  # the bundle determines the model
         output = getattr(self.config(self.vocab_size, self.vocab_size), "output", None)
         if self.consistency and output != "logits":
             raise ValueError(

@@ -108,14 +108,14 @@ def _check_labels(labels: Sequence[str], num_classes: int) -> list[str]:
     if not isinstance(labels, (list, tuple, np.ndarray)):
         raise ValueError(f"labels: expected a list of strings, got {type(labels).__name__}.")
     problems = [
-        f"{label!r}, which is no name"
+        f"{label!r}, which is not a name"
         for label in labels
         if not isinstance(label, str) or not label.strip()
     ]
     counts = Counter(label for label in labels if isinstance(label, str))
     problems += [f"'{label}' {count} times" for label, count in counts.items() if count > 1]
     if len(labels) != num_classes:
-        problems.append(f"{len(labels)} of them")
+        problems.append(f"{len(labels)} in all")
     if problems:
         raise ValueError(
             f"labels: expected {num_classes} different strings, one for each class, got "

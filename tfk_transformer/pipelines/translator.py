@@ -126,9 +126,9 @@ class Translator(BaseTranslator, SavedAsBundle):
             for side in ("source_tokenizer", "target_tokenizer"):
                 if getattr(member, side).model != getattr(members[0], side).model:
                     raise ValueError(
-                        f"members: expected the {side} of members[0] in all, byte for byte, got "
-                        f"another one in members[{number}]; use models that were trained with the "
-                        "same tokenizers."
+                        f"members: expected the same {side} in all members, got a different "
+                        f"{side} in members[{number}]; use models that were trained with the same "
+                        "tokenizers."
                     )
         model = Ensemble([member.model for member in members])
         return cls(

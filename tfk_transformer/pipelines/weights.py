@@ -80,7 +80,7 @@ def check_sizes(config: ModelConfig, shapes: Shapes, path: Path) -> None:
         problems.append(f"there are {layers:,} layers and {len(shapes):,} arrays")
     if problems:
         raise ValueError(
-            f"bundle: the configuration is not that of {path}, which has {available:,} weights: "
+            f"bundle: the configuration does not fit {path}, which has {available:,} weights: "
             f"{'; '.join(problems)}."
         )
     # Positions are computed in float64, for source and target.
@@ -98,9 +98,9 @@ def _layers(config: ModelOptions) -> int:
 
 
 def _part_sizes(config: ModelOptions) -> dict[str, int]:
-    """Return the numbers of weights of some parts of a model, by name.
+    """Return the number of weights of each of some parts of a model, by name.
 
-    The whole model has at least the weights of each part.
+    The whole model has at least as many weights as each part.
     """
     width = config.model_dim
     tables = {
@@ -122,7 +122,7 @@ def _part_sizes(config: ModelOptions) -> dict[str, int]:
 
 
 def read_shapes(path: Path) -> Shapes:
-    """Return the shape of each array from the header, which must match the size of the file.
+    """Return the shape of each array in the header, and check that the file has the right size.
 
     Raises:
         ValueError: if the file is corrupt, or an array is not float32.

@@ -1,5 +1,4 @@
 """An HTTP server of one model: three protocols, dynamic batching, limits, metrics.
 
-Imports `inference/signatures.py`, `inference` and `config`. Needs the extra [serve]; ONNX files are
-served without TensorFlow.
+Imports `inference` and `config`. Needs the extra [serve]. ONNX files are served without TensorFlow.
 """

@@ -9,14 +9,17 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from tfk_transformer.config.words import shorten
+
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-# The reasons of the errors that Starlette raises; those of this package are their details.
+# The reasons for the errors that Starlette raises. For the errors of this package, `detail` is the
+# reason.
 _REASONS = {
     404: (
-        "path: expected one of those that /openapi.json lists, got another; correct the URL and "
-        "the name of the model."
+        "path: expected a path that /openapi.json lists, got {path}; correct the URL and the name "
+        "of the model."
     ),
-    405: "method: expected one that the header Allow names, got another; correct it.",
+    405: "method: expected a method that the header Allow names, got {method}; correct it.",
 }
 
 
@@ -52,10 +55,13 @@ def _strict(value: Any) -> Any:
 async def answer_http_error(request: Request, error: Exception) -> Response:
     """Answer a refused request with {"error": reason}.
 
-    The reason is one line: what was expected, what came, the remedy.
+    The reason is one line: the expected value, the received value, the remedy.
     """
     assert isinstance(error, HTTPException)
-    reason = _REASONS.get(error.status_code, error.detail)
+    reason = error.detail
+    if error.status_code in _REASONS:
+        path = shorten(request.url.path)
+        reason = _REASONS[error.status_code].format(path=path, method=request.method)
     return answer({"error": reason}, error.status_code, error.headers)
 
 
@@ -67,8 +73,8 @@ async def answer_failure(request: Request, error: Exception) -> Response:
     return answer(
         {
             "error": (
-                "server: expected an answer of the model, got an error, which the server's "
-                "log names; report it."
+                "server: expected a result of the model, got an error; the server's log contains "
+                "the error, report it."
             )
         },
         500,

@@ -71,7 +71,7 @@ def application(
     app.router = Router(
         routes,
         redirect_slashes=False,
-        # Inside the handlers of exceptions, which answer the requests that this refuses.
+        # Inside the exception handlers, which answer the requests that this middleware refuses.
         middleware=[Middleware(AccessMiddleware, served.settings, lifecycle)],
     )
     return RecordingMiddleware(app, {route.path for route in routes}, metrics, lifecycle)

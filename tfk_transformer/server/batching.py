@@ -75,8 +75,8 @@ class Batcher:
         workers: the number of batches that run at the same time.
         max_batch: maximum number of texts in a batch.
         max_delay: maximum number of seconds that a text waits for other texts, once the model is
-            free. The wait ends early when the number of waiting texts reaches the number that were
-            in the last batch of the same work or waiting when it ended.
+            free. The wait ends early when as many texts wait as were in the last batch of the same
+            work and waiting at its end together.
         max_queue: maximum number of waiting texts.
         observe: called with the number of texts of each batch.
     """
@@ -181,8 +181,8 @@ class Batcher:
             if items := [item for item in items if not item.request.abandoned]:
                 self._observe(len(items))
                 outcomes = self._run_batch(work, items)
-                # Before the answered clients can send again: expect as many texts of them. They
-                # and the waiting texts would otherwise take turns, in batches of half the size.
+                # Expect as many texts from the answered clients, before they can send again.
+                # Otherwise their texts and the waiting texts alternate in batches of half the size.
                 with self._condition:
                     waiting = len(self._queues.get(work, ()))
                     expected = min(self._max_batch, waiting + len(items))
@@ -242,7 +242,7 @@ class Batcher:
     def _run_batch(self, work: Work, items: Sequence[_Item]) -> list[Outcome]:
         """Run a batch, and return its outcomes.
 
-        If the batch fails as a whole, each request runs separately, so that it cannot make another
+        If the whole batch fails, each request runs separately, so that no request makes another
         request fail.
         """
         try:

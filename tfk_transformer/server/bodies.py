@@ -47,7 +47,7 @@ async def read_body(request: Request, settings: ServerSettings) -> bytes:
     except TimeoutError:
         raise HTTPException(
             408,
-            f"body: expected all of it within {limit:g} s, got a part; send the whole body.",
+            f"body: expected the whole body within {limit:g} s, got a part; send all of it.",
             {"Connection": "close"},
         ) from None
     return bytes(body)
@@ -65,11 +65,11 @@ def parse_body(model: type[AnyBody], body: bytes) -> AnyBody:
         problems = error.errors(include_url=False, include_input=False)
     if problems[0]["type"] == "json_invalid":
         detail = problems[0]["msg"].removeprefix("Invalid JSON: ")
-        raise HTTPException(400, f"body: expected JSON, got another text ({detail}); correct it.")
+        raise HTTPException(400, f"body: expected JSON, got invalid JSON ({detail}); correct it.")
     named = "; ".join(
         f"{'.'.join(map(str, item['loc'])) or 'the body'}: {item['msg']}"
         for item in problems[:MAX_BODY_PROBLEMS]
     )
     raise HTTPException(
-        422, f"body: expected the form that /docs shows, got another ({named}); correct it."
+        422, f"body: expected the fields that /docs shows, got errors ({named}); correct them."
     )

@@ -124,8 +124,8 @@ class AccessMiddleware:
             if self._lifecycle.draining and scope["path"] not in MONITORING:
                 raise HTTPException(
                     503,
-                    "server: expected one that takes requests, got one that is shutting down; "
-                    "send the request again.",
+                    "server: expected a server that accepts requests, got a server that is "
+                    "shutting down; send the request again.",
                     {"Retry-After": "1", "Connection": "close"},
                 )
             if scope["path"] not in (*OPEN, KEY_IN_BODY):
@@ -154,7 +154,7 @@ def check_key(settings: ServerSettings, request: Request, in_body: str | None = 
     if not hmac.compare_digest(key.encode(), settings.api_key.get_secret_value().encode()):
         raise HTTPException(
             401,
-            "API key: expected the server's, got none or another; send the header "
+            "API key: expected the server's key, got no key or a wrong key; send the header "
             "Authorization: Bearer KEY.",
             {"WWW-Authenticate": "Bearer"},
         )

@@ -20,7 +20,7 @@ REASONS = {
     408: "The body did not arrive in time.",
     413: "The body is too large.",
     422: "A value is missing or wrong, or the model cannot process a text.",
-    429: "Too many texts wait.",
+    429: "Too many texts are waiting.",
     500: "An error of the server.",
     503: "The server is shutting down.",
     504: "The model took too long.",
@@ -39,13 +39,13 @@ class DescribedRoute(Route):
     """A route with one method, and its OpenAPI description.
 
     The name and the docstring of the endpoint are part of the description. `operation` is the
-    description, and `schemas` has the schemas by name that the body refers to.
+    description, and `schemas` contains the schemas that the body refers to, by name.
 
     Args:
         method: the method.
         path: the path.
         endpoint: returns the response to a request.
-        body: the model of the request's body.
+        body: the class of the request's body.
         body_types: the content types of the body.
         errors: the statuses of errors. Default: all with a body, 401, 500 and 503 without.
         responses: the OpenAPI descriptions of further responses, by status.

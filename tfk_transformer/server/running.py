@@ -27,8 +27,8 @@ class DrainingServer(uvicorn.Server):
     Args:
         config: the configuration of uvicorn.
         lifecycle: the state of the server, which the application reads.
-        delay: minimum number of seconds between the signal and the end. New requests are refused
-            with status 503 in this time.
+        delay: minimum number of seconds between the signal and the end. During this time, new
+            requests are refused with status 503.
         announce: called once, when the server handles requests and signals.
     """
 
@@ -48,7 +48,7 @@ class DrainingServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to answer requests.
 
-        Uvicorn has installed its signal handlers before. Until then, a signal ends the process.
+        Uvicorn has already installed its signal handlers. Before that, a signal ends the process.
         """
         await super().startup(sockets)
         gc.collect()
@@ -100,7 +100,8 @@ def serve(
         served = ServedModel(model, settings, metrics)
         streams = Streams(served)
         app = application(served, metrics, streams, lifecycle)
-        # No request takes longer than its body and its answer. Later requests are canceled.
+        # No request takes longer than the limits of its body and its answer. The requests that are
+        # still open after this time are canceled.
         grace = int(settings.body_timeout + settings.timeout) + 1
         config = uvicorn.Config(
             app,
@@ -140,5 +141,5 @@ def open_socket(host: str, port: int) -> socket.socket:
         raise OSError(
             error.errno,
             f"--host {host} --port {port}: cannot listen there: {error.strerror or error}; "
-            "choose others",
+            "choose another host or port",
         ) from None

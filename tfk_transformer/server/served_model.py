@@ -17,7 +17,7 @@ from tfk_transformer.server.settings import ServerSettings
 
 NO_SCORE = -1e9  # of a missing hypothesis, as in exported files
 # The model's own limits are stricter: it refuses a setting when a batch or a stream begins.
-RULES = setting_rules()
+SETTING_RULES = setting_rules()
 
 
 class ServedModel:
@@ -41,7 +41,13 @@ class ServedModel:
         self.model: Any = model  # `classifies` determines which methods it has
         self.settings = settings
         self.classifies = hasattr(model, "labels")
-        self._warm_up()
+        # The first request would otherwise wait for the model to initialize.
+        try:
+            default = self.work({})
+        except HTTPException as refusal:
+            raise ValueError(refusal.detail) from None
+        for count in (1, settings.max_batch):
+            self._run(default, ["a"] * count, [""] * count)
         self._batcher = Batcher(
             self._run,
             observe=metrics.batch_texts.observe,
@@ -51,17 +57,6 @@ class ServedModel:
             max_queue=settings.max_queue,
         )
         metrics.queue_texts.set_function(lambda: self._batcher.queued)
-
-    def _warm_up(self) -> None:
-        """Run one text and a full batch, so that the first request does not wait for the model to
-        initialize.
-        """
-        try:
-            default = self.work({})
-        except HTTPException as refusal:
-            raise ValueError(refusal.detail) from None
-        for count in (1, self.settings.max_batch):
-            self._run(default, ["a"] * count, [""] * count)
 
     def _run(self, work: Work, texts: Sequence[str], target_texts: Sequence[str]) -> Sequence[Any]:
         """Run the model on a batch."""
@@ -83,7 +78,7 @@ class ServedModel:
         if self.classifies and requested:
             raise HTTPException(
                 422,
-                "settings: expected none for a classifier, got "
+                "settings: expected no search settings for a classifier, got "
                 f"{', '.join(map(repr, requested))}; leave them out.",
             )
         if self.classifies:
@@ -94,7 +89,7 @@ class ServedModel:
     def search_settings(
         self, defaults: Mapping[str, Any], requested: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Return the search settings of a request, and the defaults of the others.
+        """Return the search settings of a request, with defaults for the settings that it omits.
 
         Args:
             defaults: settings of the server.
@@ -105,7 +100,7 @@ class ServedModel:
         """
         settings = {**defaults, **requested}
         try:
-            beam_size = resolve_settings(settings, RULES)["beam_size"]
+            beam_size = resolve_settings(settings, SETTING_RULES)["beam_size"]
         except ValueError as error:
             raise HTTPException(422, f"{str(error).removesuffix('.')}; correct it.") from None
         if beam_size > self.settings.max_beam_size:

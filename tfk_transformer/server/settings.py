@@ -48,7 +48,7 @@ class ServerSettings(Record):
         BATCHES,
         "MS",
         10,
-        "maximum number of milliseconds that a text waits for others",
+        "maximum number of milliseconds that a text waits for other texts",
         ge=0,
         le=10_000,
     )
@@ -56,7 +56,7 @@ class ServerSettings(Record):
         BATCHES,
         "N",
         1,
-        "number of batches that run at the same time; the processors share a batch",
+        "number of batches that run at the same time; a single batch already uses all processors",
         ge=1,
         le=256,
     )
@@ -84,14 +84,14 @@ class ServerSettings(Record):
         LIMITS,
         "SECONDS",
         1,
-        "minimum number of seconds between SIGTERM and the end",
+        "minimum number of seconds between SIGTERM and the end of the server",
         ge=0,
         le=600,
     )
 
     version: str = Field(default="1", pattern=r"^[0-9]+$", description="the model's version")
     search: Mapping[str, Any] = Field(
-        default={}, description="search settings of requests that do not give them"
+        default={}, description="search settings of requests that do not set them"
     )
     api_key: SecretStr | None = Field(default=None, description="the key that requests must carry")
 
@@ -99,8 +99,7 @@ class ServerSettings(Record):
     def _check_languages_and_queue(self) -> Self:
         if (self.source_language is None) != (self.target_language is None):
             raise ValueError(
-                "source_language, target_language: expected both or neither, got one; give the "
-                "other too"
+                "source_language, target_language: expected both or neither, got only one; set both"
             )
         if self.max_texts > self.max_queue:
             raise ValueError(
@@ -108,5 +107,5 @@ class ServerSettings(Record):
                 f"{self.max_queue}; raise max_queue"
             )
         if self.api_key is not None and not self.api_key.get_secret_value().isascii():
-            raise ValueError("api_key: expected ASCII characters, which HTTP headers carry")
+            raise ValueError("api_key: expected only ASCII characters, as HTTP headers require")
         return self

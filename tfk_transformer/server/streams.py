@@ -57,7 +57,7 @@ class Streams:
             raise HTTPException(
                 429,
                 f"streams: expected at most {limits.max_streams} at the same time, got one "
-                "more; try again later.",
+                "stream more; try again later.",
                 {"Retry-After": "1"},
             )
         self.open += 1

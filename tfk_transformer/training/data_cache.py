@@ -116,7 +116,7 @@ class DataCache:
         if cached and [tokenizer.model for tokenizer in cached] != models:
             raise ValueError(
                 "cache: expected the tokenizers of the bundle that training starts from in "
-                f"{self.folder}, got others; name another folder, or remove this one."
+                f"{self.folder}, got different tokenizers; name another folder, or remove this one."
             )
 
     def probes(self, batches: TokenBatches) -> list[str]:

@@ -36,7 +36,7 @@ from tfk_transformer.inference.signatures import (
 )
 from tfk_transformer.inference.step_tensors import STEP_SETTINGS
 
-# The signature of the choice of a decoding step's token.
+# The signature of the function that chooses the next token in a decoding step.
 CHOICE = Signature(
     (
         TARGET_IDS,
@@ -115,7 +115,7 @@ def _function(template: Template, arrays: Mapping[str, Tensor]) -> Body:
     vocabulary = VocabularyBlocks(sizes.target_vocab_size, arrays.get("block"))
     if template.task == "choice":
         return functools.partial(_choose, vocabulary)
-    no_tokenizer: Any = None  # templates work on ids
+    no_tokenizer: Any = None  # templates take and return ids
     model: Any = PlaceholderModel(sizes, template.has_source)
     functions: ClassificationFunctions | TranslationFunctions
     if template.task == "probabilities":
@@ -139,8 +139,8 @@ def _choose(
 def _make_reproducible(graph: ir.Graph) -> None:
     """Sort nodes and constants, number all values, and remove metadata.
 
-    The names that the conversion makes differ from process to process, and so does the order of
-    nodes and constants, which depends on the names.
+    The conversion generates names that differ from process to process, and the order of nodes and
+    constants depends on the names.
     """
     _sort(graph)
     declared = {id(value) for value in (*graph.inputs, *graph.outputs)}

@@ -67,14 +67,14 @@ def expand(
     config: "TokenConfig | None" = None,
     packed: Mapping[str, list[ir.Value]] | None = None,
 ) -> ir.Model:
-    """Return a graph around the layers of a model, whose nodes are named as in `onnx_layers`.
+    """Return a graph with a node for the layers of each member, named as in `onnx_layers`.
 
     Args:
         template: the template.
         arrays: the values of the inputs whose names begin with `MODEL_INPUT_PREFIX`, by the rest of
             the name.
         config: the configuration of the model. None: the graph is around a classifier.
-        packed: the values that inputs stand for, by the name of the input.
+        packed: the values that packed inputs stand for, by the name of the input.
     """
     model = ir.load(Path(__file__).with_name(template.file_name))
     inputs = {value.name: value for value in model.graph.inputs}

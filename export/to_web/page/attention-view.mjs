@@ -1,4 +1,5 @@
-// Attention of a translation: words with the source words that they attend to, and a heat map of one layer and head.
+// Show the attention of a translation: words with the source words that they attend to, and a heat
+// map of one layer and head.
 
 const WORD_MARK = "\u2581"; // SentencePiece's, at the beginning of a word
 const END = "</s>";
@@ -6,7 +7,10 @@ const MEAN = "mean";
 const find = (id) => document.getElementById(id);
 let shown;
 
-/** Show the attention of a translation, with the layer and the head that are chosen, or the middle layer and the mean of its heads. */
+/**
+ * Show the attention of a translation, for the selected layer and head. By default, these are the
+ * middle layer and the mean of its heads.
+ */
 export function showAttention(attention) {
   const isOther = attention.layers !== shown?.layers || attention.heads !== shown?.heads;
   shown = attention;
@@ -29,7 +33,7 @@ function draw() {
   drawWords(shown, weights);
 }
 
-/** Return the rows of one layer, of one head or of the mean of all. */
+/** Return the rows of one layer, for one head or for the mean of all heads. */
 export function rowsOf({ heads, shape: [rows, columns], weights }, layer, head) {
   const chosen = head === MEAN ? Array.from({ length: heads }, (_, place) => place) : [Number(head)];
   const at = (place, row, column) => weights[((layer * heads + place) * rows + row) * columns + column];
@@ -58,14 +62,15 @@ function drawHeatMap({ tokens, sourceTokens }, weights) {
 function cell(weight, token, source) {
   const made = tag("td", "", { title: `${readable(token)} ← ${readable(source)}: ${percent(weight)}` });
   made.style.setProperty("--weight", weight.toFixed(4));
-  made.append(tag("span", percent(weight), { className: "unseen" })); // for screen readers: colours say nothing there
+  // For screen readers, which do not read colors.
+  made.append(tag("span", percent(weight), { className: "unseen" }));
   return made;
 }
 
 const percent = (weight) => `${Math.round(weight * 100)} %`;
 const readable = (token) => (token === END ? "end" : token.replaceAll(WORD_MARK, "") || "␣");
 
-/** Return words as {text, places}: the places of their pieces. The end token is none. */
+/** Return words, without the end token, as {text, places}: places are the indices of the pieces. */
 export function wordsOf(tokens) {
   const words = [];
   tokens.forEach((token, place) => {
@@ -101,7 +106,10 @@ function drawWords({ tokens, sourceTokens }, weights) {
   find("target-words").replaceChildren(...items);
 }
 
-/** Return how much of the attention of a word goes to a source word: the mean over its pieces of the sum over the source word's. */
+/**
+ * Return the share of a word's attention that goes to a source word: the sum over the pieces of the
+ * source word, averaged over the pieces of the word.
+ */
 function share(weights, word, source) {
   const of = (row) => source.places.reduce((sum, column) => sum + weights[row][column], 0);
   return word.places.reduce((sum, row) => sum + of(row), 0) / word.places.length;

@@ -1,8 +1,8 @@
-// The model card: where the model comes from, its size, its figures.
+// The model card: origin, size and figures of the model.
 
 const NUMBER = new Intl.NumberFormat("en", { maximumSignificantDigits: 4 });
-const NAMES = { val_bleu: "validation BLEU", license: "licence", name: "origin", bleu_with_the_model: "BLEU with the model" };
-// Figures of the training run that say nothing about the translations.
+const NAMES = { val_bleu: "validation BLEU", license: "license", name: "origin", bleu_with_the_model: "BLEU with the model" };
+// Figures of the training run that do not describe the translations. The card omits them.
 const OF_TRAINING = ["parameters", "epoch", "learning_rate", "seconds", "tokens_per_second", "training_seconds", "loss", "accuracy", "perplexity"];
 
 /** Fill the card, and the line below the title. */
@@ -39,7 +39,7 @@ function tag(name, text) {
   return Object.assign(document.createElement(name), { textContent: text });
 }
 
-/** Return the values of a record that a reader can take in, by readable names. */
+/** Return the scalar values of a record, formatted, by readable names. */
 function plain(record, without) {
   const shown = Object.entries(record).filter(([name, value]) => !without.includes(name) && value !== null && typeof value !== "object");
   return Object.fromEntries(shown.map(([name, value]) => [NAMES[name] ?? name.replace(/^val_/, "validation ").replaceAll("_", " "), written(value)]));

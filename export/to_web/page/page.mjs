@@ -1,9 +1,9 @@
-// The page: it asks the worker for translations while one types, and shows them.
+// The page: request translations from the worker while the user types, and show them.
 import { showAttention } from "./attention-view.mjs";
 import { showCard } from "./card.mjs";
 import { keepForOffline, serviceWorkerReady } from "./offline.mjs";
 
-const PAUSE = 200; // milliseconds without a key before the text is translated
+const PAUSE = 200; // milliseconds after the last input before the text is translated
 const MAIN_SETTINGS = { beam_size: "Beam size", n_best: "Translations" };
 const find = (id) => document.getElementById(id);
 
@@ -11,7 +11,7 @@ find("not-running").remove();
 find("loading").hidden = false;
 await serviceWorkerReady();
 const worker = new Worker("worker.mjs", { type: "module" });
-const waiting = new Map(); // by number, the promises of calls
+const waiting = new Map(); // the promises of calls, by number
 let [calls, wanted, chosen, timer] = [0, 0, undefined, undefined];
 
 worker.onmessage = ({ data: { id, result, error, progress } }) => {
@@ -53,9 +53,9 @@ const element = (name, properties = {}, ...children) => {
 function showSettings(rules) {
   for (const [name, rule] of Object.entries(rules)) {
     const step = rule.type === "integer" ? 1 : "any";
-    // A minimum that is excluded cannot be given to the browser, which would allow it; the worker checks it.
+    // The attribute `min` would allow an exclusive minimum, so the worker checks that.
     const input = element("input", { type: "number", name, step, min: rule.minimum ?? "", max: rule.maximum, required: true });
-    input.setAttribute("value", rule.default); // what a reset returns to
+    input.setAttribute("value", rule.default); // the value after a reset
     const label = element("label", { title: rule.description }, MAIN_SETTINGS[name] ?? name.replaceAll("_", " "), input);
     find(name in MAIN_SETTINGS ? "main-settings" : "more-settings").append(label);
   }
@@ -63,7 +63,7 @@ function showSettings(rules) {
 
 const settings = () => Object.fromEntries([...find("form").querySelectorAll("input")].map((input) => [input.name, input.valueAsNumber]));
 
-/** Translate all lines; a newer text or setting ends it. */
+/** Translate all lines; stop when the text or a setting changes. */
 async function translate() {
   const current = ++wanted;
   const lines = find("text").value.split("\n").filter((line) => line.trim());
@@ -87,7 +87,8 @@ function showTranslations(found) {
   const time = found.reduce((sum, { milliseconds }) => sum + milliseconds, 0);
   const threads = loaded.threads === 1 ? "one thread" : `${loaded.threads} threads`;
   find("time").textContent = `${Math.round(time)} ms for ${found.length === 1 ? "one sentence" : `${found.length} sentences`}, on ${threads}`;
-  document.documentElement.dataset.translated = found.map(({ source }) => source).join("\n"); // for programs that wait for it
+  // For programs that wait for the translations.
+  document.documentElement.dataset.translated = found.map(({ source }) => source).join("\n");
   choose(found.length ? { source: found[0].source, hypothesis: found[0].hypotheses[0] } : undefined);
 }
 

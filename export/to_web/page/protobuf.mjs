@@ -1,6 +1,9 @@
-// Reading of protocol buffers: the fields of a message in its bytes, and nothing of their meaning.
+// Read the fields of protocol buffers from bytes, without a schema.
 
-/** Yield the fields of the message in bytes [at, end): {field, value} of numbers, {field, start, end} of all else. */
+/**
+ * Yield the fields of the message in bytes [at, end): {field, value} for integers, and
+ * {field, start, end} for other types.
+ */
 export function* fields(bytes, at = 0, end = bytes.length) {
   function number() {
     for (let value = 0, scale = 1; ; scale *= 128) {
@@ -21,7 +24,7 @@ export function* fields(bytes, at = 0, end = bytes.length) {
   }
 }
 
-/** Return the fields of one number in a part [start, end) of the bytes. */
+/** Return the fields with this number in a part [start, end) of the bytes. */
 export const fieldsOf = (bytes, { start, end }, field) => [...fields(bytes, start, end)].filter((found) => found.field === field);
 
 /** Return the text of a part of the bytes. */

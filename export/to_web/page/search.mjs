@@ -1,15 +1,17 @@
-// Search with generate.onnx from JavaScript: ids in, ids out, with any of the search settings.
+// Search with generate.onnx in JavaScript: from source ids to target ids, with all search settings.
 //
-// The settings have defaults in the file, and onnxruntime's JavaScript packages do not support optional inputs: Node silently
-// ignores them, and the web package refuses them. So the defaults are read from the file's bytes and renamed there,
-// which leaves the settings as inputs like any other.
+// The settings have defaults in the file, which makes them optional inputs. The JavaScript packages
+// of onnxruntime do not support optional inputs: Node silently ignores them, and the web package
+// refuses them. Therefore the defaults are read from the bytes of the file and renamed there, which
+// turns the settings into required inputs.
 
 import { fieldsOf, textOf } from "./protobuf.mjs";
 
-const [MODEL_GRAPH, GRAPH_INITIALIZER, GRAPH_INPUT, INPUT_NAME] = [7, 5, 11, 1]; // fields of onnx.proto
+// Fields of onnx.proto.
+const [MODEL_GRAPH, GRAPH_INITIALIZER, GRAPH_INPUT, INPUT_NAME] = [7, 5, 11, 1];
 const [TENSOR_TYPE, TENSOR_NAME, TENSOR_DATA, FLOAT] = [2, 8, 9, 1];
 
-/** Make the settings of a file plain inputs, in its bytes; return their {type, value} by name. */
+/** Make the settings required inputs in the bytes of a file; return their {type, value} by name. */
 function takeDefaults(bytes) {
   const within = (part, field) => fieldsOf(bytes, part, field);
   const text = (part) => textOf(bytes, part);
@@ -20,8 +22,8 @@ function takeDefaults(bytes) {
     const [name] = within(tensor, TENSOR_NAME);
     if (!inputs.has(text(name))) continue;
     const known = text(name);
-    bytes[name.start] ^= 0x20; // beam_size to Beam_size, as long as before
-    if (known === "prefix_ids") continue; // no scalar
+    bytes[name.start] ^= 0x20; // beam_size becomes Beam_size, which has the same length
+    if (known === "prefix_ids") continue; // not a scalar
     const view = new DataView(bytes.buffer, bytes.byteOffset + within(tensor, TENSOR_DATA)[0].start);
     const isFloat = within(tensor, TENSOR_TYPE)[0].value === FLOAT;
     const value = isFloat ? Number(view.getFloat32(0, true).toPrecision(7)) : view.getInt32(0, true);
@@ -35,8 +37,9 @@ function takeDefaults(bytes) {
  * @param ort onnxruntime-node or onnxruntime-web.
  * @param {Uint8Array} file its content.
  * @param {object} options of the session.
- * @returns {{defaults, generate}} the settings' {type, value} by name, and a function from rows of source ids (each with the
- *   end token), settings, and ids that all translations begin with, to [{ids, score}, …] for each row, best first.
+ * @returns {{defaults, generate}} the {type, value} of each setting by name, and a function. Its
+ *   arguments are rows of source ids (each with the end token), settings, and ids that all
+ *   translations begin with. It returns [{ids, score}, …] for each row, best first.
  */
 export async function openSearch(ort, file, options = {}) {
   const bytes = Uint8Array.from(file);

@@ -1,9 +1,11 @@
-// Keeps the page on the device: after the first visit it works without a network. The export writes files.js, with a name for this
-// version of the folder and the names of its files; a new version takes over when no page of the old one is open.
+// Keep the page on the device, so that it works without a network after the first visit. The export
+// writes files.js, with a name for this version of the folder and the names of its files. A new
+// version becomes active when no page of the old version is open.
 importScripts("files.js");
 
 const { version, shell } = self.TFK_TRANSFORMER_FILES;
-const PREFIX = `tfk-transformer ${registration.scope} `; // other folders of this server have caches of their own
+// Other folders of this server have separate caches.
+const PREFIX = `tfk-transformer ${registration.scope} `;
 const CACHE = PREFIX + version;
 
 addEventListener("install", (event) => event.waitUntil(keep(shell)));
@@ -19,7 +21,7 @@ addEventListener("fetch", (event) => {
   if (method === "GET" && url.startsWith(registration.scope)) event.respondWith(answered(event));
 });
 
-/** Answer from the cache, or from the server, whose answer is kept. */
+/** Answer from the cache, or from the server and keep the answer. */
 async function answered(event) {
   const cache = await caches.open(CACHE);
   const kept = await cache.match(event.request, { ignoreSearch: true });
@@ -29,7 +31,7 @@ async function answered(event) {
   return found;
 }
 
-// The page names what it has loaded; some of it may have come before this worker answered.
+// The page sends the names of the files that it loaded, maybe before this worker was active.
 addEventListener("message", (event) => event.waitUntil((async () => {
   await keep(event.data.keep);
   event.source.postMessage({ kept: true });

@@ -1,4 +1,5 @@
-// SentencePiece's own code, compiled to WebAssembly (the npm package sentencepiece-js): texts to ids and back, as in Python.
+// Convert texts to ids and back, as in Python, with SentencePiece compiled to WebAssembly (the npm
+// package sentencepiece-js).
 import { fieldsOf, textOf } from "./protobuf.mjs";
 import { SentencePieceProcessor } from "./runtime/sentencepiece.mjs";
 
@@ -14,7 +15,7 @@ const AROUND = /^[ \t\n\r\v\f]+|[ \t\n\r\v\f]+$/g; // Python's string.whitespace
 export async function openTokenizer(model) {
   const processor = new SentencePieceProcessor();
   await processor.load(model);
-  let table; // the text of each piece, read when it is first needed
+  let table; // the text of each piece, read on first use
 
   return {
     /** Return the ids of a text: its tokens and the end token. */
@@ -27,7 +28,7 @@ export async function openTokenizer(model) {
       return text.replace(AROUND, "");
     },
 
-    /** Return the piece of each id, as SentencePiece writes it: with "▁" for blanks and "</s>" for the end. */
+    /** Return the piece of each id in SentencePiece's form: "▁" for blanks, "</s>" for the end. */
     pieces(ids) {
       table ??= fieldsOf(model, { start: 0, end: model.length }, MODEL_PIECES).map((piece) =>
         textOf(model, fieldsOf(model, piece, PIECE_TEXT)[0]));

@@ -1,19 +1,19 @@
 #!/usr/bin/env node
-// Texts to translations in Node: node translate-cli.mjs "ein Satz", or lines of standard input.
+// Translate texts in Node: node translate-cli.mjs "ein Satz", or lines of standard input.
 import { createInterface } from "node:readline";
 import { parseArgs } from "node:util";
 import { openTranslator } from "./translate.mjs";
 
 const HELP = `node translate-cli.mjs [options] [TEXT ...]
 
-Translate texts, or the lines of standard input if there are none. One translation is written a line.
+Translate the texts, or without texts the lines of standard input. Write one translation per line.
 
-  --n-best N         translations of each text, with their scores: TEXT<tab>SCORE; default 1
-  --SETTING VALUE    any other setting of the search: --beam-size 4, --length-penalty 0.6, ...
-  --json             one JSON object a text: source, text, score, ids, hypotheses, milliseconds
+  --n-best N         write N translations of each text with scores: TEXT<tab>SCORE; default 1
+  --SETTING VALUE    any other search setting: --beam-size 4, --length-penalty 0.6, ...
+  --json             write one JSON object per text: source, text, score, ids, hypotheses, milliseconds
   --help             this text`;
 
-/** Return {values, positionals} of the command line. Every setting of the search is an option with a number. */
+/** Return {values, positionals} of the command line. Each search setting is a numeric option. */
 function parsed(settings) {
   const numbers = Object.keys(settings).map((name) => [name.replaceAll("_", "-"), { type: "string" }]);
   const options = { ...Object.fromEntries(numbers), json: { type: "boolean" }, help: { type: "boolean" } };

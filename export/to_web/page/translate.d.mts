@@ -1,14 +1,14 @@
 /** Search settings, as `translate` in Python has them. The defaults are in `Model.settings`. */
 export interface Settings {
-  /** Open hypotheses of the search; 1 is greedy search. */
+  /** Open hypotheses during the search; 1 is greedy search. */
   beam_size?: number;
-  /** Hypotheses returned, best first; at most `beam_size`. */
+  /** Number of hypotheses to return, best first; at most `beam_size`. */
   n_best?: number;
   length_penalty?: number;
   coverage_penalty?: number;
-  /** In tokens, the end token included. */
+  /** In tokens, including the end token. */
   min_length?: number;
-  /** In tokens, the end token included. */
+  /** In tokens, including the end token. */
   max_length?: number;
   max_length_factor?: number;
   /** 0: beam search; above 0: tokens are drawn. */
@@ -20,7 +20,7 @@ export interface Settings {
   no_repeat_ngram_size?: number;
 }
 
-/** The rules of a setting, as JSON schema has them. */
+/** The rules of a setting, with the keys of JSON schema. */
 export interface SettingRule {
   type: "integer" | "number";
   default: number;
@@ -30,7 +30,7 @@ export interface SettingRule {
   description: string;
 }
 
-/** What the export wrote about the model, in model/model.json. */
+/** The description of the model that the export wrote, model/model.json. */
 export interface Model {
   /** Version of tfk-transformer. */
   version: string;
@@ -39,13 +39,13 @@ export interface Model {
   parameters: number;
   config: Record<string, unknown> & { architecture: string; max_length: number };
   settings: Record<keyof Settings, SettingRule>;
-  /** Where the model came from; empty if it was not imported. */
+  /** The source of an imported model; otherwise empty. */
   origin: Record<string, unknown>;
   /** Figures of the training run, by name. */
   metrics: Record<string, unknown>;
   /** How closely the files agree with the Keras model. */
   parity: Record<string, unknown>;
-  /** The sizes of the shortlist, if translations have only the tokens of one. */
+  /** The sizes of the shortlist, if the model has one. */
   shortlist?: { for_every_text: number; for_a_source_token: number; learned_from_pairs: number };
   /** Paths in the folder. */
   files: { search: string; score: string; source: string; target: string };
@@ -73,9 +73,9 @@ export interface Translation extends Hypothesis {
 export interface Attention {
   layers: number;
   heads: number;
-  /** The pieces of the translation, one a row. */
+  /** The pieces of the translation, one for each row. */
   tokens: string[];
-  /** The pieces attended to, one a column. */
+  /** The pieces that are attended to, one for each column. */
   sourceTokens: string[];
   /** [rows, columns]: the sizes of the last two axes of `weights`. */
   shape: [number, number];
@@ -88,21 +88,25 @@ export interface Translator {
   threads: number;
   /**
    * Translate one sentence.
-   * @throws Error if the text is too long for the model or holds NUL, or if a setting is unknown or outside its range.
+   * @throws Error if the text is too long for the model or contains NUL, or if a setting is unknown
+   *   or out of range.
    */
   translate(text: string, settings?: Settings): Promise<Translation>;
-  /** Return the attention of a translation. The first call reads a further file. */
+  /** Return the attention of a translation. The first call loads another file. */
   attention(text: string, ids: number[]): Promise<Attention>;
 }
 
 export interface Options {
-  /** The folder that the export wrote; default: the one of this module. */
+  /** The folder that the export wrote; default: the folder of this module. */
   folder?: URL;
-  /** Threads of WebAssembly; default: at most 4 where the page is cross-origin isolated, and 1 otherwise. */
+  /**
+   * Threads of WebAssembly. Default: the number of cores, at most 4, if the page is cross-origin
+   * isolated, otherwise 1.
+   */
   threads?: number;
-  /** Called with the bytes that have been read and with those of all files. */
+  /** Called with the number of bytes read so far and the bytes of all files. */
   onProgress?: (progress: { loaded: number; total: number }) => void;
 }
 
-/** Read the model of a folder that `tfk-transformer export --format web` wrote, and open it. */
+/** Open the model of a folder that `tfk-transformer export --format web` wrote. */
 export function openTranslator(options?: Options): Promise<Translator>;

@@ -1,17 +1,18 @@
-// Texts to translations, in a browser, in a worker of one, and in Node; translate.d.mts has the types.
+// Translate texts in a browser, in a worker, and in Node. translate.d.mts has the types.
 import * as ort from "./runtime/ort.wasm.min.mjs";
 import { openSearch } from "./search.mjs";
 import { START_ID, openTokenizer } from "./tokenizer.mjs";
 
 const FOLDER = new URL("./", import.meta.url);
 const RUNTIME = "runtime/ort-wasm-simd-threaded.wasm";
-// The files are optimized already: optimizing them again takes half of the time of opening them, and gains nothing.
+// The files are already optimized: optimizing again would take half of the time of opening a file,
+// without a gain.
 const SESSION = { graphOptimizationLevel: "disabled", logSeverityLevel: 3 };
-const MOST_THREADS = 4; // a decoding step's products are small: more threads wait for each other
-const NO_HYPOTHESIS = -5e8; // the search gives hypotheses that it does not find a score of -1e9
-const NOT_TEXT = /[\0\p{Surrogate}]/u; // NUL, or half a surrogate pair: Python's translators refuse them too
+const MOST_THREADS = 4; // a decoding step has small products: more threads wait for each other
+const NO_HYPOTHESIS = -5e8; // missing hypotheses have a score of -1e9
+const NOT_TEXT = /[\0\p{Surrogate}]/u; // NUL or half a surrogate pair, as in Python's translators
 
-/** Read the model of a folder that `tfk-transformer export --format web` wrote, and open it. */
+/** Open the model of a folder that `tfk-transformer export --format web` wrote. */
 export async function openTranslator({ folder = FOLDER, threads = usableThreads(), onProgress = () => {} } = {}) {
   const at = (name) => new URL(name, folder);
   const model = JSON.parse(new TextDecoder().decode(await read(at("model/model.json"))));
@@ -23,7 +24,7 @@ export async function openTranslator({ folder = FOLDER, threads = usableThreads(
   const sourceTokenizer = await openTokenizer(content[source]);
   const targetTokenizer = source === target ? sourceTokenizer : await openTokenizer(content[target]);
   const inTurn = oneAfterTheOther();
-  let scorer; // opened when attention is first asked for
+  let scorer; // opened on the first call of `attention`
 
   async function translateOne(text, settings) {
     const start = performance.now();
@@ -44,7 +45,7 @@ export async function openTranslator({ folder = FOLDER, threads = usableThreads(
     const { attention } = await (await scorer).run({ source_ids: row(sourceIds), target_ids: row(ids) }, ["attention"]);
     const [, layers, heads, rows, columns] = attention.dims;
     const [tokens, sourceTokens] = [targetTokenizer.pieces(ids), sourceTokenizer.pieces(sourceIds)];
-    // A decoder-only model attends to its start token, its prompt, and its own tokens before the last.
+    // A decoder-only model attends to the start token, the prompt, and earlier target tokens.
     const attended = [...sourceTokenizer.pieces([START_ID]), ...sourceTokens.slice(0, -1), ...tokens.slice(0, -1)];
     const isDecoderOnly = model.config.architecture === "decoder";
     return { layers, heads, tokens, sourceTokens: isDecoderOnly ? attended : sourceTokens, shape: [rows, columns], weights: attention.data };
@@ -67,12 +68,12 @@ function encoded(text, tokenizer) {
   if (found) {
     const place = [...text.slice(0, found.index)].length + 1;
     const code = found[0].charCodeAt(0).toString(16).toUpperCase().padStart(4, "0");
-    throw new Error(`text: expected text, got the character U+${code} in place ${place}; remove it.`);
+    throw new Error(`text: expected text, got the character U+${code} at position ${place}; remove it.`);
   }
   return tokenizer.encode(text);
 }
 
-/** Check search settings by the rules in model.json, and return them with the defaults of the others. */
+/** Check search settings by the rules in model.json, and add the defaults of missing settings. */
 function checkedSettings(settings, rules) {
   for (const [name, value] of Object.entries(settings)) {
     const rule = rules[name];
@@ -93,7 +94,7 @@ function checkedSettings(settings, rules) {
   return chosen;
 }
 
-/** Return a function that runs pieces of work one after the other: onnxruntime runs one session at a time. */
+/** Return a function that runs one task at a time: onnxruntime runs one session at a time. */
 function oneAfterTheOther() {
   let last = Promise.resolve();
   return (work) => {
@@ -103,12 +104,12 @@ function oneAfterTheOther() {
   };
 }
 
-/** Return how many threads WebAssembly may use: one unless the page is cross-origin isolated. */
+/** Return the number of threads for WebAssembly: one unless the page is cross-origin isolated. */
 function usableThreads() {
   return globalThis.crossOriginIsolated ? Math.min(MOST_THREADS, navigator.hardwareConcurrency) : 1;
 }
 
-/** Read files together; onProgress gets the bytes that have come and those of all. */
+/** Read files concurrently; report the bytes read so far and the total to onProgress. */
 async function readAll(names, bytes, at, onProgress) {
   const total = names.reduce((sum, name) => sum + bytes[name], 0);
   let loaded = 0;
@@ -117,7 +118,7 @@ async function readAll(names, bytes, at, onProgress) {
   return Object.fromEntries(names.map((name, place) => [name, found[place]]));
 }
 
-/** Read a file from the disk (in Node) or from the server, and count its bytes as they come. */
+/** Read a file from the disk (in Node) or from the server, and count its bytes as they arrive. */
 async function read(url, count = () => {}) {
   if (url.protocol === "file:") {
     const content = await (await import("node:fs/promises")).readFile(url);
@@ -125,7 +126,7 @@ async function read(url, count = () => {}) {
     return new Uint8Array(content);
   }
   const answer = await fetch(url).catch(() => ({ ok: false, status: "no answer" }));
-  if (!answer.ok) throw new Error(`${url.pathname}: expected a file, got ${answer.status} of the server.`);
+  if (!answer.ok) throw new Error(`${url.pathname}: expected a file, got ${answer.status} from the server.`);
   const parts = [];
   for (const reader = answer.body.getReader(); ;) {
     const { done, value } = await reader.read();

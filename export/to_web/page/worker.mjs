@@ -1,4 +1,5 @@
-// The translator in a thread of its own, so that the page never waits for it: each message is a call, each answer its result.
+// Run the translator in a separate thread, so that it never blocks the page. Each message is a
+// call, and each answer is the result of a call.
 import { openTranslator } from "./translate.mjs";
 
 const calls = {

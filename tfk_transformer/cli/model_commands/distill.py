@@ -80,7 +80,7 @@ def command(
     """
     student_recipe = read_recipe(recipe, overrides)
     if out is None:
-        raise ValueError("--out: expected a folder for the bundle, got none.")
+        raise ValueError("--out: expected a folder for the bundle, got none; add --out DIR.")
     check_data(student_recipe, out, resume, None)
     use_onednn()  # a teacher may load TensorFlow
     models = [open_translator(teacher) for teacher in teachers]

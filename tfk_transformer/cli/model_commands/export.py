@@ -36,7 +36,7 @@ EXAMPLES = """
 tfk-transformer export numbers --out numbers-files
 # Only the ONNX files, with 32-bit and with 8-bit weights.
 tfk-transformer export numbers -f onnx -f onnx_int8 --out small
-# Faster: for each text, choose only among the tokens that these pairs suggest.
+# Faster: search only the tokens that these pairs suggest for a text.
 tfk-transformer export numbers --shortlist numbers:en-de --out faster
 # A page that translates in the browser.
 tfk-transformer export numbers -f web --out numbers-web
@@ -272,7 +272,7 @@ def _check_serving(
         options = {"--name": name, "--version": version, "--mounted": mounted}
         if unused := [option for option, value in options.items() if value is not None]:
             raise ValueError(
-                f"{', '.join(unused)}: expected --serving with this option, got no --serving; add "
+                f"{', '.join(unused)}: expected --serving with these options, got none; add "
                 "--serving MODELS."
             )
         return

@@ -18,7 +18,7 @@ EXAMPLES = """
 tfk-transformer train recipes/numbers.toml --out numbers
 # From two files: line N of the second translates line N of the first.
 tfk-transformer train --data files:numbers.en,numbers.de --preset tiny -o mine
-# Fine-tune a translation model that `import` wrote on your own sentence pairs.
+# Fine-tune an imported model on your own sentence pairs.
 tfk-transformer train --from de-en --data files:mine.de,mine.en -o mine
 # Print the complete recipe, to save it in a file.
 tfk-transformer train --data numbers:en-de --preset tiny --print-config
@@ -112,7 +112,7 @@ def command(
         print(_with_start(full_recipe).to_toml(), end="")
         return
     if out is None:
-        raise ValueError("--out: expected a folder for the bundle, got none.")
+        raise ValueError("--out: expected a folder for the bundle, got none; add --out DIR.")
     check_data(full_recipe, out, resume, cache)
     say = printer(quiet, json_output)
     if _run(

@@ -1,4 +1,4 @@
-"""The commands to get started: a new project, and a description of the machine.
+"""Commands for getting started: create a project, and describe the machine.
 
 Imports every folder of the library. Of `cli/`, imports only `arguments`.
 """

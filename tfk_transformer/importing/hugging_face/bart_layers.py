@@ -9,7 +9,7 @@ import numpy as np
 from tfk_transformer.config.model_options import TransformerConfig
 from tfk_transformer.importing.hugging_face.model_folder import Arrays, Shapes
 from tfk_transformer.importing.vocabulary import Vocabulary
-from tfk_transformer.models.base import array_problems
+from tfk_transformer.models.configured_model import array_problems
 from tfk_transformer.pipelines.weights import check_sizes
 
 SHARED_TABLE = "model.shared.weight"  # of both sides

@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tfk_transformer.config.search_settings import SearchSettings
+from tfk_transformer.config.words import shorten
 from tfk_transformer.server.answers import answer, to_json
 from tfk_transformer.server.bodies import Body, parse_body, read_body
 from tfk_transformer.server.middleware import KEY_IN_BODY, check_key
@@ -61,7 +62,7 @@ def libre_translate_routes(served: ServedModel) -> list[DescribedRoute]:
         return answer(content)
 
     async def languages(request: Request) -> Response:
-        """Name the languages, as far as the server knows them."""
+        """List the languages that the server knows."""
         targets: dict[str, list[str]] = {target: [], source: [target]}
         codes = dict.fromkeys((source, target))
         return answer([{"code": code, "name": code, "targets": targets[code]} for code in codes])
@@ -94,7 +95,7 @@ def _parse_form(body: bytes) -> TranslateRequest:
     except ValueError:
         raise HTTPException(
             400,
-            "body: expected the fields of a form in UTF-8, got others; correct them, or send JSON.",
+            "body: expected a form in UTF-8, got invalid fields; correct them, or send JSON.",
         ) from None
     return parse_body(TranslateRequest, to_json(values).encode())
 
@@ -112,12 +113,14 @@ def _check_request(payload: TranslateRequest, settings: ServerSettings) -> None:
         if expected is not None and got != expected and (name, got) != ("source", "auto"):
             raise HTTPException(
                 422,
-                f"{name}: expected {expected}, the model's language, got another; GET /languages "
-                "lists them.",
+                f"{name}: expected {expected}, the model's language, got {shorten(got)}; GET "
+                "/languages lists the languages.",
             )
     if payload.format not in LIBRE_TRANSLATE_FORMATS:
         raise HTTPException(
-            422, "format: expected text, got another; remove the markup and send text."
+            422,
+            f"format: expected text, got {shorten(payload.format)}; remove the markup and send "
+            "text.",
         )
 
 

@@ -7,6 +7,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from tfk_transformer.config.words import shorten
 from tfk_transformer.constants import __version__
 from tfk_transformer.server.answers import answer
 from tfk_transformer.server.bodies import Body, parse_body, read_body
@@ -16,7 +17,7 @@ from tfk_transformer.server.served_model import NO_SCORE, ServedModel
 from tfk_transformer.server.streams import Events, Streams
 
 INPUTS = [{"name": "text", "datatype": "BYTES", "shape": [-1]}]
-TRANSLATIONS = [
+TRANSLATION_OUTPUTS = [
     {"name": "translation", "datatype": "BYTES", "shape": [-1]},
     {"name": "score", "datatype": "FP32", "shape": [-1]},
 ]
@@ -90,7 +91,7 @@ def open_inference_routes(
         )
 
     async def ready(request: Request) -> Response:
-        """Confirm that the model takes requests; a draining server refuses this request."""
+        """Confirm that the model accepts requests; a draining server refuses this request."""
         return answer({"name": settings.name, "ready": True})
 
     async def infer(request: Request) -> Response:
@@ -102,10 +103,11 @@ def open_inference_routes(
             or len(tensors) < len(payload.inputs)
             or len(tensors.get("prefix", tensors["text"])) != len(tensors["text"])
         ):
+            sizes = [f"{tensor.name} with {len(tensor.data)} items" for tensor in payload.inputs]
             raise HTTPException(
                 422,
-                "inputs: expected text, and perhaps prefix with as many items, got others; "
-                "correct them.",
+                "inputs: expected text, and optionally prefix with as many items, got "
+                f"{', '.join(sizes) or 'none'}; correct the inputs.",
             )
         work = served.work(_search_settings(payload.parameters))
         results = await served.results(request, work, tensors["text"], tensors.get("prefix", ()))
@@ -166,7 +168,7 @@ def _server_routes(lifecycle: Lifecycle) -> list[DescribedRoute]:
         return answer({"live": True})
 
     async def ready(request: Request) -> Response:
-        """Report whether the server takes requests."""
+        """Report whether the server accepts requests."""
         return answer({"ready": not lifecycle.draining}, 503 if lifecycle.draining else 200)
 
     not_ready = {"description": "The server is shutting down.", "content": JSON_OBJECT}
@@ -192,8 +194,8 @@ def _texts(tensor: InputTensor) -> list[str]:
     ):
         raise HTTPException(
             422,
-            f"{tensor.name}: expected the shape [N] or [N, 1] and N texts, got others; correct "
-            "shape or data.",
+            f"{tensor.name}: expected the shape [N] or [N, 1] and N texts, got {tensor.shape} and "
+            f"{sum(map(len, rows))} texts; correct shape or data.",
         )
     return [row[0] for row in rows]
 
@@ -205,7 +207,7 @@ def _search_settings(parameters: dict[str, bool | int | float | str]) -> dict[st
 
 def _output_metadata(served: ServedModel) -> list[dict[str, Any]]:
     if not served.classifies:
-        return TRANSLATIONS
+        return TRANSLATION_OUTPUTS
     labels = len(getattr(served.model, "labels", ()))
     return [
         {"name": "label", "datatype": "BYTES", "shape": [-1]},
@@ -225,7 +227,9 @@ def _output_tensors(
     datatypes = {output["name"]: output["datatype"] for output in _output_metadata(served)}
     if requested is not None and not set(requested) <= set(datatypes):
         raise HTTPException(
-            422, f"outputs: expected some of {', '.join(datatypes)}, got another name; correct it."
+            422,
+            f"outputs: expected some of {', '.join(datatypes)}, got "
+            f"{shorten(', '.join(requested))}; correct the names.",
         )
     columns = {
         name: _column(name, results, n_best)

@@ -10,10 +10,10 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tfk_transformer.config.words import nearest
+from tfk_transformer.config.words import nearest, shorten
 from tfk_transformer.inference import signatures
 from tfk_transformer.inference.signatures import Signature, TensorSignature
-from tfk_transformer.server.answers import answer
+from tfk_transformer.server.answers import answer, to_json
 from tfk_transformer.server.batching import Outcome, TextProblem, Work
 from tfk_transformer.server.bodies import Body, parse_body, read_body
 from tfk_transformer.server.routes import REASONS, DescribedRoute
@@ -51,8 +51,8 @@ def tf_serving_routes(served: ServedModel) -> list[DescribedRoute]:
             if name not in served_signatures:
                 raise HTTPException(
                     400,
-                    f"signature_name: expected one of {', '.join(served_signatures)}, got another; "
-                    f"correct the name.{nearest(name, served_signatures)}",
+                    f"signature_name: expected one of {', '.join(served_signatures)}, got "
+                    f"'{shorten(name)}'; correct the name.{nearest(name, served_signatures)}",
                 )
             columns = _columns(payload, served_signatures[name])
             outputs = await _outputs(served, request, name, columns)
@@ -123,12 +123,13 @@ def _columns(payload: PredictRequest, signature: Signature) -> dict[str, Any]:
         columns = {name: [row[name] for row in rows] for name in required}
     if isinstance(columns, list) and len(required) == 1:
         columns = {required[0]: columns}  # a single input needs no name
-    names = {spec.name for spec in signature.inputs}
-    if not isinstance(columns, dict) or not set(required) <= columns.keys() <= names:
+    names = [spec.name for spec in signature.inputs]
+    if not isinstance(columns, dict) or not set(required) <= columns.keys() <= set(names):
+        received = shorten(", ".join(columns)) if isinstance(columns, dict) else "a list"
         raise HTTPException(
             400,
-            f"inputs: expected {', '.join(required)} by name, and of others only those of the "
-            "signature; correct them.",
+            f"inputs: expected {', '.join(required)} by name, and no names except "
+            f"{', '.join(names)}, got {received}; correct the inputs.",
         )
     return columns
 
@@ -178,7 +179,9 @@ def _texts(columns: Mapping[str, Any], name: str, count: int | None = None) -> l
     if None in texts or count not in (None, len(texts)):
         number = "texts" if count is None else f"{count} texts"
         raise HTTPException(
-            400, f"{name}: expected a list of {number}, got another value; correct this input."
+            400,
+            f"{name}: expected a list of {number}, got {shorten(to_json(values))}; correct this "
+            "input.",
         )
     return [text for text in texts if text is not None]
 
