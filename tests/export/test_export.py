@@ -309,7 +309,7 @@ def test_parity_compares_ids_and_scores():
     for other in (scores + 0.01, scores * np.nan):
         with pytest.raises(
             parity.ParityError,
-            match="x: expected the model's scores of 2 probe translations, got some",
+            match="x: expected the model's scores of 2 probe translations, got differences",
         ):
             parity.check_numbers("x", "scores", scores, other)
 

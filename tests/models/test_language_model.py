@@ -248,7 +248,7 @@ def test_export_continues_alike(continuer, tmp_path):
         np.testing.assert_allclose(one.attention, other.attention, atol=1e-5)
     np.testing.assert_allclose(
         SavedModelTranslator(tmp_path / "export" / "saved_model").score(PROMPTS, continuations),
-        [h.score for h in expected],
+        [h.log_probability for h in expected],
         atol=1e-4,
     )
 

@@ -141,7 +141,7 @@ def test_single_label_is_refused():
             {"options": {"num_classes": 3}},
             (
                 "expected only options of the model, got num_classes, which the recipe or the data "
-                "decides"
+                "determines"
             ),
         ),
         ({"options": {"decoder_layers": 3}}, "unknown key 'decoder_layers'"),

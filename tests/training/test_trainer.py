@@ -224,7 +224,7 @@ def test_recipe_config_from_preset():
             (
                 "options: expected only options of the model, got max_length, which the recipe or "
                 "the "
-                "data decides"
+                "data determines"
             ),
         ),
         ({"lerning_rate": 1.0}, "unknown key 'lerning_rate'. Did you mean 'learning_rate'?"),
