@@ -209,7 +209,8 @@ def _without_jax() -> Iterator[None]:
     if "jax" in sys.modules:
         yield
         return
-    sys.modules["jax"] = None  # type: ignore[assignment]  # the import system then raises ImportError
+    # The import system raises ImportError for a module that is None.
+    sys.modules["jax"] = None  # type: ignore[assignment]
     try:
         yield
     finally:

@@ -75,7 +75,7 @@ class BaseTranslator:
             glossary: the required translation of each source term. If a text contains a term, its
                 translation contains the term's translation. If the search result lacks a required
                 translation, the method tries it at every position, and returns the most probable
-                result. With ONNX this needs `score.onnx` next to the file. See docs/documents.md.
+                result. With ONNX this needs `score.onnx` next to the file. See docs/glossary.md.
             **settings: search settings, see `SearchSettings`.
 
         Returns:

@@ -41,7 +41,8 @@ class Ensemble(TokenModel):
             sizes differ.
     """
 
-    config_type = EnsembleConfig  # type: ignore[assignment]  # without options of layers, which only the members have
+    # It has no options of layers, which only the members have.
+    config_type = EnsembleConfig  # type: ignore[assignment]
     config: EnsembleConfig  # type: ignore[assignment]
 
     def __init__(self, members: Sequence[Transformer] | EnsembleConfig, **kwargs: Any) -> None:

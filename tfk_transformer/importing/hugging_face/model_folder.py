@@ -99,7 +99,8 @@ def _open_safetensors(path: Path) -> Arrays:
     """
     try:
         file = safetensors.safe_open(path, framework="np")
-        shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+        names = file.keys()  # the file itself is not iterable
+        shapes = {name: tuple(file.get_slice(name).get_shape()) for name in names}
     except (safetensors.SafetensorError, OSError) as error:
         raise _load_error(path, error) from None
 
