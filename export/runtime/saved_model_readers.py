@@ -21,9 +21,7 @@ class SavedModelTranslator(BaseTranslator):
     """
 
     def __init__(self, path: str | PathLike[str] | SavedModelRuntime) -> None:
-        runtime = path if isinstance(path, SavedModelRuntime) else SavedModelRuntime(path)
-        runtime.check_signature("translate")
-        super().__init__(runtime)
+        super().__init__(_runtime(path, "translate"))
 
 
 class SavedModelClassifier(BaseClassifier):
@@ -38,6 +36,15 @@ class SavedModelClassifier(BaseClassifier):
     """
 
     def __init__(self, path: str | PathLike[str] | SavedModelRuntime) -> None:
-        runtime = path if isinstance(path, SavedModelRuntime) else SavedModelRuntime(path)
-        runtime.check_signature("classify")
-        super().__init__(runtime)
+        super().__init__(_runtime(path, "classify"))
+
+
+def _runtime(path: str | PathLike[str] | SavedModelRuntime, required: str) -> SavedModelRuntime:
+    """Return the runtime of a SavedModel, which must have a signature.
+
+    Raises:
+        ValueError: if the SavedModel does not load, or lacks the signature.
+    """
+    runtime = path if isinstance(path, SavedModelRuntime) else SavedModelRuntime(path)
+    runtime.check_signature(required)
+    return runtime

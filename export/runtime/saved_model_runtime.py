@@ -67,7 +67,7 @@ class SavedModelRuntime:
         check_process()
         if name == "score_and_attend":
             return {**self.run("score_ids", inputs), **self.run("attention", inputs)}
-        tensors = {name: tf.convert_to_tensor(values) for name, values in inputs.items()}
+        tensors = {key: tf.convert_to_tensor(values) for key, values in inputs.items()}
         outputs: Outputs = self.model.signatures[name](**tensors)
         return outputs
 

@@ -7,13 +7,15 @@ from collections.abc import Iterator
 import tensorflow as tf
 
 from tfk_transformer.array_types import Tensor
+from tfk_transformer.config.search_settings import SETTING_DTYPES
 from tfk_transformer.generation.beam_search import Hypotheses
 from tfk_transformer.generation.limits import Limits
 from tfk_transformer.generation.scoring import Scores
-from tfk_transformer.generation.tracing import setting_specs, trace_once
 from tfk_transformer.generation.translation_functions import TranslationFunctions
 
 IDS = tf.TensorSpec([None, None], tf.int32)
+# The search settings, scalars in the order of `SearchSettings`.
+SETTING_SPECS = [tf.TensorSpec([], tf.as_dtype(dtype)) for dtype in SETTING_DTYPES.values()]
 
 
 @contextlib.contextmanager
@@ -57,18 +59,22 @@ class SharedFunctions(TranslationFunctions):
         def search(source: Tensor, prefix: Tensor, *settings: Tensor) -> Hypotheses:
             return self._functions.generate(source, Limits(*settings), prefix=prefix)
 
-        search_function: Tensor = trace_once(search, [IDS, IDS, *setting_specs()])
+        search_function: Tensor = tf.function(
+            search, autograph=False, input_signature=[IDS, IDS, *SETTING_SPECS]
+        )
         return search_function.get_concrete_function()
 
     @functools.cached_property
     def _score_once(self) -> Tensor:
-        score_function: Tensor = trace_once(self._functions.score_ids, [IDS, IDS])
+        score_function: Tensor = tf.function(
+            self._functions.score_ids, autograph=False, input_signature=[IDS, IDS]
+        )
         return score_function.get_concrete_function()
 
     def generate(self, source: Tensor, limits: Limits, prefix: Tensor | None = None) -> Hypotheses:
         """Translate ids; see `TranslationFunctions.generate`."""
         settings = [
-            tf.cast(value, spec.dtype) for value, spec in zip(limits, setting_specs(), strict=True)
+            tf.cast(value, spec.dtype) for value, spec in zip(limits, SETTING_SPECS, strict=True)
         ]
         prefix = tf.zeros([1, 0], tf.int32) if prefix is None else prefix
         hypotheses: Hypotheses = self._search_once(source, prefix, *settings)

@@ -180,6 +180,15 @@ def test_lone_onnx_names_missing_files(exported, tmp_path):
         alone.translate(["seven"], attention=True)
 
 
+@pytest.mark.parametrize("missing", ["decoder_step.onnx", "tokenizer.onnx", "encoder.onnx"])
+def test_stream_names_a_missing_file(exported, tmp_path, missing):
+    for name in {"translate.onnx", "decoder_step.onnx", "tokenizer.onnx", "encoder.onnx"}:
+        if name != missing:
+            shutil.copy(exported / name, tmp_path)
+    with pytest.raises(ValueError, match=f"^stream: expected {missing} in .*onnx_steps"):
+        load(tmp_path / "translate.onnx").stream("seven")
+
+
 # What load refuses.
 
 

@@ -224,7 +224,9 @@ class BaseTranslator:
             ValueError: before the first part, if the text is too long for the model, a setting is
                 invalid, or `beam_size` is not 1.
         """
-        self.runtime.require("stream", "decoder_step")
+        self.runtime.require("stream", "decoder_step", "tokenize")
+        if self.runtime.architecture != "decoder":
+            self.runtime.require("stream", "encode")
         rules = self.runtime.rules
         resolved = resolve_settings({"beam_size": 1, **settings}, rules)
         return stream_text(self.runtime, text, setting_arrays(resolved, rules))
