@@ -40,7 +40,7 @@ class ServedModel:
     ) -> None:
         self.model: Any = model  # `classifies` determines which methods it has
         self.settings = settings
-        self.classifies = hasattr(model, "labels")
+        self.classifies = isinstance(model, BaseClassifier)
         # The first request would otherwise wait for the model to initialize.
         try:
             default = self.work({})
